@@ -3,7 +3,8 @@
 # make test     install what is missing, build, run every test
 # make help     the rest
 .DEFAULT_GOAL := build
-.PHONY: build setup demo docs test test-isa test-gpu test-asan test-tsan test-kills fuzz lint tidy format clean help
+.PHONY: build setup demo docs test test-isa test-gpu test-asan test-tsan test-kills wheels test-wheels fuzz lint tidy \
+        format clean help
 
 PRESET ?= $(if $(CI),ci,release)
 JOBS   ?= $(shell nproc)
@@ -37,7 +38,7 @@ test-isa:       ## the numerical tests with the instructions of an AVX2 machine,
 
 test-gpu:       ## the operator's tests on the GPU (the same binaries), with the count of those that ran
 	@scripts/setup.sh test
-	@scripts/build.sh $(PRESET) build lazy_ops_cuda attention_tests ops_tests mixer_tests
+	@scripts/build.sh $(PRESET) build lazy_ops_cuda attention_tests ops_tests mixer_tests serve_tests
 	@scripts/test_gpu.sh build
 
 test-asan:      ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -56,6 +57,14 @@ test-kills:     ## KILLS (default 100) kill -9 at random instants, of one proces
 	@scripts/build.sh $(PRESET) build train_tests
 	@LAZY_KILL_ROUNDS=$${KILLS:-100} build/tests/train_tests --gtest_filter='Kill.*'
 
+wheels:         ## the wheels of the operator and of the program, in dist/
+	@scripts/setup.sh
+	@scripts/wheels.sh
+
+test-wheels:    ## install dist/'s wheels beside PyTorch LAZY_WHEEL_TORCH (default 2.11,2.13,2.15), without a compiler; test
+	@[ -x .deps/wheels/bin/python ] || { echo "test-wheels: run 'make wheels' first" >&2; exit 2; }
+	@.deps/wheels/bin/python scripts/test_wheels.py
+
 fuzz:           ## fuzz every reader, FUZZ_SECONDS (default 600) each, two at a time
 	@scripts/setup.sh test
 	@scripts/build.sh $(PRESET) build fuzz_tests
@@ -71,8 +80,8 @@ tidy:           ## clang-tidy over the sources that differ from LAZY_BASE (defau
 format:         ## format every source file in place
 	@scripts/lint.sh format
 
-clean:          ## remove build folders; .venv and .deps stay
-	rm -rf build build-*
+clean:          ## remove build folders and wheels; .venv and .deps stay
+	rm -rf build build-* dist
 
 help:
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1\t/' | expand -t 20

@@ -26,7 +26,7 @@ struct Inputs {
 
 struct Variant {
   std::string name;
-  bool elastic, bias, stats = false;
+  bool elastic, bias, stats = false, score_stats = false;
 };
 
 // PyTorch's attention by one of its kernels; on the CPU it has one.
@@ -56,6 +56,7 @@ at::Tensor ours(const Inputs& in, const Variant& variant) {
   ops::AttentionOptions options;
   options.normalizer = variant.elastic ? "elastic" : "softmax";
   options.return_stats = variant.stats;
+  options.return_score_stats = variant.score_stats;
   return std::get<0>(ops::attention(in.q, in.k, in.v, variant.bias ? in.bias : at::Tensor(),
                                     variant.elastic ? in.tau : at::Tensor(), options));
 }
@@ -185,7 +186,8 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
   std::vector<Variant> variants = {{"softmax", false, false},
                                    {"softmax + bias", false, true},
                                    {"elastic", true, false},
-                                   {"elastic + bias", true, true}};
+                                   {"elastic + bias", true, true},
+                                   {"softmax + score stats", false, false, false, true}};
   if (device.is_cuda()) variants.push_back({"elastic + bias + stats", true, true, true});
   nlohmann::json result = {{"device", device.str()},       {"batch", o.batch},
                            {"length", o.length},           {"heads", o.heads},

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/timing.h"
-#include "ops/fused.h"
+#include "ops/autograd.h"
 #include "ops/load_cuda.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"

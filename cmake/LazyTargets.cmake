@@ -69,6 +69,7 @@ function(lazy_precompiled_kind result file)
         set(kind torch)
       elseif(include MATCHES "<nlohmann/json.hpp>")
         set(kind json)
+      elseif(include MATCHES "\"ops/stable/")  # of the Python package, which has no precompiled header
       elseif(include MATCHES "\"(.+)\"")
         cmake_path(GET file PARENT_PATH here)
         foreach(folder "${here}" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests of the operators and of the recurrences on the GPU: the binaries of `make test` with
+# Runs the tests of operators, recurrences and decoding steps on the GPU: the binaries of `make test` with
 # LAZY_TEST_DEVICE=cuda, one process a core, since the float64 reference on the CPU takes the time. Prints how many ran.
 # Usage: scripts/test_gpu.sh FOLDER [gtest filter]
 set -euo pipefail
@@ -10,10 +10,12 @@ results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 export LAZY_TEST_DEVICE=cuda OMP_NUM_THREADS=1
 status=0
-for binary in attention_tests ops_tests mixer_tests; do
+for binary in attention_tests ops_tests mixer_tests serve_tests; do
+  only=$filter
+  [ "$binary-$filter" = "serve_tests-*" ] && only='*DeviceSteps*'  # the others are of the CPU
   pids=()
   for n in $(seq 0 $((jobs - 1))); do
-    GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$n "$folder/tests/$binary" --gtest_brief=1 --gtest_filter="$filter" \
+    GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$n "$folder/tests/$binary" --gtest_brief=1 --gtest_filter="$only" \
       --gtest_output="json:$results/$binary-$n.json" > "$results/$binary-$n.log" 2>&1 &
     pids+=($!)
   done

@@ -17,6 +17,7 @@
 #include "commit.h"
 #include "core/text.h"
 #include "model/device.h"
+#include "ops/cuda_choice.h"
 #include "ops/load_cuda.h"
 
 namespace lazy::cli {

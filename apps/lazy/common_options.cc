@@ -10,8 +10,13 @@ void add_model_options(Command command, ModelOptions& options) {
   command.add_option("--positions", options.positions,
                      "RoPE scaling: yarn:4, linear:4, dynamic:4; none disables the model's own scaling");
   command.add_option("--rope-base", options.rope_base, "RoPE's base (default: the model's)");
-  command.add_option("--cache", options.cache,
-                     "streaming:4+508 keeps the first 4 and the last 508 tokens (StreamingLLM)");
+  command.add_option(
+      "--cache", options.cache,
+      "streaming:4+508 keeps the first 4 and the last 508 tokens (StreamingLLM), heaviest:64+448 those with "
+      "the most weight and the last");
+  command.add_option(
+      "--quantize", options.quantize,
+      "Round weights and inputs of products (w8a8, w4a4), the cache (kv8, kv4): w4a4:tensor,kv4:channel");
   command.add_option("--weights", options.weights,
                      "int8 rounds linear layers and the head to 8 bits, a scale a row; on a CPU decoding reads those");
 }
@@ -26,6 +31,7 @@ void add_placement_options(Command command, std::string& device, std::string& dt
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype) {
   if (dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
   model.to(device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU));
+  if (dtype != "fp32") model.hold_compute_dtype();
 }
 
 void add_interventions(Command command) {

@@ -15,7 +15,7 @@ void add_model_options(Command command, ModelOptions& options);
 
 // --device and --dtype, for commands that generate; see model/device.h.
 void add_placement_options(Command command, std::string& device, std::string& dtype);
-// On the first GPU for "cuda"; dtype "fp32" or "bf16".
+// On the first GPU for "cuda"; dtype "fp32" or "bf16", whose weights are then all that is kept.
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype);
 
 // --set-zero, --replace, --add and --swap-positions, for commands that run a model under interventions.

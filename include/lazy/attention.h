@@ -69,6 +69,10 @@ struct Forward {
   Real* lse = nullptr;
   // (3, batch, heads, q_length) or null: weight on the sequence's first key, 1 - sum of weights, alive keys.
   Real* stats = nullptr;
+  // (2, batch, heads, q_length) or null. Of the row's visible scores s_i, whatever the normalizer makes of them: their
+  // maximum, and the entropy of softmax(s_i) in nats,  ln sum_j exp(s_ij) - sum_j p_j s_ij,  p = softmax(s_i). A sink
+  // is not a score. -inf and 0 for a row without a visible key; NaN where a score is NaN or +inf.
+  Real* score_stats = nullptr;
 };
 
 // Inputs and outputs of a backward pass. Null outputs are not computed; the others are overwritten, never added to.

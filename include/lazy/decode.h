@@ -25,9 +25,10 @@ struct Decode {
   const Real* tau = nullptr;
   const Real* sink = nullptr;
   const Real* alibi_slopes = nullptr;
-  View out;               // (batch, q_length, heads, value_dim)
-  Real* lse = nullptr;    // (batch, heads, q_length), as in Forward
-  Real* stats = nullptr;  // (3, batch, heads, q_length), as in Forward, or null
+  View out;                     // (batch, q_length, heads, value_dim)
+  Real* lse = nullptr;          // (batch, heads, q_length), as in Forward
+  Real* stats = nullptr;        // (3, batch, heads, q_length), as in Forward, or null
+  Real* score_stats = nullptr;  // (2, batch, heads, q_length), as in Forward, or null
 };
 
 // The fast kernel (src/attention/cpu), split over keys and threads; bit-identical for every number of threads. Throws

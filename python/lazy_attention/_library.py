@@ -1,4 +1,4 @@
-"""Finds and loads liblazy_ops.so, which registers torch.ops.lazy.*.
+"""Finds and loads liblazy_ops.so and liblazy_ops_cuda.so, which register torch.ops.lazy.*.
 
 Searched in this order: beside this file (an installed package), the path in the environment variable
 LAZY_OPS_LIBRARY, the build folder of the source tree that this file lies in.
@@ -6,12 +6,17 @@ LAZY_OPS_LIBRARY, the build folder of the source tree that this file lies in.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
 import torch
 
+from . import _registration
+
 NAME = "liblazy_ops.so"
+CUDA_NAME = "liblazy_ops_cuda.so"
+OLDEST = (2, 11)  # PyTorch whose stable ABI the libraries use; TORCH_TARGET_VERSION in python/CMakeLists.txt
 
 
 def find() -> Path:
@@ -23,7 +28,7 @@ def find() -> Path:
         places.append(Path(named))
     tree = here.parent.parent  # python/lazy_attention/ -> the source tree
     if (tree / "src" / "ops").is_dir():
-        places.append(tree / "build" / NAME)
+        places.append(tree / "build" / "python" / NAME)
     for place in places:
         if place.is_file():
             return place
@@ -34,22 +39,39 @@ def find() -> Path:
     )
 
 
+def check_version(version: str) -> None:
+    """ImportError for a PyTorch that is older than the libraries' stable ABI."""
+    if tuple(int(number) for number in version.split(".")[:2]) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise ImportError(f"lazy_attention: expected PyTorch {oldest} or later, found {version}")
+
+
+def load_cuda(path: Path) -> str:
+    """Loads the kernels for CUDA tensors. Returns why it could not: everything else works without them."""
+    if torch.version.cuda is None:
+        return f"PyTorch {torch.__version__} was built without CUDA"
+    if not path.is_file():
+        return f"this build has no CUDA kernels ({path} does not exist)"
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        return f"{path} does not load: {error.__cause__ or error}"
+    return ""
+
+
 def load() -> Path:
     """Registers the operators in this process; does nothing when they are registered already."""
+    check_version(torch.__version__)
     path = find()
     if hasattr(torch.ops.lazy, "attention"):  # another copy came first: a second registration would abort
         return path
     try:
         torch.ops.load_library(str(path))
     except OSError as error:
-        built = "an unknown PyTorch"
-        stamp = path.with_name("built_with.txt")
-        if stamp.is_file():
-            built = f"PyTorch {stamp.read_text().strip()}"
         raise ImportError(
-            f"lazy_attention: {path} does not load into PyTorch {torch.__version__}; it was built with {built}. "
-            f"Build it again with this interpreter. The loader says: {error.__cause__ or error}"
+            f"lazy_attention: {path} does not load into PyTorch {torch.__version__}: {error.__cause__ or error}"
         ) from error
+    _registration.register(ctypes.CDLL(str(path)), load_cuda(path.with_name(CUDA_NAME)))
     return path
 
 

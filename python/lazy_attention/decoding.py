@@ -30,6 +30,7 @@ def decode(
     window: int = -1,
     return_lse: bool = False,
     return_stats: bool = False,
+    return_score_stats: bool = False,
 ) -> Tensor | AttentionOutput:
     """Attention of each sequence's newest tokens to its cache, as `lazy_attention.attention` defines it.
 
@@ -70,9 +71,9 @@ def decode(
         scale=scale,
         causal=causal,
         window=window,
-        return_stats=return_stats,
+        return_stats=2 if return_score_stats else return_stats,
     )
-    return AttentionOutput(out, lse, stats) if return_lse or return_stats else out
+    return AttentionOutput(out, lse, stats) if return_lse or return_stats or return_score_stats else out
 
 
 def attention_or_decode(q: Tensor, k: Tensor, v: Tensor, **arguments) -> Tensor | AttentionOutput:

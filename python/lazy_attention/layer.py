@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -63,6 +65,10 @@ class LazyAttention(nn.Module):
         window: sliding window in keys, the query's own included; -1: none.
         causal: False lets queries see later keys; the distance bias then is used on both sides.
         bias: biases in the projections.
+        gate: "head" or "element": every head's output is multiplied by sigmoid(gate_proj(x)), a number a head or an
+            element (gated attention, arXiv 2505.06708); "none".
+        sink: initial value of the sinks of "softmax_sink".
+        sink_trainable: False fixes them, as a buffer (off-by-one softmax at 0).
 
     Parameter names are those of our checkpoints (``attn.*`` in model.safetensors). ``softmax_offset``, ``sinks`` and
     ``learnable_bias_diagonals`` are used in fp32 for every type of the module.
@@ -88,6 +94,9 @@ class LazyAttention(nn.Module):
         window: int = -1,
         causal: bool = True,
         bias: bool = False,
+        gate: Literal["none", "head", "element"] = "none",
+        sink: float = 0.0,
+        sink_trainable: bool = True,
         device=None,
         dtype=None,
     ) -> None:
@@ -114,12 +123,16 @@ class LazyAttention(nn.Module):
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
         self.normalizer, self.offset, self.window, self.causal = normalizer, offset, window, causal
         self.rope_base, self.rope_options = rope_base, dict(rope_options or {})
-        self.tau_init, self.distance_bias_std = tau, distance_bias_std
+        self.tau_init, self.distance_bias_std, self.sink_init = tau, distance_bias_std, sink
         where = {"device": device, "dtype": dtype}
         self.q_proj = nn.Linear(hidden_size, num_heads * head_dim, bias, **where)
         self.k_proj = nn.Linear(hidden_size, num_kv_heads * head_dim, bias, **where)
         self.v_proj = nn.Linear(hidden_size, num_kv_heads * head_dim, bias, **where)
         self.o_proj = nn.Linear(num_heads * head_dim, hidden_size, bias, **where)
+        gates = {"none": 0, "head": num_heads, "element": num_heads * head_dim}
+        if gate not in gates:
+            raise ValueError(f'LazyAttention: expected gate "none", "head" or "element", received "{gate}"')
+        self.gate_proj = nn.Linear(hidden_size, gates[gate], False, **where) if gates[gate] else None
 
         def parameter(wanted: bool, *shape: int) -> nn.Parameter | None:
             return nn.Parameter(torch.empty(shape, device=device)) if wanted else None
@@ -128,7 +141,10 @@ class LazyAttention(nn.Module):
             self.register_buffer("softmax_offset", torch.empty(num_heads, device=device))
         else:
             self.softmax_offset = parameter(normalizer == "elastic", num_heads)
-        self.sinks = parameter(normalizer == "softmax_sink", num_heads)
+        if normalizer == "softmax_sink" and not sink_trainable:
+            self.register_buffer("sinks", torch.empty(num_heads, device=device))
+        else:
+            self.sinks = parameter(normalizer == "softmax_sink", num_heads)
         self.learnable_bias_diagonals = parameter(distance_bias_window > 0, num_heads, distance_bias_window)
         self.reset_attention_parameters()
 
@@ -137,7 +153,7 @@ class LazyAttention(nn.Module):
         if self.softmax_offset is not None:
             nn.init.constant_(self.softmax_offset, self.tau_init)
         if self.sinks is not None:
-            nn.init.zeros_(self.sinks)
+            nn.init.constant_(self.sinks, self.sink_init)
         if self.learnable_bias_diagonals is not None:
             nn.init.normal_(self.learnable_bias_diagonals, 0.0, self.distance_bias_std)
 
@@ -156,6 +172,12 @@ class LazyAttention(nn.Module):
             v.unflatten(-1, (self.num_kv_heads, self.head_dim)),
         )
 
+    def gated(self, out: Tensor, x: Tensor) -> Tensor:
+        """Heads' outputs (..., heads, head_dim), multiplied by the gates of the layer's input x, if there are any."""
+        if self.gate_proj is None:
+            return out
+        return out * torch.sigmoid(self.gate_proj(x)).unflatten(-1, (self.num_heads, -1))
+
     def attend(
         self,
         q: Tensor,
@@ -164,6 +186,7 @@ class LazyAttention(nn.Module):
         cu_seqlens_q: Tensor | None = None,
         cu_seqlens_k: Tensor | None = None,
         return_stats: bool = False,
+        return_score_stats: bool = False,
     ) -> Tensor | AttentionOutput:
         """The operator with this layer's parameters and settings."""
 
@@ -179,6 +202,7 @@ class LazyAttention(nn.Module):
             causal=self.causal,
             window=self.window,
             return_stats=return_stats,
+            return_score_stats=return_score_stats,
         )
         if cu_seqlens_q is None:
             return attention_or_decode(q, k, v, **arguments)
@@ -192,6 +216,7 @@ class LazyAttention(nn.Module):
         cu_seqlens: Tensor | None = None,
         positions: Tensor | None = None,
         return_stats: bool = False,
+        return_score_stats: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """
         Args:
@@ -201,6 +226,7 @@ class LazyAttention(nn.Module):
             positions: (length) or (batch, length), for the rotary embedding. Default: 0, 1, 2, ... after the cache;
                 packed documents need no others, because only differences count.
             return_stats: return (out, stats) with the statistics of `lazy_attention.AttentionOutput`.
+            return_score_stats: the same, with those of the scores.
 
         Returns out like x.
         """
@@ -218,6 +244,7 @@ class LazyAttention(nn.Module):
             k, v = cache.extend(k, v)
         if packed:
             q, k, v = q.squeeze(0), k.squeeze(0), v.squeeze(0)
-        result = self.attend(q, k, v, cu_seqlens, cu_seqlens, return_stats)
-        out = self.o_proj((result.out if return_stats else result).flatten(-2))
-        return (out, result.stats) if return_stats else out
+        counted = return_stats or return_score_stats
+        result = self.attend(q, k, v, cu_seqlens, cu_seqlens, return_stats, return_score_stats)
+        out = self.o_proj(self.gated(result.out if counted else result, x).flatten(-2))
+        return (out, result.stats) if counted else out

@@ -14,7 +14,7 @@ Offset = Literal["per_visible", "constant"]
 
 
 class AttentionOutput(NamedTuple):
-    """Result of `attention` with ``return_lse`` or ``return_stats``."""
+    """Result of `attention` with ``return_lse``, ``return_stats`` or ``return_score_stats``."""
 
     out: Tensor
     """Like q, with v's last dimension."""
@@ -24,7 +24,9 @@ class AttentionOutput(NamedTuple):
     "softpick"; empty for "sigmoid". No gradient."""
     stats: Tensor
     """fp32 (3, batch, heads, length), packed (3, heads, tokens): weight on the sequence's first key, released mass
-    ``1 - sum of weights``, number of alive keys. Empty without ``return_stats``. No gradient."""
+    ``1 - sum of weights``, number of alive keys. With ``return_score_stats`` (5, ...): behind these, of the scores
+    s_ij that the query sees, whatever the normalizer: their maximum, and the entropy of their softmax in nats (without
+    the sink). Empty if neither is asked for. No gradient."""
 
 
 @overload
@@ -47,6 +49,7 @@ def attention(
     cu_seqlens_k: Tensor | None = None,
     return_lse: Literal[False] = False,
     return_stats: Literal[False] = False,
+    return_score_stats: Literal[False] = False,
     deterministic: bool = False,
 ) -> Tensor: ...
 
@@ -71,6 +74,7 @@ def attention(
     cu_seqlens_k: Tensor | None = None,
     return_lse: bool = False,
     return_stats: bool = False,
+    return_score_stats: bool = False,
     deterministic: bool = False,
 ) -> Tensor | AttentionOutput: ...
 
@@ -94,6 +98,7 @@ def attention(
     cu_seqlens_k=None,
     return_lse=False,
     return_stats=False,
+    return_score_stats=False,
     deterministic=False,
 ):
     r"""Attention with a choice of normalizers, without an n x n matrix (arXiv 2601.00919).
@@ -132,6 +137,7 @@ def attention(
         cu_seqlens_k: the same of the keys.
         return_lse: return an `AttentionOutput` instead of the result alone.
         return_stats: the same, with the statistics.
+        return_score_stats: the same, with the statistics of the scores too.
         deterministic: same bits in every run, and elastic's gradients from exact sums instead of a rounded result (the
             CPU kernels always have both).
 
@@ -165,7 +171,7 @@ def attention(
         window=window,
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k,
-        return_stats=return_stats,
+        return_stats=2 if return_score_stats else return_stats,
         deterministic=deterministic,
     )
-    return AttentionOutput(out, lse, stats) if return_lse or return_stats else out
+    return AttentionOutput(out, lse, stats) if return_lse or return_stats or return_score_stats else out

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -105,9 +106,11 @@ def probe(
 
 
 def program() -> Path:
-    """The command `lazy`: named by LAZY_BINARY, beside the operator library (a build folder), or on PATH."""
+    """The command `lazy`: named by LAZY_BINARY, of the build folder with this library, beside the interpreter (of the
+    package lazy-attention-cli in the same environment), or on PATH."""
     named = os.environ.get("LAZY_BINARY")
-    places = [Path(named)] if named else [LIBRARY.with_name("lazy"), Path(shutil.which("lazy") or "lazy")]
+    built, installed = LIBRARY.parent.with_name("lazy"), Path(sys.executable).with_name("lazy")
+    places = [Path(named)] if named else [built, installed, Path(shutil.which("lazy") or "lazy")]
     for place in places:
         if place.is_file() and os.access(place, os.X_OK):
             return place

@@ -93,9 +93,20 @@ toml::table parse_toml(const std::string& text, const std::string& name) {
 
 namespace {
 
+// An installed program has the checkout's configs/ beside it. Their paths are relative to the user's folder, so that
+// they are of use only once they were copied there: the error for a missing one is the command that copies them.
+void name_shipped(const fs::path& path) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error), shipped = program.parent_path() / path;
+  if (error || path.is_absolute() || fs::exists(path) || !fs::is_regular_file(shipped, error)) return;
+  fail("config", "{} does not exist; the configurations that came with the program: cp -r {} .", path.string(),
+       (program.parent_path() / *path.begin()).string());
+}
+
 // Reads PATH and the files it extends, base first: later layers override earlier ones.
 void collect(const fs::path& path, std::vector<std::pair<std::string, toml::table>>& layers, int depth) {
   if (depth > 16) fail("config", "{}: `extends` goes round in a circle or is more than 16 deep", path.string());
+  if (depth == 0) name_shipped(path);
   toml::table root = parse_toml(read_file(path), path.string());
   if (const auto* extends = root.get("extends")) {
     const auto base = [&](const toml::node& node) {

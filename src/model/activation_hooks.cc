@@ -64,14 +64,16 @@ std::vector<std::string> hook_point_names(const ModelConfig& config) {
       if (config.attention.qk_norm) {
         for (const char* place : {"attention.q.normed", "attention.k.normed"}) add(place);
       }
-      for (const char* place : {"attention.q", "attention.k", "attention.scores", "attention.weights",
-                                "attention.heads", "attention.output"})
-        add(place);
+      for (const char* place : {"attention.q", "attention.k", "attention.scores", "attention.weights"}) add(place);
+      if (config.attention.gate != GateKind::none) add("attention.gate");
+      for (const char* place : {"attention.heads", "attention.output"}) add(place);
     } else {
       for (const char* place : {"mixer.input", "mixer.output"}) add(place);
     }
     if (!config.mlp.enabled) continue;
-    for (const char* place : {"middle", "mlp.input", "mlp.output"}) add(place);
+    for (const char* place : {"middle", "mlp.input"}) add(place);
+    if (config.mlp.kind != MlpKind::experts) add("mlp.inner");
+    add("mlp.output");
   }
   names.insert(names.end(), {"final.residual", "final.hidden"});
   return names;

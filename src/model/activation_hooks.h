@@ -7,8 +7,10 @@
 //   layers.N.attention.q.normed, .k.normed               after the norm of every head, where there is one
 //   layers.N.attention.q, .k                             as the scores are computed from them: after the rotation
 //   layers.N.attention.scores, .weights   (batch, heads, queries, keys); scores of pairs that are not visible are -inf
-//   layers.N.attention.heads              every head's output, (batch, length, heads, head_dim)
+//   layers.N.attention.gate               (batch, length, heads, 1 or head_dim), in models with a gate
+//   layers.N.attention.heads              every head's output, gated, (batch, length, heads, head_dim)
 //   layers.N.mlp.input, .output           after the norm, after the last product
+//   layers.N.mlp.inner                    what the last product reads, (batch, length, inner width); not of experts
 //   final.residual, final.hidden          before and after the last norm
 //
 // N counts from 0, as in checkpoints. Attention scores and weights exist only if a hook is registered for them. That

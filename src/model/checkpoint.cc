@@ -146,8 +146,10 @@ std::vector<at::Tensor> unpacked(const StoredTensor& stored, const at::Tensor& t
       return {tensor};
     case Interleaving::by_head: {
       const auto count = static_cast<int64_t>(stored.parts.size());
+      const at::Tensor by_head = tensor.unflatten(0, {stored.heads, -1});
       std::vector<at::Tensor> out;
-      for (const at::Tensor& part : tensor.unflatten(0, {stored.heads, count, -1}).unbind(1))
+      for (const at::Tensor& part :
+           stored.rows.empty() ? by_head.chunk(count, 1) : by_head.split_with_sizes(stored.rows, 1))
         out.push_back(part.flatten(0, 1));
       return out;
     }
@@ -168,7 +170,7 @@ at::Tensor packed(const StoredTensor& stored, const std::vector<at::Tensor>& par
     case Interleaving::by_head: {
       std::vector<at::Tensor> heads;
       for (const at::Tensor& part : parts) heads.push_back(part.unflatten(0, {stored.heads, -1}));
-      return at::stack(heads, 1).flatten(0, 2);
+      return at::cat(heads, 1).flatten(0, 1);
     }
     case Interleaving::transposed:
       return parts[0].dim() == 2 ? at::cat(parts).t() : at::cat(parts);
@@ -205,7 +207,7 @@ void load_weights(const WeightsFile& file, const fs::path& directory, const Mode
 }
 
 NamedTensors packed(const ModelConfig& config, const NamedTensors& tensors) {
-  if (!family_of(config)) return tensors;
+  if (!family_of(config) && !config.gates_in_queries()) return tensors;
   const std::map<std::string, at::Tensor> by_name(tensors.begin(), tensors.end());
   NamedTensors out;
   for (const StoredTensor& stored : stored_tensors(config)) {

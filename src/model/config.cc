@@ -82,9 +82,14 @@ int64_t ModelConfig::rotary_dim() const {
 bool ModelConfig::has_plain_rope() const {
   return rotates() && positions.partial_rotary_factor == 1 && !positions.rope_interleaved;
 }
-bool ModelConfig::is_plain_llama() const {
-  return all_attention() && attention.normalizer == Normalizer::softmax && attention.distance_bias_window == 0 &&
-         attention.window < 0 && has_plain_rope();
+bool ModelConfig::is_plain_attention() const {
+  return attention.normalizer == Normalizer::softmax && attention.distance_bias_window == 0 && has_plain_rope() &&
+         attention.gate == GateKind::none;
+}
+bool ModelConfig::is_plain_llama() const { return all_attention() && is_plain_attention() && attention.window < 0; }
+int64_t ModelConfig::gate_size() const {
+  if (attention.gate == GateKind::none) return 0;
+  return attention.num_heads * (attention.gate == GateKind::element ? attention.head_dim : 1);
 }
 
 Rope rope_at(const ModelConfig& c, int64_t length) {
@@ -102,8 +107,9 @@ std::string ModelConfig::architecture() const {
   if (!all_attention()) return mixer_kind(*this).architecture;
   if (const Family* laid_out = family_of(*this)) return laid_out->architecture;
   const bool biased = attention.qkv_bias && attention.output_bias, bare = !attention.qkv_bias && !attention.output_bias;
-  if (attention.normalizer != Normalizer::softmax || attention.distance_bias_window > 0 || !has_plain_rope())
-    return "LazyForCausalLM";
+  const bool other = attention.normalizer != Normalizer::softmax || attention.distance_bias_window > 0;
+  if (gates_in_queries() && bare && !other && has_plain_rope()) return "Qwen3ForCausalLM";
+  if (!is_plain_attention()) return "LazyForCausalLM";
   if (family == ModelFamily::llama && (biased || bare) && !attention.qk_norm && attention.window < 0)
     return "LlamaForCausalLM";
   if (family == ModelFamily::mistral && bare && !attention.qk_norm && attention.full_layers.empty())
@@ -144,12 +150,18 @@ bool ModelConfig::is_lazy() const {
 std::string ModelConfig::kind() const {
   if (!all_attention()) return name(mixer.type);
   if (family_of(*this)) return name(family);
+  if (attention.gate != GateKind::none && attention.normalizer == Normalizer::softmax) return "gated";
   return is_lazy() ? "lazy" : is_plain_llama() ? "transformer" : name(attention.normalizer);
 }
 
 double ModelConfig::score_scale(int64_t layer) const {
+  if (attention.multiplier != 0) return attention.multiplier;
   const double scale = attention.scale_scores ? 1 / std::sqrt(static_cast<double>(attention.head_dim)) : 1;
   return attention.scale_by_layer ? scale / static_cast<double>(layer + 1) : scale;
+}
+
+double ModelConfig::rope_base_of(int64_t layer) const {
+  return positions.layer_bases.empty() ? positions.rope_base : positions.layer_bases[static_cast<size_t>(layer)];
 }
 
 double ModelConfig::init_std_of(const std::string& name) const {
@@ -198,6 +210,7 @@ void ModelConfig::validate() const {
   check(positions.rope_base == 0 || (std::isfinite(positions.rope_base) && positions.rope_base > 1), "rope_theta",
         "more than 1, or 0 for none", positions.rope_base);
   check(std::isfinite(attention.offset_init), "offset_init", "a finite number", attention.offset_init);
+  check(std::isfinite(attention.sink_init), "sink_init", "a finite number", attention.sink_init);
   check(std::isfinite(init_std) && init_std >= 0, "initializer_range", "at least 0", init_std);
   check(std::isfinite(attention.distance_bias_init_std) && attention.distance_bias_init_std >= 0,
         "distance_bias_init_std", "at least 0", attention.distance_bias_init_std);
@@ -209,6 +222,11 @@ void ModelConfig::validate() const {
   for (const int64_t layer : attention.full_layers) check_range(layer, "layer_types: a layer", 0, num_layers - 1);
   if (const Family* laid_out = family_of(*this)) {
     laid_out->check(*this);
+    if (attention.gate != GateKind::none || !attention.sink_trainable) {
+      fail("model", "{}: expected {} in the layout of {}",
+           attention.gate != GateKind::none ? "attention_gate" : "sink_trainable",
+           attention.gate != GateKind::none ? "none" : "true", name(family));
+    }
   } else if (norm.kind != NormKind::rms || mlp.kind != MlpKind::swiglu || mlp.bias || !attention.query_bias ||
              !attention.scale_scores || attention.scale_by_layer || norm.post_norm || !norm.final_norm ||
              adaptive.used || positions.shared_relative_biases) {
@@ -281,6 +299,9 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.attention.offset = s.choice("offset", m.attention.offset, kOffsetKinds);
   m.attention.offset_trainable = s.boolean("offset_trainable", m.attention.offset_trainable);
   m.attention.offset_init = s.number("offset_init", m.attention.offset_init);
+  m.attention.sink_trainable = s.boolean("sink_trainable", m.attention.sink_trainable);
+  m.attention.sink_init = s.number("sink_init", m.attention.sink_init);
+  m.attention.gate = s.choice("attention_gate", m.attention.gate, kGateKinds);
   m.attention.distance_bias_window = s.integer("distance_bias_window", m.attention.distance_bias_window, 0);
   m.attention.distance_bias_init_std = s.number("distance_bias_init_std", m.attention.distance_bias_init_std);
   m.attention.distance_bias_init_apart = s.boolean("distance_bias_init_apart", m.attention.distance_bias_init_apart);

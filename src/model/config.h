@@ -24,6 +24,8 @@ enum class OffsetKind { per_visible, constant };
 enum class PositionKind { rope, none, learned, sinusoidal, alibi, transformer_xl };
 enum class MlpKind { swiglu, experts, gelu, gelu_tanh, relu };
 enum class NormKind { rms, layer };
+// A sigmoid gate of the attention output: one number a head, or one an element of it.
+enum class GateKind { none, head, element };
 enum class MixerType {
   attention,
   retnet,
@@ -37,7 +39,18 @@ enum class MixerType {
   titans_mag,
   titans_mal
 };
-enum class ModelFamily { llama, mistral, qwen2, qwen3, gpt2, bloom, gpt_oss, transformer_xl, state_spaces };
+enum class ModelFamily {
+  llama,
+  mistral,
+  qwen2,
+  qwen3,
+  gpt2,
+  bloom,
+  gpt_oss,
+  granite_swa,
+  transformer_xl,
+  state_spaces
+};
 
 inline constexpr auto kOffsetKinds =
     enum_table<OffsetKind>({{OffsetKind::per_visible, "per_visible"}, {OffsetKind::constant, "constant"}});
@@ -53,6 +66,8 @@ inline constexpr auto kMlpKinds = enum_table<MlpKind>({{MlpKind::swiglu, "swiglu
                                                        {MlpKind::gelu_tanh, "gelu_tanh"},
                                                        {MlpKind::relu, "relu"}});
 inline constexpr auto kNormKinds = enum_table<NormKind>({{NormKind::rms, "rms"}, {NormKind::layer, "layer"}});
+inline constexpr auto kGateKinds =
+    enum_table<GateKind>({{GateKind::none, "none"}, {GateKind::head, "head"}, {GateKind::element, "element"}});
 inline constexpr auto kMixerTypes = enum_table<MixerType>({{MixerType::attention, "attention"},
                                                            {MixerType::retnet, "retnet"},
                                                            {MixerType::mamba2, "mamba2"},
@@ -72,6 +87,7 @@ inline constexpr auto kModelFamilies = enum_table<ModelFamily>({{ModelFamily::ll
                                                                 {ModelFamily::gpt2, "gpt2"},
                                                                 {ModelFamily::bloom, "bloom"},
                                                                 {ModelFamily::gpt_oss, "gpt_oss"},
+                                                                {ModelFamily::granite_swa, "granite_swa"},
                                                                 {ModelFamily::transformer_xl, "transfo-xl"},
                                                                 {ModelFamily::state_spaces, "state_spaces"}});
 inline constexpr EnumTable kNormalizerNames([] {
@@ -84,6 +100,7 @@ constexpr const char* name(OffsetKind value) { return kOffsetKinds.name(value); 
 constexpr const char* name(PositionKind value) { return kPositionKinds.name(value); }
 constexpr const char* name(MlpKind value) { return kMlpKinds.name(value); }
 constexpr const char* name(NormKind value) { return kNormKinds.name(value); }
+constexpr const char* name(GateKind value) { return kGateKinds.name(value); }
 constexpr const char* name(MixerType value) { return kMixerTypes.name(value); }
 constexpr const char* name(ModelFamily value) { return kModelFamilies.name(value); }
 
@@ -95,6 +112,11 @@ struct AttentionConfig {
   OffsetKind offset = OffsetKind::per_visible;  // Elastic-Softmax. per_visible: tau / i, constant: tau
   bool offset_trainable = true;
   double offset_init = -1;
+  bool sink_trainable = true;  // softmax_sink. false: every head's sink logit stays sink_init, as off-by-one softmax
+  double sink_init = 0;
+  // Every head's output is multiplied by sigmoid(W x), x the layer's input after its norm (gated attention, arXiv
+  // 2505.06708). Initial gates come from a random stream of their own, as distance_bias_init_apart.
+  GateKind gate = GateKind::none;
   int64_t distance_bias_window = 0;  // W entries per head; 0: no distance bias
   double distance_bias_init_std = 1e-3;
   // Initial distance biases come from a random stream of their own: all other initial weights are those of the model
@@ -108,11 +130,13 @@ struct AttentionConfig {
   bool qk_norm = false;              // RMSNorm of every query and key head before RoPE
   bool scale_scores = true;          // queries x keys are scaled by head_dim^-0.5
   bool scale_by_layer = false;       // and additionally by 1 / (layer + 1)
+  double multiplier = 0;             // scales them instead of head_dim^-0.5; 0: none
 };
 
 struct PositionConfig {
   PositionKind kind = PositionKind::rope;  // can be combined with a distance bias. rope with rope_base 0: no positions
   double rope_base = 1e4;                  // Lazy Attention's default is 1.5e5
+  std::vector<double> layer_bases;         // rope_base of every layer, 0: the layer is not rotated; empty: as rope_base
   double partial_rotary_factor = 1;        // fraction of each head's dimensions that RoPE rotates, from the first on
   bool rope_interleaved = false;           // RoPE rotates the pairs (2n, 2n + 1), not (n, n + half)
   ops::RopeScaling rope_scaling;           // the operator's types and "dynamic", see rope_at
@@ -141,6 +165,12 @@ struct NormConfig {
   bool embedding_norm = false;  // norm before the first layer
 };
 
+// Granite's constants: the embedding is multiplied, and each branch before it is added to the residual stream; logits
+// are divided.
+struct MultiplierConfig {
+  double embedding = 1, branch = 1, logits_divisor = 1;
+};
+
 // The token mixer. The sizes, [mixer] in TOML, apply to mixers other than attention; 0: inferred from hidden_size.
 struct MixerConfig {
   MixerType type = MixerType::attention;
@@ -166,6 +196,7 @@ struct ModelConfig {
   PositionConfig positions;
   MlpConfig mlp;
   NormConfig norm;
+  MultiplierConfig multipliers;
   MixerConfig mixer;
   ModelFamily family = ModelFamily::llama;  // determines the checkpoint layout
   bool tie_embeddings = false;
@@ -176,7 +207,11 @@ struct ModelConfig {
   int64_t eos_token_id = 2;
   uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the training text; 0: not recorded
 
-  bool is_plain_llama() const;  // softmax, no distance bias, no window
+  bool is_plain_llama() const;      // softmax, no distance bias, no window
+  bool is_plain_attention() const;  // softmax with RoPE as in Llama, without distance bias and gate
+  // q_proj holds queries and gates, by key-value head: the released models of gated attention, which extend Qwen3.
+  bool gates_in_queries() const { return family == ModelFamily::qwen3 && attention.gate != GateKind::none; }
+  int64_t gate_size() const;  // gates of a layer's token: 0, heads, or heads times head_dim
   // The `architectures` entry of a saved model: <family>ForCausalLM if that class of transformers computes the same
   // function, else LazyForCausalLM.
   std::string architecture() const;
@@ -189,12 +224,13 @@ struct ModelConfig {
   bool is_lazy() const;                    // Elastic-Softmax with a distance bias
   std::string kind() const;  // "lazy", "transformer", the mixer's name, or the normalizer's name for other attention
   bool has_offset() const;   // a tau per head
-  bool has_sink() const;     // softmax's denominator has a learned term per head, as in gpt-oss
+  bool has_sink() const;     // softmax's denominator has a term per head, as in gpt-oss
   bool rotates() const { return positions.kind == PositionKind::rope && positions.rope_base > 0; }
   bool has_plain_rope() const;              // RoPE as in Llama
   int64_t rotary_dim() const;               // dimensions of a head that RoPE rotates
   double score_scale(int64_t layer) const;  // of queries x keys
-  int64_t intermediate() const;             // mlp.intermediate_size, or the size inferred from hidden_ratio
+  double rope_base_of(int64_t layer) const;
+  int64_t intermediate() const;  // mlp.intermediate_size, or the size inferred from hidden_ratio
   // Standard deviation of the initial values of the matrix `name` (relative to the layer).
   double init_std_of(const std::string& name) const;
   void validate() const;  // Error naming the field, for example heads that are not divisible, an odd head_dim
@@ -202,9 +238,9 @@ struct ModelConfig {
   // Reads section [model]. Keys shared with flame: kind, vocab_size, hidden_size, num_hidden_layers, num_heads,
   // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
   // partial_rotary_factor, max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id.
-  // Additional keys: normalizer, offset, offset_trainable, offset_init, distance_bias_window, distance_bias_init_std,
-  // distance_bias_init_apart, positions, rope_interleaved, alibi_trainable, query_bias, segment_length, memory_length,
-  // clamp_length.
+  // Additional keys: normalizer, offset, offset_trainable, offset_init, sink_trainable, sink_init, attention_gate,
+  // distance_bias_window, distance_bias_init_std, distance_bias_init_apart, positions, rope_interleaved,
+  // alibi_trainable, query_bias, segment_length, memory_length, clamp_length.
   // `kind = "lazy" | "transformer" | "gpt2"` selects the defaults (lazy: elastic, W = 512, rope_theta 1.5e5). `kind`
   // may also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of
   // every n layers). vocab_size = 0: the caller sets the tokenizer's size.

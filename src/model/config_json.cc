@@ -33,8 +33,33 @@ FamilyDefaults family_defaults(const std::string& type) {
   return {};
 }
 
+// The fields by which the released models of gated attention (arXiv 2505.06708) extend Qwen3.
+constexpr std::pair<const char*, GateKind> kGateFields[] = {{"headwise_attn_output_gate", GateKind::head},
+                                                            {"elementwise_attn_output_gate", GateKind::element}};
+
+void read_gate(const Fields& fields, ModelConfig& m) {
+  for (const auto& [field, kind] : kGateFields) {
+    bool used = false;
+    fields.boolean({field}, used);
+    if (!used) continue;
+    if (m.attention.gate != GateKind::none)
+      fail(kOperation, "{}: {}: expected one gate of the attention output, found two", fields.file(), field);
+    m.attention.gate = kind;
+  }
+  if (m.attention.gate == GateKind::none) return;
+  fields.boolean({"use_qk_norm"}, m.attention.qk_norm);
+  for (const char* field : {"qkv_bias", "attention_bias"}) fields.must_be_absent(field, "biases beside gates");
+}
+
+void write_gate(const ModelConfig& m, nlohmann::ordered_json& out) {
+  for (const auto& [field, kind] : kGateFields) out[field] = m.attention.gate == kind;
+  out["use_qk_norm"] = m.attention.qk_norm;
+  out["qkv_bias"] = false;
+}
+
 void read_biases(const Fields& fields, const std::string& type, ModelConfig& m) {
   m.attention.qk_norm = type == "qwen3";
+  if (type == "qwen3") read_gate(fields, m);
   if (type == "llama" || type == "qwen3") {
     fields.boolean({"attention_bias"}, m.attention.qkv_bias);
     m.attention.output_bias = m.attention.qkv_bias;
@@ -124,6 +149,7 @@ void write_decoder(const ModelConfig& m, nlohmann::ordered_json& out) {
   const bool lazy = transformers_class == "LazyForCausalLM", llama = transformers_class == "LlamaForCausalLM";
   if (lazy || llama || transformers_class == "Qwen3ForCausalLM") out["attention_bias"] = m.attention.qkv_bias;
   if (lazy || llama) out["mlp_bias"] = false;
+  if (m.gates_in_queries()) write_gate(m, out);
 }
 
 }  // namespace
@@ -317,16 +343,16 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["rope_parameters"] = rope;
 }
 
-// Mistral's window applies to every layer, gpt-oss's to every second one unless layer_types is given. Qwen's is
-// optional and applies to the layers in layer_types, or else from max_window_layers on.
+// Mistral's window applies to every layer, gpt-oss's to every second one and GraniteSWA's to three of four unless
+// layer_types is given. Qwen's is optional and applies to the layers in layer_types, or else from max_window_layers on.
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m) {
   if (type == "llama") return;
   if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.attention.window);
-  const bool always = type == "mistral" || type == "gpt_oss";
+  const bool granite = type == "granite_swa", always = type == "mistral" || type == "gpt_oss" || granite;
   bool used = always;
   fields.boolean({"use_sliding_window"}, used);
   used |= always;
-  if (used && !fields.has("sliding_window")) m.attention.window = type == "gpt_oss" ? 128 : 4096;
+  if (used && !fields.has("sliding_window")) m.attention.window = type == "mistral" || !always ? 4096 : 128;
   if (used) fields.integer({"sliding_window"}, m.attention.window);
   if (type == "mistral") return;
   std::vector<int64_t> full;
@@ -346,8 +372,9 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
              fields.file());
       }
     }
-  } else if (m.attention.window > 0 && type == "gpt_oss") {
-    for (int64_t i = 1; i < std::min(m.num_layers, int64_t{1} << 14); i += 2) full.push_back(i);
+  } else if (m.attention.window > 0 && (type == "gpt_oss" || granite)) {
+    const int64_t first = granite ? 0 : 1, step = granite ? 4 : 2;
+    for (int64_t i = first; i < std::min(m.num_layers, int64_t{1} << 14); i += step) full.push_back(i);
   } else if (m.attention.window > 0) {
     int64_t first = 28;
     fields.integer({"max_window_layers"}, first);
@@ -371,7 +398,7 @@ void write_window(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["sliding_window"] =
       m.attention.window > 0 ? nlohmann::ordered_json(m.attention.window) : nlohmann::ordered_json();
   if (transformers_class == "MistralForCausalLM") return;
-  if (transformers_class != "GptOssForCausalLM") {
+  if (transformers_class != "GptOssForCausalLM" && transformers_class != "GraniteSWAForCausalLM") {
     out["use_sliding_window"] = m.attention.window > 0;
     if (m.attention.window < 0) return;
     int64_t first = 0;  // used by transformers before 4.53

@@ -17,18 +17,22 @@ bool read(std::string_view text, int64_t smallest, int64_t& out) {
 
 }  // namespace
 
-std::string StreamingCache::name() const { return fmt::format("streaming:{}+{}", sinks, recent); }
+std::string StreamingCache::name() const {
+  return heavy > 0 ? fmt::format("heaviest:{}+{}", heavy, recent) : fmt::format("streaming:{}+{}", sinks, recent);
+}
 
 StreamingCache StreamingCache::parse(const std::string& text, const std::string& option) {
-  constexpr std::string_view kPrefix = "streaming:";
-  StreamingCache cache;
-  const size_t plus = text.find('+');
-  const std::string_view all = text;
-  if (!all.starts_with(kPrefix) || plus == std::string::npos ||
-      !read(all.substr(kPrefix.size(), plus - kPrefix.size()), 0, cache.sinks) ||
+  const size_t colon = text.find(':'), plus = text.find('+');
+  const std::string_view all = text, kind = all.substr(0, colon);
+  const bool heaviest = kind == "heaviest";
+  StreamingCache cache{.sinks = 0};
+  int64_t& first = heaviest ? cache.heavy : cache.sinks;
+  if ((!heaviest && kind != "streaming") || colon == std::string::npos || plus == std::string::npos || plus < colon ||
+      !read(all.substr(colon + 1, plus - colon - 1), heaviest ? 1 : 0, first) ||
       !read(all.substr(plus + 1), 1, cache.recent)) {
     fail("model",
-         "{}: expected streaming:FIRST+LAST, tokens to keep (at least 0 and 1), such as streaming:4+508, found '{}'",
+         "{}: expected streaming:FIRST+LAST, tokens to keep (at least 0 and 1), such as streaming:4+508, or "
+         "heaviest:MOST+LAST (at least 1), found '{}'",
          option, to_valid_utf8(text));
   }
   return cache;

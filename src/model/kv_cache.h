@@ -14,11 +14,14 @@ namespace lazy {
 //
 // After each token the cache is truncated to its first `sinks` and last `recent` tokens, so a token attends to at most
 // sinks + recent + 1 keys including its own. Positions, distances and the visible count are those within the cache.
+//
+// With `heavy` it keeps instead, of every key-value head, the tokens to which queries have given the most weight so
+// far, beside the last ones (as H2O, Zhang et al. 2023, arXiv 2306.14048).
 struct StreamingCache {
-  int64_t sinks = 4, recent = 508;
-  int64_t size() const { return sinks + recent; }
+  int64_t sinks = 4, recent = 508, heavy = 0;
+  int64_t size() const { return sinks + recent + heavy; }
   bool operator==(const StreamingCache&) const = default;
-  std::string name() const;  // "streaming:4+508"
+  std::string name() const;  // "streaming:4+508", "heaviest:64+64"
   // Parses the format of name(). Error naming `option`.
   static StreamingCache parse(const std::string& text, const std::string& option);
 };
@@ -30,6 +33,8 @@ struct KVCache {
   std::vector<at::Tensor> keys, values;
   // Recurrent states of mixers other than attention: a list per layer, of constant size, never modified in place.
   std::vector<std::vector<at::Tensor>> states;
+  // With streaming->heavy: per layer, the weight that each kept token has received, (batch, kept, kv_heads) fp32.
+  std::vector<at::Tensor> received;
   int64_t length = 0;
   std::optional<StreamingCache> streaming;
 };

@@ -21,6 +21,7 @@
 #include "model/paged_keys.h"
 #include "model/parameters.h"
 #include "model/positions/positions.h"
+#include "model/quantization.h"
 #include "ops/decode.h"
 #include "ops/dense_product.h"
 #include "ops/few_rows.h"
@@ -29,7 +30,7 @@
 namespace lazy {
 namespace fs = std::filesystem;
 
-constexpr uint64_t kBiasStream = 0xB1A5;
+constexpr uint64_t kBiasStream = 0xB1A5, kGateStream = 0x6A7E;
 
 struct LanguageModel::Impl {
   // `empty`: allocates no memory for the trained weights.
@@ -114,6 +115,7 @@ struct LanguageModel::Impl {
     at::Generator generator = at::detail::createCPUGenerator(seed);
     // Of distance biases with distance_bias_init_apart.
     at::Generator apart = at::detail::createCPUGenerator(seed ^ kBiasStream);
+    at::Generator gates = at::detail::createCPUGenerator(seed ^ kGateStream);
     // Drawn on the CPU for every device, so that a seed gives the same weights everywhere.
     const auto on_cpu = [](const at::Tensor& t) { return at::zeros(t.sizes(), at::TensorOptions().dtype(at::kFloat)); };
     const auto normal = [&](const at::Tensor& t, double std) { t.copy_(on_cpu(t).normal_(0, std, generator)); };
@@ -125,8 +127,9 @@ struct LanguageModel::Impl {
     for (const DecoderBlock& block : blocks) {
       for (const auto& [name, tensor] : block.mixer->parameters()) {
         at::Tensor fresh = on_cpu(tensor);
-        const bool own_stream = config.attention.distance_bias_init_apart && name == names.distance_bias;
-        if (block.mixer->init_parameter(name, fresh, config, own_stream ? apart : generator)) tensor.copy_(fresh);
+        const bool bias_apart = config.attention.distance_bias_init_apart && name == names.distance_bias;
+        at::Generator& own = bias_apart ? apart : name == names.output_gate ? gates : generator;
+        if (block.mixer->init_parameter(name, fresh, config, own)) tensor.copy_(fresh);
       }
       if (!block.mlp) continue;
       for (const auto& [name, tensor] : block.mlp->parameters()) {
@@ -180,6 +183,7 @@ struct LanguageModel::Impl {
                     : ops::linear_cross_entropy(hidden, head_matrix(), labels);
   }
   void check(const at::Tensor& ids, const ForwardOptions& options) const;
+  void quantize();  // as `quantization` says
   // begin: the stream before the first layer. The hidden states are those after the last norm.
   ResidualStream begin(const at::Tensor& ids, const ForwardOptions& options) const;
   at::Tensor final_hidden(ResidualStream stream, const ForwardOptions& options) const;
@@ -223,6 +227,7 @@ struct LanguageModel::Impl {
   at::ScalarType dtype = at::kFloat;
   Checkpointing checkpointing = Checkpointing::none;
   bool deterministic = false;
+  Quantization quantization;
 };
 
 LanguageModel::LanguageModel(const ModelConfig& config, uint64_t seed)
@@ -274,6 +279,44 @@ void LanguageModel::set_int8() {
   head.detach().copy_(ops::dequantize(impl_->head_int8));
 }
 
+void LanguageModel::hold_compute_dtype() {
+  impl_->require_resident_weights("weights in one precision");
+  const at::NoGradGuard guard;
+  const at::ScalarType dtype = impl_->dtype;
+  for (const DecoderBlock& block : impl_->blocks) {
+    for (const Linear* product : block.mixer->products()) product->hold_in(dtype);
+    if (!block.mlp) continue;
+    for (const Linear* product : block.mlp->products()) product->hold_in(dtype);
+  }
+  for (at::Tensor table : {impl_->embedding, impl_->head}) {
+    if (table.defined()) table.set_data(table.detach().to(dtype));
+  }
+  impl_->head_cast = {};
+}
+
+void LanguageModel::Impl::quantize() {
+  bool cached = false;
+  for (const DecoderBlock& block : blocks) {
+    std::vector<const Linear*> products = block.mixer->products();
+    if (block.mlp) {
+      for (const Linear* product : block.mlp->products()) products.push_back(product);
+    }
+    for (const Linear* product : products) {
+      if (quantization.weights.used()) product->round_weights(quantization.weights);
+      product->set_input_rounding(quantization.inputs);
+    }
+    cached |= block.mixer->set_cache_rounding(quantization.cache);
+  }
+  if (quantization.cache.used() && !cached)
+    fail("model", "quantized caches: expected layers that cache keys and values, found {}", config.kind());
+}
+
+void LanguageModel::quantize(const Quantization& quantization) {
+  impl_->require_resident_weights("rounded weights");
+  impl_->quantization = quantization;
+  impl_->quantize();
+}
+
 void LanguageModel::set_checkpointing(Checkpointing checkpointing) { impl_->checkpointing = checkpointing; }
 void LanguageModel::set_deterministic(bool deterministic) { impl_->deterministic = deterministic; }
 
@@ -291,6 +334,8 @@ void LanguageModel::to(at::Device device) {
   moved->dtype = impl_->dtype;
   moved->checkpointing = impl_->checkpointing;
   moved->deterministic = impl_->deterministic;
+  moved->quantization = impl_->quantization;
+  if (moved->quantization.used()) moved->quantize();
   impl_ = std::move(moved);
 }
 
@@ -301,6 +346,8 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
          ids.dim());
   }
   if (loader && at::GradMode::is_enabled()) require_resident_weights("gradients");
+  if (quantization.used() && at::GradMode::is_enabled())
+    fail("model", "rounded products and caches serve inference: disable gradients first");
   if (options.cache && at::GradMode::is_enabled())
     fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
@@ -333,6 +380,7 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
 ResidualStream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOptions& options) const {
   ResidualStream stream;
   stream.branch = embed(ids, options);
+  if (config.multipliers.embedding != 1) stream.branch = stream.branch * config.multipliers.embedding;
   if (config.norm.embedding_norm) stream = {normalize(stream, embedding_norm, config.norm.eps).value, {}};
   stream.branch = LayerHooks(options.activation_hooks, -1)("embedding", stream.branch);
   return stream;
@@ -341,8 +389,10 @@ ResidualStream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOp
 at::Tensor LanguageModel::Impl::final_hidden(ResidualStream stream, const ForwardOptions& options) const {
   const LayerHooks hooks(options.activation_hooks, -1);
   run_residual_hooks(stream, hooks, "final.residual");
-  return hooks("final.hidden",
-               config.norm.final_norm ? normalize(stream, final_norm, config.norm.eps).value : sum_of(stream));
+  const at::Tensor hidden = hooks(
+      "final.hidden", config.norm.final_norm ? normalize(stream, final_norm, config.norm.eps).value : sum_of(stream));
+  // The head is linear.
+  return config.multipliers.logits_divisor == 1 ? hidden : hidden / config.multipliers.logits_divisor;
 }
 
 // The last layer of a pass with `rows`: after its attention tokens are independent, so only these rows are computed.
@@ -433,9 +483,10 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
   const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});
   if (at::GradMode::is_enabled()) return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
-  const at::Tensor logits = !ops::serves_few_rows(rows)  ? ops::dense_product(rows, impl_->head_matrix())
-                            : impl_->head_int8.defined() ? ops::few_rows_linear(rows, impl_->head_int8)
-                                                         : ops::few_rows_linear(rows, impl_->head_matrix());
+  const at::Tensor logits = !ops::serves_few_rows(rows) ? ops::dense_product(rows, impl_->head_matrix())
+                            : impl_->head_int8.defined() && rows.is_cpu()
+                                ? ops::few_rows_linear(rows, impl_->head_int8)
+                                : ops::few_rows_linear(rows, impl_->head_matrix(), /*wide=*/rows.is_cuda());
   std::vector<int64_t> shape = hidden.sizes().vec();
   shape.back() = logits.size(1);
   return logits.to(at::kFloat).view(shape);

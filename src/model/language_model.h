@@ -25,6 +25,7 @@
 
 namespace lazy {
 
+struct Quantization;
 class ShardHooks;
 struct ShardUnit;
 
@@ -77,6 +78,13 @@ class LanguageModel {
   // CPU decoding then reads these. The weights stay what they were rounded to. Embedding, norms, mixers' own parameters
   // and experts stay as they are.
   void set_int8();
+  // Frees the fp32 weights of the layers' linear parts, embedding and head: they are in the compute dtype alone from
+  // now on. For inference; what is saved afterwards has these numbers.
+  void hold_compute_dtype();
+  // Rounds the layers' linear parts in place, and from now on the inputs of their products and cached keys and values
+  // in every pass; inference only. Embedding, head, norms, mixers' own parameters and experts stay as they are. A scale
+  // of a tensor or a channel is that of the pass's tokens. Error for a cache of a model without keys and values.
+  void quantize(const Quantization& quantization);
   void set_checkpointing(Checkpointing checkpointing);  // for training; default: none
   // Bitwise reproducible gradients on a GPU, at some cost; on a CPU they always are. Default: off.
   void set_deterministic(bool deterministic);

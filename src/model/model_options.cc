@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/quantization.h"
 
 namespace lazy {
 namespace {
@@ -37,6 +38,8 @@ ModelConfig ModelOptions::apply(ModelConfig config) const {
   if (rope_base != 0) {
     if (!std::isfinite(rope_base) || rope_base <= 1)
       fail("model", "--rope-base: expected more than 1, found {}", rope_base);
+    if (!config.positions.layer_bases.empty())
+      fail("model", "--rope-base: expected a model with one base for all layers, found one for each");
     config.positions.rope_base = rope_base;
   }
   if (!positions.empty()) config.positions.rope_scaling = parse_positions(positions, config);
@@ -54,14 +57,21 @@ std::string ModelOptions::command_line() const {
   if (rope_base != 0) text += fmt::format(" --rope-base {}", rope_base);
   if (!cache.empty()) text += " --cache " + cache;
   if (!weights.empty()) text += " --weights " + weights;
+  if (!quantize.empty()) text += " --quantize " + quantize;
   return text;
 }
 
 LanguageModel open_model(const std::filesystem::path& directory, const ModelOptions& options) {
   if (!options.weights.empty() && options.weights != "int8")
     fail("model", "--weights: expected int8, found '{}'", to_valid_utf8(options.weights));
+  const Quantization quantization =
+      options.quantize.empty() ? Quantization() : Quantization::parse(options.quantize, "--quantize");
+  if (quantization.weights.used() && !options.weights.empty())
+    fail("model", "--quantize {}: expected no --weights beside rounded weights, found {}", options.quantize,
+         options.weights);
   LanguageModel model = LanguageModel::load(directory, options.apply(ModelConfig::from_directory(directory)));
   if (!options.weights.empty()) model.set_int8();
+  if (quantization.used()) model.quantize(quantization);
   return model;
 }
 

@@ -14,6 +14,7 @@ struct ModelOptions {
   double rope_base = 0;   // --rope-base; 0: the model's own
   std::string cache;      // --cache: "streaming:4+508"; "": the full cache
   std::string weights;    // --weights: "int8" (LanguageModel::set_int8); "": as they are
+  std::string quantize;   // --quantize: "w8a8,kv4:channel" (model/quantization.h); "": not
 
   // Returns the configuration with the positions overridden. Error naming the option.
   ModelConfig apply(ModelConfig config) const;

@@ -12,7 +12,8 @@ namespace lazy {
 
 // One pass over new tokens of several sequences: ids (batch, length), sequence b continues its own text. The pass
 // writes the keys and values of the new tokens into the pool and attends to each sequence's pages. Positions and
-// lengths differ by sequence; `length` is the same for all, and at most ops::kFewRows unless batch is 1.
+// lengths differ by sequence; `length` is the same for all, and at most ops::kFewRows unless batch is 1. With `places`
+// sequences of any lengths lie end to end instead: ids (1, tokens), without block_table and lengths.
 struct PagedKeys {
   // By layer, (pages, page_size, kv_heads, head_dim) in the compute dtype. Changed in place.
   std::vector<at::Tensor> keys, values;
@@ -21,7 +22,10 @@ struct PagedKeys {
   at::Tensor lengths;      // (batch): tokens of each sequence, the new ones included
   at::Tensor positions;    // (batch, length) of the new tokens, from 0
   at::Tensor slots;        // (batch * length): page * page_size + place, of the new tokens
-  int64_t longest = 0;     // of `lengths`
+  int64_t longest = 0;     // of `lengths`, or an upper bound where a step is recorded
+  // Undefined, or of sequences that lie end to end: (sequences + 1) int32 offsets of each one's new tokens and of all
+  // its tokens, and the places of the latter (int64: page * page_size + place).
+  at::Tensor cu_seqlens_q, cu_seqlens_k, places;
 };
 
 // Pools, not yet written, for `pages` pages. Error if why_not_paged is not empty.

@@ -24,6 +24,7 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   distance_bias = attention + "learnable_bias_diagonals";
   offset = attention + "softmax_offset";
   sink = attention + "sinks";
+  output_gate = attention + "gate_proj.weight";
   slopes = attention + "alibi_slopes";
   r_proj = attention + "r_proj.weight";  // these three are abbreviated as in the original Transformer-XL code
   content_bias = attention + "r_w_bias";
@@ -52,7 +53,10 @@ namespace {
 std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const CheckpointNames& names) {
   const int64_t d = c.hidden_size, q = c.attention.num_heads * c.attention.head_dim,
                 kv = c.attention.num_kv_heads * c.attention.head_dim;
-  std::vector<ParameterShape> out = {{names.q, {q, d}}, {names.k, {kv, d}}, {names.v, {kv, d}}, {names.o, {d, q}}};
+  std::vector<ParameterShape> out = {{names.q, {q, d}}};
+  if (c.gate_size() > 0) out.push_back({names.output_gate, {c.gate_size(), d}});
+  for (ParameterShape& p : std::vector<ParameterShape>{{names.k, {kv, d}}, {names.v, {kv, d}}, {names.o, {d, q}}})
+    out.push_back(std::move(p));
   if (c.attention.qkv_bias) {
     out.push_back({names.q_bias, {q}, c.attention.query_bias});
     out.push_back({names.k_bias, {kv}});
@@ -71,7 +75,8 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
                    /*decayed=*/false});
   if (c.has_offset())
     out.push_back({names.offset, {c.attention.num_heads}, c.attention.offset_trainable, /*keep_fp32=*/true});
-  if (c.has_sink()) out.push_back({names.sink, {c.attention.num_heads}, true, /*keep_fp32=*/true});
+  if (c.has_sink())
+    out.push_back({names.sink, {c.attention.num_heads}, c.attention.sink_trainable, /*keep_fp32=*/true});
   if (c.positions.kind == PositionKind::alibi)
     out.push_back({names.slopes, {c.attention.num_heads}, c.positions.alibi_trainable, /*keep_fp32=*/true});
   if (c.positions.kind == PositionKind::transformer_xl) {

@@ -1,12 +1,12 @@
 // The operator lazy::attention for C++ callers. Python calls the same operator through
 // torch.ops.lazy.attention after torch.ops.load_library("liblazy_ops.so").
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
+
+#include "ops/tensor.h"
 
 namespace lazy::ops {
 
@@ -22,6 +22,9 @@ struct AttentionOptions {
   bool causal = true;           // bottom-right aligned: the last query sees the last key
   int64_t window = -1;          // the w latest keys, the query's own included; -1: no window
   bool return_stats = false;
+  bool return_score_stats = false;  // with return_stats and beyond: statistics of the scores
+  // The operators' argument return_stats.
+  int64_t stats_level() const { return return_score_stats ? 2 : return_stats ? 1 : 0; }
   bool deterministic = false;
   at::Tensor sink;  // normalizer "softmax_sink"
   at::Tensor alibi_slopes;
@@ -31,7 +34,8 @@ struct AttentionOptions {
 
 // q (batch, length, heads, head_dim); k, v (batch, key_length, kv_heads, head_dim).
 // distance_bias (heads, W) fp32, tau / sink / alibi_slopes (heads) fp32. Undefined tensors mean "not given".
-// Returns out like q; lse fp32 (batch, heads, length); stats fp32 (3, batch, heads, length) or empty.
+// Returns out like q; lse fp32 (batch, heads, length); stats fp32 (3 or, with those of scores, 5,
+// batch, heads, length) or empty.
 // Differentiable in q, k, v, distance_bias, tau, sink, alibi_slopes. float64 runs the reference (slow, for checking
 // gradients); its parameters are float64 too. Errors: "lazy::attention: expected ..., received ...".
 std::tuple<at::Tensor, at::Tensor, at::Tensor> attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -1,11 +1,13 @@
 #include "ops/attention_arguments.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <limits>
 #include <mutex>
 #include <string>
+
+#include "ops/library.h"
 
 namespace lazy::ops {
 
@@ -93,20 +95,18 @@ class CheckedTensors {
  public:
   bool contains(const at::Tensor& t, int64_t tokens) {
     const std::lock_guard lock(mutex_);
-    return std::any_of(known_.begin(), known_.end(), [&](const Entry& e) {
-      return e.tensor.lock().get() == t.unsafeGetTensorImpl() && e.version == t._version() && e.tokens == tokens;
-    });
+    return std::any_of(known_.begin(), known_.end(),
+                       [&](const Entry& e) { return e.tensor && e.tensor->is(t) && e.tokens == tokens; });
   }
   void add(const at::Tensor& t, int64_t tokens) {
     const std::lock_guard lock(mutex_);
-    known_[next_++ % known_.size()] = Entry{Weak(t.getIntrusivePtr()), t._version(), tokens};
+    known_[next_++ % known_.size()] = Entry{SeenTensor(t), tokens};
   }
 
  private:
-  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Entry {
-    Weak tensor{c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
-    int64_t version = 0, tokens = 0;
+    std::optional<SeenTensor> tensor;
+    int64_t tokens = 0;
   };
   std::mutex mutex_;
   std::array<Entry, 8> known_;
@@ -115,14 +115,15 @@ class CheckedTensors {
 
 // Cumulative lengths as int32 on q's device: from 0 to the number of tokens, never falling.
 at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, const char* name, int64_t tokens) {
-  static CheckedTensors checked;
+  // Never destroyed: at the end of the process the tensors may outlive their device.
+  static CheckedTensors& checked = *new CheckedTensors;
   const char* const operation = a.operation;
   LAZY_EXPECT(tokens < std::numeric_limits<int32_t>::max(), "fewer than 2^31 - 1 packed tokens, received ", tokens);
   const bool remember = !t.is_cpu() && !t.is_inference();
   if (remember && checked.contains(t, tokens)) return t.to(a.q.device(), at::kInt).contiguous();
-  // Clamped, so that the conversion to int32 cannot make an out-of-range value valid.
-  at::Tensor copy = t.clamp(-1, tokens + 1).to(at::kCPU, at::kInt).contiguous();
-  const int32_t* data = copy.const_data_ptr<int32_t>();
+  // Checked before the conversion to int32, which could make an out-of-range value valid.
+  const at::Tensor copy = t.to(at::kCPU, at::kLong).contiguous();
+  const int64_t* data = copy.const_data_ptr<int64_t>();
   LAZY_EXPECT(data[0] == 0, name, "[0] == 0, received ", data[0]);
   for (int64_t n = 1; n < copy.numel(); ++n) {
     LAZY_EXPECT(data[n] >= data[n - 1], name, " never to fall, received ", name, "[", n, "] = ", data[n], " after ",
@@ -131,7 +132,7 @@ at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, const ch
   LAZY_EXPECT(data[copy.numel() - 1] == tokens, name, " to end at the number of tokens, ", tokens, ", received ",
               data[copy.numel() - 1]);
   if (remember) checked.add(t, tokens);
-  if (a.q.is_cpu()) return copy;
+  if (a.q.is_cpu()) return copy.to(at::kInt);
   // A copy from pinned memory is asynchronous; any other would synchronize in every layer.
   return t.to(a.q.device(), at::kInt, /*non_blocking=*/t.is_cpu() && t.is_pinned()).contiguous();
 }
@@ -184,7 +185,7 @@ void check_attention(const AttentionArguments& a) {
   }
 }
 
-bool deterministic_wanted(bool argument) { return argument || at::globalContext().deterministicAlgorithms(); }
+bool deterministic_wanted(bool argument) { return argument || deterministic_algorithms(); }
 
 kernels::Problem problem_of_any_length(const AttentionArguments& a) {
   kernels::Problem p;

@@ -1,8 +1,6 @@
 // The arguments of lazy::attention and lazy::decode as the dispatcher passes them, the signatures of the registered
 // functions, their checks, and their translation into a kernel's Problem.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <array>
 #include <optional>
 #include <string_view>
@@ -59,7 +57,7 @@ using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tenso
       std::string_view normalizer, std::string_view offset, std::optional<double> sigmoid_bias,       \
       std::optional<double> scale, bool causal, int64_t window, const OptionalTensor &cu_seqlens_q,   \
       const OptionalTensor &cu_seqlens_k
-#define LAZY_ATTENTION_PARAMETERS LAZY_ATTENTION_INPUTS, bool return_stats, bool deterministic
+#define LAZY_ATTENTION_PARAMETERS LAZY_ATTENTION_INPUTS, int64_t return_stats, bool deterministic
 #define LAZY_ATTENTION_BACKWARD_PARAMETERS                                                                          \
   const at::Tensor &d_out, const at::Tensor &out, const at::Tensor &lse, LAZY_ATTENTION_INPUTS, bool deterministic, \
       std::array<bool, 7> output_mask, const OptionalTensor &alive_sum
@@ -69,13 +67,22 @@ using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tenso
         cu_seqlens_q, cu_seqlens_k, deterministic                                                             \
   }
 
+// Whether a training's forward keeps alive_sum for the backward. `problem` is of any length.
+bool keeps_alive_sum(const kernels::Problem& problem, bool deterministic);
+
 // Uninitialized alive_sum (lazy/attention.h): like out where a training's forward on the current GPU keeps it for the
 // backward, else without elements. Lengths do not decide, so that torch.compile need not specialize on them: at short
 // ones it is kept and not used. Nor does the tensors' device, which the Meta kernel of torch.compile cannot see.
 at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out);
 
-// Uninitialized outputs. stats is empty unless wanted, lse for a normalizer without a row statistic.
-AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats);
+// The implementations for tensors on the CPU.
+AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS);
+BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS);
+
+// Uninitialized outputs. stats is empty for return_stats 0, has 3 parts for 1 and 5 for 2 (kernels' stats, and
+// score_stats behind them); lse is empty for a normalizer without a row statistic. Throws for another return_stats.
+constexpr int64_t kStatsParts[] = {0, 3, 5};
+AttentionOutputs empty_outputs(const AttentionArguments& a, int64_t return_stats);
 
 // Checks the backward's inputs beside the forward's arguments: d_out, out and alive_sum (if it has elements) like the
 // forward's out, its lse. After check_attention. Throws "lazy::attention_backward: expected ..., received ...".

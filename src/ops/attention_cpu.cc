@@ -1,11 +1,8 @@
 // lazy::attention on the CPU: allocates outputs and runs the kernels. float64 runs the reference.
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <torch/library.h>
-
 #include "ops/attention_arguments.h"
 #include "ops/attention_pointers.h"
 #include "ops/forced_kernel.h"
+#include "ops/library.h"
 
 namespace lazy::ops {
 
@@ -42,6 +39,8 @@ void backward(const kernels::Problem& p, const AttentionArguments& a, const at::
   run(p, filled.arguments);
 }
 
+}  // namespace
+
 AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
@@ -62,7 +61,7 @@ AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS) {
   return {out, lse, stats};
 }
 
-ForwardOutputs attention_forward_cpu(LAZY_ATTENTION_PARAMETERS) {
+static ForwardOutputs attention_forward_cpu(LAZY_ATTENTION_PARAMETERS) {
   auto [out, lse, stats] =
       attention_cpu(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal,
                     window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
@@ -92,12 +91,10 @@ BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   return {g.q, g.k, g.v, g.distance_bias, g.tau, g.sink, g.alibi_slopes};
 }
 
-}  // namespace
-
-TORCH_LIBRARY_IMPL(lazy, CPU, m) {
-  m.impl("attention", attention_cpu);
-  m.impl("attention_forward", attention_forward_cpu);
-  m.impl("attention_backward", attention_backward_cpu);
+LAZY_KERNELS(CPU, m) {
+  m.impl("attention", LAZY_KERNEL(attention_cpu));
+  m.impl("attention_forward", LAZY_KERNEL(attention_forward_cpu));
+  m.impl("attention_backward", LAZY_KERNEL(attention_backward_cpu));
 }
 
 }  // namespace lazy::ops

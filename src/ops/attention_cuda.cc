@@ -1,15 +1,12 @@
 // lazy::attention on NVIDIA GPUs: pads and copies the tensors for the tensor-core kernels where needed, allocates
 // outputs, runs the kernels on the current stream.
-#include <ATen/ATen.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <torch/library.h>
-
 #include "lazy/attention_cuda.h"
 #include "ops/attention_arguments.h"
 #include "ops/attention_pointers.h"
+#include "ops/cuda_choice.h"
+#include "ops/cuda_stream.h"
 #include "ops/forced_kernel.h"
-#include "ops/load_cuda.h"
+#include "ops/library.h"
 
 namespace lazy::ops {
 
@@ -28,7 +25,7 @@ CudaKernel kernel_from(const std::string& name) {
 
 CudaCall make_call(bool deterministic) {
   CudaCall call;
-  call.stream = c10::cuda::getCurrentCUDAStream().stream();
+  call.stream = current_stream();
   call.deterministic = deterministic_wanted(deterministic);
   call.kernel = kernel_from(forced_kernel());
   return call;
@@ -127,8 +124,8 @@ void keep(at::Tensor& result, const at::Tensor& room) {
 }
 
 // for_backward: with alive_sum, where it is kept.
-ForwardOutputs run_forward(const AttentionArguments& a, bool return_stats, bool for_backward) {
-  const c10::cuda::CUDAGuard guard(a.q.device());
+ForwardOutputs run_forward(const AttentionArguments& a, int64_t return_stats, bool for_backward) {
+  const DeviceGuard guard(a.q);
   CudaCall call = make_call(a.deterministic);
   const Prepared prepared(a, call);
   auto [out, lse, stats] = empty_outputs(a, return_stats);
@@ -177,7 +174,7 @@ BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
                                            offset, sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k,
                                            deterministic, output_mask, alive_sum);
   }
-  const c10::cuda::CUDAGuard guard(q.device());
+  const DeviceGuard guard(q);
   CudaCall call = make_call(deterministic);
   const Prepared prepared(a, call);
   AttentionGradients g = empty_gradients(a, output_mask);
@@ -210,10 +207,10 @@ std::string chosen(const Problem& problem) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
-  m.impl("attention", attention_cuda);
-  m.impl("attention_forward", attention_forward_cuda);
-  m.impl("attention_backward", attention_backward_cuda);
+LAZY_KERNELS(CUDA, m) {
+  m.impl("attention", LAZY_KERNEL(attention_cuda));
+  m.impl("attention_forward", LAZY_KERNEL(attention_forward_cuda));
+  m.impl("attention_backward", LAZY_KERNEL(attention_backward_cuda));
   set_cuda_choice(chosen);
 }
 

@@ -1,6 +1,6 @@
 // The kernels' argument structs (raw pointers) filled from the operators' tensors, on the CPU and on a GPU.
 #pragma once
-#include <ATen/ATen.h>
+#include <algorithm>
 
 #include "ops/attention_arguments.h"
 
@@ -41,6 +41,8 @@ void set_outputs(Arguments& arguments, at::Tensor& out, at::Tensor& lse, at::Ten
   arguments.out = view(out);
   arguments.lse = wanted<Real>(lse);
   arguments.stats = wanted<Real>(stats);
+  const int64_t part = stats.numel() / std::max<int64_t>(stats.size(0), 1);
+  if (part > 0 && stats.size(0) == kStatsParts[2]) arguments.score_stats = arguments.stats + kStatsParts[1] * part;
 }
 
 // Inputs and outputs of a backward pass. lse is contiguous; gradients without elements are not computed.

@@ -58,7 +58,7 @@ at::Tensor reference_weights(const at::Tensor& q, const at::Tensor& k, const Att
   const at::NoGradGuard no_grad;
   const auto exact = [](const at::Tensor& t) { return t.defined() ? t.detach().to(at::kCPU, at::kDouble) : t; };
   AttentionOptions options = terms.options;
-  options.return_stats = false;
+  options.return_stats = options.return_score_stats = false;
   options.sink = exact(options.sink);
   options.alibi_slopes = exact(options.alibi_slopes);
   // With the identity as values, the output of query i is its row of weights.

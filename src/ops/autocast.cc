@@ -36,7 +36,7 @@ AttentionOutputs decode_autocast(LAZY_DECODE_PARAMETERS) {
                              .typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
   return op.call(cast<device>(q), cast<device>(k_cache), cast<device>(v_cache), cache_lengths, distance_bias, tau, sink,
                  block_table, visible_count, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window,
-                 return_stats);
+                 return_stats, invariant);
 }
 
 template <at::DeviceType device>

@@ -1,14 +1,10 @@
-// lazy::decode: schema, checks, shapes (Meta), the CPU implementation and the C++ entry.
+// lazy::decode: schema, checks and the CPU implementation.
 #include "ops/decode.h"
-
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
-#include <torch/library.h>
 
 #include "ops/attention_pointers.h"
 #include "ops/decode_kernels.h"
 #include "ops/forced_kernel.h"
+#include "ops/library.h"
 
 namespace lazy::ops {
 
@@ -23,13 +19,6 @@ void check_integers(const AttentionArguments& a, const at::Tensor& t, const char
               name, " of shape ", shape, " with batch ", a.q.dim() > 0 ? a.q.sym_size(0) : c10::SymInt(0),
               " and type int32 or int64, received ", t.sym_sizes(), " of ", t.scalar_type());
   LAZY_EXPECT(t.device() == a.q.device(), name, " on ", a.q.device(), " like q, received ", t.device());
-}
-
-AttentionOutputs decode_meta(LAZY_DECODE_PARAMETERS) {
-  const OptionalTensor none;
-  const AttentionArguments a LAZY_DECODE_PACK(none);
-  check_decode(a, cache_lengths, block_table, visible_count);
-  return empty_outputs(a, return_stats);
 }
 
 }  // namespace
@@ -51,19 +40,15 @@ DecodeNumbers::DecodeNumbers(const at::Tensor& cache_lengths, const OptionalTens
                              const OptionalTensor& visible_count)
     : lengths(integers(cache_lengths)), table(integers(block_table)), counts(integers(visible_count)) {}
 
-TORCH_LIBRARY_FRAGMENT(lazy, m) {
+LAZY_SCHEMAS(m) {
   m.def(
       "decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor cache_lengths, Tensor? distance_bias=None, Tensor? "
       "tau=None, "
       "Tensor? sink=None, *, Tensor? block_table=None, Tensor? visible_count=None, Tensor? alibi_slopes=None, "
       "str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, float? scale=None, bool "
       "causal=True, "
-      "int window=-1, bool return_stats=False) -> (Tensor out, Tensor lse, Tensor stats)");
+      "int window=-1, int return_stats=0, bool invariant=False) -> (Tensor out, Tensor lse, Tensor stats)");
 }
-
-TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("decode", decode_meta); }
-// A gradient is refused when it is asked for.
-TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("decode", torch::autograd::autogradNotImplementedFallback()); }
 
 // The CPU implementation checks lengths and pages, then runs the kernel. float64 runs the reference.
 
@@ -104,13 +89,16 @@ void decode(const kernels::Problem& p, const AttentionArguments& a, const Decode
   run(p, filled.arguments);
 }
 
+}  // namespace
+
 AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   const OptionalTensor none;
   const AttentionArguments a LAZY_DECODE_PACK(none);
   check_decode(a, cache_lengths, block_table, visible_count);
   if (reference_is_forced(a)) {
     return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
-                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats,
+                               invariant);
   }
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
   check_values(a, numbers);
@@ -128,23 +116,6 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   return outputs;
 }
 
-}  // namespace
-
-TORCH_LIBRARY_IMPL(lazy, CPU, m) { m.impl("decode", decode_cpu); }
-
-AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
-                        const at::Tensor& cache_lengths, const at::Tensor& distance_bias, const at::Tensor& tau,
-                        const AttentionOptions& options, const at::Tensor& block_table,
-                        const at::Tensor& visible_count) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("lazy::decode", "")
-                             .typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
-  LAZY_EXPECT(!options.cu_seqlens_q.defined() && !options.cu_seqlens_k.defined(), "no cu_seqlens, received some");
-  auto optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); };
-  return op.call(q, k_cache, v_cache, cache_lengths, optional(distance_bias), optional(tau), optional(options.sink),
-                 optional(block_table), optional(visible_count), optional(options.alibi_slopes), options.normalizer,
-                 options.offset, options.sigmoid_bias, options.scale, options.causal, options.window,
-                 options.return_stats);
-}
+LAZY_KERNELS(CPU, m) { m.impl("decode", LAZY_KERNEL(decode_cpu)); }
 
 }  // namespace lazy::ops

@@ -1,7 +1,5 @@
 // lazy::decode: one to a few query rows a sequence against a long key/value cache, contiguous or paged. Inference only.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <tuple>
 
 #include "ops/attention.h"
@@ -22,6 +20,8 @@ constexpr int64_t kFewRows = 8;
 // for
 //                 the newest row, where a cache has evicted keys (StreamingLLM); default: the keys that the row sees
 // options         as for attention; cu_seqlens must be undefined
+// invariant       on a GPU: a sequence's bits do not depend on the batch and the capacity, at some cost in speed; for a
+//                 step of a model, in which another kernel comes before. On a CPU they never do
 // Row i of a sequence with n keys stands at position n - rows + i; distances are between places in the cache. What a
 // cache holds beyond its length is never read. Returns out (batch, rows, heads, value_dim), lse and stats as attention
 // does. On the CPU a length, page or count out of range is an error. A GPU's numbers are not checked before the
@@ -32,6 +32,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> decode(const at::Tensor& q, const
                                                       const at::Tensor& distance_bias, const at::Tensor& tau,
                                                       const AttentionOptions& options,
                                                       const at::Tensor& block_table = {},
-                                                      const at::Tensor& visible_count = {});
+                                                      const at::Tensor& visible_count = {}, bool invariant = false);
 
 }  // namespace lazy::ops

@@ -1,15 +1,11 @@
 // lazy::decode on NVIDIA GPUs: points the kernel at the tensors on the current stream. Lengths and pages stay on the
 // device.
-#include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <torch/library.h>
-
-#include "lazy/attention_cuda.h"
+#include "lazy/decode_step_cuda.h"
 #include "ops/attention_pointers.h"
+#include "ops/cuda_stream.h"
 #include "ops/decode_kernels.h"
 #include "ops/forced_kernel.h"
+#include "ops/library.h"
 
 namespace lazy::ops {
 
@@ -21,16 +17,17 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   check_decode(a, cache_lengths, block_table, visible_count);
   if (reference_is_forced(a)) {
     return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
-                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats,
+                               invariant);
   }
-  const c10::cuda::CUDAGuard guard(q.device());
+  const DeviceGuard guard(q);
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
   at::Tensor cu_q, cu_k;
   const kernels::Problem p = attention_problem(a, cu_q, cu_k);
   const int64_t pages = a.paged ? numbers.table.size(1) : 1;  // of a sequence
   const kernels::CacheSize cache{pages * k_cache.size(1), k_cache.size(0)};
   kernels::CudaCall call;
-  call.stream = c10::cuda::getCurrentCUDAStream().stream();
+  call.stream = current_stream();
   if (forced_kernel() == "plain") call.kernel = kernels::CudaKernel::plain;  // the others' names are attention's
   const std::string unmet = kernels::unmet_condition_decode_cuda(p, cache, call.kernel);
   TORCH_CHECK(unmet.empty(), "lazy::decode: ", unmet);
@@ -39,15 +36,16 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   InputPointers<float, kernels::Decode<float>> filled(a);
   numbers.set(filled.arguments, k_cache);
   set_outputs<float>(filled.arguments, out, lse, stats);
-  const at::Tensor workspace =
-      at::empty({static_cast<int64_t>(kernels::decode_workspace_cuda(p, cache))}, q.options().dtype(at::kByte));
+  const size_t bytes =
+      invariant ? kernels::decode_step_workspace_cuda(p, cache) : kernels::decode_workspace_cuda(p, cache);
+  const at::Tensor workspace = at::empty({static_cast<int64_t>(bytes)}, q.options().dtype(at::kByte));
   call.workspace = workspace.mutable_data_ptr();
-  kernels::decode_cuda(p, filled.arguments, cache, call);
+  (invariant ? kernels::decode_step_cuda : kernels::decode_cuda)(p, filled.arguments, cache, call);
   return outputs;
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lazy, CUDA, m) { m.impl("decode", decode_cuda); }
+LAZY_KERNELS(CUDA, m) { m.impl("decode", LAZY_KERNEL(decode_cuda)); }
 
 }  // namespace lazy::ops

@@ -10,7 +10,7 @@ namespace lazy::ops {
       const OptionalTensor &distance_bias, const OptionalTensor &tau, const OptionalTensor &sink,                 \
       const OptionalTensor &block_table, const OptionalTensor &visible_count, const OptionalTensor &alibi_slopes, \
       std::string_view normalizer, std::string_view offset, std::optional<double> sigmoid_bias,                   \
-      std::optional<double> scale, bool causal, int64_t window, bool return_stats
+      std::optional<double> scale, bool causal, int64_t window, int64_t return_stats, bool invariant
 // The part that lazy::attention has too. `none` is an OptionalTensor that lives as long.
 #define LAZY_DECODE_PACK(none)                                                                                    \
   {                                                                                                               \
@@ -21,6 +21,9 @@ namespace lazy::ops {
 // Ranks, types, devices and sizes, without looking at data. Throws "lazy::decode: expected ..., received ...".
 void check_decode(const AttentionArguments& a, const at::Tensor& cache_lengths, const OptionalTensor& block_table,
                   const OptionalTensor& visible_count);
+
+// The implementation for tensors on the CPU.
+AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS);
 
 // cache_lengths, block_table and visible_count for the kernels: contiguous int64 on their own device; undefined when
 // not given.

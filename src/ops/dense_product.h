@@ -1,6 +1,6 @@
 // Matrix products of linear layers on a CPU in fp32.
 #pragma once
-#include <ATen/core/Tensor.h>
+#include "ops/tensor.h"
 
 namespace lazy::ops {
 

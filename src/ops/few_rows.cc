@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ops/few_rows_kernel.h"
+#include "ops/step_kernels.h"
 
 namespace lazy::ops {
 
@@ -39,15 +40,33 @@ Int8Matrix quantize_int8(const at::Tensor& W) {
 at::Tensor dequantize(const Int8Matrix& W) { return W.values.to(at::kFloat) * W.scale.unsqueeze(1); }
 
 bool serves_few_rows(const at::Tensor& x) {
-  return x.is_cpu() && x.size(0) <= kFewLinearRows &&
-         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  const at::ScalarType type = x.scalar_type();
+  if (x.is_cuda()) {
+    return step_kernels() && x.size(0) <= kFewCudaRows && x.size(1) % 8 == 0 &&
+           (type == at::kBFloat16 || type == at::kHalf);
+  }
+  return x.is_cpu() && x.size(0) <= kFewLinearRows && (type == at::kFloat || type == at::kBFloat16);
 }
 
-at::Tensor few_rows_linear(const at::Tensor& x, const at::Tensor& W) {
+at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide) {
+  check(input.x, W);
+  TORCH_CHECK(serves_few_rows(input.x) && input.x.is_cuda(), "few_rows_product: expected x (rows, in) on a GPU, found ",
+              input.x.sizes(), " of ", input.x.scalar_type(), " on ", input.x.device());
+  TORCH_CHECK(W.scalar_type() == input.x.scalar_type() && W.device() == input.x.device(),
+              "few_rows_product: expected weights like x, found ", W.scalar_type(), " on ", W.device());
+  TORCH_CHECK(!input.residual.defined() || (input.norm_weight.defined() && input.sum.defined()),
+              "few_rows_product: expected a norm and room for the sum beside a residual");
+  return step_kernels()->few_rows(input, W, swiglu, wide);
+}
+
+at::Tensor few_rows_linear(const at::Tensor& x, const at::Tensor& W, bool wide) {
+  if (x.is_cuda()) return few_rows_product({.x = x}, W, false, wide);
   check(x, W);
   TORCH_CHECK(W.scalar_type() == at::kFloat || W.scalar_type() == at::kBFloat16,
               "few_rows_linear: expected weights in float32 or bfloat16, found ", W.scalar_type());
-  return product(x, W, W.scalar_type() == at::kFloat ? few_rows::WeightType::f32 : few_rows::WeightType::bf16, nullptr);
+  const at::Tensor y =
+      product(x, W, W.scalar_type() == at::kFloat ? few_rows::WeightType::f32 : few_rows::WeightType::bf16, nullptr);
+  return wide ? y.to(at::kFloat) : y;
 }
 
 at::Tensor few_rows_linear(const at::Tensor& x, const Int8Matrix& W) {

@@ -1,5 +1,5 @@
-// Linear layers of inference on a CPU: a few rows against a weight matrix, as in decoding. The weights are read once,
-// at the memory's pace, in fp32, bf16 or int8. A row's result does not depend on the other rows.
+// Linear layers of inference: a few rows against a weight matrix, as in decoding. The weights are read once, at the
+// memory's pace; on a CPU in fp32, bf16 or int8, on a GPU in bf16 or fp16. A row's bits do not depend on the others.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,6 +7,7 @@ namespace lazy::ops {
 
 // Up to this many rows the product is bound by reading the weights.
 constexpr int64_t kFewLinearRows = 16;
+constexpr int64_t kFewCudaRows = 256;  // a GPU's: of the largest decoding pass
 
 // A matrix in 8-bit numbers, each row with a scale: row n is scale[n] * values[n].
 struct Int8Matrix {
@@ -19,11 +20,23 @@ struct Int8Matrix {
 Int8Matrix quantize_int8(const at::Tensor& W);
 at::Tensor dequantize(const Int8Matrix& W);  // fp32
 
-// Whether few_rows_linear serves x (rows, in): on a CPU, at most kFewLinearRows, fp32 or bf16.
+// Whether few_rows_linear serves x (rows, in): on a CPU at most kFewLinearRows in fp32 or bf16, on a GPU at most
+// kFewCudaRows in bf16 or fp16 where `in` is a multiple of 8.
 bool serves_few_rows(const at::Tensor& x);
-// x (rows, in) -> (rows, out) in x's dtype, sums in fp32. W (out, in) contiguous, fp32 or bf16. No gradient. Throws
-// c10::Error for shapes that do not fit.
-at::Tensor few_rows_linear(const at::Tensor& x, const at::Tensor& W);
+// x (rows, in) -> (rows, out) in x's dtype, with `wide` in fp32; sums in fp32. W (out, in) contiguous, on a CPU fp32 or
+// bf16, on a GPU x's type. No gradient. Throws c10::Error for shapes that do not fit.
+at::Tensor few_rows_linear(const at::Tensor& x, const at::Tensor& W, bool wide = false);
 at::Tensor few_rows_linear(const at::Tensor& x, const Int8Matrix& W);
+
+// On a GPU, one pass: y = rms_norm(x + residual) W^T, with swiglu silu of the first half of W's product times the
+// second half. `sum` gets x + residual, rounded. Where serves_few_rows(x). All of x, residual and sum (rows, in),
+// contiguous.
+struct FewRowsInput {
+  at::Tensor x;
+  at::Tensor residual, sum = {};  // both or neither
+  at::Tensor norm_weight = {};    // (in) fp32; undefined: no norm, and no residual
+  double eps = 0;
+};
+at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu = false, bool wide = false);
 
 }  // namespace lazy::ops

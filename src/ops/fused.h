@@ -1,14 +1,9 @@
-// Shared by the implementations of the fused operators: type checks, parallel loops over rows, dispatcher handles.
+// Shared by the implementations of the fused operators: type checks, parallel loops over rows.
 #pragma once
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
-
 #include <algorithm>
 
 #include "lazy/attention.h"
+#include "ops/library.h"
 #include "ops/optional_tensor.h"
 
 namespace lazy::ops {
@@ -47,11 +42,6 @@ inline void check_like(const char* operation, const char* name, const at::Tensor
 template <typename Function>
 void parallel_rows(int64_t rows, int64_t dim, const Function& function) {
   at::parallel_for(0, rows, std::max<int64_t>(1, 32768 / std::max<int64_t>(dim, 1)), function);
-}
-
-template <typename Signature>
-auto operator_handle(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
 }  // namespace lazy::ops

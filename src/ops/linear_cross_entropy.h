@@ -1,10 +1,10 @@
 // lazy::linear_cross_entropy: output projection and cross-entropy fused, one chunk of tokens at a time, so that the
 // logits of all positions never exist at once.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <tuple>
+
+#include "ops/tensor.h"
 
 namespace lazy::ops {
 
@@ -33,12 +33,6 @@ void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 // gradient of the loss: the mean over many tokens underflows float16, and the gradient of a scaled loss overflows it.
 at::ScalarType kept_gradient_type(const at::Tensor& input);
 
-// Dispatches to lazy::linear_cross_entropy_and_gradients.
-CrossEntropyGradients linear_cross_entropy_and_gradients(const at::Tensor& hidden, const at::Tensor& weight,
-                                                         const at::Tensor& labels, int64_t ignore_index,
-                                                         bool want_hidden, bool want_weight);
-// The operator above without gradients.
-CrossEntropyOutputs linear_cross_entropy_alone(const at::Tensor& hidden, const at::Tensor& weight,
-                                               const at::Tensor& labels, int64_t ignore_index);
+CrossEntropyOutputs without_gradients(const CrossEntropyGradients& all);
 
 }  // namespace lazy::ops

@@ -1,9 +1,7 @@
 // lazy::linear_cross_entropy on NVIDIA GPUs: a chunk of logits at a time in fp32, turned into its gradient in place, in
 // the inputs' type, for the two products of the backward pass. Does not synchronize.
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-
 #include "ops/cuda/rows.h"
+#include "ops/cuda_stream.h"
 #include "ops/fused.h"
 #include "ops/linear_cross_entropy.h"
 
@@ -18,10 +16,12 @@ constexpr int64_t kPadding = 64;  // rows of logits are aligned to 256 bytes for
 
 // out = a b, or out += a b: 16-bit matrices accumulated in fp32, or fp32.
 void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add = false) {
-  if (a.scalar_type() == at::kFloat) {
-    add ? at::addmm_out(out, out, a, b) : at::mm_out(out, a, b);
+  if (add) {
+    add_product(out, a, b);
+  } else if (a.scalar_type() == at::kFloat) {
+    at::mm_out(out, a, b);
   } else {
-    add ? at::addmm_out(out, out, a, b, at::kFloat) : at::mm_out(out, a, b, at::kFloat);
+    at::mm_out(out, a, b, at::kFloat);
   }
 }
 
@@ -48,10 +48,9 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
   check_linear_cross_entropy(hidden, weight, labels);
   const int64_t tokens = hidden.size(0), dim = hidden.size(1), vocabulary = weight.size(0);
   LAZY_CHECK("linear_cross_entropy", vocabulary < int64_t{1} << 30, "a vocabulary below 2^30, received ", vocabulary);
-  const c10::cuda::CUDAGuard guard(hidden.device());
-  const at::AutoDispatchBelowADInplaceOrView below;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  const DeviceGuard guard(hidden);
+  const KernelGuard kernel;
+  const cudaStream_t stream = current_stream();
   const at::Tensor h = hidden.contiguous(), w = weight.contiguous(), target = labels.contiguous();
   const auto f32 = hidden.options().dtype(at::kFloat);
   const bool want = want_hidden || want_weight, half = hidden.scalar_type() == at::kHalf;
@@ -106,11 +105,16 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
   return {loss, log_prob, correct, d_hidden, d_weight};
 }
 
+CrossEntropyOutputs compute_alone_cuda(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                       int64_t ignore_index) {
+  return without_gradients(compute_cuda(hidden, weight, labels, ignore_index, false, false));
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
-  m.impl("linear_cross_entropy", linear_cross_entropy_alone);
-  m.impl("linear_cross_entropy_and_gradients", compute_cuda);
+LAZY_KERNELS(CUDA, m) {
+  m.impl("linear_cross_entropy", LAZY_KERNEL(compute_alone_cuda));
+  m.impl("linear_cross_entropy_and_gradients", LAZY_KERNEL(compute_cuda));
 }
 
 }  // namespace lazy::ops

@@ -1,5 +1,6 @@
 #include "ops/linear_recurrence.h"
 
+#include "ops/autograd.h"
 #include "ops/forced_kernel.h"
 #include "ops/fused.h"
 

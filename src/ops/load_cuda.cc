@@ -7,6 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
+
+#include "ops/cuda_choice.h"
 
 namespace lazy::ops {
 
@@ -17,11 +20,6 @@ std::filesystem::path library_beside(const char* name) {
 }
 
 namespace {
-
-CudaChoice& loaded() {
-  static CudaChoice choice = nullptr;
-  return choice;
-}
 
 std::filesystem::path library_path() { return library_beside("liblazy_ops_cuda.so"); }
 
@@ -63,7 +61,7 @@ void register_refusals() {
 
 // Runs when the library is loaded: registers the CUDA operators if the process has PyTorch's CUDA libraries.
 const bool at_start = [] {
-  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD)) {
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL)) {  // global: for the symbols of ours
     reason() = open_operators();
     if (reason().empty()) return true;
   }
@@ -76,7 +74,7 @@ const bool at_start = [] {
 void load_cuda() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (loaded()) return;
+  if (cuda_choice()) return;
   std::string failed;
   if (!std::filesystem::exists(library_path())) {
     failed = open_operators();
@@ -95,8 +93,5 @@ void load_cuda() {
   if (!refusals()) register_refusals();
   throw std::runtime_error("CUDA cannot be used: " + failed);
 }
-
-CudaChoice cuda_choice() { return loaded(); }
-void set_cuda_choice(CudaChoice choice) { loaded() = choice; }
 
 }  // namespace lazy::ops

@@ -3,9 +3,6 @@
 // such as Python after `import torch`, loading liblazy_ops.so registers the operators; others call load_cuda().
 #pragma once
 #include <filesystem>
-#include <string>
-
-#include "lazy/kernel_table.h"
 
 namespace lazy::ops {
 
@@ -15,10 +12,5 @@ void load_cuda();
 
 // Path of a library that is loaded at run time, beside liblazy_ops.so.
 std::filesystem::path library_beside(const char* name);
-
-// The name of the kernel that serves a problem on the current GPU: "plain", "portable", "hopper".
-using CudaChoice = std::string (*)(const kernels::Problem& problem);
-CudaChoice cuda_choice();                 // null until the library is loaded
-void set_cuda_choice(CudaChoice choice);  // called by the library
 
 }  // namespace lazy::ops

@@ -1,8 +1,8 @@
 // An argument of an operator that may be left out.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <optional>
+
+#include "ops/tensor.h"
 
 namespace lazy::ops {
 

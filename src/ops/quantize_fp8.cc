@@ -1,5 +1,6 @@
 #include "ops/quantize_fp8.h"
 
+#include "ops/autograd.h"
 #include "ops/fused.h"
 
 namespace lazy::ops {

@@ -1,9 +1,9 @@
 // lazy::rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over the last dimension, sums in fp32.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <tuple>
+
+#include "ops/optional_tensor.h"
 
 namespace lazy::ops {
 
@@ -20,7 +20,7 @@ std::tuple<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::T
 void check_rms_norm(const at::Tensor& x, const at::Tensor& weight);
 void check_add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight);
 void check_rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
-                             const std::optional<at::Tensor>& d_sum);
+                             const OptionalTensor& d_sum);
 int64_t row_count(const at::Tensor& x);
 
 }  // namespace lazy::ops

@@ -1,8 +1,6 @@
 // lazy::rms_norm, add_rms_norm and rms_norm_backward on NVIDIA GPUs.
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-
 #include "ops/cuda/rows.h"
+#include "ops/cuda_stream.h"
 #include "ops/fused.h"
 #include "ops/rms_norm.h"
 
@@ -14,7 +12,7 @@ using Pair = std::tuple<at::Tensor, at::Tensor>;
 
 // y and, with a residual, x + residual.
 Pair normalize(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
-  const c10::cuda::CUDAGuard guard(x.device());
+  const DeviceGuard guard(x);
   const at::Tensor in = x.contiguous(), w = weight.contiguous(),
                    other = residual.defined() ? residual.contiguous() : residual;
   at::Tensor y = at::empty_like(in), sum = other.defined() ? at::empty_like(in) : at::Tensor();
@@ -29,7 +27,7 @@ Pair normalize(const at::Tensor& x, const at::Tensor& residual, const at::Tensor
   a.eps = static_cast<float>(eps);
   a.rows = row_count(x);
   a.dim = x.size(-1);
-  cuda::rms_norm(a, c10::cuda::getCurrentCUDAStream());
+  cuda::rms_norm(a, current_stream());
   return {y, sum};
 }
 
@@ -46,7 +44,7 @@ Pair add_forward_cuda(const at::Tensor& x, const at::Tensor& residual, const at:
 Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
                    const OptionalTensor& d_sum) {
   check_rms_norm_backward(d_y, x, weight, d_sum);
-  const c10::cuda::CUDAGuard guard(x.device());
+  const DeviceGuard guard(x);
   const at::Tensor dy = d_y.contiguous(), in = x.contiguous(), w = weight.contiguous();
   const at::Tensor more = d_sum && d_sum->defined() ? d_sum->contiguous() : at::Tensor();
   const int64_t rows = row_count(x), dim = x.size(-1);
@@ -63,16 +61,16 @@ Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor&
   a.eps = static_cast<float>(eps);
   a.rows = rows;
   a.dim = dim;
-  cuda::rms_norm_backward(a, c10::cuda::getCurrentCUDAStream());
+  cuda::rms_norm_backward(a, current_stream());
   return {d_x, d_weight};
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
-  m.impl("rms_norm", forward_cuda);
-  m.impl("add_rms_norm", add_forward_cuda);
-  m.impl("rms_norm_backward", backward_cuda);
+LAZY_KERNELS(CUDA, m) {
+  m.impl("rms_norm", LAZY_KERNEL(forward_cuda));
+  m.impl("add_rms_norm", LAZY_KERNEL(add_forward_cuda));
+  m.impl("rms_norm_backward", LAZY_KERNEL(backward_cuda));
 }
 
 }  // namespace lazy::ops

@@ -1,5 +1,6 @@
 #include "ops/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -57,9 +58,6 @@ void check_last_rope_position(int64_t last) {
 
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 // Cosines and sines by position, cached for the process: a fp64 sine costs more than the rotation of a pair.
 struct Table {
   int64_t positions = 0, pairs = 0;
@@ -100,85 +98,32 @@ at::Tensor forward_cpu(LAZY_ROPE_PARAMETERS) {
   int64_t last = a.offset + length - 1;
   if (positions && positions->defined()) {
     place = positions->to(at::kLong).expand({batch, length}).contiguous();
-    const auto [smallest, largest] = at::aminmax(place);
-    LAZY_CHECK("rope", smallest.item<int64_t>() >= 0, "positions of at least 0, received ", smallest.item<int64_t>());
-    last = largest.item<int64_t>();
+    const int64_t* first = place.const_data_ptr<int64_t>();
+    const auto [smallest, largest] = std::minmax_element(first, first + place.numel());
+    LAZY_CHECK("rope", *smallest >= 0, "positions of at least 0, received ", *smallest);
+    last = *largest;
   }
   check_last_rope_position(last);
   const int64_t* at = place.defined() ? place.const_data_ptr<int64_t>() : nullptr;
   const auto angles = table(a, last + 1);
-  const int64_t batch_stride = packed ? 0 : in.stride(0);
+  const int64_t batch_stride = packed ? 0 : in.stride(0), token_stride = in.stride(-3), head_stride = in.stride(-2);
+  const kernels::DType type = row_type("rope", x);
+  const void* from = in.const_data_ptr();
+  void* to = y.mutable_data_ptr();
   parallel_rows(batch * length, heads * dim, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const int64_t b = n / length, t = n % length, row = (at ? at[n] : a.offset + t) * angles->pairs;
-      rows::rope(row_type("rope", x), in.const_data_ptr(), b * batch_stride + t * in.stride(-3), in.stride(-2),
-                 angles->cos.data() + row, angles->sin.data() + row, inverse ? -1.0f : 1.0f, a.rotary_dim,
-                 a.interleaved, y.mutable_data_ptr(), n * heads * dim, heads, dim);
+      rows::rope(type, from, b * batch_stride + t * token_stride, head_stride, angles->cos.data() + row,
+                 angles->sin.data() + row, inverse ? -1.0f : 1.0f, a.rotary_dim, a.interleaved, to, n * heads * dim,
+                 heads, dim);
     }
   });
   return y;
 }
 
-at::Tensor forward_meta(LAZY_ROPE_PARAMETERS) {
-  const RopeArguments a LAZY_ROPE_PACK;
-  check_rope(x, positions, a);
-  return at::empty_symint(x.sym_sizes(), x.options());
-}
-
-using Signature = at::Tensor(LAZY_ROPE_PARAMETERS);
-
-at::Tensor call(const at::Tensor& x, const RopeArguments& a, bool inverse, const OptionalTensor& positions) {
-  static const auto op = operator_handle<Signature>("lazy::rope");
-  const RopeScaling& s = a.scaling;
-  return op.call(x, a.base, a.offset, inverse, positions, a.rotary_dim, a.interleaved, s.type, s.factor,
-                 s.original_length, s.low_frequency, s.high_frequency, s.beta_fast, s.beta_slow, s.truncate,
-                 s.attention_factor);
-}
-
-// The operator is linear and its transpose is the inverse rotation, so every derivative is the operator itself.
-struct Rope : torch::autograd::Function<Rope> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const RopeArguments& a, bool inverse,
-                            const OptionalTensor& positions) {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    const RopeScaling& s = a.scaling;
-    auto& data = context->saved_data;
-    data["offset"] = a.offset;
-    data["rotary_dim"] = a.rotary_dim;
-    data["interleaved"] = a.interleaved;
-    data["inverse"] = inverse;
-    data["scaling"] = s.type;
-    data["original_length"] = s.original_length;
-    data["truncate"] = s.truncate;
-    data["numbers"] = std::vector<double>{a.base,      s.factor,    s.low_frequency,   s.high_frequency,
-                                          s.beta_fast, s.beta_slow, s.attention_factor};
-    context->save_for_backward({positions.value_or(at::Tensor())});
-    return call(x, a, inverse, positions);
-  }
-  static variable_list backward(AutogradContext* context, variable_list d) {
-    auto& data = context->saved_data;
-    const std::vector<double> n = data["numbers"].toDoubleVector();
-    const RopeArguments a{n[0],
-                          data["offset"].toInt(),
-                          data["rotary_dim"].toInt(),
-                          data["interleaved"].toBool(),
-                          {data["scaling"].toStringRef(), n[1], data["original_length"].toInt(), n[2], n[3], n[4], n[5],
-                           data["truncate"].toBool(), n[6]}};
-    const at::Tensor positions = context->get_saved_variables()[0];
-    return {
-        call(d[0], a, !data["inverse"].toBool(), positions.defined() ? OptionalTensor(positions) : OptionalTensor()),
-        {},
-        {},
-        {}};
-  }
-};
-
-at::Tensor forward_autograd(LAZY_ROPE_PARAMETERS) {
-  return Rope::apply(x, RopeArguments LAZY_ROPE_PACK, inverse, positions);
-}
-
 }  // namespace
 
-TORCH_LIBRARY_FRAGMENT(lazy, m) {
+LAZY_SCHEMAS(m) {
   m.def(
       "rope(Tensor x, float base=10000.0, int offset=0, bool inverse=False, *, Tensor? positions=None, int "
       "rotary_dim=-1, "
@@ -186,13 +131,6 @@ TORCH_LIBRARY_FRAGMENT(lazy, m) {
       "float high_frequency=4.0, float beta_fast=32.0, float beta_slow=1.0, bool truncate=True, "
       "float attention_factor=0.0) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(lazy, CPU, m) { m.impl("rope", forward_cpu); }
-TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("rope", forward_meta); }
-TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("rope", forward_autograd); }
-
-at::Tensor rope(const at::Tensor& x, double base, int64_t offset, const RopeOptions& o) {
-  return call(x, {base, offset, o.rotary_dim < 0 ? x.size(-1) : o.rotary_dim, o.interleaved, o.scaling}, false,
-              o.positions.defined() ? OptionalTensor(o.positions) : OptionalTensor());
-}
+LAZY_KERNELS(CPU, m) { m.impl("rope", LAZY_KERNEL(forward_cpu)); }
 
 }  // namespace lazy::ops

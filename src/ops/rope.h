@@ -1,8 +1,6 @@
 // lazy::rope: rotary position embedding. The first rotary_dim dimensions of every head form pairs;
 // pair n rotates by position * frequency(n), in fp64, with cosines and sines rounded to fp32. The others are copied.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -44,13 +42,12 @@ struct RopeArguments {
   bool interleaved;
   RopeScaling scaling;
 };
-#define LAZY_ROPE_PACK                                                                                                 \
-  {                                                                                                                    \
-    base, offset, rotary_dim<0 && x.dim()> 0 ? x.sym_size(-1).guard_int(__FILE__, __LINE__) : rotary_dim, interleaved, \
-    {                                                                                                                  \
-      std::string(scaling), factor, original_length, low_frequency, high_frequency, beta_fast, beta_slow, truncate,    \
-          attention_factor                                                                                             \
-    }                                                                                                                  \
+#define LAZY_ROPE_PACK                                                                                              \
+  {                                                                                                                 \
+    base, offset, rotary_dim<0 && x.dim()> 0 ? known_size(x, -1) : rotary_dim, interleaved, {                       \
+      std::string(scaling), factor, original_length, low_frequency, high_frequency, beta_fast, beta_slow, truncate, \
+          attention_factor                                                                                          \
+    }                                                                                                               \
   }
 
 // Does not read data. Throws "lazy::rope: expected ..., received ...".

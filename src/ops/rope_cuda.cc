@@ -1,25 +1,18 @@
 // lazy::rope on NVIDIA GPUs. Strided heads, such as slices of a joint projection, are read without a copy.
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-
 #include <map>
 #include <mutex>
 
-#include "ops/cuda/rope_table.h"
+#include "ops/cuda_stream.h"
 #include "ops/fused.h"
-#include "ops/rope.h"
+#include "ops/rope_cuda.h"
 
 namespace lazy::ops {
 
-namespace {
+static constexpr int64_t kFewestPositions = 8192;  // of a table: 2 MiB at a head size of 64
 
-constexpr int64_t kFewestPositions = 8192;  // of a table: 2 MiB at a head size of 64
-
-// A table of at least `positions`, cached for the process. It doubles when it grows, so the previous tables, which
-// kernels in flight and CUDA graphs may still read, take less memory than the current one.
-cuda::RopeTable table(const RopeArguments& a, int64_t positions, c10::DeviceIndex device) {
+cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t device) {
   static std::mutex mutex;
-  static std::map<std::pair<c10::DeviceIndex, RopeKey>, cuda::RopeTable> tables;
+  static std::map<std::pair<int8_t, RopeKey>, cuda::RopeTable> tables;
   const std::lock_guard lock(mutex);
   cuda::RopeTable& known = tables[{device, rope_key(a)}];
   if (known.positions < positions) {
@@ -31,13 +24,15 @@ cuda::RopeTable table(const RopeArguments& a, int64_t positions, c10::DeviceInde
   return known;
 }
 
+namespace {
+
 // An axis of one element may have any stride: 0 passes the alignment checks.
 int64_t step(const at::Tensor& t, int64_t axis) { return t.size(axis) == 1 ? 0 : t.stride(axis); }
 
 at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
   const RopeArguments arguments LAZY_ROPE_PACK;
   check_rope(x, positions, arguments);
-  const c10::cuda::CUDAGuard guard(x.device());
+  const DeviceGuard guard(x);
   at::Tensor y = at::empty(x.sizes(), x.options());
   if (y.numel() == 0) return y;
   const at::Tensor in = x.stride(-1) == 1 ? x : x.contiguous();
@@ -69,13 +64,13 @@ at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
     last += offset;
     check_last_rope_position(last);
   }
-  a.table = table(arguments, last + 1, x.get_device());
-  cuda::rope(a, c10::cuda::getCurrentCUDAStream());
+  a.table = rope_table(arguments, last + 1, x.get_device());
+  cuda::rope(a, current_stream());
   return y;
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lazy, CUDA, m) { m.impl("rope", forward_cuda); }
+LAZY_KERNELS(CUDA, m) { m.impl("rope", LAZY_KERNEL(forward_cuda)); }
 
 }  // namespace lazy::ops

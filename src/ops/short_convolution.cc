@@ -1,5 +1,6 @@
 #include "ops/short_convolution.h"
 
+#include "ops/autograd.h"
 #include "ops/fused.h"
 
 namespace lazy::ops {

@@ -1,8 +1,8 @@
 // lazy::swiglu: silu(gate) * up = gate / (1 + exp(-gate)) * up, computed in fp32.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <tuple>
+
+#include "ops/tensor.h"
 
 namespace lazy::ops {
 

@@ -1,8 +1,6 @@
 // lazy::swiglu and swiglu_backward on NVIDIA GPUs.
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-
 #include "ops/cuda/rows.h"
+#include "ops/cuda_stream.h"
 #include "ops/fused.h"
 #include "ops/swiglu.h"
 
@@ -25,19 +23,19 @@ cuda::Swiglu inputs(const at::Tensor& gate, const at::Tensor& up) {  // both as 
 
 at::Tensor forward_cuda(const at::Tensor& gate, const at::Tensor& up) {
   check_swiglu(gate, up);
-  const c10::cuda::CUDAGuard guard(gate.device());
+  const DeviceGuard guard(gate);
   at::Tensor y = at::empty(gate.sizes(), gate.options());
   if (y.numel() == 0) return y;
   const at::Tensor g = as_rows(gate), u = as_rows(up);
   cuda::Swiglu a = inputs(g, u);
   a.y = y.mutable_data_ptr();
-  cuda::swiglu(a, c10::cuda::getCurrentCUDAStream());
+  cuda::swiglu(a, current_stream());
   return y;
 }
 
 Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
   check_swiglu_backward(d_y, gate, up);
-  const c10::cuda::CUDAGuard guard(gate.device());
+  const DeviceGuard guard(gate);
   at::Tensor d_gate = at::empty(gate.sizes(), gate.options()), d_up = at::empty(gate.sizes(), gate.options());
   if (d_y.numel() == 0) return {d_gate, d_up};
   const at::Tensor dy = d_y.contiguous(), g = as_rows(gate), u = as_rows(up);
@@ -46,13 +44,13 @@ Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& gate, const at::Tens
   a.d_gate = d_gate.mutable_data_ptr();
   a.d_up = d_up.mutable_data_ptr();
   a.d_stride = a.dim;
-  cuda::swiglu_backward(a, c10::cuda::getCurrentCUDAStream());
+  cuda::swiglu_backward(a, current_stream());
   return {d_gate, d_up};
 }
 
 Pair halves_backward_cuda(const at::Tensor& d_y, const at::Tensor& gate_up, bool recompute) {
   check_swiglu_halves_backward(d_y, gate_up);
-  const c10::cuda::CUDAGuard guard(gate_up.device());
+  const DeviceGuard guard(gate_up);
   auto [d_gate_up, y] = empty_halves_gradients(d_y, gate_up, recompute);
   if (d_y.numel() == 0) return {d_gate_up, y};
   const at::Tensor dy = d_y.contiguous(), rows = as_rows(gate_up);
@@ -63,16 +61,16 @@ Pair halves_backward_cuda(const at::Tensor& d_y, const at::Tensor& gate_up, bool
   a.d_up = out[1].mutable_data_ptr();
   a.d_stride = 2 * a.dim;
   if (recompute) a.y = y.mutable_data_ptr();
-  cuda::swiglu_backward(a, c10::cuda::getCurrentCUDAStream());
+  cuda::swiglu_backward(a, current_stream());
   return {d_gate_up, y};
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
-  m.impl("swiglu", forward_cuda);
-  m.impl("swiglu_backward", backward_cuda);
-  m.impl("swiglu_halves_backward", halves_backward_cuda);
+LAZY_KERNELS(CUDA, m) {
+  m.impl("swiglu", LAZY_KERNEL(forward_cuda));
+  m.impl("swiglu_backward", LAZY_KERNEL(backward_cuda));
+  m.impl("swiglu_halves_backward", LAZY_KERNEL(halves_backward_cuda));
 }
 
 }  // namespace lazy::ops

@@ -25,8 +25,8 @@ std::string of_models(const Results& results, const std::string& experiment, con
 }  // namespace
 
 std::vector<std::string> picture_names() {
-  return {"delta", "interventions", "gamma",       "epe",        "repetition",
-          "mask",  "variances",     "toy-unigram", "toy-bigram", "vectors"};
+  return {"delta",     "interventions", "gamma",      "epe",         "repetition", "mask",
+          "variances", "toy-unigram",   "toy-bigram", "toy-trigger", "vectors"};
 }
 
 std::string draw_picture(const std::string& name, const Results& results, const PublishedTable& published) {
@@ -45,6 +45,7 @@ std::string draw_picture(const std::string& name, const Results& results, const 
   if (name == "variances") return draw_variances(results);
   if (name == "toy-unigram") return draw_toys(results, "unigram");
   if (name == "toy-bigram") return draw_toys(results, "bigram");
+  if (name == "toy-trigger") return draw_triggers(results);
   fail("repro", "expected a picture, found {}", name);
 }
 

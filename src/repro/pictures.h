@@ -21,5 +21,6 @@ std::string draw_vectors(const Json& values, const std::vector<double>& printed)
 std::string draw_masks(const Results& results);
 std::string draw_variances(const Results& results);
 std::string draw_toys(const Results& results, const std::string& data);
+std::string draw_triggers(const Results& results);
 
 }  // namespace lazy::repro

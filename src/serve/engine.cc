@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "ops/rows.h"
+#include "serve/device_steps.h"
 #include "serve/sequence_store.h"
 
 namespace lazy {
@@ -43,8 +46,25 @@ class DecodeThreads {
   int before_;
 };
 
-struct Sequence {
-  Engine::Id id;
+// How the n-th token of a text is drawn on the device.
+ops::SampleRow sample_row(const SamplingOptions& o, int64_t n) {
+  return {.temperature = static_cast<float>(o.temperature),
+          .top_k = o.top_k,
+          .top_p = static_cast<float>(o.top_p),
+          .min_p = static_cast<float>(o.min_p),
+          .seed = o.seed,
+          .draw = n,
+          .adjusted =
+              o.repetition_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0 || !o.logit_bias.empty(),
+          .repetition_penalty = static_cast<float>(o.repetition_penalty),
+          .presence_penalty = static_cast<float>(o.presence_penalty),
+          .frequency_penalty = static_cast<float>(o.frequency_penalty)};
+}
+
+struct Sequence : std::enable_shared_from_this<Sequence> {
+  explicit Sequence(const SamplingOptions& sampling) : sampler(sampling) {}
+
+  Engine::Id id = 0;
   GenerationRequest request;
   std::shared_ptr<Receiver> receiver;
   Sampler sampler;
@@ -52,7 +72,10 @@ struct Sequence {
   std::vector<int64_t> ids;                       // the prompt, then the text
   std::vector<ScoredToken> prompt;                // with prompt_logprobs
   std::unique_ptr<SequenceStore::Memory> memory;  // null: waits
-  int64_t computed = 0;                           // of ids: tokens whose keys or states are in the memory
+  int64_t computed = 0;                           // tokens whose keys or states are in the memory, or will be
+  // With steps on the device:
+  int64_t slot = -1;    // there
+  int64_t sampled = 0;  // tokens of the text that were queued
   bool ended = false;
 
   int64_t prompt_size() const { return static_cast<int64_t>(request.prompt.size()); }
@@ -62,6 +85,31 @@ struct Sequence {
 struct Job {
   Engine::Id id;
   std::function<void(bool run)> work;
+};
+
+// A step of the device whose tokens have not been read.
+struct Queued {
+  std::unique_ptr<DeviceSteps::Result> result;
+  std::vector<std::shared_ptr<Sequence>> sequences;
+};
+
+// While it lives, this thread queues its work on a GPU in a stream of its own, which graphs can be recorded from.
+class OwnStream {
+ public:
+  explicit OwnStream(at::Device device) {
+    if (!device.is_cuda()) return;
+    const c10::impl::VirtualGuardImpl gpu(device.type());
+    gpu.getDefaultStream(device).synchronize();  // the weights are there
+    guard_.emplace(gpu.getStreamFromGlobalPool(device));
+  }
+  ~OwnStream() {
+    if (guard_) guard_->current_stream().synchronize();
+  }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+
+ private:
+  std::optional<c10::StreamGuard> guard_;
 };
 
 // `logits` of one place; the token there is `id`.
@@ -97,12 +145,14 @@ std::span<float> row(const at::Tensor& logits, int64_t n) {
 struct Engine::Impl {
   Impl(LanguageModel& model, const EngineOptions& options)
       : model(model), options(options), store(make_sequence_store(model, options)) {
+    for (int64_t slot = options.max_running; store->device_steps() && slot-- > 0;) free_slots.push_back(slot);
     if (options.rows < 1) fail("serve", "rows: expected at least 1, found {}", options.rows);
     // The caller's OpenMP threads end: beside the engine's they would be more than there are cores, and then OpenMP
     // puts threads to sleep between two products.
     omp_pause_resource_all(omp_pause_soft);
     thread = std::thread([this, threads = at::get_num_threads()] {
       at::set_num_threads(threads);  // of this thread
+      const OwnStream stream(this->model.device());
       run();
     });
   }
@@ -139,8 +189,8 @@ struct Engine::Impl {
               fmt::format("the request may reach {} tokens ({} of the prompt, {} of max_tokens); {} find room", tokens,
                           request.prompt.size(), request.max_tokens, max_request_tokens())};
     }
-    auto sequence = std::make_unique<Sequence>(
-        Sequence{.id = 0, .request = {}, .receiver = std::move(receiver), .sampler = Sampler(request.sampling)});
+    auto sequence = std::make_shared<Sequence>(request.sampling);
+    sequence->receiver = std::move(receiver);
     sequence->ids = request.prompt;
     for (const int64_t id : request.prompt) ++sequence->seen[id].prompt;
     sequence->request = std::move(request);
@@ -177,14 +227,22 @@ struct Engine::Impl {
       admit();
       publish();
       if (!active.empty()) {
-        guarded({oldest_prompt()}, [&](auto& some) { read_prompt(*some.front()); });
+        read_prompts();
         std::vector<Sequence*> texts;
         for (const auto& sequence : active) {
           if (!sequence->ended && !sequence->in_prompt()) texts.push_back(sequence.get());
         }
-        guarded(texts, [&](auto& all) { continue_texts(all); });
+        if (store->device_steps()) {
+          // The last step's tokens are read while this one runs.
+          const size_t before = queued.size();
+          queue_steps(texts);
+          receive(queued.size() > before ? queued.size() - before : 0);
+        } else {
+          guarded(texts, [&](auto& all) { continue_texts(all); });
+        }
       }
       std::erase_if(active, [](const auto& sequence) { return sequence->ended; });
+      if (active.empty()) queued.clear();  // surplus tokens
       publish();
     }
   }
@@ -240,16 +298,13 @@ struct Engine::Impl {
       }
       first.memory = store->admit(first.prompt_size() + std::max<int64_t>(first.request.max_tokens, 0));
       if (!first.memory) return;
+      if (store->device_steps()) {
+        first.slot = free_slots.back();
+        free_slots.pop_back();
+      }
       active.push_back(std::move(waiting.front()));
       waiting.pop_front();
     }
-  }
-
-  Sequence* oldest_prompt() const {
-    for (const auto& sequence : active) {
-      if (sequence->in_prompt()) return sequence.get();
-    }
-    return nullptr;
   }
 
   // A failure ends the requests that it concerns, and no other.
@@ -267,24 +322,131 @@ struct Engine::Impl {
     }
   }
 
-  // One chunk of the prompt, and after the last one the first token.
-  void read_prompt(Sequence& s) {
-    const std::span<const int64_t> prompt = s.request.prompt;
-    if (!s.request.prompt_logprobs) {
-      const int64_t reused = store->reuse(*s.memory, prompt, s.computed);
-      s.computed += reused;
-      counts.reused_tokens += reused;
+  // A pass over the next chunks of prompts, in the order of arrival; behind a prompt's last one the first token.
+  void read_prompts() {
+    const auto [most_parts, most_tokens] = store->pass_size();
+    std::vector<Sequence*> readers, owners;  // owners: of the parts
+    std::vector<SequenceStore::Part> parts;
+    int64_t room = most_tokens;
+    for (const auto& sequence : active) {
+      Sequence& s = *sequence;
+      if (s.ended || !s.in_prompt()) continue;
+      if (room == 0 || parts.size() >= most_parts) break;
+      readers.push_back(&s);
+      const std::span<const int64_t> prompt = s.request.prompt;
+      if (!s.request.prompt_logprobs) {
+        const int64_t reused = store->reuse(*s.memory, prompt, s.computed);
+        s.computed += reused;
+        counts.reused_tokens += reused;
+      }
+      for (int64_t at = s.computed; at < s.prompt_size() && parts.size() < most_parts; at += options.chunk) {
+        const int64_t count = std::min(options.chunk, s.prompt_size() - at);
+        if (count > room) {
+          room = 0;
+          break;
+        }
+        parts.push_back({s.memory.get(), prompt, at});
+        owners.push_back(&s);
+        room -= count;
+      }
     }
-    const at::Tensor hidden = store->extend(*s.memory, prompt, s.computed);
-    const int64_t count = hidden.size(0);
-    if (s.request.prompt_logprobs) score_prompt(s, hidden);
-    s.computed += count;
-    counts.prompt_tokens += count;
-    if (s.in_prompt()) return;
-    if (s.request.prompt_logprobs) s.receiver->on_prompt(s.prompt);
-    if (s.request.max_tokens <= 0) return end(s, FinishReason::length);
-    const at::Tensor logits = model.logits(hidden.narrow(0, count - 1, 1)).to(at::kCPU).contiguous();
-    accept(s, row(logits, 0));
+    guarded(readers, [&](auto&) {
+      if (parts.empty()) return;
+      const std::vector<at::Tensor> hidden = store->extend(parts);
+      std::vector<Sequence*> begun;
+      std::vector<at::Tensor> last;
+      for (size_t n = 0; n < parts.size(); ++n) {
+        Sequence& s = *owners[n];
+        const int64_t count = hidden[n].size(0);
+        if (s.request.prompt_logprobs) score_prompt(s, hidden[n]);
+        s.computed += count;
+        counts.prompt_tokens += count;
+        if (s.in_prompt()) continue;
+        if (s.request.prompt_logprobs) s.receiver->on_prompt(s.prompt);
+        if (s.request.max_tokens <= 0) {
+          end(s, FinishReason::length);
+          continue;
+        }
+        if (s.slot >= 0 && sample_row(s.request.sampling, 0).adjusted) {
+          guarded({&s}, [&](auto&) { store->device_steps()->begin_adjusted(s.slot, s.seen, s.request.sampling); });
+          if (s.ended) continue;
+        }
+        begun.push_back(&s);
+        last.push_back(hidden[n].narrow(0, count - 1, 1));
+      }
+      begin_texts(begun, last);
+    });
+  }
+
+  // The first tokens; `last`: hidden states (1, hidden_size) of each prompt's end.
+  void begin_texts(const std::vector<Sequence*>& begun, const std::vector<at::Tensor>& last) {
+    if (DeviceSteps* device = store->device_steps()) {
+      for_rows(begun, [&](const std::vector<Sequence*>& some, size_t first) {
+        const at::Tensor hidden = at::cat(at::TensorList(last).slice(first, some.size()));
+        queue(some, [&](const auto& rows) { return device->begin(hidden, rows); });
+      });
+      return;
+    }
+    for (size_t n = 0; n < begun.size(); ++n) {
+      const at::Tensor logits = model.logits(last[n]).to(at::kCPU).contiguous();
+      accept(*begun[n], row(logits, 0));
+    }
+  }
+
+  // As many sequences at a time as a step takes.
+  template <typename Work>
+  void for_rows(const std::vector<Sequence*>& all, const Work& work) {
+    const auto most = static_cast<size_t>(store->device_steps()->most_rows());
+    for (size_t first = 0; first < all.size(); first += most) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+      work(std::vector<Sequence*>(begin, begin + static_cast<std::ptrdiff_t>(std::min(most, all.size() - first))),
+           first);
+    }
+  }
+
+  // Queues a token of each by `work`(rows).
+  template <typename Work>
+  void queue(const std::vector<Sequence*>& some, const Work& work) {
+    guarded(some, [&](auto& all) {
+      std::vector<DeviceSteps::Row> rows;
+      for (const Sequence* s : all) {
+        rows.push_back({store->pages(*s->memory), s->computed, s->slot, sample_row(s->request.sampling, s->sampled),
+                        s->request.logprobs});
+      }
+      Queued step{work(rows), {}};
+      for (Sequence* s : all) {
+        ++s->sampled;
+        step.sequences.push_back(s->shared_from_this());
+      }
+      queued.push_back(std::move(step));
+    });
+  }
+
+  // A step for every text that wants more tokens than are queued.
+  void queue_steps(std::vector<Sequence*> texts) {
+    const DecodeThreads threads(model);
+    std::erase_if(texts, [](const Sequence* s) { return s->sampled >= s->request.max_tokens; });
+    for_rows(texts, [&](const std::vector<Sequence*>& some, size_t) {
+      queue(some, [&](const auto& rows) { return store->device_steps()->step(rows); });
+      for (Sequence* s : some) ++s->computed;
+    });
+  }
+
+  // Reads the tokens of all steps but the last `left`.
+  void receive(size_t left) {
+    while (queued.size() > left) {
+      Queued step = std::move(queued.front());
+      queued.pop_front();
+      for (size_t n = 0; n < step.sequences.size(); ++n) {
+        Sequence& s = *step.sequences[n];
+        if (s.ended) continue;
+        guarded({&s}, [&](auto&) {
+          const ScoredToken token = step.result->token(n);
+          if (token.id < 0) fail_run("generate", "the model's logits are not numbers: its weights have diverged");
+          take(s, token);
+        });
+      }
+    }
   }
 
   // hidden: of the tokens from s.computed on.
@@ -322,21 +484,28 @@ struct Engine::Impl {
   // Samples the next token from `logits` and sends it.
   void accept(Sequence& s, std::span<float> logits) {
     const int64_t id = s.sampler.sample(logits, s.seen);
-    s.ids.push_back(id);
     ++s.seen[id].text;
+    take(s, s.request.logprobs < 0
+                ? ScoredToken{.id = id, .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}}
+                : score(logits, id, s.request.logprobs));
+  }
+
+  // The next token of the text.
+  void take(Sequence& s, const ScoredToken& token) {
+    s.ids.push_back(token.id);
     ++counts.generated_tokens;
     const std::vector<int64_t>& stops = s.request.stop_tokens;
-    const bool stop = std::find(stops.begin(), stops.end(), id) != stops.end();
-    const ScoredToken token =
-        s.request.logprobs < 0 ? ScoredToken{.id = id, .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}}
-                               : score(logits, id, s.request.logprobs);
+    const bool stop = std::find(stops.begin(), stops.end(), token.id) != stops.end();
     if (!s.receiver->on_token(token, stop) || stop) return end(s, FinishReason::stop);
     if (static_cast<int64_t>(s.ids.size()) - s.prompt_size() >= s.request.max_tokens) end(s, FinishReason::length);
   }
 
   void end(Sequence& s, FinishReason reason, const std::string& message = "") {
     s.ended = true;
+    // What is queued for it comes, on the device, before whatever gets the pages or the slot next.
     s.memory.reset();
+    if (s.slot >= 0) free_slots.push_back(s.slot);
+    s.slot = -1;
     ++counts.requests;
     s.receiver->on_end(reason, message);
   }
@@ -358,13 +527,15 @@ struct Engine::Impl {
   const std::unique_ptr<SequenceStore> store;
 
   // Of the engine's thread.
-  std::deque<std::unique_ptr<Sequence>> waiting;
-  std::vector<std::unique_ptr<Sequence>> active;  // with memory, in the order of arrival
+  std::deque<std::shared_ptr<Sequence>> waiting;
+  std::vector<std::shared_ptr<Sequence>> active;  // with memory, in the order of arrival
+  std::deque<Queued> queued;                      // steps whose tokens have not been read
+  std::vector<int64_t> free_slots;
   EngineMetrics counts;
 
   std::mutex mutex;  // of what follows
   std::condition_variable changed;
-  std::vector<std::unique_ptr<Sequence>> arrived;
+  std::vector<std::shared_ptr<Sequence>> arrived;
   int64_t taken = 0;     // waiting.size() as the other threads may know it
   std::deque<Job> jobs;  // run_between_steps
   std::unordered_set<Id> cancelled;

@@ -6,9 +6,11 @@
 // exceeded and nothing that was begun is thrown away; until then it waits, in the order of arrival. Whole chunks of
 // equal prompts share their pages.
 //
-// The tokens of a request depend on the request alone, not on what else is in the batch. On a CPU the products of a few
-// rows do not depend on the other rows (ops/few_rows.h), which costs nothing. Elsewhere passes have one shape, and a
-// pass with fewer requests is padded.
+// The tokens of a request depend on the request alone, not on what else is in the batch: the products of a few rows do
+// not depend on the other rows (ops/few_rows.h), and passes over prompts have one shape on a GPU.
+//
+// On a GPU tokens are sampled there, and a step is queued before the tokens of the last one are known
+// (serve/device_steps.h). A request that ends with a token has one more computed, which is thrown away.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -27,10 +29,12 @@ namespace lazy {
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  // of keys, values and recurrent states of all requests
   int64_t page_tokens = 16;
-  int64_t chunk = 256;         // tokens of a prompt a pass; prompts share whole chunks
-  int64_t rows = 16;           // requests of a decoding pass; on a GPU one with fewer is padded
-  int64_t max_running = 256;   // requests that are decoded at once
-  int64_t max_waiting = 1024;  // requests that wait; more are refused
+  int64_t chunk = 256;               // tokens of a prompt a pass; prompts share whole chunks
+  int64_t rows = 16;                 // requests of a decoding pass, where the host samples
+  int64_t max_running = 256;         // requests that are decoded at once
+  int64_t max_waiting = 1024;        // requests that wait; more are refused
+  std::optional<bool> device_steps;  // serve/device_steps.h, where pages serve; default: on a GPU
+  bool record_steps = true;          // these; false: kernel by kernel, for measurements and tests
   std::optional<StreamingCache>
       streaming;  // of each request (model/kv_cache.h): constant memory for texts of any length
 };

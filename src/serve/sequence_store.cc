@@ -8,6 +8,7 @@
 #include "model/kv_cache.h"
 #include "model/paged_keys.h"
 #include "ops/few_rows.h"
+#include "serve/device_steps.h"
 #include "serve/engine.h"
 #include "serve/page_pool.h"
 
@@ -20,6 +21,8 @@ std::span<const int64_t> chunk_of(std::span<const int64_t> ids, int64_t computed
                      std::min(ids.size() - static_cast<size_t>(computed), static_cast<size_t>(chunk)));
 }
 
+constexpr int64_t kPassTokens = 4096;  // of prompts, on a GPU: about what keeps it as busy as the host
+
 class PagedStore : public SequenceStore {
  public:
   PagedStore(LanguageModel& model, const EngineOptions& options)
@@ -28,7 +31,11 @@ class PagedStore : public SequenceStore {
         pool_(1 + options.cache_bytes / page_bytes(model.config(), options.page_tokens, model.compute_dtype()),
               options.page_tokens, options.chunk),
         paged_(make_paged_keys(model.config(), pool_.pages() + 1, options.page_tokens, model.compute_dtype(),
-                               model.device())) {}
+                               model.device())) {
+    if (!options.device_steps.value_or(model.device().is_cuda())) return;
+    device_steps_ =
+        std::make_unique<DeviceSteps>(model, paged_, options.page_tokens, options.max_running, options.record_steps);
+  }
 
   int64_t max_tokens() const override { return pool_.pages() * pool_.page_size(); }
 
@@ -51,17 +58,31 @@ class PagedStore : public SequenceStore {
     return found;
   }
 
-  at::Tensor extend(Memory& memory, std::span<const int64_t> ids, int64_t computed) override {
-    auto& pages = static_cast<Pages&>(memory);
-    const std::span<const int64_t> chunk = chunk_of(ids, computed, pool_.chunk());
-    const auto count = static_cast<int64_t>(chunk.size());
-    const at::Tensor hidden = pass({&pages}, at::tensor(at::IntArrayRef(chunk.data(), chunk.size()), at::kLong),
-                                   at::arange(computed, computed + count, at::kLong), count);
-    if (count == pool_.chunk() && computed == pages.shared_tokens()) {
+  PassSize pass_size() const override {
+    if (device_steps_) return {SIZE_MAX, std::max(kPassTokens, pool_.chunk())};
+    return {1, pool_.chunk()};
+  }
+
+  std::vector<at::Tensor> extend(std::span<const Part> parts) override {
+    std::vector<int64_t> ends{0}, ids;
+    for (const Part& part : parts) {
+      const std::span<const int64_t> chunk = chunk_of(part.ids, part.computed, pool_.chunk());
+      ids.insert(ids.end(), chunk.begin(), chunk.end());
+      ends.push_back(static_cast<int64_t>(ids.size()));
+    }
+    const at::Tensor hidden = device_steps_ ? packed_pass(parts, ids) : whole_pass(parts[0], ids);
+    std::vector<at::Tensor> out;
+    for (size_t n = 0; n < parts.size(); ++n) {
+      const int64_t count = ends[n + 1] - ends[n];
+      out.push_back(hidden.narrow(0, ends[n], count));
+      auto& pages = static_cast<Pages&>(*parts[n].memory);
+      if (count != pool_.chunk() || parts[n].computed != pages.shared_tokens()) continue;
       const std::span<const int64_t> own = pages.own_of(static_cast<size_t>(count / pool_.page_size()));
+      const std::span<const int64_t> chunk =
+          std::span(ids).subspan(static_cast<size_t>(ends[n]), ends[n + 1] - ends[n]);
       if (PagePool::Chunk* kept = pool_.keep(pages.last(), chunk, own)) pages.share(kept);
     }
-    return hidden[0];
+    return out;
   }
 
   at::Tensor step(std::span<const Step> steps) override {
@@ -84,6 +105,11 @@ class PagedStore : public SequenceStore {
       logits.push_back(all.narrow(0, 0, static_cast<int64_t>(some.size())));
     }
     return at::cat(logits);
+  }
+
+  DeviceSteps* device_steps() override { return device_steps_.get(); }
+  std::span<const int64_t> pages(const Memory& memory) const override {
+    return static_cast<const Pages&>(memory).table();
   }
 
   void describe(EngineMetrics& metrics) const override {
@@ -119,6 +145,68 @@ class PagedStore : public SequenceStore {
     size_t shared_ = 0;
   };
 
+  // The chunks end to end. On a GPU all passes have one shape, so that a token's products do not depend on what else is
+  // in the pass: behind the chunks come tokens at place 0 of page 0, in sequences of a chunk at most.
+  at::Tensor packed_pass(std::span<const Part> parts, std::vector<int64_t> ids) {
+    const auto real = static_cast<int64_t>(ids.size());
+    if (model_.device().is_cuda()) ids.resize(static_cast<size_t>(pass_size().tokens), 0);
+    const auto tokens = static_cast<int64_t>(ids.size());
+    std::vector<int64_t> positions, slots, places;
+    std::vector<int32_t> ends_q{0}, ends_k{0};
+    const auto end_sequence = [&](int64_t keys) {
+      ends_q.push_back(static_cast<int32_t>(positions.size()));
+      ends_k.push_back(static_cast<int32_t>(ends_k.back() + keys));
+    };
+    int64_t longest = 1;
+    for (const Part& part : parts) {
+      const std::vector<int64_t>& table = static_cast<const Pages&>(*part.memory).table();
+      const int64_t end = std::min(part.computed + pool_.chunk(), static_cast<int64_t>(part.ids.size()));
+      for (int64_t at = 0; at < end; ++at) {
+        places.push_back(table[static_cast<size_t>(at / pool_.page_size())] * pool_.page_size() +
+                         at % pool_.page_size());
+        if (at < part.computed) continue;
+        positions.push_back(at);
+        slots.push_back(places.back());
+      }
+      end_sequence(end);
+      longest = std::max(longest, end);
+    }
+    for (int64_t at = real; at < tokens; at += pool_.chunk()) {
+      const int64_t count = std::min(pool_.chunk(), tokens - at);
+      positions.resize(positions.size() + static_cast<size_t>(count), 0);
+      slots.resize(slots.size() + static_cast<size_t>(count), 0);
+      places.resize(places.size() + static_cast<size_t>(count), 0);
+      end_sequence(count);
+    }
+    // What a pass leaves behind belongs to the pages of the steps.
+    PagedKeys paged = paged_;
+    paged.longest = longest;
+    paged.positions = sent(positions).unsqueeze(0);
+    paged.slots = sent(slots);
+    paged.places = sent(places);
+    paged.cu_seqlens_q = on_host(ends_q);  // checked without waiting, then copied
+    paged.cu_seqlens_k = on_host(ends_k);
+    return model_.forward(sent(ids).unsqueeze(0), {.paged = &paged}).hidden[0];
+  }
+
+  template <typename T>
+  at::Tensor on_host(const std::vector<T>& numbers) const {
+    const auto type = sizeof(T) == 4 ? at::kInt : at::kLong;
+    const at::Tensor out = at::empty({static_cast<int64_t>(numbers.size())},
+                                     at::TensorOptions().dtype(type).pinned_memory(model_.device().is_cuda()));
+    std::copy(numbers.begin(), numbers.end(), out.mutable_data_ptr<T>());
+    return out;
+  }
+  at::Tensor sent(const std::vector<int64_t>& numbers) const {
+    return on_host(numbers).to(model_.device(), /*non_blocking=*/true);
+  }
+
+  at::Tensor whole_pass(const Part& part, const std::vector<int64_t>& ids) {
+    const auto count = static_cast<int64_t>(ids.size());
+    return pass({static_cast<const Pages*>(part.memory)}, at::tensor(ids, at::kLong),
+                at::arange(part.computed, part.computed + count, at::kLong), count)[0];
+  }
+
   // ids and positions (sequences * length); null pages: padding.
   at::Tensor pass(const std::vector<const Pages*>& sequences, const at::Tensor& ids, const at::Tensor& positions,
                   int64_t length) {
@@ -152,6 +240,7 @@ class PagedStore : public SequenceStore {
   const int64_t rows_;
   PagePool pool_;
   PagedKeys paged_;
+  std::unique_ptr<DeviceSteps> device_steps_;
 };
 
 class SeparateStore : public SequenceStore {
@@ -195,10 +284,12 @@ class SeparateStore : public SequenceStore {
 
   int64_t reuse(Memory&, std::span<const int64_t>, int64_t) override { return 0; }
 
-  at::Tensor extend(Memory& memory, std::span<const int64_t> ids, int64_t computed) override {
+  PassSize pass_size() const override { return {1, chunk_}; }
+  std::vector<at::Tensor> extend(std::span<const Part> parts) override {
     // Dynamic RoPE turns a key by the length of the text at which it came: the whole prompt's, as in transformers.
     const bool whole = !streaming_ && model_.config().positions.rope_scaling.type == "dynamic";
-    return pass(memory, chunk_of(ids, computed, whole ? static_cast<int64_t>(ids.size()) : chunk_));
+    const auto& [memory, ids, computed] = parts[0];
+    return {pass(*memory, chunk_of(ids, computed, whole ? static_cast<int64_t>(ids.size()) : chunk_))};
   }
 
   at::Tensor step(std::span<const Step> steps) override {

@@ -13,6 +13,7 @@
 
 namespace lazy {
 
+class DeviceSteps;
 struct EngineOptions;
 struct EngineMetrics;
 
@@ -31,8 +32,20 @@ class SequenceStore {
   // How many tokens from `computed` on need not be computed, as another sequence began with the same ones. `ids`: all
   // that are known; at least the last one is left to compute.
   virtual int64_t reuse(Memory& memory, std::span<const int64_t> ids, int64_t computed) = 0;
-  // Computes the chunk of `ids` that begins at `computed`; returns its hidden states (tokens, hidden_size).
-  virtual at::Tensor extend(Memory& memory, std::span<const int64_t> ids, int64_t computed) = 0;
+  // One pass over a chunk of each: of `ids`, from `computed` on. A sequence's chunks follow one another. Returns their
+  // hidden states, each (tokens, hidden_size).
+  struct Part {
+    Memory* memory;
+    std::span<const int64_t> ids;
+    int64_t computed;
+  };
+  virtual std::vector<at::Tensor> extend(std::span<const Part> parts) = 0;
+  // Of a pass of extend, at most.
+  struct PassSize {
+    size_t parts;
+    int64_t tokens;
+  };
+  virtual PassSize pass_size() const = 0;
 
   struct Step {
     Memory* memory;
@@ -40,6 +53,10 @@ class SequenceStore {
   };
   // One token of each sequence; returns the logits of the next ones (sequences, vocab_size), fp32.
   virtual at::Tensor step(std::span<const Step> steps) = 0;
+
+  // Steps that sample where the model computes: null where the host samples from step()'s logits.
+  virtual DeviceSteps* device_steps() { return nullptr; }
+  virtual std::span<const int64_t> pages(const Memory&) const { return {}; }  // for device_steps()
 
   virtual void describe(EngineMetrics& metrics) const = 0;  // the fields about pages
 };

@@ -125,6 +125,22 @@ ordered_json to_json(const FurtherMeasures& further) {
       entry["cosine"].push_back(a.cosine), entry["effective_rank"].push_back(a.effective_rank);
     out["collapse"].push_back(entry);
   }
+  for (const auto& [place, layers] : further.outliers) {
+    for (const Outliers::Layer& l : layers) {
+      ordered_json entry{{"kurtosis", l.kurtosis},
+                         {"kurtosis_first", l.kurtosis_first},
+                         {"largest", l.largest},
+                         {"median", l.median},
+                         {"ratio", l.ratio},
+                         {"spikes", l.spikes},
+                         {"spikes_first", l.spikes_first},
+                         {"dimension", l.dimension},
+                         {"dimension_share", l.dimension_share}};
+      entry["channels"] = ordered_json::object();
+      for (const auto& [channel, times] : l.channels) entry["channels"][std::to_string(channel)] = times;
+      out["outliers"][place].push_back(entry);
+    }
+  }
   return out;
 }
 
@@ -168,6 +184,19 @@ std::string to_table(const FurtherMeasures& further) {
     out += "; effective rank";
     for (const auto& samples : further.collapse)
       out += fmt::format(" {:.1f}", mean_over(samples, &HiddenSimilarity::effective_rank));
+    out += "\n";
+  }
+  for (const auto& [place, layers] : further.outliers) {
+    const auto listed = [&](const char* title, auto&& number) {
+      out += fmt::format("{}{}", title, layers.size() > 1 ? " by layer:" : ":");
+      for (const Outliers::Layer& l : layers) out += fmt::format(" {:.3g}", number(l));
+    };
+    out += fmt::format("outliers of {}: ", place);
+    listed("kurtosis", [](const Outliers::Layer& l) { return l.kurtosis; });
+    listed("; largest / median", [](const Outliers::Layer& l) { return l.ratio; });
+    listed("; largest channel / median channel",
+           [](const Outliers::Layer& l) { return l.channels.empty() ? 0 : l.channels.front().second; });
+    listed("; positions with a spike", [](const Outliers::Layer& l) { return l.spikes; });
     out += "\n";
   }
   return out;

@@ -226,6 +226,8 @@ FurtherMeasureCollector::FurtherMeasureCollector(const LanguageModel& model, con
       massive_.emplace(layers);
     } else if (measure == "collapse") {
       collapse_.emplace(layers);
+    } else if (measure == "outliers") {
+      outliers_.emplace(layers);
     } else {
       fail("sinks", "--measures: expected all or some of {}, found '{}'", fmt::join(kFurtherMeasures, ", "), measure);
     }
@@ -239,6 +241,7 @@ void FurtherMeasureCollector::attach(ActivationHooks& probes, bool short_samples
   } else {
     if (massive_) massive_->attach(probes);
     if (collapse_) collapse_->attach(probes);
+    if (outliers_) outliers_->attach(probes);
   }
 }
 
@@ -248,6 +251,7 @@ FurtherMeasures FurtherMeasureCollector::result() const {
   for (const VectorStatistics& vectors : vectors_) out.vectors[vectors.place()] = vectors.result();
   if (massive_) out.massive = massive_->result();
   if (collapse_) out.collapse = collapse_->result();
+  if (outliers_) out.outliers = outliers_->result();
   return out;
 }
 

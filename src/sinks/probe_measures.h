@@ -13,6 +13,7 @@
 
 #include "model/activation_hooks.h"
 #include "model/language_model.h"
+#include "sinks/outliers.h"
 
 namespace lazy::sinks {
 
@@ -124,14 +125,16 @@ class Collapse {
 
 // The measures that `lazy sinks --measures` selects by name:
 // weights: Sink_k^eps and alpha_k of every key, entropy (short samples); vectors: norms and variances by position
-// (short samples); massive: massive activations; collapse: similarity of hidden states by layer.
-inline const std::vector<std::string> kFurtherMeasures{"weights", "vectors", "massive", "collapse"};
+// (short samples); massive: massive activations; collapse: similarity of hidden states by layer; outliers: of the
+// residual stream and the inputs of products.
+inline const std::vector<std::string> kFurtherMeasures{"weights", "vectors", "massive", "collapse", "outliers"};
 
 struct FurtherMeasures {
   std::optional<WeightMeasures::Result> weights;
   std::map<std::string, VectorStatistics::Result> vectors;  // by probe point
   std::vector<MassiveActivations::Place> massive;
   std::vector<std::vector<HiddenSimilarity>> collapse;
+  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // by place
 };
 
 class FurtherMeasureCollector {
@@ -147,6 +150,7 @@ class FurtherMeasureCollector {
   std::vector<VectorStatistics> vectors_;
   std::optional<MassiveActivations> massive_;
   std::optional<Collapse> collapse_;
+  std::optional<Outliers> outliers_;
 };
 
 }  // namespace lazy::sinks

@@ -101,6 +101,7 @@ struct Sizes {
         keys(q.model.attention.num_kv_heads * q.model.attention.head_dim),
         inner(q.model.mlp.enabled ? q.model.intermediate() : 0),
         heads(q.model.attention.num_heads),
+        gated(q.model.gate_size() > 0 ? q.model.gate_size() + queries : 0),
         vocabulary(q.model.vocab_size),
         element(q.bf16 ? 2 : 4),
         parameters(count_parameters(q.model).total),
@@ -109,7 +110,7 @@ struct Sizes {
         fp8(q.fp8),
         alive_sum(q.gpu && q.bf16 && q.model.attention.normalizer == Normalizer::elastic &&
                   q.model.attention.head_dim <= ops::kMaxAliveSumHead) {}
-  int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters,
+  int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, gated, vocabulary, element, parameters,
       layer_matrices;
   bool gpu, fp8, alive_sum;
 };
@@ -117,12 +118,12 @@ struct Sizes {
 // A rank's share of sharded bytes.
 int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
 
-// What attention saves in one layer: rotated q and k, v, the output and alive_sum (lazy/attention.h); on a CPU also the
-// joint projection, because v is a view of it. fp8: also the inputs of both products.
+// What attention saves in one layer: rotated q and k, v, the output and alive_sum (lazy/attention.h), gates and the
+// gated output; on a CPU also the joint projection, because v is a view of it. fp8: also the inputs of both products.
 int64_t attention_bytes(const Sizes& s) {
   const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys, outputs = s.alive_sum ? 2 : 1;
-  return s.tokens *
-         ((projection + (s.queries + s.keys) + outputs * s.queries) * s.element + (s.fp8 ? s.width + s.queries : 0));
+  return s.tokens * ((projection + (s.queries + s.keys) + outputs * s.queries + s.gated) * s.element +
+                     (s.fp8 ? s.width + s.queries : 0));
 }
 int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
 // Gate and up; their product on a CPU; fp8: the inputs of both products.

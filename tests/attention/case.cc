@@ -117,6 +117,7 @@ static Results empty_results(const Shape& s, const Inputs& in, double value) {
   for (Tensor* t : {&r.out, &r.d_q, &r.d_k, &r.d_v}) std::fill(t->data.begin(), t->data.end(), value);
   r.lse.assign(s.batch * s.heads * s.q_length, value);
   r.stats.assign(3 * s.batch * s.heads * s.q_length, value);
+  r.score_stats.assign(2 * s.batch * s.heads * s.q_length, value);
   r.d_distance_bias.assign(in.distance_bias.size(), value);
   r.d_tau.assign(in.tau.size(), value);
   r.d_sink.assign(in.sink.size(), value);
@@ -136,6 +137,7 @@ Results run_reference(const Shape& s, const Inputs& in) {
   f.out = r.out.view();
   f.lse = r.lse.data();
   f.stats = r.stats.data();
+  f.score_stats = r.score_stats.data();
   reference::forward(p, f);
   Backward<double> b;
   b.q = f.q;

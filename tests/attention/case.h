@@ -37,6 +37,7 @@ struct Inputs {
 struct Results {
   Tensor out, d_q, d_k, d_v;
   std::vector<double> lse, stats, d_distance_bias, d_tau, d_sink, d_alibi_slopes;
+  std::vector<double> score_stats = {};
 };
 
 Problem make_problem(const Shape& shape);

@@ -31,8 +31,8 @@ Errors errors(const Values& reference, const Values& x) {
   return {difference / largest, differences / mean_square};
 }
 
-Values part_of(const Values& stats, size_t n) {
-  const size_t part = stats.size() / 3;
+Values part_of(const Values& stats, size_t n, size_t parts = 3) {
+  const size_t part = stats.size() / parts;
   return Values(stats.begin() + n * part, stats.begin() + (n + 1) * part);
 }
 
@@ -91,6 +91,8 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
     for (double& x : mass) x = 1 - x;
     return mass;
   });
+  one("largest score", DType::f32, [](const Results& r) { return part_of(r.score_stats, 0, 2); });
+  one("entropy", DType::f32, [](const Results& r) { return part_of(r.score_stats, 1, 2); });
   EXPECT_EQ(part_of(reference.stats, 2), part_of(fast.stats, 2)) << "alive counts: " << s.text();
 }
 

@@ -72,6 +72,7 @@ Results empty_results(const Shape& s) {
   r.out = poisoned(s.batch, s.q_length, s.heads, s.value_dim);
   r.lse.assign(s.batch * s.heads * s.q_length, std::numeric_limits<double>::quiet_NaN());
   r.stats.assign(3 * r.lse.size(), std::numeric_limits<double>::quiet_NaN());
+  r.score_stats.assign(2 * r.lse.size(), std::numeric_limits<double>::quiet_NaN());
   return r;
 }
 
@@ -92,6 +93,7 @@ Results run_definition(const Shape& s, const Inputs& in, const Cache& c) {
   a.out = r.out.view();
   a.lse = r.lse.data();
   a.stats = r.stats.data();
+  a.score_stats = r.score_stats.data();
   reference::decode(p, a);
   return r;
 }
@@ -114,7 +116,7 @@ Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads
   auto narrow = [](const std::vector<double>& x) { return std::vector<float>(x.begin(), x.end()); };
   const std::vector<float> bias = narrow(in.distance_bias), tau = narrow(in.tau), sink = narrow(in.sink),
                            slopes = narrow(in.alibi_slopes);
-  std::vector<float> lse = narrow(r.lse), stats = narrow(r.stats);
+  std::vector<float> lse = narrow(r.lse), stats = narrow(r.stats), scores = narrow(r.score_stats);
   auto pointer = [](const std::vector<float>& x) { return x.empty() ? nullptr : x.data(); };
   Decode<float> a;
   a.q = q.const_view();
@@ -128,6 +130,7 @@ Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads
   a.out = out.view();
   a.lse = lse.data();
   a.stats = stats.data();
+  a.score_stats = scores.data();
   if (on_cuda()) {
     const CacheSize size{c.table.empty() ? c.k.tokens : c.width * kPage, c.k.batch};
     run_decode_cuda(p, a, size, {bytes_of(s, in.q), bytes_of(s, c.k), bytes_of(s, c.v), bytes_of(s, r.out)}, kernel);
@@ -137,6 +140,7 @@ Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads
   r.out = out.read();
   r.lse.assign(lse.begin(), lse.end());
   r.stats.assign(stats.begin(), stats.end());
+  r.score_stats.assign(scores.begin(), scores.end());
   return r;
 }
 
@@ -144,7 +148,8 @@ bool same(const Results& x, const Results& y) {
   auto equal = [](const std::vector<double>& a, const std::vector<double>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
   };
-  return equal(x.out.data, y.out.data) && equal(x.lse, y.lse) && equal(x.stats, y.stats);
+  return equal(x.out.data, y.out.data) && equal(x.lse, y.lse) && equal(x.stats, y.stats) &&
+         equal(x.score_stats, y.score_stats);
 }
 
 std::vector<int64_t> full(const Shape& s) { return std::vector<int64_t>(s.batch, s.k_length); }
@@ -176,8 +181,9 @@ TEST_P(DecodeProduct, MatchesReference) {
       s.layout = static_cast<Layout>(n % 3);
       const Inputs in = make_inputs(s, seed++);
       const Results reference = run_reference(s, in), contiguous = run_decode(s, in, make_cache(s, in, full(s), false));
-      ASSERT_TRUE(same(run_definition(s, in, make_cache(s, in, full(s), true)),
-                       {reference.out, {}, {}, {}, reference.lse, reference.stats, {}, {}, {}, {}}))
+      ASSERT_TRUE(
+          same(run_definition(s, in, make_cache(s, in, full(s), true)),
+               {reference.out, {}, {}, {}, reference.lse, reference.stats, {}, {}, {}, {}, reference.score_stats}))
           << "the definitions of decode and forward differ: " << s.text();
       ASSERT_TRUE(same(contiguous, run_decode(s, in, make_cache(s, in, full(s), true)))) << "paged: " << s.text();
       comparison.add(s, in, contiguous);

@@ -13,6 +13,7 @@ namespace lazy::kernels::test {
 namespace {
 
 struct PlainRow {
+  float largest = -std::numeric_limits<float>::infinity(), entropy = 0;  // of the scores
   std::vector<float> weight, d_score;
   std::vector<float> p, g;  // elastic
   float lse = -std::numeric_limits<float>::infinity(), d_offset = 0, d_sink = 0;
@@ -23,6 +24,17 @@ float sum_of(const std::vector<float>& x) {
   float sum = 0;
   for (float value : x) sum += value;
   return sum;
+}
+
+void score_statistics(const std::vector<float>& s, PlainRow& row) {
+  row.largest = *std::max_element(s.begin(), s.end());
+  float sum = 0, weighted = 0;
+  for (float x : s) {
+    const float e = std::exp(x - row.largest);
+    sum += e;
+    weighted += e * (x - row.largest);
+  }
+  row.entropy = std::log(sum) - weighted / sum;
 }
 
 void softmax_like(const std::vector<float>& s, const std::vector<float>& dw, Normalizer normalizer, float offset,
@@ -153,6 +165,7 @@ struct Plain {
     const float count = static_cast<float>(keys.count());
     const float per = p.offset == Offset::per_visible ? 1 / count : 1;
     if (!scores.empty()) {
+      score_statistics(scores, row);
       switch (p.normalizer) {
         case Normalizer::sigmoid:
           sigmoid_row(scores, dw, row);
@@ -179,6 +192,8 @@ struct Plain {
     r.stats[index] = keys.count() > 0 && keys.begin == 0 ? row.weight[first] : 0;
     r.stats[part + index] = 1 - sum_of(row.weight);
     r.stats[2 * part + index] = static_cast<double>(row.alive);
+    r.score_stats[index] = row.largest;
+    r.score_stats[part + index] = row.entropy;
     add(s, h, i, kv, key_order, row, per);
   }
 
@@ -261,6 +276,7 @@ Results run_plain(const Shape& shape, const Inputs& in, uint64_t seed) {
   for (Tensor* t : {&r.out, &r.d_q, &r.d_k, &r.d_v}) std::fill(t->data.begin(), t->data.end(), 0.0);
   r.lse.assign(shape.batch * shape.heads * shape.q_length, 0);
   r.stats.assign(3 * r.lse.size(), 0);
+  r.score_stats.assign(2 * r.lse.size(), 0);
   r.d_distance_bias.assign(in.distance_bias.size(), 0);
   r.d_tau.assign(in.tau.size(), 0);
   r.d_sink.assign(in.sink.size(), 0);

@@ -40,6 +40,7 @@ TEST(Properties, SameBitsForAnyNumberOfThreads) {
       EXPECT_TRUE(same(one.out.data, more.out.data));
       EXPECT_TRUE(same(one.lse, more.lse));
       EXPECT_TRUE(same(one.stats, more.stats));
+      EXPECT_TRUE(same(one.score_stats, more.score_stats));
       EXPECT_TRUE(same(one.d_q.data, more.d_q.data));
       EXPECT_TRUE(same(one.d_k.data, more.d_k.data));
       EXPECT_TRUE(same(one.d_v.data, more.d_v.data));
@@ -62,6 +63,8 @@ TEST(Properties, RowsThatSeeNothingAreZero) {
       ASSERT_EQ(r.lse[h * 70 + row], -std::numeric_limits<double>::infinity());
       ASSERT_EQ(r.stats[140 + h * 70 + row], 1);
       ASSERT_EQ(r.stats[280 + h * 70 + row], 0);
+      ASSERT_EQ(r.score_stats[h * 70 + row], -std::numeric_limits<double>::infinity());
+      ASSERT_EQ(r.score_stats[140 + h * 70 + row], 0);
     }
   }
   for (double x : r.d_k.data) ASSERT_TRUE(std::isfinite(x));
@@ -81,6 +84,10 @@ TEST(Properties, NanReachesExactlyTheRowsThatSeeIt) {
               << name(normalizer) << " row " << i << " head " << h;
           EXPECT_EQ(std::isnan(r.d_q.row(0, i, h)[0]), h == 1 && i >= 33)
               << name(normalizer) << " row " << i << " head " << h;
+          for (const int64_t part : {0, 1}) {
+            EXPECT_EQ(std::isnan(r.score_stats[part * 140 + h * 70 + i]), h == 1 && i >= 33)
+                << name(normalizer) << " row " << i << " head " << h << " statistic of scores " << part;
+          }
         }
       }
     }
@@ -143,6 +150,13 @@ TEST(Properties, TiesAgreeWithTheReference) {
       expect_close("d_k", reference.d_k.data, found.d_k.data, rounding);
       expect_close("d_v", reference.d_v.data, found.d_v.data, rounding);
       expect_close("stats", reference.stats, found.stats, rounding);
+      for (int64_t h = 0; h < s.heads; ++h) {
+        for (int64_t row = 0; row < s.q_length; ++row) {
+          const double score = 8 * key;  // 64 keys of one head over the square root of 64
+          ASSERT_NEAR(found.score_stats[h * s.q_length + row], score, 1e-6 * std::abs(score));
+          ASSERT_NEAR(found.score_stats[(s.heads + h) * s.q_length + row], std::log(row + 1), 1e-5);
+        }
+      }
     }
   }
 }
@@ -155,7 +169,8 @@ TEST(Properties, HugeScoresStayFinite) {
     s.score_scale = 1e4;
     const Inputs in = make_inputs(s, 10);
     for (const Results& r : {run_fast(s, in), run_reference(s, in)}) {
-      for (const std::vector<double>* x : {&r.out.data, &r.d_q.data, &r.d_k.data, &r.d_v.data, &r.stats}) {
+      for (const std::vector<double>* x :
+           {&r.out.data, &r.d_q.data, &r.d_k.data, &r.d_v.data, &r.stats, &r.score_stats}) {
         for (double value : *x) ASSERT_TRUE(std::isfinite(value));
       }
     }

@@ -20,7 +20,8 @@ Results run_fast(const Shape& s, const Inputs& in, int threads) {
   const std::vector<float> bias = narrow(in.distance_bias), tau = narrow(in.tau), sink = narrow(in.sink),
                            slopes = narrow(in.alibi_slopes);
   const float poison = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> lse(s.batch * s.heads * s.q_length, poison), stats(3 * lse.size(), poison);
+  std::vector<float> lse(s.batch * s.heads * s.q_length, poison), stats(3 * lse.size(), poison),
+      scores(2 * lse.size(), poison);
   std::vector<float> d_bias(bias.size(), poison), d_tau(tau.size(), poison), d_sink(sink.size(), poison),
       d_slopes(slopes.size(), poison);
   auto fill = [&](auto& a) {
@@ -38,6 +39,7 @@ Results run_fast(const Shape& s, const Inputs& in, int threads) {
   f.out = out.view();
   f.lse = lse.data();
   f.stats = stats.data();
+  f.score_stats = scores.data();
   forward(p, f);
   Backward<float> b;
   fill(b);
@@ -54,8 +56,8 @@ Results run_fast(const Shape& s, const Inputs& in, int threads) {
   b.d_alibi_slopes = pointer(d_slopes);
   backward(p, b);
   auto widen = [](const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); };
-  return {out.read(),   d_q.read(),    d_k.read(),   d_v.read(),    widen(lse),
-          widen(stats), widen(d_bias), widen(d_tau), widen(d_sink), widen(d_slopes)};
+  return {out.read(),    d_q.read(),   d_k.read(),    d_v.read(),      widen(lse),   widen(stats),
+          widen(d_bias), widen(d_tau), widen(d_sink), widen(d_slopes), widen(scores)};
 }
 
 }  // namespace lazy::kernels::test

@@ -141,4 +141,17 @@ y = '''
   EXPECT_EQ(greek.section("a").string("x", ""), "\u0397");
 }
 
+TEST_F(ConfigTest, AMissingConfigurationThatLiesBesideTheProgramIsNamed) {
+  const fs::path beside = fs::read_symlink("/proc/self/exe").parent_path() / folder_.filename();
+  const fs::path name = folder_.filename() / "model.toml";
+  fs::create_directories(beside);
+  write_file_atomic(beside / "model.toml", "[model]\nlayers = 4\n");
+  EXPECT_EQ(error_of([&] { Config::load(name); }),
+            "config: " + name.string() + " does not exist; the configurations that came with the program: cp -r " +
+                beside.string() + " .");
+  EXPECT_EQ(error_of([&] { Config::load(beside / "model.toml"); }), "");
+  fs::remove_all(beside);
+  EXPECT_EQ(error_of([&] { Config::load(name); }).find("came with"), std::string::npos);
+}
+
 }  // namespace lazy

@@ -129,4 +129,23 @@ for seed in (0, 1):
     (where / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
 )";
 
+// transformers' eager weights leave out what the sink takes, so attention is not compared; logits and states are.
+inline constexpr char kGraniteSwas[] = R"(
+from transformers import GraniteSWAConfig
+everything = observe
+def observe(model, ids):
+    return {n: t for n, t in everything(model, ids).items() if not n.startswith("attention.")}
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+             intermediate_size=37, sliding_window=9, max_position_embeddings=64, bos_token_id=1, eos_token_id=2,
+             embedding_multiplier=3.0, residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=4.0)
+rope = dict(rope_type="default", rope_theta=5e4)
+for seed in (0, 1):
+    make(f"bases-{seed}", GraniteSWAConfig(**shape, rope_parameters=rope, layer_rope_theta=[0, 1e3, 1e5]), seed=seed)
+    make(f"one-base-{seed}", GraniteSWAConfig(**{**shape, "num_key_value_heads": 6}, rope_parameters=rope, )"
+                                       R"(attention_bias=True), seed=seed)
+    make(f"layers-{seed}", GraniteSWAConfig(**shape, tie_word_embeddings=False, )"
+                                       R"(layer_types=["sliding_attention", "full_attention", "full_attention"]),
+         "bfloat16", "60KB", seed=seed)
+)";
+
 }  // namespace lazy::testing

@@ -57,10 +57,18 @@ std::vector<Shape> shapes() {
   out.back().config.attention.offset_init = -0.05;
   out.push_back({"lazy_positive_offset", small("lazy")});
   out.back().config.attention.offset_init = 0.5;
-  for (const char* normalizer : {"sigmoid", "sparsemax", "entmax15", "softmax_sink"}) {
+  for (const char* normalizer : {"sigmoid", "sparsemax", "entmax15", "softmax_sink", "softpick"}) {
     out.push_back({normalizer, small("transformer")});
     out.back().config.attention.normalizer = *kNormalizerNames.find(normalizer);
   }
+  out.push_back({"off_by_one", small("transformer")});
+  out.back().config.attention.normalizer = Normalizer::softmax_sink;
+  out.back().config.attention.sink_trainable = false;
+  out.push_back({"gated_by_head", small("transformer")});
+  out.back().config.attention.gate = GateKind::head;
+  out.push_back({"lazy_grouped_gated_by_element", small("lazy")});
+  out.back().config.attention.gate = GateKind::element;
+  out.back().config.attention.num_kv_heads = 2;
   for (const char* positions : {"learned", "sinusoidal", "alibi", "none"}) {
     out.push_back({positions, small("transformer")});
     out.back().config.positions.kind = *kPositionKinds.find(positions);

@@ -23,6 +23,7 @@ using testing::TemporaryFolder;
 
 TEST(Layouts, Gpt2) { testing::expect_folders(testing::kGpt2, 12); }
 TEST(Layouts, Bloom) { testing::expect_folders(testing::kBloom, 8); }
+TEST(Layouts, GraniteSwa) { testing::expect_folders(testing::kGraniteSwas, 6); }
 TEST(Layouts, GptOss) { testing::expect_folders(testing::kGptOss, 10); }
 
 ModelConfig gpt2(const std::string& more = "") {
@@ -169,6 +170,22 @@ TEST(Mxfp4, WhatDoesNotFitIsNamed) {
               AllOf(HasSubstr("model.safetensors"), HasSubstr("e.down_proj"), HasSubstr("groups, 16")));
   EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 2}, at::kByte), HasSubstr("e.down_proj"));
   EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 1}, at::kChar), HasSubstr("type U8"));
+}
+
+TEST(GraniteSwa, WhatIsNotComputedIsNamed) {
+  const auto error = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = {{"model_type", "granite_swa"}, {"vocab_size", 9},          {"hidden_size", 64},
+                             {"num_hidden_layers", 3},      {"num_attention_heads", 8}, {"intermediate_size", 96}};
+    config[key] = value;
+    return error_of([&] { ModelConfig::from_json(config, "config.json"); });
+  };
+  EXPECT_EQ(error("layer_rope_theta", {1e4, 0, 1e3}), "");
+  EXPECT_THAT(error("layer_rope_theta", {1e4, 0}),
+              AllOf(HasSubstr("layer_rope_theta"), HasSubstr("num_hidden_layers")));
+  EXPECT_THAT(error("layer_rope_theta", {1e4, 0, 0.5}), AllOf(HasSubstr("layer_rope_theta"), HasSubstr("found 0.5")));
+  EXPECT_THAT(error("logits_scaling", 0), HasSubstr("logits_scaling"));
+  EXPECT_THAT(error("mlp_bias", true), HasSubstr("mlp_bias"));
+  EXPECT_THAT(error("model_type", "mimo_v2_flash"), AllOf(HasSubstr("granite_swa"), HasSubstr("'mimo_v2_flash'")));
 }
 
 TEST(GptOss, WhatIsNotComputedIsNamed) {

@@ -116,8 +116,16 @@ class ReferenceDecoder {
     const at::Tensor count = visible.sum(1, true).to(s.scalar_type());
     if (c_.attention.normalizer == Normalizer::sigmoid) return at::sigmoid(s - count.log()) * visible;
     if (c_.attention.normalizer == Normalizer::softmax_sink) {
-      const at::Tensor sink = w_.at(prefix + "sinks").view({1, -1, 1, 1}).expand({s.size(0), -1, s.size(2), 1});
+      const at::Tensor sinks = c_.attention.sink_trainable
+                                   ? w_.at(prefix + "sinks")
+                                   : at::full({c_.attention.num_heads}, c_.attention.sink_init, s.options());
+      const at::Tensor sink = sinks.view({1, -1, 1, 1}).expand({s.size(0), -1, s.size(2), 1});
       return at::softmax(at::cat({masked, sink}, 3), 3).narrow(3, 0, s.size(3));
+    }
+    if (c_.attention.normalizer == Normalizer::softpick) {
+      const at::Tensor largest = masked.amax(3, true).clamp_min(0).detach();
+      const at::Tensor excess = (at::exp(s.masked_fill(hidden, 0) - largest) - at::exp(-largest)) * visible;
+      return at::relu(excess) / (excess.abs().sum(3, true) + 1e-8);
     }
     if (c_.attention.normalizer == Normalizer::sparsemax || c_.attention.normalizer == Normalizer::entmax15) {
       const bool sparsemax = c_.attention.normalizer == Normalizer::sparsemax;
@@ -198,9 +206,12 @@ class ReferenceDecoder {
     }
     const at::Tensor p = normalized(s, visible, prefix);
     const at::Tensor mixed = at::matmul(p * own, values(x)) + at::matmul(p * own.logical_not(), values(remembered));
-    const at::Tensor out =
-        round(mixed).transpose(1, 2).reshape({x.size(0), n, c_.attention.num_heads * c_.attention.head_dim});
-    return project(out, prefix + "o_proj.weight");
+    at::Tensor out = round(mixed).transpose(1, 2);
+    if (c_.attention.gate != GateKind::none) {
+      const at::Tensor gate = round(at::sigmoid(project(x, prefix + "gate_proj.weight")));
+      out = round(out * gate.view({x.size(0), n, c_.attention.num_heads, -1}));
+    }
+    return project(out.reshape({x.size(0), n, -1}), prefix + "o_proj.weight");
   }
 
   ModelConfig c_;

@@ -263,6 +263,93 @@ TEST(StreamingModel, IsThePublishedRuleOnLlama) {
             1e-5 * theirs.abs().max().item<double>());
 }
 
+// Every key-value head's own list of tokens: after each token the lightest one that is not among the last leaves.
+at::Tensor heaviest_by_loops(const StreamingInputs& in, const StreamingCache& cache, int64_t* evicted) {
+  const int64_t length = in.q.size(1), heads = in.q.size(2), kv_heads = in.k.size(2), dim = in.q.size(3);
+  const auto frequencies = ops::rope_frequencies(in.rope.base, dim, in.rope.scaling);
+  const at::Tensor out = at::zeros(in.q.sizes(), at::kDouble);
+  const auto row = [](const at::Tensor& x, int64_t b, int64_t t, int64_t h) { return x[b][t][h].contiguous(); };
+  for (int64_t b = 0; b < in.q.size(0); ++b) {
+    for (int64_t g = 0; g < kv_heads; ++g) {
+      std::vector<int64_t> kept;
+      std::vector<double> received;
+      for (int64_t t = 0; t < length; ++t) {
+        kept.push_back(t);
+        received.push_back(0);
+        const auto n = static_cast<int64_t>(kept.size());
+        for (int64_t h = g * heads / kv_heads; h < (g + 1) * heads / kv_heads; ++h) {
+          const auto query = rotated(row(in.q, b, t, h).data_ptr<float>(), dim, n - 1, frequencies);
+          std::vector<double> score;
+          for (int64_t place = 0; place < n; ++place) {
+            const auto key = rotated(row(in.k, b, kept[place], g).data_ptr<float>(), dim, place, frequencies);
+            double s = 0;
+            for (int64_t d = 0; d < dim; ++d) s += query[d] * key[d];
+            score.push_back(std::exp(s / std::sqrt(static_cast<double>(dim))));
+          }
+          double sum = 0;
+          for (const double s : score) sum += s;
+          for (int64_t j = 0; j < n; ++j) {
+            double weight = score[j] / sum;
+            if (in.tau.defined()) weight = std::max(0.0, weight + in.tau[h].item<double>() / static_cast<double>(n));
+            received[j] += weight;
+            out[b][t][h] += weight * in.v[b][kept[j]][g].to(at::kDouble);
+          }
+        }
+        if (n <= cache.size()) continue;
+        const auto lightest = std::min_element(received.begin(), received.begin() + cache.heavy + 1) - received.begin();
+        kept.erase(kept.begin() + lightest);
+        received.erase(received.begin() + lightest);
+        *evicted += lightest < cache.heavy;
+      }
+    }
+  }
+  return out;
+}
+
+TEST(HeaviestCache, IsTheLoopsAtOnceAndInParts) {
+  const StreamingCache keep{0, 4, 5};
+  EXPECT_EQ(keep.name(), "heaviest:5+4");
+  for (const bool elastic : {false, true}) {
+    Case c{elastic ? "elastic" : "softmax"};
+    if (elastic) c.tau = -0.5;
+    const StreamingInputs in = inputs(c);
+    int64_t evicted = 0;
+    const at::Tensor expected = heaviest_by_loops(in, keep, &evicted);
+    EXPECT_GT(evicted, 3);  // not always the token that just left the last ones
+    for (const int64_t part : {40, 7, 1}) {
+      StreamingInputs own = in;
+      own.k = own.v = at::Tensor();
+      at::Tensor k = in.k.narrow(1, 0, 0), v = in.v.narrow(1, 0, 0), received;
+      std::vector<at::Tensor> out;
+      for (int64_t t = 0; t < c.length; t += part) {
+        const int64_t rows = std::min(part, c.length - t);
+        own.q = in.q.narrow(1, t, rows);
+        own.k = at::cat({k, in.k.narrow(1, t, rows)}, 1);
+        own.v = at::cat({v, in.v.narrow(1, t, rows)}, 1);
+        out.push_back(heaviest_attention(own, received, keep));
+        k = own.k, v = own.v;
+        EXPECT_LE(k.size(1), keep.size());
+        EXPECT_EQ(received.size(1), k.size(1));
+      }
+      EXPECT_LT(largest_difference(at::cat(out, 1), expected), 1e-5) << c.normalizer << " " << part;
+    }
+  }
+}
+
+TEST(StreamingModel, HeaviestTokensAtOnceAreTokenByToken) {
+  const StreamingCache keep = StreamingCache::parse("heaviest:6+5", "--cache");
+  for (const char* kind : {"lazy", "transformer"}) {
+    LanguageModel model(small(kind), 3);
+    const at::Tensor ids = some_ids(2, 50), single = streamed(model, ids, keep, 1);
+    const double tolerance = 3e-5 * single.abs().max().item<double>();
+    EXPECT_LT(largest_difference(streamed(model, ids, keep, 50), single), tolerance) << kind;
+    const at::NoGradGuard guard;
+    const at::Tensor plain = model.logits(model.forward(ids).hidden);
+    EXPECT_LT(largest_difference(single.narrow(1, 0, 12), plain.narrow(1, 0, 12)), tolerance) << kind;
+    EXPECT_GT(largest_difference(single.narrow(1, 12, 38), plain.narrow(1, 12, 38)), 100 * tolerance) << kind;
+  }
+}
+
 TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
   const ModelConfig model = small("lazy");
   const auto applied = [&](const std::string& positions, double base = 0) {
@@ -290,10 +377,13 @@ TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
         << bad;
   }
   EXPECT_THAT(error([&] { applied("", 0.5); }), HasSubstr("--rope-base: expected more than 1, found 0.5"));
+  stretched.positions.layer_bases = {1e4, 0};
+  EXPECT_THAT(error([&] { (ModelOptions{.rope_base = 5e5}.apply(stretched)); }),
+              HasSubstr("--rope-base: expected a model with one base"));
   EXPECT_EQ((ModelOptions{.cache = "streaming:4+508"}.streaming()), (StreamingCache{4, 508}));
   EXPECT_EQ((StreamingCache{4, 508}.name()), "streaming:4+508");
   for (const char* bad : {"streaming", "streaming:4", "streaming:4+0", "streaming:-1+5", "streaming:4+5x", "window:4+5",
-                          "streaming:99999999999999999999+5"}) {
+                          "heaviest:0+5", "streaming:99999999999999999999+5"}) {
     EXPECT_THAT(error([&] { (ModelOptions{.cache = bad}.streaming()); }),
                 ::testing::AllOf(HasSubstr("--cache: expected streaming:"), HasSubstr(bad)))
         << bad;

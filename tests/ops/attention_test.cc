@@ -46,6 +46,11 @@ TEST(AttentionOperator, ShapesAndTypes) {
   EXPECT_EQ(lse.scalar_type(), at::kFloat);
   EXPECT_EQ(stats.sizes(), at::IntArrayRef({3, 2, 4, 9}));
   EXPECT_FALSE(lse.requires_grad());
+  options.return_score_stats = true;
+  const at::Tensor all = std::get<2>(attention(in.q, in.k, in.v, in.bias, in.tau, options));
+  EXPECT_EQ(all.sizes(), at::IntArrayRef({5, 2, 4, 9}));
+  EXPECT_TRUE(at::equal(all.narrow(0, 0, 3), stats));
+  options.return_score_stats = false;
   options.return_stats = false;
   EXPECT_EQ(std::get<2>(attention(in.q, in.k, in.v, in.bias, in.tau, options)).numel(), 0);
 }
@@ -54,7 +59,7 @@ TEST(AttentionOperator, MetaHasTheSameShapes) {
   const Inputs in = inputs(at::kFloat);
   auto meta = [](const at::Tensor& t) { return t.detach().to(at::kMeta); };
   AttentionOptions options;
-  options.return_stats = true;
+  options.return_score_stats = true;
   const auto real = attention(in.q, in.k, in.v, in.bias, in.tau, options);
   const auto shape = attention(meta(in.q), meta(in.k), meta(in.v), meta(in.bias), meta(in.tau), options);
   EXPECT_EQ(std::get<0>(real).sizes(), std::get<0>(shape).sizes());

@@ -1,11 +1,16 @@
-"""Runs PyTorch's own checks on the operators of liblazy_ops.so. Usage: check_operators.py LIBRARY"""
+"""Runs PyTorch's own checks on the operators. Usage: check_operators.py LIBRARY: those of the program's liblazy_ops.so;
+check_operators.py lazy_attention: those of the Python package."""
 
 import sys
 
 import torch
 from torch import library
 
-torch.ops.load_library(sys.argv[1])
+package = sys.argv[1] == "lazy_attention"
+if package:
+    import lazy_attention  # noqa: F401  registers torch.ops.lazy
+else:
+    torch.ops.load_library(sys.argv[1])
 lazy = torch.ops.lazy
 
 
@@ -34,9 +39,10 @@ def main():
     library.opcheck(lazy.swiglu.default, (leaf(3, 8), leaf(3, 8)))
     fakes = ("test_schema", "test_faketensor")
     library.opcheck(lazy.swiglu_halves_backward.default, (leaf(3, 8), leaf(3, 16), True), test_utils=fakes)
-    parts = [torch.randn(32, 16), torch.randn(32, 48)]
-    library.opcheck(lazy.quantize_fp8.default, (parts, torch.float8_e4m3fn, True, True), test_utils=fakes)
-    library.opcheck(lazy.short_convolution.default, (leaf(2, 9, 8), leaf(8, 1, 4), leaf(8), torch.randn(2, 3, 8)))
+    if not package:
+        parts = [torch.randn(32, 16), torch.randn(32, 48)]
+        library.opcheck(lazy.quantize_fp8.default, (parts, torch.float8_e4m3fn, True, True), test_utils=fakes)
+        library.opcheck(lazy.short_convolution.default, (leaf(2, 9, 8), leaf(8, 1, 4), leaf(8), torch.randn(2, 3, 8)))
     library.opcheck(lazy.rope.default, (leaf(1, 9, 4, 16), 1e4, 3))
     library.opcheck(
         lazy.rope.default,
@@ -51,6 +57,8 @@ def main():
         },
     )
     library.opcheck(lazy.linear_cross_entropy.default, (leaf(5, 8), leaf(11, 8), torch.randint(0, 11, (5,))))
+    gradients = (leaf(5, 8), leaf(11, 8), torch.randint(0, 11, (5,)), -100, True, True)
+    library.opcheck(lazy.linear_cross_entropy_and_gradients.default, gradients, test_utils=fakes)
     exact = [t.detach().double().requires_grad_() for t in (q, k, v, bias, tau)]
     assert torch.autograd.gradcheck(lambda *a: lazy.attention(*a)[0], exact)
 

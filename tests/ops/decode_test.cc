@@ -35,7 +35,7 @@ struct DecodeOperator : testing::Test {
 };
 
 TEST_F(DecodeOperator, IsAttentionWithACache) {
-  options.return_stats = true;
+  options.return_score_stats = true;
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     if (type == at::kDouble && q.is_cuda()) continue;  // the definition is the CPU's
     const auto parameters = type == at::kDouble ? at::kDouble : at::kFloat;

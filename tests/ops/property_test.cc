@@ -384,6 +384,7 @@ Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, doub
   };
   x.lse = rows("lse", 1);
   x.stats = rows("stats", 3);
+  x.score_stats = rows("score_stats", 2);
   if (s.bias_window > 0) x.d_distance_bias = numbers("d_distance_bias");
   if (s.normalizer == Normalizer::elastic) x.d_tau = numbers("d_tau");
   if (s.normalizer == Normalizer::softmax_sink) x.d_sink = numbers("d_sink");
@@ -558,13 +559,17 @@ TEST(OperatorProperties, EveryCallIsRightOrRefused) {
     } else {
       ++right;
       SCOPED_TRACE(call.text);
-      if (!call.o.return_stats) {  // counting changes nothing
+      call.o.return_score_stats = true;  // counting changes nothing
+      const auto counted = run(call);
+      EXPECT_TRUE(at::equal(counted.at("out"), found.at("out")) && at::equal(counted.at("lse"), found.at("lse")));
+      const at::Tensor stats = counted.at("stats").narrow(0, 0, 3);
+      if (call.o.return_stats) {
+        EXPECT_TRUE(at::equal(stats, found.at("stats")));
+      } else {
         EXPECT_EQ(found.at("stats").numel(), 0);
-        call.o.return_stats = true;
-        const auto counted = run(call);
-        EXPECT_TRUE(at::equal(counted.at("out"), found.at("out")) && at::equal(counted.at("lse"), found.at("lse")));
-        found["stats"] = counted.at("stats");
       }
+      found["stats"] = stats;
+      found["score_stats"] = counted.at("stats").narrow(0, 3, 2);
       comparison.add(shape, in, collect(shape, found, gradient_scale, decode_rows));
     }
   }

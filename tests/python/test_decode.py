@@ -75,11 +75,16 @@ def test_equals_attention(normalizer):
     """lse, statistics and results of the other operator, in float64: the same definition."""
     (q, k, v), parameters = problem(normalizer)
     ours = decode(
-        q, k, v, torch.tensor(LENGTHS), *parameters, normalizer=normalizer, return_lse=True, return_stats=True
+        q, k, v, torch.tensor(LENGTHS), *parameters, normalizer=normalizer, return_lse=True, return_score_stats=True
     )
     parts = [
         lazy_attention.attention(
-            q[b : b + 1], k[b : b + 1, :n], v[b : b + 1, :n], *parameters, normalizer=normalizer, return_stats=True
+            q[b : b + 1],
+            k[b : b + 1, :n],
+            v[b : b + 1, :n],
+            *parameters,
+            normalizer=normalizer,
+            return_score_stats=True,
         )
         for b, n in enumerate(LENGTHS)
     ]
@@ -107,9 +112,13 @@ def test_opcheck_and_compile():
 
 def test_a_gradient_is_a_clear_error():
     (q, k, v), parameters = problem("softmax", torch.float32)
-    out = decode(q.requires_grad_(), k, v, torch.tensor(LENGTHS), normalizer="softmax")
-    with pytest.raises(RuntimeError, match="lazy::decode"):
-        out.sum().backward()
+    slopes = torch.full((q.shape[2],), 0.1, requires_grad=True)
+    for out in (
+        decode(q, k, v, torch.tensor(LENGTHS), normalizer="softmax", alibi_slopes=slopes),
+        decode(q.requires_grad_(), k, v, torch.tensor(LENGTHS), normalizer="softmax"),
+    ):
+        with pytest.raises(RuntimeError, match="lazy::decode"):
+            out.sum().backward()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,8 @@ def test_the_tour(tmp_path):
         start = text[: match.start(1)].count("\n")
         for n, line in enumerate(match[1].splitlines()):
             lines[start + n] = line
+    if shutil.which(os.environ.get("CXX", "g++")) is None:  # PyTorch's inductor needs one, the page's statements do not
+        lines[0] = "import functools, torch; torch.compile = functools.partial(torch.compile, backend='aot_eager')"
     (tmp_path / "python_md.py").write_text("\n".join(lines))
     run(["python_md.py"], tmp_path)
 

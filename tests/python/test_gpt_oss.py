@@ -1,4 +1,4 @@
-"""gpt-oss's eager attention (sinks, alternating sliding windows) against normalizer "softmax_sink"."""
+"""Models with sinks and sliding windows against normalizer "softmax_sink": gpt-oss, GraniteSWA, MiMo-V2-Flash."""
 
 import copy
 
@@ -10,7 +10,14 @@ from tiny import TINY
 
 transformers = pytest.importorskip("transformers")
 import lazy_attention.hf as hf  # noqa: E402
-from transformers import GptOssConfig, GptOssForCausalLM  # noqa: E402
+from transformers import (  # noqa: E402
+    GptOssConfig,
+    GptOssForCausalLM,
+    GraniteSWAConfig,
+    GraniteSWAForCausalLM,
+    MiMoV2FlashConfig,
+    MiMoV2FlashForCausalLM,
+)
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward  # noqa: E402
 
 
@@ -69,8 +76,51 @@ def tiny(**changes):
     return model
 
 
-def test_whole_model_loss_gradients_and_generation():
-    model, ids = tiny(), torch.randint(0, 61, (2, 20))
+# Rotary bases by layer, 0: none; four multipliers.
+def tiny_granite_swa():
+    torch.manual_seed(1)
+    settings = {name: value for name, value in TINY.items() if name != "head_dim"}  # hidden_size over the heads
+    config = GraniteSWAConfig(
+        **settings,
+        intermediate_size=16,
+        sliding_window=6,
+        layer_types=["full_attention", "sliding_attention"],
+        layer_rope_theta=[0, 1e3],
+        max_position_embeddings=64,
+        attention_multiplier=0.4,
+        embedding_multiplier=3.0,
+        residual_multiplier=0.7,
+        logits_scaling=2.0,
+    )
+    model = GraniteSWAForCausalLM(config).eval()
+    for layer in model.model.layers:
+        torch.nn.init.normal_(layer.self_attn.sinks)
+    return model
+
+
+# Sinks in the layers with a window alone, which have twice the key heads; values narrower than keys.
+def tiny_mimo_v2_flash():
+    torch.manual_seed(1)
+    settings = TINY | dict(
+        num_key_value_heads=1,
+        head_dim=24,
+        v_head_dim=16,
+        intermediate_size=16,
+        moe_intermediate_size=8,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=6,
+        layer_types=["full_attention", "sliding_attention"],
+        max_position_embeddings=64,
+    )
+    model = MiMoV2FlashForCausalLM(MiMoV2FlashConfig(**settings)).eval()
+    model.set_experts_implementation("eager")
+    return model
+
+
+@pytest.mark.parametrize("make", [tiny, tiny_granite_swa, tiny_mimo_v2_flash])
+def test_whole_model_loss_gradients_and_generation(make):
+    model, ids = make(), torch.randint(0, 61, (2, 20))
     assert set(model.config.layer_types) == {"sliding_attention", "full_attention"}
 
     def run(implementation, model):
@@ -79,7 +129,7 @@ def test_whole_model_loss_gradients_and_generation():
         result = model(ids, labels=ids)
         result.loss.backward()
         text = model.generate(ids[:, :9], max_new_tokens=10, do_sample=False)
-        gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
         return result.logits.detach(), torch.cat([g.flatten() for g in gradients.values()]), text, gradients
 
     plain, plain_gradients, plain_text, named = run("eager", model)
@@ -89,7 +139,8 @@ def test_whole_model_loss_gradients_and_generation():
     definition.close(ours, exact, plain, "logits")
     definition.close(our_gradients, exact_gradients, plain_gradients, "gradients")
     assert torch.equal(plain_text, our_text)
-    assert our_named["model.layers.0.self_attn.sinks"].abs().max() > 0
+    sinks = [gradient for name, gradient in our_named.items() if name.endswith("sinks")]
+    assert sinks and all(gradient.abs().max() > 0 for gradient in sinks)
 
 
 def test_elastic_offset_refuses_layers_with_sinks():

@@ -49,11 +49,34 @@ def test_forward_and_gradients_are_the_definition(dtype, head_dim):
         definition.close(ours.cpu(), truth, second, str(tuple(ours.shape)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("normalizer", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("head_dim", [40, 64, 128])
+def test_statistics_of_scores_are_those_of_float64(dtype, normalizer, head_dim):
+    q, k, v = (leaf(2, 300, heads, head_dim, dtype=dtype).detach() for heads in (4, 2, 2))
+    exact = [t.cpu().double() for t in (q, k, v)]
+    ours = lazy_attention.attention(q, k, v, normalizer=normalizer, return_score_stats=True)
+    theirs = lazy_attention.attention(*exact, normalizer=normalizer, return_score_stats=True)
+    assert torch.equal(ours.out, lazy_attention.attention(q, k, v, normalizer=normalizer))
+    torch.testing.assert_close(ours.stats[3:].cpu().double(), theirs.stats[3:], rtol=1e-4, atol=1e-4)
+    lengths = torch.tensor([300, 120], device="cuda")
+    ours = lazy_attention.decode(q[:, :2], k, v, lengths, normalizer=normalizer, return_score_stats=True)
+    theirs = lazy_attention.decode(
+        exact[0][:, :2], *exact[1:], lengths.cpu(), normalizer=normalizer, return_score_stats=True
+    )
+    torch.testing.assert_close(ours.stats[3:].cpu().double(), theirs.stats[3:], rtol=1e-4, atol=1e-4)
+
+
 def test_opcheck():
     q, k, v, bias = leaf(1, 9, 4, 16), leaf(1, 9, 2, 16), leaf(1, 9, 2, 8), leaf(4, 4)
     tau = torch.full((4,), -0.9, device="cuda").requires_grad_()
     library.opcheck(lazy.attention.default, (q, k, v, bias, tau))
     library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "causal": False, "return_stats": True})
+    library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "return_stats": 2})
+    for dtype in (torch.float32, torch.bfloat16):  # with alive_sum and without
+        half = (*(leaf(1, 200, 4, 64, dtype=dtype) for _ in range(3)), leaf(4, 4), tau)
+        options = (None, None, "elastic", "per_visible", None, None, True, -1, None, None, 0, False)
+        library.opcheck(lazy.attention_forward.default, half + options, test_utils=("test_schema", "test_faketensor"))
     lengths = torch.tensor([9], dtype=torch.int32, device="cuda")
     with torch.no_grad():
         library.opcheck(lazy.decode.default, (q[:, :1], k, v, lengths, bias, tau))

@@ -281,7 +281,10 @@ def test_masks_equal_transformers_own(compiling, monkeypatch):
             )
             sequences = masks.find_packed_sequence_indices(positions)
             if sequences is not None:
-                function = masks.packed_sequence_compatibility_function(function, positions, sequences)
+                function = masks.and_masks(
+                    masks.packed_sequence_mask_function(sequences),
+                    masks.remap_positions_for_packed_sequence(function, positions),
+                )
         elif draw.random() < 0.6:
             padding = torch.ones(batch, past + q_length, dtype=torch.bool)
             for row in padding:
@@ -374,3 +377,18 @@ def test_a_constant_offset_from_the_configuration():
 def test_make_lazy_needs_attention_layers():
     with pytest.raises(ValueError, match="make_lazy: expected a model with attention layers"):
         hf.make_lazy(torch.nn.Linear(2, 2))
+
+
+def test_make_lazy_refuses_attention_that_leaves_out_tau_and_the_bias(tmp_path):
+    ids = torch.randint(0, 61, (1, 12))
+    model = hf.make_lazy(llama(), distance_bias_window=8)
+    model.save_pretrained(tmp_path)
+    for other in ("eager", "sdpa"):
+        model.set_attn_implementation(other)
+        with pytest.raises(ValueError, match=f'make_lazy: expected attn_implementation="lazy".* found "{other}"'):
+            model(ids)
+    model.set_attn_implementation("lazy")
+    assert torch.isfinite(model(ids).logits).all()
+    without = LlamaForCausalLM.from_pretrained(tmp_path, attn_implementation="lazy")
+    with pytest.raises(ValueError, match="call make_lazy on the model and load its state_dict"):
+        without(ids)

@@ -168,9 +168,13 @@ def test_bfloat16(autocast):
 
 
 def test_statistics():
-    out, stats = make()(torch.randn(2, 9, 32), return_stats=True)
+    layer, x = make(), torch.randn(2, 9, 32)
+    out, stats = layer(x, return_stats=True)
     assert out.shape == (2, 9, 32) and stats.shape == (3, 2, 4, 9) and stats.dtype == torch.float32
     assert torch.equal(stats[2][:, :, 0], torch.zeros(2, 4)), "at tau = -1 the first query releases all its weight"
+    same, with_scores = layer(x, return_score_stats=True)
+    assert torch.equal(same, out) and torch.equal(with_scores[:3], stats)
+    assert (with_scores[4] >= 0).all() and (with_scores[4, :, :, 0] == 0).all(), "one key: no entropy"
 
 
 def test_trains():

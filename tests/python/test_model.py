@@ -16,7 +16,7 @@ import lazy_attention.hf as hf  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 WRITER = os.environ.get("LAZY_TEST_MODELS")
-KINDS = ["lazy", "grouped_tied", "constant_offset_fixed", "window_no_bias", "softmax_with_bias"]
+KINDS = ["lazy", "grouped_tied", "constant_offset_fixed", "window_no_bias", "softmax_with_bias", "gated_off_by_one"]
 
 
 @pytest.fixture(scope="session")
@@ -214,3 +214,16 @@ def test_other_attention_implementations_are_refused(folder, tmp_path):
     shutil.copytree(folder / "lazy", tmp_path / "lazy")
     with pytest.raises(ValueError, match='expected attn_implementation="lazy"'):
         load(tmp_path, "lazy", attn_implementation="eager")
+
+
+def test_attention_of_others_cannot_be_set_later():
+    model, ids = small().eval(), torch.randint(1, 61, (1, 9))
+    assert not model.is_backend_compatible()  # vLLM's question: may it put its own attention function in
+    with pytest.raises(ValueError, match='expected attn_implementation="lazy" .*received "sdpa"'):
+        model.set_attn_implementation("sdpa")
+    before = model(ids).logits
+    model.set_attn_implementation("lazy")
+    assert torch.equal(model(ids).logits, before)
+    model.config._attn_implementation = "vllm"
+    with pytest.raises(ValueError, match='expected attn_implementation="lazy" .*received "vllm"'):
+        model(ids)

@@ -75,8 +75,27 @@ def test_returns_lse_and_statistics_only_when_asked():
     assert full.lse.shape == (2, 4, 9) and full.stats.shape == (3, 2, 4, 9) and full.lse.dtype == torch.float32
     assert attention(q, k, v, bias, tau, return_lse=True).stats.numel() == 0
     assert not full.lse.requires_grad and not full.stats.requires_grad
+    with_scores = attention(q, k, v, bias, tau, return_score_stats=True)
+    assert torch.equal(out, with_scores.out) and with_scores.stats.shape == (5, 2, 4, 9)
+    assert torch.equal(with_scores.stats[:3], full.stats) and not with_scores.stats.requires_grad
+    with pytest.raises(RuntimeError, match="lazy::attention: expected return_stats 0 .*, received 3"):
+        torch.ops.lazy.attention(q, k, v, bias, tau, return_stats=3)
     soft = attention(q, k, v, normalizer="softmax", return_stats=True).stats
     assert torch.equal(soft[2][0, 0], torch.arange(1.0, 10.0)), "softmax keeps every visible key alive"
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_statistics_of_scores_are_those_of_softmax(normalizer):
+    q, k, v, bias, tau, sink = (None if t is None else t.detach() for t in inputs(normalizer, torch.float32, n=9, m=12))
+    stats = attention(q, k, v, bias, tau, sink, normalizer=normalizer, window=5, return_score_stats=True).stats
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k.repeat_interleave(q.shape[2] // k.shape[2], 2)) * q.shape[-1] ** -0.5
+    distance = torch.arange(3, 12)[:, None] - torch.arange(12)
+    if bias is not None:
+        near = distance.abs().clamp(max=bias.shape[1] - 1)
+        scores = scores + torch.where(distance.abs() < bias.shape[1], bias[:, near], 0)
+    scores = scores.masked_fill((distance < 0) | (distance >= 5), -torch.inf)
+    torch.testing.assert_close(stats[3], scores.amax(-1))
+    torch.testing.assert_close(stats[4], torch.distributions.Categorical(logits=scores).entropy())
 
 
 def test_packed_documents_equal_single_ones():
@@ -116,6 +135,7 @@ def test_opcheck_of_layouts():
     library.opcheck(
         op, (q, k, v, bias, tau), {"window": 4, "alibi_slopes": slopes, "return_stats": True, "offset": "constant"}
     )
+    library.opcheck(op, (q, k, v, bias, tau), {"return_stats": 2})
     library.opcheck(
         op,
         (q.detach().transpose(1, 2).contiguous().transpose(1, 2), k.detach(), v.detach()),
@@ -271,10 +291,10 @@ def test_library_is_found_by_the_documented_order(tmp_path, monkeypatch):
     from lazy_attention import _library
 
     package, tree = tmp_path / "tree" / "python" / "lazy_attention", tmp_path / "tree"
-    for folder in (package, tree / "src" / "ops", tree / "build"):
+    for folder in (package, tree / "src" / "ops", tree / "build" / "python"):
         folder.mkdir(parents=True)
     monkeypatch.setattr(_library, "__file__", str(package / "_library.py"))
-    named, beside, built = tmp_path / "named.so", package / _library.NAME, tree / "build" / _library.NAME
+    named, beside, built = tmp_path / "named.so", package / _library.NAME, tree / "build" / "python" / _library.NAME
     monkeypatch.setenv("LAZY_OPS_LIBRARY", str(named))
     with pytest.raises(FileNotFoundError) as error:
         _library.find()

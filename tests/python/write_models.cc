@@ -68,6 +68,13 @@ void write(const std::filesystem::path& folder) {
     softmax.attention.num_kv_heads = 1;
     softmax.attention.head_dim = 32;
   }
+  {
+    ModelConfig& gated = add("gated_off_by_one");
+    gated.attention.normalizer = lazy::Normalizer::softmax_sink;
+    gated.attention.sink_trainable = false;
+    gated.attention.gate = lazy::GateKind::element;
+    gated.attention.num_kv_heads = 2;
+  }
   const at::Tensor ids = at::randint(0, kVocabulary, {2, 100}, at::detail::createCPUGenerator(1), at::kLong);
   for (const auto& [name, config] : models) {
     LanguageModel model(config, 17);

@@ -15,6 +15,7 @@
 #include "experiment_folder.h"
 #include "model/activation_hooks.h"
 #include "repro/experiments/toy_model.h"
+#include "repro/pictures.h"
 #include "sinks/positional_signal.h"
 #include "support/error_of.h"
 
@@ -116,6 +117,44 @@ TEST(Toys, ClaimsAreJudgedOverSeeds) {
   EXPECT_EQ(about("infrequent tokens receive more attention").verdict, Verdict::open);
   EXPECT_NEAR(about("unigram bos: held-out loss").estimate->value, 3.765 - 3.681, 1e-12);
   EXPECT_EQ(about("unigram plain: held-out loss").verdict, Verdict::open);
+}
+
+// A softmax head without BOS to turn to cannot answer zero; the others can. Few steps: seconds.
+TEST(Triggers, SoftmaxNeedsItsSinkAndTheOthersDoNot) {
+  const auto run = [](const char* normalizer, bool gate) {
+    return run_experiment({.settings = {{"study", "trigger"},
+                                        {"normalizer", normalizer},
+                                        {"gate", gate},
+                                        {"seed", 0},
+                                        {"steps", 500},
+                                        {"length", 10},
+                                        {"content", 4},
+                                        {"width", 8},
+                                        {"batch", 64},
+                                        {"rate", 0.01}},
+                           .progress = false});
+  };
+  std::map<std::string, Json> values;
+  for (const auto& [variant, normalizer] : {std::pair{"softmax", "softmax"}, {"relu", "relu"}, {"gated", "softmax"}}) {
+    values[fmt::format("trigger.{}.seed0", variant)] = run(normalizer, variant == std::string("gated"));
+    const Json& of = values.at(fmt::format("trigger.{}.seed0", variant));
+    EXPECT_LT(of.at("curve").back().at("error").get<double>(), 0.5 * of.at("curve").front().at("error").get<double>());
+    for (const Json& row : of.at("maps").at(0)) EXPECT_EQ(row.size(), 10u);
+    const double largest = of.at("triggers").at(0).get<double>();
+    EXPECT_TRUE(largest >= 5 && largest < 10);
+  }
+  const auto weight_on_bos = [&](const char* variant) {
+    return mean_of(values.at(fmt::format("trigger.{}.seed0", variant)).at("to_bos").get<std::vector<double>>());
+  };
+  EXPECT_GT(weight_on_bos("softmax"), 0.7);
+  EXPECT_LT(weight_on_bos("relu"), 0.2);
+  const Conditions conditions{find_scale("tiny"), {}, {}, {}, 1, "cpu"};
+  int measured = 0;
+  for (const Finding& f : find_recipe("toy-trigger").judge(conditions, Results(1, values)))
+    measured += bool(f.estimate);
+  EXPECT_EQ(measured, 6) << "two claims of each of three heads";
+  EXPECT_NE(draw_picture("toy-trigger", Results(1, values), {}).find("Where the weight goes"), std::string::npos);
+  EXPECT_THAT(error_of([&] { run("soft", false); }), HasSubstr("trigger: expected relu or a normalizer, found 'soft'"));
 }
 
 TEST_F(Studies, DeltaPartsOfTheFirstPosition) {

@@ -65,8 +65,9 @@ class Page:
 
     def wait_shown(self, column, index, head=None):
         of = "" if head is None else f" && c.shown.head.layer === {head[0]} && c.shown.head.head === {head[1]}"
+        # A text that grows is always about to be drawn again.
         self.tab.wait_for(
-            f"(c => c.shown && c.shown.index === {index}{of} && !c.drawing)(columns[{column}])"
+            f"(c => c.shown && c.shown.index === {index}{of} && (c.running || !c.drawing))(columns[{column}])"
             f" && document.querySelector('.model:nth-child({column + 1}) .query').dataset.index === '{index}'"
         )
 

@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "core/error.h"
 #include "full_matrices.h"
 #include "support/error_of.h"
+#include "support/small_models.h"
 
 namespace lazy::sinks {
 namespace {
@@ -221,12 +223,124 @@ TEST(Collapse, CosineAndRankPairByPair) {
   EXPECT_NEAR(hidden_similarity(at::ones({5, 3})).effective_rank, 1, 1e-6);
 }
 
+// Every number by loops over whole tensors in float64, of models in GPT-2's and in Llama's layout.
+TEST(Outliers, AreThoseOfWholeTensors) {
+  for (const char* family : {"gpt2", "llama"}) {
+    SCOPED_TRACE(family);
+    LanguageModel model(small_family(family), 5);
+    {
+      const at::NoGradGuard guard;  // one channel that carries the stream, one token that is larger still
+      const at::Tensor embedding = model.parameters().front().second;
+      embedding.select(1, 7).add_(20);
+      embedding.select(0, 11).mul_(50);
+    }
+    const int64_t length = 21, samples = 3;
+    const auto ids = [&](int64_t seed) { return at::remainder(sample_ids(length, seed), 61); };
+    Outliers outliers(model.config().num_layers);
+    ActivationHooks probes;
+    outliers.attach(probes);
+    {
+      const at::NoGradGuard guard;
+      ForwardOptions options;
+      options.activation_hooks = &probes;
+      for (int64_t seed = 0; seed < samples; ++seed) model.forward(ids(seed).unsqueeze(0), options);
+    }
+    std::vector<std::map<std::string, at::Tensor>> all;
+    for (int64_t seed = 0; seed < samples; ++seed) all.push_back(tensors_at(model, "*", ids(seed)));
+    size_t places = 0;
+    double spikes = 0;
+    for (const auto& [place, layers] : outliers.result()) {
+      ++places;
+      for (size_t l = 0; l < layers.size(); ++l) {
+        const std::string name = place == "final.hidden" ? place
+                                 : l == 3                ? "final.residual"
+                                                         : "layers." + std::to_string(l) + "." + place;
+        SCOPED_TRACE(name);
+        double kurtosis = 0, first = 0, largest = 0, median = 0, ratio = 0, beyond = 0;
+        std::map<int64_t, int64_t> winners;
+        std::vector<double> squares;
+        for (const auto& sample : all) {
+          const at::Tensor x = sample.at(name).flatten(1).contiguous();
+          const int64_t channels = x.size(1);
+          squares.resize(static_cast<size_t>(channels));
+          const double* entry = x.const_data_ptr<double>();
+          std::vector<double> sizes;
+          for (int64_t i = 0; i < x.numel(); ++i) sizes.push_back(std::abs(entry[i]));
+          std::vector<double> sorted = sizes;
+          std::sort(sorted.begin(), sorted.end());
+          const double middle = sorted[(sorted.size() - 1) / 2];
+          largest = std::max(largest, sorted.back());
+          median += middle / samples;
+          ratio += sorted.back() / middle / samples;
+          for (int64_t t = 0; t < length; ++t) {
+            const double* row = entry + t * channels;
+            double mean = 0, second = 0, fourth = 0;
+            int64_t winner = 0;
+            for (int64_t c = 0; c < channels; ++c) {
+              mean += row[c] / static_cast<double>(channels);
+              squares[static_cast<size_t>(c)] += row[c] * row[c];
+              if (std::abs(row[c]) > std::abs(row[winner])) winner = c;
+            }
+            for (int64_t c = 0; c < channels; ++c) {
+              second += std::pow(row[c] - mean, 2) / static_cast<double>(channels);
+              fourth += std::pow(row[c] - mean, 4) / static_cast<double>(channels);
+            }
+            (t == 0 ? first : kurtosis) += fourth / (second * second) / (t == 0 ? samples : samples * (length - 1));
+            if (t > 0) ++winners[winner];
+            beyond += (std::abs(row[winner]) > kSpike * middle) / double(samples);
+          }
+        }
+        const Outliers::Layer& ours = layers[l];
+        EXPECT_NEAR(ours.kurtosis, kurtosis, 1e-4 * kurtosis);
+        EXPECT_NEAR(ours.kurtosis_first, first, 1e-4 * first);
+        EXPECT_NEAR(ours.largest, largest, 1e-5 * largest);
+        EXPECT_NEAR(ours.median, median, 1e-4 * median);
+        EXPECT_NEAR(ours.ratio, ratio, 1e-4 * ratio);
+        EXPECT_NEAR(ours.spikes, beyond, 1e-9);
+        EXPECT_NEAR(ours.dimension_share * samples * (length - 1), double(winners[ours.dimension]), 1e-6);
+        for (const auto& [channel, count] : winners) EXPECT_LE(count, winners[ours.dimension]);
+        std::vector<double> sorted = squares;
+        std::sort(sorted.begin(), sorted.end());
+        const double middle = std::sqrt(sorted[(sorted.size() - 1) / 2]);
+        ASSERT_EQ(ours.channels.size(), 4);
+        for (size_t n = 0; n < 4; ++n) {
+          const auto& [channel, times] = ours.channels[n];
+          EXPECT_NEAR(times, std::sqrt(sorted[sorted.size() - 1 - n]) / middle, 1e-4 * times);
+          EXPECT_NEAR(times, std::sqrt(squares[static_cast<size_t>(channel)]) / middle, 1e-4 * times);
+        }
+        if (place == "residual") {
+          EXPECT_EQ(ours.dimension, 7);
+          EXPECT_EQ(ours.channels.front().first, 7);
+        }
+        spikes += beyond;
+      }
+    }
+    EXPECT_EQ(places, 6);  // residual, attention's and MLP's two products each, the head
+    EXPECT_GT(spikes, 0);
+  }
+}
+
+// Longer texts are read in parts.
+TEST(Outliers, OfALongTextAreReadInParts) {
+  const at::Tensor x = at::randn({1, 3000, 257}, at::detail::createCPUGenerator(3), at::TensorOptions());
+  Outliers outliers(0);
+  ActivationHooks probes;
+  outliers.attach(probes);
+  probes.visit(-1, "final.residual", x);
+  const Outliers::Layer ours = outliers.result().front().second.front();
+  const at::Tensor centred = (x[0] - x[0].mean(1, true)).to(at::kDouble), square = centred.square();
+  const at::Tensor kurtosis = square.square().mean(1) / square.mean(1).square();
+  EXPECT_NEAR(ours.kurtosis, kurtosis.slice(0, 1).mean().item<double>(), 1e-4);
+  EXPECT_NEAR(ours.largest, x.abs().max().item<double>(), 0);
+  EXPECT_NEAR(ours.median, x.abs().median().item<double>(), 1e-3);
+}
+
 TEST(FurtherMeasures, RefusesAnUnknownOne) {
   LanguageModel model = small_model("softmax");
   EXPECT_THAT(error_of([&] {
                 FurtherMeasureCollector(model, {"weights", "colour"}, 0.3);
               }),
-              HasSubstr("expected all or some of weights, vectors, massive, collapse, found 'colour'"));
+              HasSubstr("expected all or some of weights, vectors, massive, collapse, outliers, found 'colour'"));
 }
 
 }  // namespace

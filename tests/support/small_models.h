@@ -34,10 +34,15 @@ inline ModelConfig small_family(const std::string& name) {
   c.family = *kModelFamilies.find(name);
   if (const Family* family = find_family(name)) {
     family->defaults(c);
-    if (name != "gpt_oss") c.attention.num_kv_heads = c.attention.num_heads;
+    if (name != "gpt_oss" && name != "granite_swa") c.attention.num_kv_heads = c.attention.num_heads;
     if (name == "bloom") c.mlp.intermediate_size = 4 * c.hidden_size;
     if (name == "gpt_oss")
       c.mlp.experts = 5, c.mlp.experts_per_token = 2, c.attention.window = 4, c.attention.full_layers = {1};
+    if (name == "granite_swa") {
+      c.attention.window = 4, c.attention.full_layers = {1}, c.attention.multiplier = 0.3;
+      c.positions.layer_bases = {0, 1e4, 1e3};
+      c.multipliers = {.embedding = 3, .branch = 0.6, .logits_divisor = 2};
+    }
     if (name == "transfo-xl") {
       c.adaptive.cutoffs = {11, 30};
       c.adaptive.width = 21;

@@ -96,6 +96,12 @@ def lazy_attention_forward(
     )
     tau = None
     if normalizer == "elastic":
+        made_lazy = hasattr(getattr(module, "config", None), "lazy_distance_bias_window")
+        _expect(
+            not made_lazy or hasattr(module, "lazy_tau"),
+            "layers with the parameters of make_lazy, as the configuration says, received one without: call make_lazy "
+            "on the model and load its state_dict",
+        )
         tau = _setting(module, "lazy_tau", -1.0)
         if not isinstance(tau, Tensor):
             tau = torch.full((query.shape[1],), float(tau), device=query.device)

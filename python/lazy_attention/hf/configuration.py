@@ -11,6 +11,8 @@ class LazyConfig(LlamaConfig):
     """A Llama-like decoder (pre-RMSNorm, rotary attention, SwiGLU, no biases) whose attention is
     `lazy_attention.LazyAttention`. The keys are LlamaConfig's and these:
 
+    attention_gate: "none", "head" or "element", see `lazy_attention.LazyAttention`. sink_trainable, sink_init:
+    whether the sinks of "softmax_sink" are trained, and their initial value.
     normalizer: see `lazy_attention.attention`. offset: "per_visible" or "constant". offset_trainable: tau is
     trained. offset_init: its initial value. distance_bias_window: W, 0: none. distance_bias_init_std: standard
     deviation of the bias's initial values. sliding_window: keys, the query's own included; -1 or null: none.
@@ -23,6 +25,9 @@ class LazyConfig(LlamaConfig):
     offset: str = "per_visible"
     offset_trainable: bool = True
     offset_init: float | int = -1.0
+    sink_trainable: bool = True
+    sink_init: float | int = 0.0
+    attention_gate: str = "none"
     distance_bias_window: int = 512
     distance_bias_init_std: float | int = 1e-3
     sliding_window: int | None = None
@@ -52,6 +57,8 @@ class LazyConfig(LlamaConfig):
             raise ValueError(
                 f'positions: expected "rope" over halves of a head, found {found}: `lazy eval` computes these models'
             )
+        if self.attention_gate not in ("none", "head", "element"):
+            raise ValueError(f'attention_gate: expected "none", "head" or "element", found "{self.attention_gate}"')
         if self.attention_bias or self.mlp_bias:
             raise ValueError("attention_bias, mlp_bias: expected false: the decoder has no biases")
         if self.hidden_act not in ("silu", "swish"):

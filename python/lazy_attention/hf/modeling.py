@@ -16,6 +16,9 @@ from ..layer import LazyAttention
 from .attention import attend
 from .configuration import LazyConfig
 
+# What this transformers calls a model's cache among arguments and outputs: its name since 5.24, and the one before.
+CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
+
 
 class LazyNorm(nn.Module):
     def __init__(self, dim: int, eps: float):
@@ -45,6 +48,9 @@ class LazyDecoderAttention(LazyAttention):
             distance_bias_std=config.distance_bias_init_std,
             rope_base=config.rope_parameters["rope_theta"] or None,  # 0: no rotation
             window=window,
+            sink=config.sink_init,
+            sink_trainable=config.sink_trainable,
+            gate=config.attention_gate,
         )
         self.layer_idx = layer_idx
 
@@ -71,7 +77,7 @@ class LazyDecoderAttention(LazyAttention):
             offset=self.offset,
             window=self.window,
         )
-        return self.o_proj(out.flatten(-2))
+        return self.o_proj(self.gated(out, x).flatten(-2))
 
 
 class LazyMLP(nn.Module):
@@ -100,25 +106,31 @@ class LazyDecoderLayer(GradientCheckpointingLayer):
         return x + self.mlp(self.mlp_norm(x))
 
 
+def _expect_lazy(implementation) -> None:
+    """Every other one would leave out tau, the distance bias and the sinks, silently."""
+    if implementation != "lazy":
+        raise ValueError(f'LazyForCausalLM: expected attn_implementation="lazy" (or none), received "{implementation}"')
+
+
 class LazyPreTrainedModel(PreTrainedModel):
     config_class = LazyConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["LazyDecoderLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
-    _supports_attention_backend = True
+    _skip_keys_device_placement = ["past_key_values", "cache"]
+    # No other implementation computes tau, the distance bias and the sinks; vLLM's backend of transformers asks this.
+    _supports_attention_backend = False
     _can_compile_fullgraph = True
     # They decide which pairs are alive: fp32 whatever the model's type.
     _keep_in_fp32_modules_strict = ["softmax_offset", "learnable_bias_diagonals", "sinks"]
 
     def __init__(self, config: LazyConfig, *args, **kwargs):
-        if config._attn_implementation not in (None, "lazy"):
-            raise ValueError(
-                f'LazyForCausalLM: expected attn_implementation="lazy" (or none), '
-                f'received "{config._attn_implementation}"'
-            )
+        _expect_lazy(config._attn_implementation or "lazy")
         config._attn_implementation = "lazy"
         super().__init__(config, *args, **kwargs)
+
+    def set_attn_implementation(self, attn_implementation, *args, **kwargs) -> None:
+        _expect_lazy(attn_implementation)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -129,7 +141,7 @@ class LazyPreTrainedModel(PreTrainedModel):
             if module.softmax_offset is not None:
                 init.constant_(module.softmax_offset, module.tau_init)
             if module.sinks is not None:
-                init.zeros_(module.sinks)
+                init.constant_(module.sinks, module.sink_init)
             if module.learnable_bias_diagonals is not None:
                 init.normal_(module.learnable_bias_diagonals, 0.0, module.distance_bias_std)
 
@@ -158,8 +170,11 @@ class LazyModel(LazyPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
+        cache: Cache | None = None,
         **_,
     ) -> BaseModelOutputWithPast:
+        _expect_lazy(self.config._attn_implementation)
+        past_key_values = past_key_values if cache is None else cache
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("LazyModel: expected either input_ids or inputs_embeds")
         x = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
@@ -174,8 +189,8 @@ class LazyModel(LazyPreTrainedModel):
             config=self.config,
             inputs_embeds=x,
             attention_mask=attention_mask,
-            past_key_values=past_key_values,
             position_ids=position_ids,
+            **{CACHE: past_key_values},
         )
         if position_ids is None and not (isinstance(seen, int) and seen == 0):
             position_ids = torch.arange(x.shape[1], device=x.device) + seen
@@ -191,8 +206,8 @@ class LazyModel(LazyPreTrainedModel):
             hidden_states[-1] = x
         return BaseModelOutputWithPast(
             last_hidden_state=x,
-            past_key_values=past_key_values,
             hidden_states=tuple(hidden_states) if hidden_states else None,
+            **{CACHE: past_key_values},
         )
 
 
@@ -228,6 +243,7 @@ class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
+        cache: Cache | None = None,
         **kwargs,
     ) -> CausalLMOutputWithPast | tuple:
         """Arguments and results of transformers' causal language models: input_ids (batch, length) int64;
@@ -239,7 +255,7 @@ class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
+            past_key_values=past_key_values if cache is None else cache,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             output_hidden_states=output_hidden_states,
@@ -254,6 +270,6 @@ class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         out = CausalLMOutputWithPast(
-            loss=loss, logits=logits, past_key_values=result.past_key_values, hidden_states=result.hidden_states
+            loss=loss, logits=logits, hidden_states=result.hidden_states, **{CACHE: getattr(result, CACHE)}
         )
         return out.to_tuple() if return_dict is False else out

@@ -255,7 +255,7 @@ void decode_normalize(const Problem& problem, const Decode<float>& a, const Deco
   const RowBlock block{kernels::sequence(p, s.batch), at.head, at.query, 1, s.keys_begin, s.keys_end};
   Row row = make_row(p, block, 0);
   row.count = offset_count(p, a, s.batch, at.query, row.count);
-  write_summary(p, a, block, 0, finish_row(p, block, row, head, s.scores + index * s.strip, s.strip - strip_stride(0)));
+  finish_row(p, a, block, 0, row, head, s.scores + index * s.strip, s.strip - strip_stride(0));
 }
 
 // out[r] (kV vectors) += sum over the list of weight[r][n] row[offset[n]]

@@ -38,6 +38,10 @@ void write_empty(const Problem& p, const Forward<float>& a, const Sequence& s) {
         a.stats[index] = a.stats[2 * part + index] = 0;
         a.stats[part + index] = 1;
       }
+      if (a.score_stats) {
+        a.score_stats[index] = -std::numeric_limits<float>::infinity();
+        a.score_stats[part + index] = 0;
+      }
     }
   }
 }

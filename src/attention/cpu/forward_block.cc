@@ -33,8 +33,8 @@ void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& bl
     int64_t alive_pairs = 0, visible_pairs = 0;
     for (size_t r = group; r < last; ++r) {
       const Row row = make_row(p, block, r);
-      const RowSummary summary = finish_row(p, block, row, head, strip + r * stride, columns);
-      write_summary(p, a, block, static_cast<int64_t>(r), summary);
+      const RowSummary summary =
+          finish_row(p, a, block, static_cast<int64_t>(r), row, head, strip + r * stride, columns);
       alive_pairs += summary.alive;
       visible_pairs += row.end - row.begin;
     }

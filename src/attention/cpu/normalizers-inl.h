@@ -194,27 +194,24 @@ HWY_INLINE RowSummary normalize_row(const Problem& p, const Row& row, const Head
   return summary;
 }
 
-// One row's products in s to weights, everything outside the visible columns of [0, columns) zero.
-HWY_INLINE RowSummary finish_row(const Problem& p, const RowBlock& block, const Row& row, const HeadParameters& head,
-                                 float* s, size_t columns) {
+// Row r of a block: its products in s to weights, zero outside the visible columns of [0, columns), and its lse and
+// statistics to memory. Arguments is Forward<float> or Decode<float>.
+template <typename Arguments>
+HWY_INLINE RowSummary finish_row(const Problem& p, const Arguments& a, const RowBlock& block, int64_t r, const Row& row,
+                                 const HeadParameters& head, float* s, size_t columns) {
   RowSummary summary;
+  ScoreStatistics of_scores;
   if (row.begin < row.end) {
     finish_scores(p, row, head, s);
+    if (a.score_stats) of_scores = score_statistics(row, s);
     summary = normalize_row(p, row, head, s, 0, columns);
     if (block.keys_begin == 0 && row.begin == 0) summary.first = s[0];
   } else {
     summary.lse = -std::numeric_limits<float>::infinity();
     fill(s, 0, columns, 0);
   }
-  return summary;
-}
-
-// lse and statistics of row r of a block. Arguments is Forward<float> or Decode<float>.
-template <typename Arguments>
-HWY_INLINE void write_summary(const Problem& p, const Arguments& a, const RowBlock& block, int64_t r,
-                              const RowSummary& summary) {
-  const Sequence& s = block.sequence;
-  const int64_t index = (s.batch * p.heads + block.head) * p.q_length + s.q_begin + block.first + r;
+  const Sequence& sequence = block.sequence;
+  const int64_t index = (sequence.batch * p.heads + block.head) * p.q_length + sequence.q_begin + block.first + r;
   const int64_t part = p.batch * p.heads * p.q_length;
   if (a.lse) a.lse[index] = summary.lse;
   if (a.stats) {
@@ -222,6 +219,11 @@ HWY_INLINE void write_summary(const Problem& p, const Arguments& a, const RowBlo
     a.stats[part + index] = 1 - summary.sum;
     a.stats[2 * part + index] = static_cast<float>(summary.alive);
   }
+  if (a.score_stats) {
+    a.score_stats[index] = of_scores.largest;
+    a.score_stats[part + index] = of_scores.entropy;
+  }
+  return summary;
 }
 
 // s: scores in, weights out. g: gradient of the weights in, of the scores out. Outside the visible columns of [lo, hi)

@@ -60,6 +60,7 @@ Params common(const Problem& p, const Arguments& a) {
 Params make_params(const Problem& p, const Forward<float>& a) {
   Params r = common(p, a);
   r.stats = a.stats;
+  r.score_stats = a.score_stats;
   r.alive_sum = tensor(a.alive_sum);
   return r;
 }
@@ -233,7 +234,9 @@ size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
 void forward_cuda(const Problem& p, const Forward<float>& a, const CudaCall& call) {
   const cuda::Params r = cuda::make_params(p, a);
   const auto stream = static_cast<cudaStream_t>(call.stream);
-  switch (served(p, r, call)) {
+  const CudaKernel kernel = served(p, r, call);
+  if (r.score_stats && kernel != CudaKernel::plain) cuda::score_statistics(r, stream);
+  switch (kernel) {
     case CudaKernel::hopper:
       if (cuda::fits_single_pass(r)) return cuda::hopper_forward_single_pass(r, stream);
       return cuda::require(cuda::hopper_forward(traits(p.normalizer).family, p.head_dim), "the hopper kernel")(r,

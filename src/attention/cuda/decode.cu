@@ -6,6 +6,7 @@
 #include "attention/cuda/decode_list.cuh"
 #include "attention/cuda/decode_products.cuh"
 #include "attention/cuda/launchers.h"
+#include "lazy/decode_step_cuda.h"
 
 namespace lazy::kernels {
 
@@ -20,6 +21,7 @@ constexpr int64_t kScans = 2048;                    // warps in all for V: as ma
 constexpr int kScanMost = 1024;                     // keys of one; more would not suit shorter sequences
 constexpr int64_t kRoundScores = int64_t{1} << 25;  // of a round: 128 MiB; more only where one tile has more
 constexpr int kFewParts = 256;                      // of a row: every block of the values kernel reads them
+constexpr int kInvariantKeys = 64;                  // of a warp, for every batch size and capacity
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
@@ -29,7 +31,7 @@ int head_size(const Params& p) { return head_size_limit(p.head_dim, p.value_dim)
 
 // How the work is divided follows from the shape; of the capacity only the largest powers of two matter, so that a
 // cache gives the same bits wherever it lies.
-void divide(Params& p) {
+void divide(Params& p, bool invariant) {
   const int size = head_size(p), rows = std::min(p.rows, kRows),
             power = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)));
   const int64_t tiles = int64_t{p.batch} * p.kv_heads * p.tiles;
@@ -40,6 +42,7 @@ void divide(Params& p) {
   const auto power_below = [](int64_t x) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(x))); };
   const int64_t reach = power_below(int64_t{p.columns} * 4 / 3);
   const auto keys = [&](int64_t of_warp, int64_t most) {
+    if (invariant) return static_cast<int>(std::min<int64_t>(kInvariantKeys, most));
     return static_cast<int>(std::clamp<int64_t>(power_below(of_warp), 32, std::max<int64_t>(most, 32)));
   };
   // A warp's scores at most 4 KiB, which bounds its shared memory.
@@ -51,7 +54,7 @@ void divide(Params& p) {
   // Sums of V that wait to be added up: a few hundred a row at most, and not many more in all than keep a GPU
   // busy.
   const auto spans = [&] { return divide_up(reach, span_keys(p)); };
-  while (spans() > 512 || (spans() > 1 && tiles * spans() > kItems)) p.scan *= 2;
+  while (!invariant && (spans() > 512 || (spans() > 1 && tiles * spans() > kItems))) p.scan *= 2;
   p.max_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));
   // Rounds of whole sequences where one fits, else of tiles of one; alike in size.
   const bool by_key = in_family<NormalizerFamily::exponential>(p.normalizer);  // others read a row at a time
@@ -78,7 +81,7 @@ size_t lay_out(Params& p, void* base) {
   return arena.used();
 }
 
-Params make_params(const Problem& p, const Decode<float>& a, const CacheSize& cache) {
+Params make_params(const Problem& p, const Decode<float>& a, const CacheSize& cache, bool step) {
   Params r{};
   r.q = tensor(a.q);
   r.k = tensor(a.k);
@@ -90,6 +93,7 @@ Params make_params(const Problem& p, const Decode<float>& a, const CacheSize& ca
   r.alibi_slopes = a.alibi_slopes;
   r.lse = a.lse;
   r.stats = a.stats;
+  r.score_stats = a.score_stats;
   r.lengths = a.lengths;
   r.block_table = a.block_table;
   r.visible_counts = a.visible_counts;
@@ -114,7 +118,8 @@ Params make_params(const Problem& p, const Decode<float>& a, const CacheSize& ca
   r.group = r.heads / r.kv_heads;
   r.rows = r.group * r.q_length;
   r.tiles = (r.rows + kRows - 1) / kRows;
-  divide(r);
+  r.after_kernel = step;
+  divide(r, step);
   return r;
 }
 
@@ -122,19 +127,19 @@ Params make_params(const Problem& p, const Decode<float>& a, const CacheSize& ca
 
 }  // namespace cuda::decoding
 
-size_t decode_workspace_cuda(const Problem& p, const CacheSize& cache) {
+static size_t workspace(const Problem& p, const CacheSize& cache, bool step) {
   if (p.batch * p.heads * p.q_length == 0 || !unmet_condition_decode_cuda(p, cache, CudaKernel::automatic).empty())
     return 0;
-  cuda::decoding::Params r = cuda::decoding::make_params(p, {}, cache);
+  cuda::decoding::Params r = cuda::decoding::make_params(p, {}, cache, step);
   return cuda::decoding::lay_out(r, nullptr);
 }
 
-void decode_cuda(const Problem& p, const Decode<float>& a, const CacheSize& cache, const CudaCall& call) {
+static void run(const Problem& p, const Decode<float>& a, const CacheSize& cache, const CudaCall& call, bool step) {
   using namespace cuda::decoding;
   const std::string unmet = unmet_condition_decode_cuda(p, cache, call.kernel);
   if (!unmet.empty()) throw std::invalid_argument(unmet);
   if (p.batch * p.heads * p.q_length == 0) return;
-  Params r = make_params(p, a, cache);
+  Params r = make_params(p, a, cache, step);
   lay_out(r, call.workspace);
   const bool in_place = aligned(r.k) && aligned(r.v);
   if (call.kernel == CudaKernel::portable && !in_place) {
@@ -152,6 +157,16 @@ void decode_cuda(const Problem& p, const Decode<float>& a, const CacheSize& cach
   r.value_bytes = round_up(std::max(ring + list_bytes(listed), rows * r.value_dim * 4), 16);
   if (plain) return decode_plain(r, stream);
   decode_tensor_cores(r, stream);
+}
+
+size_t decode_workspace_cuda(const Problem& p, const CacheSize& cache) { return workspace(p, cache, false); }
+size_t decode_step_workspace_cuda(const Problem& p, const CacheSize& cache) { return workspace(p, cache, true); }
+
+void decode_cuda(const Problem& p, const Decode<float>& a, const CacheSize& cache, const CudaCall& call) {
+  run(p, a, cache, call, false);
+}
+void decode_step_cuda(const Problem& p, const Decode<float>& a, const CacheSize& cache, const CudaCall& call) {
+  run(p, a, cache, call, true);
 }
 
 }  // namespace lazy::kernels

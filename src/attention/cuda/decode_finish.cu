@@ -1,5 +1,6 @@
-// Decode's kernels that touch neither K nor V: states and sums.
+// Decode's kernels that touch neither K nor V: states, score statistics and sums.
 #include "attention/cuda/decode_normalizers.cuh"
+#include "attention/cuda/score_sums.cuh"
 
 namespace lazy::kernels::cuda::decoding {
 
@@ -17,14 +18,59 @@ __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_consta
   const RowTile t = make_tile(p, blockIdx.y, tile);
   if (r >= t.rows) return;
   const float2* part = p.parts + (t.row + r) * p.max_parts;
-  const float2 mine = warp_merge(merge_parts(part, part_count(p, t.sequence), threadIdx.x, kStateThreads));
+  // In the order of the values kernel where that would do too, so that it does not matter which of them does it.
+  const bool whole = needs_all_scores(p.normalizer);
+  const float2 mine =
+      warp_merge(merge_parts(part, part_count(p, t.sequence), whole ? threadIdx.x : lane, whole ? kStateThreads : 32));
   if (lane == 0) parts[threadIdx.x / 32] = mine;
   __syncthreads();
-  const float2 all = warp_merge(parts[lane]);  // of every warp alike
+  const float2 all = whole ? warp_merge(parts[lane]) : mine;  // of every warp alike
   float lse;
   const RowState state =
       needs_all_scores(p.normalizer) ? state_of_scores(p, t, r, all, lse, room) : finish_state(p, t, r, all, lse);
   if (threadIdx.x == 0) keep_state(p, t, r, state, lse);
+}
+
+// Grid: as make_states.
+__global__ void __launch_bounds__(kStateThreads) make_score_statistics(const __grid_constant__ Params p) {
+  using Sums = ScoreSums<NaturalExponential>;
+  __shared__ float room[kStateWarps][3];
+  wait_for_launcher();
+  let_next_start();
+  const int tile = blockIdx.x / p.score_rows, r = blockIdx.x - tile * p.score_rows, lane = threadIdx.x % 32;
+  const RowTile t = make_tile(p, blockIdx.y, tile);
+  if (r >= t.rows) return;
+  const Keys keys = visible(p, max(t.sequence.length, 0), t.query(p, r));
+  Sums sums;
+  constexpr int kAtOnce = 4;
+  for (int key = keys.begin + threadIdx.x; key < keys.end; key += kAtOnce * kStateThreads) {
+    float score[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = key + i * kStateThreads;
+      score[i] = at < keys.end ? __ldcg(score_at(p, t, r, at)) : -INFINITY;
+    }
+    sums.add<kAtOnce>(1, [&](int i) { return score[i]; });
+  }
+  const auto merge_warp = [&] {
+    for (int d = 1; d < 32; d *= 2) sums.merge_lane(d);
+  };
+  merge_warp();
+  if (lane == 0) {
+    room[threadIdx.x / 32][0] = sums.largest;
+    room[threadIdx.x / 32][1] = sums.sum;
+    room[threadIdx.x / 32][2] = sums.weighted;
+  }
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  sums = {room[lane][0], room[lane][1], room[lane][2]};
+  merge_warp();
+  if (lane != 0) return;
+  const ScoreStatistics of_scores = sums.finish(keys.begin >= keys.end);
+  const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
+  const bool bad = t.sequence.length < 0;
+  p.score_stats[t.row + r] = bad ? NAN : of_scores.largest;
+  p.score_stats[rows + t.row + r] = bad ? NAN : of_scores.entropy;
 }
 
 // By one warp.
@@ -59,6 +105,7 @@ __device__ void finish_stats(const Params& p, int row, int head, int query, cons
 __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__ Params p) {
   __shared__ float sums[kSumThreads];
   wait_for_launcher();
+  let_next_start();
   const int row = blockIdx.x, query = row % p.q_length, head = row / p.q_length % p.heads;
   const int batch = row / p.q_length / p.heads;
   const int groups = kSumThreads / p.value_dim, group = threadIdx.x / p.value_dim,
@@ -84,10 +131,18 @@ __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__
 
 }  // namespace
 
-void launch_states(const Params& p, int sequences, cudaStream_t stream) {
+// A block for each row of scores of the round.
+static dim3 score_rows(const Params& p, int sequences) {
   const unsigned rows = static_cast<unsigned>(p.round_tiles) * static_cast<unsigned>(p.score_rows);
-  const dim3 grid(rows, static_cast<unsigned>(sequences));
-  start<make_states>(p, grid, kStateThreads, 0, true, stream);
+  return dim3(rows, static_cast<unsigned>(sequences));
+}
+
+void launch_states(const Params& p, int sequences, cudaStream_t stream) {
+  start<make_states>(p, score_rows(p, sequences), kStateThreads, 0, true, stream);
+}
+
+void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream) {
+  start<make_score_statistics>(p, score_rows(p, sequences), kStateThreads, 0, true, stream);
 }
 
 void launch_sums(const Params& p, cudaStream_t stream) {

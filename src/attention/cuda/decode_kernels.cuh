@@ -100,7 +100,7 @@ template <typename Products>
 void launch(Params p, cudaStream_t stream) {
   const int tiles = p.kv_heads * p.tiles;  // of a sequence
   const int blocks = (p.columns + kWarps * p.part - 1) / (kWarps * p.part), tiles_at_once = p.round_tiles;
-  bool after_own = false;
+  bool after_own = p.after_kernel;
   for (p.round_batch = 0; p.round_batch < p.batch; p.round_batch += p.round_sequences) {
     const int sequences = std::min(p.round_sequences, p.batch - p.round_batch);
     for (p.round_tile = 0; p.round_tile < tiles; p.round_tile += tiles_at_once) {
@@ -115,6 +115,7 @@ void launch(Params p, cudaStream_t stream) {
         start<make_scores<Products, false>>(p, grid(blocks), kThreads, kWarps * p.key_bytes, after_own, stream);
       }
       if (p.separate_states) launch_states(p, sequences, stream);
+      if (p.score_stats) launch_score_statistics(p, sequences, stream);
       start<sum_values<Products>>(p, grid(p.max_spans), kThreads, kWarps * p.value_bytes, true, stream);
       after_own = true;
     }

@@ -6,8 +6,10 @@
 //   values  a block has a span of kWarps * scan keys of a tile. It computes its rows' states unless the states kernel
 //           did, lists the keys that carry weight and sums their rows of V;
 //   sums    a block a row: adds up the spans.
-// The first three run in rounds, each of as many tiles as the memory for scores holds.
+// Score statistics, where they are asked for, are one more kernel behind the scores, a block a row.
+// All but sums run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
+#include <algorithm>
 #include <bit>
 
 #include "attention/cuda/params.h"
@@ -55,7 +57,7 @@ struct Divisor {
 struct Params {
   Tensor q, k, v, out;
   const float *distance_bias, *tau, *sink, *alibi_slopes;
-  float *lse, *stats;
+  float *lse, *stats, *score_stats;
   const int64_t *lengths, *block_table, *visible_counts;
   int64_t table_width, pages;
   Divisor page_size;
@@ -72,6 +74,7 @@ struct Params {
   int columns;                       // keys of a row of scores
   int max_parts, max_spans;          // of a row at most
   bool separate_states;              // the states kernel runs
+  bool after_kernel;                 // another kernel is in front of the first one
   int score_rows;                    // rows of scores a tile
   int score_row, score_key;          // floats from a row's score to the next row's, from a key's to the next key's
   int key_bytes, value_bytes;        // shared memory of a warp
@@ -90,25 +93,31 @@ struct Params {
 void decode_tensor_cores(const Params& p, cudaStream_t stream);  // 2-byte types, 16-byte loads of K and V
 void decode_plain(const Params& p, cudaStream_t stream);         // every problem, fp32 arithmetic
 
-void launch_states(const Params& p, int sequences, cudaStream_t stream);  // of the round
-void launch_sums(const Params& p, cudaStream_t stream);                   // of all rows
+void launch_states(const Params& p, int sequences, cudaStream_t stream);            // of the round
+void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream);  // likewise
+void launch_sums(const Params& p, cudaStream_t stream);                             // of all rows
 
 // Launching kernels that begin with wait_for_launcher().
 
-constexpr int kSharedMost = 96 << 10;  // of a block; every GPU from sm_80 on has as much
+constexpr int kSharedMost = 96 << 10;  // dynamic, of a block; every GPU from sm_80 on has as much
 constexpr int kSharedPercent = 86;     // 196 KiB on sm_90; loads in flight need the rest
 
 // after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
 // (programmatic dependent launch), where the machine code can wait for it (sm_90).
-template <auto kernel>
-void start(const Params& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
+template <auto kernel, typename Arguments>
+void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
   static const bool can_wait = [] {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMost), "to prepare decode");
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
+    int device = 0, most = 0;  // of a block: static and dynamic memory together
+    check(cudaGetDevice(&device), "to name the device");
+    check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "to describe the device");
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               std::min(kSharedMost, most - static_cast<int>(attributes.sharedSizeBytes))),
+          "to prepare decode");
     // The same division of the memory for all, so that kernels can share a multiprocessor where one ends.
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent),
           "to prepare decode");
-    cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
     return attributes.ptxVersion >= 90;
   }();
   int device = 0, major = 0;

@@ -195,7 +195,7 @@ struct TensorCores {
       q[n] = {};
       if (g >= t.rows || d >= p.head_dim) continue;
       if (p.q_aligned) {
-        q[n] = __ldg(reinterpret_cast<const uint4*>(row + d));
+        q[n] = __ldcg(reinterpret_cast<const uint4*>(row + d));  // the kernel in front may have written it
       } else {
         uint32_t word[4];
 #pragma unroll

@@ -46,7 +46,7 @@ class Arena {
 struct Params {
   Tensor q, k, v, out, alive_sum, d_out, d_q, d_k, d_v;
   const float *distance_bias, *tau, *sink, *alibi_slopes;
-  float *lse, *stats;  // lse: written by forward, read by backward
+  float *lse, *stats, *score_stats;  // lse: written by forward, read by backward
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
   // The plain backward, (batch, heads, q_length) each: center and 1 / norm of weights.cuh.
   float *row_center, *row_norm;
@@ -104,6 +104,9 @@ void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 // Columns that a row of a head takes in the Hopper kernels' shared memory, and in dQ's sums: blocks of 64, those beyond
 // the head are zeros.
 constexpr int hopper_columns(int head_dim) { return head_dim <= 64 ? 64 : 128; }
+
+// Params::score_stats of a tensor-core kernel's rows: one sweep over the keys of its own.
+void score_statistics(const Params& p, cudaStream_t stream);
 
 // Whether rows see so few keys that elastic's Hopper forward computes their scores once instead of twice.
 bool fits_single_pass(const Params& p);

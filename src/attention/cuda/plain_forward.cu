@@ -4,6 +4,7 @@
 
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/plain_products.cuh"
+#include "attention/cuda/score_sums.cuh"
 
 namespace lazy::kernels::cuda {
 
@@ -150,7 +151,8 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm,
   }
 }
 
-template <int N>
+// SCORES: with Params::score_stats.
+template <int N, bool SCORES>
 __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cached_tiles) {
   __shared__ Shared sm;
   extern __shared__ float room[];
@@ -172,9 +174,14 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
   }
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, kv_head = t.head / (p.heads / p.kv_heads);
   float acc[N][4][4] = {}, total[4] = {}, alive[4] = {}, first[4] = {};
+  ScoreSums<NaturalExponential> scores[SCORES ? 4 : 1];
   for (int key = keys.begin; key < keys.end; key += kTile) {
     float s[4][4];
     cached_scores(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
+    if constexpr (SCORES) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[i].template add<4>(1, [&](int j) { return s[i][j]; });
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -197,6 +204,9 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
   for (int i = 0; i < 4; ++i) {
     total[i] = row_sum(total[i]);
     alive[i] = row_sum(alive[i]);
+    if constexpr (SCORES) {
+      for (int d = 1; d < 16; d *= 2) scores[i].merge_lane(d);
+    }
     if (t.first + 4 * ty + i >= t.q_length || tx != 0) continue;
     const int64_t index = row_index(p, t, t.head, t.first + 4 * ty + i);
     if (p.lse) p.lse[index] = p.normalizer == Normalizer::sigmoid ? 0 : statistics.lse[i];
@@ -204,6 +214,11 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
       p.stats[index] = first[i];  // tx = 0 holds key 0
       p.stats[part + index] = 1 - total[i];
       p.stats[2 * part + index] = alive[i];
+    }
+    if constexpr (SCORES) {
+      const ScoreStatistics of_scores = scores[i].finish(row[i].keys.begin >= row[i].keys.end);
+      p.score_stats[index] = of_scores.largest;
+      p.score_stats[part + index] = of_scores.entropy;
     }
   }
 }
@@ -222,7 +237,8 @@ inline int cached_tiles(const Params& p) {
 template <int N>
 void launch_forward(const Params& p, dim3 grid, int tiles, cudaStream_t stream) {
   const int kept = cached_tiles(p);
-  launch("the plain forward", forward<N>, grid, kThreads, kept * kTileBytes, stream, p, tiles, kept);
+  launch("the plain forward", p.score_stats ? forward<N, true> : forward<N, false>, grid, kThreads, kept * kTileBytes,
+         stream, p, tiles, kept);
 }
 
 }  // namespace plain

@@ -14,8 +14,11 @@ static void forward_row(const Problem& p, const Forward<double>& a, const Sequen
   const KeyRange keys = visible_keys(p, s, row);
   Weights w;
   w.lse = -std::numeric_limits<double>::infinity();
+  ScoreStatistics of_scores{w.lse, 0};
   if (keys.count() > 0) {
-    w = normalize(p.normalizer, row_scores(p, a, s, head, row, keys), row_parameters(p, a, head, count));
+    const std::vector<double> scores = row_scores(p, a, s, head, row, keys);
+    w = normalize(p.normalizer, scores, row_parameters(p, a, head, count));
+    of_scores = score_statistics(scores);
   }
   double* out = at(a.out, s.batch, s.q_begin + row, head);
   for (int64_t d = 0; d < p.value_dim; ++d) out[d * a.out.dim] = 0;
@@ -32,6 +35,10 @@ static void forward_row(const Problem& p, const Forward<double>& a, const Sequen
     a.stats[index] = keys.count() > 0 && keys.begin == 0 ? w.weight[0] : 0;
     a.stats[part + index] = 1 - sum;
     a.stats[2 * part + index] = static_cast<double>(w.alive);
+  }
+  if (a.score_stats) {
+    a.score_stats[index] = of_scores.largest;
+    a.score_stats[part + index] = of_scores.entropy;
   }
 }
 
@@ -150,6 +157,7 @@ void decode(const Problem& problem, const Decode<double>& a) {
     f.out = a.out;
     f.lse = a.lse;
     f.stats = a.stats;
+    f.score_stats = a.score_stats;
     const Sequence s{b, 0, p.q_length, 0, p.k_length};
     for (int64_t head = 0; head < p.heads; ++head) {
       for (int64_t row = 0; row < p.q_length; ++row) {

@@ -239,6 +239,20 @@ RowGradient softpick_backward(const std::vector<double>& score, const RowParamet
 
 }  // namespace
 
+// With m the largest score and e_j = exp(s_j - m):  entropy = ln sum_j e_j - sum_j e_j (s_j - m) / sum_j e_j. Nothing
+// of the scores' own size is left in it, so that no digits cancel.
+ScoreStatistics score_statistics(const std::vector<double>& score) {
+  const double largest = *std::max_element(score.begin(), score.end());
+  double sum = 0, weighted = 0;
+  for (double s : score) {
+    const double e = std::exp(s - largest);
+    sum += e;
+    if (e != 0) weighted += e * (s - largest);  // 0 * -inf is no part of it
+  }
+  if (std::isnan(sum)) return {sum, sum};
+  return {largest, std::log(sum) - weighted / sum};
+}
+
 Weights normalize(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters) {
   switch (normalizer) {
     case Normalizer::softmax:

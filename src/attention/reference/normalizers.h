@@ -27,6 +27,12 @@ struct RowGradient {
   double d_sink = 0;
 };
 
+// Of Forward::score_stats.
+struct ScoreStatistics {
+  double largest = 0, entropy = 0;
+};
+ScoreStatistics score_statistics(const std::vector<double>& score);
+
 // Throws std::invalid_argument for a value that kNormalizers does not list.
 Weights normalize(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters);
 // d_weight: gradient of the loss with respect to the weights.

@@ -87,14 +87,18 @@ ModelOptions parse_variant(const std::string& text, ModelOptions base) {
   for (const std::string& part : split(text, ',')) {
     const size_t equals = part.find('=');
     const std::string key = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
-    if (value.empty() || (key != "rope-base" && key != "positions" && key != "cache" && key != "weights")) {
-      fail("eval",
-           "--variant {}: expected rope-base=X, positions=yarn:4, cache=streaming:4+508 or weights=int8, found '{}'",
-           text, part);
+    if (value.empty() ||
+        (key != "rope-base" && key != "positions" && key != "cache" && key != "weights" && key != "quantize")) {
+      fail(
+          "eval",
+          "--variant {}: expected rope-base=X, positions=yarn:4, cache=streaming:4+508, weights=int8 or quantize=w8a8, "
+          "found '{}'",
+          text, part);
     }
     if (key == "positions") base.positions = value;
     if (key == "cache") base.cache = value;
     if (key == "weights") base.weights = value;
+    if (key == "quantize") base.quantize = value;
     if (key != "rope-base") continue;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), base.rope_base);
     if (error != std::errc() || end != value.data() + value.size() || !(base.rope_base > 1)) {

@@ -12,7 +12,8 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device devic
       input_(c.mixer_of(layer) == MixerType::attention ? "attention.input" : "mixer.input"),
       output_(c.mixer_of(layer) == MixerType::attention ? "attention.output" : "mixer.output"),
       norm_eps_(c.norm.eps),
-      post_norm_(c.norm.post_norm) {
+      post_norm_(c.norm.post_norm),
+      multiplier_(c.multipliers.branch) {
   mixer_norm = make_norm(c, device);
   if (!c.mlp.enabled) return;
   mlp_norm = make_norm(c, device);
@@ -30,14 +31,14 @@ NormOutput run_norm_hooks(const NormOutput& x, const LayerHooks& hooks, const ch
 
 }  // namespace
 
-NormOutput DecoderBlock::pre_norm(ResidualStream& stream, const NormWeights& norm) const {
-  if (!post_norm_) return normalize(stream, norm, norm_eps_);
+NormOutput DecoderBlock::pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const {
+  if (!post_norm_) return later ? normalize_later(stream, norm, norm_eps_) : normalize(stream, norm, norm_eps_);
   stream.residual = stream.branch;
   return stream.branch;
 }
 
 void DecoderBlock::post_norm(ResidualStream& stream, const NormWeights& norm, at::Tensor branch) const {
-  stream.branch = std::move(branch);
+  stream.branch = multiplier_ == 1 ? std::move(branch) : branch * multiplier_;
   if (post_norm_) stream = {normalize(stream, norm, norm_eps_).value, {}};
 }
 
@@ -50,7 +51,7 @@ void DecoderBlock::forward(ResidualStream& stream, int64_t layer, const ForwardO
 void DecoderBlock::mix(ResidualStream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
   const LayerHooks hooks(options.activation_hooks, layer);
   run_residual_hooks(stream, hooks, "residual");
-  const NormOutput x = run_norm_hooks(pre_norm(stream, mixer_norm), hooks, input_);
+  const NormOutput x = run_norm_hooks(pre_norm(stream, mixer_norm, mixer->computes_norm(options)), hooks, input_);
   post_norm(stream, mixer_norm, hooks(output_, mixer->forward(x, layer, options, stats)));
 }
 
@@ -59,8 +60,9 @@ void DecoderBlock::feed_forward(ResidualStream& stream, int64_t layer, const For
   if (!mlp) return;
   const LayerHooks hooks(options.activation_hooks, layer);
   run_residual_hooks(stream, hooks, "middle");
-  const NormOutput x = run_norm_hooks(pre_norm(stream, mlp_norm), hooks, "mlp.input");
-  post_norm(stream, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute)));
+  const NormOutput x = run_norm_hooks(
+      pre_norm(stream, mlp_norm, !options.activation_hooks && !recompute && mlp->computes_norm()), hooks, "mlp.input");
+  post_norm(stream, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute, hooks)));
 }
 
 }  // namespace lazy

@@ -26,12 +26,14 @@ class DecoderBlock {
 
  private:
   // The input of a half, and the update of the stream by its output `branch`, for pre-norm and post-norm models.
-  NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm) const;
+  // later: the reader takes a pending norm.
+  NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const;
   void post_norm(ResidualStream& stream, const NormWeights& norm, at::Tensor branch) const;
 
   const char *input_, *output_;  // hook point names of the mixer half
   double norm_eps_;
   bool post_norm_;
+  double multiplier_;  // of branches
 };
 
 }  // namespace lazy

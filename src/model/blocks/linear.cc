@@ -173,21 +173,75 @@ void Linear::set_int8() const {
   packed_.copy_(ops::dequantize(int8_));
 }
 
-bool Linear::decodes(const at::Tensor& x) const { return !at::GradMode::is_enabled() && ops::serves_few_rows(x); }
+void Linear::round_weights(ops::Rounding rounding) const {
+  const at::NoGradGuard guard;
+  if (rounding.unit == ops::RoundingUnit::channel) rounding.unit = ops::RoundingUnit::token;
+  std::vector<at::Tensor> values, scales;
+  for (const at::Tensor& part : parts_) {
+    const ops::Rounded r = ops::rounded(part.detach(), rounding);
+    values.push_back(r.values);
+    scales.push_back(r.scale.expand({part.size(0), 1}));
+  }
+  rounded_ = {at::cat(values), at::cat(scales)};
+  packed_.copy_(rounded_.values * rounded_.scale);
+}
+
+at::Tensor Linear::product_of_rounded(const at::Tensor& x) const {
+  if (rounded_.values.defined()) {
+    const ops::Rounded of_x = ops::rounded(x, inputs_);
+    if (ops::has_int8_product(of_x, rounded_)) return ops::int8_product(of_x, rounded_).to(x.scalar_type());
+  }
+  return ops::dense_product(ops::round_to_nearest(x, inputs_), matrix(x.scalar_type()));
+}
+
+bool Linear::decodes(const at::Tensor& x) const {
+  return !at::GradMode::is_enabled() && !inputs_.used() && ops::serves_few_rows(x);
+}
 
 at::Tensor Linear::decode(const at::Tensor& x) const {
-  return int8_.defined() ? ops::few_rows_linear(x, int8_) : ops::few_rows_linear(x, matrix(x.scalar_type()));
+  return int8_.defined() && x.is_cpu() ? ops::few_rows_linear(x, int8_)
+                                       : ops::few_rows_linear(x, matrix(x.scalar_type()));
+}
+
+at::Tensor Linear::decode_pending(const NormOutput& x, bool swiglu) const {
+  const auto rows = [&](const at::Tensor& t) { return t.defined() ? t.reshape({-1, packed_.size(1)}) : t; };
+  const auto& [branch, residual] = *x.pending;
+  return ops::few_rows_product({.x = rows(branch),
+                                .residual = rows(residual),
+                                .sum = residual.defined() ? rows(x.from) : at::Tensor(),
+                                .norm_weight = x.weight.detach(),
+                                .eps = x.eps},
+                               matrix(branch.scalar_type()), swiglu);
+}
+
+void Linear::hold_in(at::ScalarType dtype) const {
+  const at::NoGradGuard guard;
+  at::Tensor packed = packed_;  // handles of the same tensors: the lists of parameters see the change
+  packed.set_data(packed_.to(dtype));
+  int64_t begin = 0;
+  for (at::Tensor part : parts_) {
+    const int64_t rows = part.size(0);
+    part.set_data(packed.narrow(0, begin, rows));
+    begin += rows;
+  }
+  cast_ = {};
 }
 
 std::vector<at::Tensor> Linear::forward(const NormOutput& x) const {
-  std::vector<int64_t> shape = x.value.sizes().vec();
-  const at::Tensor flat = x.value.reshape({-1, packed_.size(1)});
+  std::vector<int64_t> shape = x.sizes().vec();
   std::vector<int64_t> rows;
   for (const at::Tensor& part : parts_) rows.push_back(part.size(0));
-  tensor_list out =
-      decodes(flat) ? decode(flat).split_with_sizes(rows, 1)
-                    : LinearFunction::apply(flat, matrix(flat.scalar_type()), at::TensorList(parts_), x, last_apart_,
-                                            fp8_ && fits_fp8(flat, parts_), at::GradMode::is_enabled());
+  tensor_list out;
+  if (x.pending) {
+    out = decode_pending(x).split_with_sizes(rows, 1);
+  } else {
+    const at::Tensor flat = x.value.reshape({-1, packed_.size(1)});
+    out = inputs_.used() ? product_of_rounded(flat).split_with_sizes(rows, 1)
+          : decodes(flat)
+              ? decode(flat).split_with_sizes(rows, 1)
+              : LinearFunction::apply(flat, matrix(flat.scalar_type()), at::TensorList(parts_), x, last_apart_,
+                                      fp8_ && fits_fp8(flat, parts_), at::GradMode::is_enabled());
+  }
   for (at::Tensor& y : out) {
     shape.back() = y.size(1);
     y = y.view(shape);

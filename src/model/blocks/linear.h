@@ -7,6 +7,7 @@
 #include "model/blocks/norm.h"
 #include "ops/few_rows.h"
 #include "ops/quantize_fp8.h"
+#include "ops/round_to_nearest.h"
 
 namespace lazy {
 
@@ -41,6 +42,11 @@ class Linear {
   bool fp8() const { return fp8_; }
   // Rounds W to 8-bit numbers with a scale a row, in place, and keeps them for decoding (ops/few_rows.h).
   void set_int8() const;
+  // Rounds W to the nearest values in place; a unit is a part, or with "channel" and "token" a row.
+  void round_weights(ops::Rounding rounding) const;
+  // From now on inputs are rounded before the product: inference only. Products of integers where LibTorch has them.
+  void set_input_rounding(const ops::Rounding& rounding) const { inputs_ = rounding; }
+  bool rounds_inputs() const { return inputs_.used(); }
   // W in the compute dtype; does not require a gradient.
   at::Tensor matrix(at::ScalarType dtype) const { return cast_.get(packed_, dtype); }
   // The buffer of matrix(dtype), which the caller keeps up to date from now on. dtype differs from the parts' dtype.
@@ -48,10 +54,14 @@ class Linear {
   // x (..., in) in the compute dtype -> one (..., out_features[p]) per part. The results are column views of one
   // tensor, so with several parts their rows are strided.
   std::vector<at::Tensor> forward(const NormOutput& x) const;
-  // Whether x (N, in) is decoded: without gradients, few rows, on a CPU. Then this is its product, (N, all
+  // Whether x (N, in) is decoded: without gradients, few rows (ops/few_rows.h). Then this is its product, (N, all
   // out_features).
   bool decodes(const at::Tensor& x) const;
   at::Tensor decode(const at::Tensor& x) const;
+  // The product of a pending norm; with swiglu that of the two parts.
+  at::Tensor decode_pending(const NormOutput& x, bool swiglu = false) const;
+  // From now on the weights are in `dtype` alone. For inference.
+  void hold_in(at::ScalarType dtype) const;
 
  private:
   at::Tensor packed_;              // the shared storage; does not require a gradient
@@ -60,6 +70,10 @@ class Linear {
   mutable CastCache cast_;
   mutable bool fp8_ = false;
   mutable ops::Int8Matrix int8_;
+  mutable ops::Rounding inputs_;
+  mutable ops::Rounded rounded_;  // W's integers, undefined where it was not rounded
+
+  at::Tensor product_of_rounded(const at::Tensor& x) const;
 };
 
 // A factor of matrix products: as it is, or in 8-bit floating point.

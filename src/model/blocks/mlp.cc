@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/error.h"
+#include "model/activation_hooks.h"
 #include "model/blocks/activation_checkpoint.h"
 #include "model/parameters.h"
 #include "ops/swiglu.h"
@@ -17,12 +18,12 @@ class PlainMlp : public FeedForward {
  public:
   PlainMlp(const ModelConfig& config, at::Device device);
 
-  at::Tensor forward(const NormOutput& x, bool recompute) const override;
+  at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&up_, &down_}; }
 
  private:
-  at::Tensor run(const at::Tensor& x) const;
+  at::Tensor run(const at::Tensor& x, const LayerHooks& hooks) const;
 
   ModelConfig config_;
   Linear up_, down_;
@@ -57,15 +58,16 @@ NamedTensors PlainMlp::parameters() const {
           {names.down_bias, down_bias_}};
 }
 
-at::Tensor PlainMlp::run(const at::Tensor& x) const {
+at::Tensor PlainMlp::run(const at::Tensor& x, const LayerHooks& hooks) const {
   const at::Tensor inner = activated(plus(up_.forward(x)[0], up_bias_), config_.mlp.kind);
-  return plus(down_.forward(inner)[0], down_bias_);
+  return plus(down_.forward(hooks("mlp.inner", inner))[0], down_bias_);
 }
 
-at::Tensor PlainMlp::forward(const NormOutput& x, bool again) const {
-  if (!again) return run(x.value);
-  return checkpoint_activations(
-      {x.value}, [this](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{run(in[0])}; })[0];
+at::Tensor PlainMlp::forward(const NormOutput& x, bool again, const LayerHooks& hooks) const {
+  if (!again) return run(x.value, hooks);
+  return checkpoint_activations({x.value}, [this, hooks](const std::vector<at::Tensor>& in) {
+    return std::vector<at::Tensor>{run(in[0], hooks)};
+  })[0];
 }
 
 // SwiGLU MLP (Shazeer 2020, arXiv 2002.05202): down(silu(gate(x)) up(x)), as one autograd node that saves as little as
@@ -76,7 +78,8 @@ class SwigluMlp : public FeedForward {
 
   // A CPU saves the gate and up products and the SwiGLU output, a GPU only the products; with `recompute` neither is
   // saved.
-  at::Tensor forward(const NormOutput& x, bool recompute) const override;
+  at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const override;
+  bool computes_norm() const override { return !gate_up_.rounds_inputs(); }
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&gate_up_, &down_}; }
 
@@ -154,7 +157,12 @@ NamedTensors SwigluMlp::parameters() const {
   return {{names.gate, gate_up_.parts()[0]}, {names.up, gate_up_.parts()[1]}, {names.down, down_.parts()[0]}};
 }
 
-at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute) const {
+at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const {
+  if (x.pending) return down_.forward(gate_up_.decode_pending(x, /*swiglu=*/true))[0].view(x.sizes());
+  if (hooks.wants("mlp.inner") || down_.rounds_inputs()) {
+    const std::vector<at::Tensor> products = gate_up_.forward(x);
+    return down_.forward(hooks("mlp.inner", ops::swiglu(products[0], products[1])))[0];
+  }
   std::vector<int64_t> shape = x.value.sizes().vec();
   const at::ScalarType dtype = x.value.scalar_type();
   const std::vector<at::Tensor> parts{gate_up_.parts()[0], gate_up_.parts()[1], down_.parts()[0]};
@@ -178,7 +186,7 @@ class ExpertsMlp : public FeedForward {
  public:
   ExpertsMlp(const ModelConfig& config, at::Device device);
 
-  at::Tensor forward(const NormOutput& x, bool recompute) const override;
+  at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {}; }
 
@@ -236,7 +244,7 @@ at::Tensor ExpertsMlp::run(const at::Tensor& tokens) const {
   return out;
 }
 
-at::Tensor ExpertsMlp::forward(const NormOutput& x, bool again) const {
+at::Tensor ExpertsMlp::forward(const NormOutput& x, bool again, const LayerHooks&) const {
   const at::Tensor tokens = x.value.reshape({-1, config_.hidden_size});
   const auto compute = [this](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{run(in[0])}; };
   return (again ? checkpoint_activations({tokens}, compute) : compute({tokens}))[0].view(x.value.sizes());

@@ -8,13 +8,17 @@
 
 namespace lazy {
 
+class LayerHooks;
+
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
+  // Whether forward() takes a pending norm (model/blocks/norm.h).
+  virtual bool computes_norm() const { return false; }
   // x (..., hidden_size) -> the same shape. With `recompute` intermediate activations are recomputed in the backward
-  // pass instead of saved.
-  virtual at::Tensor forward(const NormOutput& x, bool recompute) const = 0;
+  // pass instead of saved; then there are no hooks. The hook point is mlp.inner.
+  virtual at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const = 0;
 
   // fp32, named relative to the layer, in checkpoint order. Matrices are initialized from N(0,
   // config.init_std_of(name)); other parameters keep the values set by the constructor.

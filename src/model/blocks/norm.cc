@@ -4,6 +4,7 @@
 
 #include "model/activation_hooks.h"
 #include "model/config.h"
+#include "ops/few_rows.h"
 #include "ops/rms_norm.h"
 
 namespace lazy {
@@ -34,6 +35,19 @@ NormOutput normalize(ResidualStream& stream, const NormWeights& norm, double eps
   auto [y, sum] = ops::add_rms_norm(stream.branch, stream.residual, weight, eps);
   stream.residual = sum;
   return {y, sum, weight, eps};
+}
+
+NormOutput normalize_later(ResidualStream& stream, const NormWeights& norm, double eps) {
+  const at::Tensor rows = stream.branch.reshape({-1, stream.branch.size(-1)});
+  if (at::GradMode::is_enabled() || norm.bias.defined() || !rows.is_cuda() || !ops::serves_few_rows(rows))
+    return normalize(stream, norm, eps);
+  NormOutput out{at::Tensor()};
+  out.pending = stream;
+  out.weight = norm.weight;
+  out.eps = eps;
+  out.from = stream.residual.defined() ? at::empty_like(stream.branch) : stream.branch;
+  stream.residual = out.from;
+  return out;
 }
 
 at::Tensor sum_of(const ResidualStream& stream) {

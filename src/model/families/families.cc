@@ -5,7 +5,7 @@
 namespace lazy {
 
 const std::vector<const Family*>& families() {
-  static const std::vector<const Family*> all = {&kGpt2, &kBloom, &kGptOss, &kTransformerXl};
+  static const std::vector<const Family*> all = {&kGpt2, &kBloom, &kGptOss, &kGraniteSwa, &kTransformerXl};
   return all;
 }
 
@@ -20,12 +20,37 @@ const Family* family_of(const ModelConfig& config) {
   return config.all_attention() ? find_family(name(config.family)) : nullptr;
 }
 
+namespace {
+
+// Makes one tensor of every layer's queries and gates, which follow one another.
+void join_gates(const ModelConfig& config, std::vector<StoredTensor>& tensors) {
+  const AttentionConfig& a = config.attention;
+  const std::string gate = CheckpointNames(config).output_gate;
+  std::vector<StoredTensor> out;
+  for (StoredTensor& stored : tensors) {
+    if (!stored.name.ends_with(gate)) {
+      out.push_back(std::move(stored));
+      continue;
+    }
+    StoredTensor& queries = out.back();
+    queries.rows = {queries.shape[0] / a.num_kv_heads, stored.shape[0] / a.num_kv_heads};
+    queries.shape[0] += stored.shape[0];
+    queries.parts.push_back(stored.parts.front());
+    queries.interleaving = Interleaving::by_head;
+    queries.heads = a.num_kv_heads;
+  }
+  tensors = std::move(out);
+}
+
+}  // namespace
+
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config) {
   std::vector<StoredTensor> out;
   if (const Family* family = family_of(config)) {
     out = family->tensors(config);
   } else {
     for (const ParameterShape& p : parameter_shapes(config)) out.push_back({p.name, p.shape, {p.name}});
+    if (config.gates_in_queries()) join_gates(config, out);
   }
   const CheckpointNames names(config);
   for (StoredTensor& stored : out) {

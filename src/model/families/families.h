@@ -16,7 +16,7 @@ class Fields;
 // How a tensor of a file is built from the model's tensors.
 enum class Interleaving {
   plain,       // the model's tensor itself
-  by_head,     // rows of q, k and v of the first head, then of the second, ... (BLOOM)
+  by_head,     // rows of every part of the first head, then of the second, ... (BLOOM, Qwen3 with gates)
   transposed,  // matrices (out, in) concatenated along out, then transposed (GPT-2's Conv1D); vectors are concatenated
   stacked,     // matrices (out, in) concatenated along out (Transformer-XL)
   shared,      // equal to each part: a tensor shared by several layers
@@ -25,9 +25,10 @@ enum class Interleaving {
 struct StoredTensor {
   std::string name;  // in files; the prefix `transformer.` or `model.` is optional
   std::vector<int64_t> shape;
-  std::vector<std::string> parts;  // names of the model's tensors, all of the same shape
+  std::vector<std::string> parts;  // names of the model's tensors, of the same shape unless `rows` says otherwise
   Interleaving interleaving = Interleaving::plain;
   int64_t heads = 0;                   // by_head
+  std::vector<int64_t> rows = {};      // by_head: of a head in each part; empty: equal
   std::vector<std::string> also = {};  // alternative names of the same tensor in a file
 };
 
@@ -51,6 +52,9 @@ extern const Family kBloom;
 // gpt-oss (OpenAI 2025), GptOssForCausalLM: Llama's layout with a learned sink in every head's softmax, alternating
 // windows, YaRN, biases and a mixture of experts. MXFP4 weights are read as fp32 (model/mxfp4.h).
 extern const Family kGptOss;
+// GraniteSWA (IBM 2026), GraniteSWAForCausalLM: Llama's layout with a sink a head, windows and bases of RoPE by layer,
+// and constant multipliers.
+extern const Family kGraniteSwa;
 // Transformer-XL (Dai et al. 2019), TransfoXLLMHeadModel: relative positions and memory, post-norm LayerNorm, an
 // adaptive vocabulary.
 extern const Family kTransformerXl;

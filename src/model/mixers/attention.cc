@@ -15,6 +15,7 @@
 #include "ops/decode.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/rope_to_pages.h"
 
 namespace lazy {
 
@@ -61,13 +62,16 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
       head_dim_(c.attention.head_dim),
       window_(c.window_of(layer)),
       scale_(c.score_scale(layer)) {
+  config_.positions.rope_base = c.rope_base_of(layer);
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   if (c.attention.distance_bias_window > 0) {
     distance_bias = at::zeros({heads_, c.attention.distance_bias_window}, options).requires_grad_(true);
   }
   if (c.has_offset())
     tau = at::full({heads_}, c.attention.offset_init, options).requires_grad_(c.attention.offset_trainable);
-  if (c.has_sink()) sink = at::zeros({heads_}, options).requires_grad_(true);
+  if (c.has_sink())
+    sink = at::full({heads_}, c.attention.sink_init, options).requires_grad_(c.attention.sink_trainable);
+  if (c.gate_size() > 0) gate = Linear(c.hidden_size, {c.gate_size()}, device);
   if (c.positions.kind == PositionKind::alibi) {
     slopes = at::tensor(alibi_slopes(heads_), at::kFloat).to(device).requires_grad_(c.positions.alibi_trainable);
   }
@@ -93,8 +97,9 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
 
 NamedTensors AttentionMixer::parameters() const {
   const CheckpointNames names(config_);
-  NamedTensors out = {
-      {names.q, qkv.parts()[0]}, {names.k, qkv.parts()[1]}, {names.v, qkv.parts()[2]}, {names.o, output.parts()[0]}};
+  NamedTensors out = {{names.q, qkv.parts()[0]}};
+  for (const at::Tensor& part : gate.parts()) out.emplace_back(names.output_gate, part);
+  out.insert(out.end(), {{names.k, qkv.parts()[1]}, {names.v, qkv.parts()[2]}, {names.o, output.parts()[0]}});
   for (const auto& [name, tensor] : {std::pair{&names.q_bias, &q_bias},
                                      {&names.k_bias, &k_bias},
                                      {&names.v_bias, &v_bias},
@@ -121,9 +126,27 @@ bool AttentionMixer::init_parameter(const std::string& name, at::Tensor& tensor,
   return true;
 }
 
+bool AttentionMixer::computes_norm(const ForwardOptions& options) const {
+  // A gate reads the same norm once more.
+  return options.paged && !options.activation_hooks && !r_proj.defined() && gate.parts().empty() &&
+         !qkv.rounds_inputs();
+}
+
 at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const {
   return (bias.defined() ? part + bias.to(part.scalar_type()) : part)
       .view({part.size(0), part.size(1), heads, head_dim_});
+}
+
+bool AttentionMixer::set_cache_rounding(const ops::Rounding& rounding) const {
+  if (r_proj.defined()) return false;  // memory is computed anew from hidden states
+  cache_rounding_ = rounding;
+  return true;
+}
+
+at::Tensor AttentionMixer::as_cached(const at::Tensor& tokens) const {
+  if (!cache_rounding_.used()) return tokens;
+  if (cache_rounding_.unit != ops::RoundingUnit::channel) return ops::round_to_nearest(tokens, cache_rounding_);
+  return ops::round_to_nearest(tokens.flatten(2), cache_rounding_).view(tokens.sizes());
 }
 
 at::Tensor AttentionMixer::normed(const at::Tensor& heads, const at::Tensor& norm) const {
@@ -141,8 +164,17 @@ ops::AttentionOptions AttentionMixer::attention_options() const {
   return options;
 }
 
-at::Tensor AttentionMixer::project(const at::Tensor& heads) const {
-  const at::Tensor y = output.forward(heads.reshape({heads.size(0), heads.size(1), heads_ * head_dim_}))[0];
+std::vector<const Linear*> AttentionMixer::products() const {
+  if (gate.parts().empty()) return {&qkv, &output};
+  return {&qkv, &output, &gate};
+}
+
+at::Tensor AttentionMixer::project(const at::Tensor& heads, const NormOutput& x, const LayerHooks& probe) const {
+  at::Tensor out = heads;
+  if (!gate.parts().empty())
+    out = heads * probe("attention.gate", at::sigmoid(gate.forward(x)[0].unflatten(2, {heads_, -1})));
+  out = probe("attention.heads", out);
+  const at::Tensor y = output.forward(out.reshape({out.size(0), out.size(1), heads_ * head_dim_}))[0];
   return o_bias.defined() ? y + o_bias.to(y.scalar_type()) : y;
 }
 
@@ -152,12 +184,19 @@ at::Tensor AttentionMixer::stream(const std::vector<at::Tensor>& parts, int64_t 
     return store.defined() && cache.length > 0 ? at::cat({store, tensor}, 1) : tensor;
   };
   StreamingInputs in{.q = normed(by_head(parts[0], q_bias, heads_), q_norm),
-                     .k = joined(cache.keys[index], normed(by_head(parts[1], k_bias, kv_heads_), k_norm)),
-                     .v = joined(cache.values[index], by_head(parts[2], v_bias, kv_heads_)),
+                     .k = joined(cache.keys[index], as_cached(normed(by_head(parts[1], k_bias, kv_heads_), k_norm))),
+                     .v = joined(cache.values[index], as_cached(by_head(parts[2], v_bias, kv_heads_))),
                      .distance_bias = distance_bias,
                      .tau = tau,
                      .attention = attention_options(),
                      .rope = rope_at(config_, cache.streaming->size() + 1)};
+  if (cache.streaming->heavy > 0) {
+    cache.received.resize(std::max(cache.received.size(), index + 1));
+    const at::Tensor out = heaviest_attention(in, cache.received[index], *cache.streaming);
+    cache.keys[index] = in.k;
+    cache.values[index] = in.v;
+    return out;
+  }
   cache.keys[index] = apply_streaming_window(in.k, *cache.streaming);
   cache.values[index] = apply_streaming_window(in.v, *cache.streaming);
   return streaming_attention(in, *cache.streaming);
@@ -165,30 +204,34 @@ at::Tensor AttentionMixer::stream(const std::vector<at::Tensor>& parts, int64_t 
 
 at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                                    at::Tensor* stats) const {
-  const int64_t batch = x.value.size(0), length = x.value.size(1);
+  const int64_t batch = x.sizes()[0], length = x.sizes()[1];
   const int64_t start = options.cache ? options.cache->length : 0;
   const auto parts = qkv.forward(x);
+  const LayerHooks probe(options.activation_hooks, layer);
   if (options.cache && options.cache->streaming) {
     if (stats || options.on_attention_input)
       fail("model", "a streaming cache serves neither statistics nor maps of attention");
-    return project(stream(parts, layer, *options.cache));
+    return project(stream(parts, layer, *options.cache), x, probe);
   }
-  if (r_proj.defined()) return project(attend_relative(x, parts, layer, options, stats));
+  if (r_proj.defined()) return project(attend_relative(x, parts, layer, options, stats), x, probe);
   const Rope rope = rope_at(config_, options.packed ? options.packed->longest : start + length);
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
   if (options.paged) turned.positions = options.paged->positions;
+  // Pages get keys in the pass that turns them, unless something reads them in between.
+  const bool turned_later =
+      options.paged && !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
   const auto rotated = [&](const at::Tensor& heads) {
-    return rope.base > 0 ? ops::rope(heads, rope.base, start, turned) : heads;
+    return rope.base > 0 && !turned_later ? ops::rope(heads, rope.base, start, turned) : heads;
   };
-  const LayerHooks probe(options.activation_hooks, layer);
   at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_));
   at::Tensor k = probe("attention.k.projected", by_head(parts[1], k_bias, kv_heads_));
   at::Tensor v = probe("attention.v", by_head(parts[2], v_bias, kv_heads_));
   if (q_norm.defined()) q = probe("attention.q.normed", normed(q, q_norm));
   if (k_norm.defined()) k = probe("attention.k.normed", normed(k, k_norm));
   q = probe("attention.q", rotated(q));
-  k = probe("attention.k", rotated(k));
+  k = as_cached(probe("attention.k", rotated(k)));
+  v = as_cached(v);
   if (options.cache) {
     extend_cache(*options.cache, layer, k, v);
     k = options.cache->keys[static_cast<size_t>(layer)].narrow(1, 0, start + length);
@@ -200,12 +243,12 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   attention.deterministic = options.deterministic;
   if (probe.wants("attention.scores") || probe.wants("attention.weights")) {
     if (options.packed) fail("model", "packed sequences: expected no probe of scores or weights, found one");
-    return project(probe("attention.heads", attend_explicitly(q, k, v, start, probe, stats)));
+    return project(attend_explicitly(q, k, v, start, probe, stats), x, probe);
   }
-  if (options.packed)
-    return project(probe("attention.heads", attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0)));
+  if (options.packed) return project(attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0), x, probe);
   if (options.paged) {
-    return project(probe("attention.heads", attend_paged(q, k, v, layer, *options.paged, attention, stats)));
+    return project(attend_paged(q, k, v, layer, turned_later ? rope.base : 0, turned, *options.paged, attention, stats),
+                   x, probe);
   }
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
@@ -213,7 +256,7 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
                         attention)
           : ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;
-  return project(probe("attention.heads", out));
+  return project(out, x, probe);
 }
 
 at::Tensor AttentionMixer::attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -237,23 +280,41 @@ at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::
 }
 
 at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t layer,
-                                        const PagedKeys& paged, const ops::AttentionOptions& options,
-                                        at::Tensor* stats) const {
+                                        double rope_base, const ops::RopeOptions& rope, const PagedKeys& paged,
+                                        ops::AttentionOptions options, at::Tensor* stats) const {
   const at::Tensor &keys = paged.keys[static_cast<size_t>(layer)], &values = paged.values[static_cast<size_t>(layer)];
-  keys.flatten(0, 1).index_copy_(0, paged.slots, k.flatten(0, 1));
-  values.flatten(0, 1).index_copy_(0, paged.slots, v.flatten(0, 1));
-  // All places of the only sequence, in order.
-  const auto gathered = [&](const at::Tensor& pool) {
-    const int64_t pages = (paged.longest + pool.size(1) - 1) / pool.size(1);
-    return pool.index_select(0, paged.block_table[0].narrow(0, 0, pages))
-        .flatten(0, 1)
-        .narrow(0, 0, paged.longest)
-        .unsqueeze(0);
-  };
-  const auto [out, lse, statistics] =
-      q.size(1) <= ops::kFewRows
-          ? ops::decode(q, keys, values, paged.lengths, distance_bias, tau, options, paged.block_table)
-          : ops::attention(q, gathered(keys), gathered(values), distance_bias, tau, options);
+  const at::Tensor turned = ops::rope_to_pages({.q = q,
+                                                .k = k,
+                                                .v = v,
+                                                .keys = keys,
+                                                .values = values,
+                                                .slots = paged.slots,
+                                                .rope_base = rope_base,
+                                                .rope = rope,
+                                                .longest = paged.longest});
+  const auto places = [&](const at::Tensor& pool) { return pool.flatten(0, 1).index_select(0, paged.places); };
+  at::Tensor out, lse, statistics;
+  if (paged.places.defined()) {
+    options.cu_seqlens_q = paged.cu_seqlens_q;
+    options.cu_seqlens_k = paged.cu_seqlens_k;
+    std::tie(out, lse, statistics) =
+        ops::attention(turned.squeeze(0), places(keys), places(values), distance_bias, tau, options);
+    out = out.unsqueeze(0);
+  } else if (q.size(1) <= ops::kFewRows) {
+    std::tie(out, lse, statistics) = ops::decode(turned, keys, values, paged.lengths, distance_bias, tau, options,
+                                                 paged.block_table, {}, /*invariant=*/true);
+  } else {
+    // All places of the only sequence, in order.
+    const auto gathered = [&](const at::Tensor& pool) {
+      const int64_t pages = (paged.longest + pool.size(1) - 1) / pool.size(1);
+      return pool.index_select(0, paged.block_table[0].narrow(0, 0, pages))
+          .flatten(0, 1)
+          .narrow(0, 0, paged.longest)
+          .unsqueeze(0);
+    };
+    std::tie(out, lse, statistics) =
+        ops::attention(turned, gathered(keys), gathered(values), distance_bias, tau, options);
+  }
   if (stats) *stats = statistics;
   return out;
 }
@@ -355,11 +416,11 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
     const at::Tensor weights = probe("attention.weights", ops::normalized_weights(scores, *attention_terms()));
     if (stats) *stats = ops::weight_statistics(weights);
     if (stats && in.first > 0) stats->select(0, 0).zero_();  // the first key of the text is no longer in the cache
-    return probe("attention.heads", relative_values(weights, in));
+    return relative_values(weights, in);
   }
   const auto [out, statistics] = options.packed ? relative_packed(in, *options.packed) : relative_attention(in);
   if (stats) *stats = statistics.defined() && options.packed ? statistics.squeeze(1) : statistics;
-  return probe("attention.heads", out);
+  return out;
 }
 
 }  // namespace lazy

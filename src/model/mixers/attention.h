@@ -8,6 +8,7 @@
 #include "model/mixers/mixer.h"
 #include "ops/attention.h"
 #include "ops/attention_weights.h"
+#include "ops/rope.h"
 
 namespace lazy {
 
@@ -22,10 +23,13 @@ class AttentionMixer : public Mixer {
 
   at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
+  bool computes_norm(const ForwardOptions& options) const override;
   NamedTensors parameters() const override;
-  std::vector<const Linear*> products() const override { return {&qkv, &output}; }
+  std::vector<const Linear*> products() const override;
   bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                       at::Generator& generator) const override;
+
+  bool set_cache_rounding(const ops::Rounding& rounding) const override;
 
   std::optional<ops::AttentionTerms> attention_terms() const override {
     return ops::AttentionTerms{attention_options(), distance_bias, tau};
@@ -34,7 +38,7 @@ class AttentionMixer : public Mixer {
     return AttentionProjections{qkv.parts()[0], qkv.parts()[1], qkv.parts()[2], q_bias, k_bias, v_bias};
   }
 
-  Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
+  Linear qkv, output, gate;  // parts: q_proj, k_proj, v_proj; o_proj; gate_proj, none without a gate
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none
   at::Tensor tau;            // (heads) fp32, undefined when there is none
   at::Tensor sink, slopes;   // (heads) fp32: softmax_sink's term, ALiBi's slopes; undefined when there are none
@@ -49,14 +53,18 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
 
-  // Writes k and v to their pages, then attends to each sequence's pages.
+  // Rotates q and k (`rope_base` 0: they are), writes k and v to their pages, then attends to each sequence's pages.
   at::Tensor attend_paged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t layer,
-                          const PagedKeys& paged, const ops::AttentionOptions& options, at::Tensor* stats) const;
+                          double rope_base, const ops::RopeOptions& rope, const PagedKeys& paged,
+                          ops::AttentionOptions options, at::Tensor* stats) const;
 
   // Reshapes one part of qkv to (batch, length, heads, head_dim) and adds its bias, if any.
   at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const;
   // Applies the per-head RMSNorm, if any.
   at::Tensor normed(const at::Tensor& heads, const at::Tensor& norm) const;
+
+  // Keys or values (batch, length, kv_heads, head_dim) as the cache holds them: a token's unit is a head of it.
+  at::Tensor as_cached(const at::Tensor& tokens) const;
 
   // Materializes scores and weights, for activation hooks.
   at::Tensor attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
@@ -68,11 +76,13 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_relative(const NormOutput& x, const std::vector<at::Tensor>& parts, int64_t layer,
                              const ForwardOptions& options, at::Tensor* stats) const;
   ops::AttentionOptions attention_options() const;
-  at::Tensor project(const at::Tensor& heads) const;  // (batch, length, heads, head_dim) through o_proj
+  // The layer's output: heads (batch, length, heads, head_dim), gated by the layer's input x, through o_proj.
+  at::Tensor project(const at::Tensor& heads, const NormOutput& x, const LayerHooks& probe) const;
 
   ModelConfig config_;
   int64_t heads_, kv_heads_, head_dim_, window_;
   double scale_;
+  mutable ops::Rounding cache_rounding_;
 };
 
 }  // namespace lazy

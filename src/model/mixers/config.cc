@@ -100,13 +100,37 @@ void refuse_mixer_keys(Config& config, const std::string& kind) {
   refuse_foreign_keys(mixer, kind);
 }
 
+namespace {
+
+constexpr const char* kAttentionKeys[] = {"num_heads",
+                                          "num_kv_heads",
+                                          "head_dim",
+                                          "window_size",
+                                          "normalizer",
+                                          "offset",
+                                          "offset_trainable",
+                                          "offset_init",
+                                          "sink_trainable",
+                                          "sink_init",
+                                          "attention_gate",
+                                          "distance_bias_window",
+                                          "distance_bias_init_std",
+                                          "distance_bias_init_apart",
+                                          "positions",
+                                          "rope_theta",
+                                          "partial_rotary_factor",
+                                          "rope_interleaved",
+                                          "alibi_trainable",
+                                          "segment_length",
+                                          "memory_length",
+                                          "clamp_length"};
+
+}  // namespace
+
 void refuse_attention_keys(Config& config, const ModelConfig& m) {
   if (m.attends()) return;
   ConfigSection s = config.section("model");
-  for (const char* key : {"num_heads", "num_kv_heads", "head_dim", "window_size", "normalizer", "offset",
-                          "offset_trainable", "offset_init", "distance_bias_window", "distance_bias_init_std",
-                          "distance_bias_init_apart", "positions", "rope_theta", "partial_rotary_factor",
-                          "rope_interleaved", "alibi_trainable", "segment_length", "memory_length", "clamp_length"}) {
+  for (const char* key : kAttentionKeys) {
     if (s.has(key) && !(mixer_kind(m).rope && std::string_view(key) == "rope_theta")) {
       fail("model",
            "{}: {}: only attention takes it, and no layer of this {} model attends; set attention_layers, or its sizes "
@@ -160,6 +184,9 @@ void read_lazy(const config_json::Fields& fields, ModelConfig& m) {
   fields.choice("offset", m.attention.offset, kOffsetKinds);
   fields.boolean({"offset_trainable"}, m.attention.offset_trainable);
   fields.number({"offset_init"}, m.attention.offset_init);
+  fields.boolean({"sink_trainable"}, m.attention.sink_trainable);
+  fields.number({"sink_init"}, m.attention.sink_init);
+  fields.choice("attention_gate", m.attention.gate, kGateKinds);
   fields.integer({"distance_bias_window"}, m.attention.distance_bias_window);
   fields.number({"distance_bias_init_std"}, m.attention.distance_bias_init_std);
 }
@@ -178,6 +205,9 @@ void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["offset"] = name(m.attention.offset);
   out["offset_trainable"] = m.attention.offset_trainable;
   out["offset_init"] = m.attention.offset_init;
+  if (!m.attention.sink_trainable) out["sink_trainable"] = false;
+  if (m.attention.sink_init != 0) out["sink_init"] = m.attention.sink_init;
+  if (m.attention.gate != GateKind::none) out["attention_gate"] = name(m.attention.gate);
   out["distance_bias_window"] = m.attention.distance_bias_window;
   out["distance_bias_init_std"] = m.attention.distance_bias_init_std;
 }
@@ -217,8 +247,7 @@ void write_hybrid(const ModelConfig& m, nlohmann::ordered_json& out) {
   attention["window_size"] =
       m.attention.window > 0 ? nlohmann::ordered_json(m.attention.window) : nlohmann::ordered_json();
   attention["rope_theta"] = m.positions.rope_base;
-  if (m.attention.normalizer != Normalizer::softmax || m.attention.distance_bias_window > 0 || !m.has_plain_rope())
-    write_lazy(m, attention);
+  if (!m.is_plain_attention()) write_lazy(m, attention);
 }
 
 }  // namespace lazy

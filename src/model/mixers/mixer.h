@@ -14,6 +14,7 @@
 #include "model/parameters.h"
 #include "model/safetensors.h"
 #include "ops/attention_weights.h"
+#include "ops/round_to_nearest.h"
 
 namespace lazy {
 
@@ -31,6 +32,8 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
 
+  // Whether forward() takes a pending norm (model/blocks/norm.h).
+  virtual bool computes_norm(const ForwardOptions&) const { return false; }
   // x (batch, length, hidden_size) -> the same shape. `layer` is the index for the cache and the hooks. If not null,
   // `stats` receives the attention statistics, (3, batch, heads, length); other mixers leave it undefined.
   virtual at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
@@ -46,6 +49,9 @@ class Mixer {
   // tensors of two or more dimensions are drawn from N(0, init_std).
   virtual bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                               at::Generator& generator) const;
+
+  // From now on keys and values are rounded as the cache would hold them. Returns false for a mixer without any.
+  virtual bool set_cache_rounding(const ops::Rounding&) const { return false; }
 
   // The attention terms and projections of the layer; empty for other mixers.
   virtual std::optional<ops::AttentionTerms> attention_terms() const { return std::nullopt; }

@@ -17,7 +17,7 @@ constexpr int64_t kBlock =
     128;  // queries that share one matrix of scores: recent + kBlock keys for recent + 1 that each needs
 
 at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const at::Tensor& positions = {}) {
-  if (rope.base == 0) return x;  // no rotation
+  if (rope.base == 0 || x.size(1) == 0) return x;  // no rotation
   return ops::rope(x, rope.base, offset,
                    {.rotary_dim = rope.rotary_dim,
                     .interleaved = rope.interleaved,
@@ -136,6 +136,56 @@ at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& 
     out.push_back(blocked ? BlockedForm(in, cache).run(q, before + early) : one_by_one(in, cache, q, before + early));
   }
   return out.size() == 1 ? out[0] : at::cat(out, 1);
+}
+
+namespace {
+
+// Weights that each key-value head's queries give to its keys: (batch, heads, queries, keys) -> (batch, keys,
+// kv_heads).
+at::Tensor received_from(const at::Tensor& w_BHLK, int64_t kv_heads) {
+  return w_BHLK.abs().unflatten(1, {kv_heads, -1}).sum({2, 3}).transpose(1, 2);
+}
+
+// x (batch, tokens, kv_heads, ...) without token `gone` (batch, kv_heads) of every head.
+at::Tensor without(const at::Tensor& x, const at::Tensor& gone) {
+  const at::Tensor left = at::arange(x.size(1) - 1, gone.options()).view({1, -1, 1});
+  at::Tensor from = left + left.ge(gone.unsqueeze(1));
+  if (x.dim() == 4) from = from.unsqueeze(3).expand({-1, -1, -1, x.size(3)});
+  return x.gather(1, from);
+}
+
+}  // namespace
+
+at::Tensor heaviest_attention(StreamingInputs& in, at::Tensor& received, const StreamingCache& cache) {
+  const int64_t length = in.q.size(1), kv_heads = in.k.size(2), before = in.k.size(1) - length;
+  const ops::AttentionTerms terms{in.attention, in.distance_bias, in.tau};
+  const at::Tensor all_k = in.k, all_v = in.v;
+  at::Tensor k = all_k.narrow(1, 0, before), v = all_v.narrow(1, 0, before), sums = received;
+  if (!sums.defined()) sums = at::zeros({k.size(0), 0, kv_heads}, k.options().dtype(at::kFloat));
+  std::vector<at::Tensor> out;
+  for (int64_t t = 0; t < length;) {
+    // The tokens that fit are taken at once, later ones one at a time.
+    const int64_t rows = std::min(length - t, std::max<int64_t>(1, cache.size() - k.size(1)));
+    k = at::cat({k, all_k.narrow(1, before + t, rows)}, 1);
+    v = at::cat({v, all_v.narrow(1, before + t, rows)}, 1);
+    const int64_t first = k.size(1) - rows;
+    const at::Tensor q = turned(in.q.narrow(1, t, rows), in.rope, first);
+    const at::Tensor w_BHLK =
+        ops::normalized_weights(ops::attention_scores(q, turned(k, in.rope, 0), terms, first), terms);
+    out.push_back(ops::weighted_values(w_BHLK, v).to(in.q.scalar_type()));
+    sums = received_from(w_BHLK, kv_heads) + at::constant_pad_nd(sums, {0, 0, 0, rows});
+    if (k.size(1) > cache.size()) {
+      const at::Tensor lightest = sums.narrow(1, 0, cache.heavy + 1).argmin(1);
+      k = without(k, lightest);
+      v = without(v, lightest);
+      sums = without(sums, lightest);
+    }
+    t += rows;
+  }
+  in.k = k;
+  in.v = v;
+  received = sums;
+  return at::cat(out, 1);
 }
 
 at::Tensor apply_streaming_window(const at::Tensor& tokens, const StreamingCache& cache) {

@@ -1,5 +1,5 @@
-// Attention with a streaming key-value cache (model/kv_cache.h), without retraining. Cached keys are stored before
-// RoPE; keys and queries are rotated by their positions within the cache.
+// Attention with a key-value cache of constant size (model/kv_cache.h), without retraining. Cached keys are stored
+// before RoPE; keys and queries are rotated by their positions within the cache.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -22,6 +22,10 @@ struct StreamingInputs {
 // truncated after each. A single token is computed by that definition. Several tokens are computed in blocks, because
 // the cache contents at every token are known in advance.
 at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache);
+
+// The same with StreamingCache::heavy. `received` (batch, kept, kv_heads): the weights of the cached tokens, undefined
+// for none. k, v and `received` become what the cache keeps after the last token.
+at::Tensor heaviest_attention(StreamingInputs& in, at::Tensor& received, const StreamingCache& cache);
 
 // The part of (batch, tokens, ...) that the cache keeps.
 at::Tensor apply_streaming_window(const at::Tensor& tokens, const StreamingCache& cache);

@@ -102,7 +102,7 @@ Json measure_model(const EvidenceInputs& inputs, const EvidenceSizes& sizes) {
   }
   out["activations"] = timed("activations", [&] { return probe_measures(model, probed, sizes.collapse_samples); });
   out["learned"] = learned_measures(inputs.model);
-  if (config.rotates() && config.positions.rope_base != sizes.other_rope_base) {
+  if (config.rotates() && config.positions.layer_bases.empty() && config.positions.rope_base != sizes.other_rope_base) {
     out["lengths"]["other_rope_base"] = timed("lengths_other_base", [&]() -> Json {
       LanguageModel other = load_on(inputs, sizes, sizes.other_rope_base);
       return {{"rope_base", sizes.other_rope_base},

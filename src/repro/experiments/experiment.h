@@ -36,8 +36,13 @@ Json model_latency_experiment(const ExperimentInputs& run);
 // vectors.cc: norms and variances by position.
 Json vectors_experiment(const ExperimentInputs& run);
 Json spread_experiment(const ExperimentInputs& run);
-// toy.cc: a one-layer model trained on synthetic tokens.
+// benefits.cc: outliers, and the loss that few bits and small caches add.
+Json outliers_experiment(const ExperimentInputs& run);
+Json quantization_experiment(const ExperimentInputs& run);
+Json cache_experiment(const ExperimentInputs& run);
+// toy.cc, trigger.cc: a one-layer model trained on synthetic tokens; a head trained on synthetic vectors.
 Json toy_experiment(const ExperimentInputs& run);
+Json trigger_experiment(const ExperimentInputs& run);
 
 // Shared by experiments: the model on its device, and texts of equal length that begin with BOS if the vocabulary has
 // one.

@@ -106,4 +106,54 @@ std::string draw_toys(const Results& results, const std::string& data) {
   return body.empty() ? "" : report::section("toys", "What the toys learn", "", body);
 }
 
+namespace {
+
+constexpr const char* kTriggerVariants[] = {"softmax", "relu", "elastic", "softpick", "off-by-one", "gated"};
+
+// The weights of the first held-out sequence.
+std::string trigger_map(const Json& run) {
+  const auto weights = run.at("maps").at(0).get<std::vector<Numbers>>();
+  const auto trigger = run.at("triggers").at(0).get<size_t>();
+  std::vector<std::string> tokens;
+  for (size_t t = 0; t < weights.size(); ++t)
+    tokens.push_back(t == 0 ? "BOS" : t == trigger ? "trigger" : std::to_string(t));
+  return report::draw_compact({1, 1, tokens, weights});
+}
+
+}  // namespace
+
+std::string draw_triggers(const Results& results) {
+  report::Plot plot;
+  plot.label = "Error by training step, a curve a seed";
+  plot.x_label = "step";
+  plot.y_label = "error, of answering zero";
+  plot.y_kind = report::Scale::Kind::log;
+  plot.x_high = 1, plot.y_low = 1, plot.y_high = 1;
+  std::string panels;
+  size_t series = 0;
+  for (const char* variant : kTriggerVariants) {
+    const auto runs = of_variant(results, "trigger", variant);
+    const size_t own = series++;
+    if (runs.empty()) continue;
+    plot.legend.emplace_back(variant, report::Curve{{}, fmt::format("curve s{}", own), true, -1});
+    for (const Json* run : runs) {
+      report::Curve curve{{}, fmt::format("curve thin s{}", own), true, -1};
+      for (const Json& point : run->at("curve")) {
+        const double step = point.at("step"), error = std::max(1e-9, point.at("error").get<double>());
+        curve.points.emplace_back(step, error);
+        plot.x_high = std::max(plot.x_high, step);
+        plot.y_low = std::min(plot.y_low, error);
+        plot.y_high = std::max(plot.y_high, error);
+      }
+      plot.curves.push_back(std::move(curve));
+    }
+    panels += fmt::format("<div class=\"panel\"><h4>{}</h4>{}</div>", variant, trigger_map(*runs.front()));
+  }
+  if (panels.empty()) return "";
+  const std::string maps = report::figure("<div class=\"multiples\">" + panels + "</div>" + report::draw_weight_bar(),
+                                          "Weights of seed 0 on one held-out sequence. Row: query. Column: key.");
+  return report::section("triggers", "Where the weight goes", "",
+                         maps + report::figure(report::draw_responsive(plot), "Error on held-out sequences."));
+}
+
 }  // namespace lazy::repro

@@ -7,6 +7,7 @@ class Column {
     this.model = model;
     this.shape = model.attention;  // undefined: no weights to show
     this.head = {layer: null, head: null};
+    this.drawnAt = this.cost = 0;  // the last picture: when, and the milliseconds that it took
     this.clear();
     this.build();
   }
@@ -79,7 +80,7 @@ class Column {
   choose(head) {
     this.head = head;
     this.want();
-    this.render();
+    this.render(true);
   }
 
   moveInGrid(event) {
@@ -144,7 +145,7 @@ class Column {
     } finally {
       this.running = false;
       this.want();
-      this.render();
+      this.render(true);
     }
   }
 
@@ -249,7 +250,7 @@ class Column {
     });
     for (const {weights} of answer.rows) this.rows.set(this.rowKey(answer.count - 1, head), weights);
     if (this.rows.size > 4096) this.rows.delete(this.rows.keys().next().value);
-    this.render();
+    this.render(view.index !== null);
   }
 
   // Drawing. Values of a layer without attention are null.
@@ -281,27 +282,35 @@ class Column {
     return values.length > 0 ? mean(values) : null;
   }
 
-  render() {
-    if (this.drawing) return;
+  // A text that grows is drawn ten times a second and a quarter of the time at most, so that the page still listens;
+  // `atOnce` for somebody who waits.
+  render(atOnce = false) {
+    if (this.drawing && !(atOnce && this.timer)) return;
+    clearTimeout(this.timer);
     this.drawing = true;
-    // A text that grows is drawn ten times a second.
-    const rest = this.running ? Math.max(0, 100 - (performance.now() - (this.drawnAt || 0))) : 0;
-    setTimeout(() => requestAnimationFrame(() => {
-      this.drawing = false;
-      this.drawnAt = performance.now();
-      this.drawNewTokens();
-      if (!this.shape) return;
-      const target = this.target(), weights = this.rows.get(this.rowKey(target, this.head));
-      if (weights !== undefined) {
-        this.shown = {index: target, head: this.head, weights};
-      } else if (this.shown && this.shown.index >= this.tokens.length) {
-        this.shown = null;
-      }
-      this.renderText();
-      this.renderToken();
-      this.renderGrid();
-      this.renderChart();
-    }), rest);
+    const rest = this.running && !atOnce ? this.drawnAt + Math.max(100, 4 * this.cost) - performance.now() : 0;
+    this.timer = setTimeout(() => {
+      this.timer = null;
+      requestAnimationFrame(() => this.drawAll());
+    }, Math.max(0, rest));
+  }
+
+  drawAll() {
+    this.drawing = false;
+    const begin = this.drawnAt = performance.now();
+    setTimeout(() => { this.cost = performance.now() - begin; });  // when the browser has laid it out, too
+    this.drawNewTokens();
+    if (!this.shape) return;
+    const target = this.target(), weights = this.rows.get(this.rowKey(target, this.head));
+    if (weights !== undefined) {
+      this.shown = {index: target, head: this.head, weights};
+    } else if (this.shown && this.shown.index >= this.tokens.length) {
+      this.shown = null;
+    }
+    this.renderText();
+    this.renderToken();
+    this.renderGrid();
+    this.renderChart();
   }
 
   renderText() {

@@ -23,7 +23,7 @@ function fail(error) {
 }
 
 function renderAll() {
-  for (const column of columns) column.render();
+  for (const column of columns) column.render(true);
 }
 
 function inspect(index, kept = view.kept) {

@@ -25,6 +25,7 @@ void expect_same(const Results& a, const Results& b) {
   EXPECT_EQ(a.out.data, b.out.data);
   EXPECT_EQ(a.lse, b.lse);
   EXPECT_EQ(a.stats, b.stats);
+  EXPECT_EQ(a.score_stats, b.score_stats);
   EXPECT_EQ(a.d_q.data, b.d_q.data);
   EXPECT_EQ(a.d_k.data, b.d_k.data);
   EXPECT_EQ(a.d_v.data, b.d_v.data);
@@ -61,6 +62,22 @@ TEST_P(CudaKernels, OnlyQueriesDependOnTheOrderByDefault) {
   first.d_q.data.clear();
   second.d_q.data.clear();
   expect_same(first, second);
+}
+
+TEST_P(CudaKernels, StatisticsOfScoresChangeNothingElse) {
+  current_run().deterministic = true;
+  for (Normalizer normalizer : kAllNormalizers) {
+    const Shape s = usual(normalizer);
+    if (!unmet_condition_cuda(make_problem(s), GetParam()).empty()) continue;
+    SCOPED_TRACE(name(normalizer));
+    const Inputs inputs = make_inputs(s, 8);
+    Results with = run_cuda(s, inputs);
+    for (double x : with.score_stats) ASSERT_TRUE(std::isfinite(x));
+    with.score_stats.clear();
+    current_run().score_stats = false;
+    expect_same(with, run_cuda(s, inputs));
+    current_run().score_stats = true;
+  }
 }
 
 TEST_P(CudaKernels, OneKeyWithOffsetMinusOneIsExactlyZero) {

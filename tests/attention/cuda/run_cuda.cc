@@ -87,7 +87,8 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   d_out.fill(in.d_out);
   const Floats bias(in.distance_bias), tau(in.tau), sink(in.sink), slopes(in.alibi_slopes);
   const size_t rows = s.batch * s.heads * s.q_length;
-  const Floats lse(rows), stats(3 * rows), d_bias(bias.size), d_tau(tau.size), d_sink(sink.size), d_slopes(slopes.size);
+  const Floats lse(rows), stats(3 * rows), scores(current_run().score_stats ? 2 * rows : 0), d_bias(bias.size),
+      d_tau(tau.size), d_sink(sink.size), d_slopes(slopes.size);
   auto fill = [&](auto& a) {
     a.q = q.const_view();
     a.k = k.const_view();
@@ -105,6 +106,7 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   f.out = out.view();
   f.lse = lse.get();
   f.stats = stats.get();
+  f.score_stats = scores.get();
   Backward<float> b;
   fill(b);
   if (current_run().alive_sum && writes_alive_sum_cuda(p, call)) {
@@ -113,7 +115,7 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   }
   forward_cuda(p, f, call);
   if (current_run().stats_apart) {
-    f.stats = nullptr;
+    f.stats = f.score_stats = nullptr;
     forward_cuda(p, f, call);
   }
   b.out = out.const_view();
@@ -130,8 +132,8 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   call.workspace = workspace.get();
   backward_cuda(p, b, call);
   synchronize_device();
-  return {out.read(),   d_q.read(),    d_k.read(),   d_v.read(),    lse.read(),
-          stats.read(), d_bias.read(), d_tau.read(), d_sink.read(), d_slopes.read()};
+  return {out.read(),    d_q.read(),   d_k.read(),    d_v.read(),      lse.read(),   stats.read(),
+          d_bias.read(), d_tau.read(), d_sink.read(), d_slopes.read(), scores.read()};
 }
 
 void run_decode_cuda(const Problem& p, const Decode<float>& host, const CacheSize& cache, const DecodeBytes& bytes,
@@ -156,9 +158,10 @@ void run_decode_cuda(const Problem& p, const Decode<float>& host, const CacheSiz
   // Outputs, and a workspace that is NaN at first.
   copy(device.out.data, bytes.out);
   const DeviceMemory& out = memory.back();
-  const DeviceMemory lse(4 * rows), stats(12 * rows), workspace(decode_workspace_cuda(p, cache));
+  const DeviceMemory lse(4 * rows), stats(12 * rows), scores(8 * rows), workspace(decode_workspace_cuda(p, cache));
   if (host.lse) device.lse = lse.get<float>();
   if (host.stats) device.stats = stats.get<float>();
+  if (host.score_stats) device.score_stats = scores.get<float>();
   CudaCall call;
   call.workspace = workspace.get();
   call.kernel = kernel;
@@ -167,6 +170,7 @@ void run_decode_cuda(const Problem& p, const Decode<float>& host, const CacheSiz
   out.read(host.out.data);
   if (host.lse) lse.read(host.lse);
   if (host.stats) stats.read(host.stats);
+  if (host.score_stats) scores.read(host.score_stats);
 }
 
 namespace {

@@ -11,6 +11,7 @@ struct CudaRun {
   CudaKernel kernel = CudaKernel::automatic;
   bool deterministic = false;
   bool alive_sum = false;    // forward and backward share it where the kernel writes it
+  bool score_stats = true;   // are asked for
   bool stats_apart = false;  // the backward gets its inputs from another forward, without statistics
 };
 

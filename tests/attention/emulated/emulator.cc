@@ -26,6 +26,9 @@ LAZY_EMULATED_SHARED(char, memory);
 namespace lazy::ops::cuda::learning {
 LAZY_EMULATED_SHARED(float, memory);
 }
+namespace lazy::ops::cuda::step {
+LAZY_EMULATED_SHARED(char, memory);
+}
 
 emulated::Index threadIdx, blockIdx, blockDim, gridDim;
 
@@ -154,9 +157,10 @@ void run_block(const std::function<void()>& kernel) {
 
 namespace {
 
-std::array<char*, 4> shared_memories() {
+std::array<char*, 5> shared_memories() {
   return {lazy::kernels::cuda::portable::memory, reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
-          lazy::kernels::cuda::decoding::memory, reinterpret_cast<char*>(lazy::ops::cuda::learning::memory)};
+          lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::step::memory,
+          reinterpret_cast<char*>(lazy::ops::cuda::learning::memory)};
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "model/mixers/mixer.h"
 #include "model/mixers/packed_layouts.h"
 #include "ops/attention_arguments.h"
-#include "ops/fused.h"
+#include "ops/autograd.h"
 #include "ops/rope.h"
 
 namespace lazy {

@@ -12,3 +12,7 @@ inline __nv_bfloat16 __float2bfloat16(float x) {
   return {static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
 }
 inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __float2bfloat16(x); }
+struct __nv_bfloat162 {
+  __nv_bfloat16 x, y;
+};
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__float2bfloat16(x), __float2bfloat16(y)}; }

@@ -11,3 +11,4 @@ struct __half2 {
   __half x, y;
 };
 inline float2 __half22float2(__half2 x) { return {__half2float(x.x), __half2float(x.y)}; }
+inline __half2 __floats2half2_rn(float x, float y) { return {__float2half(x), __float2half(y)}; }

@@ -14,6 +14,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__
 #define __shared__ thread_local
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
@@ -275,6 +276,7 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribu
 }
 struct cudaFuncAttributes {
   int ptxVersion = 80;
+  size_t sharedSizeBytes = 0;  // static memory is not counted
 };
 template <typename... P>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(P...)) {

@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+"""`lazy serve` beside transformers on a GPU: random weights of the 340M shape, softmax and Lazy, in bf16.
+
+    python benchmarks/generate_gpu.py steps [--lazy build/lazy] [--json FILE]
+    python benchmarks/generate_gpu.py server [--clients 256] [--json FILE]
+    python benchmarks/generate_gpu.py start [--json FILE]
+    python benchmarks/generate_gpu.py start --device cpu --dtype fp32 --cache-gib 1 \\
+        --layers 4 --width 192 --heads 6 --vocab 4096
+
+steps: milliseconds of a token with one text of 1k, 4k and 32k tokens, and of a step with 32 texts of 1k. Ours is the
+time that more tokens of a request take, over HTTP; theirs the median time between tokens of `generate` with a static
+cache, which transformers compiles with mode="reduce-overhead".
+server: texts of 512 tokens that 256 clients have continued by 128, all at once: tokens a second, time between tokens.
+Theirs, without HTTP: continuous batching, the engine of `transformers serve --continuous-batching`, all texts at once,
+and `generate` in batches of 32, one after the other. The ratio is to the faster one.
+start: seconds from the start of `lazy serve` until it listens, and until the first answer, a token. With the options
+above: the shape of `make demo`, on a CPU in fp32.
+"""
+
+import argparse
+import contextlib
+import gc
+import http.client
+import json
+import multiprocessing
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import tokenizers
+import torch
+import transformers
+from llama_shape import add_shape, llama_config
+from safetensors.torch import save_file
+
+LAZY_FOLDER = Path(__file__).parent.parent / "tests/compatibility/v0.1/lazy/model"
+NAMES = {
+    "embed_tokens": "embeddings",
+    "self_attn": "attn",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "mlp_norm",
+}
+
+
+def write_folders(a, scratch, length):
+    """Folders of one set of weights, with softmax and as Lazy Attention, and the configuration of transformers."""
+    config = llama_config(a, length, tie_word_embeddings=False)
+    config.use_cache = True
+    torch.manual_seed(1)
+    with torch.device(a.device):
+        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    folders = {kind: Path(scratch) / kind for kind in ("softmax", "lazy")}
+    model.save_pretrained(folders["softmax"])
+    folders["lazy"].mkdir()
+    weights = {}
+    for name, x in model.state_dict().items():
+        for theirs, ours in NAMES.items():
+            name = name.replace(theirs, ours)
+        weights[name] = x.cpu().contiguous()
+    for layer in range(a.layers):
+        place = f"model.layers.{layer}.attn."
+        weights[place + "learnable_bias_diagonals"] = torch.randn(a.heads, 512) * 1e-3
+        weights[place + "softmax_offset"] = torch.full((a.heads,), -1.0)
+    save_file(weights, folders["lazy"] / "model.safetensors")
+    lazy = json.loads((LAZY_FOLDER / "config.json").read_text())
+    del lazy["tokenizer_fingerprint"]
+    theirs = json.loads((folders["softmax"] / "config.json").read_text())
+    lazy.update({key: theirs[key] for key in lazy if key in theirs and key not in ("architectures", "model_type")})
+    lazy.update(distance_bias_window=512, head_dim=a.width // a.heads, torch_dtype="bfloat16")
+    (folders["lazy"] / "config.json").write_text(json.dumps(lazy, indent=2))
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    words = letters + [f"Ġw{n}" for n in range(a.vocab - len(letters))]  # each is whole text, so each is an event
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({word: n for n, word in enumerate(words)}, []))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    for folder in folders.values():
+        tokenizer.save(str(folder / "tokenizer.json"))
+    return folders, model
+
+
+@contextlib.contextmanager
+def serve(a, folder):
+    command = [a.lazy, "serve", str(folder), "--port", "0", "--device", a.device]
+    command += ["--dtype", a.dtype, "--cache-gib", str(a.cache_gib)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        if not line:
+            raise SystemExit("lazy serve has ended")
+        yield line.split()[-1]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def post(url, body):
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode())
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def prompts(a, count, length):
+    return [[random.randrange(5, a.vocab) for _ in range(length)] for _ in range(count)]
+
+
+def our_step(a, url, count, length):
+    """Milliseconds a token; the prompts are read once and kept by the server."""
+    texts = prompts(a, count, length)
+
+    def seconds(tokens):
+        begin = time.perf_counter()
+        body = {"prompt": texts, "max_tokens": tokens, "temperature": a.temperature, "ignore_eos": True}
+        usage = post(url, body)["usage"]
+        if usage["completion_tokens"] != count * tokens:
+            raise SystemExit(f"expected {count * tokens} tokens, found {usage}")
+        return time.perf_counter() - begin
+
+    few = 8
+    for _ in range(2):
+        seconds(few + a.tokens)  # every shape of a step runs, then is recorded
+    runs = [(seconds(few + a.tokens) - seconds(few)) / a.tokens * 1e3 for _ in range(a.repeat)]
+    return statistics.median(runs)
+
+
+class Stamps:
+    """A streamer that notes when tokens come."""
+
+    def __init__(self):
+        self.times = []
+
+    def put(self, value):
+        torch.cuda.synchronize() if torch.cuda.is_available() else None
+        self.times.append(time.perf_counter())
+
+    def end(self):
+        pass
+
+
+def their_times(a, model, count, length, tokens):
+    ids = torch.tensor(prompts(a, count, length), device=a.device)
+    stamps = Stamps()
+    begin = time.perf_counter()
+    more = {"cache_implementation": "static", "do_sample": False, "pad_token_id": 0}
+    with torch.no_grad():
+        out = model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, streamer=stamps, **more)
+    if out.shape != (count, length + tokens):
+        raise SystemExit(f"transformers: expected {tokens} tokens, found {tuple(out.shape)}")
+    steps = [b - c for b, c in zip(stamps.times[2:], stamps.times[1:-1], strict=True)]
+    return time.perf_counter() - begin, statistics.median(steps) * 1e3
+
+
+def run_steps(a, folders, model, results):
+    work = [(1, 1000), (1, 4000), (1, 32000), (32, 1000)]
+    for kind, folder in folders.items():
+        with serve(a, folder) as url:
+            for count, length in work:
+                results[f"{kind} {count} x {length}"] = our_step(a, url, count, length)
+                print(
+                    f"lazy serve, {kind}, {count} x {length}: {results[f'{kind} {count} x {length}']:.3f} ms",
+                    flush=True,
+                )
+    for count, length in work:
+        their_times(a, model, count, length, a.tokens)  # compiles
+        results[f"transformers {count} x {length}"] = their_times(a, model, count, length, a.tokens)[1]
+        print(f"transformers {count} x {length}: {results[f'transformers {count} x {length}']:.3f} ms", flush=True)
+
+
+def client(url, prompt, tokens, times):
+    """Times at which the pieces of a stream came."""
+    body = json.dumps({"prompt": prompt, "max_tokens": tokens, "temperature": 1, "stream": True, "ignore_eos": True})
+    connection = http.client.HTTPConnection(urllib.parse.urlparse(url).netloc)
+    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    stamps = []
+    while line := answer.readline():
+        if line.startswith(b"data: {"):
+            stamps.append(time.perf_counter())
+    times.append(stamps)
+
+
+def clients(url, texts, tokens, start, results):
+    times = []
+    threads = [threading.Thread(target=client, args=(url, text, tokens, times)) for text in texts]
+    start.wait()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results.put(times)
+
+
+def load(a, url, count, length, tokens):
+    """Seconds until all clients have their texts, and the gaps between pieces."""
+    texts = prompts(a, count, length)
+    share = -(-count // a.processes)
+    context = multiprocessing.get_context("fork")
+    start, results = context.Barrier(a.processes + 1), context.Queue()
+    shares = [texts[n * share : (n + 1) * share] for n in range(a.processes)]
+    processes = [context.Process(target=clients, args=(url, some, tokens, start, results)) for some in shares]
+    for process in processes:
+        process.start()
+    start.wait()
+    begin = time.perf_counter()
+    streams = [stamps for _ in processes for stamps in results.get()]
+    seconds = time.perf_counter() - begin
+    for process in processes:
+        process.join()
+    return seconds, sorted(b - c for s in streams for b, c in zip(s[1:], s[:-1], strict=True))
+
+
+def their_load(a, model, length, tokens):
+    """The runs of transformers' continuous batching: as load()."""
+    from transformers.generation.continuous_batching.utils import WorkloadHints
+
+    config = transformers.GenerationConfig(max_new_tokens=tokens, do_sample=False, pad_token_id=0, eos_token_id=-1)
+    hints = WorkloadHints(max_prompt_length=length, max_generated_length=tokens, num_requests=a.clients)
+    gc.collect()
+    if a.device == "cuda":
+        torch.cuda.empty_cache()  # its cache takes what is free
+    runs = []
+    with model.continuous_batching_context_manager(generation_config=config, workload_hints=hints) as manager:
+        for _ in range(2 + a.repeat):  # as many to warm up as ours
+            texts = prompts(a, a.clients, length)
+            begin = time.perf_counter()
+            manager.add_requests(texts, max_new_tokens=tokens, record_timestamps=True)
+            done = []
+            while len(done) < len(texts):
+                result = manager.get_result(timeout=300)
+                if result is None or result.error:
+                    raise SystemExit(f"transformers: {result.error if result else 'no answer within 300 s'}")
+                if result.is_finished():
+                    done.append(result)
+            seconds = time.perf_counter() - begin
+            if any(len(result.generated_tokens) != tokens for result in done):
+                raise SystemExit(f"transformers: expected {tokens} tokens of each text")
+            stamps = [result.timestamps for result in done]
+            runs.append((seconds, sorted(b - c for s in stamps for b, c in zip(s[1:], s[:-1], strict=True))))
+    return runs[2:]
+
+
+def figures_of(tokens, runs):
+    seconds, gaps = sorted(runs, key=lambda run: run[0])[len(runs) // 2]
+    return {
+        "tokens_per_second": tokens / seconds,
+        "median_gap_ms": gaps[len(gaps) // 2] * 1e3,
+        "p99_gap_ms": gaps[len(gaps) * 99 // 100] * 1e3,
+    }
+
+
+def run_server(a, folders, model, results):
+    length, tokens = 512, 128
+    for kind, folder in folders.items():
+        with serve(a, folder) as url:
+            for _ in range(2):
+                load(a, url, a.clients, length, tokens)  # every shape of a step runs, then is recorded
+            runs = [load(a, url, a.clients, length, tokens) for _ in range(a.repeat)]
+        results[kind] = figures = figures_of(a.clients * tokens, runs)
+        print(f"lazy serve, {kind}:", {key: round(x, 2) for key, x in figures.items()}, flush=True)
+    batch = min(32, a.clients)
+    their_times(a, model, batch, length, tokens)
+    seconds = statistics.median(their_times(a, model, batch, length, tokens)[0] for _ in range(a.repeat))
+    theirs = {f"generate in batches of {batch}": {"tokens_per_second": batch * tokens / seconds}}
+    theirs["continuous batching"] = figures_of(a.clients * tokens, their_load(a, model, length, tokens))
+    for name, figures in theirs.items():
+        results[f"transformers, {name}"] = figures
+        print(f"transformers, {name}:", {key: round(x, 2) for key, x in figures.items()}, flush=True)
+    fastest = max(figures["tokens_per_second"] for figures in theirs.values())
+    for kind in folders:
+        print(f"{kind}: lazy / transformers = {results[kind]['tokens_per_second'] / fastest:.2f}", flush=True)
+
+
+def run_start(a, folders, model, results):
+    for kind, folder in folders.items():
+        runs = []
+        for _ in range(a.repeat + 1):  # the first one finds files and libraries on the disk
+            begin = time.perf_counter()
+            with serve(a, folder) as url:
+                listens = time.perf_counter() - begin
+                post(url, {"prompt": prompts(a, 1, 32)[0], "max_tokens": 1})
+                runs.append((time.perf_counter() - begin, listens))
+        answer, listens = sorted(runs[1:])[a.repeat // 2]
+        results[kind] = {"listens": listens, "first_answer": answer, "slowest": max(runs)[0]}
+        print(f"lazy serve, {kind}, seconds:", {key: round(x, 3) for key, x in results[kind].items()}, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("steps", "server", "start"))
+    parser.add_argument("--lazy", default="build/lazy")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--dtype", default="bf16", choices=("bf16", "fp32"), help="of lazy serve")
+    parser.add_argument("--cache-gib", type=float, default=30)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--temperature", type=float, default=0)
+    parser.add_argument("--clients", type=int, default=256)
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--keep", help="leave the model folders here, an empty folder")
+    parser.add_argument("--json")
+    add_shape(parser)
+    a = parser.parse_args()
+    random.seed(1)
+    results = {}
+    if a.device == "cuda":
+        results["device"] = torch.cuda.get_device_name()
+        print(results["device"], "transformers", transformers.__version__, "torch", torch.__version__, flush=True)
+    with contextlib.nullcontext(a.keep) if a.keep else tempfile.TemporaryDirectory() as scratch:
+        folders, model = write_folders(a, scratch, 40960)
+        {"steps": run_steps, "server": run_server, "start": run_start}[a.what](a, folders, model, results)
+    if a.json:
+        Path(a.json).write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

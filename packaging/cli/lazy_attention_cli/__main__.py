@@ -1,0 +1,3 @@
+from lazy_attention_cli import main
+
+main()

@@ -1,0 +1,475 @@
+"""What the operators of liblazy_ops.so need beyond their kernels: shapes (fake kernels), autograd and autocast.
+
+LibTorch's stable ABI, over which the kernels are registered, has none of these. The program `lazy` registers its own in
+C++ (src/ops/*_autograd.cc) over the same kernels: every backward is an operator of its own that serves both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+ops = torch.ops.lazy
+SIXTEEN_BITS = {torch.float16: b"float16", torch.bfloat16: b"bfloat16"}
+# The operators that have kernels for both devices.
+KERNELS = (
+    "attention",
+    "attention_forward",
+    "attention_backward",
+    "decode",
+    "rms_norm",
+    "add_rms_norm",
+    "rms_norm_backward",
+    "swiglu",
+    "swiglu_backward",
+    "swiglu_halves_backward",
+    "rope",
+    "linear_cross_entropy",
+    "linear_cross_entropy_and_gradients",
+)
+
+_library: torch.library.Library  # kept: what it registered goes with it
+_keeps_alive_sum = None  # of the C library
+
+
+def register(library: ctypes.CDLL, without_cuda: str) -> None:
+    """Once a process. `without_cuda` says why tensors on a GPU are not served; empty: they are."""
+    global _library, _keeps_alive_sum
+    _library = torch.library.Library("lazy", "FRAGMENT")
+    _keeps_alive_sum = library.lazy_keeps_alive_sum
+    _keeps_alive_sum.argtypes = [
+        *(ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int64),
+        *(ctypes.c_int64, ctypes.c_int, ctypes.c_int),
+    ]
+    _library.define("add_product(Tensor(a!) sum, Tensor a, Tensor b) -> Tensor(a!)")
+    for device in ("CPU", "CUDA"):
+        _library.impl("add_product", _add_product, device)
+    _register_fakes()
+    _register_autograd()
+    for device in ("cpu", "cuda"):
+        _register_autocast(device)
+    if without_cuda:
+        for name in KERNELS:
+            _library.impl(name, _refusal(name, without_cuda), "CUDA")
+
+
+def _add_product(sum, a, b):
+    """sum += a b, for the kernels, whose stable ABI passes no scalars such as addmm's factors."""
+    if a.dtype == sum.dtype:
+        return torch.addmm(sum, a, b, out=sum)
+    return torch.addmm(sum, a, b, out_dtype=sum.dtype, out=sum)
+
+
+def _refusal(name: str, reason: str):
+    def refuse(*_, **__):
+        raise RuntimeError(f"lazy::{name}: expected tensors on the CPU, received CUDA tensors: {reason}")
+
+    return refuse
+
+
+# Fake kernels: shapes and types of the results. Arguments that do not fit are refused by the kernels.
+
+
+def _outputs(q: Tensor, v: Tensor, normalizer: str, return_stats: int) -> tuple[Tensor, Tensor, Tensor]:
+    rows = (*q.shape[:-3], q.shape[-2], q.shape[-3])
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return (
+        q.new_empty((*q.shape[:-1], v.shape[-1])),
+        q.new_empty((0,) if normalizer == "sigmoid" else rows, dtype=wide),
+        q.new_empty(((0, 3, 5)[return_stats], *(rows if return_stats else ())), dtype=wide),
+    )
+
+
+def _fake_attention(
+    q,
+    k,
+    v,
+    distance_bias=None,
+    tau=None,
+    sink=None,
+    *,
+    alibi_slopes=None,
+    normalizer="elastic",
+    offset="per_visible",
+    sigmoid_bias=None,
+    scale=None,
+    causal=True,
+    window=-1,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    return_stats=0,
+    deterministic=False,
+):
+    return _outputs(q, v, normalizer, return_stats)
+
+
+def _fake_attention_forward(
+    q,
+    k,
+    v,
+    distance_bias,
+    tau,
+    sink,
+    alibi_slopes,
+    normalizer,
+    offset,
+    sigmoid_bias,
+    scale,
+    causal,
+    window,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    return_stats,
+    deterministic,
+):
+    out, lse, stats = _outputs(q, v, normalizer, return_stats)
+    # As empty_alive_sum in src/ops/attention.cc: neither lengths nor the tensors' device decide.
+    kept = q.dtype in SIXTEEN_BITS and _keeps_alive_sum(
+        int(q.shape[-1]),
+        int(v.shape[-1]),
+        SIXTEEN_BITS[q.dtype],
+        normalizer.encode(),
+        causal,
+        window,
+        0 if distance_bias is None else int(distance_bias.shape[1]),
+        alibi_slopes is not None,
+        deterministic,
+    )
+    return out, lse, stats, torch.empty_like(out) if kept else out.new_empty((0,))
+
+
+def _fake_attention_backward(
+    d_out,
+    out,
+    lse,
+    q,
+    k,
+    v,
+    distance_bias,
+    tau,
+    sink,
+    alibi_slopes,
+    normalizer,
+    offset,
+    sigmoid_bias,
+    scale,
+    causal,
+    window,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    deterministic,
+    output_mask,
+    alive_sum=None,
+):
+    inputs = (q, k, v, distance_bias, tau, sink, alibi_slopes)
+    return tuple(t.new_empty(t.shape) if wanted else q.new_empty((0,)) for t, wanted in zip(inputs, output_mask))
+
+
+def _fake_decode(
+    q,
+    k_cache,
+    v_cache,
+    cache_lengths,
+    distance_bias=None,
+    tau=None,
+    sink=None,
+    *,
+    block_table=None,
+    visible_count=None,
+    alibi_slopes=None,
+    normalizer="elastic",
+    offset="per_visible",
+    sigmoid_bias=None,
+    scale=None,
+    causal=True,
+    window=-1,
+    return_stats=0,
+    invariant=False,
+):
+    return _outputs(q, v_cache, normalizer, return_stats)
+
+
+def _kept_type(dtype: torch.dtype) -> torch.dtype:
+    """As kept_gradient_type in src/ops/linear_cross_entropy.cc."""
+    return torch.float32 if dtype == torch.float16 else dtype
+
+
+def _fake_loss_and_gradients(hidden, weight, labels, ignore_index, want_hidden, want_weight):
+    def gradient(wanted: bool, t: Tensor, none: torch.dtype) -> Tensor:
+        return t.new_empty(t.shape, dtype=_kept_type(t.dtype)) if wanted else t.new_empty((0,), dtype=none)
+
+    return (
+        hidden.new_empty((), dtype=torch.float32),
+        hidden.new_empty(hidden.shape[:1], dtype=torch.float32),
+        hidden.new_empty(hidden.shape[:1], dtype=torch.bool),
+        gradient(want_hidden, hidden, hidden.dtype),
+        gradient(want_weight, weight, torch.float32),
+    )
+
+
+def _register_fakes() -> None:
+    like = lambda t: t.new_empty(t.shape)
+    fakes = {
+        "attention": _fake_attention,
+        "attention_forward": _fake_attention_forward,
+        "attention_backward": _fake_attention_backward,
+        "decode": _fake_decode,
+        "rms_norm": lambda x, weight, eps: like(x),
+        "add_rms_norm": lambda x, residual, weight, eps: (like(x), like(x)),
+        "rms_norm_backward": lambda d_y, x, weight, eps, d_sum: (like(x), like(weight)),
+        "swiglu": lambda gate, up: like(gate),
+        "swiglu_backward": lambda d_y, gate, up: (like(gate), like(gate)),
+        "swiglu_halves_backward": lambda d_y, gate_up, recompute: (
+            like(gate_up),
+            like(d_y) if recompute else d_y.new_empty((0,)),
+        ),
+        "rope": lambda x, *_, **__: like(x),
+        "linear_cross_entropy": lambda hidden, weight, labels, ignore_index=-100: _fake_loss_and_gradients(
+            hidden, weight, labels, ignore_index, False, False
+        )[:3],
+        "linear_cross_entropy_and_gradients": _fake_loss_and_gradients,
+        "linear_cross_entropy_backward": lambda d_loss, gradient, input: gradient.new_empty(
+            gradient.shape, dtype=input.dtype
+        ),
+    }
+    for name, fake in fakes.items():
+        torch.library.register_fake(f"lazy::{name}", fake, lib=_library)
+
+
+# Autograd
+
+
+def _wants_gradient(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def _below_autograd(keys: torch._C.DispatchKeySet) -> torch._C.DispatchKeySet:
+    return keys & torch._C._after_autograd_keyset
+
+
+def _attention(
+    keys,
+    q,
+    k,
+    v,
+    distance_bias=None,
+    tau=None,
+    sink=None,
+    *,
+    alibi_slopes=None,
+    normalizer="elastic",
+    offset="per_visible",
+    sigmoid_bias=None,
+    scale=None,
+    causal=True,
+    window=-1,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    return_stats=0,
+    deterministic=False,
+):
+    """Gradients go through attention_forward, which also returns what attention_backward wants to have kept."""
+    tensors = (q, k, v, distance_bias, tau, sink)
+    options = dict(
+        alibi_slopes=alibi_slopes,
+        normalizer=normalizer,
+        offset=offset,
+        sigmoid_bias=sigmoid_bias,
+        scale=scale,
+        causal=causal,
+        window=window,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        return_stats=return_stats,
+        deterministic=deterministic or torch.are_deterministic_algorithms_enabled(),
+    )
+    if _wants_gradient(*tensors, alibi_slopes):
+        return ops.attention_forward(*tensors, *options.values())[:3]
+    with torch._C._AutoDispatchBelowAutograd():
+        return ops.attention.default.redispatch(_below_autograd(keys), *tensors, **options)
+
+
+def _save_attention(ctx, inputs, output) -> None:
+    out, lse, stats, alive_sum = output
+    (*tensors, normalizer, offset, sigmoid_bias, scale, causal, window, cu_q, cu_k, _, deterministic) = inputs
+    ctx.save_for_backward(*tensors, cu_q, cu_k, out, lse, alive_sum)
+    ctx.options = (normalizer, offset, sigmoid_bias, scale, causal, window)
+    ctx.deterministic = deterministic
+    ctx.mark_non_differentiable(lse, stats, alive_sum)
+    ctx.set_materialize_grads(False)
+
+
+def _attention_backward(ctx, d_out, *_):
+    *tensors, cu_q, cu_k, out, lse, alive_sum = ctx.saved_tensors
+    none = (None,) * 10  # of the arguments that are no tensors or have no gradient
+    if d_out is None:
+        return (None,) * 7 + none
+    mask = [t is not None and needed for t, needed in zip(tensors, ctx.needs_input_grad)]
+    deterministic = ctx.deterministic or torch.are_deterministic_algorithms_enabled()
+    gradients = ops.attention_backward(
+        d_out, out, lse, *tensors, *ctx.options, cu_q, cu_k, deterministic, mask, alive_sum
+    )
+    return tuple(g if wanted else None for g, wanted in zip(gradients, mask)) + none
+
+
+def _loss(keys, hidden, weight, labels, ignore_index=-100):
+    """Where a gradient is wanted, the forward pass computes it with each chunk's logits, and the backward scales it."""
+    if _wants_gradient(hidden, weight):
+        want = (hidden.requires_grad, weight.requires_grad)
+        return ops.linear_cross_entropy_and_gradients(hidden, weight, labels, ignore_index, *want)[:3]
+    with torch._C._AutoDispatchBelowAutograd():
+        return ops.linear_cross_entropy.default.redispatch(_below_autograd(keys), hidden, weight, labels, ignore_index)
+
+
+def _save_loss(ctx, inputs, output) -> None:
+    hidden, weight, *_, want_hidden, want_weight = inputs
+    _, log_prob, correct, d_hidden, d_weight = output
+    ctx.save_for_backward(d_hidden, d_weight, hidden, weight)
+    ctx.want = (want_hidden, want_weight)
+    ctx.mark_non_differentiable(log_prob, correct, d_hidden, d_weight)
+    ctx.set_materialize_grads(False)
+
+
+def _loss_backward(ctx, d_loss, *_):
+    d_hidden, d_weight, hidden, weight = ctx.saved_tensors
+    scaled = [
+        ops.linear_cross_entropy_backward(d_loss, gradient, input) if wanted and d_loss is not None else None
+        for wanted, gradient, input in zip(ctx.want, (d_hidden, d_weight), (hidden, weight))
+    ]
+    return (*scaled, None, None, None, None)
+
+
+def _save_norm(ctx, inputs, output) -> None:
+    x, weight, ctx.eps = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _norm_backward(ctx, d_y):
+    return (*ops.rms_norm_backward(d_y, *ctx.saved_tensors, ctx.eps, None), None)
+
+
+def _save_add_norm(ctx, inputs, output) -> None:
+    *_, weight, ctx.eps = inputs
+    ctx.save_for_backward(output[1], weight)
+    ctx.set_materialize_grads(False)
+
+
+def _add_norm_backward(ctx, d_y, d_sum):
+    if d_y is None:
+        return d_sum, d_sum, None, None
+    d_x, d_weight = ops.rms_norm_backward(d_y, *ctx.saved_tensors, ctx.eps, d_sum)
+    return d_x, d_x, d_weight, None
+
+
+def _save_swiglu(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _swiglu_backward(ctx, d_y):
+    return ops.swiglu_backward(d_y, *ctx.saved_tensors)
+
+
+# The operators with tensors among their keyword arguments, which register_autograd does not take.
+
+
+def _rotated(keys, x, base, offset, inverse, positions, options):
+    with torch._C._AutoDispatchBelowAutograd():
+        return ops.rope.default.redispatch(
+            _below_autograd(keys), x, base, offset, inverse, positions=positions, **options
+        )
+
+
+class _Rope(torch.autograd.Function):
+    """The operator is linear and its transpose is the inverse rotation, so every derivative is the operator itself."""
+
+    @staticmethod
+    def forward(ctx, keys, x, base, offset, inverse, positions, options):
+        ctx.place, ctx.options = (base, offset, not inverse), options
+        ctx.save_for_backward(positions)
+        return _rotated(keys, x, base, offset, inverse, positions, options)
+
+    @staticmethod
+    def backward(ctx, d_y):
+        (positions,) = ctx.saved_tensors
+        return None, ops.rope(d_y, *ctx.place, positions=positions, **ctx.options), None, None, None, None, None
+
+
+def _rope(keys, x, base=10000.0, offset=0, inverse=False, *, positions=None, **options):
+    if _wants_gradient(x):
+        return _Rope.apply(keys, x, base, offset, inverse, positions, options)
+    return _rotated(keys, x, base, offset, inverse, positions, options)
+
+
+def _decoded(keys, tensors, options, *_):
+    with torch._C._AutoDispatchBelowAutograd():
+        return ops.decode.default.redispatch(_below_autograd(keys), *tensors, **options)
+
+
+class _Decode(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *arguments):
+        return _decoded(*arguments)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("lazy::decode: the derivative is not implemented")
+
+
+def _decode(keys, *tensors, **options):
+    inputs = [t for t in (*tensors, *options.values()) if isinstance(t, Tensor)]
+    call = _Decode.apply if _wants_gradient(*inputs) else _decoded
+    return call(keys, tensors, options, *inputs)  # autograd sees tensors that are arguments themselves
+
+
+def _no_second_derivative(name: str):
+    def refuse(ctx, *_):
+        raise RuntimeError(f"lazy::{name}: the second derivative is not implemented")
+
+    return refuse
+
+
+def _register_autograd() -> None:
+    def register(name, backward, save=None):
+        torch.library.register_autograd(f"lazy::{name}", backward, setup_context=save, lib=_library)
+
+    own = {"attention": _attention, "linear_cross_entropy": _loss, "rope": _rope, "decode": _decode}
+    for name, kernel in own.items():
+        _library.impl(name, kernel, "Autograd", with_keyset=True)
+    register("attention_forward", _attention_backward, _save_attention)
+    register("linear_cross_entropy_and_gradients", _loss_backward, _save_loss)
+    register("rms_norm", _norm_backward, _save_norm)
+    register("add_rms_norm", _add_norm_backward, _save_add_norm)
+    register("swiglu", _swiglu_backward, _save_swiglu)
+    # A second derivative is refused when it is computed, not when the first is taken with create_graph.
+    for name in ("attention", "rms_norm", "swiglu", "swiglu_halves", "linear_cross_entropy"):
+        register(f"{name}_backward", _no_second_derivative(f"{name}_backward"))
+
+
+# Autocast
+
+
+def _register_autocast(device: str) -> None:
+    """q, k and v are cast as PyTorch's own attention casts them, and the output projection's operands as its linear;
+    the per-head parameters stay in fp32."""
+    key = "Autocast" + device.upper()
+    no_autocast = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def cast(t: Tensor) -> Tensor:
+        fits = t.device.type == device and t.is_floating_point() and t.dtype != torch.float64
+        return t.to(torch.get_autocast_dtype(device)) if fits else t
+
+    def register(name: str, operator, first: int, last: int) -> None:
+        """Arguments first to last - 1 are cast."""
+
+        def kernel(*arguments, **options):
+            with torch._C._ExcludeDispatchKeyGuard(no_autocast):
+                tensors = (cast(t) for t in arguments[first:last])
+                return operator(*arguments[:first], *tensors, *arguments[last:], **options)
+
+        _library.impl(name, kernel, key)
+
+    register("attention", ops.attention, 0, 3)
+    register("decode", ops.decode, 0, 3)
+    register("linear_cross_entropy", ops.linear_cross_entropy, 0, 2)

@@ -1,0 +1,308 @@
+// Sampling of the next token, a block a row. With d = (largest score - score) / temperature, a token's weight is
+// exp(-d) as a fixed-point number and its key is d as one: tokens of falling scores have rising keys. What a filter
+// keeps is a prefix of the order by (key, id), so a prefix is found by its sum of weights or its number of tokens:
+// three digits of the key, one after the other, each by a histogram, then the id among equal keys.
+#include <cfloat>
+
+#include "attention/cuda/decode_memory.cuh"
+#include "attention/cuda/decode_params.h"
+#include "ops/cuda/step.h"
+#include "ops/sample_numbers.h"
+
+namespace lazy::ops::cuda {
+
+namespace {
+
+namespace decoding = kernels::cuda::decoding;
+
+constexpr int kThreads = 1024, kWarps = kThreads / 32;
+constexpr int kDigitBits = 11, kBuckets = 1 << kDigitBits;
+constexpr float kKeySteps = 67108864.0f;        // 2^26 of a unit of d; keys end at d = 64
+constexpr float kWeightSteps = 68719476736.0f;  // 2^36
+
+struct Amount {
+  uint64_t weight;
+  uint32_t count;
+};
+
+// Where a prefix ends: the first token whose inclusive sum exceeds what was asked for.
+struct Place {
+  uint32_t key;
+  int id;  // tokens of this key up to this id belong to the prefix
+};
+
+struct Memory {
+  uint64_t weights[kBuckets];
+  uint32_t counts[kBuckets];
+  uint64_t warp_weights[kWarps];
+  uint32_t warp_counts[kWarps];
+  float scores[kWarps];
+  int ids[kWarps];
+  Amount before;  // of the keys and tokens in front of the one looked for
+  uint32_t found;
+  int id;
+};
+
+struct Row {
+  const float* logits;
+  const int32_t* counts;  // null: not adjusted
+  const float* bias;
+  int vocabulary;
+  float repetition, presence, frequency, inverse_temperature, largest;
+
+  __device__ float score(int id) const {
+    float x = __ldcg(logits + id);
+    if (!counts) return x;
+    x += bias[id];
+    const int32_t seen = counts[id];
+    if (seen == 0) return x;
+    x = x > 0 ? x / repetition : x * repetition;
+    const int32_t text = seen & (kInPrompt - 1);
+    return text > 0 ? x - (presence + frequency * static_cast<float>(text)) : x;
+  }
+  __device__ float distance(int id) const { return (largest - score(id)) * inverse_temperature; }
+};
+
+__device__ inline uint32_t key_of(float distance) {
+  return distance >= 64 ? ~0u : static_cast<uint32_t>(distance * kKeySteps);
+}
+__device__ inline uint64_t weight_of(float distance) { return static_cast<uint64_t>(expf(-distance) * kWeightSteps); }
+
+// Inclusive sum over the block's threads; `all` gets the sum of all.
+__device__ inline Amount scan(Amount x, Memory& m, Amount& all) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  for (int step = 1; step < 32; step *= 2) {
+    const uint64_t weight = __shfl_up_sync(~0u, x.weight, step);
+    const uint32_t count = __shfl_up_sync(~0u, x.count, step);
+    if (lane >= step) {
+      x.weight += weight;
+      x.count += count;
+    }
+  }
+  __syncthreads();  // the last call's sums are used up
+  if (lane == 31) {
+    m.warp_weights[warp] = x.weight;
+    m.warp_counts[warp] = x.count;
+  }
+  __syncthreads();
+  all = {};
+  for (int w = 0; w < kWarps; ++w) {
+    if (w == warp) {
+      x.weight += all.weight;
+      x.count += all.count;
+    }
+    all.weight += m.warp_weights[w];
+    all.count += m.warp_counts[w];
+  }
+  return x;
+}
+
+// The first token, in the order by (key, id), at which the sum of weights exceeds `weight`, or with by_count the number
+// of tokens exceeds `count`. There must be one.
+__device__ inline Place find(const Row& row, Memory& m, bool by_count, uint64_t weight, uint32_t count) {
+  const auto beyond = [&](const Amount& sum) { return by_count ? sum.count > count : sum.weight > weight; };
+  uint32_t prefix = 0;  // digits found so far
+  int shift = 32;
+  Amount before{};
+  for (int digit = 0; digit < 3; ++digit) {
+    const int bits = digit < 2 ? kDigitBits : 32 - 2 * kDigitBits;
+    for (int n = threadIdx.x; n < kBuckets; n += kThreads) {
+      m.weights[n] = 0;
+      m.counts[n] = 0;
+    }
+    __syncthreads();
+    for (int id = threadIdx.x; id < row.vocabulary; id += kThreads) {
+      const float d = row.distance(id);
+      const uint32_t key = key_of(d);
+      if (digit > 0 && key >> shift != prefix) continue;
+      const uint32_t bucket = key >> (shift - bits) & ((1u << bits) - 1);
+      atomicAdd(reinterpret_cast<unsigned long long*>(m.weights + bucket),
+                static_cast<unsigned long long>(weight_of(d)));
+      atomicAdd(m.counts + bucket, 1u);
+    }
+    __syncthreads();
+    static_assert(kBuckets == 2 * kThreads);
+    const int n = 2 * static_cast<int>(threadIdx.x);
+    const Amount low{m.weights[n], m.counts[n]}, high{m.weights[n + 1], m.counts[n + 1]};
+    Amount all, sum = scan({low.weight + high.weight, low.count + high.count}, m, all);
+    const Amount start{before.weight + sum.weight - low.weight - high.weight,
+                       before.count + sum.count - low.count - high.count};
+    const Amount middle{start.weight + low.weight, start.count + low.count},
+        end{middle.weight + high.weight, middle.count + high.count};
+    if (!beyond(start) && beyond(end)) {
+      const bool first = beyond(middle);
+      m.found = static_cast<uint32_t>(n + !first);
+      m.before = first ? start : middle;
+    }
+    __syncthreads();
+    prefix = prefix << bits | m.found;
+    before = m.before;
+    shift -= bits;
+    __syncthreads();
+  }
+  // Ids in order, a stretch a thread.
+  const int stretch = (row.vocabulary + kThreads - 1) / kThreads, begin = static_cast<int>(threadIdx.x) * stretch,
+            end = min(begin + stretch, row.vocabulary);
+  Amount own{};
+  for (int id = begin; id < end; ++id) {
+    const float d = row.distance(id);
+    if (key_of(d) != prefix) continue;
+    own.weight += weight_of(d);
+    ++own.count;
+  }
+  Amount all;
+  const Amount sum = scan(own, m, all);
+  Amount here{before.weight + sum.weight - own.weight, before.count + sum.count - own.count};
+  if (!beyond(here) && beyond({before.weight + sum.weight, before.count + sum.count})) {
+    for (int id = begin; id < end; ++id) {
+      const float d = row.distance(id);
+      if (key_of(d) != prefix) continue;
+      here.weight += weight_of(d);
+      ++here.count;
+      if (!beyond(here)) continue;
+      m.id = id;
+      break;
+    }
+  }
+  __syncthreads();
+  const Place place{prefix, m.id};
+  __syncthreads();
+  return place;
+}
+
+// The sum of the weights that keep(id, d) lets through, and the first id at which it exceeds `weight`.
+template <typename Keep>
+__device__ uint64_t sum_of(const Row& row, Memory& m, const Keep& keep) {
+  Amount own{}, all;
+  for (int id = threadIdx.x; id < row.vocabulary; id += kThreads) {
+    const float d = row.distance(id);
+    if (keep(id, d)) own.weight += weight_of(d);
+  }
+  scan(own, m, all);
+  return all.weight;
+}
+template <typename Keep>
+__device__ int find_id(const Row& row, Memory& m, uint64_t weight, const Keep& keep) {
+  const int stretch = (row.vocabulary + kThreads - 1) / kThreads, begin = static_cast<int>(threadIdx.x) * stretch,
+            end = min(begin + stretch, row.vocabulary);
+  Amount own{}, all;
+  for (int id = begin; id < end; ++id) {
+    const float d = row.distance(id);
+    if (keep(id, d)) own.weight += weight_of(d);
+  }
+  const Amount sum = scan(own, m, all);
+  uint64_t here = sum.weight - own.weight;
+  if (here <= weight && sum.weight > weight) {
+    for (int id = begin; id < end; ++id) {
+      const float d = row.distance(id);
+      if (!keep(id, d)) continue;
+      here += weight_of(d);
+      if (here <= weight) continue;
+      m.id = id;
+      break;
+    }
+  }
+  __syncthreads();
+  return m.id;
+}
+
+// core/random.h's number `draw` + 1 of this seed.
+__device__ inline uint64_t random_number(uint64_t seed, uint64_t draw) {
+  uint64_t z = seed + (draw + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+// floor(x * y / 2^64)
+__device__ inline uint64_t upper_product(uint64_t x, uint64_t y) {
+  const uint64_t x0 = x & 0xFFFFFFFFu, x1 = x >> 32, y0 = y & 0xFFFFFFFFu, y1 = y >> 32;
+  const uint64_t middle = x1 * y0 + (x0 * y0 >> 32), low = x0 * y1 + (middle & 0xFFFFFFFFu);
+  return x1 * y1 + (middle >> 32) + (low >> 32);
+}
+
+__global__ void __launch_bounds__(kThreads) sample(const __grid_constant__ SampleTokens p) {
+  __shared__ Memory m;
+  decoding::let_next_start();
+  decoding::wait_for_launcher();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t* numbers = p.numbers + blockIdx.x * kSampleNumberCount;
+  const auto number = [&](SampleNumber n) { return numbers[static_cast<int>(n)]; };
+  const auto real = [&](SampleNumber n) { return __int_as_float(static_cast<int32_t>(number(n))); };
+  const int64_t slot = p.slots[blockIdx.x];
+  const bool adjusted = number(SampleNumber::adjusted) != 0 && p.counts;
+  const float temperature = real(SampleNumber::temperature);
+  Row row{.logits = p.logits + blockIdx.x * p.vocabulary,
+          .counts = adjusted ? p.counts + slot * p.vocabulary : nullptr,
+          .bias = adjusted ? p.bias + slot * p.vocabulary : nullptr,
+          .vocabulary = static_cast<int>(p.vocabulary),
+          .repetition = real(SampleNumber::repetition_penalty),
+          .presence = real(SampleNumber::presence_penalty),
+          .frequency = real(SampleNumber::frequency_penalty),
+          .inverse_temperature = fminf(1 / temperature, FLT_MAX),
+          .largest = 0};
+
+  // The largest score, of equal ones the first.
+  float best = -INFINITY;
+  int best_id = row.vocabulary;
+  bool bad = false;
+  for (int id = threadIdx.x; id < row.vocabulary; id += kThreads) {
+    const float x = row.score(id);
+    bad |= isnan(x);
+    if (x > best || best_id == row.vocabulary) best = x, best_id = id;
+  }
+  const auto take = [&](float other, int other_id) {
+    if (other > best || (other == best && other_id < best_id)) best = other, best_id = other_id;
+  };
+  for (int step = 16; step > 0; step /= 2) {
+    const float other = __shfl_xor_sync(~0u, best, step);
+    const int other_id = __shfl_xor_sync(~0u, best_id, step);
+    take(other, other_id);
+  }
+  if (lane == 0) {
+    m.scores[warp] = best;
+    m.ids[warp] = best_id;
+  }
+  bad = __syncthreads_or(bad);
+  for (int w = 0; w < kWarps; ++w) take(m.scores[w], m.ids[w]);
+  bad = bad || isinf(best);  // then no token has a distance to it
+  row.largest = best;
+
+  int token = best_id;
+  if (temperature > 0 && !bad) {
+    const int64_t top_k = number(SampleNumber::top_k);
+    const float top_p = real(SampleNumber::top_p), min_p = real(SampleNumber::min_p);
+    const bool by_k = top_k > 0 && top_k < row.vocabulary, sorted = by_k || top_p < 1;
+    // The prefix that is kept: all, the first k, of these the smallest one with a share top_p of their weight.
+    Place last{~0u, row.vocabulary};
+    const auto inside = [&](int id, float d) {
+      const uint32_t key = key_of(d);
+      return key < last.key || (key == last.key && id <= last.id);
+    };
+    if (by_k) last = find(row, m, true, 0, static_cast<uint32_t>(top_k - 1));
+    uint64_t total = sum_of(row, m, inside);
+    if (top_p < 1) {
+      const auto wanted = static_cast<uint64_t>(static_cast<double>(top_p) * static_cast<double>(total));
+      last = find(row, m, false, wanted > 0 ? wanted - 1 : 0, 0);
+      total = sum_of(row, m, inside);
+    }
+    const auto kept = [&](int id, float d) { return inside(id, d) && expf(-d) >= min_p; };  // a prefix too
+    if (min_p > 0) total = sum_of(row, m, kept);
+    const uint64_t random = random_number(static_cast<uint64_t>(number(SampleNumber::seed)),
+                                          static_cast<uint64_t>(number(SampleNumber::draw)));
+    const uint64_t point = upper_product(random, total);
+    token = sorted ? find(row, m, false, point, 0).id : find_id(row, m, point, kept);
+  }
+  if (threadIdx.x != 0) return;
+  p.tokens[blockIdx.x] = bad ? -1 : token;
+  p.last[slot] = bad ? 0 : token;
+  if (adjusted && !bad) p.counts[slot * p.vocabulary + token] += 1;
+}
+
+}  // namespace
+
+void sample_tokens(const SampleTokens& p, cudaStream_t stream) {
+  if (p.rows == 0) return;
+  decoding::start<sample>(p, static_cast<unsigned>(p.rows), kThreads, 0, true, stream);
+}
+
+}  // namespace lazy::ops::cuda

@@ -1,0 +1,58 @@
+// Kernels of a decoding step on NVIDIA GPUs: one token of each of a few hundred sequences. As in rows.h everything is
+// queued on the stream, nothing is allocated and nothing waits, so a step can be recorded in a CUDA graph. Each begins
+// before the kernel in front of it has ended (programmatic dependent launch), which must be a kernel.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "lazy/attention.h"
+#include "ops/cuda/rows.h"
+
+namespace lazy::ops::cuda {
+
+// y = x W^T. A row's bits depend on that row and on `in` alone, not on the number of rows.
+struct FewRows {
+  DType type;  // bf16 or f16
+  const void *x, *W;
+  int64_t x_stride;                    // elements from row to row, a multiple of 8
+  int64_t rows, in, out;               // x (rows, in), W (out, in) contiguous; `in` a multiple of 8
+  const void* residual = nullptr;      // (rows, in) contiguous, added to x; `sum`, alike, gets the rounded sum
+  void* sum = nullptr;                 //
+  const float* norm_weight = nullptr;  // (in): x, or the sum, is replaced by its RMSNorm; residual needs it
+  float eps = 0;
+  bool swiglu = false;  // W (2 out, in): y = silu(x W_0^T) * x W_1^T
+  bool wide = false;    // y in fp32
+  void* y;              // (rows, out) contiguous
+};
+void few_rows(const FewRows& arguments, cudaStream_t stream);
+
+// Rotates q and k by their tokens' positions and writes k and v to their pages.
+struct RopeToPages {
+  DType type;
+  const void *q, *k, *v;  // (tokens, heads or kv_heads, dim); the last axis is contiguous
+  int64_t q_token, q_head, k_token, k_head, v_token, v_head;
+  void* q_out;               // (tokens, heads, dim) contiguous
+  void *keys, *values;       // pages, (places, kv_heads, dim) contiguous
+  const int64_t* positions;  // (tokens), from 0
+  const int64_t* slots;      // (tokens): places
+  int64_t tokens, heads, kv_heads, dim;
+  RopeTable table;  // pairs 0: no rotation. What it does not hold is computed
+  bool interleaved;
+};
+void rope_to_pages(const RopeToPages& arguments, cudaStream_t stream);
+
+// The next token of each row: see ops/sample_tokens.h.
+struct SampleTokens {
+  const float* logits;     // (rows, vocabulary)
+  const int64_t* numbers;  // (rows, kSampleNumberCount)
+  const int64_t* slots;    // (rows)
+  int32_t* counts;         // (slots, vocabulary) or null
+  const float* bias;       // (slots, vocabulary), where counts are
+  int64_t* last;           // (slots)
+  int64_t* tokens;         // (rows)
+  int64_t rows, vocabulary;
+};
+void sample_tokens(const SampleTokens& arguments, cudaStream_t stream);
+
+}  // namespace lazy::ops::cuda

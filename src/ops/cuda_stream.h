@@ -1,0 +1,40 @@
+// PyTorch's current stream, and the device that a kernel runs on.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "ops/tensor.h"
+#ifdef LAZY_STABLE_ABI
+#include <torch/csrc/stable/accelerator.h>
+// LibTorch's header declares it in its own CUDA builds only.
+extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream);
+#else
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace lazy::ops {
+
+// The tensor's device is the current one as long as this lives. Hidden, as its member of the stable ABI is.
+struct __attribute__((visibility("hidden"))) DeviceGuard {
+#ifdef LAZY_STABLE_ABI
+  torch::stable::accelerator::DeviceGuard guard;
+  explicit DeviceGuard(const at::Tensor& t) : guard(t.get_device()) {}
+#else
+  c10::cuda::CUDAGuard guard;
+  explicit DeviceGuard(const at::Tensor& t) : guard(t.device()) {}
+#endif
+};
+
+// Of the current device.
+inline cudaStream_t current_stream() {
+#ifdef LAZY_STABLE_ABI
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_get_current_cuda_stream(torch::stable::accelerator::getCurrentDeviceIndex(), &stream));
+  return static_cast<cudaStream_t>(stream);
+#else
+  return c10::cuda::getCurrentCUDAStream().stream();
+#endif
+}
+
+}  // namespace lazy::ops

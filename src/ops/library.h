@@ -1,0 +1,45 @@
+// Registration of the operators, ATen's functions and the guards that kernels set, for both builds (ops/tensor.h).
+#pragma once
+#ifdef LAZY_STABLE_ABI
+#include "ops/stable/library.h"
+#else
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+// LAZY_SCHEMAS(m) { m.def("..."); }   LAZY_KERNELS(CPU, m) { m.impl("name", LAZY_KERNEL(function)); }
+#define LAZY_SCHEMAS(m) TORCH_LIBRARY_FRAGMENT(lazy, m)
+#define LAZY_KERNELS(key, m) TORCH_LIBRARY_IMPL(lazy, key, m)
+#define LAZY_KERNEL(function) function
+
+namespace lazy::ops {
+
+// torch.use_deterministic_algorithms
+inline bool deterministic_algorithms() { return at::globalContext().deterministicAlgorithms(); }
+
+// A tensor as it was when it was seen: the same one, not modified since.
+class SeenTensor {
+ public:
+  explicit SeenTensor(const at::Tensor& t) : tensor_(t.getIntrusivePtr()), version_(t._version()) {}
+  bool is(const at::Tensor& t) const {
+    return tensor_.lock().get() == t.unsafeGetTensorImpl() && version_ == t._version();
+  }
+
+ private:
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
+  int64_t version_;
+};
+
+// sum += a b: all of one type, or a and b of 16 bits and the sum in fp32 (on a GPU).
+inline void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+  a.scalar_type() == sum.scalar_type() ? at::addmm_out(sum, sum, a, b) : at::addmm_out(sum, sum, a, b, at::kFloat);
+}
+
+// A kernel's own calls of ATen neither record gradients nor are cast.
+struct KernelGuard {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+};
+
+}  // namespace lazy::ops
+#endif

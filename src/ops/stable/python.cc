@@ -1,0 +1,21 @@
+// What Python asks for without a tensor, through ctypes.
+#include "ops/attention_arguments.h"
+
+// Whether lazy::attention_forward keeps alive_sum on the current GPU, which its fake kernel has to know. `type` is
+// "float16" or "bfloat16".
+extern "C" int lazy_keeps_alive_sum(int64_t head_dim, int64_t value_dim, const char* type, const char* normalizer,
+                                    int causal, int64_t window, int64_t bias_window, int alibi, int deterministic) {
+  using namespace lazy;
+  const auto found = kernels::normalizer_from_name(normalizer);
+  if (!found) return 0;  // the kernel itself refuses it
+  kernels::Problem p;
+  p.head_dim = head_dim;
+  p.value_dim = value_dim;
+  p.dtype = std::string_view(type) == "float16" ? kernels::DType::f16 : kernels::DType::bf16;
+  p.normalizer = *found;
+  p.causal = causal;
+  p.window = window;
+  p.bias_window = bias_window;
+  p.alibi = alibi;
+  return ops::keeps_alive_sum(p, deterministic);
+}

@@ -1,0 +1,139 @@
+// The kernels of decoding steps on NVIDIA GPUs, and CUDA graphs.
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "ops/cuda/step.h"
+#include "ops/fused.h"
+#include "ops/rope_cuda.h"
+#include "ops/step_kernels.h"
+
+namespace lazy::ops {
+
+namespace {
+
+// Kernels read 16 bytes at a time. What lies elsewhere, such as a view that begins in between, is copied.
+bool aligned(const at::Tensor& t) { return reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 == 0; }
+at::Tensor on_16_bytes(const at::Tensor& t) {
+  return !t.defined() || aligned(t) ? t : t.clone(at::MemoryFormat::Contiguous);
+}
+
+at::Tensor few_rows(const FewRowsInput& in, const at::Tensor& W, bool swiglu, bool wide) {
+  const c10::cuda::CUDAGuard guard(in.x.device());
+  const bool strided = in.x.stride(1) == 1 && in.x.stride(0) % 8 == 0 && !in.residual.defined();
+  const at::Tensor x = on_16_bytes(strided ? in.x : in.x.contiguous());
+  const int64_t out = W.size(0) / (swiglu ? 2 : 1);
+  at::Tensor y = at::empty({x.size(0), out}, wide ? x.options().dtype(at::kFloat) : x.options());
+  cuda::FewRows a{.type = row_type("few_rows", x)};
+  a.x = x.const_data_ptr();
+  const at::Tensor weights = on_16_bytes(W), norm_weight = on_16_bytes(in.norm_weight);
+  at::Tensor residual;
+  a.W = weights.const_data_ptr();
+  a.x_stride = x.stride(0);
+  a.rows = x.size(0);
+  a.in = x.size(1);
+  a.out = out;
+  if (in.residual.defined()) {
+    TORCH_CHECK(in.residual.is_contiguous() && in.sum.is_contiguous() && aligned(in.sum),
+                "few_rows: expected contiguous residuals and room aligned to 16 bytes for their sums");
+    residual = on_16_bytes(in.residual);
+    a.residual = residual.const_data_ptr();
+    a.sum = in.sum.mutable_data_ptr();
+  }
+  if (norm_weight.defined()) a.norm_weight = norm_weight.const_data_ptr<float>();
+  a.eps = static_cast<float>(in.eps);
+  a.swiglu = swiglu;
+  a.wide = wide;
+  a.y = y.mutable_data_ptr();
+  cuda::few_rows(a, c10::cuda::getCurrentCUDAStream());
+  return y;
+}
+
+at::Tensor rope_to_pages(const PageWrite& w) {
+  const c10::cuda::CUDAGuard guard(w.q.device());
+  const auto last_contiguous = [](const at::Tensor& t) { return t.stride(3) == 1 ? t : t.contiguous(); };
+  // A token's rows: batch and length as one axis.
+  const auto tokens = [&](const at::Tensor& t) { return last_contiguous(t).flatten(0, 1); };
+  const at::Tensor q = tokens(w.q), k = tokens(w.k), v = tokens(w.v), positions = w.rope.positions.contiguous();
+  at::Tensor out = at::empty(w.q.sizes(), w.q.options());
+  cuda::RopeToPages a{.type = row_type("rope_to_pages", q)};
+  a.q = q.const_data_ptr();
+  a.k = k.const_data_ptr();
+  a.v = v.const_data_ptr();
+  a.q_token = q.stride(0);
+  a.q_head = q.stride(1);
+  a.k_token = k.stride(0);
+  a.k_head = k.stride(1);
+  a.v_token = v.stride(0);
+  a.v_head = v.stride(1);
+  a.q_out = out.mutable_data_ptr();
+  a.keys = w.keys.mutable_data_ptr();
+  a.values = w.values.mutable_data_ptr();
+  a.positions = positions.const_data_ptr<int64_t>();
+  a.slots = w.slots.const_data_ptr<int64_t>();
+  a.tokens = q.size(0);
+  a.heads = q.size(1);
+  a.kv_heads = k.size(1);
+  a.dim = q.size(2);
+  a.interleaved = w.rope.interleaved;
+  if (w.rope_base > 0) {
+    const RopeArguments rope{w.rope_base, 0, w.rope.rotary_dim < 0 ? a.dim : w.rope.rotary_dim, w.rope.interleaved,
+                             w.rope.scaling};
+    check_rope(w.q, OptionalTensor(w.rope.positions), rope);
+    a.table = rope_table(rope, std::min(w.longest, kMostRopePositions), w.q.get_device());
+  }
+  cuda::rope_to_pages(a, c10::cuda::getCurrentCUDAStream());
+  return out;
+}
+
+void sample_tokens(const SampleInputs& in) {
+  const c10::cuda::CUDAGuard guard(in.logits.device());
+  cuda::SampleTokens a{};
+  a.logits = in.logits.const_data_ptr<float>();
+  a.numbers = in.numbers.const_data_ptr<int64_t>();
+  a.slots = in.slots.const_data_ptr<int64_t>();
+  if (in.counts.defined()) {
+    a.counts = in.counts.mutable_data_ptr<int32_t>();
+    a.bias = in.bias.const_data_ptr<float>();
+  }
+  a.last = in.last.mutable_data_ptr<int64_t>();
+  a.tokens = in.tokens.mutable_data_ptr<int64_t>();
+  a.rows = in.logits.size(0);
+  a.vocabulary = in.logits.size(1);
+  cuda::sample_tokens(a, c10::cuda::getCurrentCUDAStream());
+}
+
+// Graphs that share memory, as one runs after the other. Other threads may go on using the device meanwhile.
+class GraphRecorder : public Recorder {
+ public:
+  std::function<void()> record(const std::function<void()>& work) override {
+    auto graph = std::make_shared<at::cuda::CUDAGraph>();
+    graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    try {
+      work();
+    } catch (...) {
+      try {
+        graph->capture_end();
+      } catch (const std::exception&) {  // the first failure is what is told
+      }
+      throw;
+    }
+    graph->capture_end();
+    return [graph] { graph->replay(); };
+  }
+
+ private:
+  const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
+};
+
+const StepKernels kKernels{few_rows, rope_to_pages, sample_tokens,
+                           []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
+const bool at_load = [] {
+  set_step_kernels(&kKernels);
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace lazy::ops

@@ -1,0 +1,23 @@
+// What a GPU's library has for decoding steps, beside the operators: functions that no other program calls.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "ops/few_rows.h"
+#include "ops/recorder.h"
+#include "ops/rope_to_pages.h"
+#include "ops/sample_tokens.h"
+
+namespace lazy::ops {
+
+struct StepKernels {
+  at::Tensor (*few_rows)(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide);
+  at::Tensor (*rope_to_pages)(const PageWrite& write);
+  void (*sample_tokens)(const SampleInputs& inputs);
+  std::unique_ptr<Recorder> (*make_recorder)();
+};
+const StepKernels* step_kernels();                  // null until the CUDA library is loaded
+void set_step_kernels(const StepKernels* kernels);  // called by the library
+
+}  // namespace lazy::ops

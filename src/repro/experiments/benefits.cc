@@ -1,0 +1,97 @@
+// What a model without sinks is good for: outliers of its activations, the loss that few bits and small caches add.
+#include <ATen/ATen.h>
+
+#include "core/stop.h"
+#include "eval/score.h"
+#include "model/activation_hooks.h"
+#include "model/quantization.h"
+#include "repro/experiments/experiment.h"
+#include "sinks/outliers.h"
+
+namespace lazy::repro {
+namespace {
+
+// Mean negative log-likelihood of a text's tokens from `first` on, a number a text.
+std::vector<double> losses(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts, int64_t first,
+                           const std::optional<StreamingCache>& cache) {
+  std::vector<eval::Window> windows;
+  for (const auto& text : texts) windows.push_back({{text.begin(), text.end() - 1}, {text.begin() + 1, text.end()}});
+  std::vector<double> out;
+  for (const eval::Score& score : eval::score(model, windows, {1, "", cache, /*targets=*/true})) {
+    double sum = 0;
+    for (size_t n = static_cast<size_t>(first); n < score.targets.size(); ++n) sum -= score.targets[n].log_likelihood;
+    out.push_back(sum / static_cast<double>(score.targets.size() - static_cast<size_t>(first)));
+  }
+  return out;
+}
+
+}  // namespace
+
+// By place, the mean over layers of each text; by layer, the means over texts.
+Json outliers_experiment(const ExperimentInputs& run) {
+  const auto length = std::min(run.settings.at("length").get<int64_t>(), experiment_model(run).config().max_length);
+  ModelAndTexts subject = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length);
+  const at::NoGradGuard no_grad;
+  Json out{{"length", length}, {"places", Json::object()}};
+  sinks::Outliers all(subject.model.config().num_layers);
+  const auto pass = [&](sinks::Outliers& outliers, const std::vector<int64_t>& text) {
+    ActivationHooks probes;
+    outliers.attach(probes);
+    subject.model.forward(at::tensor(text, at::kLong).unsqueeze(0).to(subject.model.device()),
+                          {.activation_hooks = &probes});
+  };
+  for (const auto& text : subject.texts) {
+    end_if_stopped("repro");
+    pass(all, text);
+    sinks::Outliers own(subject.model.config().num_layers);
+    pass(own, text);
+    for (const auto& [place, layers] : own.result()) {
+      double kurtosis = 0, ratio = 0;
+      for (const auto& layer : layers)
+        kurtosis += layer.kurtosis / double(layers.size()), ratio += layer.ratio / double(layers.size());
+      out["places"][place]["kurtosis"].push_back(kurtosis);
+      out["places"][place]["ratio"].push_back(ratio);
+    }
+  }
+  for (const auto& [place, layers] : all.result()) {
+    for (const auto& layer : layers) {
+      out["places"][place]["by_layer"].push_back({{"kurtosis", layer.kurtosis},
+                                                  {"kurtosis_first", layer.kurtosis_first},
+                                                  {"ratio", layer.ratio},
+                                                  {"spikes", layer.spikes},
+                                                  {"dimension_share", layer.dimension_share}});
+    }
+  }
+  return out;
+}
+
+Json quantization_experiment(const ExperimentInputs& run) {
+  const auto length = std::min(run.settings.at("length").get<int64_t>(), experiment_model(run).config().max_length);
+  ModelAndTexts plain = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length);
+  Json out{{"length", length}, {"full", losses(plain.model, plain.texts, 0, std::nullopt)}};
+  for (const auto& format : run.settings.at("formats").get<std::vector<std::string>>()) {
+    end_if_stopped("repro");
+    LanguageModel model = experiment_model(run);
+    model.quantize(Quantization::parse(format, "formats"));
+    out["formats"][format] = losses(model, plain.texts, 0, std::nullopt);
+  }
+  return out;
+}
+
+// Losses beyond the first `counted_from` tokens, the same for every cache, and the bytes that each keeps.
+Json cache_experiment(const ExperimentInputs& run) {
+  const auto length = run.settings.at("length").get<int64_t>(), from = run.settings.at("counted_from").get<int64_t>();
+  ModelAndTexts subject = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length + 1);
+  const ModelConfig& c = subject.model.config();
+  const int64_t a_token = c.num_kv_cache_layers() * c.attention.num_kv_heads * c.attention.head_dim * 2 * 4;
+  Json out{{"length", length}, {"full", losses(subject.model, subject.texts, from, std::nullopt)}};
+  for (const auto& name : run.settings.at("caches").get<std::vector<std::string>>()) {
+    end_if_stopped("repro");
+    const StreamingCache cache = StreamingCache::parse(name, "caches");
+    out["caches"][name] = {{"loss", losses(subject.model, subject.texts, from, cache)},
+                           {"fp32_bytes", cache.size() * a_token}};
+  }
+  return out;
+}
+
+}  // namespace lazy::repro

@@ -1,0 +1,350 @@
+// Kernels of a decoding step (src/ops/cuda/step.h, lazy/decode_step_cuda.h) against plain loops and the host's sampler.
+#include <cuda_bf16.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "../device.h"
+#include "generate/sampler.h"
+#include "lazy/decode_step_cuda.h"
+#include "ops/cuda/step.h"
+#include "ops/sample_numbers.h"
+
+namespace lazy::ops::cuda {
+namespace {
+
+using Half = __nv_bfloat16;
+
+float value(Half x) { return __bfloat162float(x); }
+float round_to_half(float x) { return value(__float2bfloat16(x)); }
+
+std::vector<Half> random_halves(int64_t size, float deviation, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  std::vector<Half> out(static_cast<size_t>(size));
+  for (Half& x : out) x = __float2bfloat16(normal(random));
+  return out;
+}
+
+struct Product {
+  int64_t rows, in, out;
+  bool norm, residual, swiglu, wide;
+};
+
+class FewRowsProduct {
+ public:
+  explicit FewRowsProduct(const Product& product)
+      : p_(product),
+        x_(random_halves(p_.rows * p_.in, 1, 1)),
+        residual_(random_halves(p_.rows * p_.in, 1, 2)),
+        sum_(x_.size()),
+        W_(random_halves(p_.out * (p_.swiglu ? 2 : 1) * p_.in, 0.05F, 3)) {
+    for (const Half x : random_halves(p_.in, 0.2F, 4)) norm_.push_back(1 + value(x));
+  }
+
+  // By the kernel, of the first `rows` rows.
+  std::vector<float> run(int64_t rows) {
+    FewRows a{.type = DType::bf16};
+    a.x = x_.data();
+    a.W = W_.data();
+    a.x_stride = a.in = p_.in;
+    a.rows = rows;
+    a.out = p_.out;
+    if (p_.residual) {
+      a.residual = residual_.data();
+      a.sum = sum_.data();
+    }
+    if (p_.norm) a.norm_weight = norm_.data();
+    a.eps = 1e-5F;
+    a.swiglu = p_.swiglu;
+    a.wide = p_.wide;
+    std::vector<float> y(static_cast<size_t>(rows * p_.out));
+    std::vector<Half> halves(y.size());
+    a.y = p_.wide ? static_cast<void*>(y.data()) : halves.data();
+    few_rows(a, nullptr);
+    for (size_t n = 0; !p_.wide && n < y.size(); ++n) y[n] = value(halves[n]);
+    return y;
+  }
+
+  // In float64; the sums of x and the residual, which the kernel has written, are compared on the way.
+  std::vector<double> expected() const {
+    std::vector<double> y;
+    for (int64_t row = 0; row < p_.rows; ++row) {
+      std::vector<double> h;
+      double squares = 0;
+      for (int64_t k = row * p_.in; k < (row + 1) * p_.in; ++k) {
+        const auto n = static_cast<size_t>(k);
+        float x = value(x_[n]);
+        if (p_.residual) {
+          x = round_to_half(x + value(residual_[n]));
+          EXPECT_EQ(value(sum_[n]), x);
+        }
+        h.push_back(x);
+        squares += double{x} * x;
+      }
+      const double scale = 1 / std::sqrt(squares / static_cast<double>(p_.in) + 1e-5);
+      for (size_t k = 0; p_.norm && k < h.size(); ++k) h[k] *= scale * norm_[k];
+      const auto product = [&](int64_t column) {
+        double all = 0;
+        for (size_t k = 0; k < h.size(); ++k) all += h[k] * value(W_[static_cast<size_t>(column * p_.in) + k]);
+        return all;
+      };
+      for (int64_t column = 0; column < p_.out; ++column) {
+        const double gate = product(column);
+        y.push_back(p_.swiglu ? gate / (1 + std::exp(-gate)) * product(column + p_.out) : gate);
+      }
+    }
+    return y;
+  }
+
+ private:
+  Product p_;
+  std::vector<Half> x_, residual_, sum_, W_;
+  std::vector<float> norm_;
+};
+
+TEST(Step, ProductsOfFewRows) {
+  for (const int64_t rows : {1, 8, 9, 17, 33}) {
+    for (const int64_t in : {64, 264}) {
+      for (const Product& p :
+           {Product{rows, in, 40, false, false, false, false}, Product{rows, in, 48, true, true, false, true},
+            Product{rows, in, 24, true, true, true, false}, Product{rows, in, 24, true, false, true, false}}) {
+        SCOPED_TRACE(testing::Message() << rows << " rows of " << in << ", " << p.out << " columns, " << p.norm
+                                        << p.residual << p.swiglu << p.wide);
+        FewRowsProduct product(p);
+        const std::vector<float> found = product.run(rows);
+        const std::vector<double> expected = product.expected();
+        double largest = 0, error = 0;
+        for (size_t n = 0; n < found.size(); ++n) {
+          largest = std::max(largest, std::abs(expected[n]));
+          error = std::max(error, std::abs(found[n] - expected[n]));
+        }
+        EXPECT_LE(error, 0.012 * largest);  // three roundings of bf16: of the normed x, a product, the result
+        const std::vector<float> first = product.run(1);
+        EXPECT_TRUE(std::equal(first.begin(), first.end(), found.begin())) << "a row's bits depend on the others";
+      }
+    }
+  }
+}
+
+TEST(Step, KeysAreTurnedOnTheirWayToPages) {
+  constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = 16, kPairs = 6, kPlaces = 32, kTable = 100;
+  const int64_t heads = kHeads + 2 * kKvHeads;
+  const std::vector<Half> joint = random_halves(kTokens * heads * kDim, 1, 1);
+  const std::vector<int64_t> positions{3, 0, 99, 2000, 7}, slots{3, 31, 17, 5, 4};
+  std::vector<double> frequency;
+  std::vector<float> cosines, sines;
+  for (int64_t n = 0; n < kPairs; ++n) frequency.push_back(std::pow(100.0, -static_cast<double>(n) / kPairs));
+  for (int64_t n = 0; n < kTable * kPairs; ++n) {
+    const double angle = static_cast<double>(n / kPairs) * frequency[static_cast<size_t>(n % kPairs)];
+    cosines.push_back(static_cast<float>(std::cos(angle)));
+    sines.push_back(static_cast<float>(std::sin(angle)));
+  }
+  for (const bool interleaved : {false, true}) {
+    std::vector<Half> q(kTokens * kHeads * kDim), keys(kPlaces * kKvHeads * kDim), values(keys.size());
+    RopeToPages a{.type = DType::bf16};
+    a.q = joint.data();
+    a.k = joint.data() + kHeads * kDim;
+    a.v = joint.data() + (kHeads + kKvHeads) * kDim;
+    a.q_token = a.k_token = a.v_token = heads * kDim;
+    a.q_head = a.k_head = a.v_head = kDim;
+    a.q_out = q.data();
+    a.keys = keys.data();
+    a.values = values.data();
+    a.positions = positions.data();
+    a.slots = slots.data();
+    a.tokens = kTokens;
+    a.heads = kHeads;
+    a.kv_heads = kKvHeads;
+    a.dim = kDim;
+    a.table = {cosines.data(), sines.data(), frequency.data(), 1, kTable, kPairs};
+    a.interleaved = interleaved;
+    rope_to_pages(a, nullptr);
+    int64_t written = 0;
+    for (const Half x : keys) written += x.bits != 0;
+    EXPECT_EQ(written, kTokens * kKvHeads * kDim);
+    for (int64_t token = 0; token < kTokens; ++token) {
+      for (int64_t head = 0; head < heads; ++head) {
+        const Half* from = joint.data() + (token * heads + head) * kDim;
+        const int64_t place = slots[static_cast<size_t>(token)] * kKvHeads;
+        const Half* to = head < kHeads              ? q.data() + (token * kHeads + head) * kDim
+                         : head < kHeads + kKvHeads ? keys.data() + (place + head - kHeads) * kDim
+                                                    : values.data() + (place + head - kHeads - kKvHeads) * kDim;
+        for (int64_t d = 0; d < kDim; ++d) {
+          double x = value(from[d]);
+          if (head < kHeads + kKvHeads && d < 2 * kPairs) {
+            const int64_t pair = interleaved ? d / 2 : d % kPairs;
+            const bool second = interleaved ? d % 2 == 1 : d >= kPairs;
+            const double other = value(from[interleaved ? d ^ 1 : (d + kPairs) % (2 * kPairs)]);
+            const double angle =
+                static_cast<double>(positions[static_cast<size_t>(token)]) * frequency[static_cast<size_t>(pair)];
+            x = x * std::cos(angle) + (second ? other : -other) * std::sin(angle);
+          }
+          EXPECT_NEAR(value(to[d]), x, 0x1p-8 * std::abs(x) + 1e-6) << "token " << token << " head " << head;
+        }
+      }
+    }
+  }
+}
+
+std::vector<int64_t> numbers_of(const SamplingOptions& o, int64_t draw, bool adjusted) {
+  std::vector<int64_t> out(kSampleNumberCount);
+  const auto set = [&](SampleNumber n, int64_t x) { out[static_cast<size_t>(n)] = x; };
+  const auto real = [&](SampleNumber n, double x) { set(n, std::bit_cast<int32_t>(static_cast<float>(x))); };
+  real(SampleNumber::temperature, o.temperature);
+  set(SampleNumber::top_k, o.top_k);
+  real(SampleNumber::top_p, o.top_p);
+  real(SampleNumber::min_p, o.min_p);
+  set(SampleNumber::seed, static_cast<int64_t>(o.seed));
+  set(SampleNumber::draw, draw);
+  set(SampleNumber::adjusted, adjusted);
+  real(SampleNumber::repetition_penalty, o.repetition_penalty);
+  real(SampleNumber::presence_penalty, o.presence_penalty);
+  real(SampleNumber::frequency_penalty, o.frequency_penalty);
+  return out;
+}
+
+int64_t sampled(const std::vector<float>& logits, const SamplingOptions& options, int64_t draw = 0,
+                std::vector<int32_t>* counts = nullptr, std::vector<float>* bias = nullptr) {
+  const std::vector<int64_t> numbers = numbers_of(options, draw, counts);
+  const int64_t slot = 1;
+  int64_t last[2] = {-7, -7}, token = -7;
+  SampleTokens a{};
+  a.logits = logits.data();
+  a.numbers = numbers.data();
+  a.slots = &slot;
+  if (counts) {
+    a.counts = counts->data();
+    a.bias = bias->data();
+  }
+  a.last = last;
+  a.tokens = &token;
+  a.rows = 1;
+  a.vocabulary = static_cast<int64_t>(logits.size());
+  sample_tokens(a, nullptr);
+  EXPECT_EQ(last[1], std::max<int64_t>(token, 0));
+  EXPECT_EQ(last[0], -7);
+  return token;
+}
+
+TEST(Step, TokensAreThoseOfTheHostsSampler) {
+  std::mt19937 random(3);
+  for (const size_t vocabulary : {50, 3001}) {
+    for (int mode = 0; mode < 16; ++mode) {
+      std::normal_distribution<float> normal(0, mode % 3 == 0 ? 0.3F : mode % 3 == 1 ? 2.0F : 6.0F);
+      std::vector<float> logits(vocabulary);
+      for (float& x : logits) x = mode % 4 == 3 ? std::round(normal(random) * 4) / 4 : normal(random);  // with ties
+      SamplingOptions o{.temperature = mode == 0 ? 0 : mode % 2 == 1 ? 0.8 : 1.3, .seed = random()};
+      if (mode & 1) o.top_p = 0.9;
+      if (mode & 2) o.top_k = mode & 4 ? 3 : 40;
+      if (mode & 4) o.min_p = 0.05;
+      const bool adjusted = mode >= 8;
+      std::vector<int32_t> counts(2 * vocabulary);  // of two slots
+      std::vector<float> bias(2 * vocabulary);
+      TokenCounts seen;
+      if (adjusted) {
+        o.repetition_penalty = 1.2;
+        o.presence_penalty = 0.3;
+        o.frequency_penalty = 0.2;
+        for (int n = 0; n < 30; ++n) {
+          const size_t id = random() % vocabulary;
+          if (n % 2 == 1) {
+            ++seen[static_cast<int64_t>(id)].prompt;
+            counts[vocabulary + id] |= kInPrompt;
+          } else {
+            ++seen[static_cast<int64_t>(id)].text;
+            ++counts[vocabulary + id];
+          }
+        }
+        o.logit_bias = {{5, 3.0F}, {7, -100.0F}};
+        bias[vocabulary + 5] = 3;
+        bias[vocabulary + 7] = -100;
+      }
+      Sampler sampler(o);
+      for (int64_t n = 0; n < 3; ++n) {
+        const int64_t expected = sampler.sample(logits, seen);
+        EXPECT_EQ(sampled(logits, o, n, adjusted ? &counts : nullptr, &bias), expected)
+            << vocabulary << " tokens, mode " << mode << ", draw " << n;
+        ++seen[expected].text;
+      }
+    }
+  }
+}
+
+// Whatever the logits and options, the token is one of the vocabulary, or -1.
+TEST(Step, NoTokenIsOutsideTheVocabulary) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> logits(100, 0.5F);
+  logits[3] = 2;
+  EXPECT_EQ(sampled(logits, {.temperature = 1e-40, .seed = 1}), 3);
+  EXPECT_EQ(sampled(logits, {.temperature = 1e-38, .top_p = 0.5, .seed = 1}), 3);
+  logits[4] = -kInfinity;
+  EXPECT_EQ(sampled(logits, {.temperature = 0.01, .seed = 1}), 3);
+  logits[5] = kInfinity;
+  EXPECT_EQ(sampled(logits, {.temperature = 1, .seed = 1}), -1);
+  logits[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(sampled(logits, {.temperature = 0}), -1);
+  EXPECT_EQ(sampled(std::vector<float>(100, -kInfinity), {.temperature = 1, .top_k = 5, .seed = 1}), -1);
+}
+
+}  // namespace
+}  // namespace lazy::ops::cuda
+
+namespace lazy::kernels {
+namespace {
+
+// Alone and in a batch, with a block table of the least width and with a wide one.
+TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
+  constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 64, kPage = 16, kBatch = 3;
+  for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::elastic, Normalizer::entmax15}) {
+    for (const int64_t length : {1, 70, 700}) {
+      const int64_t pages = (length + kPage - 1) / kPage;
+      const auto halves = [](int64_t size, uint32_t seed) { return ops::cuda::random_halves(size, 1, seed); };
+      const auto k = halves((pages + 1) * kPage * kKvHeads * kDim, 1),
+                 v = halves((pages + 1) * kPage * kKvHeads * kDim, 2), q = halves(kBatch * kHeads * kDim, 3);
+      const std::vector<float> tau(kHeads, -1);
+      const auto run = [&](int64_t batch, int64_t width) {
+        std::vector<int64_t> table(static_cast<size_t>(batch * width)), lengths(static_cast<size_t>(batch), length);
+        for (int64_t n = 0; n < batch * pages; ++n)
+          table[static_cast<size_t>(n / pages * width + n % pages)] = 1 + n % pages;
+        std::vector<__nv_bfloat16> out(static_cast<size_t>(batch * kHeads * kDim));
+        Problem p;
+        p.dtype = DType::bf16;
+        p.normalizer = normalizer;
+        p.batch = batch;
+        p.q_length = 1;
+        p.heads = kHeads;
+        p.kv_heads = kKvHeads;
+        p.head_dim = p.value_dim = kDim;
+        p.scale = 0.125;
+        Decode<float> a{};
+        a.q = {q.data(), kHeads * kDim, kHeads * kDim, kDim, 1};
+        a.k = {k.data(), kPage * kKvHeads * kDim, kKvHeads * kDim, kDim, 1};
+        a.v = {v.data(), kPage * kKvHeads * kDim, kKvHeads * kDim, kDim, 1};
+        a.out = {out.data(), kHeads * kDim, kHeads * kDim, kDim, 1};
+        if (normalizer == Normalizer::elastic) a.tau = tau.data();
+        a.lengths = lengths.data();
+        a.block_table = table.data();
+        a.table_width = width;
+        a.page_size = kPage;
+        const CacheSize cache{width * kPage, pages + 1};
+        const test::DeviceMemory workspace(decode_step_workspace_cuda(p, cache));
+        CudaCall call;
+        call.workspace = workspace.get();
+        decode_step_cuda(p, a, cache, call);
+        std::vector<uint16_t> bits;
+        for (const __nv_bfloat16 x : out) bits.push_back(x.bits);
+        return bits;
+      };
+      const std::vector<uint16_t> all = run(kBatch, pages), alone = run(1, pages), wide = run(1, 2048);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin())) << name(normalizer) << " " << length;
+      EXPECT_EQ(wide, alone) << name(normalizer) << " " << length;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lazy::kernels

@@ -1,0 +1,205 @@
+// The kernels of decoding steps: on a GPU against the operators that they join, sampling against the CPU's arithmetic.
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+#include "ops/decode.h"
+#include "ops/device.h"
+#include "ops/few_rows.h"
+#include "ops/recorder.h"
+#include "ops/rms_norm.h"
+#include "ops/rope_to_pages.h"
+#include "ops/sample_tokens.h"
+#include "ops/swiglu.h"
+
+namespace lazy::ops {
+namespace {
+
+using test::test_device;
+
+at::Tensor random(at::IntArrayRef shape, uint64_t seed, at::ScalarType type = at::kBFloat16, double scale = 1) {
+  const at::Tensor x = at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kFloat));
+  return (x * scale).to(test_device(), type);
+}
+
+double error(const at::Tensor& found, const at::Tensor& expected) {
+  const at::Tensor exact = expected.to(at::kDouble);
+  return ((found.to(at::kDouble) - exact).abs().max() / exact.abs().max()).item<double>();
+}
+
+class StepGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  }
+};
+
+TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    for (const int64_t in : {64, 264, 1024, 2816}) {
+      const int64_t out = 200;
+      const at::Tensor W = random({2 * out, in}, 1, type, 0.05), weight = 1 + random({in}, 2, at::kFloat, 0.2);
+      const at::Tensor all = random({256, in}, 3, type), residuals = random({256, in}, 4, type);
+      at::Tensor largest;
+      for (const int64_t rows : {256, 70, 32, 17, 9, 8, 3, 1}) {
+        const at::Tensor x = all.narrow(0, 0, rows), residual = residuals.narrow(0, 0, rows);
+        const auto [normed, sum] = add_rms_norm(x, residual, weight, 1e-5);
+        const at::Tensor written = at::empty_like(x);
+        const FewRowsInput input{.x = x, .residual = residual, .sum = written, .norm_weight = weight, .eps = 1e-5};
+        const at::Tensor wide = few_rows_product(input, W, false, true);
+        EXPECT_TRUE(at::equal(written, sum));
+        EXPECT_LE(error(wide, at::linear(normed.to(at::kFloat), W.to(at::kFloat))), 1e-2);
+        const auto halves = at::linear(normed, W).chunk(2, 1);
+        EXPECT_LE(error(few_rows_product(input, W, true), swiglu(halves[0], halves[1])), 2e-2);
+        const at::Tensor plain = few_rows_linear(x, W);
+        EXPECT_LE(error(plain, at::linear(x.to(at::kFloat), W.to(at::kFloat))), 1e-2);
+        // What does not begin at a multiple of 16 bytes.
+        const at::Tensor shifted = at::empty({x.numel() + 3}, x.options()).narrow(0, 3, x.numel()).view(x.sizes());
+        EXPECT_TRUE(at::equal(few_rows_linear(shifted.copy_(x), W), plain));
+        // A row's bits are those of the largest pass.
+        if (!largest.defined()) largest = wide;
+        EXPECT_TRUE(at::equal(wide, largest.narrow(0, 0, rows))) << rows << " rows of " << in;
+      }
+    }
+  }
+}
+
+TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
+  for (const bool interleaved : {false, true}) {
+    for (const int64_t rotary : {64, 32}) {
+      PageWrite write;
+      const at::Tensor joint = random({5, 1, 12, 64}, 1);
+      write.q = joint.narrow(2, 0, 8);
+      write.k = joint.narrow(2, 8, 2);
+      write.v = joint.narrow(2, 10, 2);
+      write.keys = at::zeros({7, 16, 2, 64}, joint.options());
+      write.values = at::zeros_like(write.keys);
+      write.slots = at::tensor({3, 99, 17, 50, 4}, at::kLong).to(test_device());
+      write.rope_base = 10000;
+      write.rope = {.rotary_dim = rotary, .interleaved = interleaved};
+      write.rope.positions = at::tensor({3, 0, 8191, 20000, 77}, at::kLong).view({5, 1}).to(test_device());
+      const at::Tensor q = rope_to_pages(write);
+      EXPECT_TRUE(at::equal(q, rope(write.q, 10000, 0, write.rope)));
+      EXPECT_TRUE(at::equal(write.keys.flatten(0, 1).index_select(0, write.slots),
+                            rope(write.k, 10000, 0, write.rope).flatten(0, 1)));
+      EXPECT_TRUE(at::equal(write.values.flatten(0, 1).index_select(0, write.slots), write.v.flatten(0, 1)));
+      EXPECT_EQ(write.keys.count_nonzero().item<int64_t>(), 5 * 2 * 64);
+    }
+  }
+}
+
+// Alone and in a batch, with a block table of the least width and with a wide one.
+TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
+  for (const char* normalizer : {"softmax", "elastic", "entmax15"}) {
+    for (const int64_t length : {1, 40, 700, 5000}) {
+      const int64_t pages = (length + 15) / 16;
+      const at::Tensor k = random({2 * pages + 1, 16, 4, 64}, 1), v = random({2 * pages + 1, 16, 4, 64}, 2),
+                       q = random({6, 1, 8, 64}, 3), tau = at::full({8}, -1.0, q.options().dtype(at::kFloat));
+      const at::Tensor table = at::arange(1, pages + 1, at::kLong).repeat({6, 1});
+      AttentionOptions options;
+      options.normalizer = normalizer;
+      const auto run = [&](int64_t batch, int64_t width) {
+        const at::Tensor wide = at::constant_pad_nd(table.narrow(0, 0, batch), {0, width - pages});
+        const at::Tensor lengths = at::full({batch}, length, q.options().dtype(at::kLong));
+        return std::get<0>(decode(q.narrow(0, 0, batch), k, v, lengths, {},
+                                  std::string(normalizer) == "elastic" ? tau : at::Tensor(), options,
+                                  wide.to(test_device()), {}, /*invariant=*/true));
+      };
+      const at::Tensor all = run(6, pages);
+      EXPECT_TRUE(at::equal(run(1, pages), all.narrow(0, 0, 1))) << normalizer << " " << length;
+      EXPECT_TRUE(at::equal(run(6, 2048), all)) << normalizer << " " << length;
+      EXPECT_TRUE(at::equal(run(2, 4096), all.narrow(0, 0, 2))) << normalizer << " " << length;
+    }
+  }
+}
+
+// Whatever the logits and options, the token is one of the vocabulary, or -1.
+TEST(SampleTokens, NoTokenIsOutsideTheVocabulary) {
+  const auto sampled = [](const at::Tensor& logits, const SampleRow& how) {
+    const auto number = at::TensorOptions().dtype(at::kLong).device(test_device());
+    at::Tensor numbers = at::zeros({1, kSampleNumberCount}, at::kLong);
+    how.write(numbers.mutable_data_ptr<int64_t>());
+    SampleInputs in;
+    in.logits = logits.unsqueeze(0).to(test_device());
+    in.numbers = numbers.to(test_device());
+    in.slots = at::zeros({1}, number);
+    in.last = at::zeros({1}, number);
+    in.tokens = at::full({1}, -7, number);
+    sample_tokens(in);
+    EXPECT_EQ(in.last.item<int64_t>(), std::max<int64_t>(in.tokens.item<int64_t>(), 0));
+    return in.tokens.item<int64_t>();
+  };
+  at::Tensor logits = at::full({100}, 0.5);
+  logits[3] = 2;
+  EXPECT_EQ(sampled(logits, {.temperature = 1e-40F, .seed = 1}), 3);
+  EXPECT_EQ(sampled(logits, {.temperature = 1e-38F, .top_p = 0.5, .seed = 1}), 3);
+  logits[4] = -INFINITY;
+  EXPECT_EQ(sampled(logits, {.temperature = 0.01F, .seed = 1}), 3);
+  logits[5] = INFINITY;
+  EXPECT_EQ(sampled(logits, {.temperature = 1, .seed = 1}), -1);
+  EXPECT_EQ(sampled(at::full({100}, -INFINITY), {.temperature = 1, .top_k = 5, .seed = 1}), -1);
+  EXPECT_EQ(sampled(at::full({100}, NAN), {.temperature = 0}), -1);
+}
+
+struct Case {
+  int64_t vocabulary;
+  double spread;
+};
+
+TEST_F(StepGpu, TokensAreThoseOfTheCpu) {
+  for (const auto& [vocabulary, spread] : {Case{100, 2.0}, Case{32000, 0.5}, Case{32000, 4.0}, Case{151936, 3.0}}) {
+    constexpr int64_t kRows = 24;
+    SampleInputs in;
+    in.logits = random({kRows, vocabulary}, 5, at::kFloat, spread);
+    in.logits[7][3] = NAN;
+    in.logits[9][3] = INFINITY;
+    in.numbers = at::zeros({kRows, kSampleNumberCount}, at::kLong);
+    in.slots = at::arange(kRows, at::kLong);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const SampleRow how{.temperature = row % 4 == 0 ? 0.0F
+                                         : row == 10  ? 1e-40F
+                                                      : 0.7F + 0.1F * static_cast<float>(row % 5),
+                          .top_k = row % 3 == 0 ? 0 : 40,
+                          .top_p = row % 2 == 0 ? 1.0F : 0.9F,
+                          .min_p = row % 5 == 0 ? 0.02F : 0.0F,
+                          .seed = static_cast<uint64_t>(1000 * row),
+                          .draw = row,
+                          .adjusted = row > 11,
+                          .repetition_penalty = 1.2F,
+                          .presence_penalty = 0.3F,
+                          .frequency_penalty = 0.2F};
+      how.write(in.numbers.mutable_data_ptr<int64_t>() + row * kSampleNumberCount);
+    }
+    in.counts = at::randint(0, 3, {kRows, vocabulary}, at::detail::createCPUGenerator(6), at::kInt);
+    in.bias = at::randn({kRows, vocabulary}, at::detail::createCPUGenerator(7), at::TensorOptions());
+    in.last = at::zeros({kRows}, at::kLong);
+    in.tokens = at::zeros({kRows}, at::kLong);
+    SampleInputs here = in;
+    here.logits = in.logits.cpu();
+    here.counts = in.counts.clone();
+    here.last = in.last.clone();
+    here.tokens = in.tokens.clone();
+    sample_tokens(here);
+    for (at::Tensor* t : {&in.numbers, &in.slots, &in.counts, &in.bias, &in.last, &in.tokens})
+      *t = t->to(test_device());
+    sample_tokens(in);
+    EXPECT_TRUE(at::equal(in.tokens.cpu(), here.tokens)) << vocabulary << "\n" << in.tokens << here.tokens;
+    EXPECT_EQ(here.tokens[7].item<int64_t>(), -1);
+    EXPECT_EQ(here.tokens[9].item<int64_t>(), -1);
+    EXPECT_TRUE(at::equal(in.last.cpu(), here.last));
+    EXPECT_TRUE(at::equal(in.counts.cpu(), here.counts));
+  }
+}
+
+// Recorded work reads what lies in its inputs when it is called.
+TEST(Recorder, RecordedWorkIsDoneAgain) {
+  if (test_device().is_cuda()) GTEST_SKIP() << "streams of their own: see DeviceSteps";
+  const at::Tensor x = at::zeros({3});
+  const auto again = make_recorder(test_device())->record([&] { x.add_(1); });
+  again();
+  again();
+  EXPECT_EQ(x.sum().item<float>(), 6);
+}
+
+}  // namespace
+}  // namespace lazy::ops

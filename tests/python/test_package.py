@@ -1,0 +1,71 @@
+"""The package as it is imported: what it costs, and what it says where a part is missing or PyTorch is too old."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import lazy_attention
+import pytest
+import torch
+from lazy_attention import _library
+
+PACKAGE = Path(lazy_attention.__file__).parent
+
+
+def python(code: str, *path) -> str:
+    """What a fresh interpreter prints, with folders before its path."""
+    code = f"import sys; sys.path[:0] = {[str(folder) for folder in path]}\n" + code
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_is_quick():
+    code = "import time, torch; begin = time.process_time(); import lazy_attention; print(time.process_time() - begin)"
+    seconds = min(float(python(code, PACKAGE.parent)) for _ in range(3))
+    print(f"import lazy_attention after torch: {seconds:.3f} s")
+    assert seconds < 1  # a third of it on an idle machine
+
+
+def test_operators_pass_pytorchs_own_checks():
+    script = Path(__file__).parents[1] / "ops" / "check_operators.py"
+    python(f"import runpy; sys.argv = ['', 'lazy_attention']; runpy.run_path({str(script)!r})", PACKAGE.parent)
+
+
+def test_an_older_pytorch_is_one_clear_line():
+    _library.check_version(torch.__version__)
+    _library.check_version("2.11.0+cpu")
+    _library.check_version("3.0.0a0+git1234")
+    with pytest.raises(ImportError, match=r"^lazy_attention: expected PyTorch 2\.11 or later, found 2\.10\.0\+cu128$"):
+        _library.check_version("2.10.0+cu128")
+
+
+ON_THE_CPU = """
+import torch, lazy_attention
+q = torch.randn(1, 5, 2, 16, requires_grad=True)
+lazy_attention.attention(q, q, q, normalizer="softmax").sum().backward()
+assert q.grad.isfinite().all()
+cuda = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+try:
+    torch.ops.lazy.swiglu.default.redispatch(cuda, q, q)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("content", [None, "no library"])
+def test_without_a_library_for_the_gpu_the_cpu_is_served(content, tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "lazy_attention", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copy(lazy_attention.LIBRARY, tmp_path / "lazy_attention")
+    brought = PACKAGE.with_name("lazy_attention.libs")  # a wheel's libraries of other projects
+    if brought.is_dir():
+        shutil.copytree(brought, tmp_path / brought.name)
+    library = tmp_path / "lazy_attention" / _library.CUDA_NAME
+    if content:
+        library.write_text(content)
+    said = python(ON_THE_CPU, tmp_path)
+    assert said.startswith("lazy::swiglu: expected tensors on the CPU, received CUDA tensors: "), said
+    assert said.count("\n") == 1
+    if torch.version.cuda:
+        assert str(library) in said
