@@ -1,6 +1,6 @@
 // LAZY_KERNEL, for debugging: "reference" computes in float64 on the CPU by the definition, whatever the tensors' type
 // and device; "plain", "portable" and "hopper" force a CUDA kernel, and an error names the condition that it does not
-// meet. With the first two the linear recurrences run as batched products.
+// meet. With the first two the linear recurrences and fast weights run as batched products.
 #pragma once
 #include <string>
 

@@ -1,6 +1,7 @@
 #include "emulator.h"
 
 #include <algorithm>
+#include <array>
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <cstdio>
@@ -21,6 +22,9 @@ LAZY_EMULATED_SHARED(float, room);
 }
 namespace lazy::kernels::cuda::decoding {
 LAZY_EMULATED_SHARED(char, memory);
+}
+namespace lazy::ops::cuda::learning {
+LAZY_EMULATED_SHARED(float, memory);
 }
 namespace lazy::ops::cuda::step {
 LAZY_EMULATED_SHARED(char, memory);
@@ -151,6 +155,16 @@ void run_block(const std::function<void()>& kernel) {
 
 }  // namespace
 
+namespace {
+
+std::array<char*, 5> shared_memories() {
+  return {lazy::kernels::cuda::portable::memory, reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
+          lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::step::memory,
+          reinterpret_cast<char*>(lazy::ops::cuda::learning::memory)};
+}
+
+}  // namespace
+
 int lane() { return current->lane; }
 char* dynamic_memory() { return lazy::kernels::cuda::portable::memory; }
 
@@ -162,16 +176,12 @@ void launch(Index grid, Index block, size_t shared_bytes, const std::function<vo
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         blockIdx = {x, y, z};
-        for (char* memory :
-             {lazy::kernels::cuda::portable::memory, reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
-              lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::step::memory}) {
+        for (char* memory : shared_memories()) {
           std::memset(memory, 0xFF, shared_bytes);
           std::memset(memory + shared_bytes, 0x7B, 64);
         }
         run_block(kernel);
-        for (const char* memory :
-             {lazy::kernels::cuda::portable::memory, reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
-              lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::step::memory}) {
+        for (const char* memory : shared_memories()) {
           if (std::count(memory + shared_bytes, memory + shared_bytes + 64, 0x7B) != 64) {
             fail("wrote behind its dynamic shared memory");
           }

@@ -1,6 +1,7 @@
-#include "model/mixers/fast_weights/internal.h"
-
 #include <optional>
+
+#include "model/mixers/fast_weights/internal.h"
+#include "model/mixers/fast_weights/kernels.h"
 
 namespace lazy::fast_weights {
 
@@ -249,6 +250,7 @@ class Backward {
 
 FastWeights backward(const FastWeights& in, const TensorSpec& spec, const SavedActivations& activations,
                      const FastWeightsResult& d) {
+  if (activations.overlap.defined()) return run_backward(*kernels_for(in, spec), in, spec, activations, d);
   const RoundedProducts rounded(spec.rounded);
   return Backward(in, spec, activations, d).run(d.out);
 }

@@ -1,4 +1,5 @@
 #include "model/mixers/fast_weights/internal.h"
+#include "model/mixers/fast_weights/kernels.h"
 
 namespace lazy::fast_weights {
 
@@ -120,6 +121,7 @@ std::vector<at::Tensor> flatten(const SavedActivations& activations) {
   std::vector<at::Tensor> list;
   const TensorSpec spec{copy.W.size(), false, !copy.b.empty(), !copy.S.empty(), false, false, false};
   each(copy, spec, [&](const at::Tensor& t) { list.push_back(t); });
+  if (activations.overlap.defined()) list.push_back(activations.overlap);
   return list;
 }
 
@@ -127,6 +129,7 @@ SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, cons
   SavedActivations activations;
   size_t next = 0;
   each(activations, spec, [&](at::Tensor& t) { t = list[next++]; });
+  if (next < list.size()) activations.overlap = list[next];
   return activations;
 }
 
@@ -144,6 +147,7 @@ FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedAc
     c.z.push_back(rows(width));
     if (n + 1 < spec.layers) c.t.push_back(rows(width)), c.x.emplace_back();
   }
+  if (const auto* kernels = kernels_for(in, spec)) return run_forward(*kernels, in, spec, c);
   if (spec.last_state) after.W.resize(spec.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());
   const RoundedProducts rounded(spec.rounded);
   Steps steps{in, spec.norm ? in.norm_bias - in.target : at::Tensor(), spec, c, after};

@@ -1,0 +1,125 @@
+// The passes by the kernels of ops/cuda/fast_weights.h.
+#include "model/mixers/fast_weights/kernels.h"
+
+#include <c10/core/DeviceGuard.h>
+
+namespace lazy::fast_weights {
+
+namespace {
+
+constexpr int64_t kDim = 64;
+
+// A problem and what its pointers belong to.
+class Call {
+ public:
+  Call(const FastWeights& in, const TensorSpec& spec, const SavedActivations& c) {
+    p.C = in.q.size(0), p.N = in.q.size(1), p.T = in.q.size(2);
+    p.H = spec.layers == 2 ? in.W[0].size(-1) : 0;
+    p.momentum = spec.momentum, p.tanh = spec.tanh;
+    p.q = read(in.q), p.k = read(in.k), p.target = read(in.target);
+    p.norm_weight = read(in.norm_weight), p.norm_bias = read(in.norm_bias);
+    p.read_steps = read(in.read_steps), p.read_keep = read(in.read_keep), p.read_carry = read(in.read_carry);
+    p.steps = read(in.steps), p.momentum_steps = read(in.momentum_steps);
+    p.keep = read(in.keep), p.carry = read(in.carry), p.momentum_keep = read(in.momentum_keep);
+    p.overlap = write(c.overlap);
+    for (size_t n = 0; n < spec.layers; ++n) {
+      ops::FastWeightsLayer& to = layer(spec, n);
+      to.W = write(c.W[n]), to.g = write(c.g[n]), to.z = write(c.z[n]);
+      (spec.momentum ? to.S : to.b) = write(spec.momentum ? c.S[n] : c.b[n]);
+    }
+    if (spec.layers == 2) p.u = write(c.u[1]), p.t = write(c.t[0]), p.x = write(c.x[0]);
+  }
+
+  ops::FastWeightsLayer& layer(const TensorSpec& spec, size_t n) { return n + 1 == spec.layers ? p.last : p.first; }
+  const float* read(const at::Tensor& t) {
+    if (!t.defined()) return nullptr;
+    kept_.push_back(t.contiguous());
+    return kept_.back().const_data_ptr<float>();
+  }
+  static float* write(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
+  // Like `like`, contiguous.
+  static float* make(at::Tensor& t, const at::Tensor& like) {
+    if (!like.defined()) return nullptr;
+    t = at::empty(like.sizes(), like.options());
+    return write(t);
+  }
+
+  ops::FastWeightsProblem p{};
+
+ private:
+  std::vector<at::Tensor> kept_;
+};
+
+}  // namespace
+
+const ops::FastWeightsKernels* kernels_for(const FastWeights& in, const TensorSpec& spec) {
+  if (!spec.rounded || spec.layers > 2 || spec.bias == spec.momentum || in.q.numel() == 0) return nullptr;
+  const auto sizes = [&](size_t n, int64_t from, int64_t to) {
+    return in.W[n].size(-2) == from && in.W[n].size(-1) == to && in.W[n].scalar_type() == at::kFloat;
+  };
+  const int64_t H = spec.layers == 2 ? in.W[0].size(-1) : 0;
+  const bool fit = in.q.size(-1) == kDim && in.q.scalar_type() == at::kFloat &&
+                   (H == 0 ? sizes(0, kDim, kDim) : sizes(0, kDim, H) && sizes(1, H, kDim));
+  return fit ? ops::fast_weights_kernels(in.q.device().type(), in.q.size(2), H, spec.momentum) : nullptr;
+}
+
+FastWeightsResult run_forward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
+                              SavedActivations& c) {
+  const c10::DeviceGuard guard(in.q.device());
+  c.overlap = at::empty_like(in.read_steps, at::MemoryFormat::Contiguous);
+  if (spec.layers == 2) c.x[0] = at::empty_like(c.z[0]);
+  FastWeightsResult after;
+  Call call(in, spec, c);
+  call.p.out = call.make(after.out, in.q);
+  if (spec.last_state) {
+    after.W.resize(spec.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());
+    for (size_t n = 0; n < spec.layers; ++n) {
+      ops::FastWeightsLayer& to = call.layer(spec, n);
+      to.W_end = call.make(after.W[n], in.W[n]);
+      if (spec.momentum)
+        to.S_end = call.make(after.S[n], in.S[n]);
+      else
+        to.b_end = call.make(after.b[n], in.b[n]);
+    }
+  }
+  kernels.forward(call.p);
+  return after;
+}
+
+FastWeights run_backward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
+                         const SavedActivations& c, const FastWeightsResult& d) {
+  const c10::DeviceGuard guard(in.q.device());
+  Call call(in, spec, c);
+  ops::FastWeightsProblem& p = call.p;
+  FastWeights by;
+  p.d_out = call.read(d.out);
+  p.d_q = call.make(by.q, in.q), p.d_k = call.make(by.k, in.k), p.d_target = call.make(by.target, in.target);
+  p.d_norm_weight = call.make(by.norm_weight, in.norm_weight), p.d_norm_bias = call.make(by.norm_bias, in.norm_bias);
+  p.d_read_steps = call.make(by.read_steps, in.read_steps);
+  p.d_read_keep = call.make(by.read_keep, in.read_keep), p.d_read_carry = call.make(by.read_carry, in.read_carry);
+  p.d_steps = call.make(by.steps, in.steps);
+  p.d_momentum_steps = call.make(by.momentum_steps, in.momentum_steps);
+  p.d_keep = call.make(by.keep, in.keep), p.d_carry = call.make(by.carry, in.carry);
+  p.d_momentum_keep = call.make(by.momentum_keep, in.momentum_keep);
+  // Starts with the gradient with respect to what the last chunk leaves.
+  const auto started = [&](std::vector<at::Tensor>& list, const std::vector<at::Tensor>& end,
+                           const std::vector<at::Tensor>& like, size_t n) {
+    list.push_back(spec.last_state ? end[n].clone(at::MemoryFormat::Contiguous)
+                                   : at::zeros(like[n].sizes(), like[n].options()));
+    return call.write(list.back());
+  };
+  for (size_t n = 0; n < spec.layers; ++n) {
+    ops::FastWeightsLayer& to = call.layer(spec, n);
+    to.d_W = started(by.W, d.W, in.W, n);
+    if (spec.momentum)
+      to.d_S = started(by.S, d.S, in.S, n);
+    else
+      to.d_b = started(by.b, d.b, in.b, n);
+  }
+  at::Tensor d_u, d_z;
+  if (spec.layers == 2) p.d_u = call.make(d_u, c.z[0][0]), p.d_z = call.make(d_z, c.z[0][0]);
+  kernels.backward(p);
+  return by;
+}
+
+}  // namespace lazy::fast_weights

@@ -1,0 +1,17 @@
+// The forward and backward pass by kernels, where there are some.
+#pragma once
+#include "model/mixers/fast_weights/internal.h"
+#include "ops/fast_weights.h"
+
+namespace lazy::fast_weights {
+
+// Null: batched products compute. Only with rounded products: the kernels' are TF32.
+const ops::FastWeightsKernels* kernels_for(const FastWeights& in, const TensorSpec& spec);
+
+// As forward() and backward(). W, b, S of the first chunk and the other activations' memory are there already.
+FastWeightsResult run_forward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
+                              SavedActivations& activations);
+FastWeights run_backward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
+                         const SavedActivations& activations, const FastWeightsResult& d);
+
+}  // namespace lazy::fast_weights

@@ -1,0 +1,240 @@
+// What the kernels of fast weights share: tiles in shared memory, products of a block, GELU, sums over rows.
+//
+// A tile has rows of 64 fp32 numbers. Wider matrices are worked on in slices of 64 of their hidden side; whatever does
+// not fit is kept in global memory, where the block finds it again in the L2 cache.
+#pragma once
+#include "attention/cuda/mma.cuh"
+#include "ops/cuda/fast_weights.h"
+#include "ops/cuda/fast_weights_ptx.cuh"
+#include "ops/cuda/launch.h"
+
+namespace lazy::ops::cuda::learning {
+
+namespace tensor_core = lazy::kernels::cuda;
+
+constexpr int kDim = 64;
+constexpr int kStep = kDim + 4;  // from row to row: the lanes of a fragment read different banks
+constexpr int kWeights = kDim * kStep;
+template <int T>
+constexpr int kTokens = T* kStep;
+
+__device__ inline int warp() { return thread() / 32; }
+__device__ inline int lane() { return thread() % 32; }
+
+// Queues the copy of ROWS rows, `step` elements apart.
+template <int ROWS, int THREADS>
+__device__ void fetch(float* tile, const float* from, int step) {
+#pragma unroll
+  for (int n = threadIdx.x; n < ROWS * kDim / 4; n += THREADS) {
+    const int row = n / (kDim / 4), column = n % (kDim / 4) * 4;
+    tensor_core::copy_async(tensor_core::shared_address(tile + row * kStep + column), from + row * step + column, true);
+  }
+}
+// What was queued is there for every thread, and every thread has done what comes before.
+__device__ inline void arrive() {
+  tensor_core::copies_commit();
+  tensor_core::copies_wait<0>();
+  __syncthreads();
+}
+
+// A tile as a factor of a product, as it lies and transposed; `scaled`: its rows have factors.
+struct Rows {
+  const float* tile;
+  __device__ float operator()(int i, int j) const { return tile[i * kStep + j]; }
+};
+struct Columns {
+  const float* tile;
+  __device__ float operator()(int i, int j) const { return tile[j * kStep + i]; }
+};
+struct ScaledRows {
+  const float *tile, *factor;
+  __device__ float operator()(int i, int j) const { return factor[i] * tile[i * kStep + j]; }
+};
+struct ScaledColumns {
+  const float *tile, *factor;
+  __device__ float operator()(int i, int j) const { return factor[j] * tile[j * kStep + i]; }
+};
+template <typename Factor>
+struct Negative {
+  Factor factor;
+  __device__ float operator()(int i, int j) const { return -factor(i, j); }
+};
+template <typename Factor>
+__device__ Negative<Factor> minus(const Factor& factor) {
+  return {factor};
+}
+
+// A warp's share of an M x N matrix of a block: 16 rows, kTiles times eight columns.
+template <int WARPS, int M, int N>
+struct Share {
+  static constexpr int kRowGroups = M / 16, kColumnGroups = WARPS / kRowGroups;
+  static constexpr int kColumns = N / kColumnGroups < 8 ? 8 : N / kColumnGroups, kTiles = kColumns / 8;
+  static_assert(WARPS % kRowGroups == 0 && kColumns % 8 == 0);
+  float c[kTiles][4] = {};
+
+  __device__ static int row() { return warp() % kRowGroups * 16; }
+  __device__ static int group() { return warp() / kRowGroups; }
+  __device__ static bool idle() { return kColumns * kColumnGroups > N && group() * kColumns >= N; }
+
+  // function(row, column, x, y) for every two neighbours.
+  template <typename Function>
+  __device__ void each(const Function& function) {
+    if (idle()) return;
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        function(row() + 8 * half + lane() / 4, group() * kColumns + 8 * n + lane() % 4 * 2, c[n][2 * half],
+                 c[n][2 * half + 1]);
+      }
+    }
+  }
+
+  // sums[group][row] += the sum of function(row, column, x, y) over the warp's columns.
+  template <typename Function>
+  __device__ void add_rows(float* sums, const Function& function) {
+    if (idle()) return;
+    float sum[2] = {};
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        sum[half] += function(row() + 8 * half + lane() / 4, group() * kColumns + 8 * n + lane() % 4 * 2,
+                              c[n][2 * half], c[n][2 * half + 1]);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum[half] += __shfl_xor_sync(~0u, sum[half], 1);
+      sum[half] += __shfl_xor_sync(~0u, sum[half], 2);
+      if (lane() % 4 == 0) sums[group() * M + row() + 8 * half + lane() / 4] += sum[half];
+    }
+  }
+};
+
+// to += left right, over K inner indices; left(row, k), right(k, column).
+template <int K, int WARPS, int M, int N, typename Left, typename Right>
+__device__ void product(Share<WARPS, M, N>& to, const Left& left, const Right& right) {
+  using To = Share<WARPS, M, N>;
+  if (To::idle()) return;
+  const int i = lane() / 4, j = lane() % 4, row = To::row() + i, column = To::group() * To::kColumns + i;
+#pragma unroll 2
+  for (int k = j; k < K; k += 8) {
+    const uint32_t x[4] = {tf32(left(row, k)), tf32(left(row + 8, k)), tf32(left(row, k + 4)),
+                           tf32(left(row + 8, k + 4))};
+#pragma unroll
+    for (int n = 0; n < To::kTiles; ++n) {
+      mma_tf32(to.c[n], x, tf32(right(k, column + 8 * n)), tf32(right(k + 4, column + 8 * n)));
+    }
+  }
+}
+
+__device__ inline float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
+__device__ inline void set_pair(float* at, float x, float y) { *reinterpret_cast<float2*>(at) = make_float2(x, y); }
+
+__device__ inline float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+// Of a row of which every lane has two numbers.
+__device__ inline float row_sum(float2 x) { return warp_sum(x.x + x.y); }
+__device__ inline float row_dot(float2 x, float2 y) { return warp_sum(x.x * y.x + x.y * y.y); }
+__device__ inline float row_mean(float2 x) { return row_sum(x) / kDim; }
+template <typename Function>
+__device__ float2 both(const Function& function, float2 a) {
+  return make_float2(function(a.x), function(a.y));
+}
+
+// The sum of a column of a tile's T rows, by thread `column`.
+template <int T>
+__device__ float column_sum(const float* tile) {
+  float sum = 0;
+#pragma unroll 2
+  for (int row = 0; row < T; ++row) sum += tile[row * kStep + threadIdx.x];
+  return sum;
+}
+
+struct Gelu {
+  static constexpr float kRoot = 0.7978845608028654f, kCube = 0.044715f;  // sqrt(2 / pi)
+  bool tanh;
+
+  __device__ float value(float z) const {
+    if (tanh) return 0.5f * z * (1 + tanhf(kRoot * (z + kCube * z * z * z)));
+    return 0.5f * z * (1 + erff(z * 0.7071067811865476f));
+  }
+  __device__ float slope(float z) const {
+    if (tanh) {
+      const float t = tanhf(kRoot * (z + kCube * z * z * z));
+      return 0.5f * (1 + t) + 0.5f * z * (1 - t * t) * kRoot * (1 + 3 * kCube * z * z);
+    }
+    return 0.5f * (1 + erff(z * 0.7071067811865476f)) + z * density(z);
+  }
+  // The second derivative.
+  __device__ float bend(float z) const {
+    if (tanh) {
+      const float t = tanhf(kRoot * (z + kCube * z * z * z)), s = kRoot * (1 + 3 * kCube * z * z);
+      return (1 - t * t) * (s + 3 * kCube * kRoot * z * z - z * t * s * s);
+    }
+    return (2 - z * z) * density(z);
+  }
+  __device__ static float density(float z) { return 0.3989422804014327f * expf(-0.5f * z * z); }
+};
+
+// A row of LayerNorm; each lane has two of its numbers.
+struct NormRow {
+  float2 n;
+  float rstd;
+
+  __device__ explicit NormRow(float2 z) {
+    const float mean = row_mean(z);
+    n = make_float2(z.x - mean, z.y - mean);
+    rstd = 1 / sqrtf(row_dot(n, n) / kDim + 1e-6f);
+    n = make_float2(n.x * rstd, n.y * rstd);
+  }
+  // rstd (x - mean(x) - n mean(x n)): the gradient of the norm's input.
+  __device__ float2 through(float2 x) const {
+    const float mean = row_mean(x), along = row_dot(x, n) / kDim;
+    return make_float2(rstd * (x.x - mean - n.x * along), rstd * (x.y - mean - n.y * along));
+  }
+};
+
+// Where the tensors of one chunk of a sequence and head lie. `slice`: of 64 columns of the first layer, and of as many
+// rows of the last one.
+struct Place {
+  int64_t index, H, T;
+
+  __device__ const float* tokens(const float* all) const { return all + index * T * kDim; }
+  __device__ float* tokens(float* all) const { return all + index * T * kDim; }
+  __device__ int64_t hidden(int slice) const { return index * T * H + slice * kDim; }
+  __device__ int64_t first(int slice) const { return index * kDim * H + slice * kDim; }
+  __device__ int64_t last(int slice) const { return (index * (H == 0 ? kDim : H) + slice * kDim) * kDim; }
+  __device__ int64_t first_bias(int slice) const { return index * H + slice * kDim; }
+  __device__ int64_t last_bias() const { return index * kDim; }
+};
+
+template <typename Kernel>
+void launch(Kernel kernel, int threads, int shared, const FastWeightsProblem& p, cudaStream_t stream) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "fast_weights");
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.N));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = stream;
+  check(cudaLaunchKernelEx(&config, kernel, p), "fast_weights");
+}
+
+// function(T, two layers, momentum), each an integral constant; the shapes that there are kernels for.
+template <typename Function>
+void with_shape(const FastWeightsProblem& p, const Function& function) {
+  const auto layers = [&](auto T, auto momentum) {
+    p.H > 0 ? function(T, std::true_type{}, momentum) : function(T, std::false_type{}, momentum);
+  };
+  p.momentum ? layers(std::integral_constant<int, 64>{}, std::true_type{})
+             : layers(std::integral_constant<int, 16>{}, std::false_type{});
+}
+
+// Shared memory of the backward pass, which takes more.
+int backward_memory(bool momentum);
+
+}  // namespace lazy::ops::cuda::learning

@@ -1,0 +1,17 @@
+// Fast weights on tensor cores: a block goes over the chunks of one sequence and head. Products of TF32 with fp32 sums;
+// everything else is fp32. Everything is queued on the stream; nothing is allocated and nothing waits. Results are
+// bit-identical from run to run. std::runtime_error when a launch is refused.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "ops/fast_weights_problem.h"
+
+namespace lazy::ops::cuda {
+
+// Whether there are kernels for this shape that the current GPU has shared memory for.
+bool serves_fast_weights(int64_t T, int64_t H, bool momentum);
+
+void fast_weights_forward(const FastWeightsProblem& problem, cudaStream_t stream);
+void fast_weights_backward(const FastWeightsProblem& problem, cudaStream_t stream);
+
+}  // namespace lazy::ops::cuda

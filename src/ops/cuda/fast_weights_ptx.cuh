@@ -1,0 +1,30 @@
+// PTX of the kernels of fast weights: products of TF32, which every GPU from sm_80 on has.
+#pragma once
+#include <cstdint>
+
+namespace lazy::ops::cuda {
+
+// threadIdx.x, read anew at every call: addresses made of it are not kept in registers over a whole kernel.
+__device__ inline int thread() {
+  int x;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+  return x;
+}
+
+// x rounded to TF32, ties away from zero.
+__device__ inline uint32_t tf32(float x) {
+  uint32_t r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+  return r;
+}
+// m16n8k8 of TF32: with i = lane / 4 and j = lane % 4, a has (i, j), (i + 8, j), (i, j + 4), (i + 8, j + 4), and b
+// (j, i), (j + 4, i).
+__device__ inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace lazy::ops::cuda

@@ -1,0 +1,23 @@
+// Announces the kernels of fast weights on NVIDIA GPUs.
+#include <c10/cuda/CUDAStream.h>
+
+#include "ops/cuda/fast_weights.h"
+#include "ops/fast_weights.h"
+
+namespace lazy::ops {
+
+namespace {
+
+const bool announced = [] {
+  set_fast_weights_kernels(
+      c10::DeviceType::CUDA,
+      {.serves = cuda::serves_fast_weights,
+       .forward = [](const FastWeightsProblem& p) { cuda::fast_weights_forward(p, c10::cuda::getCurrentCUDAStream()); },
+       .backward =
+           [](const FastWeightsProblem& p) { cuda::fast_weights_backward(p, c10::cuda::getCurrentCUDAStream()); }});
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace lazy::ops

@@ -1,0 +1,44 @@
+// What the kernels of fast weights (model/mixers/fast_weights) are given: fp32 pointers of one device, every tensor
+// contiguous, rows at multiples of 16 bytes. Keys, values and a layer's narrow side have 64 numbers.
+//
+// Letters: C chunks, N sequences times heads, T tokens of a chunk, H the hidden width of two layers.
+#pragma once
+#include <cstdint>
+
+namespace lazy::ops {
+
+struct FastWeightsLayer {
+  // State at the start of each chunk: (C, N, in, out), (C, N, out), (C, N, in, out). The forward pass is given the
+  // first chunk's. b or S is null.
+  float *W, *b, *S;
+  float *W_end, *b_end, *S_end;  // the forward pass: (N, ...) after the last chunk; null: not wanted
+  float *g, *z;                  // (C, N, T, out): see SavedActivations
+  // (N, ...): the backward pass is given the gradients with respect to the state after the last chunk, and leaves those
+  // with respect to the state before the first.
+  float *d_W, *d_b, *d_S;
+};
+
+struct FastWeightsProblem {
+  int64_t C, N, T, H;            // H 0: one layer; otherwise a multiple of 64
+  bool momentum;                 // each layer has S, otherwise b
+  bool tanh;                     // GELU's approximation
+  FastWeightsLayer first, last;  // first: null with one layer
+
+  const float *q, *k, *target;                // (C, N, T, 64)
+  const float *norm_weight, *norm_bias;       // (N, 64); null: the bounded error
+  const float* read_steps;                    // (C, N, T, T)
+  const float *read_keep, *read_carry;        // (C, N, T), with momentum, like the next three
+  const float *steps, *momentum_steps;        // (C, N, T); the first one always
+  const float *keep, *carry, *momentum_keep;  // (C, N)
+  float *u, *t, *x;  // two layers: (C, N, T, H), the last layer's input, its gradient, the first layer's output at q
+  float* overlap;    // (C, N, T, T): products of the last layer's inputs at q and k, one more with a bias
+  float* out;        // (C, N, T, 64)
+
+  // The backward pass. Gradients are like what they belong to.
+  const float* d_out;
+  float *d_q, *d_k, *d_target, *d_norm_weight, *d_norm_bias, *d_read_steps, *d_read_keep, *d_read_carry, *d_steps,
+      *d_momentum_steps, *d_keep, *d_carry, *d_momentum_keep;
+  float *d_u, *d_z;  // two layers: (N, T, H), workspace
+};
+
+}  // namespace lazy::ops

@@ -1,0 +1,17 @@
+// The emulator's kernels of fast weights, for tensors of the CPU.
+#include "ops/cuda/fast_weights.h"
+#include "ops/fast_weights.h"
+
+namespace lazy::ops {
+namespace {
+
+const bool announced = [] {
+  set_fast_weights_kernels(c10::DeviceType::CPU,
+                           {.serves = cuda::serves_fast_weights,
+                            .forward = [](const FastWeightsProblem& p) { cuda::fast_weights_forward(p, nullptr); },
+                            .backward = [](const FastWeightsProblem& p) { cuda::fast_weights_backward(p, nullptr); }});
+  return true;
+}();
+
+}  // namespace
+}  // namespace lazy::ops

@@ -1,0 +1,191 @@
+// The kernels of fast weights against the recurrences token by token, in TTT and in the memory of Titans: outputs,
+// states, every gradient. On a GPU, or by the emulator's kernels.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "model/mixers/recurrence_checks.h"
+#include "model/mixers/reference_rules.h"
+#include "model/mixers/titans/neural_memory.h"
+#include "model/mixers/ttt_rule.h"
+#include "ops/device.h"
+#include "ops/fast_weights.h"
+
+namespace lazy {
+namespace {
+
+using testing::Tensors;
+
+constexpr int64_t kHeads = 2, kDim = 64;
+
+// What a fast form and the recurrence compute of the same inputs.
+struct Rule {
+  Tensors inputs;
+  // rounded: the kernels; begin: the tokens before `begin` come in a call of their own, which leaves the state.
+  std::function<Tensors(const Tensors& inputs, bool rounded, int64_t begin)> fast;
+  std::function<Tensors(const Tensors& inputs)> definition;
+};
+
+struct Kind {
+  const char* name;
+  int layers;
+  bool memory, normalized;  // Titans
+  int64_t hidden() const { return 2 * kDim; }
+  int64_t chunk() const { return memory ? 64 : 16; }
+};
+
+at::Tensor normal(at::IntArrayRef shape, double std = 1) { return at::randn(shape, at::kDouble) * std; }
+
+Tensors weights_of(const Kind& kind, double first, double last) {
+  if (kind.layers == 1) return {normal({kHeads, kDim, kDim}, first)};
+  return {normal({kHeads, kDim, kind.hidden()}, first), normal({kHeads, kind.hidden(), kDim}, last)};
+}
+
+template <typename State>
+Tensors with_state(const at::Tensor& out, const State& state) {
+  Tensors all = {out};
+  for (const at::Tensor& t : tensors(state)) all.push_back(t);
+  return all;
+}
+
+// The tokens [begin, end) of the first `count` inputs.
+Tensors part_of(Tensors inputs, size_t count, int64_t begin, int64_t end) {
+  for (size_t n = 0; n < count; ++n) inputs[n] = inputs[n].narrow(1, begin, end - begin);
+  return inputs;
+}
+
+Rule ttt(const Kind& kind, int64_t batch, int64_t length, const at::Tensor& cu_seqlens) {
+  const size_t layers = static_cast<size_t>(kind.layers);
+  Rule rule{.inputs = {normal({batch, length, kHeads, kDim}), normal({batch, length, kHeads, kDim}),
+                       normal({batch, length, kHeads, kDim}), at::rand({batch, length, kHeads}, at::kDouble) / kDim,
+                       at::rand({kind.chunk()}, at::kDouble) + 0.1, 1 + normal({kHeads, kDim}, 0.2),
+                       normal({kHeads, kDim}, 0.2)}};
+  const Tensors W = weights_of(kind, 0.1, 0.1);
+  for (const at::Tensor& w : W) rule.inputs.push_back(w);
+  for (const at::Tensor& w : W) rule.inputs.push_back(normal({kHeads, 1, w.size(-1)}, 0.3));
+  const auto in_of = [](const Tensors& t) { return TttInputs{t[0], t[1], t[2], t[3], t[4], t[5], t[6]}; };
+  const auto start = [layers](const Tensors& t) {
+    const auto W = t.begin() + 7, b = W + static_cast<std::ptrdiff_t>(layers);
+    return initial_ttt_state({Tensors(W, b), Tensors(b, t.end())}, t[0].size(0));
+  };
+  rule.fast = [=](const Tensors& t, bool rounded, int64_t begin) {
+    TttState state = start(t);
+    Tensors outs;
+    for (const auto& [from, to] : {std::pair{int64_t{0}, begin}, {begin, t[0].size(1)}}) {
+      if (from == to) continue;
+      TttInputs in = in_of(part_of(t, 4, from, to));
+      in.rounded = rounded;
+      auto [out, after] = ttt_chunks(in, state, cu_seqlens);
+      outs.push_back(out), state = after;
+    }
+    return with_state(at::cat(outs, 1), state);
+  };
+  rule.definition = [=](const Tensors& t) {
+    const auto [out, state] = reference_ttt(in_of(t), start(t), cu_seqlens);
+    return with_state(out, state);
+  };
+  return rule;
+}
+
+Rule memory(const Kind& kind, int64_t batch, int64_t length, const at::Tensor& cu_seqlens) {
+  const auto unit = [&] {
+    const at::Tensor x = normal({batch, length, kHeads, kDim});
+    return x / x.norm(2, -1, /*keepdim=*/true);
+  };
+  // A chunk leaves about two thirds of its weights and momentum, so that the state counts; the steps are as much
+  // shorter as the momentum makes them longer.
+  const auto gate = [&](double bias) { return at::log_sigmoid(normal({batch, length, kHeads}) + bias); };
+  Rule rule{.inputs = {unit(), unit(), normal({batch, length, kHeads, kDim}, kind.normalized ? 1 : 2),
+                       at::sigmoid(normal({batch, length, kHeads})) / (16 * kDim), gate(5), gate(5)}};
+  for (const at::Tensor& w : weights_of(kind, kind.normalized ? 1 : 0.5, kind.normalized ? 0.5 : 0.2)) {
+    rule.inputs.push_back(w);
+  }
+  if (kind.normalized) rule.inputs.push_back(1 + normal({kHeads, kDim}, 0.3));
+  const auto in_of = [normalized = kind.normalized](const Tensors& t) {
+    return MemoryInputs{t[0], t[1], t[2], t[3], t[4], t[5], normalized ? t.back() : at::Tensor()};
+  };
+  const auto start = [normalized = kind.normalized](const Tensors& t) {
+    return initial_memory_state(Tensors(t.begin() + 6, t.end() - (normalized ? 1 : 0)), t[0].size(0));
+  };
+  const int64_t chunk = kind.chunk();
+  rule.fast = [=](const Tensors& t, bool rounded, int64_t begin) {
+    MemoryState state = start(t);
+    Tensors outs;
+    for (const auto& [from, to] : {std::pair{int64_t{0}, begin}, {begin, t[0].size(1)}}) {
+      if (from == to) continue;
+      MemoryInputs in = in_of(part_of(t, 6, from, to));
+      in.rounded = rounded;
+      auto [out, after] = memory_chunks(in, state, chunk, cu_seqlens);
+      outs.push_back(out), state = after;
+    }
+    return with_state(at::cat(outs, 1), state);
+  };
+  rule.definition = [=](const Tensors& t) {
+    const auto [out, state] = reference_memory(in_of(t), start(t), chunk, cu_seqlens);
+    return with_state(out, state);
+  };
+  return rule;
+}
+
+Rule rule_of(const Kind& kind, int64_t batch, int64_t length, const at::Tensor& cu_seqlens = {}) {
+  at::manual_seed(length);
+  return kind.memory ? memory(kind, batch, length, cu_seqlens) : ttt(kind, batch, length, cu_seqlens);
+}
+
+class FastWeightsKernels : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    const Kind& kind = GetParam();
+    if (!ops::fast_weights_kernels(ops::test::test_device().type(), kind.chunk(), kind.layers == 2 ? kind.hidden() : 0,
+                                   kind.memory)) {
+      GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has these tests too";
+    }
+  }
+  static void expect_precision(const Rule& rule, int64_t begin) {
+    testing::expect_precision([&](const Tensors& t, bool rounded) { return rule.fast(t, rounded, begin); },
+                              rule.definition, rule.inputs, ops::test::test_device());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, FastWeightsKernels,
+                         ::testing::Values(Kind{"ttt_linear", 1, false, true}, Kind{"ttt_mlp", 2, false, true},
+                                           Kind{"titans_1", 1, true, false}, Kind{"titans_1_normalized", 1, true, true},
+                                           Kind{"titans_2", 2, true, false},
+                                           Kind{"titans_2_normalized", 2, true, true}),
+                         [](const auto& info) { return info.param.name; });
+
+// Whole chunks and the tokens after them, from a state that other tokens left.
+TEST_P(FastWeightsKernels, MatchTheRecurrence) {
+  const int64_t chunk = GetParam().chunk();
+  expect_precision(rule_of(GetParam(), 1, 3 * chunk + 5), chunk);
+}
+
+TEST_P(FastWeightsKernels, ChunksThatEndTheText) {
+  expect_precision(rule_of(GetParam(), 2, 2 * GetParam().chunk()), 0);
+}
+
+// More tokens than between two saved states.
+TEST_P(FastWeightsKernels, PiecesFollowEachOther) { expect_precision(rule_of(GetParam(), 1, 320), 0); }
+
+TEST_P(FastWeightsKernels, PackedDocumentsAreAlone) {
+  const int64_t chunk = GetParam().chunk();
+  const at::Tensor cu_seqlens = at::tensor({int64_t{0}, chunk + 3, chunk + 3, 2 * chunk + 4}, at::kInt);
+  expect_precision(rule_of(GetParam(), 1, 2 * chunk + 4, cu_seqlens), 0);
+}
+
+TEST_P(FastWeightsKernels, BitsRepeat) {
+  const Rule rule = rule_of(GetParam(), 1, 2 * GetParam().chunk());
+  Tensors inputs;
+  for (const at::Tensor& x : rule.inputs) inputs.push_back(x.to(at::kFloat).to(ops::test::test_device()));
+  const auto all = [&](bool rounded) {
+    const auto fast = [&](const Tensors& t) { return rule.fast(t, rounded, 0); };
+    Tensors out = fast(inputs);
+    for (const at::Tensor& gradient : testing::gradients_of(fast, inputs)) out.push_back(gradient);
+    return out;
+  };
+  const Tensors once = all(true), again = all(true), batched = all(false);
+  for (size_t n = 0; n < once.size(); ++n) EXPECT_TRUE(at::equal(once[n], again[n])) << n;
+  // The kernels have computed.
+  EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
+}
+
+}  // namespace
+}  // namespace lazy
