@@ -7,6 +7,8 @@ C++ (src/ops/*_autograd.cc) over the same kernels: every backward is an operator
 from __future__ import annotations
 
 import ctypes
+import functools
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -82,113 +84,50 @@ def _outputs(q: Tensor, v: Tensor, normalizer: str, return_stats: int) -> tuple[
     )
 
 
-def _fake_attention(
-    q,
-    k,
-    v,
-    distance_bias=None,
-    tau=None,
-    sink=None,
-    *,
-    alibi_slopes=None,
-    normalizer="elastic",
-    offset="per_visible",
-    sigmoid_bias=None,
-    scale=None,
-    causal=True,
-    window=-1,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    return_stats=0,
-    deterministic=False,
-):
-    return _outputs(q, v, normalizer, return_stats)
+@functools.cache
+def _defaults(operator: str) -> dict:
+    """The operator's arguments in order, with the schema's defaults; None where it has none."""
+    return {a.name: a.default_value for a in getattr(ops, operator).default._schema.arguments}
 
 
-def _fake_attention_forward(
-    q,
-    k,
-    v,
-    distance_bias,
-    tau,
-    sink,
-    alibi_slopes,
-    normalizer,
-    offset,
-    sigmoid_bias,
-    scale,
-    causal,
-    window,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    return_stats,
-    deterministic,
-):
-    out, lse, stats = _outputs(q, v, normalizer, return_stats)
+def _named(operator: str, arguments: tuple, options: dict) -> SimpleNamespace:
+    """The arguments of a call by name, in the schema's order. PyTorch leaves out those that equal a default."""
+    defaults = _defaults(operator)
+    return SimpleNamespace(**{**defaults, **dict(zip(defaults, arguments)), **options})
+
+
+def _fake_attention(*arguments, **options):
+    a = _named("attention", arguments, options)
+    return _outputs(a.q, a.v, a.normalizer, a.return_stats)
+
+
+def _fake_attention_forward(*arguments):
+    a = _named("attention_forward", arguments, {})
+    out, lse, stats = _outputs(a.q, a.v, a.normalizer, a.return_stats)
     # As empty_alive_sum in src/ops/attention.cc: neither lengths nor the tensors' device decide.
-    kept = q.dtype in SIXTEEN_BITS and _keeps_alive_sum(
-        int(q.shape[-1]),
-        int(v.shape[-1]),
-        SIXTEEN_BITS[q.dtype],
-        normalizer.encode(),
-        causal,
-        window,
-        0 if distance_bias is None else int(distance_bias.shape[1]),
-        alibi_slopes is not None,
-        deterministic,
+    kept = a.q.dtype in SIXTEEN_BITS and _keeps_alive_sum(
+        int(a.q.shape[-1]),
+        int(a.v.shape[-1]),
+        SIXTEEN_BITS[a.q.dtype],
+        a.normalizer.encode(),
+        a.causal,
+        a.window,
+        0 if a.distance_bias is None else int(a.distance_bias.shape[1]),
+        a.alibi_slopes is not None,
+        a.deterministic,
     )
     return out, lse, stats, torch.empty_like(out) if kept else out.new_empty((0,))
 
 
-def _fake_attention_backward(
-    d_out,
-    out,
-    lse,
-    q,
-    k,
-    v,
-    distance_bias,
-    tau,
-    sink,
-    alibi_slopes,
-    normalizer,
-    offset,
-    sigmoid_bias,
-    scale,
-    causal,
-    window,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    deterministic,
-    output_mask,
-    alive_sum=None,
-):
-    inputs = (q, k, v, distance_bias, tau, sink, alibi_slopes)
-    return tuple(t.new_empty(t.shape) if wanted else q.new_empty((0,)) for t, wanted in zip(inputs, output_mask))
+def _fake_attention_backward(*arguments):
+    a = _named("attention_backward", arguments, {})
+    inputs = (a.q, a.k, a.v, a.distance_bias, a.tau, a.sink, a.alibi_slopes)
+    return tuple(t.new_empty(t.shape) if wanted else a.q.new_empty((0,)) for t, wanted in zip(inputs, a.output_mask))
 
 
-def _fake_decode(
-    q,
-    k_cache,
-    v_cache,
-    cache_lengths,
-    distance_bias=None,
-    tau=None,
-    sink=None,
-    *,
-    block_table=None,
-    visible_count=None,
-    alibi_slopes=None,
-    normalizer="elastic",
-    offset="per_visible",
-    sigmoid_bias=None,
-    scale=None,
-    causal=True,
-    window=-1,
-    return_stats=0,
-    invariant=False,
-):
-    return _outputs(q, v_cache, normalizer, return_stats)
+def _fake_decode(*arguments, **options):
+    a = _named("decode", arguments, options)
+    return _outputs(a.q, a.v_cache, a.normalizer, a.return_stats)
 
 
 def _kept_type(dtype: torch.dtype) -> torch.dtype:
@@ -249,44 +188,11 @@ def _below_autograd(keys: torch._C.DispatchKeySet) -> torch._C.DispatchKeySet:
     return keys & torch._C._after_autograd_keyset
 
 
-def _attention(
-    keys,
-    q,
-    k,
-    v,
-    distance_bias=None,
-    tau=None,
-    sink=None,
-    *,
-    alibi_slopes=None,
-    normalizer="elastic",
-    offset="per_visible",
-    sigmoid_bias=None,
-    scale=None,
-    causal=True,
-    window=-1,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    return_stats=0,
-    deterministic=False,
-):
+def _attention(keys, *tensors, **options):
     """Gradients go through attention_forward, which also returns what attention_backward wants to have kept."""
-    tensors = (q, k, v, distance_bias, tau, sink)
-    options = dict(
-        alibi_slopes=alibi_slopes,
-        normalizer=normalizer,
-        offset=offset,
-        sigmoid_bias=sigmoid_bias,
-        scale=scale,
-        causal=causal,
-        window=window,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
-        return_stats=return_stats,
-        deterministic=deterministic or torch.are_deterministic_algorithms_enabled(),
-    )
-    if _wants_gradient(*tensors, alibi_slopes):
-        return ops.attention_forward(*tensors, *options.values())[:3]
+    options["deterministic"] = options.get("deterministic", False) or torch.are_deterministic_algorithms_enabled()
+    if _wants_gradient(*tensors, options.get("alibi_slopes")):
+        return ops.attention_forward(*vars(_named("attention", tensors, options)).values())[:3]
     with torch._C._AutoDispatchBelowAutograd():
         return ops.attention.default.redispatch(_below_autograd(keys), *tensors, **options)
 
