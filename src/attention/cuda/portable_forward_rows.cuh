@@ -1,6 +1,7 @@
 // Shared by the portable forward kernels: tile shapes, epilogue, launch.
 #pragma once
 #include "attention/cuda/portable_rows.cuh"
+#include "attention/cuda/score_sums.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
@@ -33,6 +34,45 @@ __device__ void finish_statistics(const RowSweep<T, D, S>& b, const float (&lse)
         p.stats[part + index] = 1 - weights;
         p.stats[2 * part + index] = living;
       }
+    }
+  }
+}
+
+// Of scores in units of log2.
+struct BinaryExponential {
+  static constexpr float unit = kLn2;
+  __device__ static float of(float x) { return exp2_fast(x); }
+};
+using LaneScores = ScoreSums<BinaryExponential>;
+
+// Adds a tile's scores, which times c are in units of log2.
+template <int MI, int N>
+__device__ void add_scores(LaneScores (&scores)[MI][2], const float (&s)[MI][N][4], float c) {
+#pragma unroll
+  for (int m = 0; m < MI; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      scores[m][h].template add<2 * N>(c, [&](int n) { return s[m][n / 2][2 * h + n % 2]; });
+    }
+  }
+}
+
+// Writes Params::score_stats, from each lane's share of its rows.
+template <typename T, int D, typename S>
+__device__ void store_score_statistics(const RowSweep<T, D, S>& b, LaneScores (&scores)[S::MI][2]) {
+  const Params& p = b.p;
+  const int64_t part = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
+#pragma unroll
+  for (int m = 0; m < S::MI; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      scores[m][h].merge_lane(1);
+      scores[m][h].merge_lane(2);
+      if (b.lane % 4 != 0 || b.row(m, h) >= b.t.q_length) continue;
+      const ScoreStatistics found = scores[m][h].finish(b.keys[m][h].end - b.keys[m][h].begin);
+      const int64_t index = row_index(p, b.t, b.t.head, b.row(m, h));
+      p.score_stats[index] = found.largest;
+      p.score_stats[part + index] = found.entropy;
     }
   }
 }
