@@ -235,7 +235,6 @@ void forward_cuda(const Problem& p, const Forward<float>& a, const CudaCall& cal
   const cuda::Params r = cuda::make_params(p, a);
   const auto stream = static_cast<cudaStream_t>(call.stream);
   const CudaKernel kernel = served(p, r, call);
-  if (r.score_stats && kernel == CudaKernel::hopper) cuda::score_statistics(r, stream);
   switch (kernel) {
     case CudaKernel::hopper:
       if (cuda::fits_single_pass(r)) return cuda::hopper_forward_single_pass(r, stream);

@@ -1,7 +1,6 @@
 // Shared by the portable forward kernels: tile shapes, epilogue, launch.
 #pragma once
 #include "attention/cuda/portable_rows.cuh"
-#include "attention/cuda/score_sums.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
@@ -37,13 +36,6 @@ __device__ void finish_statistics(const RowSweep<T, D, S>& b, const float (&lse)
     }
   }
 }
-
-// Of scores in units of log2.
-struct BinaryExponential {
-  static constexpr float unit = kLn2;
-  __device__ static float of(float x) { return exp2_fast(x); }
-};
-using LaneScores = ScoreSums<BinaryExponential>;
 
 // Adds a tile's scores, which times c are in units of log2.
 template <int MI, int N>
