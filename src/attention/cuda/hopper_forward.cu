@@ -179,11 +179,7 @@ struct HopperForward {
         if (p.alive_sum.data && writes_alive_sum(p)) return launch_elastic<T, D, true>(p, stream);
         return launch_elastic<T, D, false>(p, stream);
       }
-      if (p.score_stats && p.normalizer == Normalizer::softmax) {
-        return launch_forward<T, D, kScores>(p, stream);
-      }
-      // Beside a sink that is far above all scores their exponentials vanish, so that the sums tell nothing of them.
-      if (p.score_stats) score_statistics(p, stream);
+      if (p.score_stats) return launch_forward<T, D, kScores>(p, stream);
       launch_forward<T, D, 0>(p, stream);
     });
   }

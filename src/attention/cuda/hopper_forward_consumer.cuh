@@ -77,7 +77,6 @@ struct RowScores {
   }
   // base, sum: the thread's own.
   __device__ void write(const RowGroup& b, const float (&base)[2], const float (&sum)[2]) const {
-    const Params& p = b.p;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       LaneScores scores{base[h], sum[h], weighted[h]};
@@ -87,10 +86,9 @@ struct RowScores {
       const float most = fmaxf(other, __shfl_xor_sync(~0u, other, 2));
       if (b.lane % 4 != 0 || b.row(h) >= b.t.q_length) continue;
       const Keys keys = b.keys(h);
-      const ScoreStatistics found = scores.finish(keys.end - keys.begin);
-      const int64_t index = row_index(p, b.t, b.t.head, b.row(h));
-      p.score_stats[index] = found.largest > -INFINITY ? most * kLn2 : found.largest;
-      p.score_stats[static_cast<int64_t>(p.batch) * p.heads * p.q_length + index] = found.entropy;
+      ScoreStatistics found = scores.finish(keys.end - keys.begin);
+      if (found.largest > -INFINITY) found.largest = most * kLn2;  // the base was near it
+      portable::put_score_statistics(b.p, b.t, b.row(h), found);
     }
   }
 };

@@ -17,6 +17,12 @@ struct BinaryExponential {
 };
 using LaneScores = ScoreSums<BinaryExponential>;
 
+__device__ inline void put_score_statistics(const Params& p, const Tile& t, int row, const ScoreStatistics& found) {
+  const int64_t index = row_index(p, t, t.head, row);
+  p.score_stats[index] = found.largest;
+  p.score_stats[static_cast<int64_t>(p.batch) * p.heads * p.q_length + index] = found.entropy;
+}
+
 // Byte offset of 16-byte chunk `c` of a row of W 16-bit elements, swizzled so that eight rows of one chunk lie in
 // different banks.
 template <int W>

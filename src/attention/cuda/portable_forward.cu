@@ -22,8 +22,7 @@ __device__ inline void merge_rows(float& largest, float& sum) {
   }
 }
 
-// SCORES: with Params::score_stats. Maximum, exponentials and their sum are softmax's and elastic's own, but for those
-// of a sink, which is not a score.
+// SCORES: with Params::score_stats; maximum, exponentials and their sum are softmax's and elastic's own.
 template <typename T, int D, bool ELASTIC, bool ALIVE, bool SCORES>
 __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const Params p, int tiles) {
   using S = ForwardShape<D, ALIVE>;
@@ -49,7 +48,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
   float total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
   clear(o);
   float lse2[MI][2], offset[MI][2];
-  LaneScores scores[MI][2];
+  float weighted[MI][2] = {};  // of ScoreSums
+  auto scores = [&](int m, int h) { return LaneScores{largest[m][h], sum[m][h], weighted[m][h]}; };
   if constexpr (ELASTIC) {
     b.sweep(false, [&](int key, int stage) {
       float s[MI][2 * NT][4];
@@ -61,31 +61,22 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           float most = largest_of<2 * NT>(s[m], h);
           most = fmaxf(most * c, largest[m][h]);
           const float base = most > -INFINITY ? most : 0, shift = largest[m][h] - base, shrink = exp2_fast(shift);
-          if constexpr (SCORES) {
-            scores[m][h].weighted = LaneScores::shrunk(scores[m][h].weighted, sum[m][h], shift, shrink);
-          }
-          float part = 0, weighted = 0;
+          if constexpr (SCORES) weighted[m][h] = LaneScores::shrunk(weighted[m][h], sum[m][h], shift, shrink);
+          float part = 0, added = 0;
 #pragma unroll
           for (int n = 0; n < 2 * NT; ++n) {
             const float x = fmaf(s[m][n][2 * h], c, -base), y = fmaf(s[m][n][2 * h + 1], c, -base);
             const float e = exp2_fast(x), f = exp2_fast(y);
             part += e + f;
-            if constexpr (SCORES) weighted = LaneScores::added(LaneScores::added(weighted, e, x), f, y);
+            if constexpr (SCORES) added = LaneScores::added(LaneScores::added(added, e, x), f, y);
           }
           sum[m][h] = sum[m][h] * shrink + part;
           largest[m][h] = most;
-          if constexpr (SCORES) scores[m][h].weighted += weighted;
+          if constexpr (SCORES) weighted[m][h] += added;
         }
       }
     });
-    if constexpr (SCORES) {
-#pragma unroll
-      for (int m = 0; m < MI; ++m) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) scores[m][h] = {largest[m][h], sum[m][h], scores[m][h].weighted};
-      }
-      store_score_statistics(b, scores);
-    }
+    if constexpr (SCORES) store_score_statistics(b, scores);
     const float tau = p.tau[t.head];
     const float lowest = tau >= 0 ? -1 : 0;  // alive: p + offset above it; with tau >= 0 that is every visible key
 #pragma unroll
@@ -180,9 +171,6 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
     b.sweep(true, [&](int key, int stage) {
       float s[MI][2 * NT][4];
       const float c = b.scores(s, key, stage);
-      if constexpr (SCORES) {
-        if (has_sink) add_scores(scores, s, c);
-      }
 #pragma unroll
       for (int m = 0; m < MI; ++m) {
         if (key == 0 && lane % 4 == 0) {
@@ -196,10 +184,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           const float base = most > -INFINITY ? most : 0;
           const float shift = largest[m][h] - base, shrink = exp2_fast(shift);
           largest[m][h] = most;
-          if constexpr (SCORES) {
-            if (!has_sink) scores[m][h].weighted = LaneScores::shrunk(scores[m][h].weighted, sum[m][h], shift, shrink);
-          }
-          float part = 0, weighted = 0;
+          if constexpr (SCORES) weighted[m][h] = LaneScores::shrunk(weighted[m][h], sum[m][h], shift, shrink);
+          float part = 0, added = 0;
 #pragma unroll
           for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
@@ -207,11 +193,11 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
               const float x = fmaf(s[m][n][e], c, -base);
               s[m][n][e] = exp2_fast(x);
               part += s[m][n][e];
-              if constexpr (SCORES) weighted = LaneScores::added(weighted, s[m][n][e], x);
+              if constexpr (SCORES) added = LaneScores::added(added, s[m][n][e], x);
             }
           }
           sum[m][h] = sum[m][h] * shrink + part;
-          if constexpr (SCORES) scores[m][h].weighted += has_sink ? 0 : weighted;
+          if constexpr (SCORES) weighted[m][h] += added;
 #pragma unroll
           for (int n = 0; n < D / 8; ++n) {
             o[m][n][2 * h] *= shrink;
@@ -221,16 +207,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
       }
       product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
     });
-    if constexpr (SCORES) {
-#pragma unroll
-      for (int m = 0; m < MI; ++m) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          if (!has_sink) scores[m][h] = {largest[m][h], sum[m][h], scores[m][h].weighted};
-        }
-      }
-      store_score_statistics(b, scores);
-    }
+    if constexpr (SCORES) store_score_statistics(b, scores);
 #pragma unroll
     for (int m = 0; m < MI; ++m) {
 #pragma unroll
@@ -287,8 +264,7 @@ struct PortableForward {
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
       if constexpr (F == NormalizerFamily::threshold) {
-        launch_rows<ListShape<D>>(p.score_stats ? forward_lists<T, D, true> : forward_lists<T, D, false>,
-                                  ListShape<D>::bytes, p, stream);
+        launch_rows<ListShape<D>>(forward_lists<T, D>, ListShape<D>::bytes, p, stream);
         launch_rows<SweepShape<D>>(forward_sweeps<T, D>, RowSweep<T, D, SweepShape<D>>::bytes, p, stream);
       } else if constexpr (F == NormalizerFamily::exponential) {
         if (p.score_stats) {
@@ -298,8 +274,7 @@ struct PortableForward {
         }
       } else {
         using S = ForwardShape<D>;
-        launch_rows<S>(p.score_stats ? forward_pointwise<T, D, F, true> : forward_pointwise<T, D, F, false>,
-                       RowSweep<T, D, S>::bytes, p, stream);
+        launch_rows<S>(forward_pointwise<T, D, F>, RowSweep<T, D, S>::bytes, p, stream);
       }
     });
   }

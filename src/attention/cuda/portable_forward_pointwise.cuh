@@ -15,14 +15,13 @@ struct RowStatistics {
 };
 
 // Outputs, lse and statistics of rows whose statistics are known: a sweep with weights and their sum over V. wanted: of
-// the warp's rows. SCORES: with Params::score_stats, of families whose scores are in units of log2.
-template <NormalizerFamily F, bool SCORES, typename T, int D, typename S>
+// the warp's rows.
+template <NormalizerFamily F, typename T, int D, typename S>
 __device__ void weigh_rows(RowSweep<T, D, S>& b, char* memory, bool squared, const RowStatistics<S::MI>& statistics,
                            bool wanted = true) {
   constexpr int MI = S::MI, N = S::N, NT = N / 16;
   const Params& p = b.p;
   float o[MI][D / 8][4], total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {}, lse[MI][2], offset[MI][2];
-  LaneScores scores[MI][2];
   clear(o);
 #pragma unroll
   for (int m = 0; m < MI; ++m) {
@@ -33,7 +32,6 @@ __device__ void weigh_rows(RowSweep<T, D, S>& b, char* memory, bool squared, con
     if (!wanted) return;
     float s[MI][2 * NT][4];
     const float c = b.scores(s, key, stage);
-    if constexpr (SCORES) add_scores(scores, s, c);
 #pragma unroll
     for (int m = 0; m < MI; ++m) {
 #pragma unroll
@@ -68,7 +66,6 @@ __device__ void weigh_rows(RowSweep<T, D, S>& b, char* memory, bool squared, con
   }
   b.store(memory, p.out, o, 1, wanted);
   if (wanted) finish_statistics(b, lse, first, total, alive);
-  if constexpr (SCORES) store_score_statistics(b, scores);
 }
 
 // The sum of |exp(s) - 1| in softpick, relative to the row's largest score, or zero: one sweep over the keys.
@@ -114,7 +111,7 @@ __device__ void find_rectified_sum(RowSweep<T, D, S>& b, RowStatistics<S::MI>& o
   }
 }
 
-template <typename T, int D, NormalizerFamily F, bool SCORES>
+template <typename T, int D, NormalizerFamily F>
 __global__ void __launch_bounds__(ForwardShape<D>::threads) forward_pointwise(const Params p, int tiles) {
   using S = ForwardShape<D>;
   extern __shared__ __align__(128) char memory[];
@@ -127,7 +124,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward_pointwise(co
 #pragma unroll
     for (int m = 0; m < S::MI; ++m) statistics.norm[m][0] = statistics.norm[m][1] = 1;
   }
-  weigh_rows<F, SCORES>(b, memory, false, statistics);
+  weigh_rows<F>(b, memory, false, statistics);
 }
 
 }  // namespace lazy::kernels::cuda::portable

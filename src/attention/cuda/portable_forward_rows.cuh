@@ -37,34 +37,19 @@ __device__ void finish_statistics(const RowSweep<T, D, S>& b, const float (&lse)
   }
 }
 
-// Adds a tile's scores, which times c are in units of log2.
-template <int MI, int N>
-__device__ void add_scores(LaneScores (&scores)[MI][2], const float (&s)[MI][N][4], float c) {
-#pragma unroll
-  for (int m = 0; m < MI; ++m) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      scores[m][h].template add<2 * N>(c, [&](int n) { return s[m][n / 2][2 * h + n % 2]; });
-    }
-  }
-}
-
-// Writes Params::score_stats, from each lane's share of its rows.
-template <typename T, int D, typename S>
-__device__ void store_score_statistics(const RowSweep<T, D, S>& b, LaneScores (&scores)[S::MI][2]) {
+// Writes Params::score_stats. scores(m, h): each lane's share of its row.
+template <typename T, int D, typename S, typename Scores>
+__device__ void store_score_statistics(const RowSweep<T, D, S>& b, const Scores& scores) {
   const Params& p = b.p;
-  const int64_t part = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
 #pragma unroll
   for (int m = 0; m < S::MI; ++m) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      scores[m][h].merge_lane(1);
-      scores[m][h].merge_lane(2);
+      LaneScores all = scores(m, h);
+      all.merge_lane(1);
+      all.merge_lane(2);
       if (b.lane % 4 != 0 || b.row(m, h) >= b.t.q_length) continue;
-      const ScoreStatistics found = scores[m][h].finish(b.keys[m][h].end - b.keys[m][h].begin);
-      const int64_t index = row_index(p, b.t, b.t.head, b.row(m, h));
-      p.score_stats[index] = found.largest;
-      p.score_stats[part + index] = found.entropy;
+      put_score_statistics(p, b.t, b.row(m, h), all.finish(b.keys[m][h].end - b.keys[m][h].begin));
     }
   }
 }

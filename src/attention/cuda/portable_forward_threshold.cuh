@@ -262,8 +262,7 @@ __device__ uint4* marked_row(const RowSweep<T, D, S>& b, int h) {
   return reinterpret_cast<uint4*>(static_cast<T*>(b.p.out.data) + q_offset(b.p.out, b.t, b.t.head, b.row(0, h)));
 }
 
-// SCORES: with Params::score_stats, here for all rows.
-template <typename T, int D, bool SCORES>
+template <typename T, int D>
 __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const Params p, int tiles) {
   using S = ListShape<D>;
   constexpr int N = S::N, NT = N / 16;
@@ -284,13 +283,11 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
     rows[h].list = lists + (b.row(0, h) - b.t.first) * S::capacity;
     if (b.row(0, h) >= b.t.q_length) rows[h].floor = INFINITY;  // no row: no mask hides its keys
   }
-  LaneScores scores[1][2];
   bool overflowed = false;  // of the warp
   b.sweep(false, [&](int key, int stage) {
     if (!__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
     float s[1][2 * NT][4];
     const float c = scores_of(b, q, s, key, stage), inverse = __fdividef(1.0f, c);
-    if constexpr (SCORES) add_scores(scores, s, c * (kLog2e / b.unit));
     float most[2];
     bool any = false;
 #pragma unroll
@@ -351,7 +348,6 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
     }
     fresh.append(lane, s[0], rows, key, chosen, [&](int, float x) { return x * c; });
   });
-  if constexpr (SCORES) store_score_statistics(b, scores);
   __syncwarp();
 
 #pragma unroll
@@ -428,7 +424,7 @@ __global__ void __launch_bounds__(SweepShape<D>::threads, 3) forward_sweeps(cons
     statistics.norm[0][h] = 1;
     statistics.lse[0][h] = statistics.largest[0][h] + (statistics.value[0][h] + statistics.low[0][h]);
   }
-  weigh_rows<NormalizerFamily::threshold, false>(b, memory, squared, statistics, marked);
+  weigh_rows<NormalizerFamily::threshold>(b, memory, squared, statistics, marked);
 }
 
 }  // namespace lazy::kernels::cuda::portable

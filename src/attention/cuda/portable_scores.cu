@@ -1,4 +1,4 @@
-// Statistics of the scores alone, for the tensor-core kernels and all of their normalizers: one sweep over the keys,
+// Statistics of the scores alone, of rows whose tensor-core forward does not write them: one sweep over the keys,
 // without values.
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/portable_forward_rows.cuh"
@@ -25,9 +25,15 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) score_statistics(con
   b.sweep(false, [&](int key, int stage) {
     float s[S::MI][S::N / 8][4];
     const float c = b.scores(s, key, stage);
-    add_scores(sums, s, c);
+#pragma unroll
+    for (int m = 0; m < S::MI; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        sums[m][h].template add<S::N / 4>(c, [&](int n) { return s[m][n / 2][2 * h + n % 2]; });
+      }
+    }
   });
-  store_score_statistics(b, sums);
+  store_score_statistics(b, [&](int m, int h) { return sums[m][h]; });
 }
 
 template <int D>
