@@ -67,6 +67,28 @@ __device__ void raise_bases(const float (&s)[A], float c, float (&base)[2], floa
   }
 }
 
+// s becomes exponentials relative to bases that its scores raise, and their sums are added to the rows'. shrink: as in
+// raise_bases.
+template <bool SCORES, int A>
+__device__ void raise_rows(float (&s)[A], float c, float (&base)[2], float (&sum)[2], float (&shrink)[2],
+                           RowScores& scores) {
+  float part[2], from[2];
+  const float before[2] = {base[0], base[1]};
+  raise_bases(s, c, base, shrink);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    from[h] = base[h] > -INFINITY ? base[h] : 0;
+    if constexpr (SCORES) {
+      scores.weighted[h] = LaneScores::shrunk(scores.weighted[h], sum[h], before[h] - from[h], shrink[h]);
+    }
+  }
+  TileScores of_tile;
+  exponentials<SCORES>(s, c, from, part, of_tile);
+  if constexpr (SCORES) scores.add(c, of_tile.most, of_tile.added);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) sum[h] = sum[h] * shrink[h] + part[h];
+}
+
 // SCORES: with Params::score_stats, of rows without a sink.
 template <typename T, int D, bool SCORES>
 __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowResults& r) {
@@ -96,20 +118,8 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
   auto finish = [&](int n) { return b.finish_tile(s, count - 1 - n); };
   RowScores scores;
   auto raise = [&](float c) {
-    float shrink[2], part[2], from[2], shift[2] = {base[0], base[1]};
-    raise_bases(s, c, base, shrink);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      from[h] = base[h] > -INFINITY ? base[h] : 0;
-      if constexpr (SCORES) {
-        scores.weighted[h] = LaneScores::shrunk(scores.weighted[h], sum[h], shift[h] - from[h], shrink[h]);
-      }
-    }
-    TileScores of_tile;
-    exponentials<SCORES>(s, c, from, part, of_tile);
-    if constexpr (SCORES) scores.add(c, of_tile.most, of_tile.added);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) sum[h] = sum[h] * shrink[h] + part[h];
+    float shrink[2];
+    raise_rows<SCORES>(s, c, base, sum, shrink, scores);
 #pragma unroll
     for (int n = 0; n < D / 2; ++n) o[n] *= shrink[n / 2 % 2];
   };
