@@ -32,7 +32,7 @@ void score_statistics(const std::vector<float>& s, PlainRow& row) {
   for (float x : s) {
     const float e = std::exp(x - row.largest);
     sum += e;
-    weighted += e * (x - row.largest);
+    if (e != 0) weighted += e * (x - row.largest);  // 0 * -inf is no part of it
   }
   row.entropy = std::log(sum) - weighted / sum;
 }

@@ -145,13 +145,18 @@ inline HWY_NOINLINE void softpick_row_backward(const Row& row, float* s, float* 
   }
 }
 
-// The forward pass of one row. s: scores in, weights out.
-HWY_INLINE RowSummary row_weights(const Problem& p, const Row& row, const HeadParameters& head, float* s) {
+// The forward pass of one row. s: scores in, weights out. scores: their statistics, if not null.
+HWY_INLINE RowSummary row_weights(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+                                  ScoreStatistics* scores) {
+  // The others do not compute the exponentials of their scores.
+  if (scores && traits(p.normalizer).family != NormalizerFamily::exponential) {
+    *scores = exponentiate<false, true>(row, -std::numeric_limits<float>::infinity(), s).scores;
+  }
   switch (p.normalizer) {
     case Normalizer::softmax:
     case Normalizer::elastic:
     case Normalizer::softmax_sink:
-      return softmax_row(p, row, head, s);
+      return softmax_row(p, row, head, s, scores);
     case Normalizer::sigmoid:
       return sigmoid_row(p, row, s);
     case Normalizer::sparsemax:
@@ -186,9 +191,10 @@ HWY_INLINE RowGradientSums row_gradients(const Problem& p, const Row& row, const
 }
 
 // s: scores in, weights out; zero outside the visible columns of [lo, hi). For a row that sees at least one key.
+// scores: as in row_weights.
 HWY_INLINE RowSummary normalize_row(const Problem& p, const Row& row, const HeadParameters& head, float* s, size_t lo,
-                                    size_t hi) {
-  const RowSummary summary = row_weights(p, row, head, s);
+                                    size_t hi, ScoreStatistics* scores) {
+  const RowSummary summary = row_weights(p, row, head, s, scores);
   fill(s, lo, row.begin, 0);
   fill(s, row.end, hi, 0);
   return summary;
@@ -203,8 +209,7 @@ HWY_INLINE RowSummary finish_row(const Problem& p, const Arguments& a, const Row
   ScoreStatistics of_scores;
   if (row.begin < row.end) {
     finish_scores(p, row, head, s);
-    if (a.score_stats) of_scores = score_statistics(row, s);
-    summary = normalize_row(p, row, head, s, 0, columns);
+    summary = normalize_row(p, row, head, s, 0, columns, a.score_stats ? &of_scores : nullptr);
     if (block.keys_begin == 0 && row.begin == 0) summary.first = s[0];
   } else {
     summary.lse = -std::numeric_limits<float>::infinity();

@@ -74,30 +74,6 @@ struct ScoreStatistics {
   float largest = -std::numeric_limits<float>::infinity(), entropy = 0;
 };
 
-// s: the scores of a row that sees a key, hidden columns -inf. With m the largest, e = exp(s - m):
-//   entropy = ln sum e - sum e (s - m) / sum e
-inline HWY_NOINLINE ScoreStatistics score_statistics(const Row& row, const float* s) {
-  const F f;
-  VF most = hn::Set(f, -std::numeric_limits<float>::infinity());
-  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) most = hn::Max(most, hn::LoadU(f, s + j));
-  const float largest = max_lanes(most);
-  const VF m = hn::Set(f, largest), lowest = hn::Set(f, -128.0f);  // the exponential is zero there, the product too
-  double total = 0, weighted = 0;
-  for (size_t j = row.vector_begin; j < row.vector_end;) {
-    const size_t stop = std::min(row.vector_end, j + 512 * kLanes);  // blocks bound the rounding error of long sums
-    VF sum = hn::Zero(f), product = hn::Zero(f);
-    for (; j < stop; j += kLanes) {
-      const VF x = hn::Sub(hn::LoadU(f, s + j), m), e = exp_nonpositive(f, x);
-      sum = hn::Add(sum, e);
-      product = hn::MulAdd(e, hn::Max(x, lowest), product);
-    }
-    total += sum_lanes(sum);
-    weighted += sum_lanes(product);
-  }
-  if (std::isnan(total)) return {static_cast<float>(total), static_cast<float>(total)};
-  return {largest, static_cast<float>(std::log(total) - weighted / total)};
-}
-
 struct RowGradientSums {
   float d_offset = 0;  // elastic
   float d_sink = 0;    // softmax_sink

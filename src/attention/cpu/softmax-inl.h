@@ -7,6 +7,7 @@
 #endif
 
 #include <cmath>
+#include <limits>
 
 #include "attention/cpu/rows-inl.h"
 #include "attention/cpu/vector-inl.h"
@@ -17,10 +18,14 @@ namespace lazy::kernels::cpu::HWY_NAMESPACE {
 struct Exponentials {
   float largest, sum;  // of the scores; of their exponentials, the sink's included
   float sink;          // exp(sink - largest)
+  ScoreStatistics scores;
 };
 
-// s becomes exp(s - largest). `sink` is one more score that takes part; -inf: none.
-inline HWY_NOINLINE Exponentials exponentiate(const Row& row, float sink, float* s) {
+// e = exp(x), x = s - largest. `sink` is one more score that takes part in the largest and the sum; -inf: none.
+// kStore: s becomes e. kScores: with the statistics of the scores, hidden columns are -inf:
+//   entropy = ln sum e - sum e x / sum e
+template <bool kStore, bool kScores>
+HWY_NOINLINE Exponentials exponentiate(const Row& row, float sink, float* s) {
   const F f;
   VF m0 = hn::Set(f, sink), m1 = m0;
   size_t j = row.vector_begin;
@@ -29,31 +34,48 @@ inline HWY_NOINLINE Exponentials exponentiate(const Row& row, float sink, float*
     m1 = hn::Max(m1, hn::LoadU(f, s + j + kLanes));
   }
   if (j < row.vector_end) m0 = hn::Max(m0, hn::LoadU(f, s + j));
-  const float largest = max_lanes(hn::Max(m0, m1));
-  const VF m = hn::Set(f, largest);
-  const float from_sink = std::exp(sink - largest);
-  double total = from_sink;
+  Exponentials r;
+  r.largest = max_lanes(hn::Max(m0, m1));
+  r.sink = std::exp(sink - r.largest);
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  // Relative to a sink above them the scores' exponentials have lost digits.
+  const bool apart = kScores && sink > kNone && sink >= r.largest;
+  if (apart) r.scores = exponentiate<false, true>(row, kNone, s).scores;
+  const VF m = hn::Set(f, r.largest), lowest = hn::Set(f, -128.0f);  // e is zero there, e x too
+  double total = r.sink, of_scores = 0, weighted = 0;
+  auto add = [&](size_t at, VF& sum, VF& product) HWY_ATTR {
+    const VF x = hn::Sub(hn::LoadU(f, s + at), m), e = exp_nonpositive(f, x);
+    if constexpr (kStore) hn::StoreU(e, f, s + at);
+    sum = hn::Add(sum, e);
+    if constexpr (kScores) product = hn::MulAdd(e, hn::Max(x, lowest), product);
+  };
   for (j = row.vector_begin; j < row.vector_end;) {
     // Blocks bound the rounding error of long sums.
     const size_t stop = std::min(row.vector_end, j + 512 * kLanes);
-    VF sum0 = hn::Zero(f), sum1 = hn::Zero(f);
+    VF sum0 = hn::Zero(f), sum1 = sum0, product0 = sum0, product1 = sum0;
     for (; j + 2 * kLanes <= stop; j += 2 * kLanes) {
-      const VF e0 = exp_nonpositive(f, hn::Sub(hn::LoadU(f, s + j), m));
-      const VF e1 = exp_nonpositive(f, hn::Sub(hn::LoadU(f, s + j + kLanes), m));
-      hn::StoreU(e0, f, s + j);
-      hn::StoreU(e1, f, s + j + kLanes);
-      sum0 = hn::Add(sum0, e0);
-      sum1 = hn::Add(sum1, e1);
+      add(j, sum0, product0);
+      add(j + kLanes, sum1, product1);
     }
     if (j < stop) {
-      const VF e0 = exp_nonpositive(f, hn::Sub(hn::LoadU(f, s + j), m));
-      hn::StoreU(e0, f, s + j);
-      sum0 = hn::Add(sum0, e0);
+      add(j, sum0, product0);
       j += kLanes;
     }
-    total += sum_lanes(hn::Add(sum0, sum1));
+    const float part = sum_lanes(hn::Add(sum0, sum1));
+    total += part;
+    if constexpr (kScores) {
+      of_scores += part;
+      weighted += sum_lanes(hn::Add(product0, product1));
+    }
   }
-  return {largest, static_cast<float>(total), from_sink};
+  r.sum = static_cast<float>(total);
+  if (kScores && !apart) {
+    const auto nan = static_cast<float>(of_scores);
+    r.scores = std::isnan(of_scores)
+                   ? ScoreStatistics{nan, nan}
+                   : ScoreStatistics{r.largest, static_cast<float>(std::log(of_scores) - weighted / of_scores)};
+  }
+  return r;
 }
 
 HWY_INLINE float sink_of(const Problem& p, const HeadParameters& head) {
@@ -65,10 +87,13 @@ HWY_INLINE float offset_of(const Problem& p, const Row& row, const HeadParameter
   return p.offset == Offset::per_visible ? head.tau / static_cast<float>(row.count) : head.tau;
 }
 
-// s: scores in, weights out.
-inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, const HeadParameters& head, float* s) {
+// s: scores in, weights out. scores: their statistics, if not null.
+inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+                                           ScoreStatistics* scores) {
   const F f;
-  const auto [largest, sum, sink] = exponentiate(row, sink_of(p, head), s);
+  const auto [largest, sum, sink, of_scores] =
+      scores ? exponentiate<true, true>(row, sink_of(p, head), s) : exponentiate<true, false>(row, sink_of(p, head), s);
+  if (scores) *scores = of_scores;
   RowSummary summary;
   summary.lse = largest + std::log(sum);
   const float offset = offset_of(p, row, head);
@@ -107,7 +132,7 @@ inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const
                                                          float* s, float* g) {
   const F f;
   const float offset = offset_of(p, row, head);
-  const Exponentials e_row = exponentiate(row, sink_of(p, head), s);
+  const Exponentials e_row = exponentiate<true, false>(row, sink_of(p, head), s);
   const bool all_alive = offset >= 0 || std::isnan(e_row.sum);
   const VF inverse = hn::Set(f, 1 / e_row.sum), add = hn::Set(f, offset), zero = hn::Zero(f);
   VF delta = zero, total = zero;

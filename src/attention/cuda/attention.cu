@@ -232,10 +232,13 @@ size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
 }
 
 void forward_cuda(const Problem& p, const Forward<float>& a, const CudaCall& call) {
-  const cuda::Params r = cuda::make_params(p, a);
+  cuda::Params r = cuda::make_params(p, a);
   const auto stream = static_cast<cudaStream_t>(call.stream);
   const CudaKernel kernel = served(p, r, call);
-  if (r.score_stats && kernel != CudaKernel::plain) cuda::score_statistics(r, stream);
+  if (r.score_stats && kernel != CudaKernel::plain && !cuda::writes_score_stats(r)) {
+    cuda::score_statistics(r, stream);
+    r.score_stats = nullptr;
+  }
   switch (kernel) {
     case CudaKernel::hopper:
       if (cuda::fits_single_pass(r)) return cuda::hopper_forward_single_pass(r, stream);

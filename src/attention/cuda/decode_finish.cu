@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kStateThreads) make_score_statistics(const __g
   sums = {room[lane][0], room[lane][1], room[lane][2]};
   merge_warp();
   if (lane != 0) return;
-  const ScoreStatistics of_scores = sums.finish(keys.begin >= keys.end);
+  const ScoreStatistics of_scores = sums.finish(keys.end - keys.begin);
   const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
   const bool bad = t.sequence.length < 0;
   p.score_stats[t.row + r] = bad ? NAN : of_scores.largest;

@@ -7,15 +7,15 @@ namespace lazy::kernels::cuda {
 
 namespace hopper {
 
-enum class Sweep { softmax, elastic, elastic_stats, elastic_alive, elastic_alive_stats };
-constexpr bool keeps_stats(Sweep s) { return s == Sweep::elastic_stats || s == Sweep::elastic_alive_stats; }
-constexpr bool keeps_alive_sum(Sweep s) { return s == Sweep::elastic_alive || s == Sweep::elastic_alive_stats; }
+// What a forward instance has: bits of SWEEP. Softmax always keeps Params::stats; kScores is score_stats.
+constexpr int kElastic = 1, kStats = 2, kAliveSum = 4, kScores = 8;
+constexpr bool has(int sweep, int what) { return (sweep & what) != 0; }
 
 // The producer thread: loads the queries, then tiles in the order in which the consumers use them.
-template <int D, Sweep SWEEP>
+template <int D, int SWEEP>
 __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_head, const Span& span,
-                              ForwardShared<D, keeps_alive_sum(SWEEP)>& sm, char* memory) {
-  using S = ForwardShape<D, keeps_alive_sum(SWEEP)>;
+                              ForwardShared<D, has(SWEEP, kAliveSum)>& sm, char* memory) {
+  using S = ForwardShape<D, has(SWEEP, kAliveSum)>;
   char* const k_tiles = memory + S::q_bytes;
   char* const v_tiles = k_tiles + S::k_stages * S::tile_bytes;
   barrier_expect(&sm.q_full, S::q_bytes);
@@ -37,9 +37,9 @@ __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_hea
   for (int n = 0; n < span.tiles; ++n) {
     const int key = span.key<S::N>(n, true);
     fetch(sm.k, k_tiles, &maps.k, S::k_stages, n, key);
-    if constexpr (SWEEP == Sweep::softmax) fetch(sm.v, v_tiles, &maps.v, S::v_stages, n, key);
+    if constexpr (!has(SWEEP, kElastic)) fetch(sm.v, v_tiles, &maps.v, S::v_stages, n, key);
   }
-  if constexpr (SWEEP != Sweep::softmax) {
+  if constexpr (has(SWEEP, kElastic)) {
     for (int n = 0; n < span.tiles; ++n) {  // of the first tile the scores are at hand
       const int key = span.key<S::N>(n, false);
       if (n > 0) fetch(sm.k, k_tiles, &maps.k, S::k_stages, span.tiles + n - 1, key);
@@ -72,10 +72,10 @@ __device__ void store_rows(const Params& p, const Tensor& to, const Tile& t, cha
   }
 }
 
-template <typename T, int D, Sweep SWEEP>
-__global__ void __launch_bounds__(ForwardShape<D, keeps_alive_sum(SWEEP)>::threads, 1)
+template <typename T, int D, int SWEEP>
+__global__ void __launch_bounds__(ForwardShape<D, has(SWEEP, kAliveSum)>::threads, 1)
     forward(const __grid_constant__ Params p, const __grid_constant__ ForwardMaps maps, int tiles) {
-  constexpr bool ALIVE = keeps_alive_sum(SWEEP);
+  constexpr bool ALIVE = has(SWEEP, kAliveSum);
   using S = ForwardShape<D, ALIVE>;
   constexpr int N = S::N;
   extern __shared__ char unaligned[];
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(ForwardShape<D, keeps_alive_sum(SWEEP)>::threa
   b.start(t.first + offset_rows, p.bias_window > 0 ? table + S::pad : nullptr);
   b.template cut<N>(span.begin);
   b.count = span.tiles;
-  if constexpr (SWEEP == Sweep::softmax) {
+  if constexpr (!has(SWEEP, kElastic)) {
     b.order.group = group - 1;
     b.order.left = span.tiles;
     b.order.start();
@@ -129,12 +129,15 @@ __global__ void __launch_bounds__(ForwardShape<D, keeps_alive_sum(SWEEP)>::threa
   float o[D / 2], alive[D / 2];
 #pragma unroll
   for (int n = 0; n < D / 2; ++n) o[n] = alive[n] = 0;
+  if constexpr (has(SWEEP, kScores)) {
+    if (b.tiles.begin >= b.tiles.end) write_no_scores(b);
+  }
   if (span.tiles > 0) {
     barrier_wait(&sm.q_full, 0);
-    if constexpr (SWEEP == Sweep::softmax) {
-      softmax_rows<T, D>(b, o, r);
+    if constexpr (!has(SWEEP, kElastic)) {
+      softmax_rows<T, D, has(SWEEP, kScores)>(b, o, r);
     } else {
-      elastic_rows<T, D, keeps_stats(SWEEP), ALIVE>(b, o, alive, r);
+      elastic_rows<T, D, has(SWEEP, kStats), ALIVE, has(SWEEP, kScores)>(b, o, alive, r);
     }
   }
 
@@ -146,9 +149,9 @@ __global__ void __launch_bounds__(ForwardShape<D, keeps_alive_sum(SWEEP)>::threa
   write_results(p, b, r);
 }
 
-template <typename T, int D, Sweep SWEEP>
+template <typename T, int D, int SWEEP>
 void launch_forward(const Params& p, cudaStream_t stream) {
-  using S = ForwardShape<D, keeps_alive_sum(SWEEP)>;
+  using S = ForwardShape<D, has(SWEEP, kAliveSum)>;
   const int tiles = tile_count(p, p.q_length, S::M);
   if (tiles * p.batch == 0) return;
   const int bytes = S::bytes + S::table(p.bias_window) * 4;
@@ -158,19 +161,26 @@ void launch_forward(const Params& p, cudaStream_t stream) {
          tiles);
 }
 
+template <typename T, int D, bool ALIVE>
+void launch_elastic(const Params& p, cudaStream_t stream) {
+  constexpr int sweep = kElastic | (ALIVE ? kAliveSum : 0);
+  if (p.score_stats) return launch_forward<T, D, sweep | kStats | kScores>(p, stream);
+  if (p.stats) return launch_forward<T, D, sweep | kStats>(p, stream);
+  launch_forward<T, D, sweep>(p, stream);
+}
+
 template <NormalizerFamily F, int D>
 struct HopperForward {
   static_assert(F == NormalizerFamily::exponential);
   static void launch(const Params& p, cudaStream_t stream) {
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
-      if (p.normalizer != Normalizer::elastic) return launch_forward<T, D, Sweep::softmax>(p, stream);
-      if (p.alive_sum.data && writes_alive_sum(p)) {
-        if (p.stats) return launch_forward<T, D, Sweep::elastic_alive_stats>(p, stream);
-        return launch_forward<T, D, Sweep::elastic_alive>(p, stream);
+      if (p.normalizer == Normalizer::elastic) {
+        if (p.alive_sum.data && writes_alive_sum(p)) return launch_elastic<T, D, true>(p, stream);
+        return launch_elastic<T, D, false>(p, stream);
       }
-      if (p.stats) return launch_forward<T, D, Sweep::elastic_stats>(p, stream);
-      launch_forward<T, D, Sweep::elastic>(p, stream);
+      if (p.score_stats) return launch_forward<T, D, kScores>(p, stream);
+      launch_forward<T, D, 0>(p, stream);
     });
   }
 };

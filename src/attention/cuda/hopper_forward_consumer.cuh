@@ -60,6 +60,41 @@ __device__ inline void write_results(const Params& p, const RowGroup& b, RowResu
   }
 }
 
+using portable::LaneScores;
+
+// Of Params::score_stats, what a row's sum of exponentials exp2(x), x = score - base, lacks: the largest score and the
+// sum of x exp2(x), the thread's own shares.
+struct RowScores {
+  float largest[2] = {-INFINITY, -INFINITY}, weighted[2] = {};
+
+  // Of a tile whose exponentials are relative to the base of those before; `most` and `added`: of the tile.
+  __device__ void add(float c, const float (&most)[2], const float (&added)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      largest[h] = fmaxf(largest[h], most[h] * c);
+      weighted[h] += added[h];
+    }
+  }
+  // base, sum: the thread's own.
+  __device__ void write(const RowGroup& b, const float (&base)[2], const float (&sum)[2]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      LaneScores scores{base[h], sum[h], weighted[h]};
+      scores.merge_lane(1);
+      scores.merge_lane(2);
+      const float other = fmaxf(largest[h], __shfl_xor_sync(~0u, largest[h], 1));
+      const float most = fmaxf(other, __shfl_xor_sync(~0u, other, 2));
+      if (b.lane % 4 != 0 || b.row(h) >= b.t.q_length) continue;
+      const Keys keys = b.keys(h);
+      ScoreStatistics found = scores.finish(keys.end - keys.begin);
+      if (found.largest > -INFINITY) found.largest = most * kLn2;  // the base was near it
+      portable::put_score_statistics(b.p, b.t, b.row(h), found);
+    }
+  }
+};
+// Of rows that see no key.
+__device__ inline void write_no_scores(const RowGroup& b) { RowScores().write(b, {-INFINITY, -INFINITY}, {}); }
+
 template <typename T, int D, bool ALIVE>
 struct Consumer : RowGroup {
   using S = ForwardShape<D, ALIVE>;

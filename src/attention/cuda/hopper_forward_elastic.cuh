@@ -10,15 +10,20 @@ namespace lazy::kernels::cuda::hopper {
 // Adds exp2(s c - base) to the thread's sums. Any base near the row's largest score will do, fp32 has room: the first
 // tile's maximum is kept until a sum leaves the range. Eight sums side by side: a chain of dependent additions is what
 // a warp would wait for.
-template <int A>
-__device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], float (&sum)[2]) {
-  float part[2][4] = {};
+template <bool SCORES, int A>
+__device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], float (&sum)[2], RowScores& scores) {
+  float part[2][4] = {}, top[2] = {-INFINITY, -INFINITY}, weighted[2] = {};
 #pragma unroll
   for (int n = 0; n < A; n += 8) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int h = i / 2 % 2;
-      part[h][i / 4 * 2 + i % 2] += exp2_fast(fmaf(s[n + i], c, -base[h]));
+      const float x = fmaf(s[n + i], c, -base[h]), e = exp2_fast(x);
+      part[h][i / 4 * 2 + i % 2] += e;
+      if constexpr (SCORES) {
+        top[h] = fmaxf(top[h], s[n + i]);
+        weighted[h] = LaneScores::added(weighted[h], e, x);
+      }
     }
   }
   float all[2];
@@ -27,6 +32,7 @@ __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], flo
   if (all[0] < 0x1p60f && all[1] < 0x1p60f) {  // false for the first tile, with base -inf, and for a NaN
     sum[0] += all[0];
     sum[1] += all[1];
+    if constexpr (SCORES) scores.add(c, top, weighted);
     return;
   }
 #pragma unroll
@@ -35,14 +41,20 @@ __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], flo
 #pragma unroll
     for (int n = 0; n < A; n += 4) most = fmaxf(most, fmaxf(s[n + 2 * h], s[n + 2 * h + 1]));
     most = fmaxf(most * c, base[h]);
-    const float from = most > -INFINITY ? most : 0;
-    sum[h] *= exp2_fast(base[h] - from);
+    const float from = most > -INFINITY ? most : 0, shift = base[h] - from, shrink = exp2_fast(shift);
+    if constexpr (SCORES) scores.weighted[h] = LaneScores::shrunk(scores.weighted[h], sum[h], shift, shrink);
+    sum[h] *= shrink;
+    weighted[h] = 0;
 #pragma unroll
     for (int n = 0; n < A; n += 4) {
-      sum[h] += exp2_fast(fmaf(s[n + 2 * h], c, -from)) + exp2_fast(fmaf(s[n + 2 * h + 1], c, -from));
+      const float x = fmaf(s[n + 2 * h], c, -from), y = fmaf(s[n + 2 * h + 1], c, -from);
+      const float e = exp2_fast(x), f = exp2_fast(y);
+      sum[h] += e + f;
+      if constexpr (SCORES) weighted[h] = LaneScores::added(LaneScores::added(weighted[h], e, x), f, y);
     }
     base[h] = most;
   }
+  if constexpr (SCORES) scores.add(c, top, weighted);
 }
 
 // The thread's own base and sum of a row become the row's: four neighbouring lanes share it.
@@ -57,13 +69,13 @@ __device__ inline void merge_row_sums(float& base, float& sum) {
 }
 
 // The first sweep over the rows' own tiles, last to first. Scores of the first tile stay in s; returns their factor.
-template <typename Rows>
-__device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float (&sum)[2]) {
+template <bool SCORES, typename Rows>
+__device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float (&sum)[2], RowScores& scores) {
   const int lo = b.tiles.begin, last = b.tiles.end - 1 - lo;
   auto use = [&](int n) { return b.count - 1 - (lo + n); };  // the n-th of the rows' own tiles
   auto add = [&](float(&x)[Rows::A], int n) {
     const float c = b.finish_tile(x, lo + n);
-    add_row_sums(x, c, base, sum);
+    add_row_sums<SCORES>(x, c, base, sum, scores);
     return c;
   };
   auto wait = [&](int n) {
@@ -91,7 +103,7 @@ __device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float 
 }
 
 // `alive`: sums of the values of alive keys, which the backward derives the rows' centers from (hopper_backward.cu).
-template <typename T, int D, bool STATS, bool ALIVE>
+template <typename T, int D, bool STATS, bool ALIVE, bool SCORES>
 __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float (&alive)[D / 2], RowResults& r) {
   constexpr int N = Consumer<T, D, ALIVE>::N, A = Consumer<T, D, ALIVE>::A;
   const float tau = b.p.tau[b.t.head];
@@ -107,7 +119,9 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
     return;
   }
   float s[A], base[2] = {-INFINITY, -INFINITY}, sum[2] = {}, inverse[2], offset[2];
-  const float c = sum_rows(b, s, base, sum);
+  RowScores scores;
+  const float c = sum_rows<SCORES>(b, s, base, sum, scores);
+  if constexpr (SCORES) scores.write(b, base, sum);
 #pragma unroll 1
   for (int n = lo - 1; n >= 0; --n) b.skip_k(count - 1 - n);
 #pragma unroll

@@ -93,12 +93,13 @@ __device__ inline void produce_tiles(const Params& p, const ForwardMaps& maps, c
   }
 }
 
-template <typename T>
+template <typename T, bool SCORES>
 struct Rows : RowGroup {
   Shared& sm;
   uint32_t sq, sk, sv;  // descriptor_base of the group's queries, of the ring as keys and as values
   int count, use;       // tiles of the block; uses of the ring before them
   float base[2], sum[2], bases[TILES][2];
+  RowScores scores;
 
   __device__ Rows(const Params& p, const Tile& t, Shared& sm) : RowGroup(p, t), sm(sm) {}
 
@@ -130,7 +131,7 @@ struct Rows : RowGroup {
     const int tile = own(r);
     release(use + tile);
     const float c = finish_tile(s, tile);
-    float from[2], part[2][4] = {};
+    float from[2], part[2][4] = {}, weighted[2] = {};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float most = -INFINITY;
@@ -138,7 +139,9 @@ struct Rows : RowGroup {
       for (int n = 0; n < A; n += 4) most = fmaxf(most, fmaxf(s[n + 2 * h], s[n + 2 * h + 1]));
       most = fmaxf(most * c, base[h]);
       from[h] = most > -INFINITY ? most : 0;
-      sum[h] *= exp2_fast(base[h] - from[h]);
+      const float shift = base[h] - from[h], shrink = exp2_fast(shift);
+      if constexpr (SCORES) scores.weighted[h] = LaneScores::shrunk(scores.weighted[h], sum[h], shift, shrink);
+      sum[h] *= shrink;
       base[h] = bases[r][h] = most;
     }
 #pragma unroll
@@ -146,12 +149,15 @@ struct Rows : RowGroup {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int h = i / 2 % 2;
-        s[n + i] = exp2_fast(fmaf(s[n + i], c, -from[h]));
+        const float x = fmaf(s[n + i], c, -from[h]);
+        s[n + i] = exp2_fast(x);
+        if constexpr (SCORES) weighted[h] = LaneScores::added(weighted[h], s[n + i], x);
         part[h][i / 4 * 2 + i % 2] += s[n + i];
       }
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) sum[h] += (part[h][0] + part[h][1]) + (part[h][2] + part[h][3]);
+    if constexpr (SCORES) scores.add(1, base, weighted);
     fence_registers(s);  // before the next wait, that is, under the product which that waits for
   }
 
@@ -170,12 +176,13 @@ struct Rows : RowGroup {
 };
 
 // One row tile of a warpgroup that sees OWN tiles of keys.
-template <typename T, bool STATS, int OWN>
-__device__ __forceinline__ void own_rows(Rows<T>& b, float (&o)[D / 2], RowResults& out) {
+template <typename T, bool STATS, bool SCORES, int OWN>
+__device__ __forceinline__ void own_rows(Rows<T, SCORES>& b, float (&o)[D / 2], RowResults& out) {
   const float tau = b.p.tau[b.t.head];
   float x[A], y[A];  // the last tile, the one before it
   b.base[0] = b.base[1] = -INFINITY;
   b.sum[0] = b.sum[1] = 0;
+  if constexpr (SCORES) b.scores = {};
   if constexpr (OWN > 1) b.issue_scores(y, 1);
   b.issue_scores(x, 0);
   if constexpr (OWN > 1) {  // under the product of the last
@@ -184,6 +191,7 @@ __device__ __forceinline__ void own_rows(Rows<T>& b, float (&o)[D / 2], RowResul
   }
   wgmma_wait<0>();
   b.use_scores(x, 0);
+  if constexpr (SCORES) b.scores.write(b, b.base, b.sum);
   if (b.lane == 0) barrier_arrive(&b.sm.q.empty[0]);
 #pragma unroll 1
   for (int n = b.tiles.end; n < b.count; ++n) b.skip(b.use + n);
@@ -226,19 +234,20 @@ __device__ __forceinline__ void own_rows(Rows<T>& b, float (&o)[D / 2], RowResul
   weigher.finish(b, o, inverse, offset);
 }
 
-template <typename T, bool STATS>
-__device__ void elastic_rows(Rows<T>& b, float (&o)[D / 2], RowResults& out) {
+template <typename T, bool STATS, bool SCORES>
+__device__ void elastic_rows(Rows<T, SCORES>& b, float (&o)[D / 2], RowResults& out) {
   const int lo = b.tiles.begin, own = b.tiles.end - lo;
 #pragma unroll 1
   for (int n = 0; n < lo; ++n) b.skip(b.use + n);
   switch (own) {
     case 1:
-      own_rows<T, STATS, 1>(b, o, out);
+      own_rows<T, STATS, SCORES, 1>(b, o, out);
       break;
     case 2:
-      own_rows<T, STATS, 2>(b, o, out);
+      own_rows<T, STATS, SCORES, 2>(b, o, out);
       break;
     default:  // rows past the end, or without keys: lo = 0
+      if constexpr (SCORES) write_no_scores(b);
 #pragma unroll
       for (int n = 0; n < D / 2; ++n) o[n] = 0;
 #pragma unroll 1
@@ -249,7 +258,7 @@ __device__ void elastic_rows(Rows<T>& b, float (&o)[D / 2], RowResults& out) {
   for (int n = lo - 1; n >= 0; --n) b.skip(b.use + b.count + (b.count - 1 - n));
 }
 
-template <typename T, bool STATS>
+template <typename T, bool STATS, bool SCORES>
 __global__ void __launch_bounds__(THREADS, 1)
     forward(const __grid_constant__ Params p, const __grid_constant__ ForwardMaps maps, int tiles) {
   extern __shared__ char unaligned[];
@@ -273,7 +282,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
   alloc_registers<240>();
   Tile& t = sm.tiles[threadIdx.x / 32];
-  Rows<T> b{p, t, sm};
+  Rows<T, SCORES> b{p, t, sm};
   b.sq = descriptor_base(shared_address(memory) + group * 64 * 128);
   b.sk = descriptor_base(shared_address(memory) + kQueryBytes);
   b.sv = descriptor_base(shared_address(memory) + kQueryBytes, N * 128);
@@ -294,7 +303,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     RowResults r;
     float o[D / 2];
     if (b.count > 0) sm.q.wait_full(q_use++);
-    elastic_rows<T, STATS>(b, o, r);
+    elastic_rows<T, STATS, SCORES>(b, o, r);
     b.use += 2 * b.count;
 
     // Rows leave through the warp's own 2 KiB of shared memory, so that global stores are whole 16 bytes.
@@ -324,7 +333,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   }
 }
 
-template <typename T, bool STATS>
+template <typename T, bool STATS, bool SCORES>
 void launch(const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, M);
   if (tiles * p.batch == 0) return;
@@ -335,8 +344,8 @@ void launch(const Params& p, cudaStream_t stream) {
   const ForwardMaps maps{tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.k, p.kv_heads, p.k_length, N),
                          tensor_map(p, p.v, p.kv_heads, p.k_length, N)};
   const int64_t items = int64_t{tiles} * p.batch * p.heads;
-  cuda::launch("the Hopper forward", forward<T, STATS>, static_cast<unsigned>(std::min<int64_t>(items, processors)),
-               THREADS, bytes, stream, p, maps, tiles);
+  cuda::launch("the Hopper forward", forward<T, STATS, SCORES>,
+               static_cast<unsigned>(std::min<int64_t>(items, processors)), THREADS, bytes, stream, p, maps, tiles);
 }
 
 }  // namespace hopper::single_pass
@@ -349,7 +358,9 @@ bool fits_single_pass(const Params& p) {
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream) {
   with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
     using T = decltype(type);
-    p.stats ? hopper::single_pass::launch<T, true>(p, stream) : hopper::single_pass::launch<T, false>(p, stream);
+    if (p.score_stats) return hopper::single_pass::launch<T, true, true>(p, stream);
+    p.stats ? hopper::single_pass::launch<T, true, false>(p, stream)
+            : hopper::single_pass::launch<T, false, false>(p, stream);
   });
 }
 

@@ -27,15 +27,25 @@ __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t key
   }
 }
 
+// What a tile of scores has for RowScores::add.
+struct TileScores {
+  float most[2] = {-INFINITY, -INFINITY}, added[2] = {};
+};
+
 // s becomes exp2(s c - base), `sum` those of the thread's two rows.
-template <int A>
-__device__ void exponentials(float (&s)[A], float c, const float (&base)[2], float (&sum)[2]) {
+template <bool SCORES, int A>
+__device__ void exponentials(float (&s)[A], float c, const float (&base)[2], float (&sum)[2], TileScores& scores) {
   float part[2][2] = {};
 #pragma unroll
   for (int n = 0; n < A; ++n) {
     const int h = n / 2 % 2;
-    s[n] = exp2_fast(fmaf(s[n], c, -base[h]));
-    part[h][n % 2] += s[n];
+    const float x = fmaf(s[n], c, -base[h]), e = exp2_fast(x);
+    if constexpr (SCORES) {
+      scores.most[h] = fmaxf(scores.most[h], s[n]);
+      scores.added[h] = LaneScores::added(scores.added[h], e, x);
+    }
+    s[n] = e;
+    part[h][n % 2] += e;
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) sum[h] = part[h][0] + part[h][1];
@@ -57,7 +67,30 @@ __device__ void raise_bases(const float (&s)[A], float c, float (&base)[2], floa
   }
 }
 
-template <typename T, int D>
+// s becomes exponentials relative to bases that its scores raise, and their sums are added to the rows'. shrink: as in
+// raise_bases.
+template <bool SCORES, int A>
+__device__ void raise_rows(float (&s)[A], float c, float (&base)[2], float (&sum)[2], float (&shrink)[2],
+                           RowScores& scores) {
+  float part[2], from[2];
+  const float before[2] = {base[0], base[1]};
+  raise_bases(s, c, base, shrink);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    from[h] = base[h] > -INFINITY ? base[h] : 0;
+    if constexpr (SCORES) {
+      scores.weighted[h] = LaneScores::shrunk(scores.weighted[h], sum[h], before[h] - from[h], shrink[h]);
+    }
+  }
+  TileScores of_tile;
+  exponentials<SCORES>(s, c, from, part, of_tile);
+  if constexpr (SCORES) scores.add(c, of_tile.most, of_tile.added);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) sum[h] = sum[h] * shrink[h] + part[h];
+}
+
+// SCORES: with Params::score_stats, of rows without a sink.
+template <typename T, int D, bool SCORES>
 __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowResults& r) {
   using S = ForwardShape<D, false>;
   constexpr int N = S::N, A = N / 2;
@@ -83,14 +116,10 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
   float s[A];
   uint32_t weights[N / 16][4];
   auto finish = [&](int n) { return b.finish_tile(s, count - 1 - n); };
+  RowScores scores;
   auto raise = [&](float c) {
-    float shrink[2], part[2], from[2];
-    raise_bases(s, c, base, shrink);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) from[h] = base[h] > -INFINITY ? base[h] : 0;
-    exponentials(s, c, from, part);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) sum[h] = sum[h] * shrink[h] + part[h];
+    float shrink[2];
+    raise_rows<SCORES>(s, c, base, sum, shrink, scores);
 #pragma unroll
     for (int n = 0; n < D / 2; ++n) o[n] *= shrink[n / 2 % 2];
   };
@@ -109,12 +138,15 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
     b.order.pass();
     wgmma_wait<1>();
     float part[2];
-    exponentials(s, finish(n), base, part);
+    TileScores of_tile;
+    const float c = finish(n);
+    exponentials<SCORES>(s, c, base, part, of_tile);
     const bool fits = part[0] < most_sum && part[1] < most_sum;  // false for a NaN and for base -inf
     wgmma_wait<0>();  // here and not in the branches: a warpgroup's warps must meet at one instruction
     if (__all_sync(~0u, fits)) {
       sum[0] += part[0];
       sum[1] += part[1];
+      if constexpr (SCORES) scores.add(c, of_tile.most, of_tile.added);
     } else {
       scores_of_warp<T, D, S::M, N>(s, b.q, b.k + n % S::k_stages * S::tile_bytes);
       raise(finish(n));
@@ -134,6 +166,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
     b.skip_v(n);
   }
 
+  if constexpr (SCORES) scores.write(b, base, sum);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const bool empty = b.keys(h).begin >= b.keys(h).end;

@@ -105,7 +105,12 @@ void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 // the head are zeros.
 constexpr int hopper_columns(int head_dim) { return head_dim <= 64 ? 64 : 128; }
 
-// Params::score_stats of a tensor-core kernel's rows: one sweep over the keys of its own.
+// Whether a tensor-core forward writes score_stats itself: where its exponentials are those of the scores alone. Beside
+// a sink far above the scores theirs vanish, and its sum says nothing of them.
+inline bool writes_score_stats(const Params& p) {
+  return p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::elastic;
+}
+// Of other rows: one sweep over the keys of its own.
 void score_statistics(const Params& p, cudaStream_t stream);
 
 // Whether rows see so few keys that elastic's Hopper forward computes their scores once instead of twice.

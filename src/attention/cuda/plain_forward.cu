@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
       p.stats[2 * part + index] = alive[i];
     }
     if constexpr (SCORES) {
-      const ScoreStatistics of_scores = scores[i].finish(row[i].keys.begin >= row[i].keys.end);
+      const ScoreStatistics of_scores = scores[i].finish(row[i].keys.end - row[i].keys.begin);
       p.score_stats[index] = of_scores.largest;
       p.score_stats[part + index] = of_scores.entropy;
     }

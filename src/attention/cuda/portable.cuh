@@ -3,11 +3,25 @@
 // Letters of shapes: M rows of a tile's left side (16 a warp and MI), N its columns, D the head size.
 #pragma once
 #include "attention/cuda/mma.cuh"
+#include "attention/cuda/score_sums.cuh"
 #include "attention/cuda/tiles.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
 constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+// Of scores in units of log2.
+struct BinaryExponential {
+  static constexpr float unit = kLn2;
+  __device__ static float of(float x) { return exp2_fast(x); }
+};
+using LaneScores = ScoreSums<BinaryExponential>;
+
+__device__ inline void put_score_statistics(const Params& p, const Tile& t, int row, const ScoreStatistics& found) {
+  const int64_t index = row_index(p, t, t.head, row);
+  p.score_stats[index] = found.largest;
+  p.score_stats[static_cast<int64_t>(p.batch) * p.heads * p.q_length + index] = found.entropy;
+}
 
 // Byte offset of 16-byte chunk `c` of a row of W 16-bit elements, swizzled so that eight rows of one chunk lie in
 // different banks.

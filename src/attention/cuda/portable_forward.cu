@@ -22,7 +22,8 @@ __device__ inline void merge_rows(float& largest, float& sum) {
   }
 }
 
-template <typename T, int D, bool ELASTIC, bool ALIVE = false>
+// SCORES: with Params::score_stats; maximum, exponentials and their sum are softmax's and elastic's own.
+template <typename T, int D, bool ELASTIC, bool ALIVE, bool SCORES>
 __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const Params p, int tiles) {
   using S = ForwardShape<D, ALIVE>;
   constexpr int MI = S::MI, N = S::N, NT = N / 16;
@@ -47,6 +48,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
   float total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
   clear(o);
   float lse2[MI][2], offset[MI][2];
+  float weighted[MI][2] = {};  // of ScoreSums
+  auto scores = [&](int m, int h) { return LaneScores{largest[m][h], sum[m][h], weighted[m][h]}; };
   if constexpr (ELASTIC) {
     b.sweep(false, [&](int key, int stage) {
       float s[MI][2 * NT][4];
@@ -57,17 +60,23 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
         for (int h = 0; h < 2; ++h) {
           float most = largest_of<2 * NT>(s[m], h);
           most = fmaxf(most * c, largest[m][h]);
-          const float base = most > -INFINITY ? most : 0;
-          float part = 0;
+          const float base = most > -INFINITY ? most : 0, shift = largest[m][h] - base, shrink = exp2_fast(shift);
+          if constexpr (SCORES) weighted[m][h] = LaneScores::shrunk(weighted[m][h], sum[m][h], shift, shrink);
+          float part = 0, added = 0;
 #pragma unroll
           for (int n = 0; n < 2 * NT; ++n) {
-            part += exp2_fast(fmaf(s[m][n][2 * h], c, -base)) + exp2_fast(fmaf(s[m][n][2 * h + 1], c, -base));
+            const float x = fmaf(s[m][n][2 * h], c, -base), y = fmaf(s[m][n][2 * h + 1], c, -base);
+            const float e = exp2_fast(x), f = exp2_fast(y);
+            part += e + f;
+            if constexpr (SCORES) added = LaneScores::added(LaneScores::added(added, e, x), f, y);
           }
-          sum[m][h] = sum[m][h] * exp2_fast(largest[m][h] - base) + part;
+          sum[m][h] = sum[m][h] * shrink + part;
           largest[m][h] = most;
+          if constexpr (SCORES) weighted[m][h] += added;
         }
       }
     });
+    if constexpr (SCORES) store_score_statistics(b, scores);
     const float tau = p.tau[t.head];
     const float lowest = tau >= 0 ? -1 : 0;  // alive: p + offset above it; with tau >= 0 that is every visible key
 #pragma unroll
@@ -173,18 +182,22 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           float most = largest_of<2 * NT>(s[m], h);
           most = quad_max(fmaxf(most * c, largest[m][h]));
           const float base = most > -INFINITY ? most : 0;
-          const float shrink = exp2_fast(largest[m][h] - base);
+          const float shift = largest[m][h] - base, shrink = exp2_fast(shift);
           largest[m][h] = most;
-          float part = 0;
+          if constexpr (SCORES) weighted[m][h] = LaneScores::shrunk(weighted[m][h], sum[m][h], shift, shrink);
+          float part = 0, added = 0;
 #pragma unroll
           for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
             for (int e = 2 * h; e < 2 * h + 2; ++e) {
-              s[m][n][e] = exp2_fast(fmaf(s[m][n][e], c, -base));
+              const float x = fmaf(s[m][n][e], c, -base);
+              s[m][n][e] = exp2_fast(x);
               part += s[m][n][e];
+              if constexpr (SCORES) added = LaneScores::added(added, s[m][n][e], x);
             }
           }
           sum[m][h] = sum[m][h] * shrink + part;
+          if constexpr (SCORES) weighted[m][h] += added;
 #pragma unroll
           for (int n = 0; n < D / 8; ++n) {
             o[m][n][2 * h] *= shrink;
@@ -194,6 +207,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
       }
       product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
     });
+    if constexpr (SCORES) store_score_statistics(b, scores);
 #pragma unroll
     for (int m = 0; m < MI; ++m) {
 #pragma unroll
@@ -230,6 +244,20 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
   finish_statistics(b, lse2, first, total, alive);
 }
 
+template <typename T, int D, bool SCORES>
+void launch_exponential(const Params& p, cudaStream_t stream) {
+  if constexpr (D <= kMaxAliveSumHead) {
+    if (p.alive_sum.data && writes_alive_sum(p)) {
+      using S = ForwardShape<D, true>;
+      return launch_rows<S>(forward<T, D, true, true, SCORES>, RowSweep<T, D, S>::bytes, p, stream);
+    }
+  }
+  using S = ForwardShape<D>;
+  launch_rows<S>(
+      p.normalizer == Normalizer::elastic ? forward<T, D, true, false, SCORES> : forward<T, D, false, false, SCORES>,
+      RowSweep<T, D, S>::bytes, p, stream);
+}
+
 template <NormalizerFamily F, int D>
 struct PortableForward {
   static void launch(const Params& p, cudaStream_t stream) {
@@ -239,15 +267,11 @@ struct PortableForward {
         launch_rows<ListShape<D>>(forward_lists<T, D>, ListShape<D>::bytes, p, stream);
         launch_rows<SweepShape<D>>(forward_sweeps<T, D>, RowSweep<T, D, SweepShape<D>>::bytes, p, stream);
       } else if constexpr (F == NormalizerFamily::exponential) {
-        if constexpr (D <= kMaxAliveSumHead) {
-          if (p.alive_sum.data && writes_alive_sum(p)) {
-            using S = ForwardShape<D, true>;
-            return launch_rows<S>(forward<T, D, true, true>, RowSweep<T, D, S>::bytes, p, stream);
-          }
+        if (p.score_stats) {
+          launch_exponential<T, D, true>(p, stream);
+        } else {
+          launch_exponential<T, D, false>(p, stream);
         }
-        using S = ForwardShape<D>;
-        launch_rows<S>(p.normalizer == Normalizer::elastic ? forward<T, D, true> : forward<T, D, false>,
-                       RowSweep<T, D, S>::bytes, p, stream);
       } else {
         using S = ForwardShape<D>;
         launch_rows<S>(forward_pointwise<T, D, F>, RowSweep<T, D, S>::bytes, p, stream);

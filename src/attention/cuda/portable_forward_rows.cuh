@@ -37,6 +37,23 @@ __device__ void finish_statistics(const RowSweep<T, D, S>& b, const float (&lse)
   }
 }
 
+// Writes Params::score_stats. scores(m, h): each lane's share of its row.
+template <typename T, int D, typename S, typename Scores>
+__device__ void store_score_statistics(const RowSweep<T, D, S>& b, const Scores& scores) {
+  const Params& p = b.p;
+#pragma unroll
+  for (int m = 0; m < S::MI; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      LaneScores all = scores(m, h);
+      all.merge_lane(1);
+      all.merge_lane(2);
+      if (b.lane % 4 != 0 || b.row(m, h) >= b.t.q_length) continue;
+      put_score_statistics(p, b.t, b.row(m, h), all.finish(b.keys[m][h].end - b.keys[m][h].begin));
+    }
+  }
+}
+
 // S: the kernel's shape; bytes: of its shared memory.
 template <typename S>
 void launch_rows(void (*kernel)(Params, int), int bytes, const Params& p, cudaStream_t stream) {

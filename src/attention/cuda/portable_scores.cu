@@ -1,17 +1,11 @@
-// Statistics of the scores alone, for the tensor-core kernels and all of their normalizers: one sweep over the keys,
+// Statistics of the scores alone, of rows whose tensor-core forward does not write them: one sweep over the keys,
 // without values.
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/portable_forward_rows.cuh"
-#include "attention/cuda/score_sums.cuh"
 
 namespace lazy::kernels::cuda {
 
 namespace portable {
-
-struct BinaryExponential {
-  static constexpr float unit = kLn2;
-  __device__ static float of(float x) { return exp2_fast(x); }
-};
 
 template <typename T, int D>
 struct ScoreSweep {
@@ -23,37 +17,23 @@ struct ScoreSweep {
 template <typename T, int D>
 __global__ void __launch_bounds__(ForwardShape<D>::threads) score_statistics(const Params p, int tiles) {
   using S = ForwardShape<D>;
-  constexpr int MI = S::MI, NT = S::N / 16;
   extern __shared__ __align__(128) char memory[];
   RowSweep<T, D, S> b{p, kLog2e};
   if (!b.start(memory, 0, tiles)) return;
   b.add = reinterpret_cast<float*>(memory + ScoreSweep<T, D>::keys_at);
-  ScoreSums<BinaryExponential> sums[MI][2];
+  LaneScores sums[S::MI][2];
   b.sweep(false, [&](int key, int stage) {
-    float s[MI][2 * NT][4];
+    float s[S::MI][S::N / 8][4];
     const float c = b.scores(s, key, stage);
 #pragma unroll
-    for (int m = 0; m < MI; ++m) {
+    for (int m = 0; m < S::MI; ++m) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        sums[m][h].template add<4 * NT>(c, [&](int n) { return s[m][n / 2][2 * h + n % 2]; });
+        sums[m][h].template add<S::N / 4>(c, [&](int n) { return s[m][n / 2][2 * h + n % 2]; });
       }
     }
   });
-  const int64_t part = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
-#pragma unroll
-  for (int m = 0; m < MI; ++m) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      sums[m][h].merge_lane(1);
-      sums[m][h].merge_lane(2);
-      if (b.lane % 4 != 0 || b.row(m, h) >= b.t.q_length) continue;
-      const ScoreStatistics found = sums[m][h].finish(b.keys[m][h].begin >= b.keys[m][h].end);
-      const int64_t index = row_index(p, b.t, b.t.head, b.row(m, h));
-      p.score_stats[index] = found.largest;
-      p.score_stats[part + index] = found.entropy;
-    }
-  }
+  store_score_statistics(b, [&](int m, int h) { return sums[m][h]; });
 }
 
 template <int D>

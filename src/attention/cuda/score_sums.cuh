@@ -19,11 +19,17 @@ struct ScoreSums {
   static constexpr float kLowest = -150;  // instead of -inf, which times zero would be a NaN
   float largest = -INFINITY, sum = 0, weighted = 0;
 
+  // The two steps of `weighted`, also for a kernel that has e, the sum and its base for another purpose: one more e,
+  // and a base that rises by -shift, shrink = exp(shift), where `sum` is that of before.
+  __device__ static float added(float weighted, float e, float x) { return fmaf(e, fmaxf(x, kLowest), weighted); }
+  __device__ static float shrunk(float weighted, float sum, float shift, float shrink) {
+    return shrink * fmaf(fmaxf(shift, kLowest), sum, weighted);
+  }
+
   // Everything relative to `base` from now on, which is not below `largest`; -inf stands for "no score yet".
   __device__ void raise(float most) {
-    const float base = most > -INFINITY ? most : 0, shift = fmaxf(largest - base, kLowest);
-    const float shrink = Exponential::of(shift);
-    weighted = shrink * fmaf(shift, sum, weighted);
+    const float base = most > -INFINITY ? most : 0, shift = largest - base, shrink = Exponential::of(shift);
+    weighted = shrunk(weighted, sum, shift, shrink);
     sum *= shrink;
     largest = most;
   }
@@ -41,7 +47,7 @@ struct ScoreSums {
     for (int n = 0; n < N; ++n) {
       const float x = fmaf(score(n), c, -base), one = Exponential::of(x);
       e += one;
-      ex = fmaf(one, fmaxf(x, kLowest), ex);
+      ex = added(ex, one, x);
     }
     sum += e;
     weighted += ex;
@@ -59,11 +65,12 @@ struct ScoreSums {
     sum += other.sum;
     weighted += other.weighted;
   }
-  // empty: the row sees no key. A NaN or +inf among the scores has made a NaN of the sum.
-  __device__ ScoreStatistics finish(bool empty) const {
-    if (empty) return {-INFINITY, 0};
+  // keys: how many the row sees. A NaN or +inf among the scores has made a NaN of the sum.
+  __device__ ScoreStatistics finish(int keys) const {
+    if (keys <= 0) return {-INFINITY, 0};
     const float entropy = logf(sum) - Exponential::unit * weighted / sum;
-    return {isnan(entropy) ? NAN : largest * Exponential::unit, entropy};
+    if (isnan(entropy)) return {NAN, NAN};
+    return {largest * Exponential::unit, keys == 1 ? 0 : entropy};  // of one key, whatever x was rounded to
   }
 };
 

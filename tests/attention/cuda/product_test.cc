@@ -96,7 +96,10 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
   return chosen;
 }
 
-class Cuda : public testing::TestWithParam<Parameter> {};
+class Cuda : public testing::TestWithParam<Parameter> {
+ protected:
+  void TearDown() override { current_run() = {}; }
+};
 
 TEST_P(Cuda, MatchesReference) {
   if (!has_gpu()) GTEST_SKIP() << "no NVIDIA GPU";
@@ -107,13 +110,14 @@ TEST_P(Cuda, MatchesReference) {
   usual.head_dim = usual.value_dim = 64;
   const std::string unmet = unmet_condition_cuda(make_problem(usual), kernel);
   if (unmet.find("compute capability") != std::string::npos) GTEST_SKIP() << unmet;
-  current_run().kernel = kernel;
+  current_run() = {.kernel = kernel};
   TwoReferences comparison;
   uint64_t seed = 1;
   for (int64_t length : lengths) {
     for (const Shape& shape : shapes(kernel, dtype, normalizer, length)) {
       ASSERT_EQ(unmet_condition_cuda(make_problem(shape), kernel), "") << shape.text();
       current_run().deterministic = seed % 2;
+      current_run().score_stats = seed / 2 % 2;  // instantiations with and without them
       const Inputs inputs = make_inputs(shape, seed++);
       comparison.add(shape, inputs, run_cuda(shape, inputs));
       if (HasFailure()) return;

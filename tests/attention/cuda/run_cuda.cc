@@ -130,7 +130,7 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   b.d_alibi_slopes = d_slopes.get();
   const DeviceMemory workspace(backward_workspace_cuda(p, call));
   call.workspace = workspace.get();
-  backward_cuda(p, b, call);
+  if (current_run().backward) backward_cuda(p, b, call);
   synchronize_device();
   return {out.read(),    d_q.read(),   d_k.read(),    d_v.read(),      lse.read(),   stats.read(),
           d_bias.read(), d_tau.read(), d_sink.read(), d_slopes.read(), scores.read()};

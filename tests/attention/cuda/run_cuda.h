@@ -12,6 +12,7 @@ struct CudaRun {
   bool deterministic = false;
   bool alive_sum = false;    // forward and backward share it where the kernel writes it
   bool score_stats = true;   // are asked for
+  bool backward = true;      // runs too
   bool stats_apart = false;  // the backward gets its inputs from another forward, without statistics
 };
 

@@ -90,6 +90,10 @@ template <typename T>
 T __ldcg(const T* from) {
   return *from;
 }
+// sum + the 16-bit halves of x times the two lowest bytes of y.
+inline uint32_t __dp2a_lo(uint32_t x, uint32_t y, uint32_t sum) {
+  return sum + (x & 0xFFFF) * (y & 0xFF) + (x >> 16) * (y >> 8 & 0xFF);
+}
 // Four of the eight bytes of y and x, as the digits of `digits` count them from x's lowest.
 inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t digits) {
   const uint64_t both = uint64_t{y} << 32 | x;
