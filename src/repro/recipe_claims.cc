@@ -36,7 +36,7 @@ const Json* step_values(const Page& page, const std::string& step, const std::st
 
 MeasureSpec measure_at(const Page& page, const std::string& name, const std::string& where) {
   MeasureSpec m = find_measure(page.data, name, where);
-  for (std::string* text : {&m.path, &m.minus, &m.most}) *text = fill(*text, page.variables, m.where);
+  for (std::string* text : {&m.path, &m.minus, &m.per, &m.most}) *text = fill(*text, page.variables, m.where);
   return m;
 }
 

@@ -98,6 +98,8 @@ MeasureSpec read_measure(ConfigSection s) {
   expect_known(s, "kind", m.kind, measure_kinds());
   m.path = m.kind == "numbers" ? s.required_string("path") : s.string("path", "");
   m.minus = s.string("minus", "");
+  m.per = s.string("per", "");
+  if (!m.minus.empty() && !m.per.empty()) fail("config", "{}: expected 'minus' or 'per', found both", m.where);
   m.factor = s.number("factor", 1);
   m.map = s.string("map", "");
   if (!m.map.empty()) expect_known(s, "map", m.map, number_maps());
@@ -234,7 +236,9 @@ void append_list(std::vector<T>& to, const std::vector<T>& more) {
 // `with = ["fig2a"]`: the models, steps, measures, claims, tables, pictures and notes of another recipe after the own
 // ones.
 void append(RecipeFile& data, const RecipeFile& other) {
-  append_list(data.models, other.models);
+  for (const std::string& model : other.models) {
+    if (!contains(data.models, model)) data.models.push_back(model);
+  }
   append_list(data.own_models, other.own_models);
   append_list(data.steps, other.steps);
   append_list(data.measures, other.measures);

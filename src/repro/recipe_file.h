@@ -36,7 +36,7 @@ struct StepSpec {
 
 // A function of a step's values (measure_kinds.h) and its options.
 struct MeasureSpec {
-  std::string where, name, step, kind = "numbers", path, minus, map, of_head, most, unit, items;
+  std::string where, name, step, kind = "numbers", path, minus, per, map, of_head, most, unit, items;
   double factor = 1;
   std::vector<double> layers;  // first and last, of 24; of a toy's tokens: ranks
   std::vector<double> row;     // the first published row, for the kind that looks for it

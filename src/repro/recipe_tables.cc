@@ -45,7 +45,7 @@ std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& con
       if (!model.empty()) expect_known(spec.where + " over", model, models, "a model of the recipe");
       for (const std::string& cell : fill(spec.cells, v, spec.where)) {
         MeasureSpec measure = find_measure(data, cell, spec.where);
-        measure.path = fill(measure.path, v, measure.where);
+        for (std::string* text : {&measure.path, &measure.minus, &measure.per}) *text = fill(*text, v, measure.where);
         row.push_back(cell_text(measure, model, results));
         measured |= row.back() != "–";
       }
