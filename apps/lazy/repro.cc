@@ -278,7 +278,7 @@ void repro(const ReproArguments& a) {
       continue;
     }
     if (!a.evidence.page.empty()) {
-      lazy::write_file_atomic(a.evidence.page, to_markdown(run));
+      write_page(run, a.evidence.page);
       lazy::log::info("{}: {}; {}", recipe->name, summary(run), a.evidence.page);
       continue;
     }
