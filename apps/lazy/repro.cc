@@ -234,8 +234,7 @@ void repro(const ReproArguments& a) {
   options.latency = latency;
   options.records = a.evidence.records;
   options.only = a.only;
-  if (!a.only.empty() && (a.recipe == "all" || a.dry_run))
-    lazy::fail("repro", "--only: expected one recipe to run, found {}", a.dry_run ? "--dry-run" : "all");
+  if (!a.only.empty() && a.recipe == "all") lazy::fail("repro", "--only: expected one recipe, found all");
   if (a.report && (a.dry_run || !a.only.empty()))
     lazy::fail("repro", "--report runs nothing: expected neither --dry-run nor --only, found {}",
                a.dry_run ? "--dry-run" : "--only");
@@ -253,7 +252,9 @@ void repro(const ReproArguments& a) {
     if (a.dry_run) {
       const TemporaryFolder configs;
       const RecipeRun plan = plan_recipe(*recipe, options);
-      print_plan(plan, cost(*recipe, options.conditions, configs.path), a);
+      std::vector<Step> steps;
+      for (const StepRun& s : plan.steps) steps.push_back(s.step);
+      print_plan(plan, cost(steps, options.conditions, configs.path), a);
       continue;
     }
     RecipeRun run = a.report ? judge_finished(*recipe, options) : run_recipe(*recipe, options);
@@ -277,7 +278,7 @@ void repro(const ReproArguments& a) {
       continue;
     }
     if (!a.evidence.page.empty()) {
-      lazy::write_file_atomic(a.evidence.page, to_markdown(run));
+      write_page(run, a.evidence.page);
       lazy::log::info("{}: {}; {}", recipe->name, summary(run), a.evidence.page);
       continue;
     }
@@ -317,7 +318,8 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
       .add_option(
           "--only", a->only,
           "Run this model alone with what measures it, this step with the training that it measures, or this run of "
-          "evidence (CELL.seedK): to divide work among GPUs (may be repeated)")
+          "evidence (CELL.seedK): to divide work among GPUs; with --dry-run print this part of the plan (may be "
+          "repeated)")
       .repeatable();
   command.add_option("--device", a->device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--output", a->output, "Folder for steps and reports").show_default();

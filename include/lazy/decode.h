@@ -29,6 +29,9 @@ struct Decode {
   Real* lse = nullptr;          // (batch, heads, q_length), as in Forward
   Real* stats = nullptr;        // (3, batch, heads, q_length), as in Forward, or null
   Real* score_stats = nullptr;  // (2, batch, heads, q_length), as in Forward, or null
+  // (batch, kv_heads), added to, or null: rows of V that are read, those to which a query row of the group gives
+  // weight. On the CPU, by the fast kernel.
+  int64_t* value_rows = nullptr;
 };
 
 // The fast kernel (src/attention/cpu), split over keys and threads; bit-identical for every number of threads. Throws

@@ -1,6 +1,10 @@
 // lazy::decode: schema, checks and the CPU implementation.
 #include "ops/decode.h"
 
+#include <atomic>
+#include <numeric>
+#include <vector>
+
 #include "ops/attention_pointers.h"
 #include "ops/decode_kernels.h"
 #include "ops/forced_kernel.h"
@@ -11,6 +15,8 @@ namespace lazy::ops {
 #define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::decode: expected ", __VA_ARGS__)
 
 namespace {
+
+std::atomic<ValueRowCount*> living_count = nullptr;
 
 void check_integers(const AttentionArguments& a, const at::Tensor& t, const char* name, int64_t rank,
                     const char* shape) {
@@ -86,10 +92,21 @@ void decode(const kernels::Problem& p, const AttentionArguments& a, const Decode
   InputPointers<Real, kernels::Decode<Real>> filled(a);
   numbers.set(filled.arguments, a.k);
   set_outputs<Real>(filled.arguments, out, lse, stats);
+  ValueRowCount* count = ValueRowCount::current();
+  std::vector<int64_t> rows(count ? static_cast<size_t>(p.batch * p.kv_heads) : 0);
+  if (count) filled.arguments.value_rows = rows.data();
   run(p, filled.arguments);
+  if (count) count->add(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
 }
 
 }  // namespace
+
+ValueRowCount::ValueRowCount() {
+  ValueRowCount* none = nullptr;
+  TORCH_CHECK(living_count.compare_exchange_strong(none, this), "rows of V: expected one count at a time");
+}
+ValueRowCount::~ValueRowCount() { living_count = nullptr; }
+ValueRowCount* ValueRowCount::current() { return living_count; }
 
 AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   const OptionalTensor none;
@@ -107,6 +124,8 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   p.threads = at::get_num_threads();
   AttentionOutputs outputs = empty_outputs(a, return_stats);
   if (p.dtype == kernels::DType::f64) {
+    LAZY_EXPECT(!ValueRowCount::current(),
+                "float32, bfloat16 or float16 while rows of V are counted, received float64");
     decode<double>(p, a, numbers, outputs);
   } else {
     const std::string unmet = kernels::unmet_condition(p);

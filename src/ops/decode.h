@@ -1,5 +1,7 @@
 // lazy::decode: one to a few query rows a sequence against a long key/value cache, contiguous or paged. Inference only.
 #pragma once
+#include <atomic>
+#include <cstdint>
 #include <tuple>
 
 #include "ops/attention.h"
@@ -33,5 +35,21 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> decode(const at::Tensor& q, const
                                                       const AttentionOptions& options,
                                                       const at::Tensor& block_table = {},
                                                       const at::Tensor& visible_count = {}, bool invariant = false);
+
+// Counts the rows of V that decode reads on the CPU while it lives, on any thread; otherwise nothing is counted. A row
+// is a key of one key-value head, read where one of the group's queries gives it weight. One at a time.
+class ValueRowCount {
+ public:
+  ValueRowCount();
+  ~ValueRowCount();
+  ValueRowCount(const ValueRowCount&) = delete;
+  ValueRowCount& operator=(const ValueRowCount&) = delete;
+  static ValueRowCount* current();  // null: none lives
+  void add(int64_t rows) { rows_ += rows; }
+  int64_t rows() const { return rows_; }
+
+ private:
+  std::atomic<int64_t> rows_ = 0;
+};
 
 }  // namespace lazy::ops

@@ -95,7 +95,7 @@ std::string basis(const Scale& scale) {
                "35 % for softmax and Elastic-Softmax, 2 to 38 % for the others (docs/training.md, docs/mixers.md)";
 }
 
-Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesystem::path& configs) {
+Cost cost(const std::vector<Step>& plan, const Conditions& conditions, const std::filesystem::path& configs) {
   write_configs(configs);
   Cost total;
   struct Trained {
@@ -103,7 +103,7 @@ Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesys
     int64_t context = 0;
   };
   std::map<std::string, Trained> models;
-  for (const Step& step : recipe.plan(conditions)) {
+  for (const Step& step : plan) {
     if (step.kind == StepKind::latency || step.kind == StepKind::datasets) {
       total.seconds += step.kind == StepKind::latency ? 60 : 1;
       continue;
@@ -132,6 +132,10 @@ Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesys
     }
   }
   return total;
+}
+
+Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesystem::path& configs) {
+  return cost(recipe.plan(conditions), conditions, configs);
 }
 
 }  // namespace lazy::repro

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "model/config.h"
 #include "repro/recipe.h"
@@ -20,7 +21,9 @@ struct Cost {
 std::string machine(const Scale& scale);
 // The basis of the estimate, in a sentence.
 std::string basis(const Scale& scale);
-// `configs` is a folder for the configurations.
+// Of these steps, whose trainings are among them, and of all steps of a recipe. `configs` is a folder for the
+// configurations.
+Cost cost(const std::vector<Step>& plan, const Conditions& conditions, const std::filesystem::path& configs);
 Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesystem::path& configs);
 
 // Measured utilization of an H200 in training: share of 989 TFLOP/s in bf16, 0 to 1. large: a model of 340M or more at

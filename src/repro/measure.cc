@@ -17,6 +17,7 @@
 #include "sinks/analysis.h"
 #include "sinks/measures.h"
 #include "sinks/text_source.h"
+#include "sinks/uniform.h"
 
 namespace lazy::repro {
 namespace fs = std::filesystem;
@@ -77,9 +78,10 @@ Json sink_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>
   const at::NoGradGuard no_grad;
   ForwardOptions options;
   options.return_stats = true;
-  std::vector<double> sink_ratio, density, released_mass, alive_fraction;
+  std::vector<double> sink_ratio, density, released_mass, alive_fraction, sink_1, excess;
   const auto windows = sinks::layer_windows(model.config());
   const Segments segments = sinks::segments_of(model.config());
+  const bool above_uniform = sinks::UniformRows::serves(model.config());
   sinks::MeasureSum all(segments);
   std::unique_ptr<Progress> progress;
   if (!title.empty()) progress = std::make_unique<Progress>(title, samples.size(), "samples");
@@ -94,19 +96,29 @@ Json sink_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>
     density.push_back(sinks::mean(m.density));
     released_mass.push_back(sinks::mean(m.released_mass));
     alive_fraction.push_back(sinks::mean(m.alive_fraction));
+    sinks::SinkRate rate;
+    rate.add(stats);
+    sink_1.push_back(sinks::mean(rate.result()));
+    if (above_uniform) {
+      sinks::UniformRows uniform(model);
+      uniform.add(stats);
+      excess.push_back(sink_ratio.back() - uniform.stated());
+    }
     if (progress) progress->update(n + 1);
   }
   if (progress) progress->finish();
   const sinks::Measures m = all.result();
-  return {{"sink_ratio", sink_ratio},
-          {"density", density},
-          {"released_mass", released_mass},
-          {"alive_fraction", alive_fraction},
-          {"by_layer",
-           {{"sink_ratio", m.sink_ratio},
-            {"density", m.density},
-            {"released_mass", m.released_mass},
-            {"alive_fraction", m.alive_fraction}}}};
+  Json out{{"sink_ratio", sink_ratio},
+           {"density", density},
+           {"released_mass", released_mass},
+           {"alive_fraction", alive_fraction},
+           {"sink_1", sink_1}};
+  if (above_uniform) out["excess"] = excess;
+  out["by_layer"] = {{"sink_ratio", m.sink_ratio},
+                     {"density", m.density},
+                     {"released_mass", m.released_mass},
+                     {"alive_fraction", m.alive_fraction}};
+  return out;
 }
 
 }  // namespace

@@ -24,8 +24,9 @@ struct MeasureInputs {
 // {"loss": [...]}: held-out sequences of the corpus, nats a token; with the streaming cache that settings' "cache"
 // names, if any.
 Json measure_heldout(const MeasureInputs& inputs, const Json& settings);
-// {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...], "by_layer"}: held-out
-// samples.
+// {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...], "sink_1": [...], "excess":
+// [...], "by_layer"}: held-out samples. sink_1: share of heads with Sink_1^0.3; excess: the sink ratio above that of
+// uniform rows (sinks/uniform.h), not with sliding windows or segments.
 Json measure_sinks(const MeasureInputs& inputs, const Json& settings);
 // {task: {metric: {"value", "stderr"}}} of every task of lazy eval whose file is in the data folder; "cache" as above.
 Json measure_tasks(const MeasureInputs& inputs, const Json& settings);

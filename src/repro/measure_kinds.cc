@@ -58,13 +58,15 @@ Numbers at_path_numbers(const Json& values, const MeasureSpec& m) {
   Numbers out{items_of(at_path(values, m.path)), "", ""};
   if (out.items.empty()) return {{}, "", fmt::format("{} was not measured", m.path)};
   for (double& x : out.items) x = map_number(m.map, m.factor * x);
-  if (m.minus.empty()) return out;
-  Doubles other = items_of(at_path(values, m.minus));
+  const std::string& second = m.minus.empty() ? m.per : m.minus;
+  if (second.empty()) return out;
+  Doubles other = items_of(at_path(values, second));
   for (double& x : other) x = map_number(m.map, m.factor * x);
   if (other.size() == 1) other.resize(out.items.size(), other.front());
   if (other.size() != out.items.size())
-    return {{}, "", fmt::format("{} was not measured on the items of {}", m.minus, m.path)};
-  for (size_t i = 0; i < other.size(); ++i) out.items[i] -= other[i];
+    return {{}, "", fmt::format("{} was not measured on the items of {}", second, m.path)};
+  for (size_t i = 0; i < other.size(); ++i)
+    out.items[i] = m.minus.empty() ? out.items[i] / other[i] : out.items[i] - other[i];
   return out;
 }
 

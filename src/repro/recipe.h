@@ -1,6 +1,7 @@
 // A recipe: a table or figure of the paper, or a further check, as a plan of steps and a judgement of their results.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,11 +24,27 @@ struct PublishedTable {
   std::vector<PublishedRow> rows;
 };
 
-// A table of the report, ready to print.
+// A drawing: within the HTML page, and a file beside a Markdown page.
+struct Figure {
+  std::string file, title;  // "rivals-loss.svg"
+  std::string drawing;      // SVG, in the colours of the page's style sheet
+  double width = 0, height = 0;
+  std::string label;  // what is drawn, for screen readers
+};
+
+// A table of the report, ready to print, and the figures below it.
 struct ResultTable {
   std::string title;
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
+  std::vector<Figure> figures = {};
+};
+
+// What the measured seeds say to whoever has to choose a model.
+struct Choice {
+  std::string title;
+  std::vector<std::string> paragraphs;
+  ResultTable table;  // without rows: nothing to compare yet
 };
 
 struct Recipe {
@@ -40,6 +57,7 @@ struct Recipe {
   std::vector<std::string> notes;                            // caveats for the reader
   std::function<std::string(const Results&)> pictures = {};  // sections of the HTML page, if there are any
   std::function<std::vector<ResultTable>(const Conditions&, const Results&)> tables = {};  // if there are any
+  std::function<std::optional<Choice>(const Conditions&, const Results&)> choice = {};
 };
 
 // The embedded ones of configs/repro/.

@@ -27,21 +27,12 @@ struct Page {
   Words known;                    // names that a claim may give
 };
 
-// The values of a model's step; null: not run. A step without a model goes by its own name. Toys are steps themselves.
-const Json* step_values(const Page& page, const std::string& step, const std::string& model, int64_t seed) {
-  if (model.empty()) return page.results.find(step);
-  if (step == "toy") return page.results.find(fmt::format("{}.seed{}", model, seed - 1));
-  return page.results.find(training_id(model, seed) + "." + step);
-}
-
 MeasureSpec measure_at(const Page& page, const std::string& name, const std::string& where) {
-  MeasureSpec m = find_measure(page.data, name, where);
-  for (std::string* text : {&m.path, &m.minus, &m.most}) *text = fill(*text, page.variables, m.where);
-  return m;
+  return filled_measure(page.data, name, page.variables, where);
 }
 
 Numbers numbers_of(const Page& page, const MeasureSpec& measure, const std::string& model, int64_t seed) {
-  const Json* values = step_values(page, measure.step, model, seed);
+  const Json* values = step_values(page.results, measure.step, model, seed);
   return values ? measured_numbers(*values, measure) : Numbers{};
 }
 
@@ -137,7 +128,7 @@ bool holds(const Json& values, const std::string& condition) {
 
 // The first seed's values of the step that the claim measures.
 const Json* values_of(const Page& page, const ClaimSpec& c) {
-  return step_values(page, measure_at(page, c.measure, c.where).step, c.over, 1);
+  return step_values(page.results, measure_at(page, c.measure, c.where).step, c.over, 1);
 }
 
 // Whether the claim is about this model at all.
@@ -388,6 +379,39 @@ MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const 
   const Words names = names_of(data.measures);
   fail("config", "{} measure: expected STEP:PATH or one of {}, found '{}'{}", where, fmt::join(names, ", "), name,
        did_you_mean(name, names));
+}
+
+MeasureSpec filled_measure(const RecipeFile& data, const std::string& name, const Variables& variables,
+                           const std::string& where) {
+  MeasureSpec m = find_measure(data, name, where);
+  for (std::string* text : {&m.path, &m.minus, &m.per, &m.most}) *text = fill(*text, variables, m.where);
+  return m;
+}
+
+// A step without a model goes by its own name. Toys are steps themselves.
+const Json* step_values(const Results& results, const std::string& step, const std::string& model, int64_t seed) {
+  if (model.empty()) return results.find(step);
+  if (step == "toy") return results.find(fmt::format("{}.seed{}", model, seed - 1));
+  return results.find(training_id(model, seed) + "." + step);
+}
+
+std::vector<std::optional<double>> seed_values(const MeasureSpec& measure, const std::string& model,
+                                               const Results& results) {
+  std::vector<std::optional<double>> out;
+  for (int64_t seed = 1; seed <= results.seeds(); ++seed) {
+    const Json* values = step_values(results, measure.step, model, seed);
+    const Numbers found = values ? measured_numbers(*values, measure) : Numbers{};
+    out.push_back(found.items.empty() ? std::nullopt : std::optional(mean_of(found.items)));
+  }
+  return out;
+}
+
+std::vector<double> present(const std::vector<std::optional<double>>& values) {
+  std::vector<double> out;
+  for (const auto& value : values) {
+    if (value) out.push_back(*value);
+  }
+  return out;
 }
 
 std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results) {

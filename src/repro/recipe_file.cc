@@ -98,6 +98,8 @@ MeasureSpec read_measure(ConfigSection s) {
   expect_known(s, "kind", m.kind, measure_kinds());
   m.path = m.kind == "numbers" ? s.required_string("path") : s.string("path", "");
   m.minus = s.string("minus", "");
+  m.per = s.string("per", "");
+  if (!m.minus.empty() && !m.per.empty()) fail("config", "{}: expected 'minus' or 'per', found both", m.where);
   m.factor = s.number("factor", 1);
   m.map = s.string("map", "");
   if (!m.map.empty()) expect_known(s, "map", m.map, number_maps());
@@ -180,6 +182,31 @@ TableSpec read_table(ConfigSection s) {
   return t;
 }
 
+FigureSpec read_figure(ConfigSection s) {
+  FigureSpec f;
+  f.where = place(s);
+  f.table = s.required_string("table");
+  f.file = s.required_string("file");
+  f.title = s.required_string("title");
+  f.over = s.required_string("over");
+  f.name = s.string("name", f.over);
+  f.values = s.string("values", "");
+  f.x = s.strings("x", {});
+  f.y = s.strings("y", {});
+  f.x_label = s.required_string("x_label");
+  f.y_label = s.string("y_label", "");
+  if (f.values.empty() == f.x.empty() || f.x.size() != f.y.size())
+    fail("config", "{}: expected 'values', or as many measures in 'x' as in 'y', found {} and {}", f.where, f.x.size(),
+         f.y.size());
+  f.loops = read_loops(s);
+  return f;
+}
+
+CriterionSpec read_criterion(ConfigSection s) {
+  return {place(s), s.required_string("name"), s.required_string("measure"),
+          s.choice("better", "lower", {"lower", "higher"})};
+}
+
 void read_published(Config& config, RecipeFile& data) {
   ConfigSection s = config.section("published");
   data.published.title = s.string("title", "");
@@ -215,14 +242,24 @@ void check_claim(const RecipeFile& data, const ClaimSpec& c) {
   if (c.from_published == "order") expect_known(c.where + " reference", c.reference, rows);
 }
 
+Words titles_of(const RecipeFile& data) {
+  Words out;
+  for (const TableSpec& table : data.tables) out.push_back(table.title);
+  return out;
+}
+
 // Everything that needs no results, at every scale, so that a mistake shows at once.
 void check(const RecipeFile& data) {
   for (const ClaimSpec& c : data.claims) check_claim(data, c);
+  for (const FigureSpec& f : data.figures)
+    expect_known(f.where + " table", f.table, titles_of(data), "a table's title");
   for (const Scale& scale : scales()) {
     const Conditions conditions{scale, {}, {}, {{"any", ""}}, 1, "cpu"};
     plan_of(data, conditions);
     judge_of(data, conditions, Results(1, {}));
     tables_of(data, conditions, Results(1, {}));
+    choice_of(data, conditions, Results(1, {}));
+    for (const TableSpec& table : data.tables) figures_of(data, conditions, Results(1, {}), table.title);
   }
 }
 
@@ -231,17 +268,26 @@ void append_list(std::vector<T>& to, const std::vector<T>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-// `with = ["fig2a"]`: the models, steps, measures, claims, tables, pictures and notes of another recipe after the own
-// ones.
+void append_new(Words& to, const Words& more) {
+  for (const std::string& word : more) {
+    if (!contains(to, word)) to.push_back(word);
+  }
+}
+
+// `with = ["fig2a"]`: the models, steps, measures, claims, tables, figures, criteria, pictures and notes of another
+// recipe after the own ones.
 void append(RecipeFile& data, const RecipeFile& other) {
-  append_list(data.models, other.models);
+  append_new(data.models, other.models);
   append_list(data.own_models, other.own_models);
   append_list(data.steps, other.steps);
   append_list(data.measures, other.measures);
   append_list(data.claims, other.claims);
   append_list(data.tables, other.tables);
+  append_list(data.figures, other.figures);
+  append_list(data.criteria, other.criteria);
+  if (data.choice.models.empty()) data.choice = other.choice;
   append_list(data.pictures, other.pictures);
-  append_list(data.notes, other.notes);
+  append_new(data.notes, other.notes);
   if (data.rows.empty()) {
     data.published = other.published;
     data.columns = other.columns;
@@ -360,6 +406,11 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
   for (ConfigSection& measure : config.sections("measure")) data.measures.push_back(read_measure(measure));
   for (ConfigSection& claim : config.sections("claim")) data.claims.push_back(read_claim(claim));
   for (ConfigSection& table : config.sections("table")) data.tables.push_back(read_table(table));
+  for (ConfigSection& figure : config.sections("figure")) data.figures.push_back(read_figure(figure));
+  for (ConfigSection& criterion : config.sections("criterion")) data.criteria.push_back(read_criterion(criterion));
+  ConfigSection choice = config.section("choice");
+  data.choice = {choice.string("title", ""), choice.string("asked", ""), choice.string("against", ""),
+                 choice.strings("models", {})};
   read_published(config, data);
   for (MeasureSpec& m : data.measures) {
     if (m.kind != "nearest_row") continue;
@@ -389,6 +440,8 @@ Recipe recipe_of(const RecipeFile& data) {
                 data.notes};
   if (!data.tables.empty())
     recipe.tables = [data](const Conditions& c, const Results& results) { return tables_of(data, c, results); };
+  if (!data.choice.models.empty())
+    recipe.choice = [data](const Conditions& c, const Results& results) { return choice_of(data, c, results); };
   if (!data.pictures.empty()) {
     recipe.pictures = [names = data.pictures, published = data.published](const Results& results) {
       std::string out;

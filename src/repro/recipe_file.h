@@ -36,7 +36,7 @@ struct StepSpec {
 
 // A function of a step's values (measure_kinds.h) and its options.
 struct MeasureSpec {
-  std::string where, name, step, kind = "numbers", path, minus, map, of_head, most, unit, items;
+  std::string where, name, step, kind = "numbers", path, minus, per, map, of_head, most, unit, items;
   double factor = 1;
   std::vector<double> layers;  // first and last, of 24; of a toy's tokens: ranks
   std::vector<double> row;     // the first published row, for the kind that looks for it
@@ -61,6 +61,23 @@ struct TableSpec {
   Loops loops;
 };
 
+// A figure below the table of this title: with `values` a row of marks for every round of the loops, else a curve
+// through the points (x, y), each a measure or a number.
+struct FigureSpec {
+  std::string where, table, file, title, name, over, values, x_label, y_label;
+  Words x, y;
+  Loops loops;
+};
+
+// "Which should I use?" of these models, in particular whether `asked` rather than `against`.
+struct ChoiceSpec {
+  std::string title, asked, against;
+  Words models;
+};
+struct CriterionSpec {
+  std::string where, name, measure, better;  // "lower" or "higher"
+};
+
 struct PublishedColumn {
   std::string title, words, measure, unit;  // words: the title within a claim
   double factor = 1;                        // from the published unit to the measure's
@@ -80,6 +97,9 @@ struct RecipeFile {
   std::vector<MeasureSpec> measures;  // shared ones follow the file's own
   std::vector<ClaimSpec> claims;
   std::vector<TableSpec> tables;
+  std::vector<FigureSpec> figures;
+  std::vector<CriterionSpec> criteria;
+  ChoiceSpec choice;
   PublishedTable published;
   std::vector<PublishedColumn> columns;
   std::vector<PublishedRowSpec> rows;
@@ -106,7 +126,20 @@ Budget find_budget(const std::string& name, const std::string& where);
 std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
 // recipe_tables.cc: those of which something is measured
 std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
-// A measure by its name, or "STEP:PATH".
+// recipe_figures.cc: those of which something is measured
+std::vector<Figure> figures_of(const RecipeFile& data, const Conditions& conditions, const Results& results,
+                               const std::string& table);
+// recipe_choice.cc
+std::optional<Choice> choice_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
+// A measure by its name, or "STEP:PATH"; with its variables filled.
 MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const std::string& where);
+MeasureSpec filled_measure(const RecipeFile& data, const std::string& name, const Variables& variables,
+                           const std::string& where);
+// The values of a model's step, or of the step of this name where no model is given; nullptr: not run.
+const Json* step_values(const Results& results, const std::string& step, const std::string& model, int64_t seed);
+// By seed, the mean over items; none where a seed is not measured.
+std::vector<std::optional<double>> seed_values(const MeasureSpec& measure, const std::string& model,
+                                               const Results& results);
+std::vector<double> present(const std::vector<std::optional<double>>& values);
 
 }  // namespace lazy::repro

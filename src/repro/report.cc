@@ -11,6 +11,7 @@
 #include "core/statistics.h"
 #include "core/text.h"
 #include "report/run.h"
+#include "report/svg.h"
 #include "repro/measure.h"
 
 namespace lazy::repro {
@@ -53,6 +54,12 @@ const Json* values_of(const RecipeRun& run, const std::string& id) {
 // Below the head of a table, after its first bar.
 std::string rules(size_t columns) {
   return fmt::format("{}", fmt::join(std::vector<std::string>(columns, "---|"), ""));
+}
+
+std::string table_markdown(const ResultTable& table) {
+  std::string out = fmt::format("| {} |\n|{}\n", fmt::join(table.columns, " | "), rules(table.columns.size()));
+  for (const auto& row : table.rows) out += fmt::format("| {} |\n", fmt::join(row, " | "));
+  return out;
 }
 
 std::string published_markdown(const PublishedTable& table) {
@@ -165,6 +172,10 @@ std::vector<ResultTable> result_tables(const RecipeRun& run) {
   return run.recipe->tables ? run.recipe->tables(run.conditions, results_of(run)) : std::vector<ResultTable>();
 }
 
+std::optional<Choice> choice(const RecipeRun& run) {
+  return run.recipe->choice ? run.recipe->choice(run.conditions, results_of(run)) : std::nullopt;
+}
+
 Json to_json(const RecipeRun& run) {
   const Recipe& recipe = *run.recipe;
   const Conditions& c = run.conditions;
@@ -209,6 +220,11 @@ Json to_json(const RecipeRun& run) {
   if (recipe.tables) out["tables"] = Json::array();
   for (const ResultTable& table : result_tables(run))
     out["tables"].push_back({{"title", table.title}, {"columns", table.columns}, {"rows", table.rows}});
+  if (const auto chosen = choice(run))
+    out["choice"] = {{"title", chosen->title},
+                     {"paragraphs", chosen->paragraphs},
+                     {"columns", chosen->table.columns},
+                     {"rows", chosen->table.rows}};
   out["published"] = Json::array();
   for (const PublishedRow& row : recipe.published.rows) {
     Json values = Json::object();
@@ -230,7 +246,7 @@ Json to_json(const RecipeRun& run) {
   return out;
 }
 
-std::string to_markdown(const RecipeRun& run) {
+std::string to_markdown(const RecipeRun& run, bool figures) {
   const Recipe& recipe = *run.recipe;
   const Conditions& c = run.conditions;
   std::string head = fmt::format("Reproduces {}. ", recipe.source);
@@ -260,9 +276,15 @@ std::string to_markdown(const RecipeRun& run) {
     for (const MeasuredRow& row : rows) out += fmt::format("| {} | {} |\n", row.name, fmt::join(row.cells, " | "));
   }
   for (const ResultTable& table : result_tables(run)) {
-    out += fmt::format("\n## {}\n\n| {} |\n|{}\n", table.title, fmt::join(table.columns, " | "),
-                       rules(table.columns.size()));
-    for (const auto& row : table.rows) out += fmt::format("| {} |\n", fmt::join(row, " | "));
+    out += fmt::format("\n## {}\n\n{}", table.title, table_markdown(table));
+    for (const Figure& figure : table.figures) {
+      if (figures) out += fmt::format("\n![{}]({})\n", figure.title, figure.file);
+    }
+  }
+  if (const auto chosen = choice(run)) {
+    out += fmt::format("\n## {}\n", chosen->title);
+    for (const std::string& paragraph : chosen->paragraphs) out += "\n" + wrapped(paragraph) + "\n";
+    if (!chosen->table.rows.empty()) out += "\n" + table_markdown(chosen->table);
   }
   out += published_markdown(recipe.published);
   out += "\n## Steps\n\n| step | kind | time | folder |\n|---|---|---|---|\n";
@@ -317,6 +339,14 @@ std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem
     if (!last || date > last->date) last = {scale.name, date, report.value("seeds", int64_t{1})};
   }
   return last;
+}
+
+void write_page(const RecipeRun& run, const std::filesystem::path& page) {
+  write_file_atomic(page, to_markdown(run, /*figures=*/true));
+  for (const ResultTable& table : result_tables(run)) {
+    for (const Figure& f : table.figures)
+      write_file_atomic(page.parent_path() / f.file, report::svg_file(f.drawing, f.width, f.height, f.label));
+  }
 }
 
 std::filesystem::path write_report(const RecipeRun& run, const std::filesystem::path& folder) {

@@ -10,7 +10,8 @@
 namespace lazy::repro {
 
 Json to_json(const RecipeRun& run);
-std::string to_markdown(const RecipeRun& run);
+// `figures`: of the tables, which stand as files beside the page.
+std::string to_markdown(const RecipeRun& run, bool figures = false);
 std::string to_html(const RecipeRun& run);  // in report_html.cc
 
 // One row a model: what its steps measured, means over texts.
@@ -25,6 +26,7 @@ inline const std::vector<std::string> kMeasuredColumns = {
     "average score"};
 std::vector<MeasuredRow> measured_rows(const RecipeRun& run);
 std::vector<ResultTable> result_tables(const RecipeRun& run);  // the recipe's own
+std::optional<Choice> choice(const RecipeRun& run);
 
 std::string interval_text(const Finding& finding);                       // "-0.0123 [-0.02, -0.004] nats a token"
 std::string over_text(const Finding& finding);                           // "3 seeds", "100 texts"
@@ -46,6 +48,8 @@ struct LastRun {
 std::optional<LastRun> last_run(const Recipe& recipe, const Conditions& conditions, const RecordedRuns& records);
 std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem::path& output);
 
+// Writes the page and its figures beside it.
+void write_page(const RecipeRun& run, const std::filesystem::path& page);
 // Writes NAME.md, NAME.json and NAME.html into `folder`; returns the Markdown's path.
 std::filesystem::path write_report(const RecipeRun& run, const std::filesystem::path& folder);
 

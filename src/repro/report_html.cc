@@ -66,8 +66,18 @@ std::string to_html(const RecipeRun& run) {
   head.insert(head.end(), kMeasuredColumns.begin(), kMeasuredColumns.end());
   if (!rows.empty()) body += report::section("measured", "Measured", "", table(head, rows));
   int number = 0;
-  for (const ResultTable& t : result_tables(run))
-    body += report::section(fmt::format("table-{}", ++number), html_escape(t.title), "", table(t.columns, t.rows));
+  for (const ResultTable& t : result_tables(run)) {
+    std::string drawn;
+    for (const Figure& figure : t.figures) drawn += report::figure(figure.drawing, html_escape(figure.title));
+    body +=
+        report::section(fmt::format("table-{}", ++number), html_escape(t.title), "", table(t.columns, t.rows) + drawn);
+  }
+  if (const auto chosen = choice(run)) {
+    std::string text;
+    for (const std::string& paragraph : chosen->paragraphs) text += "<p>" + html_escape(paragraph) + "</p>";
+    if (!chosen->table.rows.empty()) text += table(chosen->table.columns, chosen->table.rows);
+    body += report::section("choice", html_escape(chosen->title), "", text);
+  }
   const auto learned = learned_runs(run);
   if (!learned.empty()) {
     body += report::section("offsets", "Learned offsets", "", report::learned_offsets(learned));

@@ -354,7 +354,13 @@ RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
     for (StepRun& s : run.steps) s.left_out = missing(s.step, options);
   }
   use_records(run, options, TemporaryFolder().path);
-  train_again(run, std::vector<bool>(run.steps.size(), true));
+  const std::vector<bool> wanted = wanted_steps(run, options.only);
+  train_again(run, wanted);
+  std::vector<StepRun> steps;
+  for (size_t n = 0; n < run.steps.size(); ++n) {
+    if (wanted[n]) steps.push_back(std::move(run.steps[n]));
+  }
+  run.steps = std::move(steps);
   return run;
 }
 

@@ -46,7 +46,8 @@ struct RecipeRun {
 // The values of the recorded steps.
 Results results_of(const RecipeRun& run);
 
-// The plan with what is recorded already, nothing run. A corpus that does not exist yet makes every step open.
+// The plan, or the part of it that `only` names, with what is recorded already, nothing run. A corpus that does not
+// exist yet makes every step open.
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options);
 // Error when data is missing that the scale cannot do without; Interrupted when a signal asked to stop.
 RecipeRun run_recipe(const Recipe& recipe, RunOptions options);

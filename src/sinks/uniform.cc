@@ -8,6 +8,15 @@
 #include "core/statistics.h"
 
 namespace lazy::sinks {
+namespace {
+
+// Whether equal scores give weights that depend on their level.
+bool depends_on_level(Normalizer normalizer) {
+  return normalizer == Normalizer::softmax_sink || normalizer == Normalizer::sigmoid ||
+         normalizer == Normalizer::softpick;
+}
+
+}  // namespace
 
 double uniform_sink_ratio(Normalizer normalizer, OffsetKind offset, double tau, int64_t length) {
   if (length < 1) fail("sinks", "uniform rows: expected a length of at least 1, found {}", length);
@@ -48,6 +57,41 @@ HeadMatrix uniform_sink_ratios(const LanguageModel& model, int64_t length) {
     out.push_back(std::move(heads));
   }
   return out;
+}
+
+bool UniformRows::serves(const ModelConfig& config) {
+  const auto windows = layer_windows(config);
+  return segments_of(config).length == 0 &&
+         std::all_of(windows.begin(), windows.end(), [](int64_t w) { return w <= 0; });
+}
+
+void UniformRows::add(const std::vector<at::Tensor>& stats) {
+  even_.resize(stats.size());
+  for (size_t layer = 0; layer < stats.size(); ++layer) {
+    const at::Tensor weight = 1 - stats[layer].select(0, 1).to(at::kDouble);  // (batch, heads, length)
+    length_ = weight.size(2);
+    const at::Tensor keys = at::arange(1, length_ + 1, weight.options());
+    const at::Tensor even = (weight / keys).mean(2).sum(0).to(at::kCPU).contiguous();
+    even_[layer].resize(static_cast<size_t>(even.size(0)));
+    for (int64_t h = 0; h < even.size(0); ++h) even_[layer][static_cast<size_t>(h)] += even.const_data_ptr<double>()[h];
+  }
+  samples_ += stats.front().size(1);
+}
+
+HeadMatrix UniformRows::result() const {
+  if (samples_ == 0) fail("sinks", "uniform rows: expected at least one pass, found none");
+  if (!depends_on_level(model_.config().attention.normalizer)) return uniform_sink_ratios(model_, length_);
+  HeadMatrix out = even_;
+  for (auto& heads : out) {
+    for (double& ratio : heads) ratio /= static_cast<double>(samples_);
+  }
+  return out;
+}
+
+double UniformRows::stated() const {
+  const AttentionConfig& attention = model_.config().attention;
+  const bool per_visible = attention.normalizer == Normalizer::elastic && attention.offset == OffsetKind::per_visible;
+  return per_visible ? 0 : mean(result());
 }
 
 }  // namespace lazy::sinks

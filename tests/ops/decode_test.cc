@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "ops/attention.h"
+#include "ops/attention_weights.h"
 #include "ops/device.h"
 
 namespace lazy::ops {
@@ -52,6 +53,45 @@ TEST_F(DecodeOperator, IsAttentionWithACache) {
     EXPECT_TRUE(at::allclose(out, out_a, rounding, rounding)) << type;
     EXPECT_TRUE(at::allclose(lse, lse_a, 1e-5, 1e-5));
     EXPECT_TRUE(at::allclose(stats, stats_a, 1e-5, 1e-5));
+  }
+}
+
+// Of key-value heads with one, two and three query heads, against weights by the definition.
+TEST_F(DecodeOperator, RowsOfVAreCountedWhileACountLives) {
+  if (q.is_cuda()) GTEST_SKIP() << "counted on the CPU";
+  for (const int64_t kv_heads : {4, 2, 1}) {
+    const at::Tensor queries = 2 * at::randn({2, 3, kv_heads == 1 ? 3 : 4, 16}),
+                     keys = 2 * at::randn({2, 700, kv_heads, 16}), values = at::randn({2, 700, kv_heads, 8}),
+                     own = at::full({queries.size(2)}, -1.0);
+    const at::Tensor held = at::tensor({700L, 41L});
+    const auto run = [&] { return decode(queries, keys, values, held, {}, own, options); };
+    int64_t expected = 0;
+    for (int64_t b = 0; b < 2; ++b) {
+      const int64_t length = held[b].item<int64_t>();
+      const AttentionTerms exact{options, {}, own.to(at::kDouble)};
+      const at::Tensor k_of = keys.narrow(0, b, 1).narrow(1, 0, length).to(at::kDouble);
+      const at::Tensor scores = attention_scores(queries.narrow(0, b, 1).to(at::kDouble), k_of, exact, length - 3);
+      const at::Tensor weights = normalized_weights(scores, exact);
+      const at::Tensor read = weights.ne(0).unflatten(1, {kv_heads, -1}).any(3).any(2);
+      expected += read.sum().item<int64_t>();
+    }
+    EXPECT_GT(expected, 0);
+    EXPECT_LT(expected, kv_heads * 741);
+    const at::Tensor before = std::get<0>(run());
+    {
+      const ValueRowCount count;
+      EXPECT_TRUE(at::equal(std::get<0>(run()), before));
+      EXPECT_EQ(count.rows(), expected) << kv_heads;
+      run();
+      EXPECT_EQ(count.rows(), 2 * expected);
+      EXPECT_THAT(refusal([] { ValueRowCount second; }), HasSubstr("expected one count at a time"));
+      EXPECT_THAT(refusal([&] {
+                    decode(queries.to(at::kDouble), keys.to(at::kDouble), values.to(at::kDouble), held, {},
+                           own.to(at::kDouble), options);
+                  }),
+                  HasSubstr("while rows of V are counted, received float64"));
+    }
+    EXPECT_EQ(ValueRowCount::current(), nullptr);
   }
 }
 

@@ -66,8 +66,8 @@ TEST_F(EvidenceSteps, ValuesAreTheRecords) {
   const auto values = [](const auto& steps, const char* id) { return steps.at(id).record.at("values"); };
   EXPECT_EQ(values(fig5, "lazy").at("parameters"), record.at("parameters"));
   EXPECT_EQ(values(fig5, "lazy.heldout").at("loss"), Json::array({measures.at("heldout").at("loss")}));
-  EXPECT_EQ(values(fig5, "lazy.sinks").at("sink_ratio"),
-            Json::array({measures.at("sinks").at("512").at("bos").at("sink_ratio")}));
+  for (const char* what : {"sink_ratio", "sink_1", "excess"})
+    EXPECT_EQ(values(fig5, "lazy.sinks").at(what), Json::array({measures.at("sinks").at("512").at("bos").at(what)}));
   EXPECT_EQ(values(fig5, "lazy.learned").at("tau"), measures.at("learned").at("tau"));
   const Json& measured = measures.at("lengths").at("bos_every_window");
   for (const char* length : {"512", "1024", "2048"})

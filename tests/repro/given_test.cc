@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/file.h"
 #include "core/statistics.h"
 #include "given_models.h"
@@ -36,6 +38,58 @@ TEST_F(GivenModels, RecipesRunToTheirEnds) {
   for (const StepRun& s : again.steps) EXPECT_TRUE(s.found) << s.step.id;
   const auto other = plan_recipe(find_recipe("streaming"), options({{"lazy", softmax}, {"softmax-rope150k", softmax}}));
   for (const StepRun& s : other.steps) EXPECT_EQ(s.found, s.step.id.starts_with("softmax")) << s.step.id;
+}
+
+// Bytes of V against the weights of a whole pass, and what each cache holds at most.
+TEST_F(GivenModels, CachesHoldAndReadWhatTheySay) {
+  const Json settings{{"texts", 3},
+                      {"length", 40},
+                      {"counted_from", 20},
+                      {"read_at", {8, 24, 40}},
+                      {"read_texts", 2},
+                      {"decoded", 4},
+                      {"caches", {"streaming:0+6", "streaming:2+4", "heaviest:3+3"}}};
+  constexpr double kARow = 8 * 4, kRows = 2 * 4;  // bytes in fp32; layers times heads
+  for (const char* model : {"softmax", "lazy"}) {
+    SCOPED_TRACE(model);
+    const Json found = experiment("cache", model, settings);
+    EXPECT_NEAR(found.at("full_perplexity").get<double>(),
+                std::exp(mean_of(found.at("full").get<std::vector<double>>())), 1e-9);
+    const auto bytes = [&](const char* cache, const char* length) {
+      return found.at("values").at(cache).at(length).at("fp32_bytes").get<double>();
+    };
+    for (const char* cache : {"streaming:0+6", "streaming:2+4", "heaviest:3+3"}) {
+      EXPECT_EQ(found.at("caches").at(cache).at("fp32_bytes"), 6 * 2 * kARow * kRows);
+      EXPECT_LE(bytes(cache, "40"), 7 * kARow * kRows);
+      EXPECT_NEAR(bytes(cache, "40"),
+                  found.at("values").at(cache).at("40").at("share").get<double>() * 7 * kARow * kRows, 1e-6);
+    }
+    LanguageModel whole = LanguageModel::load(folder_ / model);
+    const ModelAndTexts subject = model_and_texts(
+        {{{"model", (folder_ / model).string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false}, 3, 41);
+    const at::NoGradGuard guard;
+    double alive = 0;  // of the last four of 24 tokens, summed over layers and heads
+    for (size_t n = 0; n < 2; ++n) {
+      ForwardOptions options;
+      options.return_stats = true;
+      for (const at::Tensor& layer :
+           whole.forward(at::tensor(subject.texts[n], at::kLong).unsqueeze(0).narrow(1, 0, 24), options).stats)
+        alive += layer.select(0, 2).narrow(2, 20, 4).sum().item<double>() / 8;
+    }
+    EXPECT_NEAR(bytes("full", "24"), alive * kARow, 1e-6);
+    if (model == std::string("softmax")) {
+      EXPECT_NEAR(bytes("full", "24"), 22.5 * kARow * kRows, 1e-6) << "21 to 24 keys";
+      EXPECT_NEAR(bytes("heaviest:3+3", "40"), 7 * kARow * kRows, 1e-6);
+    } else {
+      EXPECT_LT(bytes("full", "24"), 22 * kARow * kRows);
+    }
+  }
+  Json bad = settings;
+  bad["read_at"] = {24, 8};
+  EXPECT_THAT(
+      error_of([&] { experiment("cache", "lazy", bad); }),
+      HasSubstr(
+          "cache: read_at: expected lengths to 40, each at least decoded (4) above the one before, found [24,8]"));
 }
 
 // A sliding window over the cache is sliding-window attention: RoPE looks at distances alone.

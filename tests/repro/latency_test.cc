@@ -120,6 +120,29 @@ TEST_F(Latency, LivenessAgainstAWholePass) {
   }
 }
 
+TEST_F(Latency, SpeedsOfAModelAndOneBesideIt) {
+  Json with = settings({16, 32});
+  with["train_tokens"] = 40;
+  for (const char* model : {"lazy", "softmax"}) {
+    SCOPED_TRACE(model);
+    const std::string before = read_file(folder_ / model / "model.safetensors");
+    const Json values = experiment("speed", model, with);
+    EXPECT_EQ(values.size(), 3u + 2u) << "settings, the model and the one beside it";
+    for (const char* variant : {"as trained", "softmax"}) {
+      for (const char* length : {"16", "32"}) {
+        const Json found = values.at(variant).at(length);
+        for (const char* what : {"train_ms", "decode_ms"}) EXPECT_GT(found.at(what).at("median").get<double>(), 0);
+      }
+    }
+    EXPECT_EQ(values.at("softmax").at("16").at("alive_decode"), 1);
+    EXPECT_EQ(values.at("as trained").at("16").at("alive_decode").get<double>() < 1, model == std::string("lazy"));
+    EXPECT_EQ(read_file(folder_ / model / "model.safetensors"), before);
+  }
+  with.erase("train_tokens");
+  EXPECT_THAT(error_of([&] { experiment("speed", "lazy", with); }),
+              HasSubstr("speed: settings: expected 'train_tokens', found none"));
+}
+
 TEST_F(Latency, BadInputIsNamed) {
   const auto says = [&](const char* model, const Json& more, const std::string& words) {
     const std::string found = error_of([&] { experiment("model_latency", model, more); });

@@ -64,6 +64,36 @@ TEST(Recipes, Table1ComparesMixersByTheirOwnRows) {
     EXPECT_TRUE(f.verdict == Verdict::open || f.verdict == Verdict::not_testable) << f.claim;
 }
 
+// Excess sinks against softmax's, and times against those of softmax in the same step.
+TEST(Recipes, RivalsAreJudgedBySinksAndTimes) {
+  Values values;
+  for (const auto& [model, excess, sink_1] :
+       {std::tuple{"softmax", 0.08, 0.1}, {"gated", 0.01, 0.0}, {"off-by-one", 0.06, 0.09}}) {
+    add(values, model, "sinks", "excess", excess);
+    add(values, model, "sinks", "sink_1", sink_1);
+  }
+  for (int64_t seed = 1; seed <= 4; ++seed) {
+    const auto time = [](double ms) { return Json{{"median", ms}, {"quartiles", {ms, ms}}}; };
+    const double noise = 0.1 * static_cast<double>(seed);
+    values[training_id("gated", seed) + ".speed"] = {
+        {"as trained", {{"512", {{"train_ms", time(101 + noise)}}}, {"2048", {{"decode_ms", time(120 + noise)}}}}},
+        {"softmax", {{"512", {{"train_ms", time(100)}}}, {"2048", {{"decode_ms", time(100)}}}}}};
+  }
+  const auto findings = find_recipe("rivals").judge(at("small"), Results(4, values));
+  const auto verdict = [&](const char* words) { return about(findings, words).verdict; };
+  EXPECT_EQ(verdict("(b) the excess sink of gated"), Verdict::reproduced);
+  EXPECT_EQ(verdict("(b) the excess sink of off-by-one"), Verdict::refuted);
+  EXPECT_EQ(verdict("(b) Sink_1^0.3 of gated"), Verdict::reproduced);
+  EXPECT_EQ(verdict("(b) Sink_1^0.3 of off-by-one"), Verdict::refuted);
+  EXPECT_EQ(verdict("(f) a training step of gated, 512 tokens"), Verdict::reproduced);
+  EXPECT_EQ(verdict("(f) a token of gated after 2048"), Verdict::refuted);
+  EXPECT_NEAR(about(findings, "(f) a token of gated").estimate->value, 1.2025, 1e-9);
+  EXPECT_EQ(verdict("(f) a token of softpick"), Verdict::open);
+  add(values, "softmax", "sinks", "excess", -0.01);  // no sink of softmax: nothing to remove
+  EXPECT_EQ(about(find_recipe("rivals").judge(at("small"), Results(4, values)), "excess sink of gated").verdict,
+            Verdict::not_testable);
+}
+
 // The same tasks' values, seed by seed: documents are the same for both models.
 TEST(Recipes, Table1ComparesTasksSeedBySeed) {
   const auto tasks = [](double accuracy) { return Json{{"piqa", {{"acc", {{"value", accuracy}, {"n", 100}}}}}}; };

@@ -224,11 +224,12 @@ TEST_F(ReproRun, DividesAmongProcesses) {
   const RecipeRun first = run_recipe(probe, part);
   EXPECT_EQ(first.unfinished, static_cast<int64_t>(first.steps.size()) - 2) << "all but the model and its loss";
   EXPECT_TRUE(first.findings.empty());
-  for (const StepRun& s : plan_recipe(probe, part).steps)
+  EXPECT_EQ(plan_recipe(probe, part).steps.size(), 2u) << "the part that it names";
+  for (const StepRun& s : plan_recipe(probe, options(folder_)).steps)
     EXPECT_EQ(s.found, s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
   part.only = {"a"};
   run_recipe(probe, part);
-  for (const StepRun& s : plan_recipe(probe, part).steps) {
+  for (const StepRun& s : plan_recipe(probe, options(folder_)).steps) {
     const std::string model = s.step.id.substr(0, s.step.id.find('.'));
     EXPECT_EQ(s.found, model == "a" || s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
   }
@@ -446,6 +447,7 @@ TEST(ReproCommand, BadInputIsNamed) {
   says("table3 --report --output build/repro-test",
        "--report: expected steps of table3 that are done below build/repro-test, found none of 1");
   says("table3 --report --dry-run", "--report runs nothing: expected neither --dry-run nor --only, found --dry-run");
+  says("all --only lazy", "--only: expected one recipe, found all");
   says("fig6 --text nowhere.txt --output build/repro-test", "nowhere.txt");
 }
 
@@ -457,6 +459,29 @@ TEST(ReproCommand, ADryRunNamesStepsAndLeavesNothing) {
   EXPECT_THAT(printed, HasSubstr("no --data DIR was given"));
   EXPECT_THAT(printed, HasSubstr("16 models"));
   EXPECT_FALSE(fs::exists(output));
+}
+
+TEST(ReproCommand, ADryRunOfAPartOfThePlan) {
+  const auto steps = [](const std::string& only) {
+    const auto [code, printed] = lazy("repro parity --scale small --seeds 2 --dry-run --json --corpus nowhere" + only);
+    EXPECT_EQ(code, 0) << printed;
+    const Json plan = Json::parse(printed.substr(printed.find('{')));
+    std::vector<std::string> ids;
+    for (const Json& step : plan.at("steps")) ids.push_back(step.at("id"));
+    return std::pair(ids, plan.at("cost"));
+  };
+  const auto [all, whole] = steps("");
+  const auto [part, cost] = steps(" --only softmax-rope150k.seed2 --only lazy.heldout");
+  EXPECT_LT(part.size(), all.size());
+  EXPECT_THAT(part, testing::IsSupersetOf(
+                        {"lazy", "lazy.heldout", "softmax-rope150k.seed2", "softmax-rope150k.seed2.heldout"}));
+  for (const std::string& id : part)
+    EXPECT_TRUE(id == "lazy" || id == "lazy.heldout" || id.starts_with("softmax-rope150k.seed2")) << id;
+  EXPECT_EQ(cost.at("models"), 2);
+  EXPECT_LT(cost.at("seconds"), whole.at("seconds"));
+  const auto [code, printed] = lazy("repro parity --dry-run --only nothing");
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(printed, HasSubstr("--only: expected a step of parity ("));
 }
 
 // `lazy bench sinks` times nothing whose statistics are not those of full matrices.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/statistics.h"
 #include "full_matrices.h"
 #include "model/activation_hooks.h"
 #include "ops/attention_weights.h"
@@ -58,6 +59,36 @@ TEST(UniformRows, AreWhatEqualScoresGive) {
               HasSubstr("found sigmoid"));
   EXPECT_THAT(error_of([] { uniform_sink_ratio(Normalizer::softmax, OffsetKind::per_visible, 0, 0); }),
               HasSubstr("a length of at least 1, found 0"));
+}
+
+// Rows of equal scores have no excess at any level, those of normalizers that depend on it included.
+TEST(UniformRows, TakeTheLevelOfTheMeasuredRows) {
+  const at::NoGradGuard no_grad;
+  for (const char* normalizer : {"softmax", "softmax_sink", "sigmoid", "softpick"}) {
+    const LanguageModel model = small_model(normalizer, 0);
+    for (const double level : {-1.5, 0.0, 2.0}) {
+      ops::AttentionTerms terms;
+      terms.options.normalizer = normalizer;
+      if (normalizer == std::string("softmax_sink")) terms.options.sink = at::full({4}, 0.5, at::kDouble);
+      const at::Tensor hidden = at::ones({6, 6}, at::kBool).triu(1);
+      const at::Tensor scores = at::full({2, 4, 6, 6}, level, at::kDouble).masked_fill(hidden, -INFINITY);
+      const at::Tensor stats = ops::weight_statistics(ops::normalized_weights(scores, terms));
+      UniformRows uniform(model);
+      uniform.add({stats, stats, stats});
+      const double ratio = stats.select(0, 0).mean().item<double>();
+      EXPECT_NEAR(uniform.stated(), ratio, 1e-7) << normalizer << " at " << level;
+      if (normalizer == std::string("softmax_sink")) {
+        EXPECT_LT(ratio, 0.9 * harmonic_number(6) / 6);
+      }
+    }
+  }
+  const LanguageModel elastic = small_model("elastic", -0.5);
+  UniformRows uniform(elastic);
+  EXPECT_THAT(error_of([&] { uniform.result(); }), HasSubstr("expected at least one pass, found none"));
+  uniform.add(std::vector<at::Tensor>(3, at::zeros({3, 1, 4, 6})));
+  EXPECT_NEAR(mean(uniform.result()), 0.5 * harmonic_number(6) / 6, 1e-7);
+  EXPECT_EQ(uniform.stated(), 0);
+  EXPECT_FALSE(UniformRows::serves(small_model("softmax", 0, 7).config()));
 }
 
 TEST(UniformRows, TakeTheOffsetOfEveryHead) {

@@ -41,6 +41,22 @@ DecodeSequence describe(const Problem& problem, const Decode<float>& a, int64_t 
   return d;
 }
 
+// Adds the span's keys that a row of each key-value head's group gives weight (NaN is weight).
+void count_value_rows(const Problem& p, const DecodeSequence& s, const Span& span, int64_t* counts) {
+  const int64_t group_rows = p.heads / p.kv_heads * p.q_length;
+  for (int64_t h = 0; h < p.kv_heads; ++h) {
+    int64_t count = 0;
+    for (int64_t j = span.begin; j < span.end; ++j) {
+      const float* weight = s.scores + h * group_rows * s.strip + (j - s.keys_begin);
+      bool read = false;
+      for (int64_t r = 0; r < group_rows; ++r) read |= weight[r * s.strip] != 0;
+      count += read;
+    }
+#pragma omp atomic
+    counts[s.batch * p.kv_heads + h] += count;
+  }
+}
+
 }  // namespace
 
 void decode(const Problem& p, const Decode<float>& a) {
@@ -97,7 +113,10 @@ void decode(const Problem& p, const Decode<float>& a) {
                          head_parameters(p, bias, a.tau, a.sink, a.alibi_slopes, decode_row(p, row).head));
       }
 #pragma omp for schedule(dynamic)
-      for (const Span& span : spans) decode_values(p, a, sequences[span.sequence], span.begin, span.end, span.out);
+      for (const Span& span : spans) {
+        decode_values(p, a, sequences[span.sequence], span.begin, span.end, span.out);
+        if (a.value_rows) count_value_rows(p, sequences[span.sequence], span, a.value_rows);
+      }
 #pragma omp for schedule(static)
       for (int64_t n = 0; n < all_rows; ++n) {
         const size_t index = n / rows, begin = first_span[index], count = first_span[index + 1] - begin;

@@ -172,6 +172,8 @@ at::Tensor heaviest_attention(StreamingInputs& in, at::Tensor& received, const S
     const at::Tensor q = turned(in.q.narrow(1, t, rows), in.rope, first);
     const at::Tensor w_BHLK =
         ops::normalized_weights(ops::attention_scores(q, turned(k, in.rope, 0), terms, first), terms);
+    if (ops::ValueRowCount* count = ops::ValueRowCount::current())
+      count->add(w_BHLK.ne(0).unflatten(1, {kv_heads, -1}).any(3).any(2).sum().item<int64_t>());
     out.push_back(ops::weighted_values(w_BHLK, v).to(in.q.scalar_type()));
     sums = received_from(w_BHLK, kv_heads) + at::constant_pad_nd(sums, {0, 0, 0, rows});
     if (k.size(1) > cache.size()) {

@@ -111,19 +111,18 @@ Json sink_measures_of(LanguageModel& model, const Samples& samples) {
   const auto windows = sinks::layer_windows(model.config());
   sinks::MeasureSum sums(sinks::segments_of(model.config()));
   sinks::SinkRate rate;
+  sinks::UniformRows uniform_rows(model);
   ForwardOptions options;
   options.return_stats = true;
   over_batches(model, samples, model.device().is_cuda() ? kPassCuda : kPassCpu, [&](const at::Tensor& ids) {
     const auto stats = model.forward(ids, options).stats;
     sums.add(stats, windows);
     rate.add(stats);
+    uniform_rows.add(stats);
   });
   const sinks::Measures m = sums.result();
-  const auto length = static_cast<int64_t>(samples.front().size());
-  const AttentionConfig& attention = model.config().attention;
-  const bool per_visible = attention.normalizer == Normalizer::elastic && attention.offset == OffsetKind::per_visible;
-  const double ratio = sinks::mean(m.sink_ratio), exact = sinks::mean(sinks::uniform_sink_ratios(model, length)),
-               uniform = per_visible ? 0 : exact;
+  const double ratio = sinks::mean(m.sink_ratio), exact = sinks::mean(uniform_rows.result()),
+               uniform = uniform_rows.stated();
   return {{"samples", samples.size()},
           {"sink_ratio", rounded(ratio)},
           {"uniform", rounded(uniform)},

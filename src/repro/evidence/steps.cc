@@ -35,7 +35,8 @@ Json sinks(const Json& measured, const Json& settings, int64_t length) {
   if (!measured.contains(key)) return nullptr;
   const Json& m = measured.at(key).at(settings.at("bos").get<bool>() ? "bos" : "no_bos");
   Json out;
-  for (const char* what : {"sink_ratio", "density", "released_mass", "alive_fraction"}) out[what] = {m.at(what)};
+  for (const char* what : {"sink_ratio", "density", "released_mass", "alive_fraction", "sink_1", "excess"})
+    out[what] = {m.at(what)};
   return out;
 }
 

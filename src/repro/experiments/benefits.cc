@@ -1,10 +1,17 @@
 // What a model without sinks is good for: outliers of its activations, the loss that few bits and small caches add.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "core/statistics.h"
 #include "core/stop.h"
 #include "eval/score.h"
 #include "model/activation_hooks.h"
 #include "model/quantization.h"
+#include "ops/decode.h"
 #include "repro/experiments/experiment.h"
 #include "sinks/outliers.h"
 
@@ -78,18 +85,77 @@ Json quantization_experiment(const ExperimentInputs& run) {
   return out;
 }
 
-// Losses beyond the first `counted_from` tokens, the same for every cache, and the bytes that each keeps.
+namespace {
+
+double perplexity(const std::vector<double>& losses) { return std::exp(mean_of(losses)); }
+
+// By length: bytes of V in fp32 that decode reads for a token at the end of so many, in all layers, and their share of
+// the V that the cache holds. Means over texts and the last `decoded` tokens of each length.
+Json value_reads(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts,
+                 const std::vector<int64_t>& lengths, int64_t decoded, const std::optional<StreamingCache>& cache) {
+  const at::NoGradGuard no_grad;
+  const ModelConfig& c = model.config();
+  const int64_t a_key = c.num_kv_cache_layers() * c.attention.num_kv_heads;
+  std::map<int64_t, double> read, held;  // rows of V, by length
+  for (const auto& text : texts) {
+    const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
+    KVCache kept{.streaming = cache};
+    int64_t done = 0;
+    for (const int64_t length : lengths) {
+      end_if_stopped("repro");
+      const int64_t before = length - decoded - done;
+      if (before > 0) model.forward(ids.narrow(1, done, before), {.cache = &kept});
+      const ops::ValueRowCount count;
+      for (done = length - decoded; done < length; ++done) {
+        held[length] += double(a_key * (kept.length + 1));
+        model.forward(ids.narrow(1, done, 1), {.cache = &kept});
+      }
+      read[length] += double(count.rows());
+    }
+  }
+  Json out;
+  for (const auto& [length, rows] : read) {
+    out[std::to_string(length)] = {
+        {"fp32_bytes", rows / double(texts.size()) / double(decoded) * double(c.attention.head_dim * 4)},
+        {"share", rows / held.at(length)}};
+  }
+  return out;
+}
+
+}  // namespace
+
+// Losses beyond the first `counted_from` tokens, the same for every cache, the bytes that each keeps, and those of V
+// that decode reads: on a CPU, in fp32.
 Json cache_experiment(const ExperimentInputs& run) {
-  const auto length = run.settings.at("length").get<int64_t>(), from = run.settings.at("counted_from").get<int64_t>();
+  const auto length = run.settings.at("length").get<int64_t>(), from = run.settings.at("counted_from").get<int64_t>(),
+             decoded = run.settings.at("decoded").get<int64_t>();
+  const auto lengths = run.settings.at("read_at").get<std::vector<int64_t>>();
+  int64_t least = decoded;
+  bool fits = decoded > 0 && !lengths.empty() && lengths.back() <= length;
+  for (const int64_t at : lengths) fits &= at >= least, least = at + decoded;
+  if (!fits)
+    fail("repro", "cache: read_at: expected lengths to {}, each at least decoded ({}) above the one before, found {}",
+         length, decoded, run.settings.at("read_at").dump());
   ModelAndTexts subject = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length + 1);
+  ExperimentInputs on_cpu = run;
+  on_cpu.device = "cpu";
+  LanguageModel reader = experiment_model(on_cpu);
+  const auto some = std::min<size_t>(subject.texts.size(), run.settings.at("read_texts").get<size_t>());
+  const std::vector<std::vector<int64_t>> read(subject.texts.begin(), subject.texts.begin() + std::ptrdiff_t(some));
   const ModelConfig& c = subject.model.config();
   const int64_t a_token = c.num_kv_cache_layers() * c.attention.num_kv_heads * c.attention.head_dim * 2 * 4;
-  Json out{{"length", length}, {"full", losses(subject.model, subject.texts, from, std::nullopt)}};
+  const auto full = losses(subject.model, subject.texts, from, std::nullopt);
+  Json out{{"length", length},
+           {"full", full},
+           {"full_perplexity", perplexity(full)},
+           {"full_fp32_bytes", length * a_token},
+           {"values", {{"full", value_reads(reader, read, lengths, decoded, std::nullopt)}}}};
   for (const auto& name : run.settings.at("caches").get<std::vector<std::string>>()) {
     end_if_stopped("repro");
     const StreamingCache cache = StreamingCache::parse(name, "caches");
-    out["caches"][name] = {{"loss", losses(subject.model, subject.texts, from, cache)},
-                           {"fp32_bytes", cache.size() * a_token}};
+    const auto loss = losses(subject.model, subject.texts, from, cache);
+    out["caches"][name] = {{"loss", loss}, {"perplexity", perplexity(loss)}, {"fp32_bytes", cache.size() * a_token}};
+    out["values"][name] = value_reads(reader, read, lengths, decoded, cache);
   }
   return out;
 }

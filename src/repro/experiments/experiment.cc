@@ -31,6 +31,7 @@ const std::map<std::string, KnownExperiment>& known_experiments() {
                                                           {"vectors", {vectors_experiment, 10}},
                                                           {"streaming", {streaming_experiment, 60}},
                                                           {"model_latency", {model_latency_experiment, 60}},
+                                                          {"speed", {speed_experiment, 60}},
                                                           {"spread", {spread_experiment, 10}},
                                                           {"mask", {mask_experiment, 10}}};
   return all;

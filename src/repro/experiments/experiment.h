@@ -31,8 +31,10 @@ Json interventions_experiment(const ExperimentInputs& run);
 Json mask_experiment(const ExperimentInputs& run);
 Json repetition_experiment(const ExperimentInputs& run);
 Json streaming_experiment(const ExperimentInputs& run);
-// latency.cc: a trained Lazy model's time, with and without its second pass and its sparsity.
+// latency.cc: a trained Lazy model's time, with and without its second pass and its sparsity; the time of a training
+// step and of decoding, a trained model and those beside it in turn.
 Json model_latency_experiment(const ExperimentInputs& run);
+Json speed_experiment(const ExperimentInputs& run);
 // vectors.cc: norms and variances by position.
 Json vectors_experiment(const ExperimentInputs& run);
 Json spread_experiment(const ExperimentInputs& run);

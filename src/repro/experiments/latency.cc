@@ -18,13 +18,29 @@
 #include "repro/experiments/experiment.h"
 #include "sinks/measures.h"
 #include "sinks/text_source.h"
+#include "train/optimizer.h"
 
 namespace lazy::repro {
 namespace fs = std::filesystem;
 
+namespace {
+
+void add_beside(std::vector<LatencyVariant>& variants, const std::map<std::string, fs::path>& beside,
+                const std::string& device, const std::string& dtype) {
+  for (const auto& [model, place] : beside) variants.push_back({model, LanguageModel::load(place)});
+  for (LatencyVariant& variant : variants) {
+    if (!variant.model.config().all_attention())
+      fail("repro", "latency: {}: expected attention in every layer, found {}", variant.name,
+           name(variant.model.config().mixer.type));
+    if (device == "cuda") variant.model.to(at::Device(at::kCUDA, 0));
+    variant.model.set_compute_dtype(dtype == "bf16" ? at::kBFloat16 : at::kFloat);
+  }
+}
+
+}  // namespace
+
 std::vector<LatencyVariant> latency_variants(const fs::path& folder, const std::map<std::string, fs::path>& beside,
                                              const std::string& device, const std::string& dtype) {
-  if (dtype != "fp32" && dtype != "bf16") fail("repro", "model_latency: dtype: expected fp32 or bf16, found {}", dtype);
   const at::NoGradGuard guard;
   std::vector<LatencyVariant> out;
   out.push_back({kAsTrained, LanguageModel::load(folder)});
@@ -40,14 +56,7 @@ std::vector<LatencyVariant> latency_variants(const fs::path& folder, const std::
   const auto& trained = out.front().model.stored();
   const std::map<std::string, at::Tensor> weights(trained.begin(), trained.end());
   for (const auto& [stored, tensor] : out.back().model.stored()) tensor.copy_(weights.at(stored));
-  for (const auto& [model, place] : beside) out.push_back({model, LanguageModel::load(place)});
-  for (LatencyVariant& variant : out) {
-    if (!variant.model.config().all_attention())
-      fail("repro", "model_latency: {}: expected attention in every layer, found {}", variant.name,
-           name(variant.model.config().mixer.type));
-    if (device == "cuda") variant.model.to(at::Device(at::kCUDA, 0));
-    variant.model.set_compute_dtype(dtype == "bf16" ? at::kBFloat16 : at::kFloat);
-  }
+  add_beside(out, beside, device, dtype);
   return out;
 }
 
@@ -143,7 +152,7 @@ double alive_in_decode(LanguageModel& model, KVCache cache, const at::Tensor& to
 
 // What is measured of a variant at a length, over texts and rounds.
 struct Found {
-  Doubles prefill, decode, attention_prefill, attention_decode;  // ms; decode: a token
+  Doubles prefill, decode, attention_prefill, attention_decode, train;  // ms; decode: a token
   Doubles alive_prefill, alive_decode;
 };
 
@@ -161,15 +170,18 @@ Json to_json(const Found& f) {
           {"alive_decode", mean_of(f.alive_decode)}};
 }
 
-// The forms of the model, which come first, share the attention's inputs and the cache of the trained one: of the
-// others only the times are of interest.
+// The forms of a model that latency_variants makes.
 constexpr size_t kForms = 3;
-size_t source(size_t variant) { return variant < kForms ? 0 : variant; }
 
 struct Timer {
   std::vector<LatencyVariant>& variants;
   const Sizes& sizes;
   std::vector<Found>& found;  // [variant]
+  // The first variants are forms of one model. They share the attention's inputs and the cache of the first: of the
+  // others only the times are of interest.
+  size_t forms = 1;
+
+  size_t source(size_t v) const { return v < forms ? 0 : v; }
 
   LanguageModel& model(size_t v) const { return variants[v].model; }
   // One run of every variant's work that is not counted, then rounds in which each runs once, begun by another one
@@ -203,11 +215,11 @@ void time_prefill(const Timer& timer, const at::Tensor& ids) {
   std::vector<AttentionInputs> inputs(timer.variants.size());
   for (size_t v = 0; v < inputs.size(); ++v) {
     timer.found[v].alive_prefill.push_back(alive_in_prefill(timer.model(v), ids));
-    if (source(v) == v) inputs[v] = prefill_inputs(timer.model(v), ids);
+    if (timer.source(v) == v) inputs[v] = prefill_inputs(timer.model(v), ids);
   }
   const auto terms = timer.terms();
   timer.time(&Found::attention_prefill, 1, [&](size_t v) {
-    const AttentionInputs& in = inputs[source(v)];
+    const AttentionInputs& in = inputs[timer.source(v)];
     for (size_t layer = 0; layer < in.q.size(); ++layer) {
       const ops::AttentionTerms& own = terms[v][layer];
       ops::attention(in.q[layer], in.k[layer], in.v[layer], own.distance_bias, own.tau, own.options);
@@ -231,22 +243,22 @@ void time_decode(const Timer& timer, const at::Tensor& ids, const at::Tensor& to
   const at::Tensor each = tokens.expand({batch, decoded}).contiguous();
   std::vector<KVCache> caches(timer.variants.size());
   for (size_t v = 0; v < caches.size(); ++v) {
-    if (source(v) == v) caches[v] = filled_cache(timer.model(v), ids, batch, decoded);
-    timer.found[v].alive_decode.push_back(alive_in_decode(timer.model(v), caches[source(v)], each));
+    if (timer.source(v) == v) caches[v] = filled_cache(timer.model(v), ids, batch, decoded);
+    timer.found[v].alive_decode.push_back(alive_in_decode(timer.model(v), caches[timer.source(v)], each));
   }
-  timer.time(&Found::decode, decoded, [&](size_t v) { decode_all(timer.model(v), caches[source(v)], each); });
+  timer.time(&Found::decode, decoded, [&](size_t v) { decode_all(timer.model(v), caches[timer.source(v)], each); });
   std::vector<std::vector<at::Tensor>> queries(caches.size());
   for (size_t v = 0; v < caches.size(); ++v) {
-    if (source(v) == v) queries[v] = decode_queries(timer.model(v), caches[v], each);
+    if (timer.source(v) == v) queries[v] = decode_queries(timer.model(v), caches[v], each);
   }
   const auto terms = timer.terms();
   const at::Tensor lengths = at::full({batch}, ids.size(1) + 1, each.options());
   timer.time(&Found::attention_decode, decoded, [&](size_t v) {
-    const KVCache& cache = caches[source(v)];
+    const KVCache& cache = caches[timer.source(v)];
     for (int64_t n = 0; n < decoded; ++n) {
       for (size_t layer = 0; layer < cache.keys.size(); ++layer) {
         const ops::AttentionTerms& own = terms[v][layer];
-        ops::decode(queries[source(v)][layer], cache.keys[layer], cache.values[layer], lengths, own.distance_bias,
+        ops::decode(queries[timer.source(v)][layer], cache.keys[layer], cache.values[layer], lengths, own.distance_bias,
                     own.tau, own.options);
       }
     }
@@ -265,9 +277,9 @@ std::map<int64_t, Texts> held_out(const ExperimentInputs& run, const std::vector
   for (const int64_t length : lengths) {
     Texts texts = sinks::spread_samples(ids, length + sizes.decoded, sizes.texts, tokenizer->bos_id());
     if (texts.empty())
-      fail("repro",
-           "model_latency: {}: expected at least {} tokens of held-out text ({} and {} that are decoded), found {}",
-           corpus, length + sizes.decoded, length, sizes.decoded, ids.size());
+      fail("repro", "{}: {}: expected at least {} tokens of held-out text ({} and {} that are decoded), found {}",
+           run.settings.at("study").get<std::string>(), corpus, length + sizes.decoded, length, sizes.decoded,
+           ids.size());
     out[length] = std::move(texts);
   }
   return out;
@@ -275,43 +287,119 @@ std::map<int64_t, Texts> held_out(const ExperimentInputs& run, const std::vector
 
 }  // namespace
 
-Json model_latency_experiment(const ExperimentInputs& run) {
+namespace {
+
+struct Timing {
+  Sizes sizes;
+  std::vector<int64_t> lengths;
+  std::map<int64_t, Texts> texts;  // by length
+  std::map<std::string, fs::path> beside;
+  std::string dtype;
+};
+
+Timing timing_of(const ExperimentInputs& run, std::vector<const char*> needed) {
   const Json& s = run.settings;
-  for (const char* name : {"lengths", "texts", "rounds", "decoded", "batch", "dtype"}) {
-    if (!s.contains(name)) fail("repro", "model_latency: settings: expected '{}', found none", name);
+  const auto study = s.at("study").get<std::string>();
+  needed.insert(needed.begin(), {"lengths", "texts", "rounds", "decoded", "batch", "dtype"});
+  for (const char* name : needed) {
+    if (!s.contains(name)) fail("repro", "{}: settings: expected '{}', found none", study, name);
   }
-  const auto size = [&s](const char* name) {
+  const auto size = [&](const char* name) {
     const auto value = s.at(name).get<int64_t>();
-    if (value < 1) fail("repro", "model_latency: {}: expected at least 1, found {}", name, value);
+    if (value < 1) fail("repro", "{}: {}: expected at least 1, found {}", study, name, value);
     return value;
   };
-  const Sizes sizes{size("texts"), size("rounds"), size("decoded"), size("batch")};
-  const auto lengths = s.at("lengths").get<std::vector<int64_t>>();
-  if (lengths.empty() || *std::min_element(lengths.begin(), lengths.end()) < 1)
-    fail("repro", "model_latency: lengths: expected numbers of at least 1, found {}", s.at("lengths").dump());
-  const auto texts = held_out(run, lengths, sizes);
-  std::map<std::string, fs::path> beside;
+  Timing out{{size("texts"), size("rounds"), size("decoded"), size("batch")},
+             s.at("lengths").get<std::vector<int64_t>>(),
+             {},
+             {},
+             s.at("dtype").get<std::string>()};
+  if (out.lengths.empty() || *std::min_element(out.lengths.begin(), out.lengths.end()) < 1)
+    fail("repro", "{}: lengths: expected numbers of at least 1, found {}", study, s.at("lengths").dump());
+  if (out.dtype != "fp32" && out.dtype != "bf16")
+    fail("repro", "{}: dtype: expected fp32 or bf16, found {}", study, out.dtype);
+  out.texts = held_out(run, out.lengths, out.sizes);
   const Json others = s.value("beside", Json::object());
-  for (const auto& [other, folder] : others.items()) beside[other] = folder.get<std::string>();
-  const auto dtype = s.at("dtype").get<std::string>();
-  const at::NoGradGuard guard;
-  auto variants = latency_variants(s.at("model").get<std::string>(), beside, run.device, dtype);
-  Json out{{"dtype", dtype}, {"batch", sizes.batch}};
+  for (const auto& [other, folder] : others.items()) out.beside[other] = folder.get<std::string>();
+  return out;
+}
+
+// use(found, ids (1, length), the tokens that follow) for every text of every length.
+template <typename Use>
+std::map<int64_t, std::vector<Found>> over_texts(const ExperimentInputs& run, const Timing& plan,
+                                                 std::vector<LatencyVariant>& variants, const Use& use) {
   std::optional<Progress> progress;
   uint64_t done = 0, total = 0;
-  for (const auto& [length, of_length] : texts) total += of_length.size();
+  for (const auto& [length, of_length] : plan.texts) total += of_length.size();
   if (run.progress) progress.emplace("latency", total, "texts");
-  for (const int64_t length : lengths) {
-    std::vector<Found> found(variants.size());
-    for (const auto& text : texts.at(length)) {
+  std::map<int64_t, std::vector<Found>> out;
+  for (const int64_t length : plan.lengths) {
+    std::vector<Found>& found = out[length];
+    found.resize(variants.size());
+    for (const auto& text : plan.texts.at(length)) {
       const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0).to(variants.front().model.device());
-      time_prefill({variants, sizes, found}, ids.narrow(1, 0, length));
-      time_decode({variants, sizes, found}, ids.narrow(1, 0, length), ids.narrow(1, length, sizes.decoded));
+      use(found, ids.narrow(1, 0, length), ids.narrow(1, length, plan.sizes.decoded));
       if (progress) progress->update(++done);
     }
-    for (size_t v = 0; v < variants.size(); ++v) out[variants[v].name][std::to_string(length)] = to_json(found[v]);
   }
   if (progress) progress->finish();
+  return out;
+}
+
+// Loss, gradients and AdamW's update, as training does them. A learning rate of 0 leaves the weights as they are.
+void time_training(const Timer& timer, const at::Tensor& ids, int64_t sequences) {
+  const at::AutoGradMode gradients(true);
+  const at::Tensor batch = ids.expand({sequences, ids.size(1)}).contiguous(), labels = at::roll(batch, -1, 1);
+  std::vector<train::AdamW> optimizers;
+  for (size_t v = 0; v < timer.variants.size(); ++v)
+    optimizers.emplace_back(timer.model(v).parameters(), train::AdamWOptions{});
+  timer.time(&Found::train, 1, [&](size_t v) {
+    timer.model(v).loss(batch, labels).backward();
+    optimizers[v].step(0, optimizers[v].gradient_norm(), 1);
+  });
+}
+
+}  // namespace
+
+Json model_latency_experiment(const ExperimentInputs& run) {
+  const Timing plan = timing_of(run, {});
+  const at::NoGradGuard guard;
+  auto variants = latency_variants(run.settings.at("model").get<std::string>(), plan.beside, run.device, plan.dtype);
+  const auto found =
+      over_texts(run, plan, variants, [&](auto& of_length, const at::Tensor& ids, const at::Tensor& next) {
+        const Timer timer{variants, plan.sizes, of_length, kForms};
+        time_prefill(timer, ids);
+        time_decode(timer, ids, next);
+      });
+  Json out{{"dtype", plan.dtype}, {"batch", plan.sizes.batch}};
+  for (const int64_t length : plan.lengths) {
+    for (size_t v = 0; v < variants.size(); ++v)
+      out[variants[v].name][std::to_string(length)] = to_json(found.at(length)[v]);
+  }
+  return out;
+}
+
+Json speed_experiment(const ExperimentInputs& run) {
+  const Timing plan = timing_of(run, {"train_tokens"});
+  const auto tokens = run.settings.at("train_tokens").get<int64_t>();
+  const at::NoGradGuard guard;
+  std::vector<LatencyVariant> variants;
+  variants.push_back({kAsTrained, LanguageModel::load(run.settings.at("model").get<std::string>())});
+  add_beside(variants, plan.beside, run.device, plan.dtype);
+  const auto found =
+      over_texts(run, plan, variants, [&](auto& of_length, const at::Tensor& ids, const at::Tensor& next) {
+        const Timer timer{variants, plan.sizes, of_length};
+        time_training(timer, ids, std::max<int64_t>(1, tokens / ids.size(1)));
+        time_decode(timer, ids, next);
+      });
+  Json out{{"dtype", plan.dtype}, {"batch", plan.sizes.batch}, {"train_tokens", tokens}};
+  for (const int64_t length : plan.lengths) {
+    for (size_t v = 0; v < variants.size(); ++v) {
+      const Found& f = found.at(length)[v];
+      out[variants[v].name][std::to_string(length)] = {
+          {"train_ms", spread(f.train)}, {"decode_ms", spread(f.decode)}, {"alive_decode", mean_of(f.alive_decode)}};
+    }
+  }
   return out;
 }
 

@@ -1,0 +1,113 @@
+// The figures of a recipe file: a mark for every seed of every model, or a curve for every model.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/known_names.h"
+#include "core/statistics.h"
+#include "report/dot_plot.h"
+#include "report/plot.h"
+#include "report/style.h"
+#include "repro/measure_kinds.h"
+#include "repro/recipe_file.h"
+
+namespace lazy::repro {
+namespace {
+
+constexpr double kWidth = 720, kHeight = 360;
+
+// One round of a figure's loops: a row of dots or a curve.
+struct Round {
+  Variables variables;
+  std::string name, model;
+};
+
+std::optional<Figure> dots(const RecipeFile& data, const FigureSpec& spec, const std::vector<Round>& all,
+                           const Results& results) {
+  report::DotPlot plot;
+  plot.x_label = spec.x_label;
+  bool measured = false;
+  for (size_t n = 0; n < all.size(); ++n) {
+    report::DotRow row{all[n].name, n, {}, {}};
+    const auto by_seed =
+        seed_values(filled_measure(data, spec.values, all[n].variables, spec.where), all[n].model, results);
+    for (size_t seed = 0; seed < by_seed.size(); ++seed) {
+      if (by_seed[seed]) row.values.emplace_back(static_cast<int>(seed), *by_seed[seed]);
+    }
+    row.interval = over_units(present(by_seed), {}).interval;
+    measured |= !row.values.empty();
+    plot.rows.push_back(std::move(row));
+  }
+  if (!measured) return std::nullopt;
+  plot.label = spec.title + ": a mark a seed, 95 % intervals of the mean";
+  return Figure{"", spec.title, report::draw(plot, kWidth), kWidth, report::height_of(plot), plot.label};
+}
+
+// A number as it stands, or a measure's mean over seeds.
+std::optional<double> coordinate(const RecipeFile& data, const FigureSpec& spec, const std::string& written,
+                                 const Round& round, const Results& results) {
+  const std::string text = fill(written, round.variables, spec.where);
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return number;
+  const auto values =
+      present(seed_values(filled_measure(data, text, round.variables, spec.where), round.model, results));
+  return values.empty() ? std::nullopt : std::optional(mean_of(values));
+}
+
+std::optional<Figure> curves(const RecipeFile& data, const FigureSpec& spec, const std::vector<Round>& all,
+                             const Results& results) {
+  report::Plot plot;
+  plot.x_label = spec.x_label;
+  plot.y_label = spec.y_label;
+  plot.x_ticks = report::Plot::XTicks::counts;
+  bool any = false;
+  for (size_t n = 0; n < all.size(); ++n) {
+    report::Curve curve{{}, "curve " + report::series_class(n), true, report::series_mark(n)};
+    plot.legend.emplace_back(all[n].name, curve);
+    for (size_t i = 0; i < spec.x.size(); ++i) {
+      const auto x = coordinate(data, spec, spec.x[i], all[n], results),
+                 y = coordinate(data, spec, spec.y[i], all[n], results);
+      if (!x || !y) continue;
+      plot.x_low = any ? std::min(plot.x_low, *x) : *x, plot.x_high = any ? std::max(plot.x_high, *x) : *x;
+      plot.y_low = any ? std::min(plot.y_low, *y) : *y, plot.y_high = any ? std::max(plot.y_high, *y) : *y;
+      curve.points.emplace_back(*x, *y);
+      any = true;
+    }
+    plot.curves.push_back(std::move(curve));
+  }
+  if (!any) return std::nullopt;
+  const auto room = [](double& low, double& high) {
+    const double by = high > low ? (high - low) / 20 : 1;
+    low -= by, high += by;
+  };
+  room(plot.x_low, plot.x_high), room(plot.y_low, plot.y_high);
+  plot.label = spec.title + ": a curve a model, means over seeds";
+  return Figure{"", spec.title, report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label};
+}
+
+}  // namespace
+
+std::vector<Figure> figures_of(const RecipeFile& data, const Conditions& conditions, const Results& results,
+                               const std::string& table) {
+  const Variables variables = variables_of(data, conditions);
+  const Words models = model_names(data, conditions, variables);
+  std::vector<Figure> out;
+  for (const FigureSpec& spec : data.figures) {
+    if (spec.table != table) continue;
+    std::vector<Round> all;
+    for (Variables& v : rounds(spec.loops, variables, conditions, spec.where)) {
+      Round round{v, fill(spec.name, v, spec.where), fill(spec.over, v, spec.where)};
+      expect_known(spec.where + " over", round.model, models, "a model of the recipe");
+      all.push_back(std::move(round));
+    }
+    auto figure = spec.values.empty() ? curves(data, spec, all, results) : dots(data, spec, all, results);
+    if (!figure) continue;
+    figure->file = fmt::format("{}-{}.svg", data.name, spec.file);
+    out.push_back(std::move(*figure));
+  }
+  return out;
+}
+
+}  // namespace lazy::repro

@@ -1,0 +1,186 @@
+// The recipe rivals from training to page, in a size that takes seconds; and what its page says of made-up results.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/file.h"
+#include "repro/recipe_file.h"
+#include "repro/report.h"
+#include "support/error_of.h"
+#include "support/tiny_corpus.h"
+
+namespace lazy::repro {
+namespace {
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr const char* kModels[] = {"softmax", "elastic", "lazy", "gated", "off-by-one", "softpick", "learned-sink"};
+
+// The recipe with its claims, tables and figures; the models are its own in a smaller shape.
+std::string small_rivals() {
+  std::string text = R"(
+[recipe]
+title = "rivals, small"
+source = "nothing"
+with = ["rivals"]
+
+[variables]
+context = [32, 32, 32]
+four-times = [64, 64, 64]
+rounds = [1, 1, 1]
+outlier-texts = [2, 2, 2]
+quantized-texts = [2, 2, 2]
+cache-texts = [1, 1, 1]
+read-1 = [8, 8, 8]
+read-2 = [16, 16, 16]
+read-3 = [32, 32, 32]
+read-4 = [264, 264, 264]
+read-5 = [280, 280, 280]
+)";
+  const std::map<std::string, std::string> own{
+      {"elastic", "model.normalizer=elastic"},   {"lazy", "model.normalizer=elastic"},
+      {"gated", "model.attention_gate=element"}, {"off-by-one", "model.sink_trainable=false"},
+      {"softpick", "model.normalizer=softpick"}, {"learned-sink", "model.normalizer=softmax_sink"}};
+  for (const std::string model : kModels) {
+    text += fmt::format("[[model]]\nname = \"{}\"\nkind = \"transformer\"\noverrides = [", model);
+    if (own.contains(model)) text += fmt::format("\"{}\", ", own.at(model));
+    if (model == "lazy") text += "\"model.distance_bias_window=8\", ";
+    if (model == "off-by-one") text += "\"model.normalizer=softmax_sink\", ";
+    text += R"("model.hidden_size=16", "model.num_hidden_layers=1", "model.num_heads=2", "model.intermediate_size=32",
+  "model.max_position_embeddings=32", "training.seq_len=32", "training.batch_size=2", "checkpoint.every=2",
+  "checkpoint.keep_last=3", "lr_scheduler.warmup_steps=1", "training.steps=4", "validation.every=2",
+  "validation.batches=1"]
+)";
+  }
+  return text;
+}
+
+class Rivals : public testing::Test {
+ protected:
+  const fs::path folder_ = fs::path(testing::TempDir()) / ("rivals_" + std::to_string(::getpid()));
+  void SetUp() override { write_tiny_corpus(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+  RunOptions options() const {
+    RunOptions o;
+    o.conditions = {find_scale("tiny"), folder_ / "corpus", {}, {}, 1, "cpu"};
+    o.output = folder_ / "out";
+    o.progress = false;
+    return o;
+  }
+};
+
+TEST_F(Rivals, FromTrainingToPage) {
+  const Recipe recipe = recipe_of(read_recipe(small_rivals(), "small-rivals.toml"));
+  const RecipeRun run = run_recipe(recipe, options());
+  EXPECT_EQ(run.unfinished, 0);
+  for (const Finding& f : run.findings) {
+    EXPECT_TRUE(f.estimate || f.verdict == Verdict::open) << f.claim;
+    EXPECT_THAT(f.reason, testing::Not(HasSubstr("not measured"))) << f.claim;
+    if (f.claim.find("excess sink") == std::string::npos && f.claim.find("Sink_1") == std::string::npos) {
+      EXPECT_TRUE(f.estimate) << f.claim << ": " << f.reason;
+    }
+  }
+  // The page is made from the records alone.
+  const RecipeRun found = judge_finished(recipe, options());
+  const fs::path page = folder_ / "pages" / "rivals.md";
+  fs::create_directories(page.parent_path());
+  write_page(found, page);
+  const std::string text = read_file(page);
+  for (const char letter : {'a', 'b', 'c', 'd', 'e', 'f'}) {
+    EXPECT_THAT(text, HasSubstr(fmt::format("\n## ({}) ", letter)));
+    EXPECT_THAT(text, HasSubstr(fmt::format("\n| ({}) ", letter))) << "a primary claim";
+  }
+  EXPECT_THAT(text, HasSubstr("## Which should I use?\n\nNo records yet of two models with at least two seeds."));
+  size_t pictures = 0;
+  for (const ResultTable& table : result_tables(found)) {
+    EXPECT_EQ(table.rows.size(), std::size(kModels)) << table.title;
+    EXPECT_FALSE(table.figures.empty()) << table.title;
+    for (const auto& row : table.rows) {
+      for (const std::string& cell : row) EXPECT_NE(cell, "–") << table.title << ", " << row.front();
+    }
+    for (const Figure& figure : table.figures) {
+      EXPECT_THAT(text, HasSubstr(fmt::format("]({})\n", figure.file)));
+      EXPECT_THAT(read_file(page.parent_path() / figure.file), testing::StartsWith("<svg "));
+      ++pictures;
+    }
+  }
+  EXPECT_EQ(pictures, 12u);
+  EXPECT_THAT(to_html(found), HasSubstr("Which should I use?"));
+
+  // A training that lost its last checkpoint and record goes on from the one before to the same weights.
+  for (const StepRun& s : run.steps) {
+    if (s.step.kind != StepKind::train) continue;
+    SCOPED_TRACE(s.step.id);
+    const std::string weights = read_file(s.folder / "run/model/model.safetensors");
+    ASSERT_TRUE(fs::exists(s.folder / "run/checkpoints/step-00000002/state.json"));
+    EXPECT_EQ(fs::remove_all(s.folder / "run/checkpoints/step-00000004") > 0, true);
+    fs::remove_all(s.folder / "run/model");
+    fs::remove(s.folder / "record.json");
+    RunOptions one = options();
+    one.only = {s.step.id};
+    run_recipe(recipe, one);
+    EXPECT_EQ(read_file(s.folder / "run/model/model.safetensors"), weights);
+  }
+}
+
+// Held-out losses and excess sinks of three seeds.
+RecipeRun with_values(const std::map<std::string, std::pair<double, double>>& values, int64_t seeds) {
+  RecipeRun run{&find_recipe("rivals"), {find_scale("small"), {}, {}, {}, seeds, "cuda"}, {}, {}, "", "2026-01-02"};
+  for (Step& step : run.recipe->plan(run.conditions)) run.steps.push_back({step, {}, {}, "", false});
+  constexpr double spread[] = {0.003, -0.002, -0.001};
+  for (StepRun& s : run.steps) {
+    const std::string model = s.step.model.substr(0, s.step.model.find(".seed"));
+    const auto found = values.find(model);
+    if (found == values.end()) continue;
+    const int64_t seed = s.step.model == model ? 1 : std::stoll(s.step.model.substr(model.size() + 5));
+    const double shift = spread[seed - 1];
+    if (s.step.kind == StepKind::heldout)
+      s.record = {{"seconds", 1}, {"values", {{"loss", {found->second.first + shift}}}}};
+    if (s.step.kind == StepKind::sinks)
+      s.record = {{"seconds", 1}, {"values", {{"excess", {found->second.second * (1 + 10 * shift)}}}}};
+  }
+  return run;
+}
+
+TEST(RivalsPage, TheChoiceFollowsFromTheSeeds) {
+  const auto page = [](const std::map<std::string, std::pair<double, double>>& values, int64_t seeds) {
+    return to_markdown(with_values(values, seeds));
+  };
+  const std::string gate = page({{"softmax", {3.3, 0.06}}, {"lazy", {3.2, 0.01}}, {"gated", {3.1, 0.02}}}, 3);
+  EXPECT_THAT(gate, HasSubstr("| held-out loss | 3.1 nats a token | gated | – |"));
+  EXPECT_THAT(gate, HasSubstr("| excess sink | 0.01 share of weight | lazy | – |"));
+  EXPECT_THAT(gate,
+              HasSubstr("gated is the better choice than lazy for: held-out loss; lazy is the better one for: excess "
+                        "sink."));
+  EXPECT_THAT(gate, HasSubstr("No records yet of: elastic, off-by-one, softpick, learned-sink."));
+  EXPECT_THAT(gate, HasSubstr("| softmax | 3.3 [3.293, 3.307] |")) << "intervals over seeds";
+  const std::string lazy = page({{"softmax", {3.3, 0.06}}, {"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 3);
+  EXPECT_THAT(lazy,
+              HasSubstr("In no question is gated the better choice than lazy; lazy is the better one for: held-out "
+                        "loss, excess sink."));
+  EXPECT_THAT(page({{"lazy", {3.1, 0.01}}, {"gated", {3.1, 0.01}}}, 3),
+              HasSubstr("not told apart: held-out loss, excess sink"));
+  EXPECT_THAT(page({{"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 1), HasSubstr("No records yet of two models"));
+  EXPECT_THAT(page({}, 3), HasSubstr("No records yet of two models"));
+}
+
+TEST(RivalsPage, MistakesInTheFileAreNamed) {
+  const auto says = [](const std::string& more, const std::string& words) {
+    const std::string found = error_of(
+        [&] { read_recipe("[recipe]\ntitle = \"t\"\nsource = \"s\"\nmodels = [\"lazy\"]\n" + more, "own.toml"); });
+    EXPECT_THAT(found, HasSubstr("own.toml"));
+    EXPECT_THAT(found, HasSubstr(words));
+  };
+  const std::string figure =
+      "[[figure]]\ntable = \"T\"\nfile = \"f\"\ntitle = \"t\"\nover = \"lazy\"\nx_label = \"x\"\n";
+  says(figure, "expected 'values', or as many measures in 'x' as in 'y', found 0 and 0");
+  says(figure + "values = \"loss\"\n", "table: expected a table's title");
+  says("[[criterion]]\nname = \"n\"\nmeasure = \"loss\"\nbetter = \"best\"\n", "better");
+  says("[[measure]]\nname = \"n\"\nstep = \"s\"\npath = \"p\"\nminus = \"m\"\nper = \"q\"\n",
+       "expected 'minus' or 'per', found both");
+}
+
+}  // namespace
+}  // namespace lazy::repro
