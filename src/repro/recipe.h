@@ -1,6 +1,7 @@
 // A recipe: a table or figure of the paper, or a further check, as a plan of steps and a judgement of their results.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct ResultTable {
   std::string title;
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
+  std::string note = {};  // below it
 };
 
 struct Recipe {
@@ -40,6 +42,12 @@ struct Recipe {
   std::vector<std::string> notes;                            // caveats for the reader
   std::function<std::string(const Results&)> pictures = {};  // sections of the HTML page, if there are any
   std::function<std::vector<ResultTable>(const Conditions&, const Results&)> tables = {};  // if there are any
+  std::map<std::string, std::string> means = {};  // by scale: a line in the place of the scale's own, if not empty
+
+  const std::string& scale_means(const Scale& scale) const {
+    const auto own = means.find(scale.name);
+    return own == means.end() || own->second.empty() ? scale.means : own->second;
+  }
 };
 
 // The embedded ones of configs/repro/.

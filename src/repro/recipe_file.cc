@@ -55,7 +55,11 @@ ModelSpec read_model(ConfigSection s) {
   for (const std::string& scale : names_of(scales())) {
     m.at_scale[scale] = read_overrides(s, scale);
     m.files_at[scale] = s.strings("files_" + scale, {});
+    m.alternatives_at[scale] = read_overrides(s, "alternatives_" + scale);
+    if (m.alternatives_at[scale].size() == 1)
+      fail("config", "{}: alternatives_{}: expected two or more, found one", s.where("alternatives_" + scale), scale);
   }
+  m.trial = read_overrides(s, "trial");
   m.scales = known_words(s, "scales", names_of(scales()));
   m.loops = read_loops(s);
   return m;
@@ -82,6 +86,7 @@ StepSpec read_step(ConfigSection s) {
   step.cache = streaming ? s.required_string("cache") : "";
   step.kinds = streaming ? known_words(s, "kinds", {"heldout", "tasks"}) : Words{};
   step.needs = s.string("needs", "");
+  step.piece = s.string("piece", "");
   step.settings = s.strings("settings", {});
   step.settings_cpu = s.strings("settings_cpu", {});
   step.settings_cuda = s.strings("settings_cuda", {});
@@ -180,6 +185,19 @@ TableSpec read_table(ConfigSection s) {
   return t;
 }
 
+OrderSpec read_order(ConfigSection s) {
+  OrderSpec o;
+  o.where = place(s);
+  o.title = s.required_string("title");
+  o.column = s.required_string("column");
+  o.measure = s.string("measure", "");
+  const std::string first = s.required_string("first");
+  expect_known(s, "first", first, {"lowest", "highest"});
+  o.lowest_first = first == "lowest";
+  o.groups = s.strings("groups", {});
+  return o;
+}
+
 void read_published(Config& config, RecipeFile& data) {
   ConfigSection s = config.section("published");
   data.published.title = s.string("title", "");
@@ -215,9 +233,15 @@ void check_claim(const RecipeFile& data, const ClaimSpec& c) {
   if (c.from_published == "order") expect_known(c.where + " reference", c.reference, rows);
 }
 
+void check_order(const RecipeFile& data, const OrderSpec& o) {
+  expect_known(o.where + " column", o.column, data.published.columns);
+  if (!o.measure.empty()) find_measure(data, o.measure, o.where);
+}
+
 // Everything that needs no results, at every scale, so that a mistake shows at once.
 void check(const RecipeFile& data) {
   for (const ClaimSpec& c : data.claims) check_claim(data, c);
+  for (const OrderSpec& o : data.orders) check_order(data, o);
   for (const Scale& scale : scales()) {
     const Conditions conditions{scale, {}, {}, {{"any", ""}}, 1, "cpu"};
     plan_of(data, conditions);
@@ -345,6 +369,10 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
   data.budget = s.string("budget", "ablation");
   expect_known(s, "budget", data.budget, {"main", "ablation", "large"});
   data.notes = s.strings("notes", {});
+  for (const std::string& scale : names_of(scales())) {
+    data.at_scale[scale] = read_overrides(s, scale);
+    data.means[scale] = s.string("means_" + scale, "");
+  }
   const Words with = s.strings("with", {});
   data.pictures = known_words(s, "pictures", picture_names());
   ConfigSection variables = config.section("variables");
@@ -360,6 +388,7 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
   for (ConfigSection& measure : config.sections("measure")) data.measures.push_back(read_measure(measure));
   for (ConfigSection& claim : config.sections("claim")) data.claims.push_back(read_claim(claim));
   for (ConfigSection& table : config.sections("table")) data.tables.push_back(read_table(table));
+  for (ConfigSection& order : config.sections("order")) data.orders.push_back(read_order(order));
   read_published(config, data);
   for (MeasureSpec& m : data.measures) {
     if (m.kind != "nearest_row") continue;
@@ -387,7 +416,8 @@ Recipe recipe_of(const RecipeFile& data) {
                 [data](const Conditions& c, const Results& results) { return judge_of(data, c, results); },
                 data.published,
                 data.notes};
-  if (!data.tables.empty())
+  recipe.means = data.means;
+  if (!data.tables.empty() || !data.orders.empty())
     recipe.tables = [data](const Conditions& c, const Results& results) { return tables_of(data, c, results); };
   if (!data.pictures.empty()) {
     recipe.pictures = [names = data.pictures, published = data.published](const Results& results) {
