@@ -177,15 +177,31 @@ void print_plan(const RecipeRun& run, const Cost& estimate, const ReproArguments
                     {"seconds", estimate.seconds},
                     {"machine", machine(scale)},
                     {"basis", basis(scale)}};
+    for (const ModelCost& m : estimate.models)
+      plan["cost"]["by_model"].push_back({{"model", m.model},
+                                          {"trainings", m.trainings},
+                                          {"tokens", m.tokens},
+                                          {"tokens_per_second", m.tokens_per_second},
+                                          {"training_seconds", m.training},
+                                          {"measuring_seconds", m.measuring}});
     return fmt::print("{}\n", plan.dump(2));
   }
   fmt::print("{}: {} ({}), scale {}: {}\n", run.recipe->name, run.recipe->title, run.recipe->source, scale.name,
-             scale.means);
+             run.recipe->scale_means(scale));
   for (const StepRun& s : run.steps) {
-    fmt::print("  {:<28} {:<9} {}\n", s.step.id, name(s.step.kind),
+    fmt::print("  {:<36} {:<9} {}\n", s.step.id, name(s.step.kind),
                !s.left_out.empty() ? "left out: " + s.left_out
                : s.found           ? "done"
                                    : "to do");
+  }
+  if (!estimate.models.empty())
+    fmt::print("\n  {:<22} {:>9} {:>8} {:>10} {:>10} {:>10}\n", "model", "trainings", "tokens", "tokens/s", "training",
+               "measuring");
+  for (const ModelCost& m : estimate.models) {
+    const bool trained = m.trainings > 0;
+    fmt::print("  {:<22} {:>9} {:>8} {:>10} {:>10} {:>10}\n", m.model, m.trainings,
+               trained ? lazy::human_count(m.tokens) : "–", trained ? lazy::human_count(m.tokens_per_second) : "–",
+               trained ? lazy::human_seconds(m.training) : "–", lazy::human_seconds(m.measuring));
   }
   fmt::print("{} models, {} tokens; {} on {} for all steps, {}\n", estimate.trainings,
              lazy::human_count(estimate.tokens), lazy::human_seconds(estimate.seconds), machine(scale), basis(scale));

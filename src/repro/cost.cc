@@ -56,6 +56,24 @@ constexpr double kGpuTflops = 989;  // of an H200, bf16
 constexpr double kCpuTflops = 0.025;
 constexpr double kEachSeconds = 2;  // loading a model, making its first step
 
+// Tokens of the full sets, choices included, in millions.
+constexpr std::array<std::pair<const char*, double>, 9> kTaskTokens{{{"wikitext", 0.35},
+                                                                     {"lambada_openai", 0.5},
+                                                                     {"piqa", 0.15},
+                                                                     {"hellaswag", 4.2},
+                                                                     {"winogrande", 0.1},
+                                                                     {"arc_easy", 0.4},
+                                                                     {"arc_challenge", 0.2},
+                                                                     {"social_iqa", 0.3},
+                                                                     {"boolq", 1.0}}};
+
+// Of one task; of all without a name.
+double task_tokens(const std::string& task) {
+  double sum = 0;
+  for (const auto& [name, millions] : kTaskTokens) sum += task.empty() || task == name ? 1e6 * millions : 0;
+  return sum;
+}
+
 // Tokens that pass through the model in a measurement.
 double measured_tokens(const Step& step, int64_t context) {
   const Json& s = step.settings;
@@ -68,10 +86,10 @@ double measured_tokens(const Step& step, int64_t context) {
     case StepKind::domain:
       return 2 * s.at("blocks").get<double>() * n;
     case StepKind::lengths:
-      return 3 * s.at("blocks").get<double>() * s.at("lengths").back().get<double>() *
+      return 3 * s.at("blocks").get<double>() * s.value("stretch", s.at("lengths").back().get<double>()) *
              static_cast<double>(s.at("lengths").size());
     case StepKind::tasks:
-      return 8e6;  // all nine full sets, choices included
+      return task_tokens(s.value("task", std::string()));
     default:
       return 0;
   }
@@ -103,6 +121,14 @@ Cost cost(const std::vector<Step>& plan, const Conditions& conditions, const std
     int64_t context = 0;
   };
   std::map<std::string, Trained> models;
+  const auto of_model = [&total](const std::string& id) -> ModelCost& {
+    const std::string model = id.substr(0, id.find('.'));
+    for (ModelCost& m : total.models) {
+      if (m.model == model) return m;
+    }
+    total.models.push_back({model});
+    return total.models.back();
+  };
   for (const Step& step : plan) {
     if (step.kind == StepKind::latency || step.kind == StepKind::datasets) {
       total.seconds += step.kind == StepKind::latency ? 60 : 1;
@@ -112,6 +138,7 @@ Cost cost(const std::vector<Step>& plan, const Conditions& conditions, const std
       total.seconds += experiment_seconds(step.settings);
       continue;
     }
+    const double before = total.seconds;
     total.seconds += step.kind == StepKind::learned ? 0.1 : kEachSeconds;
     if (step.kind == StepKind::train) {
       const bool tiny = conditions.scale.name == "tiny";
@@ -126,9 +153,15 @@ Cost cost(const std::vector<Step>& plan, const Conditions& conditions, const std
       ++total.trainings;
       total.tokens += tokens;
       total.seconds += tokens * trained.seconds_per_token;
+      ModelCost& m = of_model(step.id);
+      ++m.trainings;
+      m.tokens += tokens;
+      m.tokens_per_second = 1 / trained.seconds_per_token;
+      m.training += total.seconds - before;
     } else {
       const Trained& trained = models.at(step.model);
       total.seconds += measured_tokens(step, trained.context) * trained.seconds_per_token / 3;  // forward only
+      of_model(step.id).measuring += total.seconds - before;
     }
   }
   return total;

@@ -11,10 +11,19 @@
 
 namespace lazy::repro {
 
+struct ModelCost {
+  std::string model;                   // without its seed
+  int64_t trainings = 0;               // trials too
+  double tokens = 0;                   // trained
+  double tokens_per_second = 0;        // of training
+  double training = 0, measuring = 0;  // seconds on `machine`
+};
+
 struct Cost {
   int64_t trainings = 0;
-  double tokens = 0;   // trained
-  double seconds = 0;  // on `machine`
+  double tokens = 0;              // trained
+  double seconds = 0;             // on `machine`
+  std::vector<ModelCost> models;  // in the plan's order; steps without a training are not among them
 };
 
 // The machine that a scale is meant for: "one busy CPU core" at tiny scale, else "one H200".

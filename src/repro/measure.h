@@ -28,12 +28,14 @@ Json measure_heldout(const MeasureInputs& inputs, const Json& settings);
 // [...], "by_layer"}: held-out samples. sink_1: share of heads with Sink_1^0.3; excess: the sink ratio above that of
 // uniform rows (sinks/uniform.h), not with sliding windows or segments.
 Json measure_sinks(const MeasureInputs& inputs, const Json& settings);
-// {task: {metric: {"value", "stderr"}}} of every task of lazy eval whose file is in the data folder; "cache" as above.
+// {task: {metric: {"value", "stderr"}}} of every task of lazy eval whose file is in the data folder, or of the one that
+// settings' "task" names; "cache" as above. With "bos_every_window" a task's name ends in "-bos".
 Json measure_tasks(const MeasureInputs& inputs, const Json& settings);
 // From the result of measure_tasks: the mean of the tasks' headline accuracies (eval::Task::headline), and their
 // number.
 std::optional<std::pair<double, int>> mean_accuracy(const Json& tasks);
-// {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}}.
+// {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}} of settings' "lengths", on
+// stretches of the longest one, or of "stretch" tokens.
 Json measure_lengths(const MeasureInputs& inputs, const Json& settings);
 // {"tau": [layer][head], "distance_bias": [layer][head][distance], "alibi_slopes": [layer][head]}.
 Json measure_learned(const MeasureInputs& inputs);

@@ -67,7 +67,7 @@ Json collapse(LoadedModel& loaded, const std::vector<int32_t>& ids, int64_t leng
 Json measure_lengths(const MeasureInputs& inputs, const Json& settings) {
   LoadedModel loaded = load(inputs);
   const auto lengths = settings.at("lengths").get<std::vector<int64_t>>();
-  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  const int64_t longest = settings.value("stretch", *std::max_element(lengths.begin(), lengths.end()));
   Json out = Json::object();
   for (const auto& [name, ids] : streams(inputs, *loaded.tokenizer)) {
     if (static_cast<int64_t>(ids.size()) <= longest) {
@@ -90,8 +90,12 @@ Json measure_tasks(const MeasureInputs& inputs, const Json& settings) {
   eval::TaskOptions options;
   options.progress = inputs.progress;
   options.score.cache = streaming_cache(settings);
+  options.prompt.bos_every_window = settings.value("bos_every_window", false);
+  const std::string wanted = settings.value("task", std::string()),
+                    suffix = options.prompt.bos_every_window ? "-bos" : "";
   Json out = Json::object();
   for (const eval::Task& task : eval::builtin_tasks()) {
+    if (!wanted.empty() && task.name != wanted) continue;
     if (!eval::has_task_files(task, inputs.data)) {
       log::info("{}: no file of task {}: left out", inputs.data.string(), task.name);
       continue;
@@ -99,7 +103,7 @@ Json measure_tasks(const MeasureInputs& inputs, const Json& settings) {
     try {
       const auto results = eval::evaluate_tasks(loaded.model, *loaded.tokenizer, {task}, inputs.data, options);
       for (const eval::Metric& metric : results.at(0).metrics) {
-        Json& found = out[task.name][metric.name] = {{"value", metric.value}, {"n", results[0].effective}};
+        Json& found = out[task.name + suffix][metric.name] = {{"value", metric.value}, {"n", results[0].effective}};
         if (metric.standard_error) found["stderr"] = *metric.standard_error;
       }
     } catch (

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "core/known_names.h"
@@ -83,6 +84,10 @@ bool attends(const Step& training) {
 }  // namespace
 
 std::vector<std::string> measured_models(const Step& step) {
+  return step.kind == StepKind::train ? std::vector<std::string>{} : needed_steps(step);
+}
+
+std::vector<std::string> needed_steps(const Step& step) {
   std::vector<std::string> out;
   if (!step.model.empty()) out.push_back(step.model);
   out.insert(out.end(), step.beside.begin(), step.beside.end());
@@ -93,7 +98,31 @@ std::filesystem::path given_folder(const Step& step) {
   return step.kind == StepKind::train ? step.settings.value("given", std::string()) : std::string();
 }
 
+std::optional<size_t> chosen_alternative(const Step& training,
+                                         const std::function<const Json*(const std::string& id)>& values) {
+  if (!training.settings.contains("alternatives")) return std::nullopt;
+  std::vector<double> losses;
+  for (const std::string& id : training.beside) {
+    const Json* found = values(id);
+    if (!found) return std::nullopt;
+    double sum = 0;
+    for (const Json& loss : found->at("loss")) sum += loss.is_number() ? loss.get<double>() : INFINITY;
+    losses.push_back(std::isfinite(sum) ? sum / static_cast<double>(found->at("loss").size()) : INFINITY);
+  }
+  return static_cast<size_t>(std::min_element(losses.begin(), losses.end()) - losses.begin());
+}
+
+Step with_choice(const Step& training, const std::function<const Json*(const std::string& id)>& values) {
+  Step out = training;
+  if (const auto chosen = chosen_alternative(training, values)) {
+    out.settings["overrides"].push_back(training.settings.at("alternatives").at(*chosen));
+    out.settings.erase("alternatives");
+  }
+  return out;
+}
+
 Plan& Plan::train(const Model& model) {
+  std::vector<std::string> trials;
   for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
     std::vector<std::string> overrides{fmt::format("model.kind=\"{}\"", model.kind)};
     if (model.files.empty()) {
@@ -113,9 +142,35 @@ Plan& Plan::train(const Model& model) {
              folder.string(), conditions_.seeds);
       settings["given"] = std::filesystem::absolute(folder).string();
     }
-    steps_.push_back({training_id(model.name, seed), StepKind::train, "", settings, ""});
+    const bool chosen = !model.alternatives.empty() && !settings.contains("given");
+    for (size_t n = 0; chosen && seed == 1 && n < model.alternatives.size(); ++n) {
+      Step trial{fmt::format("{}.trial{}", model.name, n + 1), StepKind::train, "", settings, ""};
+      trial.trial = true;
+      for (const std::string& more : model.trial) trial.settings["overrides"].push_back(more);
+      trial.settings["overrides"].push_back(model.alternatives[n]);
+      steps_.push_back(trial);
+      measure_model(trial.id, trial, StepKind::heldout, this->settings(StepKind::heldout));
+      trials.push_back(steps_.back().id);
+    }
+    Step step{training_id(model.name, seed), StepKind::train, "", settings, ""};
+    step.seed = seed;
+    if (chosen) step.settings["alternatives"] = model.alternatives, step.beside = trials;
+    steps_.push_back(std::move(step));
   }
   return *this;
+}
+
+void Plan::measure_model(const std::string& name, const Step& training, StepKind kind, const Json& settings,
+                         const std::string& piece) {
+  Step step{fmt::format("{}.{}", name, repro::name(kind)), kind, training.id, settings,
+            kind == StepKind::tasks ? "data" : ""};
+  step.seed = training.seed;
+  step.trial = training.trial;
+  if (!piece.empty()) {
+    step.part_of = step.id;
+    step.id += "-" + piece;
+  }
+  steps_.push_back(std::move(step));
 }
 
 Json Plan::settings(StepKind kind) const {
@@ -127,21 +182,21 @@ Json Plan::settings(StepKind kind) const {
   return settings;
 }
 
-Plan& Plan::measure(StepKind kind, const Json& more) {
+Plan& Plan::measure(StepKind kind, const Json& more, const std::string& piece) {
   Json settings = this->settings(kind);
   settings.update(more);
   const std::vector<Step> before = steps_;
   for (const Step& step : before) {
-    if (step.kind != StepKind::train || (kind == StepKind::sinks && !attends(step))) continue;
+    if (step.kind != StepKind::train || step.trial || (kind == StepKind::sinks && !attends(step))) continue;
     if (kind == StepKind::domain) {
       for (const auto& [domain, folder] : conditions_.domains) {
         Json of_domain = settings;
         of_domain["domain"] = domain;
         steps_.push_back({fmt::format("{}.domain-{}", step.id, domain), kind, step.id, of_domain, "domain"});
+        steps_.back().seed = step.seed;
       }
     } else {
-      steps_.push_back({fmt::format("{}.{}", step.id, repro::name(kind)), kind, step.id, settings,
-                        kind == StepKind::tasks ? "data" : ""});
+      measure_model(step.id, step, kind, settings, piece);
     }
   }
   return *this;
@@ -166,10 +221,11 @@ Plan& Plan::experiment(const std::string& experiment, const Json& settings) {
 Plan& Plan::experiment_on_trained(const std::string& experiment, const Json& settings) {
   const std::vector<Step> before = steps_;
   for (const Step& step : before) {
-    if (step.kind != StepKind::train) continue;
+    if (step.kind != StepKind::train || step.trial) continue;
     Json all{{"study", experiment}};
     all.update(settings);
     steps_.push_back({fmt::format("{}.{}", step.id, experiment), StepKind::experiment, step.id, all, ""});
+    steps_.back().seed = step.seed;
   }
   return *this;
 }
@@ -197,13 +253,15 @@ Plan& Plan::experiment_on(const std::string& model, const std::string& experimen
 }
 
 Plan& Plan::streaming(const std::string& name, const std::string& model, const std::string& cache,
-                      const std::vector<StepKind>& kinds) {
+                      const std::vector<StepKind>& kinds, const Json& more, const std::string& piece) {
   for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
+    Step training{training_id(model, seed), StepKind::train, "", {}, ""};
+    training.seed = seed;
     for (const StepKind kind : kinds) {
       Json through = settings(kind);
+      through.update(more);
       through["cache"] = cache;
-      steps_.push_back({fmt::format("{}.{}", training_id(name, seed), repro::name(kind)), kind,
-                        training_id(model, seed), through, kind == StepKind::tasks ? "data" : ""});
+      measure_model(training_id(name, seed), training, kind, through, piece);
     }
   }
   return *this;

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,8 +47,12 @@ struct Step {
   std::string model;  // id of the training step that it measures; empty for training steps and for steps without model
   Json settings;  // everything that decides the outcome except data and model; "given": a folder instead of training
   std::string needs;  // "", "data", "domain" or "model": the step is skipped without it, and the report says so
-  std::vector<std::string> beside =
-      {};  // ids of further trainings that it measures, in the order of settings' "beside"
+  // Ids of further steps that it needs: trainings that it measures, in the order of settings' "beside"; of a training
+  // with "alternatives" the losses of their trials, in that order.
+  std::vector<std::string> beside = {};
+  std::string part_of = {};  // the id under which the values of a piece of a measurement stand; empty: its own
+  int64_t seed = 1;          // of the training that it makes or measures
+  bool trial = false;        // a short training that chooses among another's alternatives, or its loss
 };
 
 // The inputs of a recipe.
@@ -68,15 +74,19 @@ struct Model {
   std::vector<std::string> overrides;
   Budget budget = Budget::ablation;
   std::vector<std::string> files = {};  // configurations that it extends; empty: the scale's
+  // Overrides of which the model is trained with the one whose trial has the lowest held-out loss, and what makes a
+  // trial of a training. Trials have the first seed.
+  std::vector<std::string> alternatives = {}, trial = {};
 };
 
-// Builds a plan. `measure` adds a step for every seed of every model trained so far. Sinks are measured for models with
-// attention in every layer.
+// Builds a plan. `measure` adds a step for every seed of every model trained so far, as "MODEL.KIND"; a `piece` of a
+// measurement is a step of its own, "MODEL.KIND-PIECE", whose values stand with those of the other pieces. Sinks are
+// measured for models with attention in every layer.
 class Plan {
  public:
   explicit Plan(const Conditions& conditions) : conditions_(conditions) {}
   Plan& train(const Model& model);
-  Plan& measure(StepKind kind, const Json& more = Json::object());
+  Plan& measure(StepKind kind, const Json& more = Json::object(), const std::string& piece = "");
   // An experiment (experiments/experiment.h) on every given model that is not trained by the plan, as
   // "NAME.EXPERIMENT"; on every model trained so far; on one of these.
   Plan& experiment(const std::string& experiment, const Json& settings);
@@ -86,19 +96,29 @@ class Plan {
                       const std::vector<std::string>& beside = {});
   // Measures a trained model again, as `name`, with a streaming cache ("streaming:4+508").
   Plan& streaming(const std::string& name, const std::string& model, const std::string& cache,
-                  const std::vector<StepKind>& kinds);
+                  const std::vector<StepKind>& kinds, const Json& more = Json::object(), const std::string& piece = "");
   Plan& once(StepKind kind, const std::string& id, const Json& settings, const std::string& needs = "");
   std::vector<Step> steps() const { return steps_; }
 
  private:
   Json settings(StepKind kind) const;  // implied by the scale
+  void measure_model(const std::string& name, const Step& training, StepKind kind, const Json& settings,
+                     const std::string& piece = "");
 
   Conditions conditions_;
   std::vector<Step> steps_;
 };
 
-// Ids of the trainings whose models a step measures: its own model, then those beside it.
+// Ids of the steps that a step needs: the training of its model, then those beside it.
+std::vector<std::string> needed_steps(const Step& step);
+// Ids of the trainings whose models a step measures.
 std::vector<std::string> measured_models(const Step& step);
+// The number of the alternative whose trial has the lowest mean held-out loss; a loss that is no number counts as
+// infinite. None while the values of a trial (null) are missing, and for a step without alternatives.
+std::optional<size_t> chosen_alternative(const Step& training,
+                                         const std::function<const Json*(const std::string& id)>& values);
+// The training with the alternative that its trials chose among its overrides; unchanged where none is chosen.
+Step with_choice(const Step& training, const std::function<const Json*(const std::string& id)>& values);
 // The folder given instead of a training; empty: the model is trained.
 std::filesystem::path given_folder(const Step& step);
 // "lazy" for the first seed, "lazy.seed2" for the second.

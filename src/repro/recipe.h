@@ -1,6 +1,7 @@
 // A recipe: a table or figure of the paper, or a further check, as a plan of steps and a judgement of their results.
 #pragma once
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ struct ResultTable {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
   std::vector<Figure> figures = {};
+  std::string note = {};  // below it
 };
 
 // What the measured seeds say to whoever has to choose a model.
@@ -58,6 +60,12 @@ struct Recipe {
   std::function<std::string(const Results&)> pictures = {};  // sections of the HTML page, if there are any
   std::function<std::vector<ResultTable>(const Conditions&, const Results&)> tables = {};  // if there are any
   std::function<std::optional<Choice>(const Conditions&, const Results&)> choice = {};
+  std::map<std::string, std::string> means = {};  // by scale: a line in the place of the scale's own, if not empty
+
+  const std::string& scale_means(const Scale& scale) const {
+    const auto own = means.find(scale.name);
+    return own == means.end() || own->second.empty() ? scale.means : own->second;
+  }
 };
 
 // The embedded ones of configs/repro/.

@@ -302,11 +302,6 @@ ClaimSpec filled(ClaimSpec c, const Variables& v) {
   return c;
 }
 
-// The name of a row's model at this scale; empty: none.
-std::string model_at(const PublishedRowSpec& row, const Scale& scale) {
-  return scale.is_paper() ? row.row.model : row.model_below_paper;
-}
-
 std::string published_number(double value, const PublishedColumn& column) {
   return fmt::format("{:g}{}", value, column.in.empty() ? "" : " " + column.in);
 }
@@ -363,6 +358,10 @@ std::vector<ClaimSpec> published_claims(const Page& page, const ClaimSpec& c) {
 }
 
 }  // namespace
+
+std::string model_at(const PublishedRowSpec& row, const Scale& scale) {
+  return scale.is_paper() ? row.row.model : row.model_below_paper;
+}
 
 MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const std::string& where) {
   for (const MeasureSpec& m : data.measures) {

@@ -55,7 +55,11 @@ ModelSpec read_model(ConfigSection s) {
   for (const std::string& scale : names_of(scales())) {
     m.at_scale[scale] = read_overrides(s, scale);
     m.files_at[scale] = s.strings("files_" + scale, {});
+    m.alternatives_at[scale] = read_overrides(s, "alternatives_" + scale);
+    if (m.alternatives_at[scale].size() == 1)
+      fail("config", "{}: alternatives_{}: expected two or more, found one", s.where("alternatives_" + scale), scale);
   }
+  m.trial = read_overrides(s, "trial");
   m.scales = known_words(s, "scales", names_of(scales()));
   m.loops = read_loops(s);
   return m;
@@ -82,6 +86,7 @@ StepSpec read_step(ConfigSection s) {
   step.cache = streaming ? s.required_string("cache") : "";
   step.kinds = streaming ? known_words(s, "kinds", {"heldout", "tasks"}) : Words{};
   step.needs = s.string("needs", "");
+  step.piece = s.string("piece", "");
   step.settings = s.strings("settings", {});
   step.settings_cpu = s.strings("settings_cpu", {});
   step.settings_cuda = s.strings("settings_cuda", {});
@@ -207,6 +212,19 @@ CriterionSpec read_criterion(ConfigSection s) {
           s.choice("better", "lower", {"lower", "higher"})};
 }
 
+OrderSpec read_order(ConfigSection s) {
+  OrderSpec o;
+  o.where = place(s);
+  o.title = s.required_string("title");
+  o.column = s.required_string("column");
+  o.measure = s.string("measure", "");
+  const std::string first = s.required_string("first");
+  expect_known(s, "first", first, {"lowest", "highest"});
+  o.lowest_first = first == "lowest";
+  o.groups = s.strings("groups", {});
+  return o;
+}
+
 void read_published(Config& config, RecipeFile& data) {
   ConfigSection s = config.section("published");
   data.published.title = s.string("title", "");
@@ -248,11 +266,17 @@ Words titles_of(const RecipeFile& data) {
   return out;
 }
 
+void check_order(const RecipeFile& data, const OrderSpec& o) {
+  expect_known(o.where + " column", o.column, data.published.columns);
+  if (!o.measure.empty()) find_measure(data, o.measure, o.where);
+}
+
 // Everything that needs no results, at every scale, so that a mistake shows at once.
 void check(const RecipeFile& data) {
   for (const ClaimSpec& c : data.claims) check_claim(data, c);
   for (const FigureSpec& f : data.figures)
     expect_known(f.where + " table", f.table, titles_of(data), "a table's title");
+  for (const OrderSpec& o : data.orders) check_order(data, o);
   for (const Scale& scale : scales()) {
     const Conditions conditions{scale, {}, {}, {{"any", ""}}, 1, "cpu"};
     plan_of(data, conditions);
@@ -283,6 +307,7 @@ void append(RecipeFile& data, const RecipeFile& other) {
   append_list(data.measures, other.measures);
   append_list(data.claims, other.claims);
   append_list(data.tables, other.tables);
+  append_list(data.orders, other.orders);
   append_list(data.figures, other.figures);
   append_list(data.criteria, other.criteria);
   if (data.choice.models.empty()) data.choice = other.choice;
@@ -391,6 +416,10 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
   data.budget = s.string("budget", "ablation");
   expect_known(s, "budget", data.budget, {"main", "ablation", "large"});
   data.notes = s.strings("notes", {});
+  for (const std::string& scale : names_of(scales())) {
+    data.at_scale[scale] = read_overrides(s, scale);
+    data.means[scale] = s.string("means_" + scale, "");
+  }
   const Words with = s.strings("with", {});
   data.pictures = known_words(s, "pictures", picture_names());
   ConfigSection variables = config.section("variables");
@@ -411,6 +440,7 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
   ConfigSection choice = config.section("choice");
   data.choice = {choice.string("title", ""), choice.string("asked", ""), choice.string("against", ""),
                  choice.strings("models", {})};
+  for (ConfigSection& order : config.sections("order")) data.orders.push_back(read_order(order));
   read_published(config, data);
   for (MeasureSpec& m : data.measures) {
     if (m.kind != "nearest_row") continue;
@@ -438,7 +468,8 @@ Recipe recipe_of(const RecipeFile& data) {
                 [data](const Conditions& c, const Results& results) { return judge_of(data, c, results); },
                 data.published,
                 data.notes};
-  if (!data.tables.empty())
+  recipe.means = data.means;
+  if (!data.tables.empty() || !data.orders.empty())
     recipe.tables = [data](const Conditions& c, const Results& results) { return tables_of(data, c, results); };
   if (!data.choice.models.empty())
     recipe.choice = [data](const Conditions& c, const Results& results) { return choice_of(data, c, results); };

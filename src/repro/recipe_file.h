@@ -21,14 +21,16 @@ struct Loops {
 
 struct ModelSpec {
   std::string where, name, kind, like, budget;
-  Words overrides, files, scales;         // scales: where it is trained; empty: at all
-  std::map<std::string, Words> at_scale;  // further overrides
-  std::map<std::string, Words> files_at;  // configurations that it extends at a scale
+  Words overrides, files, scales;                // scales: where it is trained; empty: at all
+  std::map<std::string, Words> at_scale;         // further overrides
+  std::map<std::string, Words> files_at;         // configurations that it extends at a scale
+  std::map<std::string, Words> alternatives_at;  // of which its trials choose one
+  Words trial;                                   // overrides that make a trial of a training
   Loops loops;
 };
 
 struct StepSpec {
-  std::string where, kind, id, experiment, of, model, name, cache, needs;
+  std::string where, kind, id, experiment, of, model, name, cache, needs, piece;
   Words models, beside, kinds, settings, settings_cpu, settings_cuda;
   int64_t seeds = 0;
   Loops loops;
@@ -78,6 +80,14 @@ struct CriterionSpec {
   std::string where, name, measure, better;  // "lower" or "higher"
 };
 
+// A table of the models in the order of a measure, beside that of a published column. `groups`: endings of the rows'
+// names, each ordered on its own ("340M").
+struct OrderSpec {
+  std::string where, title, measure, column;
+  bool lowest_first = false;
+  Words groups;
+};
+
 struct PublishedColumn {
   std::string title, words, measure, unit;  // words: the title within a claim
   double factor = 1;                        // from the published unit to the measure's
@@ -91,7 +101,9 @@ struct PublishedRowSpec {
 struct RecipeFile {
   std::string file, name, title, source, budget;
   Words models, notes, pictures;
-  std::map<std::string, Words> variables;  // by scale: tiny, small, paper
+  std::map<std::string, Words> at_scale;     // overrides of every model
+  std::map<std::string, std::string> means;  // by scale: its line in the place of the scale's own; empty: that
+  std::map<std::string, Words> variables;    // by scale: tiny, small, paper
   std::vector<ModelSpec> own_models;
   std::vector<StepSpec> steps;
   std::vector<MeasureSpec> measures;  // shared ones follow the file's own
@@ -100,6 +112,7 @@ struct RecipeFile {
   std::vector<FigureSpec> figures;
   std::vector<CriterionSpec> criteria;
   ChoiceSpec choice;
+  std::vector<OrderSpec> orders;
   PublishedTable published;
   std::vector<PublishedColumn> columns;
   std::vector<PublishedRowSpec> rows;
@@ -124,7 +137,9 @@ std::vector<Step> plan_of(const RecipeFile& data, const Conditions& conditions);
 Budget find_budget(const std::string& name, const std::string& where);
 // recipe_claims.cc
 std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
-// recipe_tables.cc: those of which something is measured
+// The name of a row's model at this scale; empty: none.
+std::string model_at(const PublishedRowSpec& row, const Scale& scale);
+// recipe_tables.cc: those of which something is measured, orders first
 std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
 // recipe_figures.cc: those of which something is measured
 std::vector<Figure> figures_of(const RecipeFile& data, const Conditions& conditions, const Results& results,

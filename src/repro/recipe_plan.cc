@@ -40,11 +40,16 @@ Model model_of(const RecipeFile& data, const ModelSpec& spec, const Scale& scale
   out.name = fill(spec.name, variables, spec.where);
   if (!spec.kind.empty()) out.kind = spec.kind;
   if (!spec.budget.empty()) out.budget = find_budget(spec.budget, spec.where);
-  for (const Words* more : {&spec.overrides, &spec.at_scale.at(scale.name)}) {
+  const Words& of_all = spec.like.empty() ? data.at_scale.at(scale.name) : Words{};
+  for (const Words* more : {&of_all, &spec.overrides, &spec.at_scale.at(scale.name)}) {
     for (const std::string& override : fill(*more, variables, spec.where)) out.overrides.push_back(override);
   }
   if (!spec.files.empty()) out.files = spec.files;
   if (const Words& files = spec.files_at.at(scale.name); !files.empty()) out.files = files;
+  if (const Words& own = spec.alternatives_at.at(scale.name); !own.empty()) {
+    out.alternatives = fill(own, variables, spec.where);
+    out.trial = fill(spec.trial, variables, spec.where);
+  }
   return out;
 }
 
@@ -103,14 +108,15 @@ void add_step(Plan& plan, const RecipeFile& data, const StepSpec& spec, const Co
   if (spec.kind == "streaming") {
     std::vector<StepKind> kinds;
     for (const std::string& kind : spec.kinds) kinds.push_back(find_kind(kind));
-    plan.streaming(spec.name, spec.model, fill(spec.cache, variables, spec.where), kinds);
+    plan.streaming(spec.name, spec.model, fill(spec.cache, variables, spec.where), kinds,
+                   settings_of(spec, c, variables), fill(spec.piece, variables, spec.where));
     return;
   }
   const StepKind kind = find_kind(spec.kind);
   if (kind == StepKind::latency || kind == StepKind::datasets)
     plan.once(kind, spec.id.empty() ? spec.kind : spec.id, settings_of(spec, c, variables), spec.needs);
   else
-    plan.measure(kind, settings_of(spec, c, variables));
+    plan.measure(kind, settings_of(spec, c, variables), fill(spec.piece, variables, spec.where));
 }
 
 }  // namespace

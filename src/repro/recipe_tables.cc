@@ -1,5 +1,9 @@
-// The tables of a recipe file: every cell a measure of a model, the mean over seeds.
+// The tables of a recipe file: every cell a measure of a model, the mean over seeds; and the order of the models by a
+// measure, beside the published one.
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
 
 #include "core/known_names.h"
 #include "core/statistics.h"
@@ -28,12 +32,138 @@ std::string cell_text(const MeasureSpec& measure, const std::string& model, cons
   return fmt::format("{:.4g} [{:.4g}, {:.4g}]", mean_of(numbers), interval->low, interval->high);
 }
 
+using BySeed = std::map<int64_t, double>;
+
+BySeed by_seed(const MeasureSpec& measure, const std::string& model, double factor, const Results& results) {
+  BySeed out;
+  for (int64_t seed = 1; seed <= results.seeds(); ++seed) {
+    const Json* values = results.find(training_id(model, seed) + "." + measure.step);
+    const Numbers found = values ? measured_numbers(*values, measure) : Numbers{};
+    if (!found.items.empty()) out[seed] = mean_of(found.items) / factor;
+  }
+  return out;
+}
+
+UnitEstimate difference(const BySeed& of, const BySeed& from) {
+  std::vector<double> all;
+  for (const auto& [seed, value] : of) {
+    if (const auto other = from.find(seed); other != from.end()) all.push_back(value - other->second);
+  }
+  return over_units(all, above(0));
+}
+
+// "5.21 [5.2, 5.22]": the interval over seeds, where there are several.
+std::string with_interval(const UnitEstimate& e) {
+  if (e.by_unit.empty()) return "–";
+  return e.interval && e.by_unit.size() > 1
+             ? fmt::format("{:.4g} [{:.4g}, {:.4g}]", e.value, e.interval->low, e.interval->high)
+             : fmt::format("{:.4g}", e.value);
+}
+
+struct Placed {
+  std::string model;
+  BySeed seeds;
+  UnitEstimate here;
+};
+
+// Models by a measure, the first one first; those that are not measured are left out.
+std::vector<Placed> placed_models(const RecipeFile& data, const OrderSpec& spec, const Conditions& conditions,
+                                  const Results& results, const PublishedColumn& column) {
+  const MeasureSpec measure = find_measure(data, spec.measure.empty() ? column.measure : spec.measure, spec.where);
+  Words models;
+  for (const Step& step : plan_of(data, conditions)) {
+    if (step.kind == StepKind::train && !step.trial && step.seed == 1) models.push_back(step.id);
+  }
+  for (const PublishedRowSpec& row : data.rows) {
+    if (const std::string model = model_at(row, conditions.scale); !model.empty() && !contains(models, model))
+      models.push_back(model);  // a model through another cache
+  }
+  std::vector<Placed> out;
+  for (const std::string& model : models) {
+    Placed p{model, by_seed(measure, model, spec.measure.empty() ? column.factor : 1, results), {}};
+    std::vector<double> values;
+    for (const auto& [seed, value] : p.seeds) values.push_back(value);
+    p.here = over_units(values, above(0));
+    if (!values.empty()) out.push_back(std::move(p));
+  }
+  std::stable_sort(out.begin(), out.end(), [&spec](const Placed& a, const Placed& b) {
+    return spec.lowest_first ? a.here.value < b.here.value : a.here.value > b.here.value;
+  });
+  return out;
+}
+
+// model -> published value, of the rows of a group.
+std::map<std::string, double> published_values(const RecipeFile& data, const std::string& group, size_t column,
+                                               const Scale& scale) {
+  std::map<std::string, double> out;
+  for (const PublishedRowSpec& row : data.rows) {
+    const std::string model = model_at(row, scale);
+    if (!model.empty() && row.row.name.ends_with(group)) out.emplace(model, row.row.values[column]);
+  }
+  return out;
+}
+
+// How many pairs of models have the published order.
+std::string agreement(const std::vector<Placed>& placed, const std::map<std::string, double>& published,
+                      const OrderSpec& spec, const std::string& group) {
+  int64_t same = 0, other = 0, same_sure = 0, other_sure = 0;
+  for (size_t a = 0; a < placed.size(); ++a) {
+    for (size_t b = a + 1; b < placed.size(); ++b) {
+      const auto first = published.find(placed[a].model), second = published.find(placed[b].model);
+      if (first == published.end() || second == published.end() || first->second == second->second) continue;
+      const UnitEstimate e = difference(placed[a].seeds, placed[b].seeds);
+      const bool sure = e.interval && e.by_unit.size() > 1 && (e.interval->low > 0 || e.interval->high < 0);
+      const bool agrees = (first->second < second->second) == spec.lowest_first;
+      (agrees ? same : other) += 1;
+      if (sure) (agrees ? same_sure : other_sure) += 1;
+    }
+  }
+  return fmt::format(
+      "{}: of {} pairs that the paper orders, {} stand in its order here ({} with an interval without zero), {} in the "
+      "other ({}).",
+      group.empty() ? "All rows" : group, same + other, same, same_sure, other, other_sure);
+}
+
+ResultTable order_table(const RecipeFile& data, const OrderSpec& spec, const Conditions& conditions,
+                        const Results& results) {
+  const Words& titles = data.published.columns;
+  const auto number = static_cast<size_t>(std::find(titles.begin(), titles.end(), spec.column) - titles.begin());
+  const std::vector<Placed> placed = placed_models(data, spec, conditions, results, data.columns[number]);
+  ResultTable table{spec.title, {"place", "model", "here", "minus the next"}, {}};
+  for (size_t n = 0; n < placed.size(); ++n) {
+    table.rows.push_back(
+        {std::to_string(n + 1), placed[n].model, with_interval(placed[n].here),
+         n + 1 < placed.size() ? with_interval(difference(placed[n].seeds, placed[n + 1].seeds)) : "–"});
+  }
+  for (const std::string& group : spec.groups.empty() ? Words{""} : spec.groups) {
+    const auto published = published_values(data, group, number, conditions.scale);
+    table.columns.push_back(fmt::format("paper{}{}: place ({})", group.empty() ? "" : ", ", group, spec.column));
+    for (size_t n = 0; n < placed.size(); ++n) {
+      const auto found = published.find(placed[n].model);
+      const auto before = [&](const auto& row) {
+        return spec.lowest_first ? row.second < found->second : row.second > found->second;
+      };
+      table.rows[n].push_back(
+          found == published.end()
+              ? "–"
+              : fmt::format("{} ({:g})", 1 + std::count_if(published.begin(), published.end(), before), found->second));
+    }
+    if (!table.note.empty()) table.note += " ";
+    table.note += agreement(placed, published, spec, group);
+  }
+  return table;
+}
+
 }  // namespace
 
 std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& conditions, const Results& results) {
   const Variables variables = variables_of(data, conditions);
   const Words models = model_names(data, conditions, variables);
   std::vector<ResultTable> out;
+  for (const OrderSpec& spec : data.orders) {
+    if (ResultTable table = order_table(data, spec, conditions, results); !table.rows.empty())
+      out.push_back(std::move(table));
+  }
   for (const TableSpec& spec : data.tables) {
     ResultTable table{fill(spec.title, variables, spec.where), fill(spec.columns, variables, spec.where), {}};
     bool measured = false;

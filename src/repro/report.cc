@@ -28,7 +28,9 @@ std::string figure(double value) { return std::isfinite(value) ? fmt::format("{:
 
 std::string mean_cell(const Json* values, const char* field, bool percent) {
   if (!values || !values->contains(field)) return "–";
-  const double mean = mean_of(values->at(field).get<std::vector<double>>());
+  const Json& items = values->at(field);
+  if (std::any_of(items.begin(), items.end(), [](const Json& item) { return item.is_null(); })) return "not a number";
+  const double mean = mean_of(items.get<std::vector<double>>());
   return percent ? fmt::format("{:.2f} %", 100 * mean) : fmt::format("{:.4f}", mean);
 }
 
@@ -42,13 +44,6 @@ std::string perplexity_cell(const Json* tasks) {
 std::string score_cell(const Json* tasks) {
   const auto mean = tasks ? mean_accuracy(*tasks) : std::nullopt;
   return mean ? fmt::format("{:.2f} % of {}", 100 * mean->first, mean->second) : "–";
-}
-
-const Json* values_of(const RecipeRun& run, const std::string& id) {
-  for (const StepRun& s : run.steps) {
-    if (s.step.id == id && s.record.is_object()) return &s.record.at("values");
-  }
-  return nullptr;
 }
 
 // Below the head of a table, after its first bar.
@@ -146,11 +141,12 @@ std::string cautions(const RecipeRun& run) {
 
 std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
   std::vector<MeasuredRow> rows;
+  const Results results = results_of(run);
   for (const StepRun& s : run.steps) {
-    if (s.step.kind != StepKind::train || !s.record.is_object()) continue;
+    if (s.step.kind != StepKind::train || s.step.trial || !s.record.is_object()) continue;
     const Json& trained = s.record.at("values");
-    const Json *heldout = values_of(run, s.step.id + ".heldout"), *sinks = values_of(run, s.step.id + ".sinks"),
-               *tasks = values_of(run, s.step.id + ".tasks");
+    const Json *heldout = results.find(s.step.id + ".heldout"), *sinks = results.find(s.step.id + ".sinks"),
+               *tasks = results.find(s.step.id + ".tasks");
     const auto count = [&](const char* field) {
       return trained.contains(field) ? human_count(trained.at(field).get<double>()) : "–";
     };
@@ -168,8 +164,39 @@ std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
   return rows;
 }
 
+namespace {
+
+// What the trials of the models with alternatives measured, and what they chose.
+ResultTable trial_table(const RecipeRun& run) {
+  ResultTable table{"Trials",
+                    {"model", "trained with", "tokens", "held-out loss", "chosen"},
+                    {},
+                    "The model is trained with the alternative whose trial, of the first seed, has the lowest loss."};
+  const auto values = [&run](const std::string& id) { return recorded_values(run, id); };
+  for (const StepRun& s : run.steps) {
+    if (s.step.seed != 1 || !s.step.settings.contains("alternatives")) continue;
+    const auto chosen = chosen_alternative(s.step, values);
+    for (size_t n = 0; n < s.step.beside.size(); ++n) {
+      const std::string& id = s.step.beside[n];
+      const Json *loss = values(id), *training = values(id.substr(0, id.rfind('.')));
+      table.rows.push_back({s.step.id, s.step.settings.at("alternatives").at(n).get<std::string>(),
+                            training ? human_count(training->at("tokens").get<double>()) : "–",
+                            mean_cell(loss, "loss", false),
+                            !chosen        ? "–"
+                            : *chosen == n ? "yes"
+                                           : "no"});
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
 std::vector<ResultTable> result_tables(const RecipeRun& run) {
-  return run.recipe->tables ? run.recipe->tables(run.conditions, results_of(run)) : std::vector<ResultTable>();
+  std::vector<ResultTable> tables;
+  if (run.recipe->tables) tables = run.recipe->tables(run.conditions, results_of(run));
+  if (ResultTable trials = trial_table(run); !trials.rows.empty()) tables.push_back(std::move(trials));
+  return tables;
 }
 
 std::optional<Choice> choice(const RecipeRun& run) {
@@ -187,7 +214,7 @@ Json to_json(const RecipeRun& run) {
            {"title", recipe.title},
            {"reproduces", recipe.source},
            {"scale", c.scale.name},
-           {"scale_means", c.scale.means},
+           {"scale_means", recipe.scale_means(c.scale)},
            {"device", devices(run)},
            {"seeds", c.seeds},
            {"corpus", c.corpus.string()},
@@ -217,9 +244,12 @@ Json to_json(const RecipeRun& run) {
     item["adjusted_p"] = f.adjusted_p ? Json(*f.adjusted_p) : Json();
     out["findings"].push_back(item);
   }
-  if (recipe.tables) out["tables"] = Json::array();
-  for (const ResultTable& table : result_tables(run))
+  const std::vector<ResultTable> tables = result_tables(run);
+  if (recipe.tables || !tables.empty()) out["tables"] = Json::array();
+  for (const ResultTable& table : tables) {
     out["tables"].push_back({{"title", table.title}, {"columns", table.columns}, {"rows", table.rows}});
+    if (!table.note.empty()) out["tables"].back()["note"] = table.note;
+  }
   if (const auto chosen = choice(run))
     out["choice"] = {{"title", chosen->title},
                      {"paragraphs", chosen->paragraphs},
@@ -251,8 +281,8 @@ std::string to_markdown(const RecipeRun& run, bool figures) {
   const Conditions& c = run.conditions;
   std::string head = fmt::format("Reproduces {}. ", recipe.source);
   if (has_scale(run))
-    head += fmt::format("Scale {}: {}; {}, {} training seed{}. ", c.scale.name, c.scale.means, devices(run), c.seeds,
-                        c.seeds == 1 ? "" : "s");
+    head += fmt::format("Scale {}: {}; {}, {} training seed{}. ", c.scale.name, recipe.scale_means(c.scale),
+                        devices(run), c.seeds, c.seeds == 1 ? "" : "s");
   for (const auto& [name, folder] : c.models) head += fmt::format("Model {}: {}. ", name, folder.string());
   std::string out = fmt::format("# {}: {}\n\n{}\n", recipe.name, recipe.title, wrapped(head + run.date + "."));
   if (!run.command.empty()) out += "\n    " + run.command + "\n";
@@ -277,6 +307,7 @@ std::string to_markdown(const RecipeRun& run, bool figures) {
   }
   for (const ResultTable& table : result_tables(run)) {
     out += fmt::format("\n## {}\n\n{}", table.title, table_markdown(table));
+    if (!table.note.empty()) out += "\n" + wrapped(table.note) + "\n";
     for (const Figure& figure : table.figures) {
       if (figures) out += fmt::format("\n![{}]({})\n", figure.title, figure.file);
     }

@@ -40,8 +40,8 @@ std::string to_html(const RecipeRun& run) {
   const Recipe& recipe = *run.recipe;
   const Scale& scale = run.conditions.scale;
   const std::string title = fmt::format("{}: {}", recipe.name, recipe.title);
-  std::string subject = has_scale(run) ? fmt::format("Scale {}: {}; {}. ", scale.name, html_escape(scale.means),
-                                                     html_escape(devices(run)))
+  std::string subject = has_scale(run) ? fmt::format("Scale {}: {}; {}. ", scale.name,
+                                                     html_escape(recipe.scale_means(scale)), html_escape(devices(run)))
                                        : "";
   for (const auto& [name, folder] : run.conditions.models)
     subject += fmt::format("Model {}: {}. ", html_escape(name), report::code(folder.string()));
@@ -69,8 +69,8 @@ std::string to_html(const RecipeRun& run) {
   for (const ResultTable& t : result_tables(run)) {
     std::string drawn;
     for (const Figure& figure : t.figures) drawn += report::figure(figure.drawing, html_escape(figure.title));
-    body +=
-        report::section(fmt::format("table-{}", ++number), html_escape(t.title), "", table(t.columns, t.rows) + drawn);
+    body += report::section(fmt::format("table-{}", ++number), html_escape(t.title), html_escape(t.note),
+                            table(t.columns, t.rows) + drawn);
   }
   if (const auto chosen = choice(run)) {
     std::string text;

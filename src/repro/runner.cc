@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "core/checksum.h"
 #include "core/clock.h"
@@ -14,6 +15,7 @@
 #include "core/log.h"
 #include "core/stop.h"
 #include "data/prepare.h"
+#include "eval/tasks/documents.h"
 #include "model/device.h"
 #include "report/run.h"
 #include "repro/configs.h"
@@ -87,7 +89,12 @@ fs::path ensure_corpus(const RunOptions& options) {
 
 // What is missing for a step, for people; empty when nothing is.
 std::string missing(const Step& step, const RunOptions& options) {
-  if (step.needs == "data" && options.conditions.data.empty()) return "no --data DIR was given";
+  const fs::path& data = options.conditions.data;
+  if (step.needs == "data" && data.empty()) return "no --data DIR was given";
+  if (step.settings.contains("task") && fs::is_directory(data)) {
+    const auto task = step.settings.at("task").get<std::string>();
+    if (!eval::has_task_files(eval::find_task(task), data)) return fmt::format("no file of {} below --data", task);
+  }
   if (step.needs == "model" && options.conditions.models.empty()) return "no --model DIR was given";
   if (step.kind == StepKind::latency && !options.latency) return "the benchmarks are not part of this program";
   return "";
@@ -131,7 +138,7 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
     } else if (s.step.kind == StepKind::train) {
       text += trained_by(s.step, options, configs, corpus) + read_file(corpus / "corpus.json");
     }
-    for (const std::string& model : measured_models(s.step)) text += keys.at(model);
+    for (const std::string& needed : needed_steps(s.step)) text += keys.at(needed);
     if (s.step.kind == StepKind::tasks || s.step.kind == StepKind::lengths || s.step.kind == StepKind::datasets)
       text += data;
     if (s.step.needs == "model" && !options.conditions.models.empty())
@@ -151,9 +158,11 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
   }
 }
 
+// The plan, with what the recorded trials chose.
 std::vector<Step> steps_of(const RecipeRun& run) {
   std::vector<Step> steps;
-  for (const StepRun& s : run.steps) steps.push_back(s.step);
+  for (const StepRun& s : run.steps)
+    steps.push_back(with_choice(s.step, [&](const std::string& id) { return recorded_values(run, id); }));
   return steps;
 }
 
@@ -273,29 +282,43 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
   return train_step(s, options, corpus);
 }
 
-// The steps that `only` names, the trainings that they measure, and of a training that it names what measures this
-// model alone; all of them if it names none.
+// The number of a step; that of all steps if there is none.
+size_t number_of(const RecipeRun& run, const std::string& id) {
+  const auto found =
+      std::find_if(run.steps.begin(), run.steps.end(), [&](const StepRun& s) { return s.step.id == id; });
+  return static_cast<size_t>(found - run.steps.begin());
+}
+
+// The steps that `only` names, what they need, and of a training that it names what measures this model alone; all of
+// them if it names none.
 std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::string>& only) {
   std::vector<bool> wanted(run.steps.size(), only.empty());
   for (const std::string& id : only) {
-    const auto named = [&](const std::string& other) {
-      return std::find_if(run.steps.begin(), run.steps.end(), [&](const StepRun& s) { return s.step.id == other; }) -
-             run.steps.begin();
-    };
-    const size_t n = static_cast<size_t>(named(id));
+    const size_t n = number_of(run, id);
     if (n == run.steps.size()) {
       std::vector<std::string> ids;
       for (const StepRun& s : run.steps) ids.push_back(s.step.id);
       fail("repro", "--only: expected a step of {} ({}), found '{}'", run.recipe->name, fmt::join(ids, ", "), id);
     }
     wanted[n] = true;
-    for (const std::string& model : measured_models(run.steps[n].step))
-      wanted[static_cast<size_t>(named(model))] = true;
     for (size_t other = 0; other < run.steps.size(); ++other) {
       if (measured_models(run.steps[other].step) == std::vector{id}) wanted[other] = true;
     }
   }
+  for (size_t n = run.steps.size(); n-- > 0;) {  // what a step needs stands before it
+    if (!wanted[n]) continue;
+    for (const std::string& needed : needed_steps(run.steps[n].step)) wanted[number_of(run, needed)] = true;
+  }
   return wanted;
+}
+
+// Numbers of the steps in the order in which they run: the first seed is whole before the second begins.
+std::vector<size_t> seed_by_seed(const RecipeRun& run) {
+  std::vector<size_t> order(run.steps.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return run.steps[a].step.seed < run.steps[b].step.seed; });
+  return order;
 }
 
 void check_stop(const RecipeRun& run) {
@@ -307,10 +330,12 @@ void check_stop(const RecipeRun& run) {
 
 void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const fs::path& corpus) {
   const auto begin = Clock::now();
+  StepRun chosen = s;
+  chosen.step = with_choice(s.step, [&](const std::string& id) { return recorded_values(run, id); });
   fs::create_directories(s.folder);
   Json values;
   try {
-    values = measure_step(s, run, options, corpus);
+    values = measure_step(chosen, run, options, corpus);
   } catch (const Error&) {
     check_stop(run);  // training and the measurements end with errors of their own
     throw;
@@ -319,7 +344,7 @@ void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const
   s.record = {{"step", s.step.id},
               {"kind", name(s.step.kind)},
               {"model", s.step.model},
-              {"settings", s.step.settings},
+              {"settings", chosen.step.settings},
               {"inputs", recorded_inputs(s.step, steps_of(run), corpus)},
               {"device", device_name(options.conditions.device)},
               {"finished", today()},
@@ -345,6 +370,13 @@ std::vector<std::string> demo_text() {
   return {};
 }
 
+const Json* recorded_values(const RecipeRun& run, const std::string& id) {
+  for (const StepRun& s : run.steps) {
+    if (s.step.id == id && s.record.is_object()) return &s.record.at("values");
+  }
+  return nullptr;
+}
+
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
   RecipeRun run = prepare_run(recipe, options);
   const fs::path corpus = options.conditions.corpus.empty() ? made_corpus(options) : options.conditions.corpus;
@@ -367,7 +399,11 @@ RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
 Results results_of(const RecipeRun& run) {
   std::map<std::string, Json> values;
   for (const StepRun& s : run.steps) {
-    if (s.record.is_object()) values[s.step.id] = s.record.at("values");
+    if (!s.record.is_object()) continue;
+    if (s.step.part_of.empty())
+      values[s.step.id] = s.record.at("values");
+    else
+      values[s.step.part_of].merge_patch(s.record.at("values"));
   }
   return {run.conditions.seeds, std::move(values)};
 }
@@ -419,10 +455,12 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
   place_steps(run, options, corpus, scale_folder(options) / "configs");
   use_records(run, options, scale_folder(options) / "configs");
   train_again(run, wanted);
-  for (size_t n = 0; n < run.steps.size(); ++n) {
+  size_t place = 0;
+  for (const size_t n : seed_by_seed(run)) {
     StepRun& s = run.steps[n];
+    ++place;
     if (!s.left_out.empty()) {
-      log::info("{} {}/{} {}: left out, {}", recipe.name, n + 1, run.steps.size(), s.step.id, s.left_out);
+      log::info("{} {}/{} {}: left out, {}", recipe.name, place, run.steps.size(), s.step.id, s.left_out);
       continue;
     }
     if (!wanted[n] && !s.found) {
@@ -431,7 +469,7 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
     }
     check_stop(run);
     const fs::path given = given_folder(s.step);
-    log::info("{} {}/{} {}{}", recipe.name, n + 1, run.steps.size(), s.step.id,
+    log::info("{} {}/{} {}{}", recipe.name, place, run.steps.size(), s.step.id,
               !s.evidence.empty() ? ": record " + s.evidence
               : s.found           ? ": done before"
               : given.empty()     ? ""

@@ -43,8 +43,10 @@ struct RecipeRun {
   int64_t unfinished = 0;  // steps left for other processes by `only`
 };
 
-// The values of the recorded steps.
+// The values of the recorded steps, pieces of a measurement together.
 Results results_of(const RecipeRun& run);
+// Those of one step; null: it is not recorded.
+const Json* recorded_values(const RecipeRun& run, const std::string& id);
 
 // The plan, or the part of it that `only` names, with what is recorded already, nothing run. A corpus that does not
 // exist yet makes every step open.

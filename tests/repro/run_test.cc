@@ -280,20 +280,102 @@ TEST_F(ReproRun, ReportsOnWhatIsDone) {
 
 constexpr int kWorkerSteps = 60;
 
-// Run by the two tests below in a process of its own.
+// A comparison as table1's: a learner whose rate two trials choose, measurements in pieces, and the order of the models
+// beside a published one.
+constexpr const char* kComparison = R"(
+[recipe]
+title = "a comparison"
+source = "nothing"
+models = ["learner", "softmax"]
+tiny = ["model.hidden_size=32", "model.num_hidden_layers=1", "model.intermediate_size=64", "training.seq_len=32",
+  "model.max_position_embeddings=32", "training.batch_size=4", "training.steps=8", "checkpoint.every=3",
+  "metrics.log_every=1", "lr_scheduler.warmup_steps=2"]
+means_tiny = "a model of seconds"
+
+[[model]]
+name = "learner"
+kind = "ttt_linear"
+tiny = ["mixer.heads=2", "mixer.gate=false"]
+alternatives_tiny = ["optimizer.lr=1e-9", "optimizer.lr=1e-2"]
+trial = ["training.steps=4"]
+
+[[model]]
+name = "softmax"
+kind = "transformer"
+tiny = ["model.num_heads=2"]
+
+[[step]]
+kind = "heldout"
+settings = ["sequences=8"]
+[[step]]
+kind = "sinks"
+settings = ["samples=4"]
+[[step]]
+kind = "tasks"
+for_task = ["wikitext", "boolq", "piqa"]
+settings = ["task=\"{task}\""]
+piece = "{task}"
+[[step]]
+kind = "tasks"
+settings = ["task=\"wikitext\"", "bos_every_window=true"]
+piece = "wikitext-bos"
+[[step]]
+kind = "lengths"
+for_length = ["32", "128"]
+settings = ["lengths=[{length}]", "stretch=128", "blocks=2"]
+piece = "{length}"
+
+[published]
+title = "Published"
+[[column]]
+title = "ppl"
+measure = "tasks:wikitext/word_perplexity/value"
+[[row]]
+name = "Softmax 1M"
+model = "softmax"
+values = [20]
+[[row]]
+name = "Learner 1M"
+model = "learner"
+values = [10]
+[[order]]
+title = "Order by loss"
+measure = "loss"
+first = "lowest"
+column = "ppl"
+groups = ["1M", "2M"]
+[[order]]
+title = "Order by perplexity"
+first = "lowest"
+column = "ppl"
+)";
+
+Recipe comparison() { return recipe_of(read_recipe(kComparison, "comparison.toml")); }
+
+RunOptions comparison_options(const fs::path& folder, const std::string& output) {
+  RunOptions o = options(folder, output);
+  o.conditions.data = folder / "data";
+  o.conditions.seeds = 2;
+  return o;
+}
+
+// Run by the tests below in a process of its own.
 TEST(ReproWorker, DISABLED_Run) {
   install_stop_handlers();
+  const fs::path folder = std::getenv("LAZY_REPRO_WORKER");
   try {
-    run_recipe(recipe(kWorkerSteps), options(std::getenv("LAZY_REPRO_WORKER"), "killed"));
+    if (fs::exists(folder / "data"))
+      run_recipe(comparison(), comparison_options(folder, "killed"));
+    else
+      run_recipe(recipe(kWorkerSteps), options(folder, "killed"));
   } catch (const Error& e) {
     std::_Exit(e.exit_code());
   }
   std::_Exit(0);
 }
 
-// Starts the worker, sends it `signal` once its first training has passed `line` lines of log; the status it ended
-// with.
-int stopped_worker(const fs::path& folder, int signal, size_t lines) {
+// Starts the worker, sends it `signal` once `due`; the status it ended with.
+int stopped_worker(const fs::path& folder, int signal, const std::function<bool()>& due) {
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::setenv("LAZY_REPRO_WORKER", folder.c_str(), 1);
@@ -304,18 +386,9 @@ int stopped_worker(const fs::path& folder, int signal, size_t lines) {
             "--gtest_also_run_disabled_tests", nullptr);
     ::_exit(127);
   }
-  const auto logged = [&] {
-    size_t most = 0;
-    std::error_code ignored;
-    for (const auto& step : fs::directory_iterator(folder / "killed" / "tiny" / "steps", ignored)) {
-      const fs::path log = step.path() / "run" / "log.jsonl";
-      if (fs::exists(log)) most = std::max(most, split(read_file(log), '\n').size() - 1);
-    }
-    return most;
-  };
   int status = 0;
   while (::waitpid(pid, &status, WNOHANG) == 0) {
-    if (logged() >= lines) {
+    if (due()) {
       ::kill(pid, signal);
       ::waitpid(pid, &status, 0);
       break;
@@ -323,6 +396,29 @@ int stopped_worker(const fs::path& folder, int signal, size_t lines) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return status;
+}
+
+// Whether the worker's first training has passed `lines` lines of log.
+std::function<bool()> logged(const fs::path& folder, size_t lines) {
+  return [=] {
+    std::error_code ignored;
+    for (const auto& step : fs::directory_iterator(folder / "killed" / "tiny" / "steps", ignored)) {
+      const fs::path log = step.path() / "run" / "log.jsonl";
+      if (fs::exists(log) && split(read_file(log), '\n').size() > lines) return true;
+    }
+    return false;
+  };
+}
+
+// The worker's records with their times.
+std::map<std::string, fs::file_time_type> records_of(const fs::path& folder) {
+  std::map<std::string, fs::file_time_type> out;
+  std::error_code ignored;
+  for (const auto& step : fs::directory_iterator(folder / "killed" / "tiny" / "steps", ignored)) {
+    const fs::path record = step.path() / "record.json";
+    if (fs::exists(record)) out[record.string()] = fs::last_write_time(record);
+  }
+  return out;
 }
 
 std::vector<double> losses(const RecipeRun& run, const std::string& id) {
@@ -337,7 +433,7 @@ std::vector<double> losses(const RecipeRun& run, const std::string& id) {
 }
 
 TEST_F(ReproRun, GoesOnAfterAKillWithinATraining) {
-  const int status = stopped_worker(folder_, SIGKILL, 12);
+  const int status = stopped_worker(folder_, SIGKILL, logged(folder_, 12));
   ASSERT_TRUE(WIFSIGNALED(status)) << "it ended before it was killed";
   const Recipe probe = recipe(kWorkerSteps);
   for (const StepRun& s : plan_recipe(probe, options(folder_, "killed")).steps) EXPECT_FALSE(s.found);
@@ -349,9 +445,66 @@ TEST_F(ReproRun, GoesOnAfterAKillWithinATraining) {
 }
 
 TEST_F(ReproRun, ASignalEndsItByTheUsualExitCode) {
-  const int status = stopped_worker(folder_, SIGTERM, 8);
+  const int status = stopped_worker(folder_, SIGTERM, logged(folder_, 8));
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+}
+
+// Cut off twice, between pieces: nothing that has a record runs again, and the end is that of an undisturbed run.
+TEST_F(ReproRun, AComparisonInPiecesGoesOnWhereItWasCutOff) {
+  fs::create_directories(folder_ / "data");
+  std::ofstream(folder_ / "data" / "wiki.test.raw")
+      << " = A dog = \n the lazy dog sleeps under a tree and the quick brown fox jumps over the lazy dog \n";
+  std::ofstream(folder_ / "data" / "boolq.jsonl")
+      << Json{{"question", "is it"}, {"passage", "It is."}, {"label", 1}}.dump() << "\n";
+  std::map<std::string, fs::file_time_type> before;
+  for (const size_t records : {3, 16}) {  // within the first seed's trainings; within its measurements
+    const int status = stopped_worker(folder_, SIGKILL, [&] { return records_of(folder_).size() >= records; });
+    ASSERT_TRUE(WIFSIGNALED(status)) << "it ended before it was killed";
+    const auto now = records_of(folder_);
+    for (const auto& [record, time] : before) EXPECT_EQ(now.at(record), time) << record;
+    before = now;
+  }
+  for (const auto& [record, time] : before) EXPECT_THAT(record, testing::Not(HasSubstr("seed2"))) << "the first first";
+  const RecipeRun resumed = run_recipe(comparison(), comparison_options(folder_, "killed"));
+  const auto now = records_of(folder_);
+  for (const auto& [record, time] : before) EXPECT_EQ(now.at(record), time) << record;
+
+  const RecipeRun whole = run_recipe(comparison(), comparison_options(folder_, "whole"));
+  ASSERT_EQ(resumed.steps.size(), whole.steps.size());
+  for (size_t n = 0; n < whole.steps.size(); ++n) {
+    const StepRun &a = resumed.steps[n], &b = whole.steps[n];
+    if (b.step.id.ends_with("tasks-piqa")) {
+      EXPECT_EQ(a.left_out, "no file of piqa below --data");
+      continue;
+    }
+    if (b.step.kind != StepKind::train) {
+      EXPECT_EQ(a.record.at("values"), b.record.at("values")) << b.step.id;
+    }
+    if (b.step.id.starts_with("learner.seed2")) {
+      const Json overrides = a.record.at("inputs").at("trainings").at(0).at("overrides");
+      EXPECT_EQ(overrides.back(), "optimizer.lr=1e-2") << "a rate of 1e-9 learns nothing";
+    }
+  }
+  const Results results = results_of(resumed);
+  const Json* tasks = results.find("learner.seed2.tasks");
+  ASSERT_TRUE(tasks);
+  for (const char* task : {"wikitext", "wikitext-bos", "boolq"}) EXPECT_TRUE(tasks->contains(task)) << *tasks;
+  EXPECT_NE(tasks->at("wikitext"), tasks->at("wikitext-bos"));
+  for (const char* length : {"32", "128"}) {
+    EXPECT_EQ(results.find("softmax.lengths")->at("heldout").at(length).size(), 2u);
+    EXPECT_TRUE(results.find("softmax.lengths")->at("collapse").contains(length));
+  }
+  EXPECT_THAT(to_markdown(whole), HasSubstr("| learner | optimizer.lr=1e-9 | 512 |"));
+  const std::string page = to_markdown(resumed);
+  EXPECT_THAT(page, HasSubstr("Scale tiny: a model of seconds"));
+  EXPECT_THAT(page, HasSubstr("| learner | optimizer.lr=1e-9 | 512 |"));
+  EXPECT_THAT(page, testing::ContainsRegex("optimizer.lr=1e-2 \\| 512 \\| [0-9.]+ \\| yes \\|"));
+  EXPECT_THAT(page, HasSubstr("| place | model | here | minus the next | paper, 1M: place (ppl) |"));
+  EXPECT_THAT(page, testing::ContainsRegex("\\| [12] \\| learner \\| [0-9.]+ \\[[-0-9.]+, [0-9.]+\\] \\| .* \\| 1 "
+                                           "\\(10\\) \\| – \\|"));
+  EXPECT_THAT(page, HasSubstr("1M: of 1 pairs that the paper orders, "));
+  EXPECT_THAT(page, HasSubstr("2M: of 0 pairs"));
 }
 
 std::pair<int, std::string> lazy(const std::string& arguments) {

@@ -168,7 +168,13 @@ std::map<std::string, RecordedStep> RecordedRuns::steps(const std::vector<Step>&
   std::map<std::string, RecordedStep> out;
   if (runs_.empty() && steps_.empty()) return out;
   std::map<std::string, std::string> identities;  // by the id of the training step
-  for (const Step& step : plan) {
+  const auto values = [&out](const std::string& id) -> const Json* {
+    const auto found = out.find(id);
+    return found == out.end() ? nullptr : &found->second.record.at("values");
+  };
+  for (const Step& planned : plan) {
+    const Step step = with_choice(planned, values);
+    if (step.settings.contains("alternatives")) continue;  // not known yet which it is
     if (step.kind == StepKind::train && given_folder(step).empty()) identities[step.id] = identity(step);
     std::vector<std::string> trainings;
     bool known = step.needs != "model" && step.needs != "domain";
