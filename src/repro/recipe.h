@@ -38,8 +38,8 @@ struct ResultTable {
   std::string title;
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
-  std::vector<Figure> figures = {};
   std::string note = {};  // below it
+  std::vector<Figure> figures = {};
 };
 
 // What the measured seeds say to whoever has to choose a model.

@@ -350,7 +350,11 @@ first = "lowest"
 column = "ppl"
 )";
 
-Recipe comparison() { return recipe_of(read_recipe(kComparison, "comparison.toml")); }
+// Runs keep a pointer to their recipe.
+const Recipe& comparison() {
+  static const Recipe recipe = recipe_of(read_recipe(kComparison, "comparison.toml"));
+  return recipe;
+}
 
 RunOptions comparison_options(const fs::path& folder, const std::string& output) {
   RunOptions o = options(folder, output);
