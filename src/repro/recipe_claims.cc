@@ -72,7 +72,44 @@ Side side_of(const Page& page, const ClaimSpec& c, const std::string& measure, c
   return side;
 }
 
+// {"tokens": [...], "loss": [...]} at a number of tokens, between its points; none before the first.
+std::optional<double> loss_at(const Json& curve, double tokens) {
+  const Doubles x = curve.at("tokens").get<Doubles>(), y = curve.at("loss").get<Doubles>();
+  const auto next = std::lower_bound(x.begin(), x.end(), tokens);
+  if (next == x.end() || (next == x.begin() && *next > tokens)) return std::nullopt;
+  const auto n = static_cast<size_t>(next - x.begin());
+  if (*next == tokens) return y[n];
+  return y[n - 1] + (y[n] - y[n - 1]) * (tokens - x[n - 1]) / (x[n] - x[n - 1]);
+}
+
+// The difference of two training curves at the moment at which the first of both trainings ends.
+SeedEffect effect_at_equal_time(const Page& page, const ClaimSpec& c, int64_t seed) {
+  SeedEffect out;
+  const MeasureSpec measure = measure_at(page, c.measure, c.where);
+  const Numbers pace = numbers_of(page, measure_at(page, c.pace, c.where), c.over, seed);
+  Json curves[2];
+  for (size_t side = 0; side < 2; ++side) {
+    const Json* values = step_values(page.results, measure.step, side == 0 ? c.over : c.under, seed);
+    if (values) curves[side] = at_path(*values, measure.path);
+    if (!curves[side].is_object() || curves[side].at("tokens").empty()) return out;
+  }
+  if (pace.items.empty()) {
+    out.missing = pace.missing;
+    return out;
+  }
+  const double slower = mean_of(pace.items);
+  const auto end = [&](size_t side) { return curves[side].at("tokens").back().get<double>(); };
+  const auto over = loss_at(curves[0], std::min(end(0), end(1) / slower)),
+             under = loss_at(curves[1], std::min(end(1), end(0) * slower));
+  if (over && under)
+    out.value = *over - *under;
+  else
+    out.missing = "the slower training has no validation before that moment";
+  return out;
+}
+
 SeedEffect effect_of(const Page& page, const ClaimSpec& c, int64_t seed) {
+  if (!c.pace.empty()) return effect_at_equal_time(page, c, seed);
   const Side over = side_of(page, c, c.measure, c.over, seed);
   SeedEffect out;
   out.note = over.numbers.note;
@@ -195,7 +232,7 @@ std::string over_its_texts(const SeedEffect& effect, const MeasureSpec& measure)
 
 // A mistake in a name is an error even while nothing is measured.
 void check_names(const Page& page, const ClaimSpec& c) {
-  for (const std::string* measure : {&c.from, &c.under_measure, &c.or_measure, &c.needs}) {
+  for (const std::string* measure : {&c.from, &c.under_measure, &c.pace, &c.or_measure, &c.needs}) {
     if (!measure->empty()) measure_at(page, *measure, c.where);
   }
   Words names{c.over, c.under};
@@ -387,10 +424,11 @@ MeasureSpec filled_measure(const RecipeFile& data, const std::string& name, cons
   return m;
 }
 
-// A step without a model goes by its own name. Toys are steps themselves.
+// A step without a model goes by its own name. Toys and trainings are steps themselves.
 const Json* step_values(const Results& results, const std::string& step, const std::string& model, int64_t seed) {
   if (model.empty()) return results.find(step);
   if (step == "toy") return results.find(fmt::format("{}.seed{}", model, seed - 1));
+  if (step == name(StepKind::train)) return results.find(training_id(model, seed));
   return results.find(training_id(model, seed) + "." + step);
 }
 

@@ -132,6 +132,7 @@ ClaimSpec read_claim(ConfigSection s) {
   c.form = s.choice("form", c.form, {"difference", "ratio", "value"});
   c.from = s.string("from", "");
   c.under_measure = s.string("under_measure", "");
+  c.pace = s.string("pace", "");
   c.over = s.string("over", "");
   c.under = s.string("under", "");
   if (!published && c.form != "value" && c.under.empty() && c.under_measure.empty())

@@ -230,6 +230,10 @@ Json train_step(const StepRun& s, const RunOptions& options, const fs::path& cor
               {"tokens_per_second", run.tokens_per_second},
               {"seconds", run.seconds}};
   values["parameters"] = count_parameters(ModelConfig::from_directory(s.folder / "run" / "model")).total;
+  for (const auto& [tokens, loss] : run.validation_loss) {
+    values["validation"]["tokens"].push_back(tokens);
+    values["validation"]["loss"].push_back(loss);
+  }
   return values;
 }
 

@@ -94,6 +94,35 @@ TEST(Recipes, RivalsAreJudgedBySinksAndTimes) {
             Verdict::not_testable);
 }
 
+// Curves of 100 and 200 tokens; the time of a token decides where they are read.
+TEST(Recipes, TrainingCurvesAtEqualTime) {
+  const auto judged = [](double pace) {
+    Values values;
+    for (int64_t seed = 1; seed <= 3; ++seed) {
+      const double shift = 0.001 * static_cast<double>(seed);
+      const auto curve = [&](double first, double last) {
+        return Json{{"validation", {{"tokens", {100, 200}}, {"loss", {first, last + shift}}}}};
+      };
+      values[training_id("softmax", seed)] = curve(4.0, 3.0);
+      values[training_id("gated", seed)] = curve(3.6, 2.8);
+      const auto ms = [](double time) { return Json{{"512", {{"train_ms", {{"median", time}}}}}}; };
+      values[training_id("gated", seed) + ".speed"] = {{"as trained", ms(pace)}, {"softmax", ms(1)}};
+    }
+    return find_recipe("rivals").judge(at("small"), Results(3, values));
+  };
+  const auto effect = [&](double pace) {
+    return about(judged(pace), "(a) at equal time the validation loss of gated").estimate->value;
+  };
+  EXPECT_NEAR(effect(1), 2.8 - 3.0, 1e-12);
+  EXPECT_NEAR(effect(2), 3.6 - 3.0, 0.003) << "gated has had half its tokens";
+  EXPECT_NEAR(effect(1.25), 3.12 - 3.0, 0.003) << "160 tokens";
+  EXPECT_NEAR(effect(0.8), 2.8 - 3.4, 0.003) << "softmax has had 160";
+  const Finding late = about(judged(4), "(a) at equal time the validation loss of gated");
+  EXPECT_EQ(late.verdict, Verdict::open);
+  EXPECT_EQ(late.reason, "the slower training has no validation before that moment");
+  EXPECT_EQ(about(judged(1), "(a) at equal time the validation loss of lazy").reason, "not measured");
+}
+
 // The same tasks' values, seed by seed: documents are the same for both models.
 TEST(Recipes, Table1ComparesTasksSeedBySeed) {
   const auto tasks = [](double accuracy) { return Json{{"piqa", {{"acc", {{"value", accuracy}, {"n", 100}}}}}}; };

@@ -22,7 +22,8 @@ std::string identity(const train::TrainConfig& config) {
 Json trained(const Json& record) {
   return {{"tokens", record.at("tokens")},
           {"seconds", record.at("seconds").at("training")},
-          {"parameters", record.at("parameters")}};
+          {"parameters", record.at("parameters")},
+          {"validation", record.at("training").at("validation")}};
 }
 
 Json heldout(const Json& measured, const Json& settings) {
