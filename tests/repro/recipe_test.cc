@@ -53,12 +53,23 @@ TEST(Recipes, EveryPlanTrainsWhatItMeasuresAtEveryScale) {
 TEST(Recipes, CostsFollowWhatWasMeasured) {
   const TemporaryFolder configs;
   const Conditions conditions{find_scale("small"), {}, {}, {}, 1, "cuda"};
-  // Two of Table 2's seven need more than what softmax does, most of Table 1's much more.
-  const double table1 = cost(find_recipe("table1"), conditions, configs.path).seconds / 13,
-               table2 = cost(find_recipe("table2"), conditions, configs.path).seconds / 7,
-               parity = cost(find_recipe("parity"), conditions, configs.path).seconds / 3;
+  // Two of Table 2's seven need more for a token than what softmax does, most of Table 1's much more.
+  const auto a_token = [&](const char* recipe) {
+    const Cost all = cost(find_recipe(recipe), conditions, configs.path);
+    double training = 0, measuring = 0;
+    for (const ModelCost& m : all.models) training += m.training, measuring += m.measuring;
+    EXPECT_NEAR(training + measuring, all.seconds, 1e-6 * all.seconds) << recipe;
+    return all.seconds / all.tokens;
+  };
+  const double table1 = a_token("table1"), table2 = a_token("table2"), parity = a_token("parity");
   EXPECT_GT(table2, parity);
   EXPECT_GT(table1, 3 * parity);
+  const Cost one = cost(find_recipe("table1"), conditions, configs.path);
+  const auto learner =
+      std::find_if(one.models.begin(), one.models.end(), [](const ModelCost& m) { return m.model == "ttt-linear"; });
+  ASSERT_NE(learner, one.models.end());
+  EXPECT_EQ(learner->trainings, 3) << "two trials and the model";
+  EXPECT_NEAR(learner->tokens, 120e6, 1e6);
 }
 
 TEST(Recipes, PaperScaleIsTheShippedConfigurations) {

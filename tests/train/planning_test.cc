@@ -171,6 +171,21 @@ TEST(PlannedMemory, IsWhatAStepOfEveryMixerHolds) {
   }
 }
 
+// The projection (gate, x, B, C, step), the recurrence's output, of x's width, and on a CPU its state once in a chunk.
+// What convolution, gate and norm give is computed again. Beside them two tensors of the stream's width (the layer's
+// input and its norm) and the gates of each head.
+TEST(PlannedMemory, Mamba2SavesTheInputsOfConvolutionGateAndNorm) {
+  ModelConfig model = of_mixer(*find_mixer("mamba2"));
+  model.hidden_size = 256;
+  model.mixer.heads = 8, model.mixer.value_dim = 64;
+  model.mixer.state_size = model.mixer.key_dim = 16;
+  const int64_t inner = 8 * 64, shared = model.mixer.groups * 16, state = 16 * inner / 64;
+  const int64_t least = 2 * inner + 2 * shared + 8 + inner + state + 2 * model.hidden_size;
+  const double numbers = measure_mixer_memory(model, 256, /*bf16=*/false).per_token / 4;
+  EXPECT_GE(numbers, static_cast<double>(least));
+  EXPECT_LT(numbers, static_cast<double>(least + inner / 2)) << "half of one more tensor of the inner width";
+}
+
 // A layer that keeps a state counts 12 a number of it, one that attends 12 a key and dimension.
 TEST(Throughput, CountsStatesWhereNothingAttends) {
   const ModelConfig retnet = of_mixer(*find_mixer("retnet"));

@@ -5,6 +5,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include <algorithm>
+#include <optional>
+
 namespace lazy {
 
 namespace {
@@ -47,23 +50,94 @@ struct Recompute : torch::autograd::Function<Recompute> {
   }
 };
 
+// Autograd nodes accept only defined tensors.
+struct Defined {
+  explicit Defined(const std::vector<at::Tensor>& all) {
+    for (const at::Tensor& t : all) {
+      present.push_back(t.defined());
+      if (t.defined()) tensors.push_back(t);
+    }
+  }
+  std::vector<at::Tensor> tensors;
+  std::vector<bool> present;
+};
+
+// All of them again, from values of the defined ones.
+variable_list whole(const std::vector<bool>& present, const variable_list& values) {
+  variable_list all;
+  size_t next = 0;
+  for (const bool is : present) all.push_back(is ? values[next++] : at::Tensor());
+  return all;
+}
+
+using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+// What fills the storages that were freed. They belong to the nodes that saved them, one by one gone in the backward
+// pass: this must not keep them.
+struct Filling : torch::CustomClassHolder {
+  TensorFunction make;
+  std::vector<std::optional<WeakStorage>> freed;  // by the results of `make`; none: it was kept
+};
+
+at::DataPtr take_memory(const c10::Storage& storage) {
+  return storage.set_data_ptr(at::DataPtr(nullptr, storage.device()));
+}
+
+struct Refill : torch::autograd::Function<Refill> {
+  static variable_list forward(AutogradContext* context, at::TensorList outputs, const variable_list& inputs,
+                               const c10::intrusive_ptr<Filling>& filling) {
+    context->save_for_backward(inputs);
+    context->saved_data["filling"] = c10::IValue::make_capsule(filling);
+    context->set_materialize_grads(false);
+    return outputs.vec();
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto filling = c10::static_intrusive_pointer_cast<Filling>(context->saved_data["filling"].toCapsule());
+    const at::NoGradGuard no_grad;
+    const variable_list made = filling->make(context->get_saved_variables());
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (!filling->freed[i]) continue;
+      if (auto storage = filling->freed[i]->lock()) storage->set_data_ptr_noswap(take_memory(made[i].storage()));
+    }
+    variable_list out = gradients;
+    out.resize(gradients.size() + 2);  // none for the inputs, which have their own, and the filling
+    return out;
+  }
+};
+
 }  // namespace
 
 std::vector<at::Tensor> checkpoint_activations(const std::vector<at::Tensor>& inputs, TensorFunction function) {
   if (!at::GradMode::is_enabled()) return function(inputs);
-  std::vector<at::Tensor> defined;  // autograd nodes accept only defined tensors
-  std::vector<bool> present;
-  for (const at::Tensor& t : inputs) {
-    present.push_back(t.defined());
-    if (t.defined()) defined.push_back(t);
-  }
-  const auto body = [present, function = std::move(function)](const variable_list& in) {
-    variable_list all;
-    size_t next = 0;
-    for (const bool is : present) all.push_back(is ? in[next++] : at::Tensor());
-    return function(all);
+  const Defined defined(inputs);
+  const auto body = [present = defined.present, function = std::move(function)](const variable_list& in) {
+    return function(whole(present, in));
   };
-  return Recompute::apply(at::TensorList(defined), c10::make_intrusive<Body>(body));
+  return Recompute::apply(at::TensorList(defined.tensors), c10::make_intrusive<Body>(body));
+}
+
+std::vector<at::Tensor> recompute_before_backward(const std::vector<at::Tensor>& made,
+                                                  const std::vector<at::Tensor>& inputs, TensorFunction make,
+                                                  const std::vector<at::Tensor>& outputs) {
+  const auto with_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
+  if (!at::GradMode::is_enabled() || std::none_of(outputs.begin(), outputs.end(), with_gradient)) return outputs;
+  const Defined in(inputs), out(outputs);
+  const auto filling = c10::make_intrusive<Filling>();
+  filling->make = [present = in.present, make = std::move(make)](const variable_list& t) {
+    return make(whole(present, t));
+  };
+  const auto shared_with = [](const at::Tensor& t, const std::vector<at::Tensor>& others) {
+    return std::any_of(others.begin(), others.end(), [&t](const at::Tensor& other) { return t.is_alias_of(other); });
+  };
+  for (const at::Tensor& t : made) {
+    const bool kept = shared_with(t, in.tensors) || shared_with(t, out.tensors);
+    filling->freed.push_back(kept ? std::nullopt : std::optional(t.storage().getWeakStorageImpl()));
+    if (!kept) take_memory(t.storage());
+  }
+  variable_list detached;
+  for (const at::Tensor& t : in.tensors) detached.push_back(t.detach());
+  return whole(out.present, Refill::apply(at::TensorList(out.tensors), detached, filling));
 }
 
 ResidualStream checkpoint_activations(const ResidualStream& stream, std::function<void(ResidualStream&)> body) {

@@ -17,6 +17,15 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 // pass.
 std::vector<at::Tensor> checkpoint_activations(const std::vector<at::Tensor>& inputs, TensorFunction function);
 
+// Frees the storage of `made`, which is make(inputs), until the backward pass of `outputs`, which is computed from it;
+// there make(inputs) fills it again. So what a function between the two saved of `made` takes no memory in the
+// meantime. Returns the outputs, to be used in the place of the given ones. Inputs and outputs may be undefined. `made`
+// must not be read afterwards; what shares its storage with an input or an output is kept. The graph owns the function,
+// as above.
+std::vector<at::Tensor> recompute_before_backward(const std::vector<at::Tensor>& made,
+                                                  const std::vector<at::Tensor>& inputs, TensorFunction make,
+                                                  const std::vector<at::Tensor>& outputs);
+
 // Applies body(stream) with the same gradients as without checkpointing. The graph owns `body`; objects it references
 // must outlive the backward pass.
 ResidualStream checkpoint_activations(const ResidualStream& stream, std::function<void(ResidualStream&)> body);

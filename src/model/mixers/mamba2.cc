@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "model/blocks/activation_checkpoint.h"
 #include "model/blocks/linear.h"
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
@@ -91,18 +92,32 @@ at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const Forwar
   const auto xBC = convolved.out.split_with_sizes({inner, shared, shared}, 2);
   const at::Tensor values = xBC[0].unflatten(2, {heads_, head_dim_}),
                    step = step_size(parts[2], table_["mixer.dt_bias"]);
-  const recurrence::Outputs y = recurrence::decay({.q = xBC[2].unflatten(2, {groups_, state_size_}),
-                                                   .k = xBC[1].unflatten(2, {groups_, state_size_}),
-                                                   .v = values,
-                                                   .log_decay = log_decay(step, table_["mixer.A_log"]),
-                                                   .beta = step,
-                                                   .skip = table_["mixer.D"],
-                                                   .initial_state = state[0],
-                                                   .cu_seqlens = wave.cu_seqlens},
-                                                  chunk_);
+  recurrence::Outputs y = recurrence::decay({.q = xBC[2].unflatten(2, {groups_, state_size_}),
+                                             .k = xBC[1].unflatten(2, {groups_, state_size_}),
+                                             .v = values,
+                                             .log_decay = log_decay(step, table_["mixer.A_log"]),
+                                             .beta = step,
+                                             .skip = table_["mixer.D"],
+                                             .initial_state = state[0],
+                                             .cu_seqlens = wave.cu_seqlens},
+                                            chunk_);
+  // The backward pass convolves, gates and normalizes again: the results would be half of what a layer saves.
+  const auto convolve = [cu_seqlens = wave.cu_seqlens](const std::vector<at::Tensor>& t) {
+    const recurrence::ConvolutionInputs again{
+        .x = t[0], .weight = t[1], .bias = t[2], .state = t[3], .cu_seqlens = cu_seqlens};
+    return std::vector<at::Tensor>{recurrence::short_convolution(again).out};
+  };
+  const auto recurrent = recompute_before_backward({convolved.out}, {wave.x, wave.weight, wave.bias, wave.state},
+                                                   convolve, {y.out, y.state});
+  y = {recurrent[0], recurrent[1]};
   state[0] = y.state, state[1] = convolved.state;
   state.save();
-  return output_.forward(normed(ops::swiglu(parts[0], y.out.flatten(2, 3))))[0];
+  const auto gate = [this](const std::vector<at::Tensor>& t) {
+    const at::Tensor gated = ops::swiglu(t[0], t[1]);
+    return std::vector<at::Tensor>{gated, normed(gated)};
+  };
+  const std::vector<at::Tensor> inputs{parts[0], y.out.flatten(2, 3)}, gated = gate(inputs);
+  return recompute_before_backward(gated, inputs, gate, output_.forward(gated[1]))[0];
 }
 
 void infer_mamba2_sizes(ModelConfig& m) {

@@ -72,10 +72,9 @@ Convolution short_convolution(const ConvolutionInputs& in) {
   const int64_t taps = in.weight.size(2), length = in.x.size(1);
   at::Tensor place;
   if (in.cu_seqlens.defined()) place = places(in).view({1, -1, 1});
-  const at::Tensor padded = with_past(in);
   const auto run = [=](const std::vector<at::Tensor>& t) {
     const at::ScalarType type = state_type(t[0]);
-    const at::Tensor x = t[0].to(type), weight = t[1].to(type);
+    const at::Tensor x = with_past({.x = t[0], .weight = t[1], .state = t[3]}).to(type), weight = t[1].to(type);
     at::Tensor sum = x.narrow(1, taps - 1, length) * weight.select(2, taps - 1).squeeze(1);
     for (int64_t j = 0; j + 1 < taps; ++j) {
       at::Tensor earlier = x.narrow(1, j, length);
@@ -85,7 +84,8 @@ Convolution short_convolution(const ConvolutionInputs& in) {
     if (t[2].defined()) sum.add_(t[2].to(type));
     return std::vector<at::Tensor>{at::silu(sum).to(t[0].scalar_type())};
   };
-  return {checkpoint_activations({padded, in.weight, in.bias}, run)[0], latest(in, padded)};
+  const at::Tensor out = checkpoint_activations({in.x, in.weight, in.bias, in.state}, run)[0];
+  return {out, latest(in, length >= taps - 1 ? in.x : with_past(in))};
 }
 
 }  // namespace lazy::recurrence
