@@ -37,13 +37,11 @@ TEST(DenseProduct, SignalsLeaveTheHeapAlone) {
     }
   });
   int different = 0;
-  for (const auto end = std::chrono::steady_clock::now() + 1s; std::chrono::steady_clock::now() < end;)
-    different += at::equal(dense_product(a, b), expected) ? 0 : 1;
+  while (signals < 2000) different += at::equal(dense_product(a, b), expected) ? 0 : 1;
   ended = true;
   sender.join();
   sigaction(SIGUSR1, &before, nullptr);
   EXPECT_EQ(different, 0);
-  EXPECT_GT(signals, 100);
 }
 
 }  // namespace

@@ -326,10 +326,8 @@ if sender == 0:
         os.kill(main, signal.SIGUSR1)
         time.sleep(2e-5)
     os._exit(0)
-end = time.time() + 2
-while time.time() < end:
+while len(received) < 2000:
     assert torch.equal(lazy_attention.linear_cross_entropy(hidden, weight, labels), expected)
-assert len(received) > 100, len(received)
 print("same", flush=True)
 os.kill(sender, signal.SIGKILL)
 """
