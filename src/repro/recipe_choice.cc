@@ -63,8 +63,9 @@ std::optional<Choice> choice_of(const RecipeFile& data, const Conditions& condit
       beside.push_back(model);
       led[model].push_back(c.name);
     }
-    out.table.rows.push_back(
-        {c.name, fmt::format("{:.4g} {}", sign * best, measure.unit), leader, beside.empty() ? "–" : listed(beside)});
+    out.table.rows.push_back({c.name,
+                              fmt::format("{:.4g}{}{}", sign * best, measure.unit.empty() ? "" : " ", measure.unit),
+                              leader, beside.empty() ? "–" : listed(beside)});
     if (!all.contains(spec.asked) || !all.contains(spec.against)) continue;
     const auto interval = paired_interval(all.at(spec.asked), all.at(spec.against));
     if (!interval || holds_zero(*interval))

@@ -15,7 +15,7 @@
 namespace lazy::repro {
 namespace {
 
-constexpr double kWidth = 720, kHeight = 360;
+constexpr double kWidth = 860, kHeight = 400;  // seven names beside each other in a legend
 
 // One round of a figure's loops: a row of dots or a curve.
 struct Round {
