@@ -167,8 +167,10 @@ TEST_P(FastWeightsKernels, PiecesFollowEachOther) { expect_precision(rule_of(Get
 
 TEST_P(FastWeightsKernels, PackedDocumentsAreAlone) {
   const int64_t chunk = GetParam().chunk();
-  const at::Tensor cu_seqlens = at::tensor({int64_t{0}, chunk + 3, chunk + 3, 2 * chunk + 4}, at::kInt);
-  expect_precision(rule_of(GetParam(), 1, 2 * chunk + 4, cu_seqlens), 0);
+  // More than a chunk, none, one token, a whole chunk, one token more.
+  const at::Tensor cu_seqlens =
+      at::tensor({int64_t{0}, chunk + 3, chunk + 3, chunk + 4, 2 * chunk + 4, 3 * chunk + 5}, at::kInt);
+  expect_precision(rule_of(GetParam(), 1, 3 * chunk + 5, cu_seqlens), 0);
 }
 
 TEST_P(FastWeightsKernels, BitsRepeat) {
