@@ -31,9 +31,11 @@ class Call {
   }
 
   ops::FastWeightsLayer& layer(const TensorSpec& spec, size_t n) { return n + 1 == spec.layers ? p.last : p.first; }
+  // Contiguous, at a multiple of 16 bytes as cp.async reads it, which a view within another tensor may not be.
   const float* read(const at::Tensor& t) {
     if (!t.defined()) return nullptr;
     kept_.push_back(t.contiguous());
+    if (reinterpret_cast<uintptr_t>(kept_.back().const_data_ptr()) % 16 != 0) kept_.back() = kept_.back().clone();
     return kept_.back().const_data_ptr<float>();
   }
   static float* write(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
