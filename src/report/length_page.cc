@@ -53,18 +53,7 @@ void add(Plot& plot, const std::vector<Point>& points, size_t model, const std::
 
 // Fits the axes to the curves; a y range of more than four times is drawn by its logarithm.
 void fit(Plot& plot, bool may_be_log) {
-  plot.x_low = plot.y_low = 1e300;
-  plot.x_high = plot.y_high = -1e300;
-  for (const Curve& curve : plot.curves) {
-    for (const auto& [x, y] : curve.points) {
-      plot.x_low = std::min(plot.x_low, x);
-      plot.x_high = std::max(plot.x_high, x);
-      if (!std::isfinite(y)) continue;
-      plot.y_low = std::min(plot.y_low, y);
-      plot.y_high = std::max(plot.y_high, y);
-    }
-  }
-  if (plot.y_high < plot.y_low) plot.y_low = 0, plot.y_high = 1;
+  fit_axes(plot);
   if (may_be_log && plot.y_low > 0 && plot.y_high > 4 * plot.y_low) {
     plot.y_kind = Scale::Kind::log;
     plot.y_low /= 1.1;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/text.h"
 #include "report/html.h"
@@ -246,6 +247,26 @@ std::string swatch(const std::string& css_class, int marker, bool line) {
   Svg svg(26, 12, "", "swatch");
   draw_legend_handle(svg, 1, 6, {{}, css_class, line, marker});
   return svg.str();
+}
+
+bool fit_axes(Plot& plot) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  double x_low = kNone, x_high = -kNone, y_low = kNone, y_high = -kNone;
+  for (const Curve& curve : plot.curves) {
+    for (const auto& [x, y] : curve.points) {
+      x_low = std::min(x_low, x), x_high = std::max(x_high, x);
+      if (std::isfinite(y)) y_low = std::min(y_low, y), y_high = std::max(y_high, y);
+    }
+  }
+  if (x_low > x_high) return false;
+  plot.x_low = x_low, plot.x_high = x_high;
+  if (y_low <= y_high) plot.y_low = y_low, plot.y_high = y_high;
+  return true;
+}
+
+void add_room(double& low, double& high) {
+  const double room = high > low ? (high - low) / 20 : 1;
+  low -= room, high += room;
 }
 
 }  // namespace lazy::report

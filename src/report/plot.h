@@ -55,6 +55,11 @@ struct Plot {
   std::vector<std::pair<std::string, Curve>> legend;       // names of curves, which need no points; above the plot
 };
 
+// Sets the axes' ranges to those of the curves' points. False where there are none: then the ranges stay.
+bool fit_axes(Plot& plot);
+// A twentieth of the range on both sides; 1 around a single value.
+void add_room(double& low, double& high);
+
 // Text is 14 units high at every size, so that it stays legible on narrow pages.
 std::string draw(const Plot& plot, double width, double height, const std::string& css_class = "");
 

@@ -98,8 +98,7 @@ std::filesystem::path given_folder(const Step& step) {
   return step.kind == StepKind::train ? step.settings.value("given", std::string()) : std::string();
 }
 
-std::optional<size_t> chosen_alternative(const Step& training,
-                                         const std::function<const Json*(const std::string& id)>& values) {
+std::optional<size_t> chosen_alternative(const Step& training, const StepValues& values) {
   if (!training.settings.contains("alternatives")) return std::nullopt;
   std::vector<double> losses;
   for (const std::string& id : training.beside) {
@@ -112,7 +111,7 @@ std::optional<size_t> chosen_alternative(const Step& training,
   return static_cast<size_t>(std::min_element(losses.begin(), losses.end()) - losses.begin());
 }
 
-Step with_choice(const Step& training, const std::function<const Json*(const std::string& id)>& values) {
+Step with_choice(const Step& training, const StepValues& values) {
   Step out = training;
   if (const auto chosen = chosen_alternative(training, values)) {
     out.settings["overrides"].push_back(training.settings.at("alternatives").at(*chosen));

@@ -113,12 +113,13 @@ class Plan {
 std::vector<std::string> needed_steps(const Step& step);
 // Ids of the trainings whose models a step measures.
 std::vector<std::string> measured_models(const Step& step);
+// The values of a step by its id; null: not measured.
+using StepValues = std::function<const Json*(const std::string& id)>;
 // The number of the alternative whose trial has the lowest mean held-out loss; a loss that is no number counts as
 // infinite. None while the values of a trial (null) are missing, and for a step without alternatives.
-std::optional<size_t> chosen_alternative(const Step& training,
-                                         const std::function<const Json*(const std::string& id)>& values);
+std::optional<size_t> chosen_alternative(const Step& training, const StepValues& values);
 // The training with the alternative that its trials chose among its overrides; unchanged where none is chosen.
-Step with_choice(const Step& training, const std::function<const Json*(const std::string& id)>& values);
+Step with_choice(const Step& training, const StepValues& values);
 // The folder given instead of a training; empty: the model is trained.
 std::filesystem::path given_folder(const Step& step);
 // "lazy" for the first seed, "lazy.seed2" for the second.

@@ -12,19 +12,6 @@
 namespace lazy::repro {
 namespace {
 
-using BySeed = std::vector<std::optional<double>>;
-
-// Seeds that both have: a minus b. No interval of fewer than two.
-std::optional<ConfidenceInterval> paired_interval(const BySeed& a, const BySeed& b) {
-  std::vector<double> differences;
-  for (size_t seed = 0; seed < a.size(); ++seed) {
-    if (a[seed] && b[seed]) differences.push_back(*a[seed] - *b[seed]);
-  }
-  return over_units(differences, {}).interval;
-}
-
-bool holds_zero(const ConfidenceInterval& i) { return i.low <= 0 && i.high >= 0; }
-
 std::string listed(const Words& words) { return fmt::format("{}", fmt::join(words, ", ")); }
 
 }  // namespace
@@ -58,8 +45,7 @@ std::optional<Choice> choice_of(const RecipeFile& data, const Conditions& condit
     led[leader].push_back(c.name);
     for (const std::string& model : spec.models) {
       if (model == leader || !all.contains(model)) continue;
-      const auto interval = paired_interval(all.at(model), all.at(leader));
-      if (interval && !holds_zero(*interval)) continue;
+      if (differs_from_zero(paired_difference(all.at(model), all.at(leader)))) continue;
       beside.push_back(model);
       led[model].push_back(c.name);
     }
@@ -67,11 +53,8 @@ std::optional<Choice> choice_of(const RecipeFile& data, const Conditions& condit
                               fmt::format("{:.4g}{}{}", sign * best, measure.unit.empty() ? "" : " ", measure.unit),
                               leader, beside.empty() ? "–" : listed(beside)});
     if (!all.contains(spec.asked) || !all.contains(spec.against)) continue;
-    const auto interval = paired_interval(all.at(spec.asked), all.at(spec.against));
-    if (!interval || holds_zero(*interval))
-      equal.push_back(c.name);
-    else
-      (sign * interval->low < 0 ? better : worse).push_back(c.name);
+    const UnitEstimate difference = paired_difference(all.at(spec.asked), all.at(spec.against));
+    (!differs_from_zero(difference) ? equal : sign * difference.value < 0 ? better : worse).push_back(c.name);
   }
   const size_t questions = out.table.rows.size();
   if (questions == 0) {
@@ -80,8 +63,7 @@ std::optional<Choice> choice_of(const RecipeFile& data, const Conditions& condit
   }
   out.paragraphs.push_back(
       "By rule: in each question the model of the best mean leads; others are not told apart from it while the "
-      "interval "
-      "(95 %, Student's t over seeds, without a correction) of their paired difference from it holds zero.");
+      "interval (95 %, Student's t over seeds, without a correction) of their paired difference from it holds zero.");
   Words order = spec.models, counts;
   std::stable_sort(order.begin(), order.end(),
                    [&](const std::string& a, const std::string& b) { return led[a].size() > led[b].size(); });

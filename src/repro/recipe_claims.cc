@@ -432,9 +432,8 @@ const Json* step_values(const Results& results, const std::string& step, const s
   return results.find(training_id(model, seed) + "." + step);
 }
 
-std::vector<std::optional<double>> seed_values(const MeasureSpec& measure, const std::string& model,
-                                               const Results& results) {
-  std::vector<std::optional<double>> out;
+BySeed seed_values(const MeasureSpec& measure, const std::string& model, const Results& results) {
+  BySeed out;
   for (int64_t seed = 1; seed <= results.seeds(); ++seed) {
     const Json* values = step_values(results, measure.step, model, seed);
     const Numbers found = values ? measured_numbers(*values, measure) : Numbers{};
@@ -443,12 +442,24 @@ std::vector<std::optional<double>> seed_values(const MeasureSpec& measure, const
   return out;
 }
 
-std::vector<double> present(const std::vector<std::optional<double>>& values) {
+std::vector<double> present(const BySeed& values) {
   std::vector<double> out;
   for (const auto& value : values) {
     if (value) out.push_back(*value);
   }
   return out;
+}
+
+UnitEstimate paired_difference(const BySeed& a, const BySeed& b) {
+  std::vector<double> out;
+  for (size_t seed = 0; seed < a.size(); ++seed) {
+    if (a[seed] && b[seed]) out.push_back(*a[seed] - *b[seed]);
+  }
+  return over_units(out, {});
+}
+
+bool differs_from_zero(const UnitEstimate& difference) {
+  return difference.interval && (difference.interval->low > 0 || difference.interval->high < 0);
 }
 
 std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results) {

@@ -1,10 +1,8 @@
 // The figures of a recipe file: a mark for every seed of every model, or a curve for every model.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 
-#include "core/known_names.h"
 #include "core/statistics.h"
 #include "report/dot_plot.h"
 #include "report/plot.h"
@@ -17,10 +15,10 @@ namespace {
 
 constexpr double kWidth = 860, kHeight = 400;  // seven names beside each other in a legend
 
-// One round of a figure's loops: a row of dots or a curve.
+// A row of the figure's table: a row of dots or a curve.
 struct Round {
   Variables variables;
-  std::string name, model;
+  std::string model;
 };
 
 std::optional<Figure> dots(const RecipeFile& data, const FigureSpec& spec, const std::vector<Round>& all,
@@ -29,7 +27,7 @@ std::optional<Figure> dots(const RecipeFile& data, const FigureSpec& spec, const
   plot.x_label = spec.x_label;
   bool measured = false;
   for (size_t n = 0; n < all.size(); ++n) {
-    report::DotRow row{all[n].name, n, {}, {}};
+    report::DotRow row{all[n].model, n, {}, {}};
     const auto by_seed =
         seed_values(filled_measure(data, spec.values, all[n].variables, spec.where), all[n].model, results);
     for (size_t seed = 0; seed < by_seed.size(); ++seed) {
@@ -62,27 +60,19 @@ std::optional<Figure> curves(const RecipeFile& data, const FigureSpec& spec, con
   plot.x_label = spec.x_label;
   plot.y_label = spec.y_label;
   plot.x_ticks = report::Plot::XTicks::counts;
-  bool any = false;
   for (size_t n = 0; n < all.size(); ++n) {
     report::Curve curve{{}, "curve " + report::series_class(n), true, report::series_mark(n)};
-    plot.legend.emplace_back(all[n].name, curve);
+    plot.legend.emplace_back(all[n].model, curve);
     for (size_t i = 0; i < spec.x.size(); ++i) {
       const auto x = coordinate(data, spec, spec.x[i], all[n], results),
                  y = coordinate(data, spec, spec.y[i], all[n], results);
-      if (!x || !y) continue;
-      plot.x_low = any ? std::min(plot.x_low, *x) : *x, plot.x_high = any ? std::max(plot.x_high, *x) : *x;
-      plot.y_low = any ? std::min(plot.y_low, *y) : *y, plot.y_high = any ? std::max(plot.y_high, *y) : *y;
-      curve.points.emplace_back(*x, *y);
-      any = true;
+      if (x && y) curve.points.emplace_back(*x, *y);
     }
     plot.curves.push_back(std::move(curve));
   }
-  if (!any) return std::nullopt;
-  const auto room = [](double& low, double& high) {
-    const double by = high > low ? (high - low) / 20 : 1;
-    low -= by, high += by;
-  };
-  room(plot.x_low, plot.x_high), room(plot.y_low, plot.y_high);
+  if (!report::fit_axes(plot)) return std::nullopt;
+  report::add_room(plot.x_low, plot.x_high);
+  report::add_room(plot.y_low, plot.y_high);
   plot.label = spec.title + ": a curve a model, means over seeds";
   return Figure{"", spec.title, report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label};
 }
@@ -90,18 +80,15 @@ std::optional<Figure> curves(const RecipeFile& data, const FigureSpec& spec, con
 }  // namespace
 
 std::vector<Figure> figures_of(const RecipeFile& data, const Conditions& conditions, const Results& results,
-                               const std::string& table) {
-  const Variables variables = variables_of(data, conditions);
-  const Words models = model_names(data, conditions, variables);
+                               const TableSpec& table) {
+  std::vector<Round> all;
+  for (Variables& v : rounds(table.loops, variables_of(data, conditions), conditions, table.where)) {
+    std::string model = fill(table.over, v, table.where);
+    all.push_back({std::move(v), std::move(model)});
+  }
   std::vector<Figure> out;
   for (const FigureSpec& spec : data.figures) {
-    if (spec.table != table) continue;
-    std::vector<Round> all;
-    for (Variables& v : rounds(spec.loops, variables, conditions, spec.where)) {
-      Round round{v, fill(spec.name, v, spec.where), fill(spec.over, v, spec.where)};
-      expect_known(spec.where + " over", round.model, models, "a model of the recipe");
-      all.push_back(std::move(round));
-    }
+    if (spec.table != table.title) continue;
     auto figure = spec.values.empty() ? curves(data, spec, all, results) : dots(data, spec, all, results);
     if (!figure) continue;
     figure->file = fmt::format("{}-{}.svg", data.name, spec.file);

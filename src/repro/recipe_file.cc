@@ -194,8 +194,6 @@ FigureSpec read_figure(ConfigSection s) {
   f.table = s.required_string("table");
   f.file = s.required_string("file");
   f.title = s.required_string("title");
-  f.over = s.required_string("over");
-  f.name = s.string("name", f.over);
   f.values = s.string("values", "");
   f.x = s.strings("x", {});
   f.y = s.strings("y", {});
@@ -204,7 +202,6 @@ FigureSpec read_figure(ConfigSection s) {
   if (f.values.empty() == f.x.empty() || f.x.size() != f.y.size())
     fail("config", "{}: expected 'values', or as many measures in 'x' as in 'y', found {} and {}", f.where, f.x.size(),
          f.y.size());
-  f.loops = read_loops(s);
   return f;
 }
 
@@ -284,7 +281,7 @@ void check(const RecipeFile& data) {
     judge_of(data, conditions, Results(1, {}));
     tables_of(data, conditions, Results(1, {}));
     choice_of(data, conditions, Results(1, {}));
-    for (const TableSpec& table : data.tables) figures_of(data, conditions, Results(1, {}), table.title);
+    for (const TableSpec& table : data.tables) figures_of(data, conditions, Results(1, {}), table);
   }
 }
 

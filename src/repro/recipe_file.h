@@ -64,12 +64,11 @@ struct TableSpec {
   Loops loops;
 };
 
-// A figure below the table of this title: with `values` a row of marks for every round of the loops, else a curve
+// A figure below the table of this title: for the model of each of its rows with `values` a row of marks, else a curve
 // through the points (x, y), each a measure or a number.
 struct FigureSpec {
-  std::string where, table, file, title, name, over, values, x_label, y_label;
+  std::string where, table, file, title, values, x_label, y_label;
   Words x, y;
-  Loops loops;
 };
 
 // "Which should I use?" of these models, in particular whether `asked` rather than `against`.
@@ -142,9 +141,9 @@ std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditio
 std::string model_at(const PublishedRowSpec& row, const Scale& scale);
 // recipe_tables.cc: those of which something is measured, orders first
 std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
-// recipe_figures.cc: those of which something is measured
+// recipe_figures.cc: those of a table of which something is measured
 std::vector<Figure> figures_of(const RecipeFile& data, const Conditions& conditions, const Results& results,
-                               const std::string& table);
+                               const TableSpec& table);
 // recipe_choice.cc
 std::optional<Choice> choice_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
 // A measure by its name, or "STEP:PATH"; with its variables filled.
@@ -153,9 +152,14 @@ MeasureSpec filled_measure(const RecipeFile& data, const std::string& name, cons
                            const std::string& where);
 // The values of a model's step, or of the step of this name where no model is given; nullptr: not run.
 const Json* step_values(const Results& results, const std::string& step, const std::string& model, int64_t seed);
-// By seed, the mean over items; none where a seed is not measured.
-std::vector<std::optional<double>> seed_values(const MeasureSpec& measure, const std::string& model,
-                                               const Results& results);
-std::vector<double> present(const std::vector<std::optional<double>>& values);
+// By seed; none where a seed is not measured.
+using BySeed = std::vector<std::optional<double>>;
+// Means over items.
+BySeed seed_values(const MeasureSpec& measure, const std::string& model, const Results& results);
+std::vector<double> present(const BySeed& values);
+// Of the seeds that both have: a minus b.
+UnitEstimate paired_difference(const BySeed& a, const BySeed& b);
+// Whether the interval leaves out zero; false without one.
+bool differs_from_zero(const UnitEstimate& difference);
 
 }  // namespace lazy::repro

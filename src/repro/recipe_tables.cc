@@ -13,6 +13,13 @@
 namespace lazy::repro {
 namespace {
 
+// "5.21 [5.2, 5.22]": the interval over seeds, where there are several; else so many digits.
+std::string with_interval(const UnitEstimate& e, int digits = 4) {
+  if (e.by_unit.empty()) return "–";
+  if (!e.interval) return fmt::format("{:.{}g}", e.value, digits);
+  return fmt::format("{:.4g} [{:.4g}, {:.4g}]", e.value, e.interval->low, e.interval->high);
+}
+
 // The mean over seeds with its interval, or the mean median and quartiles of what was measured repeatedly.
 std::string cell_text(const MeasureSpec& measure, const std::string& model, const Results& results) {
   std::vector<double> median, low, high;
@@ -25,39 +32,7 @@ std::string cell_text(const MeasureSpec& measure, const std::string& model, cons
     high.push_back(found.at("quartiles").at(1).get<double>());
   }
   if (!median.empty()) return fmt::format("{:.4g} ({:.4g}–{:.4g})", mean_of(median), mean_of(low), mean_of(high));
-  const auto numbers = present(seed_values(measure, model, results));
-  if (numbers.empty()) return "–";
-  const auto interval = over_units(numbers, {}).interval;
-  if (!interval) return fmt::format("{:.3g}", numbers.front());
-  return fmt::format("{:.4g} [{:.4g}, {:.4g}]", mean_of(numbers), interval->low, interval->high);
-}
-
-using BySeed = std::map<int64_t, double>;
-
-BySeed by_seed(const MeasureSpec& measure, const std::string& model, double factor, const Results& results) {
-  BySeed out;
-  for (int64_t seed = 1; seed <= results.seeds(); ++seed) {
-    const Json* values = results.find(training_id(model, seed) + "." + measure.step);
-    const Numbers found = values ? measured_numbers(*values, measure) : Numbers{};
-    if (!found.items.empty()) out[seed] = mean_of(found.items) / factor;
-  }
-  return out;
-}
-
-UnitEstimate difference(const BySeed& of, const BySeed& from) {
-  std::vector<double> all;
-  for (const auto& [seed, value] : of) {
-    if (const auto other = from.find(seed); other != from.end()) all.push_back(value - other->second);
-  }
-  return over_units(all, above(0));
-}
-
-// "5.21 [5.2, 5.22]": the interval over seeds, where there are several.
-std::string with_interval(const UnitEstimate& e) {
-  if (e.by_unit.empty()) return "–";
-  return e.interval && e.by_unit.size() > 1
-             ? fmt::format("{:.4g} [{:.4g}, {:.4g}]", e.value, e.interval->low, e.interval->high)
-             : fmt::format("{:.4g}", e.value);
+  return with_interval(over_units(present(seed_values(measure, model, results)), {}), 3);
 }
 
 struct Placed {
@@ -80,11 +55,12 @@ std::vector<Placed> placed_models(const RecipeFile& data, const OrderSpec& spec,
   }
   std::vector<Placed> out;
   for (const std::string& model : models) {
-    Placed p{model, by_seed(measure, model, spec.measure.empty() ? column.factor : 1, results), {}};
-    std::vector<double> values;
-    for (const auto& [seed, value] : p.seeds) values.push_back(value);
-    p.here = over_units(values, above(0));
-    if (!values.empty()) out.push_back(std::move(p));
+    Placed p{model, seed_values(measure, model, results), {}};
+    for (auto& value : p.seeds) {
+      if (value && spec.measure.empty()) *value /= column.factor;
+    }
+    p.here = over_units(present(p.seeds), {});
+    if (!p.here.by_unit.empty()) out.push_back(std::move(p));
   }
   std::stable_sort(out.begin(), out.end(), [&spec](const Placed& a, const Placed& b) {
     return spec.lowest_first ? a.here.value < b.here.value : a.here.value > b.here.value;
@@ -111,8 +87,7 @@ std::string agreement(const std::vector<Placed>& placed, const std::map<std::str
     for (size_t b = a + 1; b < placed.size(); ++b) {
       const auto first = published.find(placed[a].model), second = published.find(placed[b].model);
       if (first == published.end() || second == published.end() || first->second == second->second) continue;
-      const UnitEstimate e = difference(placed[a].seeds, placed[b].seeds);
-      const bool sure = e.interval && e.by_unit.size() > 1 && (e.interval->low > 0 || e.interval->high < 0);
+      const bool sure = differs_from_zero(paired_difference(placed[a].seeds, placed[b].seeds));
       const bool agrees = (first->second < second->second) == spec.lowest_first;
       (agrees ? same : other) += 1;
       if (sure) (agrees ? same_sure : other_sure) += 1;
@@ -133,7 +108,7 @@ ResultTable order_table(const RecipeFile& data, const OrderSpec& spec, const Con
   for (size_t n = 0; n < placed.size(); ++n) {
     table.rows.push_back(
         {std::to_string(n + 1), placed[n].model, with_interval(placed[n].here),
-         n + 1 < placed.size() ? with_interval(difference(placed[n].seeds, placed[n + 1].seeds)) : "–"});
+         n + 1 < placed.size() ? with_interval(paired_difference(placed[n].seeds, placed[n + 1].seeds)) : "–"});
   }
   for (const std::string& group : spec.groups.empty() ? Words{""} : spec.groups) {
     const auto published = published_values(data, group, number, conditions.scale);
@@ -179,7 +154,7 @@ std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& con
       table.rows.push_back(std::move(row));
     }
     if (!measured) continue;
-    table.figures = figures_of(data, conditions, results, spec.title);
+    table.figures = figures_of(data, conditions, results, spec);
     out.push_back(std::move(table));
   }
   return out;

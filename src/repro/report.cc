@@ -172,7 +172,7 @@ ResultTable trial_table(const RecipeRun& run) {
                     {"model", "trained with", "tokens", "held-out loss", "chosen"},
                     {},
                     "The model is trained with the alternative whose trial, of the first seed, has the lowest loss."};
-  const auto values = [&run](const std::string& id) { return recorded_values(run, id); };
+  const StepValues values = recorded_values(run);
   for (const StepRun& s : run.steps) {
     if (s.step.seed != 1 || !s.step.settings.contains("alternatives")) continue;
     const auto chosen = chosen_alternative(s.step, values);

@@ -161,8 +161,7 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
 // The plan, with what the recorded trials chose.
 std::vector<Step> steps_of(const RecipeRun& run) {
   std::vector<Step> steps;
-  for (const StepRun& s : run.steps)
-    steps.push_back(with_choice(s.step, [&](const std::string& id) { return recorded_values(run, id); }));
+  for (const StepRun& s : run.steps) steps.push_back(with_choice(s.step, recorded_values(run)));
   return steps;
 }
 
@@ -335,7 +334,7 @@ void check_stop(const RecipeRun& run) {
 void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const fs::path& corpus) {
   const auto begin = Clock::now();
   StepRun chosen = s;
-  chosen.step = with_choice(s.step, [&](const std::string& id) { return recorded_values(run, id); });
+  chosen.step = with_choice(s.step, recorded_values(run));
   fs::create_directories(s.folder);
   Json values;
   try {
@@ -374,11 +373,13 @@ std::vector<std::string> demo_text() {
   return {};
 }
 
-const Json* recorded_values(const RecipeRun& run, const std::string& id) {
-  for (const StepRun& s : run.steps) {
-    if (s.step.id == id && s.record.is_object()) return &s.record.at("values");
-  }
-  return nullptr;
+StepValues recorded_values(const RecipeRun& run) {
+  return [&run](const std::string& id) -> const Json* {
+    for (const StepRun& s : run.steps) {
+      if (s.step.id == id && s.record.is_object()) return &s.record.at("values");
+    }
+    return nullptr;
+  };
 }
 
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {

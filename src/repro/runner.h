@@ -45,8 +45,8 @@ struct RecipeRun {
 
 // The values of the recorded steps, pieces of a measurement together.
 Results results_of(const RecipeRun& run);
-// Those of one step; null: it is not recorded.
-const Json* recorded_values(const RecipeRun& run, const std::string& id);
+// Those of one step each; null: it is not recorded.
+StepValues recorded_values(const RecipeRun& run);
 
 // The plan, or the part of it that `only` names, with what is recorded already, nothing run. A corpus that does not
 // exist yet makes every step open.

@@ -60,13 +60,15 @@ bound = 0
 without = "missing"
 )";
 
-constexpr const char* kMeasures = R"(
+const std::string kTextMeasures = R"(
 [[step]]
 kind = "heldout"
 settings = ["sequences=8"]
 [[step]]
 kind = "sinks"
 settings = ["samples=4"]
+)";
+const std::string kMeasures = kTextMeasures + R"(
 [[step]]
 kind = "learned"
 [[step]]
@@ -282,7 +284,7 @@ constexpr int kWorkerSteps = 60;
 
 // A comparison as table1's: a learner whose rate two trials choose, measurements in pieces, and the order of the models
 // beside a published one.
-constexpr const char* kComparison = R"(
+const std::string kComparison = R"(
 [recipe]
 title = "a comparison"
 source = "nothing"
@@ -304,13 +306,7 @@ name = "softmax"
 kind = "transformer"
 tiny = ["model.num_heads=2"]
 
-[[step]]
-kind = "heldout"
-settings = ["sequences=8"]
-[[step]]
-kind = "sinks"
-settings = ["samples=4"]
-[[step]]
+)" + kTextMeasures + R"([[step]]
 kind = "tasks"
 for_task = ["wikitext", "boolq", "piqa"]
 settings = ["task=\"{task}\""]

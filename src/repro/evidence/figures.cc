@@ -76,18 +76,9 @@ EvidenceFigure measure_by_cell(const EvidenceClaim& c, const EvidenceClaims& cla
 // The axes' ranges from the curves, then the file.
 EvidenceFigure curves(const std::string& file, const std::string& title, const std::string& section,
                       report::Plot plot) {
-  bool first = true;
-  for (const report::Curve& curve : plot.curves) {
-    for (const auto& [x, y] : curve.points) {
-      plot.x_low = first ? x : std::min(plot.x_low, x), plot.x_high = first ? x : std::max(plot.x_high, x);
-      plot.y_low = first ? y : std::min(plot.y_low, y), plot.y_high = first ? y : std::max(plot.y_high, y);
-      first = false;
-    }
-  }
-  if (first) return {file, title, "", section};
+  if (!report::fit_axes(plot)) return {file, title, "", section};
   plot.y_low = std::min(plot.y_low, 0.0), plot.y_high = std::max(plot.y_high, 0.0);
-  const double room = plot.y_high > plot.y_low ? (plot.y_high - plot.y_low) / 20 : 1;
-  plot.y_low -= room, plot.y_high += room;
+  report::add_room(plot.y_low, plot.y_high);
   return {file, title, report::svg_file(report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label), section};
 }
 

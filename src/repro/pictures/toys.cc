@@ -29,17 +29,15 @@ std::string embedding_plot(const Json& run) {
   plot.label = "Token embeddings, coordinate 1 against coordinate 2";
   plot.x_label = "coordinate 1";
   plot.y_label = "coordinate 2";
-  plot.x_low = plot.y_low = 1e9, plot.x_high = plot.y_high = -1e9;
   std::vector<report::Curve> curves{{{}, "dots s0", false, 0}, {{}, "dots s2", false, 0}, {{}, "dots s1", false, 3}};
   for (size_t t = 0; t < points.size(); ++t) {
     const double x = points.at(t).at(0), y = points.at(t).at(1);
-    plot.x_low = std::min(plot.x_low, x), plot.x_high = std::max(plot.x_high, x);
-    plot.y_low = std::min(plot.y_low, y), plot.y_high = std::max(plot.y_high, y);
     curves[t >= 100 ? 2 : t < 50 ? 0 : 1].points.emplace_back(x, y);
   }
+  plot.curves = std::move(curves);
+  report::fit_axes(plot);
   const double dx = 0.05 * (plot.x_high - plot.x_low) + 1e-6, dy = 0.05 * (plot.y_high - plot.y_low) + 1e-6;
   plot.x_low -= dx, plot.x_high += dx, plot.y_low -= dy, plot.y_high += dy;
-  plot.curves = std::move(curves);
   return report::draw(plot, 296, 300, "small");
 }
 
