@@ -176,8 +176,7 @@ TEST(RivalsPage, MistakesInTheFileAreNamed) {
     EXPECT_THAT(found, HasSubstr("own.toml"));
     EXPECT_THAT(found, HasSubstr(words));
   };
-  const std::string figure =
-      "[[figure]]\ntable = \"T\"\nfile = \"f\"\ntitle = \"t\"\nx_label = \"x\"\n";
+  const std::string figure = "[[figure]]\ntable = \"T\"\nfile = \"f\"\ntitle = \"t\"\nx_label = \"x\"\n";
   says(figure, "expected 'values', or as many measures in 'x' as in 'y', found 0 and 0");
   says(figure + "values = \"loss\"\n", "table: expected a table's title");
   says("[[criterion]]\nname = \"n\"\nmeasure = \"loss\"\nbetter = \"best\"\n", "better");
