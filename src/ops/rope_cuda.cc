@@ -15,7 +15,7 @@ cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t dev
   static std::map<std::pair<int8_t, RopeKey>, cuda::RopeTable> tables;
   const std::lock_guard lock(mutex);
   cuda::RopeTable& known = tables[{device, rope_key(a)}];
-  if (known.positions < positions) {
+  if (known.pairs == 0 || known.positions < positions) {
     const RopeFrequencies frequencies = rope_frequencies(a.base, a.rotary_dim, a.scaling);
     const int64_t doubled = std::min(2 * known.positions, kMostRopePositions);
     known = cuda::make_rope_table(frequencies.per_pair, frequencies.attention_factor,

@@ -109,7 +109,8 @@ void DeviceSteps::sample(const at::Tensor& logits, const Inputs& in, const Shape
                       .last = last_,
                       .tokens = tokens_.narrow(0, 0, rows)});
   if (!shape.scored) return;
-  const at::Tensor lse = at::logsumexp(logits, {1}, /*keepdim=*/true);
+  // In fp64: the order of additions, which depends on how many rows there are, does not show in fp32.
+  const at::Tensor lse = at::logsumexp(logits.to(at::kDouble), {1}, /*keepdim=*/true);
   const at::Tensor chosen = tokens_.narrow(0, 0, rows).clamp_min(0).unsqueeze(1);
   logprobs_.narrow(0, 0, rows).copy_((logits.gather(1, chosen) - lse).squeeze(1));
   const auto [values, ids] = at::topk(logits, likely_.size(1), 1);

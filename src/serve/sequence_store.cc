@@ -22,6 +22,7 @@ std::span<const int64_t> chunk_of(std::span<const int64_t> ids, int64_t computed
 }
 
 constexpr int64_t kPassTokens = 4096;  // of prompts, on a GPU: about what keeps it as busy as the host
+constexpr int64_t kKeyTile = 128;      // the most keys that an attention kernel on a GPU reads as one
 
 class PagedStore : public SequenceStore {
  public:
@@ -146,7 +147,9 @@ class PagedStore : public SequenceStore {
   };
 
   // The chunks end to end. On a GPU all passes have one shape, so that a token's products do not depend on what else is
-  // in the pass: behind the chunks come tokens at place 0 of page 0, in sequences of a chunk at most.
+  // in the pass: behind the chunks come tokens at place 0 of page 0, in sequences of a chunk at most. Behind a chunk's
+  // keys come as many of place 0, without queries, as fill a tile: a kernel multiplies what lies behind the keys in
+  // their last tile by zero, and a NaN of another request times zero is a NaN.
   at::Tensor packed_pass(std::span<const Part> parts, std::vector<int64_t> ids) {
     const auto real = static_cast<int64_t>(ids.size());
     if (model_.device().is_cuda()) ids.resize(static_cast<size_t>(pass_size().tokens), 0);
@@ -169,6 +172,10 @@ class PagedStore : public SequenceStore {
         slots.push_back(places.back());
       }
       end_sequence(end);
+      if (const int64_t rest = -end & (kKeyTile - 1); rest > 0 && model_.device().is_cuda()) {
+        places.resize(places.size() + static_cast<size_t>(rest), 0);
+        end_sequence(rest);
+      }
       longest = std::max(longest, end);
     }
     for (int64_t at = real; at < tokens; at += pool_.chunk()) {

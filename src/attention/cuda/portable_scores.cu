@@ -22,6 +22,9 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) score_statistics(con
   if (!b.start(memory, 0, tiles)) return;
   b.add = reinterpret_cast<float*>(memory + ScoreSweep<T, D>::keys_at);
   LaneScores sums[S::MI][2];
+  // Not by its initializers: nvcc 13.0 applies them to the first and the last element of an array of arrays alone.
+#pragma unroll
+  for (int m = 0; m < S::MI; ++m) sums[m][0] = sums[m][1] = LaneScores();
   b.sweep(false, [&](int key, int stage) {
     float s[S::MI][S::N / 8][4];
     const float c = b.scores(s, key, stage);
