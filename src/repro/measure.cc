@@ -158,9 +158,8 @@ std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const To
 
 Json measure_heldout(const MeasureInputs& inputs, const Json& settings) {
   LoadedModel loaded = load(inputs);
-  SequenceOptions how;
+  SequenceOptions how = inputs.sequences;
   how.length = loaded.model.config().max_length;
-  how.bos_per_sequence = settings.at("bos").get<bool>();
   how.shuffle = false;
   const Sequences sequences(inputs.corpus, "validation", how);
   check_tokenizer(loaded.model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(),
@@ -171,7 +170,7 @@ Json measure_heldout(const MeasureInputs& inputs, const Json& settings) {
   std::vector<eval::Window> windows;
   std::vector<int64_t> ids(static_cast<size_t>(how.length));
   for (int64_t i = 0; i < count; ++i) {
-    sequences.read(i * (sequences.size() / count), ids.data());
+    sequences.read(i * sequences.size() / count, ids.data());
     windows.push_back({{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}});
   }
   std::vector<double> losses;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/sequences.h"
 #include "data/tokenizer.h"
 #include "model/language_model.h"
 #include "repro/plan.h"
@@ -19,10 +20,11 @@ struct MeasureInputs {
   std::filesystem::path model, corpus, data, domain;
   std::string device = "cpu";
   bool progress = true;
+  SequenceOptions sequences = {};  // of the model's training; their length is the model's
 };
 
-// {"loss": [...]}: held-out sequences of the corpus, nats a token; with the streaming cache that settings' "cache"
-// names, if any.
+// {"loss": [...]}: held-out sequences of the corpus, made as those of the training, nats a token; with the streaming
+// cache that settings' "cache" names, if any.
 Json measure_heldout(const MeasureInputs& inputs, const Json& settings);
 // {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...], "sink_1": [...], "excess":
 // [...], "by_layer"}: held-out samples. sink_1: share of heads with Sink_1^0.3; excess: the sink ratio above that of

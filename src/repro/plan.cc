@@ -175,7 +175,7 @@ void Plan::measure_model(const std::string& name, const Step& training, StepKind
 Json Plan::settings(StepKind kind) const {
   const Scale& scale = conditions_.scale;
   Json settings = Json::object();
-  if (kind == StepKind::heldout) settings = {{"sequences", scale.heldout_sequences}, {"bos", scale.bos_per_sequence}};
+  if (kind == StepKind::heldout) settings = {{"sequences", scale.heldout_sequences}, {"separators", "as trained"}};
   if (kind == StepKind::sinks) settings = {{"samples", scale.sink_samples}, {"bos", scale.bos_per_sequence}};
   if (kind == StepKind::lengths || kind == StepKind::domain) settings = {{"blocks", scale.length_blocks}};
   return settings;

@@ -130,11 +130,13 @@ SeedEffect effect_of(const Page& page, const ClaimSpec& c, int64_t seed) {
   }
   Doubles& other = under.numbers.items;
   Doubles items = over.numbers.items;
-  if (other.size() == 1) other.resize(items.size(), other.front());
-  // Two models on other texts are no pair; two parts of one model are.
-  if (other.size() != items.size() && c.under_measure.empty())
-    fail("repro", "two models were measured on different texts; remove their steps and run again");
-  if (other.size() != items.size() && c.units == "texts") {  // of one model: the texts that both have
+  // Two models on other texts are no pair, but two parts of one model are; a record may have their mean alone.
+  const bool mean_alone = items.size() == 1 || other.size() == 1;
+  if (other.size() != items.size() && c.under_measure.empty() && !mean_alone) {
+    out.missing = "the two were measured on different texts";
+    return out;
+  }
+  if (other.size() != items.size() && c.units == "texts" && !mean_alone) {  // of one model: the texts that both have
     other.resize(std::min(other.size(), items.size()));
     items.resize(other.size());
   }

@@ -207,10 +207,13 @@ std::vector<std::string> differences(const Json& planned, const Json& given) {
   return out;
 }
 
+train::TrainConfig training_config(const StepRun& s, const RunOptions& options, const fs::path& corpus) {
+  return train_config(s.step, scale_folder(options) / "configs", corpus, s.folder / "run", on_device(options));
+}
+
 Json given_model(const StepRun& s, const RunOptions& options, const fs::path& corpus) {
   const fs::path folder = model_folder(s);
-  const auto planned =
-      train_config(s.step, scale_folder(options) / "configs", corpus, s.folder / "run", on_device(options)).model;
+  const auto planned = training_config(s, options, corpus).model;
   const ModelConfig given = ModelConfig::from_directory(folder);
   Json shape = planned.to_json(), other = given.to_json();
   for (const char* of_corpus : {"vocab_size", "bos_token_id", "eos_token_id"}) shape.erase(of_corpus);
@@ -221,8 +224,7 @@ Json given_model(const StepRun& s, const RunOptions& options, const fs::path& co
 
 Json train_step(const StepRun& s, const RunOptions& options, const fs::path& corpus) {
   if (!given_folder(s.step).empty()) return given_model(s, options, corpus);
-  const auto config =
-      train_config(s.step, scale_folder(options) / "configs", corpus, s.folder / "run", on_device(options));
+  const auto config = training_config(s, options, corpus);
   train::train(config, /*resume=*/true);
   const report::RunData run = report::load_run(s.folder / "run");
   Json values{{"tokens", config.tokens_per_step() * config.steps},
@@ -252,7 +254,9 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
   const Conditions& c = options.conditions;
   MeasureInputs inputs{{}, corpus, c.data, {}, c.device, options.progress};
   for (const StepRun& other : run.steps) {
-    if (other.step.id == s.step.model) inputs.model = model_folder(other);
+    if (other.step.id != s.step.model) continue;
+    inputs.model = model_folder(other);
+    inputs.sequences = training_config(other, options, corpus).sequences;
   }
   switch (s.step.kind) {
     case StepKind::train:

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/file.h"
 #include "core/statistics.h"
 #include "given_models.h"
 #include "model/activation_hooks.h"
+#include "repro/evidence/measures.h"
 #include "repro/report.h"
 #include "support/error_of.h"
 
@@ -38,6 +40,24 @@ TEST_F(GivenModels, RecipesRunToTheirEnds) {
   for (const StepRun& s : again.steps) EXPECT_TRUE(s.found) << s.step.id;
   const auto other = plan_recipe(find_recipe("streaming"), options({{"lazy", softmax}, {"softmax-rope150k", softmax}}));
   for (const StepRun& s : other.steps) EXPECT_EQ(s.found, s.step.id.starts_with("softmax")) << s.step.id;
+}
+
+// What separates documents decides the loss: a recipe's is that of a record.
+TEST_F(GivenModels, HeldOutSequencesAreMadeAsThoseOfTheTraining) {
+  const RecipeRun run = run_recipe(find_recipe("fig8"), options({{"bias-alone", folder_ / "softmax"}}));
+  const auto step = std::find_if(run.steps.begin(), run.steps.end(),
+                                 [](const StepRun& s) { return s.step.id == "bias-alone.heldout"; });
+  ASSERT_NE(step, run.steps.end());
+  EvidenceInputs inputs{folder_ / "softmax", folder_ / "corpus", {}, {}, "cpu", false};
+  inputs.sequences = {
+      .length = kContext, .bos_per_document = false, .eos_per_document = true, .bos_per_sequence = true};
+  LanguageModel model = LanguageModel::load(inputs.model);
+  const int64_t tokens = find_scale("tiny").heldout_sequences * (kContext - 1);
+  const auto loss = [&] { return heldout_measures(model, inputs, tokens).at("loss").get<double>(); };
+  const double found = mean_of(step->record.at("values").at("loss").get<std::vector<double>>());
+  EXPECT_NEAR(found, loss(), 1e-5);
+  inputs.sequences.bos_per_document = true, inputs.sequences.eos_per_document = false;
+  EXPECT_GT(std::abs(found - loss()), 1e-3) << "BOS between documents";
 }
 
 // Bytes of V against the weights of a whole pass, and what each cache holds at most.

@@ -26,11 +26,6 @@ Json trained(const Json& record) {
           {"validation", record.at("training").at("validation")}};
 }
 
-Json heldout(const Json& measured, const Json& settings) {
-  if (measured.at("bos_per_sequence") != settings.at("bos")) return nullptr;
-  return {{"loss", {measured.at("loss")}}};
-}
-
 Json sinks(const Json& measured, const Json& settings, int64_t length) {
   const std::string key = std::to_string(length);
   if (!measured.contains(key)) return nullptr;
@@ -82,7 +77,7 @@ Json values_of(const Step& step, const Json& record) {
   if (step.settings.contains("cache")) return nullptr;
   switch (step.kind) {
     case StepKind::heldout:
-      return heldout(measures.at("heldout"), step.settings);
+      return {{"loss", {measures.at("heldout").at("loss")}}};
     case StepKind::sinks:
       return sinks(measures.at("sinks"), step.settings,
                    record.at("configuration").at("training.seq_len").get<int64_t>());
