@@ -102,18 +102,18 @@ bool rounds_to(double ours, const std::string& printed) {
 }
 
 std::vector<Finding> judge_page(std::vector<TestedClaim> claims) {
-  std::vector<double> p;
+  std::map<std::string, std::vector<double>> adjusted;  // by family
   for (TestedClaim& c : claims) {
     if (!c.rule) continue;
     if (c.finding.estimate) c.finding.estimate = over_units(c.finding.estimate->by_unit, c.rule->region);
-    p.push_back(c.finding.estimate ? c.finding.estimate->p.value_or(1) : 1);
+    adjusted[c.finding.family].push_back(c.finding.estimate ? c.finding.estimate->p.value_or(1) : 1);
   }
-  const std::vector<double> adjusted = holm(p);
+  for (auto& [family, p] : adjusted) p = holm(p);
   std::vector<Finding> out;
-  size_t ruled = 0;
+  std::map<std::string, size_t> ruled;
   for (TestedClaim& c : claims) {
     if (c.rule) {
-      const double own = adjusted[ruled++];
+      const double own = adjusted[c.finding.family][ruled[c.finding.family]++];
       if (c.finding.estimate) {
         if (c.finding.estimate->p) c.finding.adjusted_p = own;
         const Decision decision = decide(*c.finding.estimate, *c.rule, own);

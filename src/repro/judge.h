@@ -72,6 +72,7 @@ struct Finding {
   std::optional<UnitEstimate> estimate;  // what the verdict rests on
   std::string unit;                      // of the estimate: "nats a token", "share of heads"
   std::string over;                      // the units: "seeds", "texts"
+  std::string family;                    // of claims that are corrected together; empty: all that name none
   Verdict verdict = Verdict::open;
   std::string reason;  // one sentence
   std::optional<double> adjusted_p;
@@ -82,7 +83,8 @@ struct TestedClaim {
   Finding finding;
   std::optional<Rule> rule;
 };
-// Verdicts of the claims that have a rule. They share one Holm correction, in which one without a p counts as p = 1.
+// Verdicts of the claims that have a rule. Those of a family share one Holm correction, in which one without a p counts
+// as p = 1.
 std::vector<Finding> judge_page(std::vector<TestedClaim> claims);
 
 }  // namespace lazy::repro

@@ -20,7 +20,7 @@ struct MeasureInputs {
   std::filesystem::path model, corpus, data, domain;
   std::string device = "cpu";
   bool progress = true;
-  SequenceOptions sequences = {};  // of the model's training; their length is the model's
+  SequenceOptions sequences = {};  // of measure_heldout: as in the model's training; their length is the model's
 };
 
 // {"loss": [...]}: held-out sequences of the corpus, made as those of the training, nats a token; with the streaming

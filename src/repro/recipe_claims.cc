@@ -252,6 +252,7 @@ TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& pref
   f.paper = c.paper;
   f.unit = c.unit.empty() ? measure.unit : c.unit;
   f.over = c.units;
+  f.family = c.family;
   f.rule = rule_of(c);
   f.models = c.under.empty() || c.under == c.over ? c.over : c.over + ", " + c.under;
   std::vector<SeedEffect> effects;

@@ -129,6 +129,7 @@ ClaimSpec read_claim(ConfigSection s) {
   c.text = s.required_string("text");
   c.paper = published ? s.string("paper", "") : s.required_string("paper");
   c.measure = published ? s.string("measure", "") : s.required_string("measure");
+  c.family = s.string("family", "");
   c.form = s.choice("form", c.form, {"difference", "ratio", "value"});
   c.from = s.string("from", "");
   c.under_measure = s.string("under_measure", "");

@@ -46,7 +46,8 @@ struct MeasureSpec {
 
 struct ClaimSpec {
   std::string where, text, paper, form = "difference", measure, from, under_measure, over, under, unit, side, printed;
-  std::string pace;  // at equal time: a measure of what a token's training takes, over / under
+  std::string family;  // claims of one share a Holm correction
+  std::string pace;    // at equal time: a measure of what a token's training takes, over / under
   std::string units = "seeds", or_measure, less, otherwise, otherwise_input, needs, needs_side;
   Words scales, comparable, when_any, when_none, needs_models;
   double factor = 1, bound = 0, within = 0, needs_bound = 0;

@@ -286,10 +286,11 @@ std::string to_markdown(const RecipeRun& run, bool figures) {
   for (const auto& [name, folder] : c.models) head += fmt::format("Model {}: {}. ", name, folder.string());
   std::string out = fmt::format("# {}: {}\n\n{}\n", recipe.name, recipe.title, wrapped(head + run.date + "."));
   if (!run.command.empty()) out += "\n    " + run.command + "\n";
+  const bool families =
+      std::any_of(run.findings.begin(), run.findings.end(), [](const Finding& f) { return !f.family.empty(); });
   head = fmt::format(
-      "**{}.** Intervals are 95 %, Student's t over what the table names; the claims of this page share one Holm "
-      "correction.",
-      summary(run));
+      "**{}.** Intervals are 95 %, Student's t over what the table names; the claims of {} share one Holm correction.",
+      summary(run), families ? "a question" : "this page");
   if (const std::string more = cautions(run); !more.empty()) head += " " + more;
   out += "\n" + wrapped(head);
   out +=

@@ -148,6 +148,11 @@ TEST(Judge, ThePagesClaimsShareOneCorrection) {
   page.push_back(claim({0.031, 0.042, 0.028, 0.037}));
   EXPECT_EQ(judge_page(page).back().verdict, Verdict::open);
   EXPECT_EQ(judge_page({page.back()}).back().verdict, Verdict::refuted);
+  // Claims of another family do not count.
+  for (size_t n = 0; n < 20; ++n) page[n].finding.family = "(a)";
+  const std::vector<Finding> apart = judge_page(page);
+  EXPECT_EQ(apart.back().verdict, Verdict::refuted);
+  EXPECT_NEAR(*apart.back().adjusted_p, 12 * 0.00158803206029, 1e-9);
 }
 
 }  // namespace
