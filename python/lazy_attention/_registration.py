@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import torch
 from torch import Tensor
+from torch import library as torch_library
 
 ops = torch.ops.lazy
 SIXTEEN_BITS = {torch.float16: b"float16", torch.bfloat16: b"bfloat16"}
@@ -32,14 +33,14 @@ KERNELS = (
     "linear_cross_entropy_and_gradients",
 )
 
-_library: torch.library.Library  # kept: what it registered goes with it
+_library: torch_library.Library  # kept: what it registered goes with it
 _keeps_alive_sum = None  # of the C library
 
 
 def register(library: ctypes.CDLL, without_cuda: str) -> None:
     """Once a process. `without_cuda` says why tensors on a GPU are not served; empty: they are."""
     global _library, _keeps_alive_sum
-    _library = torch.library.Library("lazy", "FRAGMENT")
+    _library = torch_library.Library("lazy", "FRAGMENT")
     _keeps_alive_sum = library.lazy_keeps_alive_sum
     _keeps_alive_sum.argtypes = [
         *(ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int64),
@@ -174,7 +175,7 @@ def _register_fakes() -> None:
         ),
     }
     for name, fake in fakes.items():
-        torch.library.register_fake(f"lazy::{name}", fake, lib=_library)
+        torch_library.register_fake(f"lazy::{name}", fake, lib=_library)
 
 
 # Autograd
@@ -338,7 +339,7 @@ def _no_second_derivative(name: str):
 
 def _register_autograd() -> None:
     def register(name, backward, save=None):
-        torch.library.register_autograd(f"lazy::{name}", backward, setup_context=save, lib=_library)
+        torch_library.register_autograd(f"lazy::{name}", backward, setup_context=save, lib=_library)
 
     own = {"attention": _attention, "linear_cross_entropy": _loss, "rope": _rope, "decode": _decode}
     for name, kernel in own.items():
