@@ -101,30 +101,34 @@ bool rounds_to(double ours, const std::string& printed) {
   return std::abs(ours - std::stod(printed)) <= 0.5 * std::pow(10, -decimals) * (1 + 1e-6);
 }
 
+static void judge_family(const std::vector<TestedClaim*>& claims) {
+  std::vector<double> p;
+  for (TestedClaim* c : claims) {
+    std::optional<UnitEstimate>& estimate = c->finding.estimate;
+    if (estimate) estimate = over_units(estimate->by_unit, c->rule->region);
+    p.push_back(estimate ? estimate->p.value_or(1) : 1);
+  }
+  const std::vector<double> adjusted = holm(p);
+  for (size_t n = 0; n < claims.size(); ++n) {
+    Finding& f = claims[n]->finding;
+    if (!f.estimate) continue;
+    if (f.estimate->p) f.adjusted_p = adjusted[n];
+    const Decision decision = decide(*f.estimate, *claims[n]->rule, adjusted[n]);
+    f.verdict = decision.verdict;
+    const std::string before = std::exchange(f.reason, decision.reason);
+    add_reason(f.reason, before);
+    if (!std::isfinite(f.estimate->value)) f.estimate.reset();
+  }
+}
+
 std::vector<Finding> judge_page(std::vector<TestedClaim> claims) {
-  std::map<std::string, std::vector<double>> adjusted;  // by family
+  std::map<std::string, std::vector<TestedClaim*>> families;
   for (TestedClaim& c : claims) {
-    if (!c.rule) continue;
-    if (c.finding.estimate) c.finding.estimate = over_units(c.finding.estimate->by_unit, c.rule->region);
-    adjusted[c.finding.family].push_back(c.finding.estimate ? c.finding.estimate->p.value_or(1) : 1);
+    if (c.rule) families[c.finding.family].push_back(&c);
   }
-  for (auto& [family, p] : adjusted) p = holm(p);
+  for (const auto& [name, members] : families) judge_family(members);
   std::vector<Finding> out;
-  std::map<std::string, size_t> ruled;
-  for (TestedClaim& c : claims) {
-    if (c.rule) {
-      const double own = adjusted[c.finding.family][ruled[c.finding.family]++];
-      if (c.finding.estimate) {
-        if (c.finding.estimate->p) c.finding.adjusted_p = own;
-        const Decision decision = decide(*c.finding.estimate, *c.rule, own);
-        c.finding.verdict = decision.verdict;
-        const std::string before = std::exchange(c.finding.reason, decision.reason);
-        add_reason(c.finding.reason, before);
-        if (!std::isfinite(c.finding.estimate->value)) c.finding.estimate.reset();
-      }
-    }
-    out.push_back(std::move(c.finding));
-  }
+  for (TestedClaim& c : claims) out.push_back(std::move(c.finding));
   return out;
 }
 

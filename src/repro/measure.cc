@@ -156,30 +156,34 @@ std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const To
   return ids;
 }
 
+HeldOutWindows heldout_windows(const ModelConfig& model, const fs::path& corpus, SequenceOptions how, int64_t most) {
+  how.shuffle = false;
+  const Sequences sequences(corpus, "validation", how);
+  check_tokenizer(model, sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
+  const int64_t all = sequences.size(), count = std::min(all, most);
+  if (all == 0) fail("repro", "{}: the validation split has no sequence of {} tokens", corpus.string(), how.length);
+  HeldOutWindows out{{}, count == all, sequences.bytes_per_token()};
+  std::vector<int64_t> ids(static_cast<size_t>(how.length));
+  for (int64_t i = 0; i < count; ++i) {
+    sequences.read(i * all / count, ids.data());
+    out.windows.push_back({{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}});
+  }
+  return out;
+}
+
 Json measure_heldout(const MeasureInputs& inputs, const Json& settings) {
   LoadedModel loaded = load(inputs);
   SequenceOptions how = inputs.sequences;
   how.length = loaded.model.config().max_length;
-  how.shuffle = false;
-  const Sequences sequences(inputs.corpus, "validation", how);
-  check_tokenizer(loaded.model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(),
-                  inputs.corpus.string());
-  const int64_t count = std::min(sequences.size(), settings.at("sequences").get<int64_t>());
-  if (count == 0)
-    fail("repro", "{}: the validation split has no sequence of {} tokens", inputs.corpus.string(), how.length);
-  std::vector<eval::Window> windows;
-  std::vector<int64_t> ids(static_cast<size_t>(how.length));
-  for (int64_t i = 0; i < count; ++i) {
-    sequences.read(i * sequences.size() / count, ids.data());
-    windows.push_back({{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}});
-  }
+  const HeldOutWindows heldout =
+      heldout_windows(loaded.model.config(), inputs.corpus, how, settings.at("sequences").get<int64_t>());
   std::vector<double> losses;
   const eval::ScoreOptions scoring{std::max<int64_t>(1, 2048 / how.length), inputs.progress ? "held-out loss" : "",
                                    streaming_cache(settings)};
-  for (const eval::Score& s : eval::score(loaded.model, windows, scoring)) {
+  for (const eval::Score& s : eval::score(loaded.model, heldout.windows, scoring)) {
     losses.push_back(-s.log_likelihood / static_cast<double>(how.length - 1));
   }
-  return {{"loss", losses}, {"tokens_each", how.length - 1}, {"bytes_per_token", sequences.bytes_per_token()}};
+  return {{"loss", losses}, {"tokens_each", how.length - 1}, {"bytes_per_token", heldout.bytes_per_token}};
 }
 
 Json measure_sinks(const MeasureInputs& inputs, const Json& settings) {

@@ -11,6 +11,7 @@
 
 #include "data/sequences.h"
 #include "data/tokenizer.h"
+#include "eval/requests.h"
 #include "model/language_model.h"
 #include "repro/plan.h"
 
@@ -46,7 +47,17 @@ Json measure_domain(const MeasureInputs& inputs, const Json& settings);
 // {set: {"samples", "files"}} of the benchmark files in a data folder.
 Json count_datasets(const std::filesystem::path& data);
 
-// Shared by measurements and experiments.
+// Shared by measurements, experiments and evidence.
+
+// Sequences of the validation split, made as `how` says but in the corpus's order: at most `most`, spread over it. A
+// window scores all tokens of one but the first. Error without a sequence, or on another tokenizer than the model's.
+struct HeldOutWindows {
+  std::vector<eval::Window> windows;
+  bool whole_split = false;
+  double bytes_per_token = 0;  // of the split
+};
+HeldOutWindows heldout_windows(const ModelConfig& model, const std::filesystem::path& corpus, SequenceOptions how,
+                               int64_t most);
 
 struct LoadedModel {
   LanguageModel model;

@@ -12,6 +12,7 @@
 #include "eval/score.h"
 #include "model/config.h"
 #include "repro/evidence/measures.h"
+#include "repro/measure.h"
 
 namespace lazy::repro {
 
@@ -49,28 +50,19 @@ Json text_json(const TextLosses& t) {
 }  // namespace
 
 Json heldout_measures(LanguageModel& model, const EvidenceInputs& inputs, int64_t most_tokens) {
-  SequenceOptions how = inputs.sequences;
-  how.shuffle = false;
-  const Sequences sequences(inputs.corpus, "validation", how);
-  check_tokenizer(model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(), inputs.corpus.string());
-  const int64_t all = sequences.size(), count = std::min(all, std::max<int64_t>(1, most_tokens / (how.length - 1)));
-  if (all == 0)
-    fail("repro", "{}: the validation split has no sequence of {} tokens", inputs.corpus.string(), how.length);
-  std::vector<eval::Window> windows;
-  std::vector<int64_t> ids(static_cast<size_t>(how.length));
-  for (int64_t i = 0; i < count; ++i) {
-    sequences.read(i * all / count, ids.data());
-    windows.push_back({{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}});
-  }
+  const int64_t scored = inputs.sequences.length - 1;
+  const HeldOutWindows heldout =
+      heldout_windows(model.config(), inputs.corpus, inputs.sequences, std::max<int64_t>(1, most_tokens / scored));
+  const auto count = static_cast<int64_t>(heldout.windows.size());
   std::vector<double> losses;
-  for (const eval::Score& s : score_all(model, windows, "held-out loss", inputs.progress))
-    losses.push_back(-s.log_likelihood / static_cast<double>(how.length - 1));
+  for (const eval::Score& s : score_all(model, heldout.windows, "held-out loss", inputs.progress))
+    losses.push_back(-s.log_likelihood / static_cast<double>(scored));
   return {{"loss", rounded(sum(losses) / static_cast<double>(count))},
-          {"tokens", count * (how.length - 1)},
+          {"tokens", count * scored},
           {"sequences", count},
-          {"whole_split", count == all},
-          {"bos_per_sequence", how.bos_per_sequence},
-          {"bytes_per_token", rounded(sequences.bytes_per_token())},
+          {"whole_split", heldout.whole_split},
+          {"bos_per_sequence", inputs.sequences.bos_per_sequence},
+          {"bytes_per_token", rounded(heldout.bytes_per_token)},
           {"by_group", rounded(thinned(losses, kGroups))}};
 }
 
