@@ -14,6 +14,7 @@
 #include "data/sequences.h"
 #include "eval/score.h"
 #include "model/config.h"
+#include "model/device.h"
 #include "sinks/analysis.h"
 #include "sinks/measures.h"
 #include "sinks/text_source.h"
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 LoadedModel load(const MeasureInputs& inputs) {
   LoadedModel loaded{LanguageModel::load(inputs.model), load_tokenizer(inputs.model.string())};
   if (inputs.device == "cuda") loaded.model.to(at::Device(at::kCUDA, 0));
+  if (resolve_dtype("auto", inputs.device) == "bf16") loaded.model.set_compute_dtype(at::kBFloat16);
   return loaded;
 }
 
@@ -33,31 +35,67 @@ std::optional<StreamingCache> streaming_cache(const Json& settings) {
   return StreamingCache::parse(settings.at("cache").get<std::string>(), "cache");
 }
 
-std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos,
-                                  int64_t block, int64_t length, int64_t most, const std::string& title) {
-  const int64_t begin = bos ? 0 : 1, blocks = (static_cast<int64_t>(ids.size()) - begin) / block,
-                count = std::min(blocks, most);
-  std::vector<eval::Window> windows;
+Stretches stretches_of(const std::vector<int32_t>& ids, int64_t tokens, int64_t most) {
+  const int64_t all = (static_cast<int64_t>(ids.size()) - 1) / tokens, count = std::min(all, most);
+  Stretches out;
   for (int64_t n = 0; n < count; ++n) {
-    const int64_t first = begin + n * blocks / count * block;
-    for (int64_t at = first; at < first + block; at += length) {
-      const auto from = ids.begin() + at;
-      eval::Window window;
-      window.targets.assign(from, from + std::min(length, first + block - at));
-      window.input.push_back(bos ? *bos : *(from - 1));
-      window.input.insert(window.input.end(), window.targets.begin(), window.targets.end() - 1);
+    const auto first = ids.begin() + n * all / count * tokens;
+    out.emplace_back(first, first + tokens + 1);
+  }
+  return out;
+}
+
+Stretches heldout_stretches(const fs::path& corpus, SequenceOptions how, int64_t tokens, int64_t most) {
+  how.shuffle = false;
+  how.bos_per_sequence = false;
+  how.length = tokens + 1;
+  const Sequences sequences(corpus, "validation", how);
+  const int64_t all = sequences.size(), count = std::min(all, most);
+  if (count == 0) fail("repro", "{}: the validation split has no stretch of {} tokens", corpus.string(), how.length);
+  Stretches out;
+  for (int64_t n = 0; n < count; ++n) {
+    out.emplace_back(static_cast<size_t>(how.length));
+    sequences.read(n * all / count, out.back().data());
+  }
+  return out;
+}
+
+std::vector<eval::Window> length_windows(const Stretches& stretches, int64_t length, std::optional<int32_t> bos) {
+  std::vector<eval::Window> windows;
+  for (const std::vector<int64_t>& stretch : stretches) {
+    const auto tokens = static_cast<int64_t>(stretch.size()) - 1;
+    for (int64_t at = 0; at < tokens; at += length) {
+      const int64_t end = std::min(at + length, tokens);
+      eval::Window window{{stretch.begin() + at, stretch.begin() + end},
+                          {stretch.begin() + at + 1, stretch.begin() + end + 1}};
+      if (bos) window.input[0] = *bos;
       windows.push_back(std::move(window));
     }
   }
-  const auto scores = eval::score(model, windows, {std::max<int64_t>(1, 2048 / length), title});
-  std::vector<double> losses;
-  const auto each = static_cast<size_t>((block + length - 1) / length);
-  for (size_t n = 0; n < static_cast<size_t>(count); ++n) {
-    double sum = 0;
-    for (size_t i = 0; i < each; ++i) sum -= scores[n * each + i].log_likelihood;
-    losses.push_back(sum / static_cast<double>(block));
-  }
+  return windows;
+}
+
+std::vector<double> stretch_losses(LanguageModel& model, const Stretches& stretches, int64_t length,
+                                   std::optional<int32_t> bos, const std::string& title) {
+  const auto scores =
+      eval::score(model, length_windows(stretches, length, bos), {std::max<int64_t>(1, 2048 / length), title});
+  std::vector<double> losses(stretches.size());
+  for (size_t w = 0; w < scores.size(); ++w)  // stretches have one length
+    losses[w * stretches.size() / scores.size()] -= scores[w].log_likelihood;
+  for (double& loss : losses) loss /= static_cast<double>(stretches.front().size() - 1);
   return losses;
+}
+
+std::vector<double> thinned(const std::vector<double>& values, size_t most) {
+  if (values.size() <= most) return values;
+  std::vector<double> out;
+  for (size_t n = 0; n < most; ++n) {
+    const size_t begin = n * values.size() / most, end = (n + 1) * values.size() / most;
+    double total = 0;
+    for (size_t i = begin; i < end; ++i) total += values[i];
+    out.push_back(total / static_cast<double>(end - begin));
+  }
+  return out;
 }
 
 namespace {
@@ -203,11 +241,12 @@ Json measure_domain(const MeasureInputs& inputs, const Json& settings) {
   const auto ids = text_tokens({inputs.domain.string()}, *loaded.tokenizer);
   const auto bos = loaded.tokenizer->bos_id();
   const auto samples = sinks::spread_samples(ids, length, blocks, bos);
-  if (samples.empty())
-    fail("repro", "--domain {}: expected at least {} tokens of text, found {}", inputs.domain.string(), length,
+  const Stretches stretches = stretches_of(ids, length, blocks);
+  if (stretches.empty())
+    fail("repro", "--domain {}: expected at least {} tokens of text, found {}", inputs.domain.string(), length + 1,
          ids.size());
   Json out = sink_measures(loaded.model, samples, "");
-  out["loss"] = stream_losses(loaded.model, ids, bos, length, length, blocks, inputs.progress ? "loss" : "");
+  out["loss"] = stretch_losses(loaded.model, stretches, length, bos, inputs.progress ? "loss" : "");
   out["tokens"] = ids.size();
   return out;
 }

@@ -21,7 +21,7 @@ struct MeasureInputs {
   std::filesystem::path model, corpus, data, domain;
   std::string device = "cpu";
   bool progress = true;
-  SequenceOptions sequences = {};  // of measure_heldout: as in the model's training; their length is the model's
+  SequenceOptions sequences = {};  // of held-out text: as in the model's training; their length is the model's
 };
 
 // {"loss": [...]}: held-out sequences of the corpus, made as those of the training, nats a token; with the streaming
@@ -38,7 +38,8 @@ Json measure_tasks(const MeasureInputs& inputs, const Json& settings);
 // number.
 std::optional<std::pair<double, int>> mean_accuracy(const Json& tasks);
 // {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}} of settings' "lengths", on
-// stretches of the longest one, or of "stretch" tokens.
+// "blocks" stretches of the longest one, or of "stretch" tokens; held-out text with the separators of the training. A
+// list has at most kLengthGroups numbers.
 Json measure_lengths(const MeasureInputs& inputs, const Json& settings);
 // {"tau": [layer][head], "distance_bias": [layer][head][distance], "alibi_slopes": [layer][head]}.
 Json measure_learned(const MeasureInputs& inputs);
@@ -71,10 +72,20 @@ std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const To
 // The streaming cache that a step's settings name; none: the whole cache is kept.
 std::optional<StreamingCache> streaming_cache(const Json& settings);
 
-// Mean loss of each stretch of `block` tokens, at most `most` stretches spread over the stream. Every token is
-// predicted within a window of `length` tokens that begins with BOS, or, without BOS in the vocabulary, with the
+// Stretches of text, each with the token before it: at most `most`, spread evenly.
+using Stretches = std::vector<std::vector<int64_t>>;
+Stretches stretches_of(const std::vector<int32_t>& ids, int64_t tokens, int64_t most);
+// Of the validation split, in the corpus's order, with the separators of `how`. Error if it has none.
+Stretches heldout_stretches(const std::filesystem::path& corpus, SequenceOptions how, int64_t tokens, int64_t most);
+// Every token of the stretches within a window of `length` tokens that begins with `bos`, or, without, with the
 // preceding token.
-std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos,
-                                  int64_t block, int64_t length, int64_t most, const std::string& title);
+std::vector<eval::Window> length_windows(const Stretches& stretches, int64_t length, std::optional<int32_t> bos);
+// The mean loss of each stretch, predicted so.
+std::vector<double> stretch_losses(LanguageModel& model, const Stretches& stretches, int64_t length,
+                                   std::optional<int32_t> bos, const std::string& title);
+
+constexpr size_t kLengthGroups = 64;
+// Means of at most `most` groups of neighbours of equal size within one.
+std::vector<double> thinned(const std::vector<double>& values, size_t most);
 
 }  // namespace lazy::repro

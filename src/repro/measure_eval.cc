@@ -23,16 +23,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kCollapseTexts = 16;
+constexpr size_t kCollapseTexts = 16;
 
 void append(std::vector<int32_t>& ids, const std::vector<int32_t>& more) {
   ids.insert(ids.end(), more.begin(), more.end());
 }
 
-// Token streams by name; a benchmark without a file is left out.
+// Token streams of the benchmarks by name; one without a file is left out.
 std::map<std::string, std::vector<int32_t>> streams(const MeasureInputs& inputs, const Tokenizer& tokenizer) {
   std::map<std::string, std::vector<int32_t>> out;
-  out["heldout"] = sinks::corpus_source(tokenizer, inputs.corpus.string(), "validation").ids;
   if (inputs.data.empty()) return out;
   if (eval::has_task_files(eval::find_task("wikitext"), inputs.data)) {
     for (const std::string& page : eval::length::wikitext_source(inputs.data, {}).texts)
@@ -47,12 +46,12 @@ std::map<std::string, std::vector<int32_t>> streams(const MeasureInputs& inputs,
   return out;
 }
 
-Json collapse(LoadedModel& loaded, const std::vector<int32_t>& ids, int64_t length) {
+// Of the first `length` tokens of stretches.
+Json collapse(LoadedModel& loaded, const Stretches& stretches, int64_t length) {
   const at::NoGradGuard no_grad;
-  const int64_t texts = std::min<int64_t>(kCollapseTexts, static_cast<int64_t>(ids.size()) / length);
   std::vector<double> cosine, rank;
-  for (int64_t n = 0; n < texts; ++n) {
-    std::vector<int64_t> text(ids.begin() + n * length, ids.begin() + (n + 1) * length);
+  for (size_t n = 0; n < std::min(kCollapseTexts, stretches.size()); ++n) {
+    std::vector<int64_t> text(stretches[n].begin(), stretches[n].begin() + length);
     if (const auto bos = loaded.tokenizer->bos_id()) text.front() = *bos;
     const auto hidden = loaded.model.forward(at::tensor(text, at::kLong).unsqueeze(0).to(loaded.model.device())).hidden;
     const sinks::HiddenSimilarity a = sinks::hidden_similarity(hidden[0]);
@@ -67,19 +66,23 @@ Json collapse(LoadedModel& loaded, const std::vector<int32_t>& ids, int64_t leng
 Json measure_lengths(const MeasureInputs& inputs, const Json& settings) {
   LoadedModel loaded = load(inputs);
   const auto lengths = settings.at("lengths").get<std::vector<int64_t>>();
-  const int64_t longest = settings.value("stretch", *std::max_element(lengths.begin(), lengths.end()));
-  Json out = Json::object();
+  const int64_t tokens = settings.value("stretch", *std::max_element(lengths.begin(), lengths.end())),
+                most = settings.at("blocks").get<int64_t>();
+  std::map<std::string, Stretches> texts;
+  texts["heldout"] = heldout_stretches(inputs.corpus, inputs.sequences, tokens, most);
   for (const auto& [name, ids] : streams(inputs, *loaded.tokenizer)) {
-    if (static_cast<int64_t>(ids.size()) <= longest) {
-      log::info("{}: {} tokens, too short for {}: left out", name, ids.size(), longest);
-      continue;
-    }
+    texts[name] = stretches_of(ids, tokens, most);
+    if (texts[name].empty()) log::info("{}: {} tokens, too short for {}: left out", name, ids.size(), tokens);
+  }
+  Json out = Json::object();
+  for (const auto& [name, stretches] : texts) {
+    if (stretches.empty()) continue;
     for (const int64_t length : lengths) {
       const std::string title = inputs.progress ? fmt::format("{} at {}", name, length) : "";
       const std::string key = std::to_string(length);
-      out[name][key] = stream_losses(loaded.model, ids, loaded.tokenizer->bos_id(), longest, length,
-                                     settings.at("blocks").get<int64_t>(), title);
-      if (name == "heldout") out["collapse"][key] = collapse(loaded, ids, length);
+      out[name][key] =
+          thinned(stretch_losses(loaded.model, stretches, length, loaded.tokenizer->bos_id(), title), kLengthGroups);
+      if (name == "heldout") out["collapse"][key] = collapse(loaded, stretches, length);
     }
   }
   return out;

@@ -45,10 +45,10 @@ std::vector<std::string> Scale::attention_overrides() const {
 
 const std::vector<Scale>& scales() {
   static const std::vector<Scale> all{
-      {"tiny", "4 layers of 128, context 256, 0.5M tokens a model: minutes on two CPU cores", true, 192, 64, 32},
-      {"small", "55M parameters, context 512, 200M tokens a model: minutes on one GPU", true, 16384, 512, 256},
+      {"tiny", "4 layers of 128, context 256, 0.5M tokens a model: minutes on two CPU cores", true, 192, 64, 32, 0},
+      {"small", "55M parameters, context 512, 200M tokens a model: minutes on one GPU", true, 16384, 512, 256, 4096},
       {"paper", "340M parameters (760M where the paper has them), 15B / 30B tokens, ablations 10B at context 512",
-       false, 2048, 256, 128}};
+       false, 2048, 256, 128, 0}};
   return all;
 }
 
@@ -178,6 +178,10 @@ Json Plan::settings(StepKind kind) const {
   if (kind == StepKind::heldout) settings = {{"sequences", scale.heldout_sequences}, {"separators", "as trained"}};
   if (kind == StepKind::sinks) settings = {{"samples", scale.sink_samples}, {"bos", scale.bos_per_sequence}};
   if (kind == StepKind::lengths || kind == StepKind::domain) settings = {{"blocks", scale.length_blocks}};
+  if (kind == StepKind::lengths) {
+    settings["separators"] = "as trained";
+    if (scale.length_stretch > 0) settings["stretch"] = scale.length_stretch;
+  }
   return settings;
 }
 

@@ -22,6 +22,7 @@ struct Scale {
   std::string means;      // one line for help texts and reports
   bool bos_per_sequence;  // training sequences begin with BOS
   int64_t heldout_sequences, sink_samples, length_blocks;
+  int64_t length_stretch;  // tokens of a text that is read at several lengths; 0: the longest of them
   bool is_paper() const { return name == "paper"; }
   // Configurations of configs/ that a model extends; later ones override. kind: as in [model].
   std::vector<std::string> files(const std::string& kind, Budget budget) const;

@@ -256,7 +256,8 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
   for (const StepRun& other : run.steps) {
     if (other.step.id != s.step.model) continue;
     inputs.model = model_folder(other);
-    if (s.step.kind == StepKind::heldout) inputs.sequences = training_config(other, options, corpus).sequences;
+    if (s.step.kind == StepKind::heldout || s.step.kind == StepKind::lengths)
+      inputs.sequences = training_config(other, options, corpus).sequences;
   }
   switch (s.step.kind) {
     case StepKind::train:

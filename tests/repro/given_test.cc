@@ -42,22 +42,43 @@ TEST_F(GivenModels, RecipesRunToTheirEnds) {
   for (const StepRun& s : other.steps) EXPECT_EQ(s.found, s.step.id.starts_with("softmax")) << s.step.id;
 }
 
-// What separates documents decides the loss: a recipe's is that of a record.
-TEST_F(GivenModels, HeldOutSequencesAreMadeAsThoseOfTheTraining) {
-  const RecipeRun run = run_recipe(find_recipe("fig8"), options({{"bias-alone", folder_ / "softmax"}}));
-  const auto step = std::find_if(run.steps.begin(), run.steps.end(),
-                                 [](const StepRun& s) { return s.step.id == "bias-alone.heldout"; });
-  ASSERT_NE(step, run.steps.end());
+// What separates documents decides the loss: a recipe's is that of a record, at every length.
+TEST_F(GivenModels, HeldOutTextIsMadeAsThatOfTheTraining) {
+  const auto found = [&](const char* recipe, const char* model, const std::string& step) {
+    RunOptions chosen = options({{model, folder_ / "softmax"}});
+    chosen.only = {model + ("." + step)};
+    for (const StepRun& s : run_recipe(find_recipe(recipe), chosen).steps)
+      if (s.step.id == chosen.only[0]) return s.record.at("values");
+    return Json();
+  };
   EvidenceInputs inputs{folder_ / "softmax", folder_ / "corpus", {}, {}, "cpu", false};
   inputs.sequences = {
       .length = kContext, .bos_per_document = false, .eos_per_document = true, .bos_per_sequence = true};
   LanguageModel model = LanguageModel::load(inputs.model);
-  const int64_t tokens = find_scale("tiny").heldout_sequences * (kContext - 1);
-  const auto loss = [&] { return heldout_measures(model, inputs, tokens).at("loss").get<double>(); };
-  const double found = mean_of(step->record.at("values").at("loss").get<std::vector<double>>());
-  EXPECT_NEAR(found, loss(), 1e-5);
+  const Scale& scale = find_scale("tiny");
+  const double loss = mean_of(found("fig8", "bias-alone", "heldout").at("loss").get<std::vector<double>>());
+  const Json losses = found("rope-base", "lazy-base10000", "lengths").at("heldout");
+  const auto same = [&] {
+    return heldout_measures(model, inputs, scale.heldout_sequences * (kContext - 1)).at("loss").get<double>();
+  };
+  const auto same_by_length = [&](int64_t length) {
+    const Stretches stretches = heldout_stretches(inputs.corpus, inputs.sequences, 1024, scale.length_blocks);
+    const auto bos = load_tokenizer(inputs.model.string())->bos_id();
+    return length_measures(model, stretches, {length}, bos, false)
+        .at(std::to_string(length))
+        .at("by_group")
+        .get<std::vector<double>>();
+  };
+  EXPECT_NEAR(loss, same(), 1e-5);
+  for (const auto& [length, values] : losses.items())
+    EXPECT_THAT(values.get<std::vector<double>>(),
+                ::testing::Pointwise(::testing::DoubleNear(1e-5), same_by_length(std::stoll(length))))
+        << length;
   inputs.sequences.bos_per_document = true, inputs.sequences.eos_per_document = false;
-  EXPECT_GT(std::abs(found - loss()), 1e-3) << "BOS between documents";
+  EXPECT_GT(std::abs(loss - same()), 1e-3) << "BOS between documents";
+  const auto& [length, values] = *losses.items().begin();
+  EXPECT_GT(std::abs(mean_of(values.get<std::vector<double>>()) - mean_of(same_by_length(std::stoll(length)))), 1e-4)
+      << "BOS between documents";
 }
 
 // Bytes of V against the weights of a whole pass, and what each cache holds at most.

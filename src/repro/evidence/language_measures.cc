@@ -12,13 +12,12 @@
 #include "eval/score.h"
 #include "model/config.h"
 #include "repro/evidence/measures.h"
-#include "repro/measure.h"
 
 namespace lazy::repro {
 
 namespace {
 
-constexpr size_t kGroups = 256, kLengthGroups = 64;
+constexpr size_t kGroups = 256;
 
 std::vector<eval::Score> score_all(LanguageModel& model, const std::vector<eval::Window>& windows,
                                    const std::string& title, bool progress) {
@@ -129,41 +128,8 @@ Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const Ev
   return out;
 }
 
-std::vector<std::vector<int64_t>> length_stretches(const EvidenceInputs& inputs, int64_t longest, int64_t most) {
-  SequenceOptions how = inputs.sequences;
-  how.shuffle = false;
-  how.bos_per_sequence = false;
-  how.length = longest + 1;
-  const Sequences sequences(inputs.corpus, "validation", how);
-  const int64_t count = std::min(sequences.size(), most);
-  if (count == 0)
-    fail("repro", "{}: the validation split has no stretch of {} tokens", inputs.corpus.string(), how.length);
-  std::vector<std::vector<int64_t>> out;
-  for (int64_t i = 0; i < count; ++i) {
-    out.emplace_back(static_cast<size_t>(how.length));
-    sequences.read(i * sequences.size() / count, out.back().data());
-  }
-  return out;
-}
-
-std::vector<eval::Window> length_windows(const std::vector<std::vector<int64_t>>& stretches, int64_t length,
-                                         std::optional<int32_t> bos) {
-  std::vector<eval::Window> windows;
-  for (const std::vector<int64_t>& stretch : stretches) {
-    const auto tokens = static_cast<int64_t>(stretch.size()) - 1;
-    for (int64_t at = 0; at < tokens; at += length) {
-      const int64_t end = std::min(at + length, tokens);
-      eval::Window window{{stretch.begin() + at, stretch.begin() + end},
-                          {stretch.begin() + at + 1, stretch.begin() + end + 1}};
-      if (bos) window.input[0] = *bos;
-      windows.push_back(std::move(window));
-    }
-  }
-  return windows;
-}
-
-Json length_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& stretches,
-                     const std::vector<int64_t>& lengths, std::optional<int32_t> bos, bool progress) {
+Json length_measures(LanguageModel& model, const Stretches& stretches, const std::vector<int64_t>& lengths,
+                     std::optional<int32_t> bos, bool progress) {
   Json out = Json::object();
   for (const int64_t length : lengths) {
     const auto windows = length_windows(stretches, length, bos);

@@ -60,18 +60,6 @@ Json rounded(const std::vector<std::vector<double>>& values) {
   return out;
 }
 
-std::vector<double> thinned(const std::vector<double>& values, size_t most) {
-  if (values.size() <= most) return values;
-  std::vector<double> out;
-  for (size_t n = 0; n < most; ++n) {
-    const size_t begin = n * values.size() / most, end = (n + 1) * values.size() / most;
-    double total = 0;
-    for (size_t i = begin; i < end; ++i) total += values[i];
-    out.push_back(total / static_cast<double>(end - begin));
-  }
-  return out;
-}
-
 Json measure_model(const EvidenceInputs& inputs, const EvidenceSizes& sizes) {
   const auto tokenizer = load_tokenizer(inputs.model.string());
   const int32_t bos = eval::require_bos(*tokenizer);
@@ -80,7 +68,8 @@ Json measure_model(const EvidenceInputs& inputs, const EvidenceSizes& sizes) {
   const ModelConfig config = model.config();
   const std::vector<int32_t> text = sink_text(*tokenizer, inputs);
   const auto probed = probe_samples(model, text, trained_bos, sizes.probe_samples);
-  const auto stretches = length_stretches(inputs, sizes.lengths.back(), sizes.length_blocks);
+  const Stretches stretches =
+      heldout_stretches(inputs.corpus, inputs.sequences, sizes.lengths.back(), sizes.length_blocks);
 
   Json seconds = Json::object();
   const auto timed = [&seconds](const char* part, const auto& measure) -> Json {

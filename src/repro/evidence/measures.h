@@ -14,6 +14,7 @@
 #include "eval/requests.h"
 #include "model/language_model.h"
 #include "repro/evidence/protocol.h"
+#include "repro/measure.h"
 #include "repro/plan.h"
 
 namespace lazy::repro {
@@ -40,16 +41,10 @@ Json heldout_measures(LanguageModel& model, const EvidenceInputs& inputs, int64_
 Json wikitext_measures(LanguageModel& model, const Tokenizer& tokenizer, const EvidenceInputs& inputs);
 Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const EvidenceInputs& inputs);
 
-// Stretches of `longest` tokens of the validation split, each with the token before it, spread evenly.
-std::vector<std::vector<int64_t>> length_stretches(const EvidenceInputs& inputs, int64_t longest, int64_t most);
-// {LENGTH: {"loss", "positions", "by_position", "by_group"}}: every token of the stretches within a window of LENGTH
-// tokens that begins with `bos`, or, without, with the preceding token. by_position: means over the positions from
-// positions[n] to positions[n + 1] - 1.
-Json length_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& stretches,
-                     const std::vector<int64_t>& lengths, std::optional<int32_t> bos, bool progress);
-// The windows of one length.
-std::vector<eval::Window> length_windows(const std::vector<std::vector<int64_t>>& stretches, int64_t length,
-                                         std::optional<int32_t> bos);
+// {LENGTH: {"loss", "positions", "by_position", "by_group"}} of the windows that length_windows gives. by_position:
+// means over the positions from positions[n] to positions[n + 1] - 1.
+Json length_measures(LanguageModel& model, const Stretches& stretches, const std::vector<int64_t>& lengths,
+                     std::optional<int32_t> bos, bool progress);
 
 // {T: {"bos": {...}, "no_bos": {...}}}: means over samples, layers, heads and queries, and every head's. "uniform":
 // what uniform rows give, 0 for an offset tau / i; "uniform_at_offsets": with the offsets as they are learned.
@@ -68,7 +63,5 @@ Json learned_measures(const std::filesystem::path& model);
 Json rounded(double value);  // six digits; null unless finite
 Json rounded(const std::vector<double>& values);
 Json rounded(const std::vector<std::vector<double>>& values);
-// Means of at most `most` stretches of neighbours of equal size within one.
-std::vector<double> thinned(const std::vector<double>& values, size_t most);
 
 }  // namespace lazy::repro

@@ -37,11 +37,14 @@ Json sinks(const Json& measured, const Json& settings, int64_t length) {
 }
 
 Json lengths(const Json& measured, const Json& settings) {
+  const double tokens =
+      settings.at("blocks").get<double>() * settings.value("stretch", settings.at("lengths").back().get<double>());
   Json out;
   for (const Json& length : settings.at("lengths")) {
     const std::string key = length.dump();
-    if (!measured.at("bos_every_window").contains(key)) return nullptr;
-    out["heldout"][key] = measured.at("bos_every_window").at(key).at("by_group");
+    const Json& found = measured.at("bos_every_window");
+    if (!found.contains(key) || found.at(key).at("tokens") != tokens) return nullptr;
+    out["heldout"][key] = found.at(key).at("by_group");
   }
   return out;
 }
