@@ -214,6 +214,7 @@ nlohmann::ordered_json TrainConfig::settings() const {
   });
   // Only where it is set: older checkpoints and the records of `lazy repro` lack the keys.
   if (fp8) out["training.precision"] = "fp8";
+  if (deterministic) out["training.deterministic"] = true;
   if (sequences.mask_position > 0) out["data.mask_position"] = sequences.mask_position;
   return out;
 }
