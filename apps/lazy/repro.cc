@@ -143,7 +143,12 @@ void list(const ReproArguments& a) {
     if (!last) last = last_run(recipe, recorded, records);
     if (last) {
       item["last_run"] = {{"scale", last->scale}, {"seeds", last->seeds}, {"date", last->date}};
-      cells = fmt::format(" {}, {} seed{}, {} |", last->scale, last->seeds, last->seeds == 1 ? "" : "s", last->date);
+      cells = fmt::format(" {}, {} seed{}, {}", last->scale, last->seeds, last->seeds == 1 ? "" : "s", last->date);
+      if (last->missing > 0) {
+        item["last_run"]["missing"] = last->missing;
+        cells += fmt::format(", without {} step{}", last->missing, last->missing == 1 ? "" : "s");
+      }
+      cells += " |";
     }
     for (const Scale& scale : scales()) {
       const Cost estimate = cost(recipe, conditions(a, scale), configs.path);

@@ -340,15 +340,26 @@ std::optional<LastRun> last_run(const Recipe& recipe, const Conditions& conditio
     of_seeds.seeds = seed;
     const std::vector<Step> plan = recipe.plan(of_seeds);
     const auto recorded = records.steps(plan);
-    bool whole = !recorded.empty();
+    bool trained = !recorded.empty();
+    int64_t measured = 0, missing = 0;
     std::string date;
     for (const Step& step : plan) {
       if (!before.insert(step.id).second || step.needs == "data") continue;
       const auto found = recorded.find(step.id);
-      whole &= found != recorded.end();
-      if (whole) date = std::max(date, found->second.record.at("finished").get<std::string>());
+      const bool training = step.kind == StepKind::train;
+      if (found == recorded.end()) {
+        ++missing;
+        trained &= !training;
+        continue;
+      }
+      measured += training ? 0 : 1;
+      date = std::max(date, found->second.record.at("finished").get<std::string>());
     }
-    if (whole) ++last.seeds, last.date = std::max(last.date, date);
+    if (!trained || (missing > 0 && (seed > 1 || measured == 0))) continue;
+    ++last.seeds;
+    last.missing = missing;
+    last.date = std::max(last.date, date);
+    if (missing > 0) break;
   }
   return last.seeds > 0 ? std::optional(last) : std::nullopt;
 }

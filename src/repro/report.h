@@ -43,8 +43,10 @@ std::string cautions(
 struct LastRun {
   std::string scale, date;
   int64_t seeds = 1;
+  int64_t missing = 0;  // steps of the seed that were not run
 };
-// From records of `lazy repro evidence`: the seeds of which they have every step, but what needs the benchmarks' files.
+// From records of `lazy repro evidence`: the seeds of which they have every step, but what needs the benchmarks' files;
+// or else the first seed, if they have its trainings and some of what is measured on them.
 std::optional<LastRun> last_run(const Recipe& recipe, const Conditions& conditions, const RecordedRuns& records);
 std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem::path& output);
 

@@ -387,7 +387,10 @@ StepValues recorded_values(const RecipeRun& run) {
   };
 }
 
-RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
+namespace {
+
+// The plan with what is recorded. `again`: trainings whose models a step still needs are not done.
+RecipeRun recorded_plan(const Recipe& recipe, const RunOptions& options, bool again) {
   RecipeRun run = prepare_run(recipe, options);
   const fs::path corpus = options.conditions.corpus.empty() ? made_corpus(options) : options.conditions.corpus;
   if (!needs_corpus(run) || fs::exists(corpus / "corpus.json")) {
@@ -397,13 +400,19 @@ RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
   }
   use_records(run, options, TemporaryFolder().path);
   const std::vector<bool> wanted = wanted_steps(run, options.only);
-  train_again(run, wanted);
+  if (again) train_again(run, wanted);
   std::vector<StepRun> steps;
   for (size_t n = 0; n < run.steps.size(); ++n) {
     if (wanted[n]) steps.push_back(std::move(run.steps[n]));
   }
   run.steps = std::move(steps);
   return run;
+}
+
+}  // namespace
+
+RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
+  return recorded_plan(recipe, options, /*again=*/true);
 }
 
 Results results_of(const RecipeRun& run) {
@@ -419,7 +428,7 @@ Results results_of(const RecipeRun& run) {
 }
 
 RecipeRun judge_finished(const Recipe& recipe, const RunOptions& options) {
-  RecipeRun run = plan_recipe(recipe, options);
+  RecipeRun run = recorded_plan(recipe, options, /*again=*/false);
   bool any = false;
   std::string last;  // day on which a step was finished
   for (StepRun& s : run.steps) {

@@ -202,6 +202,7 @@ def test_a_hugging_face_llama_trains_compiled():
     transformers = pytest.importorskip("transformers")
     if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 0):
         pytest.skip(f"transformers {transformers.__version__} is older than 5")
+    import lazy_attention.hf  # noqa: F401, registers "lazy"
 
     def train(attention, compiled):
         torch.manual_seed(1)

@@ -143,6 +143,16 @@ TEST_F(EvidenceSteps, TheLastRunNamesWholeSeeds) {
   EXPECT_EQ(last->seeds, 3);
   EXPECT_EQ(last_run(find_recipe("fig7"), conditions, runs_)->seeds, 1);
   EXPECT_FALSE(last_run(find_recipe("table1"), conditions, runs_));
+
+  // One measurement is not recorded.
+  const TemporaryFolder part;
+  fs::copy(kRecords, part.path / "records", fs::copy_options::recursive);
+  for (const auto& step : fs::directory_iterator(part.path / "records/steps")) {
+    if (step.path().filename().string().starts_with("lazy.repetition-")) fs::remove_all(step.path());
+  }
+  const RecordedRuns others{part.path / "records", "", part.path / "configs"};
+  EXPECT_EQ(last_run(find_recipe("fig7"), conditions, others)->missing, 1);
+  EXPECT_EQ(last_run(find_recipe("fig5"), conditions, others)->missing, 0);
 }
 
 // The page says where its numbers come from, and needs neither a corpus nor a GPU.
