@@ -22,6 +22,7 @@ struct FastWeightsProblem {
   int64_t C, N, T, H;            // H 0: one layer; otherwise a multiple of 64
   bool momentum;                 // each layer has S, otherwise b
   bool tanh;                     // GELU's approximation
+  bool for_backward;             // without, the forward pass may leave unset what only the backward pass reads
   FastWeightsLayer first, last;  // first: null with one layer
 
   const float *q, *k, *target;                // (C, N, T, 64)

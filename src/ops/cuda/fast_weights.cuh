@@ -22,12 +22,12 @@ __device__ inline int warp() { return thread() / 32; }
 __device__ inline int lane() { return thread() % 32; }
 
 // Queues the copy of ROWS rows, `step` elements apart.
-template <int ROWS, int THREADS>
+template <int ROWS, int THREADS, int COLUMNS = kDim, int STEP = kStep>
 __device__ void fetch(float* tile, const float* from, int step) {
 #pragma unroll
-  for (int n = threadIdx.x; n < ROWS * kDim / 4; n += THREADS) {
-    const int row = n / (kDim / 4), column = n % (kDim / 4) * 4;
-    tensor_core::copy_async(tensor_core::shared_address(tile + row * kStep + column), from + row * step + column, true);
+  for (int n = threadIdx.x; n < ROWS * COLUMNS / 4; n += THREADS) {
+    const int row = n / (COLUMNS / 4), column = n % (COLUMNS / 4) * 4;
+    tensor_core::copy_async(tensor_core::shared_address(tile + row * STEP + column), from + row * step + column, true);
   }
 }
 // What was queued is there for every thread, and every thread has done what comes before.
@@ -37,23 +37,29 @@ __device__ inline void arrive() {
   __syncthreads();
 }
 
-// A tile as a factor of a product, as it lies and transposed; `scaled`: its rows have factors.
-struct Rows {
+// A tile as a factor of a product, as it lies and transposed, from row to row STEP; `scaled`: its rows have factors.
+template <int STEP>
+struct RowsOf {
   const float* tile;
-  __device__ float operator()(int i, int j) const { return tile[i * kStep + j]; }
+  __device__ float operator()(int i, int j) const { return tile[i * STEP + j]; }
 };
-struct Columns {
+template <int STEP>
+struct ColumnsOf {
   const float* tile;
-  __device__ float operator()(int i, int j) const { return tile[j * kStep + i]; }
+  __device__ float operator()(int i, int j) const { return tile[j * STEP + i]; }
 };
 struct ScaledRows {
   const float *tile, *factor;
   __device__ float operator()(int i, int j) const { return factor[i] * tile[i * kStep + j]; }
 };
-struct ScaledColumns {
+template <int STEP>
+struct ScaledColumnsOf {
   const float *tile, *factor;
-  __device__ float operator()(int i, int j) const { return factor[j] * tile[j * kStep + i]; }
+  __device__ float operator()(int i, int j) const { return factor[j] * tile[j * STEP + i]; }
 };
+using Rows = RowsOf<kStep>;
+using Columns = ColumnsOf<kStep>;
+using ScaledColumns = ScaledColumnsOf<kStep>;
 template <typename Factor>
 struct Negative {
   Factor factor;
@@ -64,16 +70,18 @@ __device__ Negative<Factor> minus(const Factor& factor) {
   return {factor};
 }
 
-// A warp's share of an M x N matrix of a block: 16 rows, kTiles times eight columns.
-template <int WARPS, int M, int N>
+// A warp's share of an M x N matrix of a block: 16 rows, kTiles times eight columns. PARTS of the warps have a matrix
+// each, of which the sum is wanted.
+template <int WARPS, int M, int N, int PARTS = 1>
 struct Share {
-  static constexpr int kRowGroups = M / 16, kColumnGroups = WARPS / kRowGroups;
+  static constexpr int kRowGroups = M / 16, kColumnGroups = WARPS / PARTS / kRowGroups;
   static constexpr int kColumns = N / kColumnGroups < 8 ? 8 : N / kColumnGroups, kTiles = kColumns / 8;
-  static_assert(WARPS % kRowGroups == 0 && kColumns % 8 == 0);
+  static_assert(WARPS / PARTS % kRowGroups == 0 && kColumns % 8 == 0);
   float c[kTiles][4] = {};
 
   __device__ static int row() { return warp() % kRowGroups * 16; }
-  __device__ static int group() { return warp() / kRowGroups; }
+  __device__ static int group() { return warp() / kRowGroups % kColumnGroups; }
+  __device__ static int part() { return warp() / (kRowGroups * kColumnGroups); }
   __device__ static bool idle() { return kColumns * kColumnGroups > N && group() * kColumns >= N; }
 
   // function(row, column, x, y) for every two neighbours.
@@ -113,9 +121,9 @@ struct Share {
 };
 
 // to += left right, over K inner indices; left(row, k), right(k, column).
-template <int K, int WARPS, int M, int N, typename Left, typename Right>
-__device__ void product(Share<WARPS, M, N>& to, const Left& left, const Right& right) {
-  using To = Share<WARPS, M, N>;
+template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
+__device__ void product(Share<WARPS, M, N, PARTS>& to, const Left& left, const Right& right) {
+  using To = Share<WARPS, M, N, PARTS>;
   if (To::idle()) return;
   const int i = lane() / 4, j = lane() % 4, row = To::row() + i, column = To::group() * To::kColumns + i;
 #pragma unroll 2
@@ -199,6 +207,29 @@ struct NormRow {
   }
 };
 
+// The inner loss of a row; each lane has two of its numbers.
+struct InnerLoss {
+  bool normalized;
+  float2 weight{}, bias{};  // of the norm
+
+  __device__ InnerLoss(const FastWeightsProblem& p, int64_t n) : normalized(p.norm_weight) {
+    if (!normalized) return;
+    weight = pair(p.norm_weight + n * kDim + 2 * lane());
+    bias = pair(p.norm_bias + n * kDim + 2 * lane());
+  }
+  // By the last layer's output y, which becomes what is saved of it: without a norm the error.
+  __device__ float2 gradient(float2& y, float2 target) const {
+    if (normalized) {
+      const NormRow norm(y);
+      return norm.through(make_float2((bias.x - target.x + norm.n.x * weight.x) * weight.x,
+                                      (bias.y - target.y + norm.n.y * weight.y) * weight.y));
+    }
+    y = make_float2(y.x - target.x, y.y - target.y);
+    const float factor = 2 * sqrtf(kDim / fmaxf(row_dot(y, y), kDim));
+    return make_float2(factor * y.x, factor * y.y);
+  }
+};
+
 // Where the tensors of one chunk of a sequence and head lie. `slice`: of 64 columns of the first layer, and of as many
 // rows of the last one.
 struct Place {
@@ -234,7 +265,17 @@ void with_shape(const FastWeightsProblem& p, const Function& function) {
              : layers(std::integral_constant<int, 16>{}, std::false_type{});
 }
 
+// Bytes that a block of the current GPU may have.
+inline int most_shared_memory() {
+  int device = 0, most = 0;
+  check(cudaGetDevice(&device), "fast_weights");
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "fast_weights");
+  return most;
+}
+
 // Shared memory of the backward pass, which takes more.
 int backward_memory(bool momentum);
+// Queues the forward pass with all weights in shared memory; false: not for this shape or GPU.
+bool forward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream);
 
 }  // namespace lazy::ops::cuda::learning

@@ -41,11 +41,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
       product<kDim>(y, Rows{left}, Rows{W});
     }
   };
-  float2 weight{}, bias{};
-  if (p.norm_weight) {
-    weight = pair(p.norm_weight + n * kDim + 2 * lane());
-    bias = pair(p.norm_bias + n * kDim + 2 * lane());
-  }
+  const InnerLoss loss(p, n);
 
   for (int64_t chunk = 0; chunk < p.C; ++chunk) {
     const Place at{chunk * p.N + n, p.H, T};
@@ -98,17 +94,8 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     __syncthreads();
     for (int row = warp(); row < T; row += kWarps) {
       const int64_t place = at.index * T * kDim + row * kDim + 2 * lane();
-      const float2 target = pair(p.target + place);
-      float2 y = pair(X + row * kStep + 2 * lane()), g;
-      if (p.norm_weight) {
-        const NormRow norm(y);
-        g = norm.through(make_float2((bias.x - target.x + norm.n.x * weight.x) * weight.x,
-                                     (bias.y - target.y + norm.n.y * weight.y) * weight.y));
-      } else {
-        y = make_float2(y.x - target.x, y.y - target.y);
-        const float factor = 2 * sqrtf(kDim / fmaxf(row_dot(y, y), kDim));
-        g = make_float2(factor * y.x, factor * y.y);
-      }
+      float2 y = pair(X + row * kStep + 2 * lane());
+      const float2 g = loss.gradient(y, pair(p.target + place));
       set_pair(last.z + place, y.x, y.y);
       set_pair(last.g + place, g.x, g.y);
       set_pair(B + row * kStep + 2 * lane(), g.x, g.y);
@@ -245,6 +232,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
 namespace lazy::ops::cuda {
 
 void fast_weights_forward(const FastWeightsProblem& p, cudaStream_t stream) {
+  if (learning::forward_in_shared_memory(p, stream)) return;
   learning::with_shape(p, [&](auto T, auto two, auto momentum) {
     learning::launch(learning::forward<T(), two(), momentum()>, learning::kThreads, learning::kBytes<T()>, p, stream);
   });
@@ -252,10 +240,7 @@ void fast_weights_forward(const FastWeightsProblem& p, cudaStream_t stream) {
 
 bool serves_fast_weights(int64_t T, int64_t H, bool momentum) {
   if (T != (momentum ? 64 : 16) || H % learning::kDim != 0) return false;
-  int device = 0, most = 0;
-  check(cudaGetDevice(&device), "fast_weights");
-  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "fast_weights");
-  return learning::backward_memory(momentum) <= most;
+  return learning::backward_memory(momentum) <= learning::most_shared_memory();
 }
 
 }  // namespace lazy::ops::cuda

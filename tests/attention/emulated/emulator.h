@@ -21,7 +21,11 @@ struct Thread;
 extern Thread* current;
 int lane();
 
-constexpr int kSharedMost = 163 << 10;  // dynamic shared memory of a block: an A100's
+// Dynamic shared memory of a block: an A100's, unless a target says otherwise.
+#ifndef LAZY_EMULATED_SHARED_KIB
+#define LAZY_EMULATED_SHARED_KIB 163
+#endif
+constexpr int kSharedMost = LAZY_EMULATED_SHARED_KIB << 10;
 
 // Kernel launches: `kernel` is called once a thread. allowed: what cudaFuncSetAttribute set for this kernel.
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel);

@@ -29,7 +29,7 @@ struct Kind {
   const char* name;
   int layers;
   bool memory, normalized;  // Titans
-  int64_t hidden() const { return 2 * kDim; }
+  int64_t hidden = 2 * kDim;
   int64_t chunk() const { return memory ? 64 : 16; }
 };
 
@@ -37,7 +37,7 @@ at::Tensor normal(at::IntArrayRef shape, double std = 1) { return at::randn(shap
 
 Tensors weights_of(const Kind& kind, double first, double last) {
   if (kind.layers == 1) return {normal({kHeads, kDim, kDim}, first)};
-  return {normal({kHeads, kDim, kind.hidden()}, first), normal({kHeads, kind.hidden(), kDim}, last)};
+  return {normal({kHeads, kDim, kind.hidden}, first), normal({kHeads, kind.hidden, kDim}, last)};
 }
 
 template <typename State>
@@ -135,7 +135,7 @@ class FastWeightsKernels : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
     const Kind& kind = GetParam();
-    if (!ops::fast_weights_kernels(ops::test::test_device().type(), kind.chunk(), kind.layers == 2 ? kind.hidden() : 0,
+    if (!ops::fast_weights_kernels(ops::test::test_device().type(), kind.chunk(), kind.layers == 2 ? kind.hidden : 0,
                                    kind.memory)) {
       GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has these tests too";
     }
@@ -147,6 +147,7 @@ class FastWeightsKernels : public ::testing::TestWithParam<Kind> {
 };
 INSTANTIATE_TEST_SUITE_P(, FastWeightsKernels,
                          ::testing::Values(Kind{"ttt_linear", 1, false, true}, Kind{"ttt_mlp", 2, false, true},
+                                           Kind{"ttt_mlp_in_shared_memory", 2, false, true, 4 * kDim},
                                            Kind{"titans_1", 1, true, false}, Kind{"titans_1_normalized", 1, true, true},
                                            Kind{"titans_2", 2, true, false},
                                            Kind{"titans_2_normalized", 2, true, true}),

@@ -93,7 +93,8 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const TensorSpec spec{static_cast<size_t>(layers), norm, bias, momentum, tanh, rounded, last_state};
     fast_weights::SavedActivations activations;
-    const auto result = fast_weights::forward(fast_weights::unflatten(inputs.vec(), spec), spec, activations);
+    const auto result =
+        fast_weights::forward(fast_weights::unflatten(inputs.vec(), spec), spec, activations, /*for_backward=*/true);
     variable_list saved = inputs.vec();
     context->saved_data["layout"] = std::vector<int64_t>{
         layers, norm, bias, momentum, tanh, rounded, last_state, static_cast<int64_t>(inputs.size())};
@@ -129,6 +130,10 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
 
 FastWeightsResult run_fast_weights(const FastWeights& in) {
   const TensorSpec spec = fast_weights::spec_of(in);
+  if (!at::GradMode::is_enabled()) {
+    fast_weights::SavedActivations unused;
+    return fast_weights::forward(in, spec, unused, /*for_backward=*/false);
+  }
   return unpack_result(
       FastWeightsNode::apply(at::TensorList(fast_weights::flatten(in)), static_cast<int64_t>(spec.layers), spec.norm,
                              spec.bias, spec.momentum, spec.tanh, spec.rounded, spec.last_state),

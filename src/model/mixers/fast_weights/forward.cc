@@ -133,7 +133,7 @@ SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, cons
   return activations;
 }
 
-FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedActivations& c) {
+FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedActivations& c, bool for_backward) {
   const int64_t C = in.q.size(0), N = in.q.size(1), T = in.q.size(2);
   const auto rows = [&](int64_t width) { return at::empty({C, N, T, width}, in.q.options()); };
   FastWeightsResult after;
@@ -147,7 +147,7 @@ FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedAc
     c.z.push_back(rows(width));
     if (n + 1 < spec.layers) c.t.push_back(rows(width)), c.x.emplace_back();
   }
-  if (const auto* kernels = kernels_for(in, spec)) return run_forward(*kernels, in, spec, c);
+  if (const auto* kernels = kernels_for(in, spec)) return run_forward(*kernels, in, spec, c, for_backward);
   if (spec.last_state) after.W.resize(spec.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());
   const RoundedProducts rounded(spec.rounded);
   Steps steps{in, spec.norm ? in.norm_bias - in.target : at::Tensor(), spec, c, after};

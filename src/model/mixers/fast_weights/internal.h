@@ -76,7 +76,9 @@ struct SavedActivations {
 std::vector<at::Tensor> flatten(const SavedActivations& activations);
 SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, const TensorSpec& spec);
 
-FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedActivations& activations);
+// `for_backward`: the activations are wanted.
+FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedActivations& activations,
+                          bool for_backward);
 
 inline Gelu gelu_of(const TensorSpec& spec) { return {.tanh = spec.tanh}; }
 

@@ -66,13 +66,14 @@ const ops::FastWeightsKernels* kernels_for(const FastWeights& in, const TensorSp
 }
 
 FastWeightsResult run_forward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
-                              SavedActivations& c) {
+                              SavedActivations& c, bool for_backward) {
   const c10::DeviceGuard guard(in.q.device());
   c.overlap = at::empty_like(in.read_steps, at::MemoryFormat::Contiguous);
   if (spec.layers == 2) c.x[0] = at::empty_like(c.z[0]);
   FastWeightsResult after;
   Call call(in, spec, c);
   call.p.out = call.make(after.out, in.q);
+  call.p.for_backward = for_backward;
   if (spec.last_state) {
     after.W.resize(spec.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());
     for (size_t n = 0; n < spec.layers; ++n) {

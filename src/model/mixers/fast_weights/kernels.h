@@ -10,7 +10,7 @@ const ops::FastWeightsKernels* kernels_for(const FastWeights& in, const TensorSp
 
 // As forward() and backward(). W, b, S of the first chunk and the other activations' memory are there already.
 FastWeightsResult run_forward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
-                              SavedActivations& activations);
+                              SavedActivations& activations, bool for_backward);
 FastWeights run_backward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
                          const SavedActivations& activations, const FastWeightsResult& d);
 
