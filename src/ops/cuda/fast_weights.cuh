@@ -140,6 +140,63 @@ __device__ void product(Share<WARPS, M, N, PARTS>& to, const Left& left, const R
 __device__ inline float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 __device__ inline void set_pair(float* at, float x, float y) { *reinterpret_cast<float2*>(at) = make_float2(x, y); }
 
+// Factors that give two neighbours of the inner index at a time, which are one load where they lie side by side.
+template <int STEP>
+struct PairsOf {
+  const float* tile;
+  __device__ float2 operator()(int i, int k) const { return pair(tile + i * STEP + k); }
+};
+// Right factors of a product that is a To: of eight inner indices from 8 step on, and of the nth eight of the warp's
+// columns. The inner index is that of a column of the tile, or of a row.
+template <typename To, int STEP>
+struct PairColumns {
+  const float* at;
+  __device__ explicit PairColumns(const float* tile)
+      : at(tile + (To::group() * To::kColumns + lane() / 4) * STEP + lane() % 4 * 2) {}
+  __device__ float2 operator()(int step, int n) const { return pair(at + 8 * n * STEP + 8 * step); }
+};
+template <typename To, int STEP>
+struct PairRows {
+  const float* at;
+  __device__ explicit PairRows(const float* tile)
+      : at(tile + lane() % 4 * 2 * STEP + To::group() * To::kColumns + lane() / 4) {}
+  __device__ float2 operator()(int step, int n) const {
+    return make_float2(at[8 * step * STEP + 8 * n], at[(8 * step + 1) * STEP + 8 * n]);
+  }
+};
+// A right factor in registers. From global memory it is on its way while the block does something else.
+template <typename To, int K>
+struct Held {
+  float2 b[K / 8][To::kTiles];
+  template <typename Right>
+  __device__ explicit Held(const Right& right) {
+#pragma unroll
+    for (int step = 0; step < K / 8; ++step) {
+#pragma unroll
+      for (int n = 0; n < To::kTiles; ++n) b[step][n] = right(step, n);
+    }
+  }
+  __device__ float2 operator()(int step, int n) const { return b[step][n]; }
+};
+
+// to += left right, of factors in pairs.
+template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
+__device__ void pair_product(Share<WARPS, M, N, PARTS>& to, const Left& left, const Right& right) {
+  using To = Share<WARPS, M, N, PARTS>;
+  if (To::idle()) return;
+  const int row = To::row() + lane() / 4, j = lane() % 4 * 2;
+#pragma unroll
+  for (int step = 0; step < K / 8; ++step) {
+    const float2 above = left(row, 8 * step + j), below = left(row + 8, 8 * step + j);
+    const uint32_t x[4] = {tf32(above.x), tf32(below.x), tf32(above.y), tf32(below.y)};
+#pragma unroll
+    for (int n = 0; n < To::kTiles; ++n) {
+      const float2 y = right(step, n);
+      mma_tf32(to.c[n], x, tf32(y.x), tf32(y.y));
+    }
+  }
+}
+
 __device__ inline float warp_sum(float x) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
@@ -228,6 +285,32 @@ struct InnerLoss {
     const float factor = 2 * sqrtf(kDim / fmaxf(row_dot(y, y), kDim));
     return make_float2(factor * y.x, factor * y.y);
   }
+  // By y, from d by the gradient g of what was saved as y; adds to those by the norm's weight and bias.
+  __device__ float2 backward(float2 y, float2 target, float2 g, float2 d, float2& d_target, float2& d_weight,
+                             float2& d_bias) const {
+    if (!normalized) {
+      const float square = row_dot(y, y), longest = fmaxf(square, kDim), factor = 2 * sqrtf(kDim / longest);
+      const float dot = row_dot(y, d), along = square > kDim ? dot / longest : 0;
+      const float2 d_y = make_float2(factor * (d.x - y.x * along), factor * (d.y - y.y * along));
+      d_target = make_float2(-d_y.x, -d_y.y);
+      return d_y;
+    }
+    const NormRow norm(y);
+    const auto each = [&](auto number) { return make_float2(number(&float2::x), number(&float2::y)); };
+    const float2 scaled = each([&](auto c) { return norm.n.*c * weight.*c; });
+    const float2 miss = each([&](auto c) { return bias.*c - target.*c + scaled.*c; });
+    const float2 h = each([&](auto c) { return miss.*c * weight.*c; });
+    const float2 d_h = norm.through(d);
+    const float projection = norm.rstd * row_dot(h, norm.n) / kDim, along = norm.rstd * row_dot(d, norm.n) / kDim,
+                length = norm.rstd * row_dot(d, g) / kDim;
+    // With respect to n: through h and through the projection on n. Then rstd, a factor of g.
+    const float2 d_y =
+        norm.through(each([&](auto c) { return d_h.*c * weight.*c * weight.*c - d.*c * projection - h.*c * along; }));
+    d_target = each([&](auto c) { return -(d_h.*c * weight.*c); });
+    d_weight = each([&](auto c) { return d_weight.*c + (miss.*c + scaled.*c) * d_h.*c; });
+    d_bias = each([&](auto c) { return d_bias.*c - d_target.*c; });
+    return each([&](auto c) { return d_y.*c - norm.n.*c * length; });
+  }
 };
 
 // Where the tensors of one chunk of a sequence and head lie. `slice`: of 64 columns of the first layer, and of as many
@@ -275,7 +358,9 @@ inline int most_shared_memory() {
 
 // Shared memory of the backward pass, which takes more.
 int backward_memory(bool momentum);
-// Queues the forward pass with all weights in shared memory; false: not for this shape or GPU.
+// Queues the pass with all weights, or the gradients with respect to them, in shared memory; false: not for this shape
+// or GPU.
 bool forward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream);
+bool backward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream);
 
 }  // namespace lazy::ops::cuda::learning

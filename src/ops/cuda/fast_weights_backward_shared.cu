@@ -1,0 +1,346 @@
+// The backward pass of fast weights of two layers without momentum. The gradients with respect to the weights stay in
+// shared memory from chunk to chunk. A chunk's saved weights come straight into the registers of the one warp that
+// multiplies by them. A warp has 16 hidden columns, and most of what it computes there concerns no other warp.
+#include "ops/cuda/fast_weights.cuh"
+
+namespace lazy::ops::cuda::learning {
+
+namespace {
+
+constexpr int kT = 16, kWarps = 16, kThreads = 32 * kWarps;
+constexpr int kHidden = 256;
+
+// From row to row: 8 more than a multiple of 32 where pairs are read or the tile is a right factor.
+constexpr int kWide = kHidden + 8, kLast = kDim + 8, kRow = kDim + 8, kSquare = kT + 4;
+constexpr int kTile = kT * kWide, kRows = kT * kRow;
+constexpr int kParts = 4;  // of the product of gradients of the first layer's outputs
+
+// In the order of the kernel's pointers.
+constexpr int kFloats = kDim * kWide + kHidden * kLast + 4 * kTile + 2 * kRows + 2 * kTokens<kT> + 3 * kT * kSquare +
+                        kDim + kT + kWarps * kT;
+constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
+
+using Hidden = Share<kWarps, kT, kHidden>;
+using Half = Share<kWarps, kT, kDim, 2>;
+using Square = Share<kWarps, kT, kT>;
+using Overlap = Share<kWarps, kT, kT, kParts>;
+
+// function(c, n, e) for every number of a share.
+template <typename To, typename Function>
+__device__ void elements(To& to, const Function& function) {
+#pragma unroll
+  for (int n = 0; n < To::kTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) function(to.c[n][e], n, e);
+  }
+}
+__device__ int row_of(int e) { return e / 2 * 8 + lane() / 4; }
+
+template <typename To>
+__device__ void read(To& to, const float* from, int step) {
+  to.each([&](int i, int j, float& a, float& b) {
+    const float2 x = pair(from + i * step + j);
+    a = x.x, b = x.y;
+  });
+}
+template <typename To>
+__device__ void write(To& share, float* to, int step) {
+  share.each([&](int i, int j, float& a, float& b) { set_pair(to + i * step + j, a, b); });
+}
+template <typename To>
+__device__ void add_to(To& share, float* to, int step) {
+  share.each([&](int i, int j, float& a, float& b) {
+    const float2 before = pair(to + i * step + j);
+    set_pair(to + i * step + j, before.x + a, before.y + b);
+  });
+}
+
+// Writes ROWS rows of COLUMNS numbers to contiguous memory.
+template <int ROWS, int COLUMNS, int STEP>
+__device__ void store(float* to, const float* tile) {
+#pragma unroll 4
+  for (int n = threadIdx.x; n < ROWS * COLUMNS / 4; n += kThreads) {
+    const int row = n / (COLUMNS / 4), column = n % (COLUMNS / 4) * 4;
+    *reinterpret_cast<float4*>(to + 4 * n) = *reinterpret_cast<const float4*>(tile + row * STEP + column);
+  }
+}
+
+}  // namespace
+
+__global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_constant__ FastWeightsProblem p) {
+  extern __shared__ __align__(128) float memory[];
+  float *const dW_first = memory, *const dW_last = dW_first + kDim * kWide;
+  // Of the hidden side: the last layer's inputs at k, then the gradient by the first one's output at k; that by the
+  // first layer's output at q; the last layer's inputs at q, and for a while the gradient by t; the first layer's g,
+  // then what the warps add up.
+  float *const U = dW_last + kHidden * kLast, *const X = U + kTile, *const V = X + kTile, *const G = V + kTile;
+  float *const D = G + kTile, *const B = D + kRows;  // d_out, the last layer's g
+  float *const K = B + kRows, *const Q = K + kTokens<kT>;
+  float* const R = Q + kTokens<kT>;  // by the overlap of the last layer, then of the first
+  float *const P = R + kT * kSquare, *const S = P + kT * kSquare;  // the steps of the first layer and the last
+  float *const d_b_last = S + kT * kSquare, *const steps = d_b_last + kDim, *const sums = steps + kT;
+  const int64_t n = blockIdx.x;
+  const FastWeightsLayer &first = p.first, &last = p.last;
+  const Gelu act{p.tanh};
+  float2 by_weight{}, by_bias{};                // of the norm, by the warp's row
+  const int from = Half::part() * kHidden / 2;  // the half's inner indices
+
+  fetch<kDim, kThreads, kHidden, kWide>(dW_first, first.d_W + n * kDim * kHidden, kHidden);
+  fetch<kHidden, kThreads, kDim, kLast>(dW_last, last.d_W + n * kHidden * kDim, kDim);
+  if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[n * kDim + threadIdx.x];
+  float d_b[Hidden::kTiles][2];  // of the first layer, the columns that the lane has
+  const int column = Hidden::group() * Hidden::kColumns + lane() % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < Hidden::kTiles; ++m) {
+    const float2 b = pair(first.d_b + n * kHidden + column + 8 * m);
+    d_b[m][0] = b.x, d_b[m][1] = b.y;
+  }
+
+  for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
+    const Place at{chunk * p.N + n, kHidden, kT};
+    const int64_t row_place = at.index * kT * kDim + warp() * kDim + 2 * lane();  // a warp has a row
+    const float* const read_steps = p.read_steps + at.index * kT * kT;
+    fetch<kT, kThreads>(K, at.tokens(p.k), kDim);
+    fetch<kT, kThreads>(Q, at.tokens(p.q), kDim);
+    fetch<kT, kThreads, kDim, kRow>(D, at.tokens(p.d_out), kDim);
+    fetch<kT, kThreads, kDim, kRow>(B, at.tokens(last.g), kDim);
+    const Held<Hidden, kDim> W_rows(PairColumns<Hidden, kDim>(last.W + at.last(0)));
+    Hidden z, t, x;
+    read(z, first.z + at.hidden(0), kHidden);
+    read(t, p.t + at.hidden(0), kHidden);
+    read(x, p.x + at.hidden(0), kHidden);
+    if (threadIdx.x < kT) steps[threadIdx.x] = p.steps[at.index * kT + threadIdx.x];
+    arrive();
+
+    Hidden d_a;  // by the last layer's input at q
+    pair_product<kDim>(d_a, PairsOf<kRow>{D}, W_rows);
+
+    // Two warps: the first layer's steps, the gradients by the last one's.
+    Square overlap, d_read;
+    {
+      Square d_steps;
+      product<kDim>(overlap, Rows{Q}, Columns{K});
+      pair_product<kDim>(d_steps, PairsOf<kRow>{D}, PairColumns<Square, kRow>(B));
+      read(d_read, p.overlap + at.index * kT * kT, kT);
+      Square step, first_steps;
+      read(step, read_steps, kT);
+      elements(step, [&](float& a, int m, int e) {
+        const float d = -d_steps.c[m][e], last_overlap = d_read.c[m][e];
+        overlap.c[m][e] += 1;
+        first_steps.c[m][e] = overlap.c[m][e] * a;
+        d_steps.c[m][e] = d * a;
+        d_read.c[m][e] = d * last_overlap;
+        a *= last_overlap;
+      });
+      write(d_steps, R, kSquare);
+      write(first_steps, P, kSquare);
+      write(step, S, kSquare);
+    }
+
+    // What the layers have been given. z becomes the slope, t what d_z takes from t's gradient.
+    {
+      Hidden u, g;
+      elements(z, [&](float& a, int m, int e) {
+        const float slope = act.slope(a);
+        u.c[m][e] = act.value(a);
+        g.c[m][e] = t.c[m][e] * slope;
+        t.c[m][e] *= act.bend(a);
+        a = slope;
+      });
+      write(u, U, kWide);
+      write(g, G, kWide);
+    }
+    Hidden input;
+    elements(x, [&](float& a, int m, int e) {
+      input.c[m][e] = act.value(a);
+      a = act.slope(a);
+    });
+    write(input, V, kWide);
+
+    // Through the first layer's update, to its g.
+    Hidden by;
+    product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
+    elements(by, [&](float& a, int m, int e) { a += d_b[m][e % 2]; });
+    if (lane() % 4 == 0) sums[warp() * kT + row_of(0)] = sums[warp() * kT + row_of(2)] = 0;
+    by.add_rows(sums, [&](int i, int j, float& a, float& b) {
+      const float2 g = pair(G + i * kWide + j);
+      return -(a * g.x + b * g.y);
+    });
+    elements(by, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
+    // Through the last layer's, to its input at k.
+    Hidden d_u;
+    pair_product<kDim>(
+        d_u,
+        [&](int i, int k) {
+          const float2 g = pair(B + i * kRow + k);
+          return make_float2(-steps[i] * g.x, -steps[i] * g.y);
+        },
+        PairColumns<Hidden, kLast>(dW_last));
+    __syncthreads();
+
+    product<kT>(d_a, RowsOf<kSquare>{R}, RowsOf<kWide>{U});
+    product<kT>(d_u, ColumnsOf<kSquare>{R}, RowsOf<kWide>{V});
+    float d_bias[Hidden::kTiles][2] = {};
+    elements(d_a, [&](float& a, int m, int e) { d_bias[m][e % 2] += a *= x.c[m][e]; });
+    write(d_a, X, kWide);
+    __syncwarp();
+    // Through the inner gradient's way from the last layer to the first. by: by the first layer's g, then by t.
+    product<kT>(by, minus(ColumnsOf<kSquare>{P}), RowsOf<kWide>{X});
+    elements(by, [&](float& a, int m, int e) {
+      t.c[m][e] = t.c[m][e] * a + d_u.c[m][e] * z.c[m][e];
+      a *= z.c[m][e];
+    });
+    write(by, V, kWide);
+    const Held<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(last.W + at.last(0) + from * kDim));
+    __syncthreads();
+
+    // Through the last layer's update and outputs, to its g.
+    Half d_g;
+    pair_product<kHidden / 2>(d_g, PairsOf<kWide>{U + from}, PairRows<Half, kLast>(dW_last + from * kLast));
+    d_g.add_rows(sums + Half::part() * kWarps / 2 * kT, [&](int i, int j, float& a, float& b) {
+      if (Half::part() == 0) a += d_b_last[j], b += d_b_last[j + 1];
+      const float2 g = pair(B + i * kRow + j);
+      return -(a * g.x + b * g.y);
+    });
+    elements(d_g, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
+    const int tokens = Half::part() * kT / 2;
+    product<kT / 2>(d_g, minus(ColumnsOf<kSquare>{S + tokens * kSquare}), RowsOf<kRow>{D + tokens * kRow});
+    pair_product<kHidden / 2>(d_g, PairsOf<kWide>{V + from}, W_columns);
+    // Through the first layer's, to k.
+    Half d_k;
+    pair_product<kHidden / 2>(d_k, PairsOf<kWide>{G + from}, PairColumns<Half, kWide>(dW_first + from));
+    elements(d_k, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
+    Overlap d_steps;
+    {
+      const int own = Overlap::part() * kHidden / kParts;
+      pair_product<kHidden / kParts>(d_steps, PairsOf<kWide>{X + own}, PairColumns<Overlap, kWide>(G + own));
+    }
+    const float2 y = pair(last.z + row_place), target = pair(p.target + row_place);
+    __syncthreads();
+    float* const squares = G + 2 * kRows;
+    write(d_g, G + Half::part() * kRows, kRow);
+    write(d_steps, squares + Overlap::part() * kT * kT, kT);
+    const Held<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(last.W + at.last(0)));
+    __syncthreads();
+
+    // Through the inner loss. G: by the last layer's output at k.
+    {
+      float* const own = G + warp() * kRow + 2 * lane();
+      const float2 a = pair(own), b = pair(own + kRows);
+      float2 d_target;
+      const float2 d_y = InnerLoss(p, n).backward(y, target, pair(B + warp() * kRow + 2 * lane()),
+                                                  make_float2(a.x + b.x, a.y + b.y), d_target, by_weight, by_bias);
+      set_pair(p.d_target + row_place, d_target.x, d_target.y);
+      set_pair(own, d_y.x, d_y.y);
+    }
+    {
+      Square d_steps, step;
+      read(step, read_steps, kT);
+      d_steps.each([&](int i, int j, float& a, float& b) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const float2 d = pair(squares + part * kT * kT + i * kT + j);
+          a -= d.x, b -= d.y;
+        }
+      });
+      elements(d_steps, [&](float& a, int m, int e) {
+        d_read.c[m][e] += overlap.c[m][e] * a;
+        a *= step.c[m][e];
+      });
+      write(d_read, p.d_read_steps + at.index * kT * kT, kT);
+      write(d_steps, R, kSquare);
+    }
+    __syncthreads();
+
+    // Through the layers at k. t: by the first layer's output.
+    {
+      Hidden back;
+      pair_product<kDim>(back, PairsOf<kRow>{G}, W_again);
+      elements(t, [&](float& a, int m, int e) { d_bias[m][e % 2] += a += back.c[m][e] * z.c[m][e]; });
+    }
+    const Held<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(first.W + at.first(0) + from));
+    {
+      Share<kWarps, kHidden, kDim> to;  // the rows are the warp's columns
+      product<kT>(to, ColumnsOf<kWide>{V}, RowsOf<kRow>{B});
+      __syncwarp();
+      write(input, V, kWide);
+      __syncwarp();
+      product<kT>(to, ColumnsOf<kWide>{V}, RowsOf<kRow>{D});
+      product<kT>(to, ColumnsOf<kWide>{U}, RowsOf<kRow>{G});
+      add_to(to, dW_last, kLast);
+      __syncwarp();
+      write(t, U, kWide);
+    }
+#pragma unroll
+    for (int m = 0; m < Hidden::kTiles; ++m) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+#pragma unroll
+        for (int rows = 4; rows < 32; rows *= 2) d_bias[m][e] += __shfl_xor_sync(~0u, d_bias[m][e], rows);
+        d_b[m][e] += d_bias[m][e];
+      }
+    }
+    if (threadIdx.x < kDim) {
+      float sum = 0;
+#pragma unroll
+      for (int t = 0; t < kT; ++t) sum += D[t * kRow + threadIdx.x] + G[t * kRow + threadIdx.x];
+      d_b_last[threadIdx.x] += sum;
+    }
+    __syncthreads();
+
+    // To the tokens, and the first layer's weights.
+    Half d_q;
+    pair_product<kHidden / 2>(d_q, PairsOf<kWide>{X + from}, W_first);
+    pair_product<kHidden / 2>(d_k, PairsOf<kWide>{U + from}, W_first);
+    product<kT / 2>(d_q, RowsOf<kSquare>{R + tokens}, Rows{K + tokens * kStep});
+    product<kT / 2>(d_k, ColumnsOf<kSquare>{R + tokens * kSquare}, Rows{Q + tokens * kStep});
+    write(d_q, V + Half::part() * kRows, kRow);
+    write(d_k, G + Half::part() * kRows, kRow);
+    {
+      Share<kWarps, kDim, kHidden> to;
+      product<kT>(to, Columns{Q}, RowsOf<kWide>{X});
+      product<kT>(to, Columns{K}, RowsOf<kWide>{U});
+      add_to(to, dW_first, kWide);
+    }
+    __syncthreads();
+    const auto add_halves = [&](const float* halves, float* to) {
+      const float* const own = halves + warp() * kRow + 2 * lane();
+      const float2 a = pair(own), b = pair(own + kRows);
+      set_pair(to + row_place, a.x + b.x, a.y + b.y);
+    };
+    add_halves(V, p.d_q);
+    add_halves(G, p.d_k);
+    if (threadIdx.x < kT) {
+      float sum = 0;
+#pragma unroll
+      for (int group = 0; group < kWarps; ++group) sum += sums[group * kT + threadIdx.x];
+      p.d_steps[at.index * kT + threadIdx.x] = sum;
+    }
+  }
+
+  store<kDim, kHidden, kWide>(first.d_W + n * kDim * kHidden, dW_first);
+  store<kHidden, kDim, kLast>(last.d_W + n * kHidden * kDim, dW_last);
+  if (lane() < 4) {
+#pragma unroll
+    for (int m = 0; m < Hidden::kTiles; ++m) {
+      set_pair(first.d_b + n * kHidden + column + 8 * m, d_b[m][0], d_b[m][1]);
+    }
+  }
+  if (threadIdx.x < kDim) last.d_b[n * kDim + threadIdx.x] = d_b_last[threadIdx.x];
+  if (!p.norm_weight) return;
+  set_pair(U + warp() * kStep + 2 * lane(), by_weight.x, by_weight.y);
+  set_pair(X + warp() * kStep + 2 * lane(), by_bias.x, by_bias.y);
+  __syncthreads();
+  if (threadIdx.x < kDim) {
+    p.d_norm_weight[n * kDim + threadIdx.x] = column_sum<kWarps>(U);
+    p.d_norm_bias[n * kDim + threadIdx.x] = column_sum<kWarps>(X);
+  }
+}
+
+bool backward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream) {
+  if (p.momentum || p.T != kT || p.H != kHidden || kBytes > most_shared_memory()) return false;
+  launch(backward_shared, kThreads, kBytes, p, stream);
+  return true;
+}
+
+}  // namespace lazy::ops::cuda::learning
