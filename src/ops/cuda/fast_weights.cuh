@@ -18,8 +18,9 @@ constexpr int kWeights = kDim * kStep;
 template <int T>
 constexpr int kTokens = T* kStep;
 
-__device__ inline int warp() { return thread() / 32; }
-__device__ inline int lane() { return thread() % 32; }
+// Of an unsigned number, which spares the instructions for negative ones.
+__device__ inline int warp() { return static_cast<int>(static_cast<unsigned>(thread()) / 32); }
+__device__ inline int lane() { return static_cast<int>(static_cast<unsigned>(thread()) % 32); }
 
 // Queues the copy of ROWS rows, `step` elements apart.
 template <int ROWS, int THREADS, int COLUMNS = kDim, int STEP = kStep>
@@ -67,6 +68,20 @@ struct Negative {
 };
 template <typename Factor>
 __device__ Negative<Factor> minus(const Factor& factor) {
+  return {factor};
+}
+// A factor whose numbers were rounded to TF32 when they were written: a product does not round them again.
+using ops::cuda::tf32;
+__device__ inline uint32_t tf32(uint32_t x) { return x; }
+__device__ inline uint32_t bits(float x) { return __float_as_uint(x); }
+__device__ inline uint2 bits(float2 x) { return make_uint2(bits(x.x), bits(x.y)); }
+template <typename Factor>
+struct Rounded {
+  Factor factor;
+  __device__ auto operator()(int i, int j) const { return bits(factor(i, j)); }
+};
+template <typename Factor>
+__device__ Rounded<Factor> rounded(const Factor& factor) {
   return {factor};
 }
 
@@ -177,6 +192,13 @@ struct Held {
     }
   }
   __device__ float2 operator()(int step, int n) const { return b[step][n]; }
+  __device__ void round() {
+#pragma unroll
+    for (int step = 0; step < K / 8; ++step) {
+#pragma unroll
+      for (auto& x : b[step]) x = make_float2(__uint_as_float(tf32(x.x)), __uint_as_float(tf32(x.y)));
+    }
+  }
 };
 
 // to += left right, of factors in pairs.
@@ -187,11 +209,11 @@ __device__ void pair_product(Share<WARPS, M, N, PARTS>& to, const Left& left, co
   const int row = To::row() + lane() / 4, j = lane() % 4 * 2;
 #pragma unroll
   for (int step = 0; step < K / 8; ++step) {
-    const float2 above = left(row, 8 * step + j), below = left(row + 8, 8 * step + j);
+    const auto above = left(row, 8 * step + j), below = left(row + 8, 8 * step + j);
     const uint32_t x[4] = {tf32(above.x), tf32(below.x), tf32(above.y), tf32(below.y)};
 #pragma unroll
     for (int n = 0; n < To::kTiles; ++n) {
-      const float2 y = right(step, n);
+      const auto y = right(step, n);
       mma_tf32(to.c[n], x, tf32(y.x), tf32(y.y));
     }
   }

@@ -15,6 +15,11 @@ constexpr int kWide = kHidden + 8, kLast = kDim + 8, kRow = kDim + 8, kSquare = 
 constexpr int kTile = kT * kWide, kRows = kT * kRow;
 constexpr int kParts = 4;  // of the product of gradients of the first layer's outputs
 
+// Of the L2 cache, in numbers; of a chunk's tensors, in lines: a block's threads ask for a matrix of weights, for three
+// hidden tensors and four of tokens.
+constexpr int kLine = 32, kHiddenLines = kT * kHidden / kLine, kTokenLines = kT * kDim / kLine;
+static_assert(kDim * kHidden == kLine * kThreads && 3 * kHiddenLines + 4 * kTokenLines == kThreads);
+
 // In the order of the kernel's pointers.
 constexpr int kFloats = kDim * kWide + kHidden * kLast + 4 * kTile + 2 * kRows + 2 * kTokens<kT> + 3 * kT * kSquare +
                         kDim + kT + kWarps * kT;
@@ -46,6 +51,13 @@ __device__ void read(To& to, const float* from, int step) {
 template <typename To>
 __device__ void write(To& share, float* to, int step) {
   share.each([&](int i, int j, float& a, float& b) { set_pair(to + i * step + j, a, b); });
+}
+// As a factor of products.
+template <typename To>
+__device__ void write_rounded(To& share, float* to, int step) {
+  share.each([&](int i, int j, float& a, float& b) {
+    set_pair(to + i * step + j, __uint_as_float(tf32(a)), __uint_as_float(tf32(b)));
+  });
 }
 template <typename To>
 __device__ void add_to(To& share, float* to, int step) {
@@ -81,7 +93,6 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
   float *const d_b_last = S + kT * kSquare, *const steps = d_b_last + kDim, *const sums = steps + kT;
   const int64_t n = blockIdx.x;
   const FastWeightsLayer &first = p.first, &last = p.last;
-  const Gelu act{p.tanh};
   float2 by_weight{}, by_bias{};                // of the norm, by the warp's row
   const int from = Half::part() * kHidden / 2;  // the half's inner indices
 
@@ -111,6 +122,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     read(x, p.x + at.hidden(0), kHidden);
     if (threadIdx.x < kT) steps[threadIdx.x] = p.steps[at.index * kT + threadIdx.x];
     arrive();
+    prefetch(first.W + at.first(0) + kLine * threadIdx.x);
 
     Hidden d_a;  // by the last layer's input at q
     pair_product<kDim>(d_a, PairsOf<kRow>{D}, W_rows);
@@ -137,36 +149,47 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
       write(step, S, kSquare);
     }
 
-    // What the layers have been given. z becomes the slope, t what d_z takes from t's gradient.
+    // What the layers have been given. z and x become the slopes, t what d_z takes from t's gradient. The choice of
+    // GELU is one for all numbers.
+    Hidden g, input;
     {
-      Hidden u, g;
-      elements(z, [&](float& a, int m, int e) {
-        const float slope = act.slope(a);
-        u.c[m][e] = act.value(a);
-        g.c[m][e] = t.c[m][e] * slope;
-        t.c[m][e] *= act.bend(a);
-        a = slope;
-      });
-      write(u, U, kWide);
-      write(g, G, kWide);
+      Hidden u;
+      const auto activate = [&](const Gelu act) {
+        elements(z, [&](float& a, int m, int e) {
+          const float slope = act.slope(a);
+          u.c[m][e] = act.value(a);
+          t.c[m][e] *= act.bend(a), g.c[m][e] *= slope;
+          a = slope;
+        });
+        elements(x, [&](float& a, int m, int e) {
+          input.c[m][e] = act.value(a);
+          a = act.slope(a);
+        });
+      };
+      g = t;
+      p.tanh ? activate(Gelu{true}) : activate(Gelu{false});
+      write_rounded(u, U, kWide);
+      write_rounded(g, G, kWide);
+      write_rounded(input, V, kWide);
     }
-    Hidden input;
-    elements(x, [&](float& a, int m, int e) {
-      input.c[m][e] = act.value(a);
-      a = act.slope(a);
-    });
-    write(input, V, kWide);
 
     // Through the first layer's update, to its g.
     Hidden by;
     product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
-    elements(by, [&](float& a, int m, int e) { a += d_b[m][e % 2]; });
-    if (lane() % 4 == 0) sums[warp() * kT + row_of(0)] = sums[warp() * kT + row_of(2)] = 0;
-    by.add_rows(sums, [&](int i, int j, float& a, float& b) {
-      const float2 g = pair(G + i * kWide + j);
-      return -(a * g.x + b * g.y);
-    });
-    elements(by, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
+    {
+      float dots[2] = {};
+      elements(by, [&](float& a, int m, int e) {
+        a += d_b[m][e % 2];
+        dots[e / 2] -= a * g.c[m][e];
+        a *= -steps[row_of(e)];
+      });
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        dots[half] += __shfl_xor_sync(~0u, dots[half], 1);
+        dots[half] += __shfl_xor_sync(~0u, dots[half], 2);
+        if (lane() % 4 == 0) sums[warp() * kT + row_of(2 * half)] = dots[half];
+      }
+    }
     // Through the last layer's, to its input at k.
     Hidden d_u;
     pair_product<kDim>(
@@ -178,25 +201,25 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
         PairColumns<Hidden, kLast>(dW_last));
     __syncthreads();
 
-    product<kT>(d_a, RowsOf<kSquare>{R}, RowsOf<kWide>{U});
-    product<kT>(d_u, ColumnsOf<kSquare>{R}, RowsOf<kWide>{V});
+    product<kT>(d_a, RowsOf<kSquare>{R}, rounded(RowsOf<kWide>{U}));
+    product<kT>(d_u, ColumnsOf<kSquare>{R}, rounded(RowsOf<kWide>{V}));
     float d_bias[Hidden::kTiles][2] = {};
     elements(d_a, [&](float& a, int m, int e) { d_bias[m][e % 2] += a *= x.c[m][e]; });
-    write(d_a, X, kWide);
+    write_rounded(d_a, X, kWide);
     __syncwarp();
     // Through the inner gradient's way from the last layer to the first. by: by the first layer's g, then by t.
-    product<kT>(by, minus(ColumnsOf<kSquare>{P}), RowsOf<kWide>{X});
+    product<kT>(by, minus(ColumnsOf<kSquare>{P}), rounded(RowsOf<kWide>{X}));
     elements(by, [&](float& a, int m, int e) {
       t.c[m][e] = t.c[m][e] * a + d_u.c[m][e] * z.c[m][e];
       a *= z.c[m][e];
     });
-    write(by, V, kWide);
+    write_rounded(by, V, kWide);
     const Held<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(last.W + at.last(0) + from * kDim));
     __syncthreads();
 
     // Through the last layer's update and outputs, to its g.
     Half d_g;
-    pair_product<kHidden / 2>(d_g, PairsOf<kWide>{U + from}, PairRows<Half, kLast>(dW_last + from * kLast));
+    pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{U + from}), PairRows<Half, kLast>(dW_last + from * kLast));
     d_g.add_rows(sums + Half::part() * kWarps / 2 * kT, [&](int i, int j, float& a, float& b) {
       if (Half::part() == 0) a += d_b_last[j], b += d_b_last[j + 1];
       const float2 g = pair(B + i * kRow + j);
@@ -205,15 +228,16 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     elements(d_g, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
     const int tokens = Half::part() * kT / 2;
     product<kT / 2>(d_g, minus(ColumnsOf<kSquare>{S + tokens * kSquare}), RowsOf<kRow>{D + tokens * kRow});
-    pair_product<kHidden / 2>(d_g, PairsOf<kWide>{V + from}, W_columns);
+    pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{V + from}), W_columns);
     // Through the first layer's, to k.
     Half d_k;
-    pair_product<kHidden / 2>(d_k, PairsOf<kWide>{G + from}, PairColumns<Half, kWide>(dW_first + from));
+    pair_product<kHidden / 2>(d_k, rounded(PairsOf<kWide>{G + from}), PairColumns<Half, kWide>(dW_first + from));
     elements(d_k, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
     Overlap d_steps;
     {
       const int own = Overlap::part() * kHidden / kParts;
-      pair_product<kHidden / kParts>(d_steps, PairsOf<kWide>{X + own}, PairColumns<Overlap, kWide>(G + own));
+      pair_product<kHidden / kParts>(d_steps, rounded(PairsOf<kWide>{X + own}),
+                                     rounded(PairColumns<Overlap, kWide>(G + own)));
     }
     const float2 y = pair(last.z + row_place), target = pair(p.target + row_place);
     __syncthreads();
@@ -252,24 +276,38 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     }
     __syncthreads();
 
+    if (chunk > 0) {
+      const Place before{at.index - p.N, kHidden, kT};
+      prefetch(last.W + before.last(0) + kLine * threadIdx.x);
+      const int part = static_cast<int>(threadIdx.x) / kHiddenLines;
+      if (part < 3) {
+        const float* const all = part == 0 ? first.z : part == 1 ? p.t : p.x;
+        prefetch(all + before.hidden(0) + kLine * (threadIdx.x % kHiddenLines));
+      } else {
+        const int tokens = static_cast<int>(threadIdx.x) % kHiddenLines / kTokenLines;
+        const float* const all = tokens == 0 ? p.k : tokens == 1 ? p.q : tokens == 2 ? p.d_out : last.g;
+        prefetch(before.tokens(all) + kLine * (threadIdx.x % kTokenLines));
+      }
+    }
+
     // Through the layers at k. t: by the first layer's output.
     {
       Hidden back;
       pair_product<kDim>(back, PairsOf<kRow>{G}, W_again);
       elements(t, [&](float& a, int m, int e) { d_bias[m][e % 2] += a += back.c[m][e] * z.c[m][e]; });
     }
-    const Held<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(first.W + at.first(0) + from));
+    Held<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(first.W + at.first(0) + from));
     {
       Share<kWarps, kHidden, kDim> to;  // the rows are the warp's columns
-      product<kT>(to, ColumnsOf<kWide>{V}, RowsOf<kRow>{B});
+      product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{B});
       __syncwarp();
-      write(input, V, kWide);
+      write_rounded(input, V, kWide);
       __syncwarp();
-      product<kT>(to, ColumnsOf<kWide>{V}, RowsOf<kRow>{D});
-      product<kT>(to, ColumnsOf<kWide>{U}, RowsOf<kRow>{G});
+      product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{D});
+      product<kT>(to, rounded(ColumnsOf<kWide>{U}), RowsOf<kRow>{G});
       add_to(to, dW_last, kLast);
       __syncwarp();
-      write(t, U, kWide);
+      write_rounded(t, U, kWide);
     }
 #pragma unroll
     for (int m = 0; m < Hidden::kTiles; ++m) {
@@ -289,17 +327,18 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     __syncthreads();
 
     // To the tokens, and the first layer's weights.
+    W_first.round();
     Half d_q;
-    pair_product<kHidden / 2>(d_q, PairsOf<kWide>{X + from}, W_first);
-    pair_product<kHidden / 2>(d_k, PairsOf<kWide>{U + from}, W_first);
+    pair_product<kHidden / 2>(d_q, rounded(PairsOf<kWide>{X + from}), rounded(W_first));
+    pair_product<kHidden / 2>(d_k, rounded(PairsOf<kWide>{U + from}), rounded(W_first));
     product<kT / 2>(d_q, RowsOf<kSquare>{R + tokens}, Rows{K + tokens * kStep});
     product<kT / 2>(d_k, ColumnsOf<kSquare>{R + tokens * kSquare}, Rows{Q + tokens * kStep});
     write(d_q, V + Half::part() * kRows, kRow);
     write(d_k, G + Half::part() * kRows, kRow);
     {
       Share<kWarps, kDim, kHidden> to;
-      product<kT>(to, Columns{Q}, RowsOf<kWide>{X});
-      product<kT>(to, Columns{K}, RowsOf<kWide>{U});
+      product<kT>(to, Columns{Q}, rounded(RowsOf<kWide>{X}));
+      product<kT>(to, Columns{K}, rounded(RowsOf<kWide>{U}));
       add_to(to, dW_first, kWide);
     }
     __syncthreads();
