@@ -25,9 +25,12 @@ __device__ inline int lane() { return static_cast<int>(static_cast<unsigned>(thr
 // Queues the copy of ROWS rows, `step` elements apart.
 template <int ROWS, int THREADS, int COLUMNS = kDim, int STEP = kStep>
 __device__ void fetch(float* tile, const float* from, int step) {
+  constexpr unsigned kPieces = ROWS * COLUMNS / 4;
 #pragma unroll
-  for (int n = threadIdx.x; n < ROWS * COLUMNS / 4; n += THREADS) {
-    const int row = n / (COLUMNS / 4), column = n % (COLUMNS / 4) * 4;
+  for (unsigned first = 0; first < kPieces; first += THREADS) {
+    const unsigned n = first + static_cast<unsigned>(thread());
+    if (first + THREADS > kPieces && n >= kPieces) break;
+    const int row = static_cast<int>(n / (COLUMNS / 4)), column = static_cast<int>(n % (COLUMNS / 4) * 4);
     tensor_core::copy_async(tensor_core::shared_address(tile + row * STEP + column), from + row * step + column, true);
   }
 }

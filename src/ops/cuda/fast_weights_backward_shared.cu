@@ -100,10 +100,12 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
   fetch<kHidden, kThreads, kDim, kLast>(dW_last, last.d_W + n * kHidden * kDim, kDim);
   if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[n * kDim + threadIdx.x];
   float d_b[Hidden::kTiles][2];  // of the first layer, the columns that the lane has
-  const int column = Hidden::group() * Hidden::kColumns + lane() % 4 * 2;
+  const auto d_b_at = [&](int m) {
+    return first.d_b + n * kHidden + Hidden::group() * Hidden::kColumns + lane() % 4 * 2 + 8 * m;
+  };
 #pragma unroll
   for (int m = 0; m < Hidden::kTiles; ++m) {
-    const float2 b = pair(first.d_b + n * kHidden + column + 8 * m);
+    const float2 b = pair(d_b_at(m));
     d_b[m][0] = b.x, d_b[m][1] = b.y;
   }
 
@@ -124,13 +126,26 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     arrive();
     prefetch(first.W + at.first(0) + kLine * threadIdx.x);
 
+    // Through the first layer's update, to its g. What comes from global memory is still on its way.
+    Hidden by;
+    product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
+    // Through the last layer's, to its input at k.
+    Hidden d_u;
+    pair_product<kDim>(
+        d_u,
+        [&](int i, int k) {
+          const float2 g = pair(B + i * kRow + k);
+          return make_float2(-steps[i] * g.x, -steps[i] * g.y);
+        },
+        PairColumns<Hidden, kLast>(dW_last));
+
     Hidden d_a;  // by the last layer's input at q
     pair_product<kDim>(d_a, PairsOf<kRow>{D}, W_rows);
 
     // Two warps: the first layer's steps, the gradients by the last one's.
-    Square overlap, d_read;
+    Square overlap;
     {
-      Square d_steps;
+      Square d_steps, d_read;
       product<kDim>(overlap, Rows{Q}, Columns{K});
       pair_product<kDim>(d_steps, PairsOf<kRow>{D}, PairColumns<Square, kRow>(B));
       read(d_read, p.overlap + at.index * kT * kT, kT);
@@ -144,6 +159,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
         d_read.c[m][e] = d * last_overlap;
         a *= last_overlap;
       });
+      write(d_read, p.d_read_steps + at.index * kT * kT, kT);
       write(d_steps, R, kSquare);
       write(first_steps, P, kSquare);
       write(step, S, kSquare);
@@ -173,9 +189,6 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
       write_rounded(input, V, kWide);
     }
 
-    // Through the first layer's update, to its g.
-    Hidden by;
-    product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
     {
       float dots[2] = {};
       elements(by, [&](float& a, int m, int e) {
@@ -190,15 +203,6 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
         if (lane() % 4 == 0) sums[warp() * kT + row_of(2 * half)] = dots[half];
       }
     }
-    // Through the last layer's, to its input at k.
-    Hidden d_u;
-    pair_product<kDim>(
-        d_u,
-        [&](int i, int k) {
-          const float2 g = pair(B + i * kRow + k);
-          return make_float2(-steps[i] * g.x, -steps[i] * g.y);
-        },
-        PairColumns<Hidden, kLast>(dW_last));
     __syncthreads();
 
     product<kT>(d_a, RowsOf<kSquare>{R}, rounded(RowsOf<kWide>{U}));
@@ -268,10 +272,10 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
         }
       });
       elements(d_steps, [&](float& a, int m, int e) {
-        d_read.c[m][e] += overlap.c[m][e] * a;
+        overlap.c[m][e] *= a;
         a *= step.c[m][e];
       });
-      write(d_read, p.d_read_steps + at.index * kT * kT, kT);
+      add_to(overlap, p.d_read_steps + at.index * kT * kT, kT);
       write(d_steps, R, kSquare);
     }
     __syncthreads();
@@ -362,7 +366,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
   if (lane() < 4) {
 #pragma unroll
     for (int m = 0; m < Hidden::kTiles; ++m) {
-      set_pair(first.d_b + n * kHidden + column + 8 * m, d_b[m][0], d_b[m][1]);
+      set_pair(d_b_at(m), d_b[m][0], d_b[m][1]);
     }
   }
   if (threadIdx.x < kDim) last.d_b[n * kDim + threadIdx.x] = d_b_last[threadIdx.x];
