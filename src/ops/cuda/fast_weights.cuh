@@ -203,6 +203,12 @@ struct Held {
     }
   }
 };
+template <typename Right>
+constexpr bool kInRegisters = false;
+template <typename To, int K>
+constexpr bool kInRegisters<Held<To, K>> = true;
+template <typename To, int K>
+constexpr bool kInRegisters<Rounded<Held<To, K>>> = true;
 
 // to += left right, of factors in pairs.
 template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
@@ -210,7 +216,8 @@ __device__ void pair_product(Share<WARPS, M, N, PARTS>& to, const Left& left, co
   using To = Share<WARPS, M, N, PARTS>;
   if (To::idle()) return;
   const int row = To::row() + lane() / 4, j = lane() % 4 * 2;
-#pragma unroll
+  constexpr int kUnrolled = kInRegisters<Right> ? K / 8 : 4;
+#pragma unroll kUnrolled
   for (int step = 0; step < K / 8; ++step) {
     const auto above = left(row, 8 * step + j), below = left(row + 8, 8 * step + j);
     const uint32_t x[4] = {tf32(above.x), tf32(below.x), tf32(above.y), tf32(below.y)};

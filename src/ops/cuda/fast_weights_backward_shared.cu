@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
   float *const U = dW_last + kHidden * kLast, *const X = U + kTile, *const V = X + kTile, *const G = V + kTile;
   float *const D = G + kTile, *const B = D + kRows;  // d_out, the last layer's g
   float *const K = B + kRows, *const Q = K + kTokens<kT>;
-  float* const R = Q + kTokens<kT>;  // by the overlap of the last layer, then of the first
+  float* const R = Q + kTokens<kT>;  // the last layer's overlap, what it gets, what the first layer's gets
   float *const P = R + kT * kSquare, *const S = P + kT * kSquare;  // the steps of the first layer and the last
   float *const d_b_last = S + kT * kSquare, *const steps = d_b_last + kDim, *const sums = steps + kT;
   const int64_t n = blockIdx.x;
@@ -99,19 +99,25 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
   fetch<kDim, kThreads, kHidden, kWide>(dW_first, first.d_W + n * kDim * kHidden, kHidden);
   fetch<kHidden, kThreads, kDim, kLast>(dW_last, last.d_W + n * kHidden * kDim, kDim);
   if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[n * kDim + threadIdx.x];
-  float d_b[Hidden::kTiles][2];  // of the first layer, the columns that the lane has
+  // Of the first layer, the lane's rows of the columns that it has.
+  float d_b[Hidden::kTiles][2];
   const auto d_b_at = [&](int m) {
     return first.d_b + n * kHidden + Hidden::group() * Hidden::kColumns + lane() % 4 * 2 + 8 * m;
   };
 #pragma unroll
   for (int m = 0; m < Hidden::kTiles; ++m) {
     const float2 b = pair(d_b_at(m));
-    d_b[m][0] = b.x, d_b[m][1] = b.y;
+    d_b[m][0] = lane() < 4 ? b.x : 0, d_b[m][1] = lane() < 4 ? b.y : 0;
   }
+  const auto sum_of_rows = [](float x) {
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2) x += __shfl_xor_sync(~0u, x, lanes);
+    return x;
+  };
 
   for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
     const Place at{chunk * p.N + n, kHidden, kT};
-    const int64_t row_place = at.index * kT * kDim + warp() * kDim + 2 * lane();  // a warp has a row
+    const auto own_row = [&](auto* all) { return at.tokens(all) + warp() * kDim + 2 * lane(); };  // a warp has a row
     const float* const read_steps = p.read_steps + at.index * kT * kT;
     fetch<kT, kThreads>(K, at.tokens(p.k), kDim);
     fetch<kT, kThreads>(Q, at.tokens(p.q), kDim);
@@ -123,6 +129,11 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     read(t, p.t + at.hidden(0), kHidden);
     read(x, p.x + at.hidden(0), kHidden);
     if (threadIdx.x < kT) steps[threadIdx.x] = p.steps[at.index * kT + threadIdx.x];
+    if (threadIdx.x < kT * kT) {
+      const float overlap = p.overlap[at.index * kT * kT + threadIdx.x], step = read_steps[threadIdx.x];
+      const int to = thread() / kT * kSquare + thread() % kT;
+      R[to] = overlap, P[to] = step, S[to] = overlap * step;
+    }
     arrive();
     prefetch(first.W + at.first(0) + kLine * threadIdx.x);
 
@@ -145,24 +156,21 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     // Two warps: the first layer's steps, the gradients by the last one's.
     Square overlap;
     {
-      Square d_steps, d_read;
+      Square d_steps, last_overlap, step, d_read, first_steps;
       product<kDim>(overlap, Rows{Q}, Columns{K});
       pair_product<kDim>(d_steps, PairsOf<kRow>{D}, PairColumns<Square, kRow>(B));
-      read(d_read, p.overlap + at.index * kT * kT, kT);
-      Square step, first_steps;
-      read(step, read_steps, kT);
+      read(last_overlap, R, kSquare);
+      read(step, P, kSquare);
       elements(step, [&](float& a, int m, int e) {
-        const float d = -d_steps.c[m][e], last_overlap = d_read.c[m][e];
+        const float d = -d_steps.c[m][e];
         overlap.c[m][e] += 1;
         first_steps.c[m][e] = overlap.c[m][e] * a;
         d_steps.c[m][e] = d * a;
-        d_read.c[m][e] = d * last_overlap;
-        a *= last_overlap;
+        d_read.c[m][e] = d * last_overlap.c[m][e];
       });
       write(d_read, p.d_read_steps + at.index * kT * kT, kT);
       write(d_steps, R, kSquare);
       write(first_steps, P, kSquare);
-      write(step, S, kSquare);
     }
 
     // What the layers have been given. z and x become the slopes, t what d_z takes from t's gradient. The choice of
@@ -190,9 +198,14 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     }
 
     {
-      float dots[2] = {};
+      float dots[2] = {}, bias[Hidden::kTiles][2];
+#pragma unroll
+      for (int m = 0; m < Hidden::kTiles; ++m) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) bias[m][e] = sum_of_rows(d_b[m][e]);
+      }
       elements(by, [&](float& a, int m, int e) {
-        a += d_b[m][e % 2];
+        a += bias[m][e % 2];
         dots[e / 2] -= a * g.c[m][e];
         a *= -steps[row_of(e)];
       });
@@ -207,8 +220,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
 
     product<kT>(d_a, RowsOf<kSquare>{R}, rounded(RowsOf<kWide>{U}));
     product<kT>(d_u, ColumnsOf<kSquare>{R}, rounded(RowsOf<kWide>{V}));
-    float d_bias[Hidden::kTiles][2] = {};
-    elements(d_a, [&](float& a, int m, int e) { d_bias[m][e % 2] += a *= x.c[m][e]; });
+    elements(d_a, [&](float& a, int m, int e) { d_b[m][e % 2] += a *= x.c[m][e]; });
     write_rounded(d_a, X, kWide);
     __syncwarp();
     // Through the inner gradient's way from the last layer to the first. by: by the first layer's g, then by t.
@@ -218,9 +230,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
       a *= z.c[m][e];
     });
     write_rounded(by, V, kWide);
-    const Held<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(last.W + at.last(0) + from * kDim));
     __syncthreads();
 
+    const Held<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(last.W + at.last(0) + from * kDim));
     // Through the last layer's update and outputs, to its g.
     Half d_g;
     pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{U + from}), PairRows<Half, kLast>(dW_last + from * kLast));
@@ -232,18 +244,20 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     elements(d_g, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
     const int tokens = Half::part() * kT / 2;
     product<kT / 2>(d_g, minus(ColumnsOf<kSquare>{S + tokens * kSquare}), RowsOf<kRow>{D + tokens * kRow});
-    pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{V + from}), W_columns);
     // Through the first layer's, to k.
     Half d_k;
     pair_product<kHidden / 2>(d_k, rounded(PairsOf<kWide>{G + from}), PairColumns<Half, kWide>(dW_first + from));
     elements(d_k, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
+    pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{V + from}), W_columns);
     Overlap d_steps;
     {
       const int own = Overlap::part() * kHidden / kParts;
       pair_product<kHidden / kParts>(d_steps, rounded(PairsOf<kWide>{X + own}),
                                      rounded(PairColumns<Overlap, kWide>(G + own)));
     }
-    const float2 y = pair(last.z + row_place), target = pair(p.target + row_place);
+    const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target));
+    Square step;
+    read(step, read_steps, kT);
     __syncthreads();
     float* const squares = G + 2 * kRows;
     write(d_g, G + Half::part() * kRows, kRow);
@@ -258,12 +272,11 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
       float2 d_target;
       const float2 d_y = InnerLoss(p, n).backward(y, target, pair(B + warp() * kRow + 2 * lane()),
                                                   make_float2(a.x + b.x, a.y + b.y), d_target, by_weight, by_bias);
-      set_pair(p.d_target + row_place, d_target.x, d_target.y);
+      set_pair(own_row(p.d_target), d_target.x, d_target.y);
       set_pair(own, d_y.x, d_y.y);
     }
     {
-      Square d_steps, step;
-      read(step, read_steps, kT);
+      Square d_steps;
       d_steps.each([&](int i, int j, float& a, float& b) {
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
@@ -298,7 +311,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     {
       Hidden back;
       pair_product<kDim>(back, PairsOf<kRow>{G}, W_again);
-      elements(t, [&](float& a, int m, int e) { d_bias[m][e % 2] += a += back.c[m][e] * z.c[m][e]; });
+      elements(t, [&](float& a, int m, int e) { d_b[m][e % 2] += a += back.c[m][e] * z.c[m][e]; });
     }
     Held<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(first.W + at.first(0) + from));
     {
@@ -312,15 +325,6 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
       add_to(to, dW_last, kLast);
       __syncwarp();
       write_rounded(t, U, kWide);
-    }
-#pragma unroll
-    for (int m = 0; m < Hidden::kTiles; ++m) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-#pragma unroll
-        for (int rows = 4; rows < 32; rows *= 2) d_bias[m][e] += __shfl_xor_sync(~0u, d_bias[m][e], rows);
-        d_b[m][e] += d_bias[m][e];
-      }
     }
     if (threadIdx.x < kDim) {
       float sum = 0;
@@ -349,7 +353,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     const auto add_halves = [&](const float* halves, float* to) {
       const float* const own = halves + warp() * kRow + 2 * lane();
       const float2 a = pair(own), b = pair(own + kRows);
-      set_pair(to + row_place, a.x + b.x, a.y + b.y);
+      set_pair(own_row(to), a.x + b.x, a.y + b.y);
     };
     add_halves(V, p.d_q);
     add_halves(G, p.d_k);
@@ -363,11 +367,10 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
 
   store<kDim, kHidden, kWide>(first.d_W + n * kDim * kHidden, dW_first);
   store<kHidden, kDim, kLast>(last.d_W + n * kHidden * kDim, dW_last);
-  if (lane() < 4) {
 #pragma unroll
-    for (int m = 0; m < Hidden::kTiles; ++m) {
-      set_pair(d_b_at(m), d_b[m][0], d_b[m][1]);
-    }
+  for (int m = 0; m < Hidden::kTiles; ++m) {
+    const float a = sum_of_rows(d_b[m][0]), b = sum_of_rows(d_b[m][1]);
+    if (lane() < 4) set_pair(d_b_at(m), a, b);
   }
   if (threadIdx.x < kDim) last.d_b[n * kDim + threadIdx.x] = d_b_last[threadIdx.x];
   if (!p.norm_weight) return;
