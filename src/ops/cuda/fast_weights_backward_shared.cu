@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     const Held<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(last.W + at.last(0)));
     __syncthreads();
 
-    // Through the inner loss. G: by the last layer's output at k.
+    // Through the inner loss. G: by the last layer's output at k, and the same rounded.
     {
       float* const own = G + warp() * kRow + 2 * lane();
       const float2 a = pair(own), b = pair(own + kRows);
@@ -274,6 +274,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
                                                   make_float2(a.x + b.x, a.y + b.y), d_target, by_weight, by_bias);
       set_pair(own_row(p.d_target), d_target.x, d_target.y);
       set_pair(own, d_y.x, d_y.y);
+      set_pair(own + kRows, __uint_as_float(tf32(d_y.x)), __uint_as_float(tf32(d_y.y)));
     }
     {
       Square d_steps;
@@ -310,7 +311,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     // Through the layers at k. t: by the first layer's output.
     {
       Hidden back;
-      pair_product<kDim>(back, PairsOf<kRow>{G}, W_again);
+      pair_product<kDim>(back, rounded(PairsOf<kRow>{G + kRows}), W_again);
       elements(t, [&](float& a, int m, int e) { d_b[m][e % 2] += a += back.c[m][e] * z.c[m][e]; });
     }
     Held<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(first.W + at.first(0) + from));
@@ -321,7 +322,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
       write_rounded(input, V, kWide);
       __syncwarp();
       product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{D});
-      product<kT>(to, rounded(ColumnsOf<kWide>{U}), RowsOf<kRow>{G});
+      product<kT>(to, rounded(ColumnsOf<kWide>{U}), rounded(RowsOf<kRow>{G + kRows}));
       add_to(to, dW_last, kLast);
       __syncwarp();
       write_rounded(t, U, kWide);
