@@ -15,8 +15,7 @@ constexpr int kWide = kHidden + 8, kLast = kDim + 8, kRow = kDim + 8, kSquare = 
 constexpr int kTile = kT * kWide, kRows = kT * kRow;
 constexpr int kParts = 4;  // of the product of gradients of the first layer's outputs
 
-// Of the L2 cache, in numbers; of a chunk's tensors, in lines: a block's threads ask for a matrix of weights, for three
-// hidden tensors and four of tokens.
+// Of the L2 cache, in numbers; of a chunk's tensors, in lines.
 constexpr int kLine = 32, kHiddenLines = kT * kHidden / kLine, kTokenLines = kT * kDim / kLine;
 static_assert(kDim * kHidden == kLine * kThreads && 3 * kHiddenLines + 4 * kTokenLines == kThreads);
 
@@ -77,6 +76,27 @@ __device__ void store(float* to, const float* tile) {
   }
 }
 
+// Brings what a chunk starts with to the L2 cache. Every thread asks for a line of the last layer's weights, and for
+// one of three hidden tensors or four of tokens; a few for one of the squares.
+__device__ void prefetch_start(const FastWeightsProblem& p, int64_t index) {
+  const Place at{index, kHidden, kT};
+  const int line = thread() % kHiddenLines, tensor = thread() / kHiddenLines;
+  prefetch(p.last.W + at.last(0) + kLine * thread());
+  if (tensor < 3) {
+    const float* const all = tensor == 0 ? p.first.z : tensor == 1 ? p.t : p.x;
+    prefetch(all + at.hidden(0) + kLine * line);
+  } else {
+    const int which = line / kTokenLines;
+    const float* const all = which == 0 ? p.k : which == 1 ? p.q : which == 2 ? p.d_out : p.last.g;
+    prefetch(at.tokens(all) + kLine * (line % kTokenLines));
+  }
+  if (thread() < kT * kT / kLine) {
+    prefetch(p.overlap + index * kT * kT + kLine * thread());
+    prefetch(p.read_steps + index * kT * kT + kLine * thread());
+  }
+  if (thread() == 0) prefetch(p.steps + index * kT);
+}
+
 }  // namespace
 
 __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_constant__ FastWeightsProblem p) {
@@ -135,7 +155,10 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
       R[to] = overlap, P[to] = step, S[to] = overlap * step;
     }
     arrive();
-    prefetch(first.W + at.first(0) + kLine * threadIdx.x);
+    prefetch(first.W + at.first(0) + kLine * thread());
+    if (thread() < 2 * kTokenLines) {
+      prefetch(at.tokens(thread() < kTokenLines ? last.z : p.target) + kLine * (thread() % kTokenLines));
+    }
 
     // Through the first layer's update, to its g. What comes from global memory is still on its way.
     Hidden by;
@@ -249,13 +272,13 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     pair_product<kHidden / 2>(d_k, rounded(PairsOf<kWide>{G + from}), PairColumns<Half, kWide>(dW_first + from));
     elements(d_k, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
     pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{V + from}), W_columns);
+    const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target));
     Overlap d_steps;
     {
       const int own = Overlap::part() * kHidden / kParts;
       pair_product<kHidden / kParts>(d_steps, rounded(PairsOf<kWide>{X + own}),
                                      rounded(PairColumns<Overlap, kWide>(G + own)));
     }
-    const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target));
     Square step;
     read(step, read_steps, kT);
     __syncthreads();
@@ -294,19 +317,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     }
     __syncthreads();
 
-    if (chunk > 0) {
-      const Place before{at.index - p.N, kHidden, kT};
-      prefetch(last.W + before.last(0) + kLine * threadIdx.x);
-      const int part = static_cast<int>(threadIdx.x) / kHiddenLines;
-      if (part < 3) {
-        const float* const all = part == 0 ? first.z : part == 1 ? p.t : p.x;
-        prefetch(all + before.hidden(0) + kLine * (threadIdx.x % kHiddenLines));
-      } else {
-        const int tokens = static_cast<int>(threadIdx.x) % kHiddenLines / kTokenLines;
-        const float* const all = tokens == 0 ? p.k : tokens == 1 ? p.q : tokens == 2 ? p.d_out : last.g;
-        prefetch(before.tokens(all) + kLine * (threadIdx.x % kTokenLines));
-      }
-    }
+    if (chunk > 0) prefetch_start(p, at.index - p.N);
 
     // Through the layers at k. t: by the first layer's output.
     {
