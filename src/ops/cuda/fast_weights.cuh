@@ -34,6 +34,15 @@ __device__ void fetch(float* tile, const float* from, int step) {
     tensor_core::copy_async(tensor_core::shared_address(tile + row * STEP + column), from + row * step + column, true);
   }
 }
+// Writes ROWS rows of COLUMNS numbers to contiguous memory.
+template <int ROWS, int THREADS, int COLUMNS, int STEP>
+__device__ void store(float* to, const float* tile) {
+#pragma unroll 4
+  for (int n = threadIdx.x; n < ROWS * COLUMNS / 4; n += THREADS) {
+    const int row = n / (COLUMNS / 4), column = n % (COLUMNS / 4) * 4;
+    *reinterpret_cast<float4*>(to + 4 * n) = *reinterpret_cast<const float4*>(tile + row * STEP + column);
+  }
+}
 // What was queued is there for every thread, and every thread has done what comes before.
 __device__ inline void arrive() {
   tensor_core::copies_commit();

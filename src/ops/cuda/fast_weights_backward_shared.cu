@@ -66,16 +66,6 @@ __device__ void add_to(To& share, float* to, int step) {
   });
 }
 
-// Writes ROWS rows of COLUMNS numbers to contiguous memory.
-template <int ROWS, int COLUMNS, int STEP>
-__device__ void store(float* to, const float* tile) {
-#pragma unroll 4
-  for (int n = threadIdx.x; n < ROWS * COLUMNS / 4; n += kThreads) {
-    const int row = n / (COLUMNS / 4), column = n % (COLUMNS / 4) * 4;
-    *reinterpret_cast<float4*>(to + 4 * n) = *reinterpret_cast<const float4*>(tile + row * STEP + column);
-  }
-}
-
 // Brings what a chunk starts with to the L2 cache. Every thread asks for a line of the last layer's weights, and for
 // one of three hidden tensors or four of tokens; a few for one of the squares.
 __device__ void prefetch_start(const FastWeightsProblem& p, int64_t index) {
@@ -377,8 +367,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     }
   }
 
-  store<kDim, kHidden, kWide>(first.d_W + n * kDim * kHidden, dW_first);
-  store<kHidden, kDim, kLast>(last.d_W + n * kHidden * kDim, dW_last);
+  store<kDim, kThreads, kHidden, kWide>(first.d_W + n * kDim * kHidden, dW_first);
+  store<kHidden, kThreads, kDim, kLast>(last.d_W + n * kHidden * kDim, dW_last);
 #pragma unroll
   for (int m = 0; m < Hidden::kTiles; ++m) {
     const float a = sum_of_rows(d_b[m][0]), b = sum_of_rows(d_b[m][1]);
