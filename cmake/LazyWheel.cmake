@@ -3,6 +3,9 @@
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>
                     $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_BINARY_DIR}/=>
                     $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${LibTorch_DIR}/=torch/>)
+# Stripped by the linker, not after it: nvcc puts its process's number into the names of temporary files, these are
+# symbols of the objects, and the linker's build ID is a hash of all that it writes.
+add_link_options(-s)
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib")
 

@@ -6,12 +6,45 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "build_info.h"
 #include "command.h"
 
 #include "core/error.h"
+#include "core/known_names.h"
 #include "core/log.h"
+
+namespace {
+
+// "data prepare": the command that the words led to.
+std::string command_path(const CLI::App& command) {
+  const std::string above = command.get_parent() ? command_path(*command.get_parent()) : "";
+  return command.get_parent() ? above + (above.empty() ? "" : " ") + command.get_name() : "";
+}
+
+// The message of a command line that is wrong. Of a mistyped command CLI11 says only that one is required.
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* last = &app;
+  while (!last->get_subcommands().empty()) last = last->get_subcommands().front();
+  const std::string path = command_path(*last);
+  std::string problem = error.what();
+  const auto words = app.remaining(/*recurse=*/true);
+  const bool no_command = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
+                          last->get_require_subcommand_min() > 0;
+  if (no_command && !words.empty() && !words.front().starts_with('-')) {
+    std::vector<std::string> known;
+    for (const CLI::App* command : last->get_subcommands([](const CLI::App*) { return true; })) {
+      known.push_back(command->get_name());
+    }
+    problem = fmt::format("{}expected a command, found '{}'{}", path.empty() ? "" : path + ": ", words.front(),
+                          lazy::did_you_mean(words.front(), known));
+  }
+  return fmt::format("lazy: {}\nRun `lazy {}{}--help` for the usage.\n", problem, path, path.empty() ? "" : " ");
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"Lazy Attention: train, evaluate and study attention that allocates its weight well", "lazy"};
@@ -34,8 +67,7 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help
-    fmt::print(stderr, "lazy: {}\nRun `lazy {}--help` for the usage.\n", e.what(),
-               app.get_subcommands().empty() ? "" : app.get_subcommands().front()->get_name() + " ");
+    fmt::print(stderr, "{}", explain(app, e));
     return 2;
   } catch (const lazy::Error& e) {
     fmt::print(stderr, "lazy: {}\n", e.what());

@@ -88,6 +88,18 @@ TEST_F(CommandLine, AnUnknownTopicIsAnError) {
                                      "sinks?); `lazy help` lists them\n")));
 }
 
+TEST_F(CommandLine, AMistypedCommandIsNamed) {
+  EXPECT_EQ(lazy("traim run.toml"),
+            std::pair(2, std::string("lazy: expected a command, found 'traim'; did you mean 'train'?\n"
+                                     "Run `lazy --help` for the usage.\n")));
+  EXPECT_EQ(lazy("data prepar text --output corpus"),
+            std::pair(2, std::string("lazy: data: expected a command, found 'prepar'; did you mean 'prepare'?\n"
+                                     "Run `lazy data --help` for the usage.\n")));
+  EXPECT_THAT(lazy("data").second, HasSubstr("Run `lazy data --help` for the usage.\n"));
+  EXPECT_THAT(lazy("data prepare --outptu corpus").second,
+              HasSubstr("Run `lazy data prepare --help` for the usage.\n"));
+}
+
 // Completions of a command line in bash; the last word is the one to complete.
 std::vector<std::string> completions(const std::vector<std::string>& words) {
   std::string line;

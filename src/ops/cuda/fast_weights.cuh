@@ -252,6 +252,22 @@ __device__ float2 both(const Function& function, float2 a) {
   return make_float2(function(a.x), function(a.y));
 }
 
+// The sum over a tile's rows of steps g, in the thread's column. Four steps a load: which of single loads from fixed
+// places nvcc joins differs from build to build.
+template <int T, int STEP>
+__device__ float stepped_sum(const float* steps, const float* g) {
+  float sum = 0;
+#pragma unroll
+  for (int t = 0; t < T; t += 4, g += 4 * STEP) {
+    const float4 four = *reinterpret_cast<const float4*>(steps + t);
+    sum += four.x * g[threadIdx.x];
+    sum += four.y * g[STEP + threadIdx.x];
+    sum += four.z * g[2 * STEP + threadIdx.x];
+    sum += four.w * g[3 * STEP + threadIdx.x];
+  }
+  return sum;
+}
+
 // The sum of a column of a tile's T rows, by thread `column`.
 template <int T>
 __device__ float column_sum(const float* tile) {

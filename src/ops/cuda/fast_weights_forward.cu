@@ -129,10 +129,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     };
     // b - sum steps g of a tile's 64 columns.
     const auto advance_bias = [&](const float* g, const float* from, float* to) {
-      if (threadIdx.x >= kDim) return;
-      float sum = 0;
-      for (int t = 0; t < T; ++t) sum += steps[t] * g[t * kStep + threadIdx.x];
-      to[threadIdx.x] = from[threadIdx.x] - sum;
+      if (threadIdx.x < kDim) to[threadIdx.x] = from[threadIdx.x] - stepped_sum<T, kStep>(steps, g);
     };
     if constexpr (TWO) {
       for (int s = 0; s < slices; ++s) {

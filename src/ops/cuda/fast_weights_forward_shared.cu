@@ -19,15 +19,6 @@ constexpr int kFloats = kDim * kFirst + kHidden * kLast + 2 * kT * kInput + kT *
                         kT * kSquare + kParts * kT * kT + kHidden + kDim + kT;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
 
-// sum over tokens of steps g, by column.
-template <int STEP>
-__device__ float stepped_sum(const float* steps, const float* g) {
-  float sum = 0;
-#pragma unroll
-  for (int t = 0; t < kT; ++t) sum += steps[t] * g[t * STEP + threadIdx.x];
-  return sum;
-}
-
 }  // namespace
 
 __global__ void __launch_bounds__(kThreads, 1) forward_shared(const __grid_constant__ FastWeightsProblem p) {
@@ -170,9 +161,9 @@ __global__ void __launch_bounds__(kThreads, 1) forward_shared(const __grid_const
         float* const w = W_first + i * kFirst + j;
         set_pair(w, w[0] - a, w[1] - b);
       });
-      if (threadIdx.x < kHidden) b_first[threadIdx.x] -= stepped_sum<kGradient>(steps, G);
+      if (threadIdx.x < kHidden) b_first[threadIdx.x] -= stepped_sum<kT, kGradient>(steps, G);
     }
-    const float by_bias = to_last && threadIdx.x < kDim ? stepped_sum<kStep>(steps, B) : 0;
+    const float by_bias = to_last && threadIdx.x < kDim ? stepped_sum<kT, kStep>(steps, B) : 0;
     __syncthreads();
     {
       Share<kWarps, kT, kDim> y;
