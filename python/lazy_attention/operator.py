@@ -80,27 +80,27 @@ def attention(
 
 
 def attention(
-    q,
-    k,
-    v,
-    distance_bias=None,
-    tau=None,
-    sink=None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    distance_bias: Tensor | None = None,
+    tau: Tensor | None = None,
+    sink: Tensor | None = None,
     *,
-    alibi_slopes=None,
-    normalizer="elastic",
-    offset="per_visible",
-    sigmoid_bias=None,
-    scale=None,
-    causal=True,
-    window=-1,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    return_lse=False,
-    return_stats=False,
-    return_score_stats=False,
-    deterministic=False,
-):
+    alibi_slopes: Tensor | None = None,
+    normalizer: Normalizer = "elastic",
+    offset: Offset = "per_visible",
+    sigmoid_bias: float | None = None,
+    scale: float | None = None,
+    causal: bool = True,
+    window: int = -1,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    return_lse: bool = False,
+    return_stats: bool = False,
+    return_score_stats: bool = False,
+    deterministic: bool = False,
+) -> Tensor | AttentionOutput:
     r"""Attention with a choice of normalizers, without an n x n matrix (arXiv 2601.00919).
 
         s_ij      = scale q_i . k_j + distance_bias[h, |i - j|] - alibi_slopes[h] |i - j|        (equation 4)

@@ -35,13 +35,11 @@ std::string draw(const DotPlot& plot, double width) {
   const Scale x{Scale::Kind::linear, low, high, left, right};
 
   Svg svg(width, height, plot.label);
-  double last_end = -1e9;
+  XLabels labels(svg, width, bottom + 20);
   for (const Tick& tick : linear_ticks(low, high, static_cast<int>((right - left) / 80))) {
-    const double at = x(tick.value), half = text_width(tick.label, kFont) / 2;
+    const double at = x(tick.value);
     svg.line(at, kTop, at, bottom, "grid");
-    if (at - half < last_end + 4) continue;  // labels never overlap
-    svg.text(at, bottom + 20, tick.label, "middle", "tick");
-    last_end = at + half;
+    labels.add(at, tick.label);
   }
   svg.line(left, bottom, right, bottom, "axis");
   svg.text(right, height - 4, plot.x_label, "end", "axis-name");

@@ -189,6 +189,13 @@ void draw_legend(Svg& svg, const Plot& plot, double right, double baseline) {
 
 }  // namespace
 
+void XLabels::add(double x, const std::string& label) {
+  const double half = text_width(label, kFont) / 2, middle = std::clamp(x, half, width_ - half);
+  if (middle - half < last_end_ + 4) return;
+  svg_.text(middle, baseline_, label, "middle", "tick");
+  last_end_ = middle + half;
+}
+
 std::string draw(const Plot& plot, double width, double height, const std::string& css_class) {
   const int y_most = std::clamp(static_cast<int>(height / 48), 3, 8);
   const auto y_ticks = plot.y_kind == Scale::Kind::log ? log_ticks(plot.y_low, plot.y_high, y_most)
@@ -210,14 +217,11 @@ std::string draw(const Plot& plot, double width, double height, const std::strin
     svg.line(left, y(tick.value), right, y(tick.value), "grid");
     svg.text(left - 8, y(tick.value) + 5, tick.label, "end", "tick");
   }
-  double last_end = -1e9;
+  XLabels labels(svg, width, bottom + 20);
   for (const Tick& tick : x_ticks(plot, right - left)) {
-    const double at = x(tick.value), half = text_width(tick.label, kFont) / 2;
-    const double middle = std::clamp(at, half, width - half);
+    const double at = x(tick.value);
     svg.line(at, bottom, at, bottom + 5, "axis");
-    if (middle - half < last_end + 4) continue;  // labels never overlap
-    svg.text(middle, bottom + 20, tick.label, "middle", "tick");
-    last_end = middle + half;
+    labels.add(at, tick.label);
   }
   svg.line(left, bottom, right, bottom, "axis");
   for (const auto& [value, word] : plot.references) {

@@ -66,6 +66,17 @@ std::string draw(const Plot& plot, double width, double height, const std::strin
 // The three sizes of a full-width figure; the style sheet shows the one that fits.
 std::string draw_responsive(const Plot& plot);
 
+// Labels of an x axis, from left to right: moved inwards at the drawing's ends, left out where they would overlap.
+class XLabels {
+ public:
+  XLabels(Svg& svg, double width, double baseline) : svg_(svg), width_(width), baseline_(baseline) {}
+  void add(double x, const std::string& label);
+
+ private:
+  Svg& svg_;
+  double width_, baseline_, last_end_ = -1e9;
+};
+
 // A filled shape with its middle at (x, y): 0 circle, 1 square, 2 triangle, 3 diamond; none for other numbers.
 void draw_mark(Svg& svg, double x, double y, int shape, const std::string& css_class);
 

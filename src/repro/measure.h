@@ -72,10 +72,10 @@ std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const To
 // The streaming cache that a step's settings name; none: the whole cache is kept.
 std::optional<StreamingCache> streaming_cache(const Json& settings);
 
-// Stretches of text, each with the token before it: at most `most`, spread evenly.
+// Stretches of text, each with the token before it: at most `most`, spread evenly; none where the text is shorter.
 using Stretches = std::vector<std::vector<int64_t>>;
 Stretches stretches_of(const std::vector<int32_t>& ids, int64_t tokens, int64_t most);
-// Of the validation split, in the corpus's order, with the separators of `how`. Error if it has none.
+// Of the validation split, in the corpus's order, with the separators of `how`.
 Stretches heldout_stretches(const std::filesystem::path& corpus, SequenceOptions how, int64_t tokens, int64_t most);
 // Every token of the stretches within a window of `length` tokens that begins with `bos`, or, without, with the
 // preceding token.

@@ -66,17 +66,18 @@ Json collapse(LoadedModel& loaded, const Stretches& stretches, int64_t length) {
 Json measure_lengths(const MeasureInputs& inputs, const Json& settings) {
   LoadedModel loaded = load(inputs);
   const auto lengths = settings.at("lengths").get<std::vector<int64_t>>();
-  const int64_t tokens = settings.value("stretch", *std::max_element(lengths.begin(), lengths.end())),
+  const int64_t longest = *std::max_element(lengths.begin(), lengths.end()),
+                tokens = std::max(settings.value("stretch", longest), longest),
                 most = settings.at("blocks").get<int64_t>();
   std::map<std::string, Stretches> texts;
   texts["heldout"] = heldout_stretches(inputs.corpus, inputs.sequences, tokens, most);
-  for (const auto& [name, ids] : streams(inputs, *loaded.tokenizer)) {
-    texts[name] = stretches_of(ids, tokens, most);
-    if (texts[name].empty()) log::info("{}: {} tokens, too short for {}: left out", name, ids.size(), tokens);
-  }
+  for (const auto& [name, ids] : streams(inputs, *loaded.tokenizer)) texts[name] = stretches_of(ids, tokens, most);
   Json out = Json::object();
   for (const auto& [name, stretches] : texts) {
-    if (stretches.empty()) continue;
+    if (stretches.empty()) {
+      log::info("{}: shorter than {} tokens: left out", name, tokens + 1);
+      continue;
+    }
     for (const int64_t length : lengths) {
       const std::string title = inputs.progress ? fmt::format("{} at {}", name, length) : "";
       const std::string key = std::to_string(length);

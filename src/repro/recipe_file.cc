@@ -78,8 +78,8 @@ StepSpec read_step(ConfigSection s) {
   if (experiment) expect_known(s, "of", step.of, {"trained", "given", "seeds"});
   step.id = step.of == "seeds" ? s.required_string("id") : s.string("id", "");
   step.seeds = s.integer("seeds", 0, 0);
-  step.models = s.strings("models", {});
-  step.beside = s.strings("beside", {});
+  step.models = experiment ? s.strings("models", {}) : Words{};
+  step.beside = experiment ? s.strings("beside", {}) : Words{};
   if (!step.beside.empty() && step.models.empty()) fail("config", "{} needs 'models', as it has 'beside'", step.where);
   step.name = streaming ? s.required_string("name") : "";
   step.model = streaming ? s.required_string("model") : "";

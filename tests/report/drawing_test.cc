@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <regex>
 #include <set>
 #include <utility>
 
+#include "report/dot_plot.h"
 #include "report/heat_map.h"
 #include "report/html.h"
 #include "report/plot.h"
@@ -62,6 +64,24 @@ TEST(Scale, LogAxisStartsAtZero) {
   EXPECT_DOUBLE_EQ(round_up(0.31), 0.4);
   EXPECT_DOUBLE_EQ(round_up(0.6), 0.6);
   EXPECT_DOUBLE_EQ(round_up(0.0), 1);
+}
+
+// The drawing is cut at its edges: a label at the axis' end has to move inwards.
+TEST(Plots, LabelsOfTheXAxisLieInside) {
+  const double width = 720;
+  DotPlot dots{.rows = {{.name = "softmax", .values = {{0, -0.0025}, {1, 0.0119}}}}};
+  Plot curves{.x_low = 0, .x_high = 2e6, .x_ticks = Plot::XTicks::counts};
+  const std::regex tick(R"re(class="tick" x="([-0-9.]+)"[^>]*text-anchor="middle">([^<]*)<)re");
+  for (const auto& [drawing, last] : {std::pair{draw(dots, width), "0.0125"}, {draw(curves, width, 300), "2.00M"}}) {
+    std::string label;
+    for (std::sregex_iterator it(drawing.begin(), drawing.end(), tick), end; it != end; ++it) {
+      label = (*it)[2];
+      const double x = std::stod((*it)[1]), half = text_width(label, 14) / 2;
+      EXPECT_GE(x, half) << label;
+      EXPECT_LE(x, width - half + 0.01) << label;
+    }
+    EXPECT_EQ(label, last);
+  }
 }
 
 // What makes the ramp safe for colour-blind readers and for grey printers: lightness alone orders it.

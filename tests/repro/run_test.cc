@@ -568,6 +568,7 @@ TEST(ReproCommand, ReadsARecipeOfOnesOwn) {
   };
   says("kind = \"heldout\"", "kind = \"heldoot\"", "expected one of heldout, ");
   says("kind = \"heldout\"", "kind = \"heldoot\"", ":6: step 1.kind: ");
+  says("kind = \"heldout\"", "kind = \"heldout\"\nmodels = [\"lazy\"]", "unknown key 'models' in [step 1]");
   says("[\"lazy\", \"softmax\"]", "[\"lazy\", \"softmx\"]", "found 'softmx'; did you mean 'softmax'?");
   says("measure = \"loss\"", "measure = \"los\"", "[claim 1] measure: expected STEP:PATH or one of loss, ");
   says("under = \"softmax\"", "under = \"sotfmax\"", "[claim 1]: expected a model of the recipe (given, lazy, softmax");

@@ -70,6 +70,9 @@ Json measure_model(const EvidenceInputs& inputs, const EvidenceSizes& sizes) {
   const auto probed = probe_samples(model, text, trained_bos, sizes.probe_samples);
   const Stretches stretches =
       heldout_stretches(inputs.corpus, inputs.sequences, sizes.lengths.back(), sizes.length_blocks);
+  if (stretches.empty())
+    fail("repro", "{}: the validation split has no stretch of {} tokens", inputs.corpus.string(),
+         sizes.lengths.back() + 1);
 
   Json seconds = Json::object();
   const auto timed = [&seconds](const char* part, const auto& measure) -> Json {
