@@ -12,7 +12,6 @@
 #include "core/stop.h"
 #include "data/corpus/documents.h"
 #include "data/sequences.h"
-#include "eval/score.h"
 #include "model/config.h"
 #include "model/device.h"
 #include "sinks/analysis.h"
@@ -35,6 +34,21 @@ std::optional<StreamingCache> streaming_cache(const Json& settings) {
   return StreamingCache::parse(settings.at("cache").get<std::string>(), "cache");
 }
 
+namespace {
+
+// At most `most` sequences, spread evenly.
+Stretches spread(const Sequences& sequences, int64_t length, int64_t most) {
+  const int64_t all = sequences.size(), count = std::min(all, most);
+  Stretches out;
+  for (int64_t n = 0; n < count; ++n) {
+    out.emplace_back(static_cast<size_t>(length));
+    sequences.read(n * all / count, out.back().data());
+  }
+  return out;
+}
+
+}  // namespace
+
 Stretches stretches_of(const std::vector<int32_t>& ids, int64_t tokens, int64_t most) {
   const int64_t all = (static_cast<int64_t>(ids.size()) - 1) / tokens, count = std::min(all, most);
   Stretches out;
@@ -49,14 +63,7 @@ Stretches heldout_stretches(const fs::path& corpus, SequenceOptions how, int64_t
   how.shuffle = false;
   how.bos_per_sequence = false;
   how.length = tokens + 1;
-  const Sequences sequences(corpus, "validation", how);
-  const int64_t all = sequences.size(), count = std::min(all, most);
-  Stretches out;
-  for (int64_t n = 0; n < count; ++n) {
-    out.emplace_back(static_cast<size_t>(how.length));
-    sequences.read(n * all / count, out.back().data());
-  }
-  return out;
+  return spread(Sequences(corpus, "validation", how), how.length, most);
 }
 
 std::vector<eval::Window> length_windows(const Stretches& stretches, int64_t length, std::optional<int32_t> bos) {
@@ -74,15 +81,18 @@ std::vector<eval::Window> length_windows(const Stretches& stretches, int64_t len
   return windows;
 }
 
-std::vector<double> stretch_losses(LanguageModel& model, const Stretches& stretches, int64_t length,
-                                   std::optional<int32_t> bos, const std::string& title) {
-  const auto scores =
-      eval::score(model, length_windows(stretches, length, bos), {std::max<int64_t>(1, 2048 / length), title});
+std::vector<double> stretch_losses(const Stretches& stretches, const std::vector<eval::Score>& scores) {
   std::vector<double> losses(stretches.size());
   for (size_t w = 0; w < scores.size(); ++w)  // stretches have one length
     losses[w * stretches.size() / scores.size()] -= scores[w].log_likelihood;
   for (double& loss : losses) loss /= static_cast<double>(stretches.front().size() - 1);
   return losses;
+}
+
+std::vector<double> stretch_losses(LanguageModel& model, const Stretches& stretches, int64_t length,
+                                   std::optional<int32_t> bos, const std::string& title) {
+  return stretch_losses(stretches, eval::score(model, length_windows(stretches, length, bos),
+                                               {std::max<int64_t>(1, 2048 / length), title}));
 }
 
 std::vector<double> thinned(const std::vector<double>& values, size_t most) {
@@ -197,15 +207,10 @@ HeldOutWindows heldout_windows(const ModelConfig& model, const fs::path& corpus,
   how.shuffle = false;
   const Sequences sequences(corpus, "validation", how);
   check_tokenizer(model, sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
-  const int64_t all = sequences.size(), count = std::min(all, most);
+  const int64_t all = sequences.size();
   if (all == 0) fail("repro", "{}: the validation split has no sequence of {} tokens", corpus.string(), how.length);
-  HeldOutWindows out{{}, count == all, sequences.bytes_per_token()};
-  std::vector<int64_t> ids(static_cast<size_t>(how.length));
-  for (int64_t i = 0; i < count; ++i) {
-    sequences.read(i * all / count, ids.data());
-    out.windows.push_back({{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}});
-  }
-  return out;
+  return {length_windows(spread(sequences, how.length, most), how.length - 1, {}), all <= most,
+          sequences.bytes_per_token()};
 }
 
 Json measure_heldout(const MeasureInputs& inputs, const Json& settings) {

@@ -12,6 +12,7 @@
 #include "data/sequences.h"
 #include "data/tokenizer.h"
 #include "eval/requests.h"
+#include "eval/score.h"
 #include "model/language_model.h"
 #include "repro/plan.h"
 
@@ -80,7 +81,8 @@ Stretches heldout_stretches(const std::filesystem::path& corpus, SequenceOptions
 // Every token of the stretches within a window of `length` tokens that begins with `bos`, or, without, with the
 // preceding token.
 std::vector<eval::Window> length_windows(const Stretches& stretches, int64_t length, std::optional<int32_t> bos);
-// The mean loss of each stretch, predicted so.
+// The mean loss of each stretch from the scores of these windows; and predicted so.
+std::vector<double> stretch_losses(const Stretches& stretches, const std::vector<eval::Score>& scores);
 std::vector<double> stretch_losses(LanguageModel& model, const Stretches& stretches, int64_t length,
                                    std::optional<int32_t> bos, const std::string& title);
 

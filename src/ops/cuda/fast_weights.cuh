@@ -405,14 +405,6 @@ void with_shape(const FastWeightsProblem& p, const Function& function) {
              : layers(std::integral_constant<int, 16>{}, std::false_type{});
 }
 
-// Bytes that a block of the current GPU may have.
-inline int most_shared_memory() {
-  int device = 0, most = 0;
-  check(cudaGetDevice(&device), "fast_weights");
-  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "fast_weights");
-  return most;
-}
-
 // Shared memory of the backward pass, which takes more.
 int backward_memory(bool momentum);
 // Queues the pass with all weights, or the gradients with respect to them, in shared memory; false: not for this shape

@@ -237,7 +237,7 @@ void fast_weights_forward(const FastWeightsProblem& p, cudaStream_t stream) {
 
 bool serves_fast_weights(int64_t T, int64_t H, bool momentum) {
   if (T != (momentum ? 64 : 16) || H % learning::kDim != 0) return false;
-  return learning::backward_memory(momentum) <= learning::most_shared_memory();
+  return learning::backward_memory(momentum) <= most_shared_memory("fast_weights");
 }
 
 }  // namespace lazy::ops::cuda

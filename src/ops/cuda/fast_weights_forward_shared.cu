@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_shared(const __grid_const
 }
 
 bool forward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream) {
-  if (p.momentum || p.T != kT || p.H != kHidden || kBytes > most_shared_memory()) return false;
+  if (p.momentum || p.T != kT || p.H != kHidden || kBytes > most_shared_memory("fast_weights")) return false;
   launch(forward_shared, kThreads, kBytes, p, stream);
   return true;
 }

@@ -1,4 +1,4 @@
-// Errors of launches.
+// Errors of launches, and what they may ask for.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -15,5 +15,13 @@ inline void check(cudaError_t status, const char* operation) {
 
 // After a kernel's launch.
 inline void check_launch(const char* operation) { check(cudaGetLastError(), operation); }
+
+// Bytes of shared memory that a block of the current GPU may ask for.
+inline int most_shared_memory(const char* operation) {
+  int device = 0, most = 0;
+  check(cudaGetDevice(&device), operation);
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), operation);
+  return most;
+}
 
 }  // namespace lazy::ops::cuda

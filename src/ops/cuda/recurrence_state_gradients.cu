@@ -134,11 +134,10 @@ void recurrence_state_gradients(const Recurrence& a, cudaStream_t stream) {
 }
 
 bool recurrence_fits(int64_t K, bool delta) {
-  int device = 0, most = 0, needed = 0;
-  check(cudaGetDevice(&device), "linear_recurrence");
-  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "linear_recurrence");
+  int needed = 0;
   with_keys(K, [&](auto keys) { needed = delta ? Layout<keys(), 2, true>::kBytes : Layout<keys(), 2, false>::kBytes; });
-  return std::max(needed, gradients_memory(K, delta)) <= most;  // the other kernels ask for less
+  return std::max(needed, gradients_memory(K, delta)) <=
+         most_shared_memory("linear_recurrence");  // the other kernels ask for less
 }
 
 }  // namespace lazy::ops::cuda

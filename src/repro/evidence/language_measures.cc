@@ -135,15 +135,13 @@ Json length_measures(LanguageModel& model, const Stretches& stretches, const std
     const auto windows = length_windows(stretches, length, bos);
     const auto scores = score_all(model, windows, fmt::format("loss at {}", length), progress);
     const auto bins = static_cast<size_t>(eval::length::position_bin(length)) + 1;
-    std::vector<double> loss(bins), tokens(bins), by_stretch(stretches.size());
-    const size_t each = windows.size() / stretches.size();  // stretches have one length
+    std::vector<double> loss(bins), tokens(bins);
     for (size_t w = 0; w < windows.size(); ++w) {
       for (size_t t = 0; t < scores[w].targets.size(); ++t) {
         const auto bin = static_cast<size_t>(eval::length::position_bin(static_cast<int64_t>(t) + 1));
         loss[bin] -= scores[w].targets[t].log_likelihood;
         tokens[bin] += 1;
       }
-      by_stretch[w / each] -= scores[w].log_likelihood;
     }
     std::vector<int64_t> positions;
     std::vector<double> by_position;
@@ -152,12 +150,11 @@ Json length_measures(LanguageModel& model, const Stretches& stretches, const std
       by_position.push_back(loss[bin] / tokens[bin]);
     }
     positions.push_back(length + 1);
-    for (double& value : by_stretch) value /= static_cast<double>(stretches.front().size() - 1);
     out[std::to_string(length)] = {{"loss", rounded(sum(loss) / sum(tokens))},
                                    {"tokens", sum(tokens)},
                                    {"positions", positions},
                                    {"by_position", rounded(by_position)},
-                                   {"by_group", rounded(thinned(by_stretch, kLengthGroups))}};
+                                   {"by_group", rounded(thinned(stretch_losses(stretches, scores), kLengthGroups))}};
   }
   return out;
 }
