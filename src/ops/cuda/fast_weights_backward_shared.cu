@@ -386,7 +386,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
 }
 
 bool backward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream) {
-  if (p.momentum || p.T != kT || p.H != kHidden || kBytes > most_shared_memory()) return false;
+  if (p.momentum || p.T != kT || p.H != kHidden || kBytes > most_shared_memory("fast_weights")) return false;
   launch(backward_shared, kThreads, kBytes, p, stream);
   return true;
 }
