@@ -18,16 +18,29 @@ constexpr int kWeights = kDim * kStep;
 template <int T>
 constexpr int kTokens = T* kStep;
 
-__device__ inline int warp() { return thread() / 32; }
-__device__ inline int lane() { return thread() % 32; }
+// Of an unsigned number, which spares the instructions for negative ones.
+__device__ inline int warp() { return static_cast<int>(static_cast<unsigned>(thread()) / 32); }
+__device__ inline int lane() { return static_cast<int>(static_cast<unsigned>(thread()) % 32); }
 
 // Queues the copy of ROWS rows, `step` elements apart.
 template <int ROWS, int THREADS, int COLUMNS = kDim, int STEP = kStep>
 __device__ void fetch(float* tile, const float* from, int step) {
+  constexpr unsigned kPieces = ROWS * COLUMNS / 4;
 #pragma unroll
+  for (unsigned first = 0; first < kPieces; first += THREADS) {
+    const unsigned n = first + static_cast<unsigned>(thread());
+    if (first + THREADS > kPieces && n >= kPieces) break;
+    const int row = static_cast<int>(n / (COLUMNS / 4)), column = static_cast<int>(n % (COLUMNS / 4) * 4);
+    tensor_core::copy_async(tensor_core::shared_address(tile + row * STEP + column), from + row * step + column, true);
+  }
+}
+// Writes ROWS rows of COLUMNS numbers to contiguous memory.
+template <int ROWS, int THREADS, int COLUMNS, int STEP>
+__device__ void store(float* to, const float* tile) {
+#pragma unroll 4
   for (int n = threadIdx.x; n < ROWS * COLUMNS / 4; n += THREADS) {
     const int row = n / (COLUMNS / 4), column = n % (COLUMNS / 4) * 4;
-    tensor_core::copy_async(tensor_core::shared_address(tile + row * STEP + column), from + row * step + column, true);
+    *reinterpret_cast<float4*>(to + 4 * n) = *reinterpret_cast<const float4*>(tile + row * STEP + column);
   }
 }
 // What was queued is there for every thread, and every thread has done what comes before.
@@ -67,6 +80,20 @@ struct Negative {
 };
 template <typename Factor>
 __device__ Negative<Factor> minus(const Factor& factor) {
+  return {factor};
+}
+// A factor whose numbers were rounded to TF32 when they were written: a product does not round them again.
+using ops::cuda::tf32;
+__device__ inline uint32_t tf32(uint32_t x) { return x; }
+__device__ inline uint32_t bits(float x) { return __float_as_uint(x); }
+__device__ inline uint2 bits(float2 x) { return make_uint2(bits(x.x), bits(x.y)); }
+template <typename Factor>
+struct Rounded {
+  Factor factor;
+  __device__ auto operator()(int i, int j) const { return bits(factor(i, j)); }
+};
+template <typename Factor>
+__device__ Rounded<Factor> rounded(const Factor& factor) {
   return {factor};
 }
 
@@ -139,6 +166,77 @@ __device__ void product(Share<WARPS, M, N, PARTS>& to, const Left& left, const R
 
 __device__ inline float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 __device__ inline void set_pair(float* at, float x, float y) { *reinterpret_cast<float2*>(at) = make_float2(x, y); }
+
+// Factors that give two neighbours of the inner index at a time, which are one load where they lie side by side.
+template <int STEP>
+struct PairsOf {
+  const float* tile;
+  __device__ float2 operator()(int i, int k) const { return pair(tile + i * STEP + k); }
+};
+// Right factors of a product that is a To: of eight inner indices from 8 step on, and of the nth eight of the warp's
+// columns. The inner index is that of a column of the tile, or of a row.
+template <typename To, int STEP>
+struct PairColumns {
+  const float* at;
+  __device__ explicit PairColumns(const float* tile)
+      : at(tile + (To::group() * To::kColumns + lane() / 4) * STEP + lane() % 4 * 2) {}
+  __device__ float2 operator()(int step, int n) const { return pair(at + 8 * n * STEP + 8 * step); }
+};
+template <typename To, int STEP>
+struct PairRows {
+  const float* at;
+  __device__ explicit PairRows(const float* tile)
+      : at(tile + lane() % 4 * 2 * STEP + To::group() * To::kColumns + lane() / 4) {}
+  __device__ float2 operator()(int step, int n) const {
+    return make_float2(at[8 * step * STEP + 8 * n], at[(8 * step + 1) * STEP + 8 * n]);
+  }
+};
+// A right factor in registers. From global memory it is on its way while the block does something else.
+template <typename To, int K>
+struct Held {
+  float2 b[K / 8][To::kTiles];
+  template <typename Right>
+  __device__ explicit Held(const Right& right) {
+#pragma unroll
+    for (int step = 0; step < K / 8; ++step) {
+#pragma unroll
+      for (int n = 0; n < To::kTiles; ++n) b[step][n] = right(step, n);
+    }
+  }
+  __device__ float2 operator()(int step, int n) const { return b[step][n]; }
+  __device__ void round() {
+#pragma unroll
+    for (int step = 0; step < K / 8; ++step) {
+#pragma unroll
+      for (auto& x : b[step]) x = make_float2(__uint_as_float(tf32(x.x)), __uint_as_float(tf32(x.y)));
+    }
+  }
+};
+template <typename Right>
+constexpr bool kInRegisters = false;
+template <typename To, int K>
+constexpr bool kInRegisters<Held<To, K>> = true;
+template <typename To, int K>
+constexpr bool kInRegisters<Rounded<Held<To, K>>> = true;
+
+// to += left right, of factors in pairs.
+template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
+__device__ void pair_product(Share<WARPS, M, N, PARTS>& to, const Left& left, const Right& right) {
+  using To = Share<WARPS, M, N, PARTS>;
+  if (To::idle()) return;
+  const int row = To::row() + lane() / 4, j = lane() % 4 * 2;
+  constexpr int kUnrolled = kInRegisters<Right> ? K / 8 : 4;
+#pragma unroll kUnrolled
+  for (int step = 0; step < K / 8; ++step) {
+    const auto above = left(row, 8 * step + j), below = left(row + 8, 8 * step + j);
+    const uint32_t x[4] = {tf32(above.x), tf32(below.x), tf32(above.y), tf32(below.y)};
+#pragma unroll
+    for (int n = 0; n < To::kTiles; ++n) {
+      const auto y = right(step, n);
+      mma_tf32(to.c[n], x, tf32(y.x), tf32(y.y));
+    }
+  }
+}
 
 __device__ inline float warp_sum(float x) {
 #pragma unroll
@@ -244,6 +342,32 @@ struct InnerLoss {
     const float factor = 2 * sqrtf(kDim / fmaxf(row_dot(y, y), kDim));
     return make_float2(factor * y.x, factor * y.y);
   }
+  // By y, from d by the gradient g of what was saved as y; adds to those by the norm's weight and bias.
+  __device__ float2 backward(float2 y, float2 target, float2 g, float2 d, float2& d_target, float2& d_weight,
+                             float2& d_bias) const {
+    if (!normalized) {
+      const float square = row_dot(y, y), longest = fmaxf(square, kDim), factor = 2 * sqrtf(kDim / longest);
+      const float dot = row_dot(y, d), along = square > kDim ? dot / longest : 0;
+      const float2 d_y = make_float2(factor * (d.x - y.x * along), factor * (d.y - y.y * along));
+      d_target = make_float2(-d_y.x, -d_y.y);
+      return d_y;
+    }
+    const NormRow norm(y);
+    const auto each = [&](auto number) { return make_float2(number(&float2::x), number(&float2::y)); };
+    const float2 scaled = each([&](auto c) { return norm.n.*c * weight.*c; });
+    const float2 miss = each([&](auto c) { return bias.*c - target.*c + scaled.*c; });
+    const float2 h = each([&](auto c) { return miss.*c * weight.*c; });
+    const float2 d_h = norm.through(d);
+    const float projection = norm.rstd * row_dot(h, norm.n) / kDim, along = norm.rstd * row_dot(d, norm.n) / kDim,
+                length = norm.rstd * row_dot(d, g) / kDim;
+    // With respect to n: through h and through the projection on n. Then rstd, a factor of g.
+    const float2 d_y =
+        norm.through(each([&](auto c) { return d_h.*c * weight.*c * weight.*c - d.*c * projection - h.*c * along; }));
+    d_target = each([&](auto c) { return -(d_h.*c * weight.*c); });
+    d_weight = each([&](auto c) { return d_weight.*c + (miss.*c + scaled.*c) * d_h.*c; });
+    d_bias = each([&](auto c) { return d_bias.*c - d_target.*c; });
+    return each([&](auto c) { return d_y.*c - norm.n.*c * length; });
+  }
 };
 
 // Where the tensors of one chunk of a sequence and head lie. `slice`: of 64 columns of the first layer, and of as many
@@ -283,7 +407,9 @@ void with_shape(const FastWeightsProblem& p, const Function& function) {
 
 // Shared memory of the backward pass, which takes more.
 int backward_memory(bool momentum);
-// Queues the forward pass with all weights in shared memory; false: not for this shape or GPU.
+// Queues the pass with all weights, or the gradients with respect to them, in shared memory; false: not for this shape
+// or GPU.
 bool forward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream);
+bool backward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream);
 
 }  // namespace lazy::ops::cuda::learning

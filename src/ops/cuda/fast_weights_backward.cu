@@ -335,40 +335,16 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     load(Y, at.tokens(last.g));
     if constexpr (!TWO) load_last(W, last.W + at.last(0));
     arrive();
-    float2 weight{}, bias{}, by_weight{}, by_bias{};
-    if (p.norm_weight) {
-      weight = pair(p.norm_weight + n * kDim + 2 * lane());
-      bias = pair(p.norm_bias + n * kDim + 2 * lane());
-    }
+    const InnerLoss loss(p, n);
+    float2 by_weight{}, by_bias{};
     for (int row = warp(); row < T; row += kWarp) {
       const int64_t place = at.index * T * kDim + row * kDim + 2 * lane();
-      const float2 z = pair(last.z + place), d = pair(X + row * kStep + 2 * lane());
-      float2 d_z;
-      if (p.norm_weight) {
-        const float2 g = pair(Y + row * kStep + 2 * lane()), target = pair(p.target + place);
-        const NormRow norm(z);
-        const auto each = [&](auto number) { return make_float2(number(&float2::x), number(&float2::y)); };
-        const float2 scaled = each([&](auto c) { return norm.n.*c * weight.*c; });
-        const float2 miss = each([&](auto c) { return bias.*c - target.*c + scaled.*c; });
-        const float2 h = each([&](auto c) { return miss.*c * weight.*c; });
-        const float2 d_h = norm.through(d);
-        const float projection = norm.rstd * row_dot(h, norm.n) / kDim, along = norm.rstd * row_dot(d, norm.n) / kDim,
-                    length = norm.rstd * row_dot(d, g) / kDim;
-        // With respect to n: through h and through the projection on n. Then rstd, a factor of g.
-        d_z = norm.through(
-            each([&](auto c) { return d_h.*c * weight.*c * weight.*c - d.*c * projection - h.*c * along; }));
-        d_z = each([&](auto c) { return d_z.*c - norm.n.*c * length; });
-        const float2 d_target = each([&](auto c) { return -(d_h.*c * weight.*c); });
-        set_pair(p.d_target + place, d_target.x, d_target.y);
-        by_weight = each([&](auto c) { return by_weight.*c + (miss.*c + scaled.*c) * d_h.*c; });
-        by_bias = each([&](auto c) { return by_bias.*c - d_target.*c; });
-      } else {
-        const float square = row_dot(z, z), longest = fmaxf(square, kDim), factor = 2 * sqrtf(kDim / longest);
-        const float dot = row_dot(z, d), along = square > kDim ? dot / longest : 0;
-        d_z = make_float2(factor * (d.x - z.x * along), factor * (d.y - z.y * along));
-        set_pair(p.d_target + place, -d_z.x, -d_z.y);
-      }
-      set_pair(X + row * kStep + 2 * lane(), d_z.x, d_z.y);
+      float* const d = X + row * kStep + 2 * lane();
+      float2 d_target;
+      const float2 d_z = loss.backward(pair(last.z + place), pair(p.target + place), pair(Y + row * kStep + 2 * lane()),
+                                       pair(d), d_target, by_weight, by_bias);
+      set_pair(p.d_target + place, d_target.x, d_target.y);
+      set_pair(d, d_z.x, d_z.y);
     }
     if (p.norm_weight) {  // the first layer has done with P
       set_pair(P + warp() * kStep + 2 * lane(), by_weight.x, by_weight.y);
@@ -450,6 +426,7 @@ int backward_memory(bool momentum) { return momentum ? kBytes<64> : kBytes<16>; 
 namespace lazy::ops::cuda {
 
 void fast_weights_backward(const FastWeightsProblem& p, cudaStream_t stream) {
+  if (learning::backward_in_shared_memory(p, stream)) return;
   learning::with_shape(p, [&](auto T, auto two, auto momentum) {
     learning::launch(learning::backward<T(), two(), momentum()>, 32 * learning::kWarps<T()>, learning::kBytes<T()>, p,
                      stream);

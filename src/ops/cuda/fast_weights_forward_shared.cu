@@ -19,16 +19,6 @@ constexpr int kFloats = kDim * kFirst + kHidden * kLast + 2 * kT * kInput + kT *
                         kT * kSquare + kParts * kT * kT + kHidden + kDim + kT;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
 
-// Writes ROWS rows of COLUMNS numbers to contiguous memory.
-template <int ROWS, int COLUMNS, int STEP>
-__device__ void store(float* to, const float* tile) {
-#pragma unroll 4
-  for (int n = threadIdx.x; n < ROWS * COLUMNS / 4; n += kThreads) {
-    const int row = n / (COLUMNS / 4), column = n % (COLUMNS / 4) * 4;
-    *reinterpret_cast<float4*>(to + 4 * n) = *reinterpret_cast<const float4*>(tile + row * STEP + column);
-  }
-}
-
 }  // namespace
 
 __global__ void __launch_bounds__(kThreads, 1) forward_shared(const __grid_constant__ FastWeightsProblem p) {
@@ -184,8 +174,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_shared(const __grid_const
       });
     }
     if (writes) {
-      store<kDim, kHidden, kFirst>(to_first + after.first(0), W_first);
-      store<kHidden, kDim, kLast>(to_last + after.last(0), W_last);
+      store<kDim, kThreads, kHidden, kFirst>(to_first + after.first(0), W_first);
+      store<kHidden, kThreads, kDim, kLast>(to_last + after.last(0), W_last);
     }
     __syncthreads();
     if (writes && threadIdx.x < kHidden) {

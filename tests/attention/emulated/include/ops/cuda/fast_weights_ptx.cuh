@@ -5,6 +5,7 @@
 namespace lazy::ops::cuda {
 
 inline int thread() { return static_cast<int>(threadIdx.x); }
+inline void prefetch(const void*) {}
 inline uint32_t tf32(float x) {
   const uint32_t bits = __float_as_uint(x);
   return std::isfinite(x) ? (bits + 0x1000) & ~0x1FFFu : bits;

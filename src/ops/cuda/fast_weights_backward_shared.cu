@@ -1,0 +1,394 @@
+// The backward pass of fast weights of two layers without momentum. The gradients with respect to the weights stay in
+// shared memory from chunk to chunk. A chunk's saved weights come straight into the registers of the one warp that
+// multiplies by them. A warp has 16 hidden columns, and most of what it computes there concerns no other warp.
+#include "ops/cuda/fast_weights.cuh"
+
+namespace lazy::ops::cuda::learning {
+
+namespace {
+
+constexpr int kT = 16, kWarps = 16, kThreads = 32 * kWarps;
+constexpr int kHidden = 256;
+
+// From row to row: 8 more than a multiple of 32 where pairs are read or the tile is a right factor.
+constexpr int kWide = kHidden + 8, kLast = kDim + 8, kRow = kDim + 8, kSquare = kT + 4;
+constexpr int kTile = kT * kWide, kRows = kT * kRow;
+constexpr int kParts = 4;  // of the product of gradients of the first layer's outputs
+
+// Of the L2 cache, in numbers; of a chunk's tensors, in lines.
+constexpr int kLine = 32, kHiddenLines = kT * kHidden / kLine, kTokenLines = kT * kDim / kLine;
+static_assert(kDim * kHidden == kLine * kThreads && 3 * kHiddenLines + 4 * kTokenLines == kThreads);
+
+// In the order of the kernel's pointers.
+constexpr int kFloats = kDim * kWide + kHidden * kLast + 4 * kTile + 2 * kRows + 2 * kTokens<kT> + 3 * kT * kSquare +
+                        kDim + kT + kWarps * kT;
+constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
+
+using Hidden = Share<kWarps, kT, kHidden>;
+using Half = Share<kWarps, kT, kDim, 2>;
+using Square = Share<kWarps, kT, kT>;
+using Overlap = Share<kWarps, kT, kT, kParts>;
+
+// function(c, n, e) for every number of a share.
+template <typename To, typename Function>
+__device__ void elements(To& to, const Function& function) {
+#pragma unroll
+  for (int n = 0; n < To::kTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) function(to.c[n][e], n, e);
+  }
+}
+__device__ int row_of(int e) { return e / 2 * 8 + lane() / 4; }
+
+template <typename To>
+__device__ void read(To& to, const float* from, int step) {
+  to.each([&](int i, int j, float& a, float& b) {
+    const float2 x = pair(from + i * step + j);
+    a = x.x, b = x.y;
+  });
+}
+template <typename To>
+__device__ void write(To& share, float* to, int step) {
+  share.each([&](int i, int j, float& a, float& b) { set_pair(to + i * step + j, a, b); });
+}
+// As a factor of products.
+template <typename To>
+__device__ void write_rounded(To& share, float* to, int step) {
+  share.each([&](int i, int j, float& a, float& b) {
+    set_pair(to + i * step + j, __uint_as_float(tf32(a)), __uint_as_float(tf32(b)));
+  });
+}
+template <typename To>
+__device__ void add_to(To& share, float* to, int step) {
+  share.each([&](int i, int j, float& a, float& b) {
+    const float2 before = pair(to + i * step + j);
+    set_pair(to + i * step + j, before.x + a, before.y + b);
+  });
+}
+
+// Brings what a chunk starts with to the L2 cache. Every thread asks for a line of the last layer's weights, and for
+// one of three hidden tensors or four of tokens; a few for one of the squares.
+__device__ void prefetch_start(const FastWeightsProblem& p, int64_t index) {
+  const Place at{index, kHidden, kT};
+  const int line = thread() % kHiddenLines, tensor = thread() / kHiddenLines;
+  prefetch(p.last.W + at.last(0) + kLine * thread());
+  if (tensor < 3) {
+    const float* const all = tensor == 0 ? p.first.z : tensor == 1 ? p.t : p.x;
+    prefetch(all + at.hidden(0) + kLine * line);
+  } else {
+    const int which = line / kTokenLines;
+    const float* const all = which == 0 ? p.k : which == 1 ? p.q : which == 2 ? p.d_out : p.last.g;
+    prefetch(at.tokens(all) + kLine * (line % kTokenLines));
+  }
+  if (thread() < kT * kT / kLine) {
+    prefetch(p.overlap + index * kT * kT + kLine * thread());
+    prefetch(p.read_steps + index * kT * kT + kLine * thread());
+  }
+  if (thread() == 0) prefetch(p.steps + index * kT);
+}
+
+}  // namespace
+
+__global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_constant__ FastWeightsProblem p) {
+  extern __shared__ __align__(128) float memory[];
+  float *const dW_first = memory, *const dW_last = dW_first + kDim * kWide;
+  // Of the hidden side: the last layer's inputs at k, then the gradient by the first one's output at k; that by the
+  // first layer's output at q; the last layer's inputs at q, and for a while the gradient by t; the first layer's g,
+  // then what the warps add up.
+  float *const U = dW_last + kHidden * kLast, *const X = U + kTile, *const V = X + kTile, *const G = V + kTile;
+  float *const D = G + kTile, *const B = D + kRows;  // d_out, the last layer's g
+  float *const K = B + kRows, *const Q = K + kTokens<kT>;
+  float* const R = Q + kTokens<kT>;  // the last layer's overlap, what it gets, what the first layer's gets
+  float *const P = R + kT * kSquare, *const S = P + kT * kSquare;  // the steps of the first layer and the last
+  float *const d_b_last = S + kT * kSquare, *const steps = d_b_last + kDim, *const sums = steps + kT;
+  const int64_t n = blockIdx.x;
+  const FastWeightsLayer &first = p.first, &last = p.last;
+  float2 by_weight{}, by_bias{};                // of the norm, by the warp's row
+  const int from = Half::part() * kHidden / 2;  // the half's inner indices
+
+  fetch<kDim, kThreads, kHidden, kWide>(dW_first, first.d_W + n * kDim * kHidden, kHidden);
+  fetch<kHidden, kThreads, kDim, kLast>(dW_last, last.d_W + n * kHidden * kDim, kDim);
+  if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[n * kDim + threadIdx.x];
+  // Of the first layer, the lane's rows of the columns that it has.
+  float d_b[Hidden::kTiles][2];
+  const auto d_b_at = [&](int m) {
+    return first.d_b + n * kHidden + Hidden::group() * Hidden::kColumns + lane() % 4 * 2 + 8 * m;
+  };
+#pragma unroll
+  for (int m = 0; m < Hidden::kTiles; ++m) {
+    const float2 b = pair(d_b_at(m));
+    d_b[m][0] = lane() < 4 ? b.x : 0, d_b[m][1] = lane() < 4 ? b.y : 0;
+  }
+  const auto sum_of_rows = [](float x) {
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2) x += __shfl_xor_sync(~0u, x, lanes);
+    return x;
+  };
+
+  for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
+    const Place at{chunk * p.N + n, kHidden, kT};
+    const auto own_row = [&](auto* all) { return at.tokens(all) + warp() * kDim + 2 * lane(); };  // a warp has a row
+    const float* const read_steps = p.read_steps + at.index * kT * kT;
+    fetch<kT, kThreads>(K, at.tokens(p.k), kDim);
+    fetch<kT, kThreads>(Q, at.tokens(p.q), kDim);
+    fetch<kT, kThreads, kDim, kRow>(D, at.tokens(p.d_out), kDim);
+    fetch<kT, kThreads, kDim, kRow>(B, at.tokens(last.g), kDim);
+    const Held<Hidden, kDim> W_rows(PairColumns<Hidden, kDim>(last.W + at.last(0)));
+    Hidden z, t, x;
+    read(z, first.z + at.hidden(0), kHidden);
+    read(t, p.t + at.hidden(0), kHidden);
+    read(x, p.x + at.hidden(0), kHidden);
+    if (threadIdx.x < kT) steps[threadIdx.x] = p.steps[at.index * kT + threadIdx.x];
+    if (threadIdx.x < kT * kT) {
+      const float overlap = p.overlap[at.index * kT * kT + threadIdx.x], step = read_steps[threadIdx.x];
+      const int to = thread() / kT * kSquare + thread() % kT;
+      R[to] = overlap, P[to] = step, S[to] = overlap * step;
+    }
+    arrive();
+    prefetch(first.W + at.first(0) + kLine * thread());
+    if (thread() < 2 * kTokenLines) {
+      prefetch(at.tokens(thread() < kTokenLines ? last.z : p.target) + kLine * (thread() % kTokenLines));
+    }
+
+    // Through the first layer's update, to its g. What comes from global memory is still on its way.
+    Hidden by;
+    product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
+    // Through the last layer's, to its input at k.
+    Hidden d_u;
+    pair_product<kDim>(
+        d_u,
+        [&](int i, int k) {
+          const float2 g = pair(B + i * kRow + k);
+          return make_float2(-steps[i] * g.x, -steps[i] * g.y);
+        },
+        PairColumns<Hidden, kLast>(dW_last));
+
+    Hidden d_a;  // by the last layer's input at q
+    pair_product<kDim>(d_a, PairsOf<kRow>{D}, W_rows);
+
+    // Two warps: the first layer's steps, the gradients by the last one's.
+    Square overlap;
+    {
+      Square d_steps, last_overlap, step, d_read, first_steps;
+      product<kDim>(overlap, Rows{Q}, Columns{K});
+      pair_product<kDim>(d_steps, PairsOf<kRow>{D}, PairColumns<Square, kRow>(B));
+      read(last_overlap, R, kSquare);
+      read(step, P, kSquare);
+      elements(step, [&](float& a, int m, int e) {
+        const float d = -d_steps.c[m][e];
+        overlap.c[m][e] += 1;
+        first_steps.c[m][e] = overlap.c[m][e] * a;
+        d_steps.c[m][e] = d * a;
+        d_read.c[m][e] = d * last_overlap.c[m][e];
+      });
+      write(d_read, p.d_read_steps + at.index * kT * kT, kT);
+      write(d_steps, R, kSquare);
+      write(first_steps, P, kSquare);
+    }
+
+    // What the layers have been given. z and x become the slopes, t what d_z takes from t's gradient. The choice of
+    // GELU is one for all numbers.
+    Hidden g, input;
+    {
+      Hidden u;
+      const auto activate = [&](const Gelu act) {
+        elements(z, [&](float& a, int m, int e) {
+          const float slope = act.slope(a);
+          u.c[m][e] = act.value(a);
+          t.c[m][e] *= act.bend(a), g.c[m][e] *= slope;
+          a = slope;
+        });
+        elements(x, [&](float& a, int m, int e) {
+          input.c[m][e] = act.value(a);
+          a = act.slope(a);
+        });
+      };
+      g = t;
+      p.tanh ? activate(Gelu{true}) : activate(Gelu{false});
+      write_rounded(u, U, kWide);
+      write_rounded(g, G, kWide);
+      write_rounded(input, V, kWide);
+    }
+
+    {
+      float dots[2] = {}, bias[Hidden::kTiles][2];
+#pragma unroll
+      for (int m = 0; m < Hidden::kTiles; ++m) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) bias[m][e] = sum_of_rows(d_b[m][e]);
+      }
+      elements(by, [&](float& a, int m, int e) {
+        a += bias[m][e % 2];
+        dots[e / 2] -= a * g.c[m][e];
+        a *= -steps[row_of(e)];
+      });
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        dots[half] += __shfl_xor_sync(~0u, dots[half], 1);
+        dots[half] += __shfl_xor_sync(~0u, dots[half], 2);
+        if (lane() % 4 == 0) sums[warp() * kT + row_of(2 * half)] = dots[half];
+      }
+    }
+    __syncthreads();
+
+    product<kT>(d_a, RowsOf<kSquare>{R}, rounded(RowsOf<kWide>{U}));
+    product<kT>(d_u, ColumnsOf<kSquare>{R}, rounded(RowsOf<kWide>{V}));
+    elements(d_a, [&](float& a, int m, int e) { d_b[m][e % 2] += a *= x.c[m][e]; });
+    write_rounded(d_a, X, kWide);
+    __syncwarp();
+    // Through the inner gradient's way from the last layer to the first. by: by the first layer's g, then by t.
+    product<kT>(by, minus(ColumnsOf<kSquare>{P}), rounded(RowsOf<kWide>{X}));
+    elements(by, [&](float& a, int m, int e) {
+      t.c[m][e] = t.c[m][e] * a + d_u.c[m][e] * z.c[m][e];
+      a *= z.c[m][e];
+    });
+    write_rounded(by, V, kWide);
+    __syncthreads();
+
+    const Held<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(last.W + at.last(0) + from * kDim));
+    // Through the last layer's update and outputs, to its g.
+    Half d_g;
+    pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{U + from}), PairRows<Half, kLast>(dW_last + from * kLast));
+    d_g.add_rows(sums + Half::part() * kWarps / 2 * kT, [&](int i, int j, float& a, float& b) {
+      if (Half::part() == 0) a += d_b_last[j], b += d_b_last[j + 1];
+      const float2 g = pair(B + i * kRow + j);
+      return -(a * g.x + b * g.y);
+    });
+    elements(d_g, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
+    const int tokens = Half::part() * kT / 2;
+    product<kT / 2>(d_g, minus(ColumnsOf<kSquare>{S + tokens * kSquare}), RowsOf<kRow>{D + tokens * kRow});
+    // Through the first layer's, to k.
+    Half d_k;
+    pair_product<kHidden / 2>(d_k, rounded(PairsOf<kWide>{G + from}), PairColumns<Half, kWide>(dW_first + from));
+    elements(d_k, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
+    pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{V + from}), W_columns);
+    const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target));
+    Overlap d_steps;
+    {
+      const int own = Overlap::part() * kHidden / kParts;
+      pair_product<kHidden / kParts>(d_steps, rounded(PairsOf<kWide>{X + own}),
+                                     rounded(PairColumns<Overlap, kWide>(G + own)));
+    }
+    Square step;
+    read(step, read_steps, kT);
+    __syncthreads();
+    float* const squares = G + 2 * kRows;
+    write(d_g, G + Half::part() * kRows, kRow);
+    write(d_steps, squares + Overlap::part() * kT * kT, kT);
+    const Held<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(last.W + at.last(0)));
+    __syncthreads();
+
+    // Through the inner loss. G: by the last layer's output at k, and the same rounded.
+    {
+      float* const own = G + warp() * kRow + 2 * lane();
+      const float2 a = pair(own), b = pair(own + kRows);
+      float2 d_target;
+      const float2 d_y = InnerLoss(p, n).backward(y, target, pair(B + warp() * kRow + 2 * lane()),
+                                                  make_float2(a.x + b.x, a.y + b.y), d_target, by_weight, by_bias);
+      set_pair(own_row(p.d_target), d_target.x, d_target.y);
+      set_pair(own, d_y.x, d_y.y);
+      set_pair(own + kRows, __uint_as_float(tf32(d_y.x)), __uint_as_float(tf32(d_y.y)));
+    }
+    {
+      Square d_steps;
+      d_steps.each([&](int i, int j, float& a, float& b) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const float2 d = pair(squares + part * kT * kT + i * kT + j);
+          a -= d.x, b -= d.y;
+        }
+      });
+      elements(d_steps, [&](float& a, int m, int e) {
+        overlap.c[m][e] *= a;
+        a *= step.c[m][e];
+      });
+      add_to(overlap, p.d_read_steps + at.index * kT * kT, kT);
+      write(d_steps, R, kSquare);
+    }
+    __syncthreads();
+
+    if (chunk > 0) prefetch_start(p, at.index - p.N);
+
+    // Through the layers at k. t: by the first layer's output.
+    {
+      Hidden back;
+      pair_product<kDim>(back, rounded(PairsOf<kRow>{G + kRows}), W_again);
+      elements(t, [&](float& a, int m, int e) { d_b[m][e % 2] += a += back.c[m][e] * z.c[m][e]; });
+    }
+    Held<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(first.W + at.first(0) + from));
+    {
+      Share<kWarps, kHidden, kDim> to;  // the rows are the warp's columns
+      product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{B});
+      __syncwarp();
+      write_rounded(input, V, kWide);
+      __syncwarp();
+      product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{D});
+      product<kT>(to, rounded(ColumnsOf<kWide>{U}), rounded(RowsOf<kRow>{G + kRows}));
+      add_to(to, dW_last, kLast);
+      __syncwarp();
+      write_rounded(t, U, kWide);
+    }
+    if (threadIdx.x < kDim) {
+      float sum = 0;
+#pragma unroll
+      for (int t = 0; t < kT; ++t) sum += D[t * kRow + threadIdx.x] + G[t * kRow + threadIdx.x];
+      d_b_last[threadIdx.x] += sum;
+    }
+    __syncthreads();
+
+    // To the tokens, and the first layer's weights.
+    W_first.round();
+    Half d_q;
+    pair_product<kHidden / 2>(d_q, rounded(PairsOf<kWide>{X + from}), rounded(W_first));
+    pair_product<kHidden / 2>(d_k, rounded(PairsOf<kWide>{U + from}), rounded(W_first));
+    product<kT / 2>(d_q, RowsOf<kSquare>{R + tokens}, Rows{K + tokens * kStep});
+    product<kT / 2>(d_k, ColumnsOf<kSquare>{R + tokens * kSquare}, Rows{Q + tokens * kStep});
+    write(d_q, V + Half::part() * kRows, kRow);
+    write(d_k, G + Half::part() * kRows, kRow);
+    {
+      Share<kWarps, kDim, kHidden> to;
+      product<kT>(to, Columns{Q}, rounded(RowsOf<kWide>{X}));
+      product<kT>(to, Columns{K}, rounded(RowsOf<kWide>{U}));
+      add_to(to, dW_first, kWide);
+    }
+    __syncthreads();
+    const auto add_halves = [&](const float* halves, float* to) {
+      const float* const own = halves + warp() * kRow + 2 * lane();
+      const float2 a = pair(own), b = pair(own + kRows);
+      set_pair(own_row(to), a.x + b.x, a.y + b.y);
+    };
+    add_halves(V, p.d_q);
+    add_halves(G, p.d_k);
+    if (threadIdx.x < kT) {
+      float sum = 0;
+#pragma unroll
+      for (int group = 0; group < kWarps; ++group) sum += sums[group * kT + threadIdx.x];
+      p.d_steps[at.index * kT + threadIdx.x] = sum;
+    }
+  }
+
+  store<kDim, kThreads, kHidden, kWide>(first.d_W + n * kDim * kHidden, dW_first);
+  store<kHidden, kThreads, kDim, kLast>(last.d_W + n * kHidden * kDim, dW_last);
+#pragma unroll
+  for (int m = 0; m < Hidden::kTiles; ++m) {
+    const float a = sum_of_rows(d_b[m][0]), b = sum_of_rows(d_b[m][1]);
+    if (lane() < 4) set_pair(d_b_at(m), a, b);
+  }
+  if (threadIdx.x < kDim) last.d_b[n * kDim + threadIdx.x] = d_b_last[threadIdx.x];
+  if (!p.norm_weight) return;
+  set_pair(U + warp() * kStep + 2 * lane(), by_weight.x, by_weight.y);
+  set_pair(X + warp() * kStep + 2 * lane(), by_bias.x, by_bias.y);
+  __syncthreads();
+  if (threadIdx.x < kDim) {
+    p.d_norm_weight[n * kDim + threadIdx.x] = column_sum<kWarps>(U);
+    p.d_norm_bias[n * kDim + threadIdx.x] = column_sum<kWarps>(X);
+  }
+}
+
+bool backward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream) {
+  if (p.momentum || p.T != kT || p.H != kHidden || kBytes > most_shared_memory("fast_weights")) return false;
+  launch(backward_shared, kThreads, kBytes, p, stream);
+  return true;
+}
+
+}  // namespace lazy::ops::cuda::learning
