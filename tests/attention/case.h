@@ -24,7 +24,7 @@ struct Shape {
   Layout layout = Layout::tokens_first;
   std::vector<int32_t> cu_q, cu_k;  // packed when not empty
   // Elastic: the second reference takes a row's sums of the gradient from out and alive_sum (lazy/attention.h), both
-  // and the weights in out rounded to the dtype.
+  // and the weights in out rounded to the dtype, and sums the gradient of the distance bias from rounded ds.
   bool rounded_sums = false;
   std::string text() const;
 };

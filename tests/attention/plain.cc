@@ -241,7 +241,10 @@ struct Plain {
         plus(d_k[d], scale * ds * static_cast<float>(q[d]));
       }
       const int64_t distance = std::abs(position(s, i) - j);
-      if (distance < p.bias_window) plus(r.d_distance_bias[h * p.bias_window + distance], ds);
+      if (distance < p.bias_window) {
+        const double of_bias = shape.rounded_sums ? round_to(shape.dtype, ds) : ds;
+        plus(r.d_distance_bias[h * p.bias_window + distance], static_cast<float>(of_bias));
+      }
       if (p.alibi) plus(r.d_alibi_slopes[h], -ds * static_cast<float>(distance));
     }
     if (!r.d_tau.empty() && !keys.empty()) plus(r.d_tau[h], row.d_offset * per);

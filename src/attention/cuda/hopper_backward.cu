@@ -6,11 +6,10 @@ namespace lazy::kernels::cuda {
 
 namespace hopper {
 
-// SWEEP: the first kernel sweeps over the keys.
-template <typename T, int D, bool SOFTMAX, bool SWEEP>
+template <typename T, int D, RowSums SUMS>
 void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   using R = BackwardRowsShape<D>;
-  using K = BackwardKeysShape<D>;
+  using K = BackwardKeysShape<D, SUMS>;
   const BackwardMaps maps{tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.d_out, p.heads, p.q_length, 64),
                           tensor_map(p, p.k, p.kv_heads, p.k_length, 64),
                           tensor_map(p, p.v, p.kv_heads, p.k_length, 64)};
@@ -21,14 +20,14 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
     check(cudaMemsetAsync(p.dq_sum, 0, sizeof(float) * 64 * K::columns * dq_tiles * p.heads * p.batch, stream),
           "to clear the sums of d_q");
   }
-  if constexpr (!SWEEP) {
-    launch("the Hopper backward, rows", backward_sums<T, K::columns, SOFTMAX, StoreRowState>,
+  if constexpr (SUMS != RowSums::exact) {
+    launch("the Hopper backward, rows", backward_sums<T, K::columns, SUMS == RowSums::softmax, StoreRowState>,
            dim3(dq_tiles * p.batch, p.heads), 256, 0, stream, p, dq_tiles, partial_step);
   } else {
     launch("the Hopper backward, rows", backward_rows<T, D>, dim3(tiles * p.batch, p.heads), R::threads, row_bytes,
            stream, p, maps, tiles, dq_tiles, partial_step);
   }
-  launch("the Hopper backward, keys", backward_keys<T, D, SOFTMAX>, dim3(key_tiles * p.batch, p.kv_heads), K::threads,
+  launch("the Hopper backward, keys", backward_keys<T, D, SUMS>, dim3(key_tiles * p.batch, p.kv_heads), K::threads,
          key_bytes, stream, p, maps, key_tiles, dq_tiles);
   if (p.dq_sum) {
     launch("the Hopper backward, d_q", finish_dq<T, K::columns>, dim3(dq_tiles * p.batch, p.heads), 256, 0, stream, p,
@@ -43,11 +42,11 @@ struct HopperBackward {
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
       if (!has_rounded_sums(p)) {
-        launch_backward<T, D, false, true>(p, partial_step, stream);
+        launch_backward<T, D, RowSums::exact>(p, partial_step, stream);
       } else if (p.normalizer == Normalizer::elastic) {
-        launch_backward<T, D, false, false>(p, partial_step, stream);
+        launch_backward<T, D, RowSums::elastic>(p, partial_step, stream);
       } else {
-        launch_backward<T, D, true, false>(p, partial_step, stream);
+        launch_backward<T, D, RowSums::softmax>(p, partial_step, stream);
       }
     });
   }

@@ -6,8 +6,9 @@
 
 namespace lazy::kernels::cuda::hopper {
 
-template <int D>
+template <int D, RowSums SUMS>
 struct BackwardKeysShape {
+  using BiasSums = Diagonals<SUMS>;
   static constexpr int consumers = 2, N = 64 * consumers, M = 64, threads = 128 * (consumers + 1);
   static constexpr int columns = hopper_columns(D), halves = columns / 64;
   static constexpr int stages = halves == 1 ? 3 : 2;  // each a tile of queries, one of d_out, their rows' state
@@ -15,21 +16,20 @@ struct BackwardKeysShape {
   static constexpr int state_bytes = M * 16;
   static constexpr int bytes(int bias_window) {
     const int fixed = 2 * kv_bytes + stages * (2 * q_bytes + state_bytes) + 2 * ds_bytes + 1024;
-    return fixed + (bias_window > 0 ? (Diagonals::floats + consumers * bias_window + bias_window + 2 * pad) * 4 : 0);
+    return fixed + (bias_window > 0 ? (BiasSums::floats(bias_window) + bias_window + 2 * pad) * 4 : 0);
   }
 };
 
-template <int D>
+template <typename S>
 struct BackwardKeysShared {
   uint64_t kv_full;
-  Pipeline<BackwardKeysShape<D>::stages> rows;
+  Pipeline<S::stages> rows;
   Pipeline<2> ds;
 };
 
 // Layout of the block's dynamic shared memory.
-template <int D>
+template <typename S>
 struct BackwardKeysMemory {
-  using S = BackwardKeysShape<D>;
   char *k, *v, *q, *d_out, *ds, *states;
   float *diagonals, *table;
   __device__ BackwardKeysMemory(char* memory, int bias_window) {
@@ -40,7 +40,7 @@ struct BackwardKeysMemory {
     ds = d_out + S::stages * S::q_bytes;
     states = ds + 2 * S::ds_bytes;
     diagonals = reinterpret_cast<float*>(states + S::stages * S::state_bytes);
-    table = diagonals + Diagonals::floats + S::consumers * bias_window;
+    table = diagonals + S::BiasSums::floats(bias_window);
   }
 };
 
@@ -62,11 +62,10 @@ struct Step {
 };
 
 // The producer thread. row_tile: the document's first of row_tiles.
-template <int D>
+template <typename S>
 __device__ void produce_row_tiles(const Params& p, const BackwardMaps& maps, const Tile& t, int key0, Step step,
-                                  int steps, const Keys& rows, int row_tiles, int row_tile, BackwardKeysShared<D>& sm,
-                                  const BackwardKeysMemory<D>& memory) {
-  using S = BackwardKeysShape<D>;
+                                  int steps, const Keys& rows, int row_tiles, int row_tile, BackwardKeysShared<S>& sm,
+                                  const BackwardKeysMemory<S>& memory) {
   barrier_expect(&sm.kv_full, 2 * S::kv_bytes);
   for (int half = 0; half < S::halves; ++half) {
     for (int w = 0; w < S::consumers; ++w) {
@@ -92,16 +91,16 @@ __device__ void produce_row_tiles(const Params& p, const BackwardMaps& maps, con
 
 // A warpgroup's 64 keys. Accumulator 4 n + 2 h + e of a transposed tile belongs to key() + 8 h and row 8 n + column() +
 // e. The accumulators of dK and dV leave few registers, so indices are recomputed in every step.
-template <typename T, int D, bool SOFTMAX>
+template <typename T, int D, RowSums SUMS>
 struct KeyGroup {
-  using S = BackwardKeysShape<D>;
+  using S = BackwardKeysShape<D, SUMS>;
   static constexpr int N = S::N, M = S::M, A = M / 2;
   static constexpr bool keep_left =
       D == 64;  // keys and values, as left sides of products: there are registers for them
   const Params& p;
   const Tile& t;
-  BackwardKeysShared<D>& sm;
-  const BackwardKeysMemory<D>& memory;
+  BackwardKeysShared<S>& sm;
+  const BackwardKeysMemory<S>& memory;
   int group, thread;  // thread: of the 256
   uint32_t k[keep_left ? D / 16 : 1][4], v[keep_left ? D / 16 : 1][4];
 
@@ -186,6 +185,12 @@ struct KeyGroup {
     const int x = nearest(step);
     return p.bias_window > 0 && x < p.bias_window && x + M + 62 >= 0;
   }
+  // The same for the whole block. block_distance: of a step's first row from the block's first key.
+  __device__ int block_distance(const Step& step) const { return step.first + t.shift() - t.first; }
+  __device__ bool is_near_block(const Step& step) const {
+    const int x = block_distance(step);
+    return x < p.bias_window + N - 1 && x + M - 1 >= 0;
+  }
   // Do all its rows see all keys?
   __device__ bool is_bare(const Step& step) const {
     const int x = nearest(step);
@@ -236,7 +241,7 @@ struct KeyGroup {
     const float* const state = states(step);
     auto one = [](float& x, float& y, float factor, float center, float offset) {
       const float f = x;
-      if constexpr (!SOFTMAX) {
+      if constexpr (SUMS != RowSums::softmax) {
         x = fmaf(f, factor, offset);
         // With tau >= 0 every key is alive; x is then zero only where f, hence ds, is zero as well.
         if (x <= 0) y = 0;
@@ -248,7 +253,7 @@ struct KeyGroup {
       const float2 factor = *reinterpret_cast<const float2*>(state + M + 8 * n);
       const float2 center = *reinterpret_cast<const float2*>(state + 2 * M + 8 * n);
       float2 offset = {0, 0};
-      if constexpr (!SOFTMAX) offset = *reinterpret_cast<const float2*>(state + 3 * M + 8 * n);
+      if constexpr (SUMS != RowSums::softmax) offset = *reinterpret_cast<const float2*>(state + 3 * M + 8 * n);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int i = 4 * n + 2 * h;
@@ -274,10 +279,11 @@ struct KeyGroup {
       }
     }
   }
+  __device__ uint32_t ds_tile(int step) const { return shared_address(memory.ds) + step % 2 * S::ds_bytes; }
   // [key][row], as a tile in shared memory.
   __device__ void store_ds(const uint32_t (&ds)[M / 16][4], int step) const {
     const int x = now(), row = x / 32 * 16 + x % 16;
-    const uint32_t to = shared_address(memory.ds) + step % 2 * S::ds_bytes;
+    const uint32_t to = ds_tile(step);
 #pragma unroll
     for (int n = 0; n < M / 16; ++n) store_matrices(to + swizzled(row, 2 * n + x % 32 / 16), ds[n]);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

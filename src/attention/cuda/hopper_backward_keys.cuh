@@ -2,24 +2,24 @@
 // of the group) that see them, 64 at a time. Scores are transposed, keys x rows, so that weights and ds are the left
 // sides of dV and dK as the accumulators hold them; ds goes to shared memory only for dQ, which needs the ds of all
 // keys: each warpgroup computes half of the dims of dQ, one step late, so that neither waits for the other and one
-// computes exponentials while the other multiplies. SOFTMAX: a row's state is backward_delta's, not backward_rows'.
+// computes exponentials while the other multiplies.
 #pragma once
 #include "attention/cuda/hopper_backward_key_group.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
-template <typename T, int D, bool SOFTMAX>
-__global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
+template <typename T, int D, RowSums SUMS>
+__global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     backward_keys(const __grid_constant__ Params p, const __grid_constant__ BackwardMaps maps, int tiles,
                   int row_tiles) {
-  using S = BackwardKeysShape<D>;
+  using S = BackwardKeysShape<D, SUMS>;
   constexpr int N = S::N, M = S::M, A = M / 2;
   extern __shared__ char unaligned[];
-  const BackwardKeysMemory<D> memory(unaligned + (1024 - shared_address(unaligned) % 1024) % 1024, p.bias_window);
-  __shared__ BackwardKeysShared<D> sm;
+  const BackwardKeysMemory<S> memory(unaligned + (1024 - shared_address(unaligned) % 1024) % 1024, p.bias_window);
+  __shared__ BackwardKeysShared<S> sm;
   __shared__ Tile t;  // kept here, not in registers
   const int kv_head = blockIdx.y, heads = p.heads / p.kv_heads, group = warpgroup();
-  const bool want_bias = p.bias_slabs && p.bias_window > 0;
+  const bool want_bias = SUMS != RowSums::softmax && p.bias_slabs && p.bias_window > 0;
   Tile found;
   found.batch = blockIdx.x / tiles;
   found.head = kv_head;
@@ -52,14 +52,14 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
   if (group == 0) {  // the producer
     dealloc_registers<24>();
     if (threadIdx.x != 0 || steps == 0) return;  // a copy still under way would meet the zeros that are stored
-    produce_row_tiles<D>(p, maps, t, t.first, now, steps, rows, row_tiles, row_tile, sm, memory);
+    produce_row_tiles<S>(p, maps, t, t.first, now, steps, rows, row_tiles, row_tile, sm, memory);
     return;
   }
 
   alloc_registers<240>();
   const int thread = threadIdx.x - 128;
-  KeyGroup<T, D, SOFTMAX> b{p, t, sm, memory, group - 1, thread};
-  Diagonals diagonals{memory.diagonals, p.bias_window};
+  KeyGroup<T, D, SUMS> b{p, t, sm, memory, group - 1, thread};
+  Diagonals<SUMS> diagonals{{memory.diagonals, p.bias_window}};
   if (want_bias) diagonals.start(thread);
   float d_k[D / 2], d_v[D / 2];
 #pragma unroll
@@ -81,10 +81,13 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
         reduce_add(to + n * 1024, d_q[4 * n], d_q[4 * n + 1], d_q[4 * n + 2], d_q[4 * n + 3]);
       }
     }
-    if (want_bias && b.is_near(step)) diagonals.take(b.now(), step.index, b.nearest(step));
+    if (want_bias && b.is_near_block(step)) {
+      diagonals.template take<T>(b.now(), step.index, b.block_distance(step), b.ds_tile(step.index));
+    }
     __syncwarp();
     if (b.lane() == 0) barrier_arrive(&sm.ds.empty[step.index % 2]);
     if (want_bias && step.first + M == rows.end) {  // the head's last
+      diagonals.end(b.now(), b.block_distance(step));
       consumer_barrier();
       diagonals.move(b.now(), p.bias_slabs + (static_cast<int64_t>(blockIdx.x) * p.heads + step.head) * p.bias_window);
       consumer_barrier();

@@ -1,30 +1,54 @@
 // Sums of the Hopper backward that leave the registers: the gradient of the distance bias, and dQ.
 #pragma once
+#include <type_traits>
+
 #include "attention/cuda/hopper_rows.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
-// Gradient of the distance bias within a block of keys: sums of ds along diagonals. Each warp sums the
-// diagonals of its 16 keys x 64 rows in its own scratch memory; a warpgroup's four parts are added one step later,
-// after a barrier that ds needs anyway. The order of all sums is fixed.
-struct Diagonals {
-  static constexpr int width = 80;  // a warp's diagonals (79), row - key from -15 on
-  static constexpr int scratch = 8 * width + 8, parts = 2 * 8 * width, floats = 8 * scratch + parts;
-  float* memory;  // eight scratches, parts of two steps, the warpgroups' sums by distance
-  int window;
+// What the states of the rows were made from, and so how much the gradients carry.
+enum class RowSums {
+  softmax,  // d_out . out; no gradient of the bias is wanted
+  elastic,  // d_out . out and d_out . alive_sum: the bias's gradient is summed from ds in 16 bits
+  exact,    // a sweep over the keys in fp32
+};
 
-  // `thread`: of the block's 256 consumers. Zeros stay around the scratch's rows: 8, then 72 numbers, for each of eight
-  // keys, and 8 more.
+// Gradient of the distance bias within a block of keys: sums of ds along diagonals, a head at a time. The order of all
+// sums is fixed. FIXED: numbers of shared memory before the sums by distance, of which there are two parts.
+template <int FIXED>
+struct DistanceSums {
+  static constexpr int floats(int window) { return FIXED + 2 * window; }
+  float* memory;
+  int window;
+  __device__ float* sums() const { return memory + FIXED; }
+  // `thread`: of the block's 256 consumers.
   __device__ void start(int thread) {
-    for (int n = thread; n < floats + 2 * window; n += 256) memory[n] = 0;
+    for (int n = thread; n < floats(window); n += 256) memory[n] = 0;
     asm volatile("bar.sync 1, 256;" ::: "memory");
   }
+  // A head's sums, to its slab. Barriers of all consumers stand around it.
+  __device__ void move(int thread, float* slab) {
+    for (int n = thread; n < window; n += 256) {
+      slab[n] = sums()[n] + sums()[window + n];
+      sums()[n] = sums()[window + n] = 0;
+    }
+  }
+};
+
+// From ds in registers, in fp32. Each warp sums the diagonals of its 16 keys x 64 rows in its own scratch memory; a
+// warpgroup's four parts are added one step later, after a barrier that ds needs anyway.
+constexpr int kDiagonals = 80;       // a warp's (79), row - key from -15 on
+constexpr int kDiagonalStride = 88;  // of a key: 24 more than a multiple of 32, so that keys' float2 lie in all banks
+constexpr int kDiagonalScratch = 8 * kDiagonalStride + 8;
+// Memory: eight scratches, in which zeros stay around the 72 numbers of each of eight keys; parts of two steps; the
+// warpgroups' sums by distance.
+struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> {
   // ds of a warp's keys x rows, as accumulators hold it: row r + 8 at column block n + 1 lies where row r does at block
   // n.
   __device__ void put(int thread, const float (&ds)[32], int step) {
     const int lane = thread % 32, warp = thread / 32;
-    float* const own = memory + warp * scratch;
-    float* const to = own + lane / 4 * width + 8 + 2 * (lane % 4);
+    float* const own = memory + warp * kDiagonalScratch;
+    float* const to = own + lane / 4 * kDiagonalStride + 8 + 2 * (lane % 4);
     __syncwarp();
 #pragma unroll
     for (int n = -1; n < 8; ++n) {
@@ -38,35 +62,95 @@ struct Diagonals {
     }
     __syncwarp();
 #pragma unroll
-    for (int y = lane; y < width; y += 32) {
+    for (int y = lane; y < kDiagonals; y += 32) {
       float sum = 0;
 #pragma unroll
-      for (int r = 0; r < 8; ++r) sum += own[r * (width + 1) + y + 1];
-      memory[8 * scratch + (step % 2 * 8 + warp) * width + y] = sum;
+      for (int r = 0; r < 8; ++r) sum += own[r * (kDiagonalStride + 1) + y + 1];
+      memory[8 * kDiagonalScratch + (step % 2 * 8 + warp) * kDiagonals + y] = sum;
     }
   }
-  // Once all warps have put that step: `nearest` is the distance of the warpgroup's last key from the first row.
-  __device__ void take(int thread, int step, int nearest) {
-    const int group = thread / 128, x = thread % 128, distance = nearest + x;
-    const float* const parts_of = memory + 8 * scratch + (step % 2 * 8 + group * 4) * width;
+  // Once all warps have put that step: `first` is the distance of the step's first row from the block's first key.
+  template <typename T>
+  __device__ void take(int thread, int step, int first, uint32_t) {
+    const int group = thread / 128, x = thread % 128, distance = first - 64 * group - 63 + x;
+    const float* const parts_of = memory + 8 * kDiagonalScratch + (step % 2 * 8 + group * 4) * kDiagonals;
     if (x >= 127 || distance < 0 || distance >= window) return;
     float sum = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       const int y = x - 48 + 16 * w;
-      if (y >= 0 && y < width - 1) sum += parts_of[w * width + y];
+      if (y >= 0 && y < kDiagonals - 1) sum += parts_of[w * kDiagonals + y];
     }
-    memory[floats + group * window + distance] += sum;
+    sums()[group * window + distance] += sum;
   }
-  // A head's sums, to its slab. Barriers of all consumers stand around it.
-  __device__ void move(int thread, float* slab) {
-    float* const sums = memory + floats;
-    for (int n = thread; n < window; n += 256) {
-      slab[n] = sums[n] + sums[window + n];
-      sums[n] = sums[window + n] = 0;
+  __device__ void end(int, int) {}
+};
+
+// From the 16-bit ds that lie in shared memory for dQ, in blocks of 8 keys x 8 rows. Blocks on one diagonal of blocks
+// are added as they are, a lane a pair of numbers: eight warps have 23 such diagonals, 16 blocks each warp. The next
+// step's rows are 64 further, so a diagonal passes through a warp's hands in three steps running, as the first of the
+// three below, then as the second and the third; after that its 8 x 8 sums are summed along their own 15 diagonals.
+// Memory: a float4 a thread, what is under way; eight scratches of 8 x 8; sums by distance, on and above the diagonals
+// of blocks, and below.
+struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
+  __device__ void put(int, const float (&)[32], int) {}
+  // As ExactDiagonals::take, of the ds at shared address `tile`.
+  template <typename T>
+  __device__ void take(int thread, int, int first, uint32_t tile) {
+    const int lane = thread % 32, warp = thread / 32;
+    float2 opened{}, passed{}, closed{};  // block diagonals warp + 1, warp - 7, warp - 15: row block - key block
+    auto add = [](float2& sum, const float2& x) {
+      sum.x += x.x;
+      sum.y += x.y;
+    };
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int block = 4 * half + lane / 8;  // of rows, whose eight addresses this lane's group gives
+      uint32_t x[4];
+      load_matrices(x, tile + swizzled(8 * ((block + 15 - warp) % 16) + lane % 8, block));
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float2 pair = unpack<T>(x[n]), none{};
+        const bool closes = 4 * half + n <= warp;
+        add(closed, closes ? pair : none);
+        add(opened, closes ? none : pair);
+      }
+      load_matrices(x, tile + swizzled(8 * (block + 7 - warp) + lane % 8, block));
+#pragma unroll
+      for (int n = 0; n < 4; ++n) add(passed, unpack<T>(x[n]));
     }
+    close(thread, first, closed, passed, opened);
+  }
+  // That was the head's last step. Closes what is under way; what biases no longer reach lies outside the window.
+  __device__ void end(int thread, int first) {
+    close(thread, first + 64, {}, {}, {});
+    close(thread, first + 128, {}, {}, {});
+  }
+
+ private:
+  __device__ void close(int thread, int first, float2 closed, float2 passed, float2 opened) {
+    const int lane = thread % 32, warp = thread / 32;
+    float4& under_way = reinterpret_cast<float4*>(memory)[thread];
+    float* const own = memory + 4 * 256 + warp * 64;
+    const float4 before = under_way;
+    under_way = {before.z + passed.x, before.w + passed.y, opened.x, opened.y};
+    __syncwarp();
+    reinterpret_cast<float2*>(own)[lane] = {closed.x + before.x, closed.y + before.y};  // [key][row]
+    __syncwarp();
+    const int ahead = lane - 7;  // row - key; 15 diagonals
+    float sum = 0;
+#pragma unroll
+    for (int key = 0; key < 8; ++key) {
+      const int row = key + ahead;
+      if (row >= 0 && row < 8) sum += own[8 * key + row];
+    }
+    const int distance = first + 8 * (warp - 15) + ahead;
+    if (lane < 15 && distance >= 0 && distance < window) sums()[(ahead < 0 ? window : 0) + distance] = sum;
   }
 };
+
+template <RowSums SUMS>
+using Diagonals = std::conditional_t<SUMS == RowSums::exact, ExactDiagonals, RoundedDiagonals>;
 
 // dQ: fp32 sums to which every block of keys adds atomically, and the kernel that converts them to d_q. The sums are
 // laid out like the products' accumulators: four consecutive numbers per thread.
