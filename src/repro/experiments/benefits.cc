@@ -18,13 +18,16 @@
 namespace lazy::repro {
 namespace {
 
-// Mean negative log-likelihood of a text's tokens from `first` on, a number a text.
+// Mean negative log-likelihood of a text's tokens from `first` on, a number a text. batch: texts at a time, as in
+// eval::ScoreOptions.
 std::vector<double> losses(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts, int64_t first,
-                           const std::optional<StreamingCache>& cache) {
+                           int64_t batch, const std::optional<StreamingCache>& cache = std::nullopt) {
   std::vector<eval::Window> windows;
   for (const auto& text : texts) windows.push_back({{text.begin(), text.end() - 1}, {text.begin() + 1, text.end()}});
   std::vector<double> out;
-  for (const eval::Score& score : eval::score(model, windows, {1, "", cache, /*targets=*/true})) {
+  const eval::ScoreOptions options{
+      .batch_size = batch, .title = "", .cache = cache, .targets = true, .share_prefixes = false};
+  for (const eval::Score& score : eval::score(model, windows, options)) {
     double sum = 0;
     for (size_t n = static_cast<size_t>(first); n < score.targets.size(); ++n) sum -= score.targets[n].log_likelihood;
     out.push_back(sum / static_cast<double>(score.targets.size() - static_cast<size_t>(first)));
@@ -75,12 +78,13 @@ Json outliers_experiment(const ExperimentInputs& run) {
 Json quantization_experiment(const ExperimentInputs& run) {
   const auto length = std::min(run.settings.at("length").get<int64_t>(), experiment_model(run).config().max_length);
   ModelAndTexts plain = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length);
-  Json out{{"length", length}, {"full", losses(plain.model, plain.texts, 0, std::nullopt)}};
+  Json out{{"length", length}, {"full", losses(plain.model, plain.texts, 0, 1)}};
   for (const auto& format : run.settings.at("formats").get<std::vector<std::string>>()) {
     end_if_stopped("repro");
     LanguageModel model = experiment_model(run);
     model.quantize(Quantization::parse(format, "formats"));
-    out["formats"][format] = losses(model, plain.texts, 0, std::nullopt);
+    // One text at a time: a scale of a whole tensor is a text's.
+    out["formats"][format] = losses(model, plain.texts, 0, 1);
   }
   return out;
 }
@@ -144,7 +148,7 @@ Json cache_experiment(const ExperimentInputs& run) {
   const std::vector<std::vector<int64_t>> read(subject.texts.begin(), subject.texts.begin() + std::ptrdiff_t(some));
   const ModelConfig& c = subject.model.config();
   const int64_t a_token = c.num_kv_cache_layers() * c.attention.num_kv_heads * c.attention.head_dim * 2 * 4;
-  const auto full = losses(subject.model, subject.texts, from, std::nullopt);
+  const auto full = losses(subject.model, subject.texts, from, 0);
   Json out{{"length", length},
            {"full", full},
            {"full_perplexity", perplexity(full)},
@@ -153,7 +157,7 @@ Json cache_experiment(const ExperimentInputs& run) {
   for (const auto& name : run.settings.at("caches").get<std::vector<std::string>>()) {
     end_if_stopped("repro");
     const StreamingCache cache = StreamingCache::parse(name, "caches");
-    const auto loss = losses(subject.model, subject.texts, from, cache);
+    const auto loss = losses(subject.model, subject.texts, from, 0, cache);
     out["caches"][name] = {{"loss", loss}, {"perplexity", perplexity(loss)}, {"fp32_bytes", cache.size() * a_token}};
     out["values"][name] = value_reads(reader, read, lengths, decoded, cache);
   }

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Hardware counters of the attention kernels: what bounds each, by ncu.
+
+    python benchmarks/attention_counters.py build/liblazy_ops.so [--shape 8x4096x64 ...] [--case CASE ...] [--json FILE]
+
+Prints a line a kernel: microseconds (alone on the GPU, clocks as they are), then in percent of the peak while active:
+tensor cores, the special-function unit, FMA, ALU, issue slots, the shared memory's wavefronts, L2 and DRAM; last the
+reasons why warps wait, in warps an issue, the largest first. Random inputs, bf16, causal, 16 heads, a bias of 512
+distances; entmax15's scores have deviation 3. A case runs twice, the second time under ncu.
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+
+HEADS, WINDOW = 16, 512
+CASES = {
+    "softmax": {"normalizer": "softmax"},
+    "elastic": {"normalizer": "elastic"},
+    "elastic+bias": {"normalizer": "elastic", "bias": True},
+    "elastic+bias+stats": {"normalizer": "elastic", "bias": True, "return_stats": 1},
+    "softmax+score-stats": {"normalizer": "softmax", "return_stats": 2},
+    "entmax15": {"normalizer": "entmax15", "score_scale": 3},
+}
+PEAKS = {
+    "tensor": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "SFU": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
+    "FMA": "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
+    "ALU": "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active",
+    "issue": "sm__inst_issued.avg.pct_of_peak_sustained_active",
+    "shared": "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active",
+    "L2": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "DRAM": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+}
+TIME = "gpu__time_duration.sum"
+REASONS = (
+    "barrier long_scoreboard short_scoreboard wait gmma math_pipe_throttle mio_throttle lg_throttle not_selected "
+    "membar sleeping no_instruction branch_resolving dispatch_stall drain imc_miss"
+).split()
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+
+
+def run(a):
+    """What ncu watches: the second pass of every case and shape."""
+    import torch
+
+    torch.ops.load_library(a.library)
+    for shape in a.shape:
+        batch, length, dim = (int(x) for x in shape.split("x"))
+        for name in a.case:
+            options = dict(CASES[name])
+            torch.manual_seed(1)
+            draw = lambda *size: torch.randn(size, device="cuda", dtype=torch.bfloat16)
+            scale = options.pop("score_scale", 1)
+            q, k, v, d_out = (draw(batch, length, HEADS, dim) for _ in range(4))
+            inputs = [(q * scale).requires_grad_(), k.requires_grad_(), v.requires_grad_()]
+            if options.pop("bias", False):
+                options["distance_bias"] = (torch.randn(HEADS, WINDOW, device="cuda") / 10).requires_grad_()
+            if options["normalizer"] == "elastic":
+                options["tau"] = torch.full((HEADS,), -1.0, device="cuda").requires_grad_()
+            for watched in (False, True):
+                torch.cuda.synchronize()
+                if watched:
+                    torch.cuda.profiler.start()
+                with torch.no_grad():
+                    torch.ops.lazy.attention(*inputs, **options)
+                torch.ops.lazy.attention(*inputs, **options)[0].backward(d_out)
+                torch.cuda.synchronize()
+                if watched:
+                    torch.cuda.profiler.stop()
+                print(f"{name} {shape}", file=sys.stderr)
+
+
+def counters(a, shape, case):
+    """The kernels of one case in the order of their launches: name -> value of each metric."""
+    metrics = [TIME, *PEAKS.values(), *(STALL.format(x) for x in REASONS)]
+    command = [a.ncu, "--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw"]
+    command += ["--kernel-name-base", "demangled", "-k", "regex:lazy::", "--metrics", ",".join(metrics)]
+    command += [sys.executable, __file__, a.library, "--run", "--shape", shape, "--case", case]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    rows = list(csv.reader(line for line in found.stdout.splitlines() if line.startswith('"')))
+    if found.returncode != 0 or len(rows) < 3:
+        raise SystemExit(f"{a.ncu}: no kernel was measured:\n{found.stdout[-2000:]}")
+    head = rows[0]
+    number = lambda row, metric: float(row[head.index(metric)].replace(",", ""))
+    units = rows[1]
+    factor = {"ns": 1e-3, "us": 1, "ms": 1e3, "nsecond": 1e-3, "usecond": 1, "msecond": 1e3}[units[head.index(TIME)]]
+    kernels = []
+    for row in rows[2:]:
+        name = row[head.index("Kernel Name")].split("(")[0].removeprefix("void ")
+        stalls = {x: number(row, STALL.format(x)) for x in REASONS}
+        kernels.append(
+            {"kernel": name.replace("lazy::kernels::cuda::", ""), "us": number(row, TIME) * factor}
+            | {key: number(row, metric) for key, metric in PEAKS.items()}
+            | {"stalls": dict(sorted(stalls.items(), key=lambda x: -x[1])[:3])}
+        )
+    return kernels
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library")
+    parser.add_argument("--shape", nargs="+", default=["8x4096x64", "8x4096x128"], help="batch x length x head size")
+    parser.add_argument("--case", nargs="+", default=list(CASES), choices=CASES)
+    parser.add_argument("--ncu", default="ncu")
+    parser.add_argument("--json")
+    parser.add_argument("--run", action="store_true", help=argparse.SUPPRESS)
+    a = parser.parse_args()
+    if a.run:
+        return run(a)
+    results = {}
+    for shape in a.shape:
+        for case in a.case:
+            print(f"\n{case}, {shape}\n{'us':>9}" + "".join(f"{key:>8}" for key in PEAKS) + "  kernel: stalls")
+            for k in results.setdefault(f"{case} {shape}", counters(a, shape, case)):
+                stalls = ", ".join(f"{key} {x:.2f}" for key, x in k["stalls"].items())
+                print(f"{k['us']:9.1f}" + "".join(f"{k[key]:8.1f}" for key in PEAKS) + f"  {k['kernel']}: {stalls}")
+    if a.json:
+        with open(a.json, "w") as file:
+            json.dump(results, file, indent=2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
