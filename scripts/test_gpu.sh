@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs the tests of operators, recurrences and decoding steps on the GPU: the binaries of `make test` with
-# LAZY_TEST_DEVICE=cuda, one process a core, since the float64 reference on the CPU takes the time. Prints how many ran.
-# Usage: scripts/test_gpu.sh FOLDER [gtest filter]
+# LAZY_TEST_DEVICE=cuda, one process a core, since the float64 reference on the CPU takes the time. Prints how many ran
+# as each binary ends, what failed, and what had not ended within LIMIT seconds.
+# Usage: scripts/test_gpu.sh FOLDER [gtest filter]          JOBS=16 LIMIT=3600 LINES_SHOWN=40 (of a failed test)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1 filter=${2:-*}
-jobs=${JOBS:-$(nproc)}
+jobs=${JOBS:-$(nproc)} limit=${LIMIT:-3600}
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 export LAZY_TEST_DEVICE=cuda OMP_NUM_THREADS=1
@@ -13,34 +14,44 @@ status=0
 for binary in attention_tests ops_tests mixer_tests serve_tests; do
   only=$filter
   [ "$binary-$filter" = "serve_tests-*" ] && only='*DeviceSteps*'  # the others are of the CPU
-  pids=()
+  began=$SECONDS left=$((limit - SECONDS))
   for n in $(seq 0 $((jobs - 1))); do
-    GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$n "$folder/tests/$binary" --gtest_brief=1 --gtest_filter="$only" \
-      --gtest_output="json:$results/$binary-$n.json" > "$results/$binary-$n.log" 2>&1 &
-    pids+=($!)
+    GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$n timeout $((left > 1 ? left : 1)) "$folder/tests/$binary" \
+      --gtest_filter="$only" > "$results/$binary-$n.log" 2>&1 || echo "status $?" >> "$results/$binary-$n.log" &
   done
-  for n in "${!pids[@]}"; do
-    wait "${pids[$n]}" || { status=1; tail -n "${LINES_SHOWN:-40}" "$results/$binary-$n.log"; }
-    grep '^skipped: ' "$results/$binary-$n.log" | head -n 1 || true
-  done
-done
-python3 - "$results" <<'PY' || status=1
-import glob, json, os, sys
-ran = failed = skipped = 0
-names = []
-for path in sorted(glob.glob(os.path.join(sys.argv[1], "*.json"))):
-    for suite in json.load(open(path))["testsuites"]:
-        for case in suite["testsuite"]:
-            if case["result"] == "SKIPPED":
-                skipped += 1
-            elif case["status"] == "RUN":
-                ran += 1
-                if case.get("failures"):
-                    failed += 1
-                    names.append(f"{suite['name']}.{case['name']}")
-print(f"{ran} tests ran on the GPU, {failed} failed, {skipped} skipped")
-for name in names:
-    print("  failed:", name)
-sys.exit(failed > 0)
+  wait
+  python3 - "$binary" $((SECONDS - began)) "${LINES_SHOWN:-40}" "$results/$binary"-*.log <<'PY' || status=1
+import re, sys
+
+binary, seconds, shown = sys.argv[1], sys.argv[2], int(sys.argv[3])
+ran = failed = skipped = broken = 0
+said = set()
+for path in sys.argv[4:]:
+    running, lines, before = None, [], failed
+    for line in open(path, errors="replace"):
+        line = line.rstrip()
+        mark = re.match(r"\[ +(RUN|OK|FAILED|SKIPPED) +\] (\S+?)(,| \(|$)", line)
+        if line.startswith("skipped: ") and line not in said:
+            said.add(line)
+            print(line)
+        if not mark or (mark[1] != "RUN" and mark[2] != running):  # gtest lists what failed once more at the end
+            lines.append(line)
+            continue
+        if mark[1] == "RUN":
+            running, lines = mark[2], []
+            continue
+        ran += mark[1] != "SKIPPED"
+        skipped += mark[1] == "SKIPPED"
+        failed += mark[1] == "FAILED"
+        if mark[1] == "FAILED":
+            print("\n".join(lines[:shown]), f"\nfailed: {running}")
+        running, lines = None, []
+    if running or (failed == before and any(re.fullmatch(r"status \d+", line) for line in lines)):
+        broken += 1
+        print("\n".join(lines[-shown:]), f"\ndid not end: {running or path}")
+counts = f"{ran} tests ran on the GPU, {failed} failed, {skipped} skipped, {broken} processes broke"
+print(f"{binary}: {counts}; {seconds} s", flush=True)
+sys.exit(failed + broken > 0)
 PY
+done
 exit $status
