@@ -1,4 +1,4 @@
-// Recipes that really train, small enough for a test: records, resumption after a kill, and what `lazy repro` says.
+// Recipes that really train, small enough for a test: records and resumption after a kill.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,6 @@
 #include "repro/recipe_file.h"
 #include "repro/report.h"
 #include "support/error_of.h"
-#include "support/run_command.h"
 #include "support/tiny_corpus.h"
 
 namespace lazy::repro {
@@ -505,163 +504,6 @@ TEST_F(ReproRun, AComparisonInPiecesGoesOnWhereItWasCutOff) {
                                            "\\(10\\) \\| – \\|"));
   EXPECT_THAT(page, HasSubstr("1M: of 1 pairs that the paper orders, "));
   EXPECT_THAT(page, HasSubstr("2M: of 0 pairs"));
-}
-
-std::pair<int, std::string> lazy(const std::string& arguments) {
-  return run_command(std::string(LAZY_BINARY) + " " + arguments);
-}
-
-TEST(ReproCommand, ListsEveryRecipeWithItsCost) {
-  const auto [code, printed] = lazy("repro list --json");
-  ASSERT_EQ(code, 0) << printed;
-  const Json list = Json::parse(printed);
-  EXPECT_EQ(list.size(), recipes().size());
-  for (const Json& item : list) {
-    for (const char* scale : {"tiny", "small", "paper"})
-      EXPECT_GT(item["cost"][scale]["seconds"].get<double>(), 0) << item["recipe"];
-  }
-  EXPECT_THAT(lazy("repro list").second, HasSubstr("| fig6 | length extrapolation |"));
-}
-
-// `lazy repro list` says at which scale a recipe was run last, from the records below --output.
-TEST(ReproCommand, ListsTheLastRunOfEachRecipe) {
-  const fs::path output = fs::path(testing::TempDir()) / ("repro_last_" + std::to_string(::getpid()));
-  const auto write = [&](const char* scale, int seeds, const char* finished) {
-    const fs::path step = output / scale / "steps/lazy-1";
-    fs::create_directories(step);
-    std::ofstream(step / "record.json") << Json{{"finished", finished}, {"values", Json::object()}};
-    std::ofstream(output / scale / "fig10.json")
-        << Json{{"seeds", seeds}, {"date", "2030-01-01"}, {"steps", {{{"folder", step.string()}}}}};
-  };
-  write("small", 3, "2026-02-01");
-  write("tiny", 1, "2026-01-05");
-  const Json list = Json::parse(lazy("repro list --json --records nowhere --output " + output.string()).second);
-  for (const Json& item : list) {
-    if (item["recipe"] == "fig10")
-      EXPECT_EQ(item["last_run"], (Json{{"scale", "small"}, {"seeds", 3}, {"date", "2026-02-01"}}));
-    else
-      EXPECT_TRUE(item["last_run"].is_null()) << item["recipe"];
-  }
-  EXPECT_THAT(lazy("repro list --output " + output.string()).second, HasSubstr("| small, 3 seeds, 2026-02-01 |"));
-  fs::remove_all(output);
-}
-
-// A recipe of one's own is a file; a mistake in it is one line that names the place.
-TEST(ReproCommand, ReadsARecipeOfOnesOwn) {
-  const fs::path file = fs::path(testing::TempDir()) / ("own_" + std::to_string(::getpid()) + ".toml");
-  const std::string good =
-      "[recipe]\ntitle = \"t\"\nsource = \"s\"\nmodels = [\"lazy\", \"softmax\"]\n[[step]]\nkind = \"heldout\"\n"
-      "[[claim]]\ntext = \"c\"\npaper = \"p\"\nmeasure = \"loss\"\nover = \"lazy\"\nunder = \"softmax\"\n"
-      "side = \"below\"\nbound = 0\n";
-  write_file_atomic(file, good);
-  EXPECT_THAT(lazy("repro " + file.string() + " --dry-run --text " LAZY_SOURCE_DIR "/README.md").second,
-              HasSubstr("softmax.heldout"));
-  const auto says = [&](const std::string& from, const std::string& to, const std::string& words) {
-    std::string text = good;
-    text.replace(text.find(from), from.size(), to);
-    write_file_atomic(file, text);
-    const auto [code, printed] = lazy("repro " + file.string() + " --dry-run");
-    EXPECT_EQ(code, 2) << printed;
-    EXPECT_EQ(std::count(printed.begin(), printed.end(), '\n'), 1) << printed;
-    EXPECT_THAT(printed, HasSubstr(file.filename().string()));
-    EXPECT_THAT(printed, HasSubstr(words));
-  };
-  says("kind = \"heldout\"", "kind = \"heldoot\"", "expected one of heldout, ");
-  says("kind = \"heldout\"", "kind = \"heldoot\"", ":6: step 1.kind: ");
-  says("kind = \"heldout\"", "kind = \"heldout\"\nmodels = [\"lazy\"]", "unknown key 'models' in [step 1]");
-  says("[\"lazy\", \"softmax\"]", "[\"lazy\", \"softmx\"]", "found 'softmx'; did you mean 'softmax'?");
-  says("measure = \"loss\"", "measure = \"los\"", "[claim 1] measure: expected STEP:PATH or one of loss, ");
-  says("under = \"softmax\"", "under = \"sotfmax\"", "[claim 1]: expected a model of the recipe (given, lazy, softmax");
-  says("under = \"softmax\"", "under = \"sotfmax\"", "found 'sotfmax'; did you mean 'softmax'?");
-  says("under = \"softmax\"", "under = \"softmax\"\nfrom = \"densty\"", "found 'densty'; did you mean 'density'?");
-  says("bound = 0", "bond = 0", "[claim 1] needs 'bound', as side is 'below'");
-  says("bound = 0", "bound = 0\nfactr = 2", "unknown key 'factr' in [claim 1]; did you mean 'factor'?");
-  says("\"c\"", "\"c at {scael}\"", "found '{scael}'");
-  says("under = \"softmax\"\n", "", "form difference: expected 'under' or 'under_measure', found neither");
-  says("bound = 0", "bound = \"0\"", "claim 1.bound: expected a number, found a string");
-  says("side = \"below\"", "side = \"below\"\nscales = [\"huge\"]", "expected one of tiny, small, paper, found 'huge'");
-  says("[[step]]\nkind = \"heldout\"", "[[step]]\nkind = \"lengths\"\nsettings = [\"lengths=512]\"]",
-       "expected NAME=VALUE with a value in JSON, found 'lengths=512]'");
-  fs::remove(file);
-}
-
-TEST(ReproCommand, BadInputIsNamed) {
-  const auto says = [](const std::string& arguments, const std::string& words) {
-    const auto [code, printed] = lazy("repro " + arguments);
-    EXPECT_EQ(code, 2) << printed;
-    EXPECT_THAT(printed, HasSubstr(words)) << arguments;
-  };
-  says("fig44", "did you mean 'fig4'?");
-  says("fig6 --scale huge", "expected tiny, small or paper");
-  says("fig6 --scale small", "expected --corpus DIR, found none");
-  says("fig6 --corpus nowhere --output build/repro-test", "--corpus nowhere");
-  says("table1 --data nowhere --output build/repro-test", "--data nowhere: expected a folder, found nothing");
-  says("cross-domain --domain code", "expected NAME=DIR, found 'code'");
-  says("cross-domain --domain code=nowhere --output build/repro-test", "--domain code=nowhere");
-  says("table3 --report --output build/repro-test",
-       "--report: expected steps of table3 that are done below build/repro-test, found none of 1");
-  says("table3 --report --dry-run", "--report runs nothing: expected neither --dry-run nor --only, found --dry-run");
-  says("all --only lazy", "--only: expected one recipe, found all");
-  says("fig6 --text nowhere.txt --output build/repro-test", "nowhere.txt");
-}
-
-TEST(ReproCommand, ADryRunNamesStepsAndLeavesNothing) {
-  const fs::path output = fs::path(testing::TempDir()) / ("repro_dry_" + std::to_string(::getpid()));
-  const auto [code, printed] = lazy("repro table1 --scale paper --dry-run --corpus corpus --output " + output.string());
-  EXPECT_EQ(code, 0) << printed;
-  EXPECT_THAT(printed, HasSubstr("lazy-760m.heldout"));
-  EXPECT_THAT(printed, HasSubstr("no --data DIR was given"));
-  EXPECT_THAT(printed, HasSubstr("16 models"));
-  EXPECT_FALSE(fs::exists(output));
-}
-
-TEST(ReproCommand, ADryRunOfAPartOfThePlan) {
-  const auto steps = [](const std::string& only) {
-    const auto [code, printed] = lazy("repro parity --scale small --seeds 2 --dry-run --json --corpus nowhere" + only);
-    EXPECT_EQ(code, 0) << printed;
-    const Json plan = Json::parse(printed.substr(printed.find('{')));
-    std::vector<std::string> ids;
-    for (const Json& step : plan.at("steps")) ids.push_back(step.at("id"));
-    return std::pair(ids, plan.at("cost"));
-  };
-  const auto [all, whole] = steps("");
-  const auto [part, cost] = steps(" --only softmax-rope150k.seed2 --only lazy.heldout");
-  EXPECT_LT(part.size(), all.size());
-  EXPECT_THAT(part, testing::IsSupersetOf(
-                        {"lazy", "lazy.heldout", "softmax-rope150k.seed2", "softmax-rope150k.seed2.heldout"}));
-  for (const std::string& id : part)
-    EXPECT_TRUE(id == "lazy" || id == "lazy.heldout" || id.starts_with("softmax-rope150k.seed2")) << id;
-  EXPECT_EQ(cost.at("models"), 2);
-  EXPECT_LT(cost.at("seconds"), whole.at("seconds"));
-  const auto [code, printed] = lazy("repro parity --dry-run --only nothing");
-  EXPECT_EQ(code, 2);
-  EXPECT_THAT(printed, HasSubstr("--only: expected a step of parity ("));
-}
-
-// `lazy bench sinks` times nothing whose statistics are not those of full matrices.
-TEST(SinksBenchmark, StatisticsBesideAPlainPass) {
-  const fs::path json = fs::path(testing::TempDir()) / ("bench_sinks_" + std::to_string(::getpid()) + ".json");
-  for (const char* model : {"--set model.kind=lazy --set model.num_heads=4",
-                            "--set model.kind=transformer --set model.num_heads=4 --set model.num_kv_heads=2",
-                            "--set model.kind=gpt2 --set model.num_heads=4"}) {
-    const auto [code, printed] =
-        lazy(std::string("bench sinks ") + LAZY_SOURCE_DIR + "/configs/repro-tiny.toml " + model +
-             " --set model.vocab_size=300 --device cpu --dtype fp32 --length 128 --check 70 --repeats 1 --json " +
-             json.string());
-    ASSERT_EQ(code, 0) << printed;
-    EXPECT_THAT(printed, HasSubstr("statistics of 70 tokens are the definition's"));
-    const Json figures = Json::parse(read_file(json));
-    EXPECT_EQ(figures.at("length"), 128);
-    EXPECT_GT(figures.at("plain_ms").get<double>(), 0);
-    EXPECT_NEAR(figures.at("time_ratio").get<double>(),
-                figures.at("measured_ms").get<double>() / figures.at("plain_ms").get<double>(), 1e-9);
-    EXPECT_EQ(figures.at("alive_fraction").get<double>() < 1, std::string(model).find("lazy") != std::string::npos);
-  }
-  fs::remove(json);
-  const auto [code, printed] =
-      lazy(std::string("bench sinks ") + LAZY_SOURCE_DIR + "/configs/models/retnet-340m.toml --device cpu");
-  EXPECT_EQ(code, 2);
-  EXPECT_THAT(printed, HasSubstr("expected attention in every layer"));
 }
 
 }  // namespace
