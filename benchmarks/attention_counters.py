@@ -3,9 +3,9 @@
 
     python benchmarks/attention_counters.py build/liblazy_ops.so [--shape 8x4096x64 ...] [--case CASE ...] [--json FILE]
 
-Prints a line a kernel: microseconds (alone on the GPU, clocks as they are), then in percent of the peak while active:
-tensor cores, the special-function unit, FMA, ALU, issue slots, the shared memory's wavefronts, L2 and DRAM; last the
-reasons why warps wait, in warps an issue, the largest first. Random inputs, bf16, causal, 16 heads, a bias of 512
+Prints a line a kernel: microseconds (alone on the GPU, clocks as they are), then in percent of the peak: tensor cores,
+the special-function unit, FMA, ALU, issue slots, the shared memory's wavefronts, L2 and DRAM; last the three largest
+stall reasons, in warps an issue. Random inputs, bf16, causal, 16 heads, a bias of 512
 distances; entmax15's scores have deviation 3. A case runs twice, the second time under ncu.
 """
 
@@ -42,35 +42,29 @@ REASONS = (
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 
 
-def run(a):
-    """What ncu watches: the second pass of every case and shape."""
+def run(operators, shape, case):
+    """What ncu watches: the second pass."""
     import torch
 
-    torch.ops.load_library(a.library)
-    for shape in a.shape:
-        batch, length, dim = (int(x) for x in shape.split("x"))
-        for name in a.case:
-            options = dict(CASES[name])
-            torch.manual_seed(1)
-            draw = lambda *size: torch.randn(size, device="cuda", dtype=torch.bfloat16)
-            scale = options.pop("score_scale", 1)
-            q, k, v, d_out = (draw(batch, length, HEADS, dim) for _ in range(4))
-            inputs = [(q * scale).requires_grad_(), k.requires_grad_(), v.requires_grad_()]
-            if options.pop("bias", False):
-                options["distance_bias"] = (torch.randn(HEADS, WINDOW, device="cuda") / 10).requires_grad_()
-            if options["normalizer"] == "elastic":
-                options["tau"] = torch.full((HEADS,), -1.0, device="cuda").requires_grad_()
-            for watched in (False, True):
-                torch.cuda.synchronize()
-                if watched:
-                    torch.cuda.profiler.start()
-                with torch.no_grad():
-                    torch.ops.lazy.attention(*inputs, **options)
-                torch.ops.lazy.attention(*inputs, **options)[0].backward(d_out)
-                torch.cuda.synchronize()
-                if watched:
-                    torch.cuda.profiler.stop()
-                print(f"{name} {shape}", file=sys.stderr)
+    torch.ops.load_library(operators)
+    batch, length, dim = (int(x) for x in shape.split("x"))
+    options = dict(CASES[case])
+    torch.manual_seed(1)
+    q, k, v, d_out = (torch.randn(batch, length, HEADS, dim, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    inputs = [x.requires_grad_() for x in (q * options.pop("score_scale", 1), k, v)]
+    if options.pop("bias", False):
+        options["distance_bias"] = (torch.randn(HEADS, WINDOW, device="cuda") / 10).requires_grad_()
+    if options["normalizer"] == "elastic":
+        options["tau"] = torch.full((HEADS,), -1.0, device="cuda").requires_grad_()
+    for watched in (False, True):
+        torch.cuda.synchronize()
+        if watched:
+            torch.cuda.profiler.start()
+        with torch.no_grad():
+            torch.ops.lazy.attention(*inputs, **options)
+        torch.ops.lazy.attention(*inputs, **options)[0].backward(d_out)
+        torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
 
 
 def counters(a, shape, case):
@@ -78,7 +72,7 @@ def counters(a, shape, case):
     metrics = [TIME, *PEAKS.values(), *(STALL.format(x) for x in REASONS)]
     command = [a.ncu, "--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw"]
     command += ["--kernel-name-base", "demangled", "-k", "regex:lazy::", "--metrics", ",".join(metrics)]
-    command += [sys.executable, __file__, a.library, "--run", "--shape", shape, "--case", case]
+    command += [sys.executable, __file__, a.operators, "--run", "--shape", shape, "--case", case]
     found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     rows = list(csv.reader(line for line in found.stdout.splitlines() if line.startswith('"')))
     if found.returncode != 0 or len(rows) < 3:
@@ -101,7 +95,7 @@ def counters(a, shape, case):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library")
+    parser.add_argument("operators", help="liblazy_ops.so")
     parser.add_argument("--shape", nargs="+", default=["8x4096x64", "8x4096x128"], help="batch x length x head size")
     parser.add_argument("--case", nargs="+", default=list(CASES), choices=CASES)
     parser.add_argument("--ncu", default="ncu")
@@ -109,7 +103,7 @@ def main():
     parser.add_argument("--run", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.run:
-        return run(a)
+        return run(a.operators, *a.shape, *a.case)
     results = {}
     for shape in a.shape:
         for case in a.case:
