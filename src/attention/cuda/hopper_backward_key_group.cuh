@@ -180,17 +180,14 @@ struct KeyGroup {
   }
   // Distance of the warpgroup's last key from a step's first row.
   __device__ int nearest(const Step& step) const { return step.first + t.shift() - own_key() - 63; }
-  // Do biases reach any pair of a step?
-  __device__ bool is_near(const Step& step) const {
-    const int x = nearest(step);
-    return p.bias_window > 0 && x < p.bias_window && x + M + 62 >= 0;
+  // Do biases reach any pair of a step's rows, the first of which is `first` after the first of `keys` keys?
+  __device__ bool reaches(int first, int keys) const {
+    return p.bias_window > 0 && first < p.bias_window + keys - 1 && first + M - 1 >= 0;
   }
+  __device__ bool is_near(const Step& step) const { return reaches(nearest(step) + 63, 64); }
   // The same for the whole block. block_distance: of a step's first row from the block's first key.
   __device__ int block_distance(const Step& step) const { return step.first + t.shift() - t.first; }
-  __device__ bool is_near_block(const Step& step) const {
-    const int x = block_distance(step);
-    return x < p.bias_window + N - 1 && x + M - 1 >= 0;
-  }
+  __device__ bool is_near_block(const Step& step) const { return reaches(block_distance(step), N); }
   // Do all its rows see all keys?
   __device__ bool is_bare(const Step& step) const {
     const int x = nearest(step);
