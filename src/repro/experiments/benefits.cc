@@ -78,13 +78,13 @@ Json outliers_experiment(const ExperimentInputs& run) {
 Json quantization_experiment(const ExperimentInputs& run) {
   const auto length = std::min(run.settings.at("length").get<int64_t>(), experiment_model(run).config().max_length);
   ModelAndTexts plain = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length);
-  Json out{{"length", length}, {"full", losses(plain.model, plain.texts, 0, 1)}};
+  Json out{{"length", length}, {"full", losses(plain.model, plain.texts, /*first=*/0, /*batch=*/1)}};
   for (const auto& format : run.settings.at("formats").get<std::vector<std::string>>()) {
     end_if_stopped("repro");
     LanguageModel model = experiment_model(run);
     model.quantize(Quantization::parse(format, "formats"));
     // One text at a time: a scale of a whole tensor is a text's.
-    out["formats"][format] = losses(model, plain.texts, 0, 1);
+    out["formats"][format] = losses(model, plain.texts, /*first=*/0, /*batch=*/1);
   }
   return out;
 }
@@ -148,7 +148,7 @@ Json cache_experiment(const ExperimentInputs& run) {
   const std::vector<std::vector<int64_t>> read(subject.texts.begin(), subject.texts.begin() + std::ptrdiff_t(some));
   const ModelConfig& c = subject.model.config();
   const int64_t a_token = c.num_kv_cache_layers() * c.attention.num_kv_heads * c.attention.head_dim * 2 * 4;
-  const auto full = losses(subject.model, subject.texts, from, 0);
+  const auto full = losses(subject.model, subject.texts, from, /*batch=*/0);
   Json out{{"length", length},
            {"full", full},
            {"full_perplexity", perplexity(full)},
@@ -157,7 +157,7 @@ Json cache_experiment(const ExperimentInputs& run) {
   for (const auto& name : run.settings.at("caches").get<std::vector<std::string>>()) {
     end_if_stopped("repro");
     const StreamingCache cache = StreamingCache::parse(name, "caches");
-    const auto loss = losses(subject.model, subject.texts, from, 0, cache);
+    const auto loss = losses(subject.model, subject.texts, from, /*batch=*/0, cache);
     out["caches"][name] = {{"loss", loss}, {"perplexity", perplexity(loss)}, {"fp32_bytes", cache.size() * a_token}};
     out["values"][name] = value_reads(reader, read, lengths, decoded, cache);
   }
