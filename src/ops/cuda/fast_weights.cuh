@@ -167,6 +167,43 @@ __device__ void product(Share<WARPS, M, N, PARTS>& to, const Left& left, const R
 __device__ inline float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 __device__ inline void set_pair(float* at, float x, float y) { *reinterpret_cast<float2*>(at) = make_float2(x, y); }
 
+// function(c, n, e) for every number of a share.
+template <typename To, typename Function>
+__device__ void elements(To& to, const Function& function) {
+#pragma unroll
+  for (int n = 0; n < To::kTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) function(to.c[n][e], n, e);
+  }
+}
+__device__ inline int row_of(int e) { return e / 2 * 8 + lane() / 4; }
+
+template <typename To>
+__device__ void read(To& to, const float* from, int step) {
+  to.each([&](int i, int j, float& a, float& b) {
+    const float2 x = pair(from + i * step + j);
+    a = x.x, b = x.y;
+  });
+}
+template <typename To>
+__device__ void write(To& share, float* to, int step) {
+  share.each([&](int i, int j, float& a, float& b) { set_pair(to + i * step + j, a, b); });
+}
+// As a factor of products.
+template <typename To>
+__device__ void write_rounded(To& share, float* to, int step) {
+  share.each([&](int i, int j, float& a, float& b) {
+    set_pair(to + i * step + j, __uint_as_float(tf32(a)), __uint_as_float(tf32(b)));
+  });
+}
+template <typename To>
+__device__ void add_to(To& share, float* to, int step) {
+  share.each([&](int i, int j, float& a, float& b) {
+    const float2 before = pair(to + i * step + j);
+    set_pair(to + i * step + j, before.x + a, before.y + b);
+  });
+}
+
 // Factors that give two neighbours of the inner index at a time, which are one load where they lie side by side.
 template <int STEP>
 struct PairsOf {
@@ -384,11 +421,17 @@ struct Place {
   __device__ int64_t last_bias() const { return index * kDim; }
 };
 
+// A cluster of so many blocks for each sequence and head.
 template <typename Kernel>
-void launch(Kernel kernel, int threads, int shared, const FastWeightsProblem& p, cudaStream_t stream) {
+void launch(Kernel kernel, int threads, int shared, const FastWeightsProblem& p, cudaStream_t stream,
+            unsigned blocks = 1) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "fast_weights");
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {blocks, 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(p.N));
+  if (blocks > 1) config.attrs = &cluster, config.numAttrs = 1;
+  config.gridDim = dim3(static_cast<unsigned>(p.N) * blocks);
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(shared);
   config.stream = stream;
@@ -411,5 +454,8 @@ int backward_memory(bool momentum);
 // or GPU.
 bool forward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream);
 bool backward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream);
+// The same with the state of a layer over a cluster of blocks.
+bool forward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream);
+bool backward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream);
 
 }  // namespace lazy::ops::cuda::learning

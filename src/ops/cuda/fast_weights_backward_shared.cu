@@ -29,43 +29,6 @@ using Half = Share<kWarps, kT, kDim, 2>;
 using Square = Share<kWarps, kT, kT>;
 using Overlap = Share<kWarps, kT, kT, kParts>;
 
-// function(c, n, e) for every number of a share.
-template <typename To, typename Function>
-__device__ void elements(To& to, const Function& function) {
-#pragma unroll
-  for (int n = 0; n < To::kTiles; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) function(to.c[n][e], n, e);
-  }
-}
-__device__ int row_of(int e) { return e / 2 * 8 + lane() / 4; }
-
-template <typename To>
-__device__ void read(To& to, const float* from, int step) {
-  to.each([&](int i, int j, float& a, float& b) {
-    const float2 x = pair(from + i * step + j);
-    a = x.x, b = x.y;
-  });
-}
-template <typename To>
-__device__ void write(To& share, float* to, int step) {
-  share.each([&](int i, int j, float& a, float& b) { set_pair(to + i * step + j, a, b); });
-}
-// As a factor of products.
-template <typename To>
-__device__ void write_rounded(To& share, float* to, int step) {
-  share.each([&](int i, int j, float& a, float& b) {
-    set_pair(to + i * step + j, __uint_as_float(tf32(a)), __uint_as_float(tf32(b)));
-  });
-}
-template <typename To>
-__device__ void add_to(To& share, float* to, int step) {
-  share.each([&](int i, int j, float& a, float& b) {
-    const float2 before = pair(to + i * step + j);
-    set_pair(to + i * step + j, before.x + a, before.y + b);
-  });
-}
-
 // Brings what a chunk starts with to the L2 cache. Every thread asks for a line of the last layer's weights, and for
 // one of three hidden tensors or four of tokens; a few for one of the squares.
 __device__ void prefetch_start(const FastWeightsProblem& p, int64_t index) {

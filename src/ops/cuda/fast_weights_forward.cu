@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
 namespace lazy::ops::cuda {
 
 void fast_weights_forward(const FastWeightsProblem& p, cudaStream_t stream) {
-  if (learning::forward_in_shared_memory(p, stream)) return;
+  if (learning::forward_in_shared_memory(p, stream) || learning::forward_in_cluster(p, stream)) return;
   learning::with_shape(p, [&](auto T, auto two, auto momentum) {
     learning::launch(learning::forward<T(), two(), momentum()>, learning::kThreads, learning::kBytes<T()>, p, stream);
   });

@@ -1,4 +1,4 @@
-// PTX of the kernels of fast weights: products of TF32, which every GPU from sm_80 on has.
+// PTX of the kernels of fast weights: products of TF32, which every GPU from sm_80 on has; clusters, from sm_90 on.
 #pragma once
 #include <cstdint>
 
@@ -29,5 +29,30 @@ __device__ inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t 
 
 // Starts to bring the 128 bytes at x to the L2 cache.
 __device__ inline void prefetch(const void* x) { asm volatile("prefetch.global.L2 [%0];" ::"l"(x)); }
+
+// Clusters of blocks are of sm_90 and later.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool kClusters = false;
+#else
+constexpr bool kClusters = true;
+#endif
+// The barrier of a cluster's threads, in two halves.
+__device__ inline void cluster_arrive() {
+  if constexpr (kClusters) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void cluster_wait() {
+  if constexpr (kClusters) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// A kernel's dynamic shared memory: the block's own already, but for the emulator.
+template <typename X>
+__device__ X* own_memory(X* memory) {
+  return memory;
+}
+// Where the block `rank` of the cluster has what this block has at `own` in shared memory.
+template <typename X>
+__device__ X* of_block(X* own, int rank) {
+  if constexpr (kClusters) asm("mapa.u64 %0, %0, %1;" : "+l"(own) : "r"(rank));
+  return own;
+}
 
 }  // namespace lazy::ops::cuda

@@ -13,7 +13,7 @@
 #include <vector>
 
 // `extern __shared__ char memory[]` in a kernel names a variable of the kernel's namespace.
-#define LAZY_EMULATED_SHARED(type, name) alignas(128) thread_local type name[232448 / sizeof(type)]
+#define LAZY_EMULATED_SHARED(type, name) alignas(128) thread_local type name[emulated::kSharedStride / sizeof(type)]
 namespace lazy::kernels::cuda::portable {
 LAZY_EMULATED_SHARED(char, memory);
 }
@@ -23,8 +23,8 @@ LAZY_EMULATED_SHARED(float, room);
 namespace lazy::kernels::cuda::decoding {
 LAZY_EMULATED_SHARED(char, memory);
 }
-namespace lazy::ops::cuda::learning {
-LAZY_EMULATED_SHARED(float, memory);
+namespace lazy::ops::cuda::learning {  // of every block of a cluster
+alignas(128) thread_local float memory[emulated::kMostBlocks * emulated::kSharedStride / sizeof(float)];
 }
 namespace lazy::ops::cuda::step {
 LAZY_EMULATED_SHARED(char, memory);
@@ -69,13 +69,21 @@ std::mt19937& random() {
 
 }  // namespace
 
+struct Block {
+  Index index;
+  unsigned rank = 0;  // in its cluster
+  Meeting meeting;
+  int running = 0;
+};
+
 struct Thread {
   Index index;
   int lane = 0;
+  Block* block = nullptr;
   Meeting* warp = nullptr;
   fiber run, scheduler;
   const Meeting* waits_for = nullptr;
-  uint64_t until = 0;
+  uint64_t until = 0, cluster_until = 0;
   std::deque<std::vector<Copy>> groups;  // committed
   std::vector<Copy> open;
   bool runnable() const { return run && (!waits_for || waits_for->held >= until); }
@@ -85,47 +93,56 @@ Thread* current = nullptr;
 
 namespace {
 
-Meeting block_meeting;
-int running = 0;
+Meeting cluster_meeting;
+int running = 0;  // threads of all blocks of a cluster
 
-void wait_for(Meeting& meeting) {
+void wait_for(Meeting& meeting, uint64_t until) {
   Thread* const self = current;
   self->waits_for = &meeting;
-  self->until = meeting.held + 1;
+  self->until = until;
   self->scheduler = std::move(self->scheduler).resume();
   self->waits_for = nullptr;
 }
 
-void hold_block_meeting() {
-  block_meeting.result = block_meeting.any;
-  block_meeting.any = false;
-  block_meeting.count = 0;
-  ++block_meeting.held;
+void hold(Meeting& meeting) {
+  meeting.result = meeting.any;
+  meeting.any = false;
+  meeting.count = 0;
+  ++meeting.held;
 }
 
 void land(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) std::memcpy(copy.to, copy.bytes, 16);
 }
 
-void run_block(const std::function<void()>& kernel) {
+// The blocks of a cluster from blockIdx on, which follow each other along x.
+void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
   static boost::context::pooled_fixedsize_stack stacks(size_t{128} << 10);
-  const int count = static_cast<int>(blockDim.x * blockDim.y * blockDim.z), warp_count = (count + 31) / 32;
+  const int block_threads = static_cast<int>(blockDim.x * blockDim.y * blockDim.z),
+            block_warps = (block_threads + 31) / 32, warp_count = static_cast<int>(blocks) * block_warps;
+  std::vector<Block> all(blocks);
   std::vector<Meeting> warps(static_cast<size_t>(warp_count));
-  std::vector<Thread> threads(static_cast<size_t>(count));
-  block_meeting = {};
-  running = count;
-  for (int n = 0; n < count; ++n) {
-    Thread& t = threads[static_cast<size_t>(n)];
-    const auto at = static_cast<unsigned>(n);
-    t.index = {at % blockDim.x, at / blockDim.x % blockDim.y, at / blockDim.x / blockDim.y};
-    t.lane = n % 32;
-    t.warp = &warps[static_cast<size_t>(n / 32)];
-    t.run = fiber(std::allocator_arg, stacks, [&t, &kernel](fiber&& scheduler) {
-      t.scheduler = std::move(scheduler);
-      kernel();
-      if (--running > 0 && block_meeting.count == running) hold_block_meeting();
-      return std::move(t.scheduler);
-    });
+  std::vector<Thread> threads(static_cast<size_t>(warp_count) * 32);  // behind a block's last one: not started
+  cluster_meeting = {};
+  running = static_cast<int>(blocks) * block_threads;
+  for (unsigned rank = 0; rank < blocks; ++rank) {
+    all[rank] = {.index = {blockIdx.x + rank, blockIdx.y, blockIdx.z}, .rank = rank, .running = block_threads};
+    for (int n = 0; n < block_threads; ++n) {
+      const size_t warp = rank * static_cast<size_t>(block_warps) + static_cast<size_t>(n / 32);
+      Thread& t = threads[warp * 32 + static_cast<size_t>(n % 32)];
+      const auto at = static_cast<unsigned>(n);
+      t.index = {at % blockDim.x, at / blockDim.x % blockDim.y, at / blockDim.x / blockDim.y};
+      t.lane = n % 32;
+      t.block = &all[rank];
+      t.warp = &warps[warp];
+      t.run = fiber(std::allocator_arg, stacks, [&t, &kernel](fiber&& scheduler) {
+        t.scheduler = std::move(scheduler);
+        kernel();
+        --running;
+        if (--t.block->running > 0 && t.block->meeting.count == t.block->running) hold(t.block->meeting);
+        return std::move(t.scheduler);
+      });
+    }
   }
   std::vector<int> order(static_cast<size_t>(warp_count)), lanes(32);
   for (int n = 0; n < warp_count; ++n) order[static_cast<size_t>(n)] = n;
@@ -140,9 +157,10 @@ void run_block(const std::function<void()>& kernel) {
         again = false;
         for (int lane : lanes) {
           const int n = warp * 32 + lane;
-          if (n >= count || !threads[static_cast<size_t>(n)].runnable()) continue;
+          if (!threads[static_cast<size_t>(n)].runnable()) continue;
           current = &threads[static_cast<size_t>(n)];
           threadIdx = current->index;
+          blockIdx = current->block->index;
           current->run = std::move(current->run).resume();
           again = moved = true;
         }
@@ -168,20 +186,32 @@ std::array<char*, 5> shared_memories() {
 int lane() { return current->lane; }
 char* dynamic_memory() { return lazy::kernels::cuda::portable::memory; }
 
-void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel) {
+char* own_memory(char* memory) { return memory + current->block->rank * kSharedStride; }
+char* memory_of(char* own, int rank) {
+  return own + (rank - static_cast<int>(current->block->rank)) * static_cast<std::ptrdiff_t>(kSharedStride);
+}
+
+void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster) {
   if (shared_bytes > kSharedMost) fail("more shared memory than the GPU has");
+  if (cluster > kMostBlocks || grid.x % cluster != 0) fail("a grid that is not of such clusters");
   gridDim = grid;
   blockDim = block;
+  const auto memories = [cluster] {
+    std::vector<char*> all;
+    for (char* memory : shared_memories()) all.push_back(memory);
+    for (unsigned rank = 1; rank < cluster; ++rank) all.push_back(shared_memories().back() + rank * kSharedStride);
+    return all;
+  }();
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
+      for (unsigned x = 0; x < grid.x; x += cluster) {
         blockIdx = {x, y, z};
-        for (char* memory : shared_memories()) {
+        for (char* memory : memories) {
           std::memset(memory, 0xFF, shared_bytes);
           std::memset(memory + shared_bytes, 0x7B, 64);
         }
-        run_block(kernel);
-        for (const char* memory : shared_memories()) {
+        run_cluster(cluster, kernel);
+        for (const char* memory : memories) {
           if (std::count(memory + shared_bytes, memory + shared_bytes + 64, 0x7B) != 64) {
             fail("wrote behind its dynamic shared memory");
           }
@@ -202,20 +232,30 @@ void meet_warp(uint32_t mask, void* slot, Operation operation) {
   if (!(mask >> current->lane & 1)) fail("a lane calls a collective whose mask leaves it out");
   meeting.slots[current->lane] = slot;
   meeting.came |= uint32_t{1} << current->lane;
-  if (meeting.came != mask) return wait_for(meeting);
+  if (meeting.came != mask) return wait_for(meeting, meeting.held + 1);
   operation(meeting.slots, mask);
   meeting.came = 0;
   ++meeting.held;
 }
 
 bool meet_block(bool value) {
-  block_meeting.any |= value;
-  if (++block_meeting.count < running) {
-    wait_for(block_meeting);
+  Block& block = *current->block;
+  block.meeting.any |= value;
+  if (++block.meeting.count < block.running) {
+    wait_for(block.meeting, block.meeting.held + 1);
   } else {
-    hold_block_meeting();
+    hold(block.meeting);
   }
-  return block_meeting.result;
+  return block.meeting.result;
+}
+
+void arrive_in_cluster() {
+  if (current->cluster_until > cluster_meeting.held) fail("a thread comes to a cluster's barrier and has not waited");
+  current->cluster_until = cluster_meeting.held + 1;
+  if (++cluster_meeting.count == running) hold(cluster_meeting);
+}
+void wait_in_cluster() {
+  if (cluster_meeting.held < current->cluster_until) wait_for(cluster_meeting, current->cluster_until);
 }
 
 void copy_async(char* to, const void* from, bool there) {

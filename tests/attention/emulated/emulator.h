@@ -5,7 +5,8 @@
 // that a result that depends on a missing barrier shows. Shared memory starts as NaN. A copy of cp.async lands either
 // at once or when it is waited for, at random. What ends the program with a message: threads that wait for each other
 // forever, lanes of a warp at different collectives, more shared memory than was asked for or than the GPU has.
-// Seeds: LAZY_EMULATOR_SEED. Not emulated: the cost of anything, Hopper's instructions, blocks at the same time.
+// The blocks of a cluster run at the same time, others one after the other. Seeds: LAZY_EMULATOR_SEED. Not emulated:
+// the cost of anything, Hopper's instructions but clusters.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,9 +27,14 @@ int lane();
 #define LAZY_EMULATED_SHARED_KIB 163
 #endif
 constexpr int kSharedMost = LAZY_EMULATED_SHARED_KIB << 10;
+// The compute capability whose PTX kernels are compiled to.
+constexpr int kPtxVersion = LAZY_EMULATED_SHARED_KIB < 227 ? 80 : 90;
+// From block to block of a cluster: more than a block has, so that what lies behind is seen to be written.
+constexpr size_t kSharedStride = (227 << 10) + 128;
+constexpr unsigned kMostBlocks = 4;
 
-// Kernel launches: `kernel` is called once a thread. allowed: what cudaFuncSetAttribute set for this kernel.
-void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel);
+// Kernel launches: `kernel` is called once a thread. cluster: blocks that run at the same time.
+void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster = 1);
 // The block's dynamic shared memory.
 char* dynamic_memory();
 
@@ -37,6 +43,13 @@ using Operation = void (*)(void* const* slots, uint32_t mask);
 void meet_warp(uint32_t mask, void* slot, Operation operation);
 // All threads of the block that still run meet. Returns whether any came with `value`.
 bool meet_block(bool value);
+
+// Of a cluster: its barrier's two halves; where this block has what a kernel finds at `memory`; where the block `rank`
+// has what this block has at `own`.
+void arrive_in_cluster();
+void wait_in_cluster();
+char* own_memory(char* memory);
+char* memory_of(char* own, int rank);
 
 // cp.async: 16 bytes, zeros when not `there`.
 void copy_async(char* to, const void* from, bool there);

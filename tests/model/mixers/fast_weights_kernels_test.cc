@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "model/mixers/recurrence_checks.h"
 #include "model/mixers/reference_rules.h"
 #include "model/mixers/titans/neural_memory.h"
@@ -94,11 +96,12 @@ Rule memory(const Kind& kind, int64_t batch, int64_t length, const at::Tensor& c
   // A chunk leaves about two thirds of its weights and momentum, so that the state counts; the steps are as much
   // shorter as the momentum makes them longer.
   const auto gate = [&](double bias) { return at::log_sigmoid(normal({batch, length, kHeads}) + bias); };
+  // Of any hidden width, outputs are as large and a step changes them as much.
+  const double narrower = 2.0 * kDim / static_cast<double>(kind.hidden);
   Rule rule{.inputs = {unit(), unit(), normal({batch, length, kHeads, kDim}, kind.normalized ? 1 : 2),
-                       at::sigmoid(normal({batch, length, kHeads})) / (16 * kDim), gate(5), gate(5)}};
-  for (const at::Tensor& w : weights_of(kind, kind.normalized ? 1 : 0.5, kind.normalized ? 0.5 : 0.2)) {
-    rule.inputs.push_back(w);
-  }
+                       at::sigmoid(normal({batch, length, kHeads})) * narrower / (16 * kDim), gate(5), gate(5)}};
+  const double last = (kind.normalized ? 0.5 : 0.2) * std::sqrt(narrower);
+  for (const at::Tensor& w : weights_of(kind, kind.normalized ? 1 : 0.5, last)) rule.inputs.push_back(w);
   if (kind.normalized) rule.inputs.push_back(1 + normal({kHeads, kDim}, 0.3));
   const auto in_of = [normalized = kind.normalized](const Tensors& t) {
     return MemoryInputs{t[0], t[1], t[2], t[3], t[4], t[5], normalized ? t.back() : at::Tensor()};
@@ -149,8 +152,9 @@ INSTANTIATE_TEST_SUITE_P(, FastWeightsKernels,
                          ::testing::Values(Kind{"ttt_linear", 1, false, true}, Kind{"ttt_mlp", 2, false, true},
                                            Kind{"ttt_mlp_in_shared_memory", 2, false, true, 4 * kDim},
                                            Kind{"titans_1", 1, true, false}, Kind{"titans_1_normalized", 1, true, true},
-                                           Kind{"titans_2", 2, true, false},
-                                           Kind{"titans_2_normalized", 2, true, true}),
+                                           Kind{"titans_2", 2, true, false}, Kind{"titans_2_normalized", 2, true, true},
+                                           Kind{"titans_2_in_clusters", 2, true, false, 4 * kDim},
+                                           Kind{"titans_2_normalized_in_clusters", 2, true, true, 4 * kDim}),
                          [](const auto& info) { return info.param.name; });
 
 // Whole chunks and the tokens after them, from a state that other tokens left.

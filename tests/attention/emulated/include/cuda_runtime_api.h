@@ -259,12 +259,14 @@ inline std::map<const void*, int>& shared_limits() {
 constexpr int kSharedUnasked = 48 << 10;
 
 template <typename... P, typename... A>
-cudaError_t launch_kernel(void (*kernel)(P...), Index grid, Index block, size_t shared_bytes, const A&... arguments) {
+cudaError_t launch_kernel(void (*kernel)(P...), Index grid, Index block, size_t shared_bytes, unsigned cluster,
+                          const A&... arguments) {
   const auto limit = shared_limits().find(reinterpret_cast<const void*>(kernel));
   if (shared_bytes > static_cast<size_t>(limit == shared_limits().end() ? kSharedUnasked : limit->second)) {
     return cudaErrorMemoryAllocation;
   }
-  launch(grid, block, shared_bytes, [&] { kernel(arguments...); });
+  launch(
+      grid, block, shared_bytes, [&] { kernel(arguments...); }, cluster);
   return cudaSuccess;
 }
 
@@ -279,18 +281,21 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribu
   return cudaSuccess;
 }
 struct cudaFuncAttributes {
-  int ptxVersion = 80;
+  int ptxVersion = emulated::kPtxVersion;
   size_t sharedSizeBytes = 0;  // static memory is not counted
 };
 template <typename... P>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(P...)) {
   return cudaSuccess;
 }
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization, cudaLaunchAttributeClusterDimension };
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   struct {
     int programmaticStreamSerializationAllowed;
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
   } val;
 };
 struct cudaLaunchConfig_t {
@@ -302,5 +307,10 @@ struct cudaLaunchConfig_t {
 };
 template <typename... P, typename... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), const A&... arguments) {
-  return emulated::launch_kernel(kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, arguments...);
+  unsigned cluster = 1;
+  for (unsigned n = 0; n < config->numAttrs; ++n) {
+    if (config->attrs[n].id == cudaLaunchAttributeClusterDimension) cluster = config->attrs[n].val.clusterDim.x;
+  }
+  return emulated::launch_kernel(kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, cluster,
+                                 arguments...);
 }

@@ -6,6 +6,17 @@ namespace lazy::ops::cuda {
 
 inline int thread() { return static_cast<int>(threadIdx.x); }
 inline void prefetch(const void*) {}
+constexpr bool kClusters = true;
+inline void cluster_arrive() { emulated::arrive_in_cluster(); }
+inline void cluster_wait() { emulated::wait_in_cluster(); }
+template <typename X>
+X* own_memory(X* memory) {
+  return reinterpret_cast<X*>(emulated::own_memory(reinterpret_cast<char*>(memory)));
+}
+template <typename X>
+X* of_block(X* own, int rank) {
+  return reinterpret_cast<X*>(emulated::memory_of(reinterpret_cast<char*>(own), rank));
+}
 inline uint32_t tf32(float x) {
   const uint32_t bits = __float_as_uint(x);
   return std::isfinite(x) ? (bits + 0x1000) & ~0x1FFFu : bits;
