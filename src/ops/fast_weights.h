@@ -13,6 +13,8 @@ struct FastWeightsKernels {
   // On the current stream.
   void (*forward)(const FastWeightsProblem& problem);
   void (*backward)(const FastWeightsProblem& problem);
+  void (*factors)(const MemoryFactors& factors);
+  void (*factors_backward)(const MemoryFactors& factors);
 };
 
 void set_fast_weights_kernels(c10::DeviceType device, const FastWeightsKernels& kernels);

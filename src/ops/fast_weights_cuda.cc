@@ -8,13 +8,18 @@ namespace lazy::ops {
 
 namespace {
 
+template <auto kernels, typename Problem>
+void on_current_stream(const Problem& p) {
+  kernels(p, c10::cuda::getCurrentCUDAStream());
+}
+
 const bool announced = [] {
-  set_fast_weights_kernels(
-      c10::DeviceType::CUDA,
-      {.serves = cuda::serves_fast_weights,
-       .forward = [](const FastWeightsProblem& p) { cuda::fast_weights_forward(p, c10::cuda::getCurrentCUDAStream()); },
-       .backward =
-           [](const FastWeightsProblem& p) { cuda::fast_weights_backward(p, c10::cuda::getCurrentCUDAStream()); }});
+  set_fast_weights_kernels(c10::DeviceType::CUDA,
+                           {.serves = cuda::serves_fast_weights,
+                            .forward = on_current_stream<cuda::fast_weights_forward>,
+                            .backward = on_current_stream<cuda::fast_weights_backward>,
+                            .factors = on_current_stream<cuda::memory_factors>,
+                            .factors_backward = on_current_stream<cuda::memory_factors_backward>});
   return true;
 }();
 

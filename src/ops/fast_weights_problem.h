@@ -42,4 +42,18 @@ struct FastWeightsProblem {
   float *d_u, *d_z;  // two layers: (N, T, H), workspace
 };
 
+// The factors of fast weights with momentum from the gates of their tokens: see model/mixers/titans/gate_products.h,
+// whose names these are. fp32, contiguous; the chunks are those of all sequences and heads. The backward pass is given
+// the gradients with respect to the products in their place.
+constexpr int kMemoryTokens = 64;  // of a chunk, T
+
+struct MemoryFactors {
+  int64_t chunks;
+  const float *step, *log_momentum, *log_keep;             // (chunks, T)
+  float* read_steps;                                       // (chunks, T, T)
+  float *read_keep, *read_carry, *steps, *momentum_steps;  // (chunks, T)
+  float *keep, *carry, *momentum_keep;                     // (chunks)
+  float *d_step, *d_log_momentum, *d_log_keep;             // (chunks, T): the backward pass
+};
+
 }  // namespace lazy::ops

@@ -14,4 +14,7 @@ bool serves_fast_weights(int64_t T, int64_t H, bool momentum);
 void fast_weights_forward(const FastWeightsProblem& problem, cudaStream_t stream);
 void fast_weights_backward(const FastWeightsProblem& problem, cudaStream_t stream);
 
+void memory_factors(const MemoryFactors& factors, cudaStream_t stream);
+void memory_factors_backward(const MemoryFactors& factors, cudaStream_t stream);
+
 }  // namespace lazy::ops::cuda

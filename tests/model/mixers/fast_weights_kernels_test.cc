@@ -7,6 +7,7 @@
 
 #include "model/mixers/recurrence_checks.h"
 #include "model/mixers/reference_rules.h"
+#include "model/mixers/titans/gate_products.h"
 #include "model/mixers/titans/neural_memory.h"
 #include "model/mixers/ttt_rule.h"
 #include "ops/device.h"
@@ -192,6 +193,37 @@ TEST_P(FastWeightsKernels, BitsRepeat) {
   for (size_t n = 0; n < once.size(); ++n) EXPECT_TRUE(at::equal(once[n], again[n])) << n;
   // The kernels have computed.
   EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
+}
+
+// The kernel of the gates' products, and what the gates get of them.
+TEST(GateProducts, MatchTheSumsOfLogarithms) {
+  constexpr int64_t kChunk = 64;
+  const at::Device device = ops::test::test_device();
+  if (!ops::fast_weights_kernels(device.type(), kChunk, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  at::manual_seed(1);
+  const auto gate = [](double bias) { return at::log_sigmoid(normal({3, kHeads, kChunk}) + bias); };
+  const Tensors inputs = {at::rand({3, kHeads, kChunk}, at::kDouble), gate(1), gate(3)};
+  const auto products = [](bool rounded) {
+    return [rounded](const Tensors& t) {
+      const GateProducts c = gate_products(t[0], t[1], t[2], rounded);
+      return Tensors{c.read_steps,     c.read_keep, c.read_carry, c.steps,
+                     c.momentum_steps, c.keep,      c.carry,      c.momentum_keep};
+    };
+  };
+  Tensors on_device;
+  for (const at::Tensor& x : inputs) on_device.push_back(x.to(at::kFloat).to(device));
+  const auto all = [](const auto& form, const Tensors& in) {
+    Tensors out = form(in);
+    for (const at::Tensor& d : testing::gradients_of(form, in)) out.push_back(d);
+    return out;
+  };
+  const Tensors exact = all(products(false), inputs), fast = all(products(true), on_device),
+                again = all(products(true), on_device);
+  for (size_t n = 0; n < exact.size(); ++n) {
+    const double error = (fast[n].cpu().to(at::kDouble) - exact[n]).abs().max().item<double>();
+    EXPECT_LT(error, 1e-5 * exact[n].abs().max().item<double>()) << n;
+    EXPECT_TRUE(at::equal(fast[n], again[n])) << n;
+  }
 }
 
 }  // namespace

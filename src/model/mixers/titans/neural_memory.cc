@@ -6,37 +6,11 @@
 #include "model/mixers/chunked_scan.h"
 #include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/fast_weights/inner_loss.h"
+#include "model/mixers/titans/gate_products.h"
 
 namespace lazy {
 
 namespace {
-
-// gate_{s+1} * ... * gate_t for s <= t, else 0, from logarithms (..., T) -> (..., T, T). Each sum is computed
-// separately to avoid the cancellation of large cumulative sums.
-at::Tensor products_between(const at::Tensor& log_gate) {
-  auto sizes = log_gate.sizes().vec();
-  sizes.push_back(sizes.back());
-  return log_gate.unsqueeze(-1).expand(sizes).tril(-1).cumsum(-2).exp().tril();
-}
-
-// S and M at each token of a span, as linear combinations of their start values and the span's gradients.
-struct GateProducts {
-  ChunkwiseUpdate weights;                   // M_t = keep_t M + carry_t S - sum steps_ts G_s
-  at::Tensor momentum_keep, momentum_steps;  // S_T = keep S - sum steps_s G_s: (..., 1, 1), (..., T, 1)
-};
-
-GateProducts gate_products(const at::Tensor& step, const at::Tensor& log_momentum, const at::Tensor& log_keep) {
-  const at::Tensor forgetting = products_between(log_keep), momentum = products_between(log_momentum);
-  const at::Tensor since_start = log_momentum.cumsum(-1).exp().unsqueeze(-1);  // (..., T, 1)
-  GateProducts out;
-  out.weights.keep = log_keep.cumsum(-1).exp().unsqueeze(-1);
-  out.weights.carry = at::matmul(forgetting, since_start);
-  out.weights.steps = at::matmul(forgetting, momentum) * step.unsqueeze(-2);
-  const int64_t last = step.size(-1) - 1;
-  out.momentum_keep = since_start.narrow(-2, last, 1);
-  out.momentum_steps = (momentum.select(-2, last) * step).unsqueeze(-1);
-  return out;
-}
 
 // Applies the residual norm to the MLP's output z at input x: (B, H, T, D) each.
 at::Tensor memory_output(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
@@ -79,26 +53,25 @@ at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, c
   };
   MemoryState s = memory_state(state, 0);
   const GateProducts c =
-      gate_products(by_chunk(loss_scaled_step(tokens[3], norm)), by_chunk(tokens[4]), by_chunk(tokens[5]));
+      gate_products(by_chunk(loss_scaled_step(tokens[3], norm)), by_chunk(tokens[4]), by_chunk(tokens[5]), rounded);
   const at::Tensor k = by_chunk(tokens[1]), v = by_chunk(tokens[2]);
   at::Tensor norm_weight, norm_bias;
   if (norm.defined()) {
     norm_weight = fast_weights::for_all(norm.unsqueeze(1), B);
     norm_bias = at::zeros(norm_weight.sizes(), norm.options().requires_grad(false));
   }
-  const int64_t last = piece.length / piece.chunks - 1;
   const auto result = run_fast_weights({.q = by_chunk(tokens[0]),
                                         .k = k,
                                         .target = norm.defined() ? v - k : v,
                                         .norm_weight = norm_weight,
                                         .norm_bias = norm_bias,
-                                        .read_steps = c.weights.steps,
-                                        .read_keep = c.weights.keep,
-                                        .read_carry = c.weights.carry,
-                                        .steps = c.weights.steps.select(-2, last).unsqueeze(-1),
+                                        .read_steps = c.read_steps,
+                                        .read_keep = c.read_keep,
+                                        .read_carry = c.read_carry,
+                                        .steps = c.steps,
                                         .momentum_steps = c.momentum_steps,
-                                        .keep = c.weights.keep.narrow(-2, last, 1),
-                                        .carry = c.weights.carry.narrow(-2, last, 1),
+                                        .keep = c.keep,
+                                        .carry = c.carry,
                                         .momentum_keep = c.momentum_keep,
                                         .W = joined_axes(s.weights),
                                         .S = joined_axes(s.momentum),
@@ -135,17 +108,15 @@ at::Tensor memory_piece(const ChunkSpan& piece, const TensorList& tokens, const 
   if (piece.offset == 0) return memory_from_start(piece, tokens, norm, state, rounded);
   MemoryState s = memory_state(state, piece.offset);
   const auto steps = memory_steps(s.base, tokens[1], tokens[2], norm);
-  const GateProducts c = gate_products(loss_scaled_step(tokens[3], norm), tokens[4], tokens[5]);
-  const int64_t last = piece.length - 1;
-  const at::Tensor keep = c.weights.keep.narrow(-2, last, 1), carry = c.weights.carry.narrow(-2, last, 1);
-  const at::Tensor by_step = c.weights.steps.select(-2, last).unsqueeze(-1);  // (B, H, T, 1)
+  const GateProducts c = gate_products(loss_scaled_step(tokens[3], norm), tokens[4], tokens[5], rounded);
+  const ChunkwiseUpdate read{c.read_keep, c.read_carry, c.read_steps};
   at::Tensor x = tokens[0];
   for (size_t n = 0; n < steps.size(); ++n) {
     const auto& [u, g] = steps[n];
-    x = chunkwise_read(c.weights, n == 0 ? x : at::gelu(x), s.weights[n], s.momentum[n], u, g);
+    x = chunkwise_read(read, n == 0 ? x : at::gelu(x), s.weights[n], s.momentum[n], u, g);
     if (!piece.needs_state) continue;
     const at::Tensor u_T = u.transpose(-1, -2);
-    s.weights[n] = keep * s.weights[n] + carry * s.momentum[n] - at::matmul(u_T, by_step * g);
+    s.weights[n] = c.keep * s.weights[n] + c.carry * s.momentum[n] - at::matmul(u_T, c.steps * g);
     s.momentum[n] = c.momentum_keep * s.momentum[n] - at::matmul(u_T, c.momentum_steps * g);
   }
   if (piece.ends_chunk) s.base = s.weights;

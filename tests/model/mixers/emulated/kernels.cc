@@ -5,11 +5,17 @@
 namespace lazy::ops {
 namespace {
 
+template <auto kernels, typename Problem>
+void run(const Problem& p) {
+  kernels(p, nullptr);
+}
+
 const bool announced = [] {
-  set_fast_weights_kernels(c10::DeviceType::CPU,
-                           {.serves = cuda::serves_fast_weights,
-                            .forward = [](const FastWeightsProblem& p) { cuda::fast_weights_forward(p, nullptr); },
-                            .backward = [](const FastWeightsProblem& p) { cuda::fast_weights_backward(p, nullptr); }});
+  set_fast_weights_kernels(c10::DeviceType::CPU, {.serves = cuda::serves_fast_weights,
+                                                  .forward = run<cuda::fast_weights_forward>,
+                                                  .backward = run<cuda::fast_weights_backward>,
+                                                  .factors = run<cuda::memory_factors>,
+                                                  .factors_backward = run<cuda::memory_factors_backward>});
   return true;
 }();
 
