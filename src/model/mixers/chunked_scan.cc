@@ -52,25 +52,36 @@ TensorList take(TensorList::const_iterator& from, size_t count) {
   return {begin, from};
 }
 
+// The tokens (batch, length, ...) of each of the spans that follow each other. A split, because the gradients of its
+// parts are joined in one pass, where those of slices are added up at full length.
+std::vector<TensorList> split_tokens(const TensorList& tokens, const std::vector<int64_t>& lengths) {
+  std::vector<TensorList> out(lengths.size());
+  for (const at::Tensor& x : tokens) {
+    const TensorList parts = lengths.size() == 1 ? TensorList{x} : x.split_with_sizes(lengths, 1);
+    for (size_t n = 0; n < parts.size(); ++n) out[n].push_back(parts[n]);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::pair<at::Tensor, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
                                               const TensorList& shared, const TensorList& state, bool last_state,
                                               const ChunkFunction& form) {
   if (!pieces.empty()) pieces.back().needs_state = last_state;
+  std::vector<std::vector<ChunkSpan>> groups;  // of spans, between two saved states
+  std::vector<int64_t> lengths;
+  for (const ChunkSpan& piece : pieces) {
+    if (lengths.empty() || lengths.back() >= kTokensPerCheckpoint) groups.emplace_back(), lengths.push_back(0);
+    groups.back().push_back(piece);
+    lengths.back() += piece.length;
+  }
+  std::vector<TensorList> parts = split_tokens(tokens, lengths);
   std::vector<at::Tensor> answers;
   TensorList current = state;
-  for (size_t next = 0; next < pieces.size();) {
-    const int64_t begin = pieces[next].begin;
-    std::vector<ChunkSpan> group;
-    int64_t length = 0;
-    while (next < pieces.size() && length < kTokensPerCheckpoint) {
-      group.push_back(pieces[next++]);
-      group.back().begin -= begin;
-      length += group.back().length;
-    }
-    TensorList inputs;
-    for (const at::Tensor& x : tokens) inputs.push_back(x.narrow(1, begin, length));
+  for (size_t n = 0; n < groups.size(); ++n) {
+    const std::vector<ChunkSpan>& group = groups[n];
+    TensorList inputs = std::move(parts[n]);
     inputs.insert(inputs.end(), shared.begin(), shared.end());
     inputs.insert(inputs.end(), current.begin(), current.end());
     const auto run = [group, form,
@@ -78,11 +89,13 @@ std::pair<at::Tensor, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, con
       auto from = in.begin();
       const TensorList x = take(from, sizes[0]), constant = take(from, sizes[1]);
       TensorList now = take(from, sizes[2]);
+      std::vector<int64_t> lengths;
+      for (const ChunkSpan& piece : group) lengths.push_back(piece.length);
+      std::vector<TensorList> parts = split_tokens(x, lengths);
       std::vector<at::Tensor> out;
-      for (const ChunkSpan& piece : group) {
-        TensorList part;
-        for (const at::Tensor& t : x) part.push_back(t.narrow(1, piece.begin, piece.length).transpose(1, 2));
-        out.push_back(form(piece, part, constant, now));
+      for (size_t n = 0; n < group.size(); ++n) {
+        for (at::Tensor& t : parts[n]) t = t.transpose(1, 2);
+        out.push_back(form(group[n], parts[n], constant, now));
       }
       TensorList result = {(out.size() == 1 ? out[0] : at::cat(out, 2)).transpose(1, 2)};
       if (group.back().needs_state) result.insert(result.end(), now.begin(), now.end());

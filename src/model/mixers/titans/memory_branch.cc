@@ -21,8 +21,10 @@ constexpr const char* kGates[] = {"step", "momentum", "decay"};
 }  // namespace
 
 at::Tensor unit_length(const at::Tensor& x) {
-  const at::Tensor wide = x.to(at::kFloat);
-  return wide * (wide.square().sum(-1, /*keepdim=*/true) + 1e-6).rsqrt();
+  // Of `dim` numbers the mean of the squares is a dim-th of their sum.
+  const auto dim = static_cast<double>(x.size(-1));
+  const at::Tensor weight = at::full({x.size(-1)}, 1 / std::sqrt(dim), x.options().dtype(at::kFloat));
+  return ops::rms_norm(x.to(at::kFloat), weight, 1e-6 / dim);
 }
 
 MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim, int64_t chunk) {

@@ -12,9 +12,19 @@ namespace lazy {
 
 namespace {
 
+at::Tensor normalized(const at::Tensor& z) { return at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps); }
+
 // Applies the residual norm to the MLP's output z at input x: (B, H, T, D) each.
 at::Tensor memory_output(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
-  return norm.defined() ? x + fast_weights::InnerNorm{norm.unsqueeze(1)}.scaled(z) : z;
+  return norm.defined() ? at::addcmul(x, normalized(z), norm.unsqueeze(1)) : z;
+}
+
+// The same of z (chunks, B * H, ...), without a copy of it in x's order.
+at::Tensor memory_output_of_chunks(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
+  const int64_t B = x.size(0), H = x.size(1);
+  if (!norm.defined()) return fast_weights::from_chunks(z, B);
+  const at::Tensor by_text = normalized(z).unflatten(1, {B, H}).movedim(0, 2);  // (B, H, chunks, ...)
+  return at::addcmul(x.unflatten(2, {z.size(0), z.size(2)}), by_text, norm.unsqueeze(1).unsqueeze(1)).flatten(2, 3);
 }
 
 // Normalized fast weights minimize 1/2 of the squared error, so the step is doubled.
@@ -82,7 +92,7 @@ at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, c
   }
   if (piece.ends_chunk) s.base = s.weights;
   if (piece.needs_state) state = tensors(s);
-  return memory_output(fast_weights::from_chunks(result.out, B), tokens[0], norm);
+  return memory_output_of_chunks(result.out, tokens[0], norm);
 }
 
 // Repeats the state of one sequence for each sequence of a batch.
@@ -98,9 +108,7 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at
   const at::Tensor queries = x.transpose(1, 2);  // (B, H, T, D)
   at::Tensor z = queries;
   for (size_t n = 0; n < weights.size(); ++n) z = at::matmul(n == 0 ? z : at::gelu(z), weights[n]);
-  if (!norm.defined()) return z.transpose(1, 2);
-  const at::Tensor normalized = at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps);
-  return (queries + normalized * norm.unsqueeze(1)).transpose(1, 2);
+  return memory_output(z, queries, norm).transpose(1, 2);
 }
 
 at::Tensor memory_piece(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm, TensorList& state,
