@@ -13,8 +13,13 @@ struct FastWeightsKernels {
   // On the current stream.
   void (*forward)(const FastWeightsProblem& problem);
   void (*backward)(const FastWeightsProblem& problem);
+  // Titans' passes over tokens.
   void (*factors)(const MemoryFactors& factors);
   void (*factors_backward)(const MemoryFactors& factors);
+  void (*tokens)(const MemoryTokens& tokens);
+  void (*tokens_backward)(const MemoryTokens& tokens);
+  void (*outputs)(const MemoryOutputs& outputs);
+  void (*outputs_backward)(const MemoryOutputs& outputs);
 };
 
 void set_fast_weights_kernels(c10::DeviceType device, const FastWeightsKernels& kernels);

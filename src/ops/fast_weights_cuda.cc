@@ -19,7 +19,11 @@ const bool announced = [] {
                             .forward = on_current_stream<cuda::fast_weights_forward>,
                             .backward = on_current_stream<cuda::fast_weights_backward>,
                             .factors = on_current_stream<cuda::memory_factors>,
-                            .factors_backward = on_current_stream<cuda::memory_factors_backward>});
+                            .factors_backward = on_current_stream<cuda::memory_factors_backward>,
+                            .tokens = on_current_stream<cuda::memory_tokens>,
+                            .tokens_backward = on_current_stream<cuda::memory_tokens_backward>,
+                            .outputs = on_current_stream<cuda::memory_outputs>,
+                            .outputs_backward = on_current_stream<cuda::memory_outputs_backward>});
   return true;
 }();
 

@@ -5,6 +5,8 @@
 #pragma once
 #include <cstdint>
 
+#include "lazy/attention.h"
+
 namespace lazy::ops {
 
 struct FastWeightsLayer {
@@ -54,6 +56,36 @@ struct MemoryFactors {
   float *read_keep, *read_carry, *steps, *momentum_steps;  // (chunks, T)
   float *keep, *carry, *momentum_keep;                     // (chunks)
   float *d_step, *d_log_momentum, *d_log_keep;             // (chunks, T): the backward pass
+};
+
+// Tokens of Titans' memory: texts of chunks of T tokens, whose heads have 64 numbers.
+struct MemoryShape {
+  int64_t chunks, batch, heads, T;
+};
+
+// From projections to what fast weights are given: q and k of unit length, and the target v, or v - k (residual). The
+// backward pass is given the gradients with respect to these in their place.
+struct MemoryTokens {
+  MemoryShape shape;
+  kernels::DType type;  // of q, k, v and their gradients
+  struct Stream {
+    const void* at;
+    int64_t text, head, token;  // from one to the next, in elements
+  } q, k, v;
+  bool residual;
+  float *unit_q, *unit_k, *target;  // (chunks, batch * heads, T, 64)
+  void *d_q, *d_k, *d_v;            // (batch, chunks * T, heads, 64): the backward pass
+};
+
+// From the memory's outputs z at x to x + LayerNorm(z) norm.
+struct MemoryOutputs {
+  MemoryShape shape;
+  const float *z, *x;  // (chunks, batch * heads, T, 64)
+  const float* norm;   // (heads, 64)
+  float* out;          // (batch, chunks * T, heads, 64), like d_out
+  const float* d_out;  // the backward pass
+  float *d_z, *d_x;
+  float* d_norm;  // (chunks, batch * heads, 64): to be added
 };
 
 }  // namespace lazy::ops

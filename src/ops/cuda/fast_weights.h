@@ -16,5 +16,9 @@ void fast_weights_backward(const FastWeightsProblem& problem, cudaStream_t strea
 
 void memory_factors(const MemoryFactors& factors, cudaStream_t stream);
 void memory_factors_backward(const MemoryFactors& factors, cudaStream_t stream);
+void memory_tokens(const MemoryTokens& tokens, cudaStream_t stream);
+void memory_tokens_backward(const MemoryTokens& tokens, cudaStream_t stream);
+void memory_outputs(const MemoryOutputs& outputs, cudaStream_t stream);
+void memory_outputs_backward(const MemoryOutputs& outputs, cudaStream_t stream);
 
 }  // namespace lazy::ops::cuda

@@ -5,9 +5,11 @@
 
 #include <cmath>
 
+#include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/recurrence_checks.h"
 #include "model/mixers/reference_rules.h"
 #include "model/mixers/titans/gate_products.h"
+#include "model/mixers/titans/memory_tokens.h"
 #include "model/mixers/titans/neural_memory.h"
 #include "model/mixers/ttt_rule.h"
 #include "ops/device.h"
@@ -223,6 +225,89 @@ TEST(GateProducts, MatchTheSumsOfLogarithms) {
     const double error = (fast[n].cpu().to(at::kDouble) - exact[n]).abs().max().item<double>();
     EXPECT_LT(error, 1e-5 * exact[n].abs().max().item<double>()) << n;
     EXPECT_TRUE(at::equal(fast[n], again[n])) << n;
+  }
+}
+
+// The passes over tokens before and after the memory, for tokens that lie in wider rows.
+TEST(MemoryTokens, AreWhatPyTorchMakesOfThem) {
+  const at::Device device = ops::test::test_device();
+  if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  constexpr int64_t kBatch = 3, kChunks = 2, kTokens = 5 * kChunks;
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const bool residual : {false, true}) {
+      at::manual_seed(1);
+      const Tensors inputs = {normal({kBatch, kTokens, 3, kHeads, kDim}).to(type).to(at::kDouble),
+                              normal({kChunks, kBatch * kHeads, kTokens / kChunks, kDim}, 2),
+                              1 + normal({kHeads, kDim}, 0.3)};
+      const auto streams = [](const at::Tensor& x) { return x.permute({2, 0, 3, 1, 4}).unbind(0); };
+      const auto kernels = [&](const Tensors& t) {
+        const auto stream = streams(t[0].to(type));
+        const auto in = memory_tokens(stream[0], stream[1], stream[2], kChunks, /*raw=*/true, residual, true);
+        return Tensors{in.q, in.k, in.target, memory_outputs(t[1], in.q, t[2], kBatch, true)};
+      };
+      const auto definition = [&](const Tensors& t) {
+        const auto unit = [](const at::Tensor& x) { return x / (x.square().sum(-1, true) + 1e-6).sqrt(); };
+        const auto in_chunks = [](const at::Tensor& x) { return fast_weights::to_chunks(x, kChunks); };
+        const auto stream = streams(t[0]);
+        const at::Tensor q = in_chunks(unit(stream[0])), k = in_chunks(unit(stream[1])), v = in_chunks(stream[2]);
+        const at::Tensor centered = t[1] - t[1].mean(-1, true),
+                         normalized = centered / (centered.square().mean(-1, true) + kInnerNormEps).sqrt();
+        const at::Tensor out = q + normalized * fast_weights::for_all(t[2].unsqueeze(1), kBatch);
+        return Tensors{q, k, residual ? v - k : v, fast_weights::from_chunks(out, kBatch)};
+      };
+      const auto all = [](const auto& f, const Tensors& in) {
+        Tensors out = f(in);
+        for (const at::Tensor& d : testing::gradients_of(f, in)) out.push_back(d);
+        return out;
+      };
+      Tensors on_device;
+      for (const at::Tensor& x : inputs) on_device.push_back(x.to(at::kFloat).to(device));
+      const Tensors exact = all(definition, inputs), fast = all(kernels, on_device), again = all(kernels, on_device);
+      for (size_t n = 0; n < exact.size(); ++n) {
+        // The tokens' gradients are of their type.
+        const double relative = n == 4 && type == at::kBFloat16 ? 1.0 / 256 : 1e-6;
+        const at::Tensor error = (fast[n].cpu().to(at::kDouble) - exact[n]).abs();
+        const at::Tensor allowed = exact[n].abs() * relative + exact[n].abs().max() * 3e-6;
+        EXPECT_TRUE(error.le(allowed).all().item<bool>()) << type << " " << residual << " " << n;
+        EXPECT_TRUE(at::equal(fast[n], again[n])) << type << " " << residual << " " << n;
+      }
+    }
+  }
+}
+
+// As projections give them, or prepared: whole chunks, the tokens after them, packed documents.
+TEST(MemoryTokens, OfAnyLengthAreThoseOfUnitLength) {
+  const at::Device device = ops::test::test_device();
+  if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  constexpr int64_t kLength = 2 * 64 + 5;
+  const Kind kind{.name = "", .layers = 1, .memory = true, .normalized = true};
+  Tensors inputs;
+  for (const at::Tensor& x : rule_of(kind, 1, kLength).inputs) inputs.push_back(x.to(at::kFloat).to(device));
+  for (size_t n = 0; n < 2; ++n) inputs[n] = 3 * inputs[n];
+  for (const at::Tensor& cu_seqlens : {at::Tensor(), at::tensor({int64_t{0}, int64_t{70}, kLength}, at::kInt)}) {
+    const auto form = [&](bool raw) {
+      return [=](const Tensors& t) {
+        Tensors x;
+        for (size_t n = 0; n < 3; ++n) {
+          const at::Tensor given = t[n].to(at::kBFloat16);
+          x.push_back(raw ? given : n == 2 ? given.to(at::kFloat) : unit_length(given));
+        }
+        const MemoryInputs in{.q = x[0],
+                              .k = x[1],
+                              .v = x[2],
+                              .step = t[3],
+                              .log_momentum = t[4],
+                              .log_keep = t[5],
+                              .norm = t[7],
+                              .rounded = true,
+                              .raw = raw};
+        return Tensors{std::get<0>(memory_chunks(in, initial_memory_state({t[6]}, 1), 64, cu_seqlens))};
+      };
+    };
+    EXPECT_FALSE(at::equal(form(true)(inputs)[0], form(false)(inputs)[0]));  // sums in another order
+    testing::expect_close(form(true)(inputs), form(false)(inputs), 1e-3, "outputs");
+    testing::expect_close(testing::gradients_of(form(true), inputs), testing::gradients_of(form(false), inputs), 1e-2,
+                          "gradients");
   }
 }
 

@@ -11,6 +11,7 @@
 #include "model/mixers/recurrence/short_convolution.h"
 #include "model/mixers/titans/attention.h"
 #include "model/mixers/titans/memory_branch.h"
+#include "model/mixers/titans/memory_tokens.h"
 #include "ops/attention.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -99,15 +100,15 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at
   } else {
     streams = at::silu(streams);
   }
-  const auto qkv = streams.to(at::kFloat).view({B, T, 3, segment.memory_heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const auto qkv = streams.view({B, T, 3, segment.memory_heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
   const auto gates = memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias],
                                   qkv[0].size(-1), segment.chunk);
   const auto by_head = [](const at::Tensor& gate) { return gate.transpose(1, 2); };
   TensorList memory(state.begin() + kMemory, state.end());
-  const at::Tensor answers = memory_piece(piece,
-                                          {unit_length(qkv[0]), unit_length(qkv[1]), qkv[2], by_head(gates.step),
-                                           by_head(gates.log_momentum), by_head(gates.log_keep)},
-                                          model_norm(shared), memory, /*rounded=*/y.scalar_type() != at::kFloat);
+  const at::Tensor answers = memory_piece(
+      piece, {qkv[0], qkv[1], qkv[2], by_head(gates.step), by_head(gates.log_momentum), by_head(gates.log_keep)},
+      model_norm(shared), memory, /*rounded=*/y.scalar_type() != at::kFloat,
+      /*raw=*/true);
   if (piece.needs_state) std::copy(memory.begin(), memory.end(), state.begin() + kMemory);
   return answers.transpose(1, 2).reshape({B, T, -1});
 }

@@ -20,13 +20,6 @@ constexpr const char* kGates[] = {"step", "momentum", "decay"};
 
 }  // namespace
 
-at::Tensor unit_length(const at::Tensor& x) {
-  // Of `dim` numbers the mean of the squares is a dim-th of their sum.
-  const auto dim = static_cast<double>(x.size(-1));
-  const at::Tensor weight = at::full({x.size(-1)}, 1 / std::sqrt(dim), x.options().dtype(at::kFloat));
-  return ops::rms_norm(x.to(at::kFloat), weight, 1e-6 / dim);
-}
-
 MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim, int64_t chunk) {
   const auto parts = logits.chunk(3, -1);
   const at::Tensor step = at::sigmoid(parts[0]) * at::sigmoid(-parts[1]) / std::max(key_dim, chunk);
@@ -103,9 +96,9 @@ at::Tensor MemoryBranch::forward(const NormOutput& x, std::vector<at::Tensor>* s
     } else {
       y = at::silu(parts[n]);
     }
-    return y.to(at::kFloat).reshape({y.size(0), y.size(1), heads_, -1});
+    return y.reshape({y.size(0), y.size(1), heads_, -1});
   };
-  const at::Tensor q = unit_length(stream(0)), k = unit_length(stream(1)), v = stream(2);
+  const at::Tensor q = stream(0), k = stream(1), v = stream(2);
   const auto [step, log_momentum, log_keep] =
       memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1), chunk_);
   const MemoryState before = state && !state->empty() ? memory_state({state->begin() + 3, state->end()}, seen % chunk_)
@@ -118,7 +111,8 @@ at::Tensor MemoryBranch::forward(const NormOutput& x, std::vector<at::Tensor>* s
                         .log_keep = log_keep,
                         .norm = norm_,
                         .rounded = x.value.scalar_type() != at::kFloat,
-                        .last_state = state != nullptr};
+                        .last_state = state != nullptr,
+                        .raw = true};
   if (packed) return memory_packed(in, before, chunk_, batches_of(*packed, chunk_, x.value.device()));
   const auto [answers, memory] = memory_chunks(in, before, chunk_);
   if (state) {

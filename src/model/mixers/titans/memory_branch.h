@@ -6,9 +6,6 @@
 
 namespace lazy {
 
-// x / sqrt(sum x^2 + 1e-6) over the last dimension, in fp32.
-at::Tensor unit_length(const at::Tensor& x);
-
 // The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim and at
 // most 1 / chunk, and it is multiplied by (1 - momentum) to offset the accumulation of momentum. All steps of a chunk
 // use gradients at the weights of its start, so with larger steps a chunk of similar keys overshoots and a two-layer

@@ -7,24 +7,15 @@
 #include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/fast_weights/inner_loss.h"
 #include "model/mixers/titans/gate_products.h"
+#include "model/mixers/titans/memory_tokens.h"
 
 namespace lazy {
 
 namespace {
 
-at::Tensor normalized(const at::Tensor& z) { return at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps); }
-
 // Applies the residual norm to the MLP's output z at input x: (B, H, T, D) each.
 at::Tensor memory_output(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
-  return norm.defined() ? at::addcmul(x, normalized(z), norm.unsqueeze(1)) : z;
-}
-
-// The same of z (chunks, B * H, ...), without a copy of it in x's order.
-at::Tensor memory_output_of_chunks(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
-  const int64_t B = x.size(0), H = x.size(1);
-  if (!norm.defined()) return fast_weights::from_chunks(z, B);
-  const at::Tensor by_text = normalized(z).unflatten(1, {B, H}).movedim(0, 2);  // (B, H, chunks, ...)
-  return at::addcmul(x.unflatten(2, {z.size(0), z.size(2)}), by_text, norm.unsqueeze(1).unsqueeze(1)).flatten(2, 3);
+  return norm.defined() ? x + fast_weights::InnerNorm{norm.unsqueeze(1)}.scaled(z) : z;
 }
 
 // Normalized fast weights minimize 1/2 of the squared error, so the step is doubled.
@@ -53,7 +44,7 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
 
 // As memory_piece, for whole chunks or the beginning of one.
 at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm,
-                             TensorList& state, bool rounded) {
+                             TensorList& state, bool rounded, bool raw) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
   const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
   const auto joined_axes = [](const MemoryWeights& weights) {
@@ -64,15 +55,16 @@ at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, c
   MemoryState s = memory_state(state, 0);
   const GateProducts c =
       gate_products(by_chunk(loss_scaled_step(tokens[3], norm)), by_chunk(tokens[4]), by_chunk(tokens[5]), rounded);
-  const at::Tensor k = by_chunk(tokens[1]), v = by_chunk(tokens[2]);
+  const MemoryTokensInChunks in =
+      memory_tokens(tokens[0], tokens[1], tokens[2], piece.chunks, raw, /*residual=*/norm.defined(), rounded);
   at::Tensor norm_weight, norm_bias;
   if (norm.defined()) {
     norm_weight = fast_weights::for_all(norm.unsqueeze(1), B);
     norm_bias = at::zeros(norm_weight.sizes(), norm.options().requires_grad(false));
   }
-  const auto result = run_fast_weights({.q = by_chunk(tokens[0]),
-                                        .k = k,
-                                        .target = norm.defined() ? v - k : v,
+  const auto result = run_fast_weights({.q = in.q,
+                                        .k = in.k,
+                                        .target = in.target,
                                         .norm_weight = norm_weight,
                                         .norm_bias = norm_bias,
                                         .read_steps = c.read_steps,
@@ -92,7 +84,7 @@ at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, c
   }
   if (piece.ends_chunk) s.base = s.weights;
   if (piece.needs_state) state = tensors(s);
-  return memory_output_of_chunks(result.out, tokens[0], norm);
+  return memory_outputs(result.out, in.q, norm, B, rounded);
 }
 
 // Repeats the state of one sequence for each sequence of a batch.
@@ -111,9 +103,11 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at
   return memory_output(z, queries, norm).transpose(1, 2);
 }
 
-at::Tensor memory_piece(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm, TensorList& state,
-                        bool rounded) {
-  if (piece.offset == 0) return memory_from_start(piece, tokens, norm, state, rounded);
+at::Tensor memory_piece(const ChunkSpan& piece, const TensorList& given, const at::Tensor& norm, TensorList& state,
+                        bool rounded, bool raw) {
+  if (piece.offset == 0) return memory_from_start(piece, given, norm, state, rounded, raw);
+  TensorList tokens = given;
+  if (raw) tokens[0] = unit_length(given[0]), tokens[1] = unit_length(given[1]), tokens[2] = given[2].to(at::kFloat);
   MemoryState s = memory_state(state, piece.offset);
   const auto steps = memory_steps(s.base, tokens[1], tokens[2], norm);
   const GateProducts c = gate_products(loss_scaled_step(tokens[3], norm), tokens[4], tokens[5], rounded);
@@ -179,9 +173,9 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
   const TensorList shared = in.norm.defined() ? TensorList{in.norm} : TensorList{};
   const auto [out, last] = scan_chunks(
       pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state), in.last_state,
-      [rounded = in.rounded](const ChunkSpan& piece, const TensorList& tokens, const TensorList& constant,
-                             TensorList& now) {
-        return memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded);
+      [rounded = in.rounded, raw = in.raw](const ChunkSpan& piece, const TensorList& tokens, const TensorList& constant,
+                                           TensorList& now) {
+        return memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded, raw);
       });
   if (!in.last_state) return {out, state};
   return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length)};

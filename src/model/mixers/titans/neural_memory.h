@@ -27,6 +27,7 @@ struct MemoryInputs {
   at::Tensor norm = {};     // of M; undefined: none
   bool rounded = false;     // see FastWeights
   bool last_state = true;   // false: the returned state is not the one after the last token
+  bool raw = false;         // q, k, v of any floating type; q and k are given unit length first
 };
 
 // The recurrent state; its size does not depend on the length.
@@ -64,6 +65,6 @@ at::Tensor memory_packed(const MemoryInputs& in, const MemoryState& state, int64
 // The same for one span, for mixers whose inputs depend on earlier outputs. tokens: the inputs in the order of
 // MemoryInputs, (batch, heads, T, ...) each. `state`, as a list, is replaced by the state after the span.
 at::Tensor memory_piece(const ChunkSpan& piece, const std::vector<at::Tensor>& tokens, const at::Tensor& norm,
-                        std::vector<at::Tensor>& state, bool rounded);
+                        std::vector<at::Tensor>& state, bool rounded, bool raw);
 
 }  // namespace lazy

@@ -15,7 +15,11 @@ const bool announced = [] {
                                                   .forward = run<cuda::fast_weights_forward>,
                                                   .backward = run<cuda::fast_weights_backward>,
                                                   .factors = run<cuda::memory_factors>,
-                                                  .factors_backward = run<cuda::memory_factors_backward>});
+                                                  .factors_backward = run<cuda::memory_factors_backward>,
+                                                  .tokens = run<cuda::memory_tokens>,
+                                                  .tokens_backward = run<cuda::memory_tokens_backward>,
+                                                  .outputs = run<cuda::memory_outputs>,
+                                                  .outputs_backward = run<cuda::memory_outputs_backward>});
   return true;
 }();
 

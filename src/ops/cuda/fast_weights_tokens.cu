@@ -1,0 +1,128 @@
+// Titans' tokens on their way to the kernels of fast weights and back, one pass over memory each: a block has a chunk
+// of a sequence and head, a warp a token.
+#include "ops/cuda/fast_weights.cuh"
+#include "ops/cuda/vector.cuh"
+
+namespace lazy::ops::cuda {
+
+namespace {
+
+using learning::lane, learning::NormRow, learning::pair, learning::row_dot, learning::set_pair, learning::warp;
+
+constexpr int kDim = learning::kDim, kWarps = 8, kThreads = 32 * kWarps;
+
+template <typename T>
+struct alignas(2 * sizeof(T)) Two {
+  T x, y;
+};
+template <typename T>
+__device__ float2 read(const void* from, int64_t place) {
+  const auto two = *reinterpret_cast<const Two<T>*>(static_cast<const T*>(from) + place);
+  return make_float2(to_float(two.x), to_float(two.y));
+}
+template <typename T>
+__device__ void write(void* to, int64_t place, float2 x) {
+  *reinterpret_cast<Two<T>*>(static_cast<T*>(to) + place) = {rounded<T>(x.x), rounded<T>(x.y)};
+}
+
+// function(token's place in the chunk's tensors, in those by text, text, head, token of the text), for the warp's
+// tokens.
+template <typename Function>
+__device__ void each_token(const MemoryShape& s, const Function& function) {
+  const int64_t n = blockIdx.x % (s.batch * s.heads), chunk = blockIdx.x / (s.batch * s.heads);
+  const int64_t text = n / s.heads, head = n % s.heads;
+  for (int64_t t = warp(); t < s.T; t += kWarps) {
+    const int64_t token = chunk * s.T + t;
+    function((blockIdx.x * s.T + t) * kDim + 2 * lane(),
+             ((text * s.chunks * s.T + token) * s.heads + head) * kDim + 2 * lane(), text, head, token);
+  }
+}
+
+// x / sqrt(sum x^2 + 1e-6)
+struct Unit {
+  float2 u;
+  float factor;
+  __device__ explicit Unit(float2 x) : factor(1 / sqrtf(row_dot(x, x) + 1e-6f)) {
+    u = make_float2(factor * x.x, factor * x.y);
+  }
+  __device__ float2 through(float2 d) const {
+    const float along = row_dot(u, d);
+    return make_float2(factor * (d.x - u.x * along), factor * (d.y - u.y * along));
+  }
+};
+
+template <typename T>
+__device__ float2 read_stream(const MemoryTokens::Stream& x, int64_t text, int64_t head, int64_t token) {
+  return read<T>(x.at, text * x.text + head * x.head + token * x.token + 2 * lane());
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) tokens(const __grid_constant__ MemoryTokens p) {
+  each_token(p.shape, [&](int64_t place, int64_t, int64_t text, int64_t head, int64_t token) {
+    const float2 q = Unit(read_stream<T>(p.q, text, head, token)).u, k = Unit(read_stream<T>(p.k, text, head, token)).u,
+                 v = read_stream<T>(p.v, text, head, token);
+    set_pair(p.unit_q + place, q.x, q.y);
+    set_pair(p.unit_k + place, k.x, k.y);
+    set_pair(p.target + place, p.residual ? v.x - k.x : v.x, p.residual ? v.y - k.y : v.y);
+  });
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) token_gradients(const __grid_constant__ MemoryTokens p) {
+  each_token(p.shape, [&](int64_t place, int64_t by_text, int64_t text, int64_t head, int64_t token) {
+    const float2 d_v = pair(p.target + place), d = pair(p.unit_k + place),
+                 d_k = p.residual ? make_float2(d.x - d_v.x, d.y - d_v.y) : d;
+    write<T>(p.d_q, by_text, Unit(read_stream<T>(p.q, text, head, token)).through(pair(p.unit_q + place)));
+    write<T>(p.d_k, by_text, Unit(read_stream<T>(p.k, text, head, token)).through(d_k));
+    write<T>(p.d_v, by_text, d_v);
+  });
+}
+
+__global__ void __launch_bounds__(kThreads) outputs(const __grid_constant__ MemoryOutputs p) {
+  each_token(p.shape, [&](int64_t place, int64_t by_text, int64_t, int64_t head, int64_t) {
+    const float2 x = pair(p.x + place), n = NormRow(pair(p.z + place)).n, w = pair(p.norm + head * kDim + 2 * lane());
+    set_pair(p.out + by_text, x.x + n.x * w.x, x.y + n.y * w.y);
+  });
+}
+
+__global__ void __launch_bounds__(kThreads) output_gradients(const __grid_constant__ MemoryOutputs p) {
+  __shared__ float2 by_warp[kWarps][32];
+  float2 d_norm{};
+  each_token(p.shape, [&](int64_t place, int64_t by_text, int64_t, int64_t head, int64_t) {
+    const NormRow norm(pair(p.z + place));
+    const float2 d = pair(p.d_out + by_text), w = pair(p.norm + head * kDim + 2 * lane()),
+                 d_z = norm.through(make_float2(d.x * w.x, d.y * w.y));
+    set_pair(p.d_z + place, d_z.x, d_z.y);
+    set_pair(p.d_x + place, d.x, d.y);
+    d_norm.x += d.x * norm.n.x, d_norm.y += d.y * norm.n.y;
+  });
+  by_warp[warp()][lane()] = d_norm;
+  __syncthreads();
+  if (warp() != 0) return;
+  float2 sum{};
+#pragma unroll
+  for (int n = 0; n < kWarps; ++n) sum.x += by_warp[n][lane()].x, sum.y += by_warp[n][lane()].y;
+  set_pair(p.d_norm + static_cast<int64_t>(blockIdx.x) * kDim + 2 * lane(), sum.x, sum.y);
+}
+
+template <typename Problem>
+void launch(void (*kernel)(const Problem), const Problem& p, cudaStream_t stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.shape.chunks * p.shape.batch * p.shape.heads));
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  check(cudaLaunchKernelEx(&config, kernel, p), "memory_tokens");
+}
+
+}  // namespace
+
+void memory_tokens(const MemoryTokens& p, cudaStream_t stream) {
+  with_type(p.type, [&](auto number) { launch(tokens<decltype(number)>, p, stream); });
+}
+void memory_tokens_backward(const MemoryTokens& p, cudaStream_t stream) {
+  with_type(p.type, [&](auto number) { launch(token_gradients<decltype(number)>, p, stream); });
+}
+void memory_outputs(const MemoryOutputs& p, cudaStream_t stream) { launch(outputs, p, stream); }
+void memory_outputs_backward(const MemoryOutputs& p, cudaStream_t stream) { launch(output_gradients, p, stream); }
+
+}  // namespace lazy::ops::cuda
