@@ -4,6 +4,7 @@
 #include <c10/core/DeviceType.h>
 
 #include "ops/fast_weights_problem.h"
+#include "ops/ttt_problem.h"
 
 namespace lazy::ops {
 
@@ -13,11 +14,16 @@ struct FastWeightsKernels {
   // On the current stream.
   void (*forward)(const FastWeightsProblem& problem);
   void (*backward)(const FastWeightsProblem& problem);
+  // The same of TTT: one layer, or two of this width.
+  bool (*serves_ttt)(int64_t H);
+  void (*ttt_forward)(const TttProblem& problem);
+  void (*ttt_backward)(const TttProblem& problem);
 };
 
 void set_fast_weights_kernels(c10::DeviceType device, const FastWeightsKernels& kernels);
 
 // Null: none for the device and shape, or LAZY_KERNEL forbids them.
 const FastWeightsKernels* fast_weights_kernels(c10::DeviceType device, int64_t T, int64_t H, bool momentum);
+const FastWeightsKernels* ttt_kernels(c10::DeviceType device, int64_t H);
 
 }  // namespace lazy::ops

@@ -14,7 +14,10 @@ const bool announced = [] {
       {.serves = cuda::serves_fast_weights,
        .forward = [](const FastWeightsProblem& p) { cuda::fast_weights_forward(p, c10::cuda::getCurrentCUDAStream()); },
        .backward =
-           [](const FastWeightsProblem& p) { cuda::fast_weights_backward(p, c10::cuda::getCurrentCUDAStream()); }});
+           [](const FastWeightsProblem& p) { cuda::fast_weights_backward(p, c10::cuda::getCurrentCUDAStream()); },
+       .serves_ttt = cuda::serves_ttt,
+       .ttt_forward = [](const TttProblem& p) { cuda::ttt_forward(p, c10::cuda::getCurrentCUDAStream()); },
+       .ttt_backward = [](const TttProblem& p) { cuda::ttt_backward(p, c10::cuda::getCurrentCUDAStream()); }});
   return true;
 }();
 

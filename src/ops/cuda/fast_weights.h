@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "ops/fast_weights_problem.h"
+#include "ops/ttt_problem.h"
 
 namespace lazy::ops::cuda {
 
@@ -13,5 +14,10 @@ bool serves_fast_weights(int64_t T, int64_t H, bool momentum);
 
 void fast_weights_forward(const FastWeightsProblem& problem, cudaStream_t stream);
 void fast_weights_backward(const FastWeightsProblem& problem, cudaStream_t stream);
+
+// The same of TTT: one layer, or two of this width.
+bool serves_ttt(int64_t H);
+void ttt_forward(const TttProblem& problem, cudaStream_t stream);
+void ttt_backward(const TttProblem& problem, cudaStream_t stream);
 
 }  // namespace lazy::ops::cuda

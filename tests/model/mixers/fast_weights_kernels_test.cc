@@ -30,6 +30,7 @@ struct Kind {
   int layers;
   bool memory, normalized;  // Titans
   int64_t hidden = 2 * kDim;
+  bool bf16 = false;  // the tokens of rounded products, parts of one tensor
   int64_t chunk() const { return memory ? 64 : 16; }
 };
 
@@ -67,13 +68,17 @@ Rule ttt(const Kind& kind, int64_t batch, int64_t length, const at::Tensor& cu_s
     const auto W = t.begin() + 7, b = W + static_cast<std::ptrdiff_t>(layers);
     return initial_ttt_state({Tensors(W, b), Tensors(b, t.end())}, t[0].size(0));
   };
-  rule.fast = [=](const Tensors& t, bool rounded, int64_t begin) {
+  rule.fast = [=, bf16 = kind.bf16](const Tensors& t, bool rounded, int64_t begin) {
     TttState state = start(t);
     Tensors outs;
     for (const auto& [from, to] : {std::pair{int64_t{0}, begin}, {begin, t[0].size(1)}}) {
       if (from == to) continue;
       TttInputs in = in_of(part_of(t, 4, from, to));
       in.rounded = rounded;
+      if (rounded && bf16) {
+        const Tensors parts = at::cat({in.q, in.k, in.v}, 2).to(at::kBFloat16).split(kHeads, 2);
+        in.q = parts[0], in.k = parts[1], in.v = parts[2];
+      }
       auto [out, after] = ttt_chunks(in, state, cu_seqlens);
       outs.push_back(out), state = after;
     }
@@ -135,8 +140,10 @@ class FastWeightsKernels : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
     const Kind& kind = GetParam();
-    if (!ops::fast_weights_kernels(ops::test::test_device().type(), kind.chunk(), kind.layers == 2 ? kind.hidden : 0,
-                                   kind.memory)) {
+    const auto device = ops::test::test_device().type();
+    const int64_t hidden = kind.layers == 2 ? kind.hidden : 0;
+    if (!ops::fast_weights_kernels(device, kind.chunk(), hidden, kind.memory) &&
+        (kind.memory || !ops::ttt_kernels(device, hidden))) {
       GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has these tests too";
     }
   }
@@ -145,13 +152,14 @@ class FastWeightsKernels : public ::testing::TestWithParam<Kind> {
                               rule.definition, rule.inputs, ops::test::test_device());
   }
 };
-INSTANTIATE_TEST_SUITE_P(, FastWeightsKernels,
-                         ::testing::Values(Kind{"ttt_linear", 1, false, true}, Kind{"ttt_mlp", 2, false, true},
-                                           Kind{"ttt_mlp_in_shared_memory", 2, false, true, 4 * kDim},
-                                           Kind{"titans_1", 1, true, false}, Kind{"titans_1_normalized", 1, true, true},
-                                           Kind{"titans_2", 2, true, false},
-                                           Kind{"titans_2_normalized", 2, true, true}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    , FastWeightsKernels,
+    ::testing::Values(Kind{"ttt_linear", 1, false, true}, Kind{"ttt_linear_bf16", 1, false, true, 0, true},
+                      Kind{"ttt_mlp", 2, false, true}, Kind{"ttt_mlp_in_shared_memory", 2, false, true, 4 * kDim},
+                      Kind{"ttt_mlp_bf16", 2, false, true, 4 * kDim, true}, Kind{"titans_1", 1, true, false},
+                      Kind{"titans_1_normalized", 1, true, true}, Kind{"titans_2", 2, true, false},
+                      Kind{"titans_2_normalized", 2, true, true}),
+    [](const auto& info) { return info.param.name; });
 
 // Whole chunks and the tokens after them, from a state that other tokens left.
 TEST_P(FastWeightsKernels, MatchTheRecurrence) {

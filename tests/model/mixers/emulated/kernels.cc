@@ -9,7 +9,10 @@ const bool announced = [] {
   set_fast_weights_kernels(c10::DeviceType::CPU,
                            {.serves = cuda::serves_fast_weights,
                             .forward = [](const FastWeightsProblem& p) { cuda::fast_weights_forward(p, nullptr); },
-                            .backward = [](const FastWeightsProblem& p) { cuda::fast_weights_backward(p, nullptr); }});
+                            .backward = [](const FastWeightsProblem& p) { cuda::fast_weights_backward(p, nullptr); },
+                            .serves_ttt = cuda::serves_ttt,
+                            .ttt_forward = [](const TttProblem& p) { cuda::ttt_forward(p, nullptr); },
+                            .ttt_backward = [](const TttProblem& p) { cuda::ttt_backward(p, nullptr); }});
   return true;
 }();
 
