@@ -35,4 +35,9 @@ const FastWeightsKernels* ttt_kernels(c10::DeviceType device, int64_t H) {
   return kernels && kernels->serves_ttt(H) ? kernels : nullptr;
 }
 
+const FastWeightsKernels* ttt_norm_kernels(c10::DeviceType device, int64_t dim) {
+  const FastWeightsKernels* const kernels = allowed_for(device);
+  return kernels && kernels->serves_ttt_norm(dim) ? kernels : nullptr;
+}
+
 }  // namespace lazy::ops

@@ -18,6 +18,9 @@ struct FastWeightsKernels {
   bool (*serves_ttt)(int64_t H);
   void (*ttt_forward)(const TttProblem& problem);
   void (*ttt_backward)(const TttProblem& problem);
+  bool (*serves_ttt_norm)(int64_t dim);
+  void (*ttt_norm_forward)(const TttNorm& norm);
+  void (*ttt_norm_backward)(const TttNorm& norm);
 };
 
 void set_fast_weights_kernels(c10::DeviceType device, const FastWeightsKernels& kernels);
@@ -25,5 +28,6 @@ void set_fast_weights_kernels(c10::DeviceType device, const FastWeightsKernels& 
 // Null: none for the device and shape, or LAZY_KERNEL forbids them.
 const FastWeightsKernels* fast_weights_kernels(c10::DeviceType device, int64_t T, int64_t H, bool momentum);
 const FastWeightsKernels* ttt_kernels(c10::DeviceType device, int64_t H);
+const FastWeightsKernels* ttt_norm_kernels(c10::DeviceType device, int64_t dim);
 
 }  // namespace lazy::ops

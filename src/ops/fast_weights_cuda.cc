@@ -17,7 +17,10 @@ const bool announced = [] {
            [](const FastWeightsProblem& p) { cuda::fast_weights_backward(p, c10::cuda::getCurrentCUDAStream()); },
        .serves_ttt = cuda::serves_ttt,
        .ttt_forward = [](const TttProblem& p) { cuda::ttt_forward(p, c10::cuda::getCurrentCUDAStream()); },
-       .ttt_backward = [](const TttProblem& p) { cuda::ttt_backward(p, c10::cuda::getCurrentCUDAStream()); }});
+       .ttt_backward = [](const TttProblem& p) { cuda::ttt_backward(p, c10::cuda::getCurrentCUDAStream()); },
+       .serves_ttt_norm = cuda::serves_ttt_norm,
+       .ttt_norm_forward = [](const TttNorm& p) { cuda::ttt_norm_forward(p, c10::cuda::getCurrentCUDAStream()); },
+       .ttt_norm_backward = [](const TttNorm& p) { cuda::ttt_norm_backward(p, c10::cuda::getCurrentCUDAStream()); }});
   return true;
 }();
 

@@ -48,4 +48,18 @@ struct TttProblem {
   float *d_scale, *d_norm_weight, *d_norm_bias;
 };
 
+// The LayerNorm after all heads: rows of bf16. Everything is contiguous and aligned to 16 bytes.
+struct TttNorm {
+  int64_t rows, dim;
+  float eps;
+  const float *weight, *bias;  // (dim)
+  const void* x;
+  void* y;
+  // The backward pass. parts: (part_count, 2, dim), what adds up to the gradients by weight and bias.
+  const void* d_y;
+  void* d_x;
+  float* parts;
+  int64_t part_count;
+};
+
 }  // namespace lazy::ops

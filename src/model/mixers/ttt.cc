@@ -8,7 +8,7 @@
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
 #include "model/mixers/mixer.h"
-#include "model/mixers/ttt_rule.h"
+#include "model/mixers/ttt_kernels.h"
 #include "ops/rope.h"
 
 namespace lazy {
@@ -115,9 +115,8 @@ at::Tensor TttMixer::forward(const NormOutput& x, int64_t layer, const ForwardOp
     if (options.cache) layer_state(*options.cache, layer) = tensors(after);
   }
   const int64_t width = heads_ * dim_;
-  at::Tensor y = at::layer_norm(answers.reshape({batch, length, width}).to(at::kFloat), {width},
-                                parameter("post_norm.weight"), parameter("post_norm.bias"), kTttNormEps)
-                     .to(x.value.scalar_type());
+  at::Tensor y = ttt_post_norm(answers.reshape({batch, length, width}), parameter("post_norm.weight"),
+                               parameter("post_norm.bias"), x.value.scalar_type());
   if (!gate_.parts().empty()) y = at::gelu(gate_.forward(x)[0], "tanh") * y;
   return output_.forward(y)[0];
 }

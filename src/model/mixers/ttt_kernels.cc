@@ -229,7 +229,58 @@ struct TttNode : torch::autograd::Function<TttNode> {
   }
 };
 
+struct PostNormNode : torch::autograd::Function<PostNormNode> {
+  static ops::TttNorm problem(const at::Tensor& x, const at::Tensor& weight) {
+    return {.rows = x.numel() / x.size(-1),
+            .dim = x.size(-1),
+            .eps = static_cast<float>(kTttNormEps),
+            .weight = weight.const_data_ptr<float>(),
+            .x = x.const_data_ptr()};
+  }
+  static const FastWeightsKernels& kernels(const at::Tensor& x) {
+    return *ops::ttt_norm_kernels(x.device().type(), x.size(-1));
+  }
+
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const c10::DeviceGuard device(x.device());
+    const at::Tensor y = at::empty_like(x);
+    ops::TttNorm p = problem(x, weight);
+    p.bias = bias.const_data_ptr<float>(), p.y = y.mutable_data_ptr();
+    kernels(x).ttt_norm_forward(p);
+    context->save_for_backward({x, weight});
+    return y;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], d_y = gradients[0].contiguous(), d_x = at::empty_like(x);
+    const c10::DeviceGuard device(x.device());
+    ops::TttNorm p = problem(x, weight);
+    constexpr int64_t kRowsOfAPart = 64, kMostParts = 512;
+    p.part_count = std::clamp<int64_t>(p.rows / kRowsOfAPart, 1, kMostParts);
+    const at::Tensor parts = at::empty({p.part_count, 2, p.dim}, weight.options());
+    p.d_y = d_y.const_data_ptr(), p.d_x = d_x.mutable_data_ptr(), p.parts = Call::write(parts);
+    kernels(x).ttt_norm_backward(p);
+    const at::Tensor sums = parts.sum(0);
+    return {d_x, sums[0], sums[1]};
+  }
+};
+
 }  // namespace
+
+at::Tensor ttt_post_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::ScalarType type) {
+  const auto ready = [](const at::Tensor& t) {
+    return t.is_contiguous() && reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 == 0;
+  };
+  if (x.scalar_type() != at::kBFloat16 || type != at::kBFloat16 || weight.scalar_type() != at::kFloat ||
+      x.numel() == 0 || !ready(x) || !ready(weight) || !ready(bias) ||
+      !ops::ttt_norm_kernels(x.device().type(), x.size(-1))) {
+    return at::layer_norm(x.to(weight.scalar_type()), weight.sizes(), weight, bias, kTttNormEps).to(type);
+  }
+  return PostNormNode::apply(x, weight, bias);
+}
 
 const FastWeightsKernels* ttt_kernels(const TttInputs& in, const TttWeights& start) {
   const bool tokens = in.q.size(-1) == kDim && in.position_scale.size(0) == kTokens && in.q.numel() > 0 &&

@@ -13,4 +13,7 @@ const ops::FastWeightsKernels* ttt_kernels(const TttInputs& in, const TttWeights
 std::pair<at::Tensor, TttWeights> run_ttt_kernels(const ops::FastWeightsKernels& kernels, const TttInputs& in,
                                                   const TttWeights& start);
 
+// LayerNorm of rows (..., dim) in fp32, rounded to `type`; by kernels where rows and result are bf16.
+at::Tensor ttt_post_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::ScalarType type);
+
 }  // namespace lazy

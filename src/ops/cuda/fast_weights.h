@@ -20,4 +20,8 @@ bool serves_ttt(int64_t H);
 void ttt_forward(const TttProblem& problem, cudaStream_t stream);
 void ttt_backward(const TttProblem& problem, cudaStream_t stream);
 
+bool serves_ttt_norm(int64_t dim);
+void ttt_norm_forward(const TttNorm& norm, cudaStream_t stream);
+void ttt_norm_backward(const TttNorm& norm, cudaStream_t stream);
+
 }  // namespace lazy::ops::cuda

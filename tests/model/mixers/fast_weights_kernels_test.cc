@@ -6,7 +6,7 @@
 #include "model/mixers/recurrence_checks.h"
 #include "model/mixers/reference_rules.h"
 #include "model/mixers/titans/neural_memory.h"
-#include "model/mixers/ttt_rule.h"
+#include "model/mixers/ttt_kernels.h"
 #include "ops/device.h"
 #include "ops/fast_weights.h"
 
@@ -196,6 +196,41 @@ TEST_P(FastWeightsKernels, BitsRepeat) {
   for (size_t n = 0; n < once.size(); ++n) EXPECT_TRUE(at::equal(once[n], again[n])) << n;
   // The kernels have computed.
   EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
+}
+
+// Outputs and gradients in bf16 are no further from float64 than twice PyTorch's, in fp32 and then rounded.
+TEST(TttPostNorm, MatchesLayerNorm) {
+  for (const int64_t dim : {256, 512, 1024}) {
+    if (!ops::ttt_norm_kernels(ops::test::test_device().type(), dim)) GTEST_SKIP() << "needs a GPU, or the emulator";
+    at::manual_seed(dim);
+    const Tensors inputs = {normal({3, 50, dim}, 2) + 1, 1 + normal({dim}, 0.2), normal({dim}, 0.2)};
+    const auto by = [&](const auto& norm, at::ScalarType type) {
+      Tensors leaves;
+      for (const at::Tensor& x : inputs) leaves.push_back(x.to(ops::test::test_device(), type));
+      Tensors all = {norm(leaves)};
+      const auto outputs = [&](const Tensors& t) { return Tensors{norm(t)}; };
+      for (const at::Tensor& gradient : testing::gradients_of(outputs, leaves)) all.push_back(gradient);
+      return all;
+    };
+    const auto kernels = [](const Tensors& t) {
+      return ttt_post_norm(t[0].to(at::kBFloat16), t[1], t[2], at::kBFloat16).to(at::kFloat);
+    };
+    const auto composed = [&](const Tensors& t) {
+      const at::Tensor x = t[0].to(at::kBFloat16).to(at::kFloat);
+      return at::layer_norm(x, {dim}, t[1], t[2], kTttNormEps).to(at::kBFloat16).to(at::kFloat);
+    };
+    const auto definition = [](const Tensors& t) {
+      const at::Tensor centered = t[0] - t[0].mean(-1, true);
+      return centered / (centered.square().mean(-1, true) + kTttNormEps).sqrt() * t[1] + t[2];
+    };
+    const Tensors got = by(kernels, at::kFloat), again = by(kernels, at::kFloat), reference = by(composed, at::kFloat),
+                  exact = by(definition, at::kDouble);
+    for (size_t n = 0; n < got.size(); ++n) {
+      const auto error = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exact[n]).norm().item<double>(); };
+      EXPECT_LE(error(got[n]), 2 * error(reference[n])) << dim << " " << n;
+      EXPECT_TRUE(at::equal(got[n], again[n])) << dim << " " << n;
+    }
+  }
 }
 
 }  // namespace

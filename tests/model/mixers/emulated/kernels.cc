@@ -12,7 +12,10 @@ const bool announced = [] {
                             .backward = [](const FastWeightsProblem& p) { cuda::fast_weights_backward(p, nullptr); },
                             .serves_ttt = cuda::serves_ttt,
                             .ttt_forward = [](const TttProblem& p) { cuda::ttt_forward(p, nullptr); },
-                            .ttt_backward = [](const TttProblem& p) { cuda::ttt_backward(p, nullptr); }});
+                            .ttt_backward = [](const TttProblem& p) { cuda::ttt_backward(p, nullptr); },
+                            .serves_ttt_norm = cuda::serves_ttt_norm,
+                            .ttt_norm_forward = [](const TttNorm& p) { cuda::ttt_norm_forward(p, nullptr); },
+                            .ttt_norm_backward = [](const TttNorm& p) { cuda::ttt_norm_backward(p, nullptr); }});
   return true;
 }();
 
