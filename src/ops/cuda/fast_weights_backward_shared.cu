@@ -29,17 +29,6 @@ using Half = Share<kWarps, kT, kDim, 2>;
 using Square = Share<kWarps, kT, kT>;
 using Overlap = Share<kWarps, kT, kT, kParts>;
 
-// function(c, n, e) for every number of a share.
-template <typename To, typename Function>
-__device__ void elements(To& to, const Function& function) {
-#pragma unroll
-  for (int n = 0; n < To::kTiles; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) function(to.c[n][e], n, e);
-  }
-}
-__device__ int row_of(int e) { return e / 2 * 8 + lane() / 4; }
-
 template <typename To>
 __device__ void read(To& to, const float* from, int step) {
   to.each([&](int i, int j, float& a, float& b) {
@@ -68,6 +57,7 @@ __device__ void add_to(To& share, float* to, int step) {
 
 // Brings what a chunk starts with to the L2 cache. Every thread asks for a line of the last layer's weights, and for
 // one of three hidden tensors, of two of the last layer's or of a token; a few for one of the overlaps.
+template <typename Token>
 __device__ void prefetch_start(const Block& block, int64_t chunk) {
   const TttProblem& p = block.p;
   const Place at{block.chunk(chunk), kHidden, kT};
@@ -81,8 +71,7 @@ __device__ void prefetch_start(const Block& block, int64_t chunk) {
   } else {
     const int which = (line - 2 * kRowLines) / kT;
     const TttTokens& all = which == 0 ? p.k : which == 1 ? p.q : which == 2 ? p.d_out : p.v;
-    prefetch(p.bf16 ? static_cast<const void*>(block.token<const __nv_bfloat16>(all, chunk * kT + line % kT))
-                    : block.token<const float>(all, chunk * kT + line % kT));
+    prefetch(block.token<const Token>(all, chunk * kT + line % kT));
   }
   if (thread() < kT * kT / kLine) prefetch(p.overlap + at.index * kT * kT + kLine * thread());
 }
@@ -157,11 +146,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
       const InnerLoss loss(p, block.head());
       OwnRows<Token, kWarps> d_out;
       d_out.read(block, p.d_out, chunk);
-      const NormRow norm(pair(own_row(p.y_q)));
-      const float2 d = d_out[0];
-      by_weight = make_float2(by_weight.x + d.x * norm.n.x, by_weight.y + d.y * norm.n.y);
-      by_bias = make_float2(by_bias.x + d.x, by_bias.y + d.y);
-      const float2 d_y = norm.through(make_float2(d.x * loss.weight.x, d.y * loss.weight.y));
+      const float2 d_y = through_output(loss, pair(own_row(p.y_q)), d_out[0], by_weight, by_bias);
       set_pair(D + warp() * kRow + 2 * lane(), d_y.x, d_y.y);
     }
     const Held<Hidden, kDim> W_rows(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
@@ -333,7 +318,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
 
     float* const own_target = squares + warp() * kDim + 2 * lane();
     set_pair(own_target, d_target.x, d_target.y);
-    if (chunk > 0) prefetch_start(block, chunk - 1);
+    if (chunk > 0) prefetch_start<Token>(block, chunk - 1);
 
     // Through the layers at k. t: by the first layer's output.
     {

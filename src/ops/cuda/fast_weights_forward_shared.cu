@@ -60,26 +60,18 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
   if (threadIdx.x < kT) factors.scale[threadIdx.x] = p.scale[threadIdx.x];
   arrive();
 
-  Piece<Token, kWarps> next_k, next_q;
-  OwnRows<Token, kWarps> next_v;
-  float next_rate = 0;
-  const auto fetch_chunk = [&](int64_t chunk) {
-    next_k.read(block, p.k, chunk);
-    next_q.read(block, p.q, chunk);
-    next_v.read(block, p.v, chunk);
-    if (threadIdx.x < kT) next_rate = *block.token<const float>(p.rate, chunk * kT + threadIdx.x);
-  };
-  fetch_chunk(0);
+  Ahead<Token, kWarps> next;
+  next.read(block, 0);
   for (int64_t chunk = 0; chunk < p.C; ++chunk) {
     const Place at{block.chunk(chunk), kHidden, kT};
     const bool ends = chunk + 1 == p.C;
     const int64_t row_place = at.index * kT * kDim + warp() * kDim + 2 * lane();
-    next_k.template write<kStep>(K);
-    next_q.template write<kStep>(Q);
-    factors.set(next_rate);
-    const float2 value = next_v[0];
+    next.k.template write<kStep>(K);
+    next.q.template write<kStep>(Q);
+    factors.set(next.rate);
+    const float2 value = next.v[0];
     __syncthreads();
-    if (!ends) fetch_chunk(chunk + 1);
+    if (!ends) next.read(block, chunk + 1);
     if (p.for_backward) {
       store<kDim, kThreads, kHidden, kFirst>(p.W_first + at.first(0), W_first);
       store<kHidden, kThreads, kDim, kLast>(p.W_last + at.last(0), W_last);
@@ -119,11 +111,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     product<kDim>(t, Rows{B}, ColumnsOf<kLast>{W_last});
     if (p.for_backward)
       t.each([&](int i, int j, float& a, float& b) { set_pair(p.t + at.hidden(0) + i * kHidden + j, a, b); });
-#pragma unroll
-    for (int m = 0; m < Hidden::kTiles; ++m) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) t.c[m][e] *= act.slope(z.c[m][e]);
-    }
+    elements(t, [&](float& a, int m, int e) { a *= act.slope(z.c[m][e]); });
     t.each([&](int i, int j, float& a, float& b) { set_pair(G + i * kGradient + j, a, b); });
     __syncthreads();
 
@@ -185,12 +173,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     if (updates && threadIdx.x < kDim) b_last[threadIdx.x] -= by_bias;
     const float2 y = pair(own(K)), q = pair(own(Q));
     if (p.for_backward) set_pair(p.y_q + row_place, y.x, y.y);
-    const NormRow norm(y);
-    if (p.out.at) {
-      OwnRows<Token, kWarps>::write(
-          block, p.out, chunk, 0,
-          make_float2(q.x + norm.n.x * loss.weight.x + loss.bias.x, q.y + norm.n.y * loss.weight.y + loss.bias.y));
-    }
+    if (p.out.at) OwnRows<Token, kWarps>::write(block, p.out, chunk, 0, output(loss, q, y));
     __syncwarp();  // the next chunk's tokens come where the warp has read
   }
   if (!last.W_end) return;

@@ -118,6 +118,45 @@ struct Factors {
   __device__ float operator()(int i, int j) const { return j > i ? 0 : scale[i] * rates[j]; }
 };
 
+// What the forward pass reads of the next chunk while it works on one.
+template <typename T, int WARPS>
+struct Ahead {
+  __device__ void read(const Block& block, int64_t chunk) {
+    const TttProblem& p = block.p;
+    k.read(block, p.k, chunk);
+    q.read(block, p.q, chunk);
+    v.read(block, p.v, chunk);
+    if (threadIdx.x < kT) rate = *block.token<const float>(p.rate, chunk * kT + threadIdx.x);
+  }
+  Piece<T, WARPS> k, q;
+  OwnRows<T, WARPS> v;
+  float rate = 0;
+};
+
+// A row of a layer's outputs, of the model's f at q.
+__device__ inline float2 output(const InnerLoss& norm, float2 q, float2 f) {
+  const float2 n = NormRow(f).n;
+  return make_float2(q.x + n.x * norm.weight.x + norm.bias.x, q.y + n.y * norm.weight.y + norm.bias.y);
+}
+// The gradient by f, from d by the output; adds to those by the norm's weight and bias.
+__device__ inline float2 through_output(const InnerLoss& norm, float2 f, float2 d, float2& by_weight, float2& by_bias) {
+  const NormRow row(f);
+  by_weight = make_float2(by_weight.x + d.x * row.n.x, by_weight.y + d.y * row.n.y);
+  by_bias = make_float2(by_bias.x + d.x, by_bias.y + d.y);
+  return row.through(make_float2(d.x * norm.weight.x, d.y * norm.weight.y));
+}
+
+// function(c, n, e) for every number of a share.
+template <typename To, typename Function>
+__device__ void elements(To& to, const Function& function) {
+#pragma unroll
+  for (int n = 0; n < To::kTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) function(to.c[n][e], n, e);
+  }
+}
+__device__ inline int row_of(int e) { return e / 2 * 8 + lane() / 4; }
+
 // The gradients by the rates of a chunk's tokens; adds to those by the scale. The first 2 kT threads. by_steps: by the
 // factors of the gradients in the outputs. sums: by `steps`, a row of each group.
 template <int GROUPS>

@@ -70,14 +70,6 @@ __device__ void add_chunk(State& state, const Left& left, const Right& right) {
   }
 }
 
-template <typename To, typename Function>
-__device__ void elements(To& to, const Function& function) {
-#pragma unroll
-  for (int n = 0; n < To::kTiles; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) function(to.c[n][e], n, e);
-  }
-}
 __device__ void write_tile(Outputs& y, float* tile) {
   y.each([&](int i, int j, float& a, float& b) { set_pair(tile + i * kRow + j, a, b); });
 }
@@ -101,23 +93,15 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
   if (threadIdx.x < kT) factors.scale[threadIdx.x] = p.scale[threadIdx.x];
   __syncthreads();
 
-  Piece<Token, kWarps> next_k, next_q;
-  OwnRows<Token, kWarps> next_v;
-  float next_rate = 0;
-  const auto fetch_chunk = [&](int64_t chunk) {
-    next_k.read(block, p.k, chunk);
-    next_q.read(block, p.q, chunk);
-    next_v.read(block, p.v, chunk);
-    if (threadIdx.x < kT) next_rate = *block.token<const float>(p.rate, chunk * kT + threadIdx.x);
-  };
-  fetch_chunk(0);
+  Ahead<Token, kWarps> next;
+  next.read(block, 0);
   for (int64_t chunk = 0; chunk < p.C; ++chunk) {
-    next_k.write(K);
-    next_q.write(Q);
-    factors.set(next_rate);
-    const OwnRows<Token, kWarps> v = next_v;
+    next.k.write(K);
+    next.q.write(Q);
+    factors.set(next.rate);
+    const OwnRows<Token, kWarps> v = next.v;
     __syncthreads();
-    if (chunk + 1 < p.C) fetch_chunk(chunk + 1);
+    if (chunk + 1 < p.C) next.read(block, chunk + 1);
 
     Outputs z, y;
     {
@@ -151,11 +135,7 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
     __syncthreads();
     if (threadIdx.x < kDim) bias[threadIdx.x] -= by_bias;
     Rows4::each([&](int m) {
-      const NormRow norm(pair(Rows4::at(Z, m)));
-      const float2 q = pair(Rows4::at(Q, m));
-      OwnRows<Token, kWarps>::write(
-          block, p.out, chunk, m,
-          make_float2(q.x + norm.n.x * loss.weight.x + loss.bias.x, q.y + norm.n.y * loss.weight.y + loss.bias.y));
+      OwnRows<Token, kWarps>::write(block, p.out, chunk, m, output(loss, pair(Rows4::at(Q, m)), pair(Rows4::at(Z, m))));
     });
     __syncwarp();  // the next chunk's q comes where the warp has read
   }
@@ -207,8 +187,6 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
     factors.set(next_rate);
     if (threadIdx.x < kWarps * kT) sums[threadIdx.x] = 0;
     __syncthreads();
-    OwnRows<Token, kWarps> v, d_out;  // on their way while the block does something else
-    d_out.read(block, p.d_out, chunk);
 
     // The state that the chunk started with, what it gave, what its update is given.
     add_chunk(W, ScaledColumnsOf<kRow>{G, factors.steps}, exact<Token>(RowsOf<kRow>{K}));
@@ -221,6 +199,8 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
       pair_product<kDim>(z, exact<Token>(PairsOf<kRow>{K}), OverRows{W});
       write_tile(z, Z);
     }
+    OwnRows<Token, kWarps> v, d_out;  // on their way while the block does something else
+    d_out.read(block, p.d_out, chunk);
     pair_product<kDim>(y, exact<Token>(PairsOf<kRow>{Q}), OverRows{W});
     pair_product<kDim>(d_g, exact<Token>(PairsOf<kRow>{K}), OverRows{D});
     pair_product<kDim>(overlap, exact<Token>(PairsOf<kRow>{Q}), exact<Token>(PairColumns<Square, kRow>(K)));
@@ -233,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
       const float2 g = pair(G + i * kRow + j);
       return -(a * g.x + b * g.y);
     });
-    elements(d_g, [&](float& a, int, int e) { a *= -factors.steps[e / 2 * 8 + lane() / 4]; });
+    elements(d_g, [&](float& a, int, int e) { a *= -factors.steps[row_of(e)]; });
     __syncthreads();
 
     product<kT>(y, minus(RowsOf<kSquare>{P}), RowsOf<kRow>{G});
@@ -244,11 +224,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
     {
       const InnerLoss loss(p, block.head());
       Rows4::each([&](int m) {
-        const NormRow norm(pair(Rows4::at(Y, m)));
-        const float2 d = d_out[m];
-        by_weight = make_float2(by_weight.x + d.x * norm.n.x, by_weight.y + d.y * norm.n.y);
-        by_norm_bias = make_float2(by_norm_bias.x + d.x, by_norm_bias.y + d.y);
-        const float2 d_y = norm.through(make_float2(d.x * loss.weight.x, d.y * loss.weight.y));
+        const float2 d_y = through_output(loss, pair(Rows4::at(Y, m)), d_out[m], by_weight, by_norm_bias);
         set_pair(Rows4::at(Y, m), d_y.x, d_y.y);
       });
     }
