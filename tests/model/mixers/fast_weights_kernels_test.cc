@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "model/language_model.h"
 #include "model/mixers/recurrence_checks.h"
 #include "model/mixers/reference_rules.h"
+#include "model/mixers/registry.h"
 #include "model/mixers/titans/neural_memory.h"
 #include "model/mixers/ttt_kernels.h"
 #include "ops/device.h"
@@ -196,6 +198,45 @@ TEST_P(FastWeightsKernels, BitsRepeat) {
   for (size_t n = 0; n < once.size(); ++n) EXPECT_TRUE(at::equal(once[n], again[n])) << n;
   // The kernels have computed.
   EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
+}
+
+// A model in bf16: whole mini-batches alone, and with tokens after them.
+TEST(TttModel, LearnsInHalfPrecision) {
+  const at::Device device = ops::test::test_device();
+  for (const char* mixer : {"ttt_linear", "ttt_mlp"}) {
+    ModelConfig config{.vocab_size = 61,
+                       .hidden_size = 4 * kDim,
+                       .num_layers = 1,
+                       .max_length = 64,
+                       .attention = {.num_heads = 4, .num_kv_heads = 4, .head_dim = kDim},
+                       .mlp = {.intermediate_size = 48}};
+    config.mixer = {.type = *kMixerTypes.find(mixer), .heads = 4};
+    mixer_kind(config).infer_sizes(config);
+    if (!ops::ttt_kernels(device.type(), config.mixer.type == MixerType::ttt_mlp ? 4 * kDim : 0)) {
+      GTEST_SKIP() << "needs a GPU, or the emulator";
+    }
+    for (const int64_t length : {48, 41}) {
+      LanguageModel model(config, 3);
+      model.to(device);
+      const at::Tensor ids =
+          at::randint(61, {2, length + 1}, at::detail::createCPUGenerator(length), at::kLong).to(device);
+      const auto gradients = [&](at::ScalarType type) {
+        model.set_compute_dtype(type);
+        model.loss(ids.narrow(1, 0, length), ids.narrow(1, 1, length)).backward();
+        Tensors all;
+        for (auto& [name, p] : model.parameters()) {
+          all.push_back(p.grad().to(at::kDouble));
+          p.mutable_grad() = at::Tensor();
+        }
+        return all;
+      };
+      const Tensors wide = gradients(at::kFloat), narrow = gradients(at::kBFloat16);
+      for (size_t n = 0; n < wide.size(); ++n) {
+        EXPECT_LE((narrow[n] - wide[n]).norm().item<double>(), 0.05 * wide[n].norm().item<double>())
+            << mixer << " " << length << " " << model.parameters()[n].first;
+      }
+    }
+  }
 }
 
 // Outputs and gradients in bf16 are no further from float64 than twice PyTorch's, in fp32 and then rounded.
