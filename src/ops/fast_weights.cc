@@ -13,6 +13,12 @@ std::map<c10::DeviceType, FastWeightsKernels>& announced() {
   return kernels;
 }
 
+const FastWeightsKernels* allowed_for(c10::DeviceType device) {
+  const auto kernels = announced().find(device);
+  const bool forbidden = forced_kernel() == "plain" || forced_kernel() == "reference";
+  return kernels == announced().end() || forbidden ? nullptr : &kernels->second;
+}
+
 }  // namespace
 
 void set_fast_weights_kernels(c10::DeviceType device, const FastWeightsKernels& kernels) {
@@ -20,12 +26,18 @@ void set_fast_weights_kernels(c10::DeviceType device, const FastWeightsKernels& 
 }
 
 const FastWeightsKernels* fast_weights_kernels(c10::DeviceType device, int64_t T, int64_t H, bool momentum) {
-  const auto kernels = announced().find(device);
-  if (kernels == announced().end() || forced_kernel() == "plain" || forced_kernel() == "reference" ||
-      !kernels->second.serves(T, H, momentum)) {
-    return nullptr;
-  }
-  return &kernels->second;
+  const FastWeightsKernels* const kernels = allowed_for(device);
+  return kernels && kernels->serves(T, H, momentum) ? kernels : nullptr;
+}
+
+const FastWeightsKernels* ttt_kernels(c10::DeviceType device, int64_t H) {
+  const FastWeightsKernels* const kernels = allowed_for(device);
+  return kernels && kernels->serves_ttt(H) ? kernels : nullptr;
+}
+
+const FastWeightsKernels* ttt_norm_kernels(c10::DeviceType device, int64_t dim) {
+  const FastWeightsKernels* const kernels = allowed_for(device);
+  return kernels && kernels->serves_ttt_norm(dim) ? kernels : nullptr;
 }
 
 }  // namespace lazy::ops

@@ -4,6 +4,7 @@
 #include <c10/core/DeviceType.h>
 
 #include "ops/fast_weights_problem.h"
+#include "ops/ttt_problem.h"
 
 namespace lazy::ops {
 
@@ -20,11 +21,20 @@ struct FastWeightsKernels {
   void (*tokens_backward)(const MemoryTokens& tokens);
   void (*outputs)(const MemoryOutputs& outputs);
   void (*outputs_backward)(const MemoryOutputs& outputs);
+  // The same of TTT: one layer, or two of this width.
+  bool (*serves_ttt)(int64_t H);
+  void (*ttt_forward)(const TttProblem& problem);
+  void (*ttt_backward)(const TttProblem& problem);
+  bool (*serves_ttt_norm)(int64_t dim);
+  void (*ttt_norm_forward)(const TttNorm& norm);
+  void (*ttt_norm_backward)(const TttNorm& norm);
 };
 
 void set_fast_weights_kernels(c10::DeviceType device, const FastWeightsKernels& kernels);
 
 // Null: none for the device and shape, or LAZY_KERNEL forbids them.
 const FastWeightsKernels* fast_weights_kernels(c10::DeviceType device, int64_t T, int64_t H, bool momentum);
+const FastWeightsKernels* ttt_kernels(c10::DeviceType device, int64_t H);
+const FastWeightsKernels* ttt_norm_kernels(c10::DeviceType device, int64_t dim);
 
 }  // namespace lazy::ops

@@ -14,16 +14,21 @@ void on_current_stream(const Problem& p) {
 }
 
 const bool announced = [] {
-  set_fast_weights_kernels(c10::DeviceType::CUDA,
-                           {.serves = cuda::serves_fast_weights,
-                            .forward = on_current_stream<cuda::fast_weights_forward>,
-                            .backward = on_current_stream<cuda::fast_weights_backward>,
-                            .factors = on_current_stream<cuda::memory_factors>,
-                            .factors_backward = on_current_stream<cuda::memory_factors_backward>,
-                            .tokens = on_current_stream<cuda::memory_tokens>,
-                            .tokens_backward = on_current_stream<cuda::memory_tokens_backward>,
-                            .outputs = on_current_stream<cuda::memory_outputs>,
-                            .outputs_backward = on_current_stream<cuda::memory_outputs_backward>});
+  set_fast_weights_kernels(c10::DeviceType::CUDA, {.serves = cuda::serves_fast_weights,
+                                                   .forward = on_current_stream<cuda::fast_weights_forward>,
+                                                   .backward = on_current_stream<cuda::fast_weights_backward>,
+                                                   .factors = on_current_stream<cuda::memory_factors>,
+                                                   .factors_backward = on_current_stream<cuda::memory_factors_backward>,
+                                                   .tokens = on_current_stream<cuda::memory_tokens>,
+                                                   .tokens_backward = on_current_stream<cuda::memory_tokens_backward>,
+                                                   .outputs = on_current_stream<cuda::memory_outputs>,
+                                                   .outputs_backward = on_current_stream<cuda::memory_outputs_backward>,
+                                                   .serves_ttt = cuda::serves_ttt,
+                                                   .ttt_forward = on_current_stream<cuda::ttt_forward>,
+                                                   .ttt_backward = on_current_stream<cuda::ttt_backward>,
+                                                   .serves_ttt_norm = cuda::serves_ttt_norm,
+                                                   .ttt_norm_forward = on_current_stream<cuda::ttt_norm_forward>,
+                                                   .ttt_norm_backward = on_current_stream<cuda::ttt_norm_backward>});
   return true;
 }();
 

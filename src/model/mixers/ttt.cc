@@ -8,7 +8,7 @@
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
 #include "model/mixers/mixer.h"
-#include "model/mixers/ttt_rule.h"
+#include "model/mixers/ttt_kernels.h"
 #include "ops/rope.h"
 
 namespace lazy {
@@ -25,7 +25,7 @@ class TttMixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  // The recurrence's inputs, fp32; `places`: the index of each token within its mini-batch.
+  // The recurrence's inputs; `places`: the index of each token within its mini-batch.
   TttInputs inputs(const NormOutput& x, const at::Tensor& places) const;
   at::Tensor parameter(const char* name) const { return table_[std::string("seq_modeling_block.") + name]; }
 
@@ -78,8 +78,8 @@ TttInputs TttMixer::inputs(const NormOutput& x, const at::Tensor& places) const 
   const auto parts = qkv_.forward(x);
   const auto by_head = [&](const at::Tensor& part) { return part.view({part.size(0), part.size(1), heads_, dim_}); };
   const auto rotate = [&](const at::Tensor& part) {
-    if (rope_base_ == 0) return by_head(part).to(at::kFloat);
-    return ops::rope(by_head(part), rope_base_, 0, {.interleaved = true, .positions = places}).to(at::kFloat);
+    if (rope_base_ == 0) return by_head(part);
+    return ops::rope(by_head(part), rope_base_, 0, {.interleaved = true, .positions = places});
   };
   const at::ScalarType type = x.value.scalar_type();
   const at::Tensor slope = at::linear(x.value, parameter("learnable_ttt_lr_weight").squeeze(1).to(type)).to(at::kFloat);
@@ -88,7 +88,7 @@ TttInputs TttMixer::inputs(const NormOutput& x, const at::Tensor& places) const 
   const at::Tensor theta = parameter("learnable_token_idx");
   return {.q = rotate(parts[0]),
           .k = rotate(parts[1]),
-          .v = by_head(parts[2]).to(at::kFloat),
+          .v = by_head(parts[2]),
           .rate = rate,
           .position_scale = at::clamp_min(
               at::arange(1, mini_batch_ + 1, theta.options().requires_grad(false)).reciprocal() + theta, 0),
@@ -115,9 +115,8 @@ at::Tensor TttMixer::forward(const NormOutput& x, int64_t layer, const ForwardOp
     if (options.cache) layer_state(*options.cache, layer) = tensors(after);
   }
   const int64_t width = heads_ * dim_;
-  at::Tensor y = at::layer_norm(answers.reshape({batch, length, width}), {width}, parameter("post_norm.weight"),
-                                parameter("post_norm.bias"), kTttNormEps)
-                     .to(x.value.scalar_type());
+  at::Tensor y = ttt_post_norm(answers.reshape({batch, length, width}), parameter("post_norm.weight"),
+                               parameter("post_norm.bias"), x.value.scalar_type());
   if (!gate_.parts().empty()) y = at::gelu(gate_.forward(x)[0], "tanh") * y;
   return output_.forward(y)[0];
 }

@@ -6,6 +6,7 @@
 #include "model/mixers/chunked_scan.h"
 #include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/fast_weights/inner_loss.h"
+#include "model/mixers/ttt_kernels.h"
 
 namespace lazy {
 
@@ -104,6 +105,57 @@ TttState for_batch(const TttState& state, int64_t batch) {
   return ttt_state(all, state.chunk_position);
 }
 
+void clear_sums(TttState& state) {
+  for (auto* list : {&state.sums.W, &state.sums.b}) {
+    for (at::Tensor& sum : *list) sum = at::zeros(sum.sizes(), sum.options());
+  }
+}
+
+// By batched products.
+std::tuple<at::Tensor, TttState> ttt_products(const TttInputs& in, TttState state) {
+  const auto exact = [&](const at::Tensor& x) { return x.to(in.rate.scalar_type()); };
+  const auto pieces = merge_whole_chunks(
+      split_into_chunks(in.q.size(1), in.position_scale.size(0), state.chunk_position, {}), kTokensPerCheckpoint);
+  const auto [out, last] = scan_chunks(pieces, {exact(in.q), exact(in.k), exact(in.v), in.rate},
+                                       {in.position_scale, in.norm_weight, in.norm_bias}, tensors(state), in.last_state,
+                                       [rounded = in.rounded](const ChunkSpan& piece, const TensorList& tokens,
+                                                              const TensorList& shared, TensorList& now) {
+                                         return piece.offset == 0 && piece.ends_chunk
+                                                    ? ttt_mini_batches(piece, tokens, shared, now, rounded)
+                                                    : ttt_piece(piece, tokens, shared, now);
+                                       });
+  if (!in.last_state) return {out, state};
+  state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length);
+  if (state.chunk_position == 0) clear_sums(state);  // no token of the next mini-batch seen
+  return {out, state};
+}
+
+// The whole mini-batches by kernels, what is before and after them by products.
+std::tuple<at::Tensor, TttState> ttt_by_kernels(const ops::FastWeightsKernels& kernels, const TttInputs& in,
+                                                TttState state) {
+  const int64_t length = in.q.size(1), chunk = in.position_scale.size(0);
+  const int64_t first = std::min(length, (chunk - state.chunk_position) % chunk);
+  const int64_t whole = (length - first) / chunk * chunk;
+  TensorList out;
+  for (int64_t begin = 0; begin < length;) {
+    const bool by_kernels = begin == first && whole > 0;
+    const int64_t end = begin < first ? first : by_kernels ? first + whole : length;
+    TttInputs part = in;
+    for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.rate}) *x = x->narrow(1, begin, end - begin);
+    part.last_state = in.last_state || end < length;
+    if (by_kernels) {
+      auto [y, after] = run_ttt_kernels(kernels, part, state.start);
+      out.push_back(y);
+      if (part.last_state) state.start = after, clear_sums(state);
+    } else {
+      auto [y, after] = ttt_products(part, state);
+      out.push_back(y), state = after;
+    }
+    begin = end;
+  }
+  return {out.size() == 1 ? out[0] : at::cat(out, 1), state};
+}
+
 }  // namespace
 
 TensorList tensors(const TttState& s) {
@@ -148,26 +200,11 @@ at::Tensor ttt_packed(const TttInputs& in, const TttState& state, const Document
 }
 
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens) {
-  const int64_t K = in.position_scale.size(0);
-  if (cu_seqlens.defined()) return {ttt_packed(in, state, document_batches(cu_seqlens, K, in.q.device())), state};
-  const auto pieces =
-      merge_whole_chunks(split_into_chunks(in.q.size(1), K, state.chunk_position, {}), kTokensPerCheckpoint);
-  const auto [out, last] = scan_chunks(pieces, {in.q, in.k, in.v, in.rate},
-                                       {in.position_scale, in.norm_weight, in.norm_bias}, tensors(state), in.last_state,
-                                       [rounded = in.rounded](const ChunkSpan& piece, const TensorList& tokens,
-                                                              const TensorList& shared, TensorList& now) {
-                                         return piece.offset == 0 && piece.ends_chunk
-                                                    ? ttt_mini_batches(piece, tokens, shared, now, rounded)
-                                                    : ttt_piece(piece, tokens, shared, now);
-                                       });
-  if (!in.last_state) return {out, state};
-  state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length);
-  if (state.chunk_position == 0) {  // no token of the next mini-batch seen
-    for (auto* list : {&state.sums.W, &state.sums.b}) {
-      for (at::Tensor& sum : *list) sum = at::zeros(sum.sizes(), sum.options());
-    }
+  if (cu_seqlens.defined()) {
+    return {ttt_packed(in, state, document_batches(cu_seqlens, in.position_scale.size(0), in.q.device())), state};
   }
-  return {out, state};
+  const ops::FastWeightsKernels* const kernels = ttt_kernels(in, state.start);
+  return kernels ? ttt_by_kernels(*kernels, in, state) : ttt_products(in, state);
 }
 
 }  // namespace lazy

@@ -18,7 +18,7 @@ struct TttWeights {
 };
 
 struct TttInputs {
-  at::Tensor q, k, v;                 // (batch, length, heads, dim), q and k after RoPE
+  at::Tensor q, k, v;                 // (batch, length, heads, dim), q and k after RoPE; with rounded also bf16
   at::Tensor rate;                    // (batch, length, heads): learning rate of each token
   at::Tensor position_scale;          // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
   at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not updated online
@@ -46,7 +46,8 @@ TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 // 1/2 |f(k) - (v - k)|^2 at the mini-batch's start. The weights at its t-th token are
 //   start - position_scale_t * sum_{s <= t} rate_s G_s.
 // cu_seqlens (documents + 1), optional: each document starts from `state`, which must be an initial state and is
-// returned unchanged. Inputs and state have the same dtype, float64 or fp32.
+// returned unchanged. Inputs and state have the same dtype, float64 or fp32, but for q, k and v in bf16; then so is
+// what kernels compute (see ops/ttt_problem.h), and the rest is fp32.
 //
 // Uses the dual form per mini-batch, which does not materialize per-token weights. Differentiable through the inner
 // steps.

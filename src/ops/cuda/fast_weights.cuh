@@ -306,11 +306,11 @@ __device__ float stepped_sum(const float* steps, const float* g) {
 }
 
 // The sum of a column of a tile's T rows, by thread `column`.
-template <int T>
+template <int T, int STEP = kStep>
 __device__ float column_sum(const float* tile) {
   float sum = 0;
 #pragma unroll 2
-  for (int row = 0; row < T; ++row) sum += tile[row * kStep + threadIdx.x];
+  for (int row = 0; row < T; ++row) sum += tile[row * STEP + threadIdx.x];
   return sum;
 }
 
@@ -363,7 +363,9 @@ struct InnerLoss {
   bool normalized;
   float2 weight{}, bias{};  // of the norm
 
-  __device__ InnerLoss(const FastWeightsProblem& p, int64_t n) : normalized(p.norm_weight) {
+  // The nth norm's.
+  template <typename Problem>
+  __device__ InnerLoss(const Problem& p, int64_t n) : normalized(p.norm_weight) {
     if (!normalized) return;
     weight = pair(p.norm_weight + n * kDim + 2 * lane());
     bias = pair(p.norm_bias + n * kDim + 2 * lane());
@@ -421,9 +423,9 @@ struct Place {
   __device__ int64_t last_bias() const { return index * kDim; }
 };
 
-// A cluster of so many blocks for each sequence and head.
-template <typename Kernel>
-void launch(Kernel kernel, int threads, int shared, const FastWeightsProblem& p, cudaStream_t stream,
+// A block for each sequence and head, of a row of sequences for each of `heads`; or a cluster of so many blocks.
+template <typename Kernel, typename Problem>
+void launch(Kernel kernel, int threads, int shared, const Problem& p, cudaStream_t stream, int64_t heads = 1,
             unsigned blocks = 1) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "fast_weights");
   cudaLaunchAttribute cluster{};
@@ -431,30 +433,25 @@ void launch(Kernel kernel, int threads, int shared, const FastWeightsProblem& p,
   cluster.val.clusterDim = {blocks, 1, 1};
   cudaLaunchConfig_t config{};
   if (blocks > 1) config.attrs = &cluster, config.numAttrs = 1;
-  config.gridDim = dim3(static_cast<unsigned>(p.N) * blocks);
+  config.gridDim = dim3(static_cast<unsigned>(p.N / heads) * blocks, static_cast<unsigned>(heads));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(shared);
   config.stream = stream;
   check(cudaLaunchKernelEx(&config, kernel, p), "fast_weights");
 }
 
-// function(T, two layers, momentum), each an integral constant; the shapes that there are kernels for.
+// function(T, two layers, momentum), each an integral constant; the shapes that there are kernels for. TTT's have
+// kernels of their own but for other widths of two layers.
 template <typename Function>
 void with_shape(const FastWeightsProblem& p, const Function& function) {
-  const auto layers = [&](auto T, auto momentum) {
-    p.H > 0 ? function(T, std::true_type{}, momentum) : function(T, std::false_type{}, momentum);
-  };
-  p.momentum ? layers(std::integral_constant<int, 64>{}, std::true_type{})
-             : layers(std::integral_constant<int, 16>{}, std::false_type{});
+  if (!p.momentum) return function(std::integral_constant<int, 16>{}, std::true_type{}, std::false_type{});
+  const std::integral_constant<int, 64> T;
+  p.H > 0 ? function(T, std::true_type{}, std::true_type{}) : function(T, std::false_type{}, std::true_type{});
 }
 
 // Shared memory of the backward pass, which takes more.
 int backward_memory(bool momentum);
-// Queues the pass with all weights, or the gradients with respect to them, in shared memory; false: not for this shape
-// or GPU.
-bool forward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream);
-bool backward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream);
-// The same with the state of a layer over a cluster of blocks.
+// Queues the pass with the state over a cluster of blocks; false: not for this shape or GPU.
 bool forward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream);
 bool backward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream);
 

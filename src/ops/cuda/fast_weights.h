@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "ops/fast_weights_problem.h"
+#include "ops/ttt_problem.h"
 
 namespace lazy::ops::cuda {
 
@@ -20,5 +21,14 @@ void memory_tokens(const MemoryTokens& tokens, cudaStream_t stream);
 void memory_tokens_backward(const MemoryTokens& tokens, cudaStream_t stream);
 void memory_outputs(const MemoryOutputs& outputs, cudaStream_t stream);
 void memory_outputs_backward(const MemoryOutputs& outputs, cudaStream_t stream);
+
+// The same of TTT: one layer, or two of this width.
+bool serves_ttt(int64_t H);
+void ttt_forward(const TttProblem& problem, cudaStream_t stream);
+void ttt_backward(const TttProblem& problem, cudaStream_t stream);
+
+bool serves_ttt_norm(int64_t dim);
+void ttt_norm_forward(const TttNorm& norm, cudaStream_t stream);
+void ttt_norm_backward(const TttNorm& norm, cudaStream_t stream);
 
 }  // namespace lazy::ops::cuda

@@ -426,7 +426,7 @@ int backward_memory(bool momentum) { return momentum ? kBytes<64> : kBytes<16>; 
 namespace lazy::ops::cuda {
 
 void fast_weights_backward(const FastWeightsProblem& p, cudaStream_t stream) {
-  if (learning::backward_in_shared_memory(p, stream) || learning::backward_in_cluster(p, stream)) return;
+  if (learning::backward_in_cluster(p, stream)) return;
   learning::with_shape(p, [&](auto T, auto two, auto momentum) {
     learning::launch(learning::backward<T(), two(), momentum()>, 32 * learning::kWarps<T()>, learning::kBytes<T()>, p,
                      stream);

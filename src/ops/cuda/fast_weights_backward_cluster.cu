@@ -416,7 +416,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
 
 bool backward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream) {
   if (!serves(p, backward_cluster)) return false;
-  launch(backward_cluster, kThreads, kBytes, p, stream, kBlocks);
+  launch(backward_cluster, kThreads, kBytes, p, stream, /*heads=*/1, kBlocks);
   return true;
 }
 

@@ -1,27 +1,27 @@
-// The backward pass of fast weights of two layers without momentum. The gradients with respect to the weights stay in
-// shared memory from chunk to chunk. A chunk's saved weights come straight into the registers of the one warp that
-// multiplies by them. A warp has 16 hidden columns, and most of what it computes there concerns no other warp.
-#include "ops/cuda/fast_weights.cuh"
+// The backward pass of TTT-MLP. The gradients with respect to the weights stay in shared memory from chunk to chunk. A
+// chunk's saved weights come straight into the registers of the one warp that multiplies by them. A warp has 16 hidden
+// columns, and most of what it computes there concerns no other warp.
+#include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
 
 namespace {
 
-constexpr int kT = 16, kWarps = 16, kThreads = 32 * kWarps;
+constexpr int kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kHidden = 256;
 
 // From row to row: 8 more than a multiple of 32 where pairs are read or the tile is a right factor.
-constexpr int kWide = kHidden + 8, kLast = kDim + 8, kRow = kDim + 8, kSquare = kT + 4;
-constexpr int kTile = kT * kWide, kRows = kT * kRow;
+constexpr int kWide = kHidden + 8, kLast = kDim + 8;
+constexpr int kWideTile = kT * kWide, kRows = kT * kRow;
 constexpr int kParts = 4;  // of the product of gradients of the first layer's outputs
 
 // Of the L2 cache, in numbers; of a chunk's tensors, in lines.
-constexpr int kLine = 32, kHiddenLines = kT * kHidden / kLine, kTokenLines = kT * kDim / kLine;
-static_assert(kDim * kHidden == kLine * kThreads && 3 * kHiddenLines + 4 * kTokenLines == kThreads);
+constexpr int kLine = 32, kHiddenLines = kT * kHidden / kLine, kRowLines = kT * kDim / kLine;
+static_assert(kDim * kHidden == kLine * kThreads && 3 * kHiddenLines + 2 * kRowLines + 4 * kT == kThreads);
 
 // In the order of the kernel's pointers.
-constexpr int kFloats = kDim * kWide + kHidden * kLast + 4 * kTile + 2 * kRows + 2 * kTokens<kT> + 3 * kT * kSquare +
-                        kDim + kT + kWarps * kT;
+constexpr int kFloats = kDim * kWide + kHidden * kLast + 4 * kWideTile + 2 * kRows + 2 * kTokens<kT> +
+                        3 * kT * kSquare + kDim + Factors::kFloats + (kWarps + 1) * kT;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
 
 using Hidden = Share<kWarps, kT, kHidden>;
@@ -30,52 +30,60 @@ using Square = Share<kWarps, kT, kT>;
 using Overlap = Share<kWarps, kT, kT, kParts>;
 
 // Brings what a chunk starts with to the L2 cache. Every thread asks for a line of the last layer's weights, and for
-// one of three hidden tensors or four of tokens; a few for one of the squares.
-__device__ void prefetch_start(const FastWeightsProblem& p, int64_t index) {
-  const Place at{index, kHidden, kT};
+// one of three hidden tensors, of two of the last layer's or of a token; a few for one of the overlaps.
+template <typename Token>
+__device__ void prefetch_start(const Block& block, int64_t chunk) {
+  const TttProblem& p = block.p;
+  const Place at{block.chunk(chunk), kHidden, kT};
   const int line = thread() % kHiddenLines, tensor = thread() / kHiddenLines;
-  prefetch(p.last.W + at.last(0) + kLine * thread());
+  prefetch(p.W_last + at.last(0) + kLine * thread());
   if (tensor < 3) {
-    const float* const all = tensor == 0 ? p.first.z : tensor == 1 ? p.t : p.x;
+    const float* const all = tensor == 0 ? p.z : tensor == 1 ? p.t : p.x;
     prefetch(all + at.hidden(0) + kLine * line);
+  } else if (line < 2 * kRowLines) {
+    prefetch(at.tokens(line < kRowLines ? p.g : p.y_q) + kLine * (line % kRowLines));
   } else {
-    const int which = line / kTokenLines;
-    const float* const all = which == 0 ? p.k : which == 1 ? p.q : which == 2 ? p.d_out : p.last.g;
-    prefetch(at.tokens(all) + kLine * (line % kTokenLines));
+    const int which = (line - 2 * kRowLines) / kT;
+    const TttTokens& all = which == 0 ? p.k : which == 1 ? p.q : which == 2 ? p.d_out : p.v;
+    prefetch(block.token<const Token>(all, chunk * kT + line % kT));
   }
-  if (thread() < kT * kT / kLine) {
-    prefetch(p.overlap + index * kT * kT + kLine * thread());
-    prefetch(p.read_steps + index * kT * kT + kLine * thread());
-  }
-  if (thread() == 0) prefetch(p.steps + index * kT);
+  if (thread() < kT * kT / kLine) prefetch(p.overlap + at.index * kT * kT + kLine * thread());
 }
 
 }  // namespace
 
-__global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_constant__ FastWeightsProblem p) {
+template <typename Token>
+__global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const dW_first = memory, *const dW_last = dW_first + kDim * kWide;
   // Of the hidden side: the last layer's inputs at k, then the gradient by the first one's output at k; that by the
   // first layer's output at q; the last layer's inputs at q, and for a while the gradient by t; the first layer's g,
   // then what the warps add up.
-  float *const U = dW_last + kHidden * kLast, *const X = U + kTile, *const V = X + kTile, *const G = V + kTile;
-  float *const D = G + kTile, *const B = D + kRows;  // d_out, the last layer's g
+  float *const U = dW_last + kHidden * kLast, *const X = U + kWideTile, *const V = X + kWideTile,
+               *const G = V + kWideTile;
+  float *const D = G + kWideTile, *const B = D + kRows;  // by the last layer's output at q, its g
   float *const K = B + kRows, *const Q = K + kTokens<kT>;
   float* const R = Q + kTokens<kT>;  // the last layer's overlap, what it gets, what the first layer's gets
-  float *const P = R + kT * kSquare, *const S = P + kT * kSquare;  // the steps of the first layer and the last
-  float *const d_b_last = S + kT * kSquare, *const steps = d_b_last + kDim, *const sums = steps + kT;
-  const int64_t n = blockIdx.x;
-  const FastWeightsLayer &first = p.first, &last = p.last;
+  // The steps of the first layer and the last; S: at last by the factors of the gradients.
+  float *const P = R + kT * kSquare, *const S = P + kT * kSquare;
+  float* const d_b_last = S + kT * kSquare;
+  const Factors factors(d_b_last + kDim);
+  const float* const steps = factors.steps;
+  float *const sums = factors.steps + kT, *const d_scale = sums + kWarps * kT;
+  const Block block{p};
+  const TttLayer &first = p.first, &last = p.last;
   float2 by_weight{}, by_bias{};                // of the norm, by the warp's row
   const int from = Half::part() * kHidden / 2;  // the half's inner indices
 
-  fetch<kDim, kThreads, kHidden, kWide>(dW_first, first.d_W + n * kDim * kHidden, kHidden);
-  fetch<kHidden, kThreads, kDim, kLast>(dW_last, last.d_W + n * kHidden * kDim, kDim);
-  if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[n * kDim + threadIdx.x];
+  fetch<kDim, kThreads, kHidden, kWide>(dW_first, first.d_W + block.n() * kDim * kHidden, kHidden);
+  fetch<kHidden, kThreads, kDim, kLast>(dW_last, last.d_W + block.n() * kHidden * kDim, kDim);
+  if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[block.n() * kDim + threadIdx.x];
+  if (threadIdx.x < kT) factors.scale[threadIdx.x] = p.scale[threadIdx.x], d_scale[threadIdx.x] = 0;
+  __syncthreads();
   // Of the first layer, the lane's rows of the columns that it has.
   float d_b[Hidden::kTiles][2];
   const auto d_b_at = [&](int m) {
-    return first.d_b + n * kHidden + Hidden::group() * Hidden::kColumns + lane() % 4 * 2 + 8 * m;
+    return first.d_b + block.n() * kHidden + Hidden::group() * Hidden::kColumns + lane() % 4 * 2 + 8 * m;
   };
 #pragma unroll
   for (int m = 0; m < Hidden::kTiles; ++m) {
@@ -89,29 +97,38 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
   };
 
   for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
-    const Place at{chunk * p.N + n, kHidden, kT};
+    const Place at{block.chunk(chunk), kHidden, kT};
     const auto own_row = [&](auto* all) { return at.tokens(all) + warp() * kDim + 2 * lane(); };  // a warp has a row
-    const float* const read_steps = p.read_steps + at.index * kT * kT;
-    fetch<kT, kThreads>(K, at.tokens(p.k), kDim);
-    fetch<kT, kThreads>(Q, at.tokens(p.q), kDim);
-    fetch<kT, kThreads, kDim, kRow>(D, at.tokens(p.d_out), kDim);
-    fetch<kT, kThreads, kDim, kRow>(B, at.tokens(last.g), kDim);
-    const Held<Hidden, kDim> W_rows(PairColumns<Hidden, kDim>(last.W + at.last(0)));
-    Hidden z, t, x;
-    read(z, first.z + at.hidden(0), kHidden);
-    read(t, p.t + at.hidden(0), kHidden);
-    read(x, p.x + at.hidden(0), kHidden);
-    if (threadIdx.x < kT) steps[threadIdx.x] = p.steps[at.index * kT + threadIdx.x];
-    if (threadIdx.x < kT * kT) {
-      const float overlap = p.overlap[at.index * kT * kT + threadIdx.x], step = read_steps[threadIdx.x];
-      const int to = thread() / kT * kSquare + thread() % kT;
-      R[to] = overlap, P[to] = step, S[to] = overlap * step;
+    fetch<kT, kThreads, kDim, kRow>(B, at.tokens(p.g), kDim);
+    {
+      Piece<Token, kWarps> k, q;
+      k.read(block, p.k, chunk);
+      q.read(block, p.q, chunk);
+      if (threadIdx.x < kT) factors.set(*block.token<const float>(p.rate, chunk * kT + threadIdx.x));
+      if (threadIdx.x < kT * kT) {
+        const int i = thread() / kT, j = thread() % kT, to = i * kSquare + j;
+        const float overlap = p.overlap[at.index * kT * kT + threadIdx.x];
+        const float rate = *block.token<const float>(p.rate, chunk * kT + j);
+        const float step = j > i ? 0 : factors.scale[i] * rate;
+        R[to] = overlap, P[to] = step, S[to] = overlap * step;
+      }
+      k.template write<kStep>(K);
+      q.template write<kStep>(Q);
     }
+    // Through the norm of the outputs.
+    {
+      const InnerLoss loss(p, block.head());
+      OwnRows<Token, kWarps> d_out;
+      d_out.read(block, p.d_out, chunk);
+      const float2 d_y = through_output(loss, pair(own_row(p.y_q)), d_out[0], by_weight, by_bias);
+      set_pair(D + warp() * kRow + 2 * lane(), d_y.x, d_y.y);
+    }
+    const Held<Hidden, kDim> W_rows(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
+    Hidden z;
+    read(z, p.z + at.hidden(0), kHidden);
     arrive();
-    prefetch(first.W + at.first(0) + kLine * thread());
-    if (thread() < 2 * kTokenLines) {
-      prefetch(at.tokens(thread() < kTokenLines ? last.z : p.target) + kLine * (thread() % kTokenLines));
-    }
+    prefetch(p.W_first + at.first(0) + kLine * thread());
+    if (thread() < kRowLines) prefetch(at.tokens(p.y) + kLine * thread());
 
     // Through the first layer's update, to its g. What comes from global memory is still on its way.
     Hidden by;
@@ -128,6 +145,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
 
     Hidden d_a;  // by the last layer's input at q
     pair_product<kDim>(d_a, PairsOf<kRow>{D}, W_rows);
+    Hidden t, x;
+    read(t, p.t + at.hidden(0), kHidden);
+    read(x, p.x + at.hidden(0), kHidden);
 
     // Two warps: the first layer's steps, the gradients by the last one's.
     Square overlap;
@@ -144,30 +164,27 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
         d_steps.c[m][e] = d * a;
         d_read.c[m][e] = d * last_overlap.c[m][e];
       });
-      write(d_read, p.d_read_steps + at.index * kT * kT, kT);
+      write(d_read, p.overlap + at.index * kT * kT, kT);  // for a while
       write(d_steps, R, kSquare);
       write(first_steps, P, kSquare);
     }
 
-    // What the layers have been given. z and x become the slopes, t what d_z takes from t's gradient. The choice of
-    // GELU is one for all numbers.
+    // What the layers have been given. z and x become the slopes, t what d_z takes from t's gradient.
     Hidden g, input;
     {
       Hidden u;
-      const auto activate = [&](const Gelu act) {
-        elements(z, [&](float& a, int m, int e) {
-          const float slope = act.slope(a);
-          u.c[m][e] = act.value(a);
-          t.c[m][e] *= act.bend(a), g.c[m][e] *= slope;
-          a = slope;
-        });
-        elements(x, [&](float& a, int m, int e) {
-          input.c[m][e] = act.value(a);
-          a = act.slope(a);
-        });
-      };
+      constexpr Gelu act{.tanh = true};
       g = t;
-      p.tanh ? activate(Gelu{true}) : activate(Gelu{false});
+      elements(z, [&](float& a, int m, int e) {
+        const float slope = act.slope(a);
+        u.c[m][e] = act.value(a);
+        t.c[m][e] *= act.bend(a), g.c[m][e] *= slope;
+        a = slope;
+      });
+      elements(x, [&](float& a, int m, int e) {
+        input.c[m][e] = act.value(a);
+        a = act.slope(a);
+      });
       write_rounded(u, U, kWide);
       write_rounded(g, G, kWide);
       write_rounded(input, V, kWide);
@@ -208,7 +225,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     write_rounded(by, V, kWide);
     __syncthreads();
 
-    const Held<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(last.W + at.last(0) + from * kDim));
+    const Held<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(p.W_last + at.last(0) + from * kDim));
     // Through the last layer's update and outputs, to its g.
     Half d_g;
     pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{U + from}), PairRows<Half, kLast>(dW_last + from * kLast));
@@ -225,30 +242,31 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
     pair_product<kHidden / 2>(d_k, rounded(PairsOf<kWide>{G + from}), PairColumns<Half, kWide>(dW_first + from));
     elements(d_k, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
     pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{V + from}), W_columns);
-    const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target));
+    const float2 y = pair(own_row(p.y));
     Overlap d_steps;
     {
       const int own = Overlap::part() * kHidden / kParts;
       pair_product<kHidden / kParts>(d_steps, rounded(PairsOf<kWide>{X + own}),
                                      rounded(PairColumns<Overlap, kWide>(G + own)));
     }
-    Square step;
-    read(step, read_steps, kT);
     __syncthreads();
     float* const squares = G + 2 * kRows;
     write(d_g, G + Half::part() * kRows, kRow);
     write(d_steps, squares + Overlap::part() * kT * kT, kT);
-    const Held<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(last.W + at.last(0)));
+    OwnRows<Token, kWarps> value;
+    value.read(block, p.v, chunk);
+    const Held<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
     __syncthreads();
 
-    // Through the inner loss. G: by the last layer's output at k, and the same rounded.
+    // Through the inner loss. G: by the last layer's output at k, and the same rounded; then by the target.
+    float2 d_target;
     {
       float* const own = G + warp() * kRow + 2 * lane();
-      const float2 a = pair(own), b = pair(own + kRows);
-      float2 d_target;
-      const float2 d_y = InnerLoss(p, n).backward(y, target, pair(B + warp() * kRow + 2 * lane()),
-                                                  make_float2(a.x + b.x, a.y + b.y), d_target, by_weight, by_bias);
-      set_pair(own_row(p.d_target), d_target.x, d_target.y);
+      const float2 a = pair(own), b = pair(own + kRows), v = value[0], key = pair(K + warp() * kStep + 2 * lane());
+      const float2 d_y = InnerLoss(p, block.head())
+                             .backward(y, make_float2(v.x - key.x, v.y - key.y), pair(B + warp() * kRow + 2 * lane()),
+                                       make_float2(a.x + b.x, a.y + b.y), d_target, by_weight, by_bias);
+      OwnRows<Token, kWarps>::write(block, p.d_v, chunk, 0, d_target);
       set_pair(own, d_y.x, d_y.y);
       set_pair(own + kRows, __uint_as_float(tf32(d_y.x)), __uint_as_float(tf32(d_y.y)));
     }
@@ -261,16 +279,20 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
           a -= d.x, b -= d.y;
         }
       });
-      elements(d_steps, [&](float& a, int m, int e) {
-        overlap.c[m][e] *= a;
-        a *= step.c[m][e];
+      elements(d_steps, [&](float& a, int m, int e) { overlap.c[m][e] *= a; });
+      overlap.each([&](int i, int j, float& a, float& b) {
+        const float2 by_last = pair(p.overlap + at.index * kT * kT + i * kT + j);
+        set_pair(S + i * kSquare + j, a + by_last.x, b + by_last.y);
       });
-      add_to(overlap, p.d_read_steps + at.index * kT * kT, kT);
-      write(d_steps, R, kSquare);
+      d_steps.each([&](int i, int j, float& a, float& b) {
+        set_pair(R + i * kSquare + j, a * factors(i, j), b * factors(i, j + 1));
+      });
     }
     __syncthreads();
 
-    if (chunk > 0) prefetch_start(p, at.index - p.N);
+    float* const own_target = squares + warp() * kDim + 2 * lane();
+    set_pair(own_target, d_target.x, d_target.y);
+    if (chunk > 0) prefetch_start<Token>(block, chunk - 1);
 
     // Through the layers at k. t: by the first layer's output.
     {
@@ -278,7 +300,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
       pair_product<kDim>(back, rounded(PairsOf<kRow>{G + kRows}), W_again);
       elements(t, [&](float& a, int m, int e) { d_b[m][e % 2] += a += back.c[m][e] * z.c[m][e]; });
     }
-    Held<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(first.W + at.first(0) + from));
+    Held<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(p.W_first + at.first(0) + from));
     {
       Share<kWarps, kHidden, kDim> to;  // the rows are the warp's columns
       product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{B});
@@ -297,6 +319,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
       for (int t = 0; t < kT; ++t) sum += D[t * kRow + threadIdx.x] + G[t * kRow + threadIdx.x];
       d_b_last[threadIdx.x] += sum;
     }
+    by_factors<kWarps>(block, chunk, factors, S, sums, d_scale);
     __syncthreads();
 
     // To the tokens, and the first layer's weights.
@@ -315,43 +338,40 @@ __global__ void __launch_bounds__(kThreads, 1) backward_shared(const __grid_cons
       add_to(to, dW_first, kWide);
     }
     __syncthreads();
-    const auto add_halves = [&](const float* halves, float* to) {
+    const auto sum_of_halves = [&](const float* halves) {
       const float* const own = halves + warp() * kRow + 2 * lane();
       const float2 a = pair(own), b = pair(own + kRows);
-      set_pair(own_row(to), a.x + b.x, a.y + b.y);
+      return make_float2(a.x + b.x, a.y + b.y);
     };
-    add_halves(V, p.d_q);
-    add_halves(G, p.d_k);
-    if (threadIdx.x < kT) {
-      float sum = 0;
-#pragma unroll
-      for (int group = 0; group < kWarps; ++group) sum += sums[group * kT + threadIdx.x];
-      p.d_steps[at.index * kT + threadIdx.x] = sum;
-    }
+    OwnRows<Token, kWarps> d_out;
+    d_out.read(block, p.d_out, chunk);
+    const float2 by_q = sum_of_halves(V), by_k = sum_of_halves(G), by_target = pair(own_target), d = d_out[0];
+    OwnRows<Token, kWarps>::write(block, p.d_q, chunk, 0, make_float2(d.x + by_q.x, d.y + by_q.y));
+    OwnRows<Token, kWarps>::write(block, p.d_k, chunk, 0, make_float2(by_k.x - by_target.x, by_k.y - by_target.y));
   }
 
-  store<kDim, kThreads, kHidden, kWide>(first.d_W + n * kDim * kHidden, dW_first);
-  store<kHidden, kThreads, kDim, kLast>(last.d_W + n * kHidden * kDim, dW_last);
+  store<kDim, kThreads, kHidden, kWide>(first.d_W + block.n() * kDim * kHidden, dW_first);
+  store<kHidden, kThreads, kDim, kLast>(last.d_W + block.n() * kHidden * kDim, dW_last);
 #pragma unroll
   for (int m = 0; m < Hidden::kTiles; ++m) {
     const float a = sum_of_rows(d_b[m][0]), b = sum_of_rows(d_b[m][1]);
     if (lane() < 4) set_pair(d_b_at(m), a, b);
   }
-  if (threadIdx.x < kDim) last.d_b[n * kDim + threadIdx.x] = d_b_last[threadIdx.x];
-  if (!p.norm_weight) return;
+  if (threadIdx.x < kDim) last.d_b[block.n() * kDim + threadIdx.x] = d_b_last[threadIdx.x];
+  if (threadIdx.x < kT) p.d_scale[block.n() * kT + threadIdx.x] = d_scale[threadIdx.x];
   set_pair(U + warp() * kStep + 2 * lane(), by_weight.x, by_weight.y);
   set_pair(X + warp() * kStep + 2 * lane(), by_bias.x, by_bias.y);
   __syncthreads();
   if (threadIdx.x < kDim) {
-    p.d_norm_weight[n * kDim + threadIdx.x] = column_sum<kWarps>(U);
-    p.d_norm_bias[n * kDim + threadIdx.x] = column_sum<kWarps>(X);
+    p.d_norm_weight[block.n() * kDim + threadIdx.x] = column_sum<kWarps>(U);
+    p.d_norm_bias[block.n() * kDim + threadIdx.x] = column_sum<kWarps>(X);
   }
 }
 
-bool backward_in_shared_memory(const FastWeightsProblem& p, cudaStream_t stream) {
-  if (p.momentum || p.T != kT || p.H != kHidden || kBytes > most_shared_memory("fast_weights")) return false;
-  launch(backward_shared, kThreads, kBytes, p, stream);
-  return true;
+int ttt_mlp_memory(int64_t H) { return H == kHidden ? kBytes : 0; }
+
+void ttt_mlp_backward(const TttProblem& p, cudaStream_t stream) {
+  with_tokens(p, [&](auto token) { launch(mlp_backward<decltype(token)>, kThreads, kBytes, p, stream, p.heads); });
 }
 
 }  // namespace lazy::ops::cuda::learning

@@ -229,14 +229,14 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
 namespace lazy::ops::cuda {
 
 void fast_weights_forward(const FastWeightsProblem& p, cudaStream_t stream) {
-  if (learning::forward_in_shared_memory(p, stream) || learning::forward_in_cluster(p, stream)) return;
+  if (learning::forward_in_cluster(p, stream)) return;
   learning::with_shape(p, [&](auto T, auto two, auto momentum) {
     learning::launch(learning::forward<T(), two(), momentum()>, learning::kThreads, learning::kBytes<T()>, p, stream);
   });
 }
 
 bool serves_fast_weights(int64_t T, int64_t H, bool momentum) {
-  if (T != (momentum ? 64 : 16) || H % learning::kDim != 0) return false;
+  if (T != (momentum ? 64 : 16) || H % learning::kDim != 0 || (H == 0 && !momentum)) return false;
   return learning::backward_memory(momentum) <= most_shared_memory("fast_weights");
 }
 

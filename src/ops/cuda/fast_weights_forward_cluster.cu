@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
 
 bool forward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream) {
   if (!serves(p, forward_cluster)) return false;
-  launch(forward_cluster, kThreads, kBytes, p, stream, kBlocks);
+  launch(forward_cluster, kThreads, kBytes, p, stream, /*heads=*/1, kBlocks);
   return true;
 }
 

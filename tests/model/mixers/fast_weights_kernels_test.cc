@@ -5,13 +5,15 @@
 
 #include <cmath>
 
+#include "model/language_model.h"
 #include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/recurrence_checks.h"
 #include "model/mixers/reference_rules.h"
+#include "model/mixers/registry.h"
 #include "model/mixers/titans/gate_products.h"
 #include "model/mixers/titans/memory_tokens.h"
 #include "model/mixers/titans/neural_memory.h"
-#include "model/mixers/ttt_rule.h"
+#include "model/mixers/ttt_kernels.h"
 #include "ops/device.h"
 #include "ops/fast_weights.h"
 
@@ -35,6 +37,7 @@ struct Kind {
   int layers;
   bool memory, normalized;  // Titans
   int64_t hidden = 2 * kDim;
+  bool bf16 = false;  // the tokens of rounded products, parts of one tensor
   int64_t chunk() const { return memory ? 64 : 16; }
 };
 
@@ -72,13 +75,17 @@ Rule ttt(const Kind& kind, int64_t batch, int64_t length, const at::Tensor& cu_s
     const auto W = t.begin() + 7, b = W + static_cast<std::ptrdiff_t>(layers);
     return initial_ttt_state({Tensors(W, b), Tensors(b, t.end())}, t[0].size(0));
   };
-  rule.fast = [=](const Tensors& t, bool rounded, int64_t begin) {
+  rule.fast = [=, bf16 = kind.bf16](const Tensors& t, bool rounded, int64_t begin) {
     TttState state = start(t);
     Tensors outs;
     for (const auto& [from, to] : {std::pair{int64_t{0}, begin}, {begin, t[0].size(1)}}) {
       if (from == to) continue;
       TttInputs in = in_of(part_of(t, 4, from, to));
       in.rounded = rounded;
+      if (rounded && bf16) {
+        const Tensors parts = at::cat({in.q, in.k, in.v}, 2).to(at::kBFloat16).split(kHeads, 2);
+        in.q = parts[0], in.k = parts[1], in.v = parts[2];
+      }
       auto [out, after] = ttt_chunks(in, state, cu_seqlens);
       outs.push_back(out), state = after;
     }
@@ -141,8 +148,10 @@ class FastWeightsKernels : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
     const Kind& kind = GetParam();
-    if (!ops::fast_weights_kernels(ops::test::test_device().type(), kind.chunk(), kind.layers == 2 ? kind.hidden : 0,
-                                   kind.memory)) {
+    const auto device = ops::test::test_device().type();
+    const int64_t hidden = kind.layers == 2 ? kind.hidden : 0;
+    if (!ops::fast_weights_kernels(device, kind.chunk(), hidden, kind.memory) &&
+        (kind.memory || !ops::ttt_kernels(device, hidden))) {
       GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has these tests too";
     }
   }
@@ -152,8 +161,11 @@ class FastWeightsKernels : public ::testing::TestWithParam<Kind> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(, FastWeightsKernels,
-                         ::testing::Values(Kind{"ttt_linear", 1, false, true}, Kind{"ttt_mlp", 2, false, true},
+                         ::testing::Values(Kind{"ttt_linear", 1, false, true},
+                                           Kind{"ttt_linear_bf16", 1, false, true, 0, true},
+                                           Kind{"ttt_mlp", 2, false, true},
                                            Kind{"ttt_mlp_in_shared_memory", 2, false, true, 4 * kDim},
+                                           Kind{"ttt_mlp_bf16", 2, false, true, 4 * kDim, true},
                                            Kind{"titans_1", 1, true, false}, Kind{"titans_1_normalized", 1, true, true},
                                            Kind{"titans_2", 2, true, false}, Kind{"titans_2_normalized", 2, true, true},
                                            Kind{"titans_2_in_clusters", 2, true, false, 4 * kDim},
@@ -195,6 +207,80 @@ TEST_P(FastWeightsKernels, BitsRepeat) {
   for (size_t n = 0; n < once.size(); ++n) EXPECT_TRUE(at::equal(once[n], again[n])) << n;
   // The kernels have computed.
   EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
+}
+
+// A model in bf16: whole mini-batches alone, and with tokens after them.
+TEST(TttModel, LearnsInHalfPrecision) {
+  const at::Device device = ops::test::test_device();
+  for (const char* mixer : {"ttt_linear", "ttt_mlp"}) {
+    ModelConfig config{.vocab_size = 61,
+                       .hidden_size = 4 * kDim,
+                       .num_layers = 1,
+                       .max_length = 64,
+                       .attention = {.num_heads = 4, .num_kv_heads = 4, .head_dim = kDim},
+                       .mlp = {.intermediate_size = 48}};
+    config.mixer = {.type = *kMixerTypes.find(mixer), .heads = 4};
+    mixer_kind(config).infer_sizes(config);
+    if (!ops::ttt_kernels(device.type(), config.mixer.type == MixerType::ttt_mlp ? 4 * kDim : 0)) {
+      GTEST_SKIP() << "needs a GPU, or the emulator";
+    }
+    for (const int64_t length : {48, 41}) {
+      LanguageModel model(config, 3);
+      model.to(device);
+      const at::Tensor ids =
+          at::randint(61, {2, length + 1}, at::detail::createCPUGenerator(length), at::kLong).to(device);
+      const auto gradients = [&](at::ScalarType type) {
+        model.set_compute_dtype(type);
+        model.loss(ids.narrow(1, 0, length), ids.narrow(1, 1, length)).backward();
+        Tensors all;
+        for (auto& [name, p] : model.parameters()) {
+          all.push_back(p.grad().to(at::kDouble));
+          p.mutable_grad() = at::Tensor();
+        }
+        return all;
+      };
+      const Tensors wide = gradients(at::kFloat), narrow = gradients(at::kBFloat16);
+      for (size_t n = 0; n < wide.size(); ++n) {
+        EXPECT_LE((narrow[n] - wide[n]).norm().item<double>(), 0.05 * wide[n].norm().item<double>())
+            << mixer << " " << length << " " << model.parameters()[n].first;
+      }
+    }
+  }
+}
+
+// Outputs and gradients in bf16 are no further from float64 than twice PyTorch's, in fp32 and then rounded.
+TEST(TttPostNorm, MatchesLayerNorm) {
+  for (const int64_t dim : {256, 512, 1024}) {
+    if (!ops::ttt_norm_kernels(ops::test::test_device().type(), dim)) GTEST_SKIP() << "needs a GPU, or the emulator";
+    at::manual_seed(dim);
+    const Tensors inputs = {normal({3, 50, dim}, 2) + 1, 1 + normal({dim}, 0.2), normal({dim}, 0.2)};
+    const auto by = [&](const auto& norm, at::ScalarType type) {
+      Tensors leaves;
+      for (const at::Tensor& x : inputs) leaves.push_back(x.to(ops::test::test_device(), type));
+      Tensors all = {norm(leaves)};
+      const auto outputs = [&](const Tensors& t) { return Tensors{norm(t)}; };
+      for (const at::Tensor& gradient : testing::gradients_of(outputs, leaves)) all.push_back(gradient);
+      return all;
+    };
+    const auto kernels = [](const Tensors& t) {
+      return ttt_post_norm(t[0].to(at::kBFloat16), t[1], t[2], at::kBFloat16).to(at::kFloat);
+    };
+    const auto composed = [&](const Tensors& t) {
+      const at::Tensor x = t[0].to(at::kBFloat16).to(at::kFloat);
+      return at::layer_norm(x, {dim}, t[1], t[2], kTttNormEps).to(at::kBFloat16).to(at::kFloat);
+    };
+    const auto definition = [](const Tensors& t) {
+      const at::Tensor centered = t[0] - t[0].mean(-1, true);
+      return centered / (centered.square().mean(-1, true) + kTttNormEps).sqrt() * t[1] + t[2];
+    };
+    const Tensors got = by(kernels, at::kFloat), again = by(kernels, at::kFloat), reference = by(composed, at::kFloat),
+                  exact = by(definition, at::kDouble);
+    for (size_t n = 0; n < got.size(); ++n) {
+      const auto error = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exact[n]).norm().item<double>(); };
+      EXPECT_LE(error(got[n]), 2 * error(reference[n])) << dim << " " << n;
+      EXPECT_TRUE(at::equal(got[n], again[n])) << dim << " " << n;
+    }
+  }
 }
 
 // The kernel of the gates' products, and what the gates get of them.

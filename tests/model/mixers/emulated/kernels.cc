@@ -19,7 +19,13 @@ const bool announced = [] {
                                                   .tokens = run<cuda::memory_tokens>,
                                                   .tokens_backward = run<cuda::memory_tokens_backward>,
                                                   .outputs = run<cuda::memory_outputs>,
-                                                  .outputs_backward = run<cuda::memory_outputs_backward>});
+                                                  .outputs_backward = run<cuda::memory_outputs_backward>,
+                                                  .serves_ttt = cuda::serves_ttt,
+                                                  .ttt_forward = run<cuda::ttt_forward>,
+                                                  .ttt_backward = run<cuda::ttt_backward>,
+                                                  .serves_ttt_norm = cuda::serves_ttt_norm,
+                                                  .ttt_norm_forward = run<cuda::ttt_norm_forward>,
+                                                  .ttt_norm_backward = run<cuda::ttt_norm_backward>});
   return true;
 }();
 
