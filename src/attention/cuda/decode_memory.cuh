@@ -20,13 +20,6 @@ __device__ inline uint4 load_once(const void* from, uint64_t policy) {
                : "l"(from), "l"(policy));
   return x;
 }
-// Likewise, of what a kernel in front has written.
-__device__ inline uint4 load_written(const void* from) {
-  uint4 x;
-  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(from));
-  return x;
-}
-
 // 16 bytes to shared memory, in flight until wait_for_copies; zeros for `bytes` 0.
 __device__ inline void copy_once(uint32_t to, const void* from, bool there, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),

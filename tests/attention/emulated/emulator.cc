@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 // `extern __shared__ char memory[]` in a kernel names a variable of the kernel's namespace.
@@ -82,9 +83,11 @@ struct Thread {
 };
 
 Thread* current = nullptr;
+std::function<void(bool)> kernel_in_front;
 
 namespace {
 
+bool waited = false;
 Meeting block_meeting;
 int running = 0;
 
@@ -168,8 +171,13 @@ std::array<char*, 5> shared_memories() {
 int lane() { return current->lane; }
 char* dynamic_memory() { return lazy::kernels::cuda::portable::memory; }
 
+void wait_for_launcher() {
+  if (!std::exchange(waited, true) && kernel_in_front) kernel_in_front(true);
+}
+
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel) {
   if (shared_bytes > kSharedMost) fail("more shared memory than the GPU has");
+  bool any_waited = false;
   gridDim = grid;
   blockDim = block;
   for (unsigned z = 0; z < grid.z; ++z) {
@@ -180,7 +188,10 @@ void launch(Index grid, Index block, size_t shared_bytes, const std::function<vo
           std::memset(memory, 0xFF, shared_bytes);
           std::memset(memory + shared_bytes, 0x7B, 64);
         }
+        waited = false;
+        if (kernel_in_front) kernel_in_front(false);
         run_block(kernel);
+        any_waited |= waited;
         for (const char* memory : shared_memories()) {
           if (std::count(memory + shared_bytes, memory + shared_bytes + 64, 0x7B) != 64) {
             fail("wrote behind its dynamic shared memory");
@@ -189,6 +200,7 @@ void launch(Index grid, Index block, size_t shared_bytes, const std::function<vo
       }
     }
   }
+  if (kernel_in_front && !any_waited) fail("no block waited for the kernel in front");
 }
 
 void meet_warp(uint32_t mask, void* slot, Operation operation) {

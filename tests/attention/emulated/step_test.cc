@@ -8,6 +8,7 @@
 #include <random>
 
 #include "../device.h"
+#include "emulator.h"
 #include "generate/sampler.h"
 #include "lazy/decode_step_cuda.h"
 #include "ops/cuda/step.h"
@@ -32,6 +33,17 @@ std::vector<Half> random_halves(int64_t size, float deviation, uint32_t seed) {
 struct Product {
   int64_t rows, in, out;
   bool norm, residual, swiglu, wide;
+};
+
+// Numbers that the kernel in front has not written before a kernel waits for it.
+struct Written {
+  std::vector<Half>* to;
+  std::vector<Half> numbers;
+  explicit Written(std::vector<Half>& all) : to(&all), numbers(all) {}
+  void show(bool written, int64_t first, int64_t count) const {
+    for (auto n = static_cast<size_t>(first); n < static_cast<size_t>(first + count); ++n)
+      (*to)[n] = written ? numbers[n] : __float2bfloat16(NAN);
+  }
 };
 
 class FewRowsProduct {
@@ -64,7 +76,13 @@ class FewRowsProduct {
     std::vector<float> y(static_cast<size_t>(rows * p_.out));
     std::vector<Half> halves(y.size());
     a.y = p_.wide ? static_cast<void*>(y.data()) : halves.data();
+    const Written x(x_), residual(residual_);
+    emulated::kernel_in_front = [&](bool written) {
+      x.show(written, 0, rows * p_.in);
+      residual.show(written, 0, rows * p_.in);
+    };
     few_rows(a, nullptr);
+    emulated::kernel_in_front = {};
     for (size_t n = 0; !p_.wide && n < y.size(); ++n) y[n] = value(halves[n]);
     return y;
   }
@@ -107,11 +125,14 @@ class FewRowsProduct {
 };
 
 TEST(Step, ProductsOfFewRows) {
-  for (const int64_t rows : {1, 8, 9, 17, 33}) {
-    for (const int64_t in : {64, 264}) {
+  for (const int64_t rows : {1, 8, 9, 17, 33, 70}) {
+    for (const int64_t in : {64, 264, 3208}) {  // the last one has more lines than are in flight
       for (const Product& p :
            {Product{rows, in, 40, false, false, false, false}, Product{rows, in, 48, true, true, false, true},
-            Product{rows, in, 24, true, true, true, false}, Product{rows, in, 24, true, false, true, false}}) {
+            Product{rows, in, 24, true, true, true, false}, Product{rows, in, 24, true, false, true, false},
+            // As many columns as let a block have more rows of W.
+            Product{rows, in, 3090, false, false, false, false}, Product{rows, in, 1550, true, true, true, false}}) {
+        if (in * (p.out + 10 * rows) > 1000000) continue;
         SCOPED_TRACE(testing::Message() << rows << " rows of " << in << ", " << p.out << " columns, " << p.norm
                                         << p.residual << p.swiglu << p.wide);
         FewRowsProduct product(p);
@@ -303,8 +324,8 @@ TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
     for (const int64_t length : {1, 70, 700}) {
       const int64_t pages = (length + kPage - 1) / kPage;
       const auto halves = [](int64_t size, uint32_t seed) { return ops::cuda::random_halves(size, 1, seed); };
-      const auto k = halves((pages + 1) * kPage * kKvHeads * kDim, 1),
-                 v = halves((pages + 1) * kPage * kKvHeads * kDim, 2), q = halves(kBatch * kHeads * kDim, 3);
+      auto k = halves((pages + 1) * kPage * kKvHeads * kDim, 1), v = halves((pages + 1) * kPage * kKvHeads * kDim, 2),
+           q = halves(kBatch * kHeads * kDim, 3);
       const std::vector<float> tau(kHeads, -1);
       const auto run = [&](int64_t batch, int64_t width) {
         std::vector<int64_t> table(static_cast<size_t>(batch * width)), lengths(static_cast<size_t>(batch), length);
@@ -330,13 +351,25 @@ TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
         a.block_table = table.data();
         a.table_width = width;
         a.page_size = kPage;
+        // The step itself writes q and the newest key and value.
+        const int64_t newest = ((length + kPage - 1) / kPage * kPage + (length - 1) % kPage) * kKvHeads * kDim;
+        const ops::cuda::Written new_q(q), new_k(k), new_v(v);
+        emulated::kernel_in_front = [&](bool written) {
+          new_q.show(written, 0, static_cast<int64_t>(q.size()));
+          new_k.show(written, newest, kKvHeads * kDim);
+          new_v.show(written, newest, kKvHeads * kDim);
+        };
         const CacheSize cache{width * kPage, pages + 1};
         const test::DeviceMemory workspace(decode_step_workspace_cuda(p, cache));
         CudaCall call;
         call.workspace = workspace.get();
         decode_step_cuda(p, a, cache, call);
+        emulated::kernel_in_front = {};
         std::vector<uint16_t> bits;
-        for (const __nv_bfloat16 x : out) bits.push_back(x.bits);
+        for (const __nv_bfloat16 x : out) {
+          EXPECT_FALSE(std::isnan(__bfloat162float(x)));
+          bits.push_back(x.bits);
+        }
         return bits;
       };
       const std::vector<uint16_t> all = run(kBatch, pages), alone = run(1, pages), wide = run(1, 2048);

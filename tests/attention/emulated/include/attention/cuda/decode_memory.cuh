@@ -6,7 +6,6 @@ namespace lazy::kernels::cuda::decoding {
 
 inline uint64_t read_once_policy() { return 0; }
 inline uint4 load_once(const void* from, uint64_t) { return *static_cast<const uint4*>(from); }
-inline uint4 load_written(const void* from) { return *static_cast<const uint4*>(from); }
 inline void copy_once(uint32_t to, const void* from, bool there, uint64_t) { copy_async(to, from, there); }
 inline void commit_copies() { emulated::commit_copies(); }
 template <int LEFT>
@@ -15,7 +14,7 @@ void wait_for_copies() {
 }
 inline uint4 load_shared(uint32_t from) { return *reinterpret_cast<const uint4*>(at_address(from)); }
 inline void prefetch(const void*) {}
-inline void wait_for_launcher() {}
+inline void wait_for_launcher() { emulated::wait_for_launcher(); }
 inline void let_next_start() {}
 
 }  // namespace lazy::kernels::cuda::decoding
