@@ -8,7 +8,7 @@
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
 #include "attention/cuda/mma.cuh"
-#include "ops/cuda/step.h"
+#include "ops/cuda/to_pages.cuh"
 
 namespace lazy::ops::cuda {
 
@@ -18,9 +18,9 @@ namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
 constexpr int kLine = 64, kHalf = kLine / 2;  // of the summed axis
-constexpr unsigned kEnoughBlocks = 96;
+constexpr unsigned kEnoughBlocks = 96, kAtOnceBlocks = 264;  // of an H100 and an H200, which have 132 multiprocessors
 
-enum class Mode { plain, swiglu };  // what is made of the products
+enum class Mode { plain, swiglu, pages };  // what is made of the products
 
 constexpr int stride(int groups) { return 8 * groups + 1; }  // of the products in shared memory
 // Of a warp: `lines` lines of W, then the products.
@@ -50,15 +50,9 @@ template <typename T>
 __device__ void store_rounded(void* to, int64_t at, bool wide, float x) {
   if (wide) {
     static_cast<float*>(to)[at] = x;
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    static_cast<T*>(to)[at] = __float2bfloat16(x);
   } else {
-    static_cast<T*>(to)[at] = __float2half(x);
+    static_cast<T*>(to)[at] = rounded<T>(x);
   }
-}
-template <typename T>
-__device__ float rounded(float x) {
-  return kernels::cuda::unpack<T>(kernels::cuda::pack<T>(x, 0.0f)).x;
 }
 
 // ROWS: of W, a block; 8 of them leave half of A empty. GROUPS: of 8 rows of x, a block. LINES: of W in flight, a warp.
@@ -86,7 +80,12 @@ __global__ void __launch_bounds__(kThreads, GROUPS <= 4 ? 2 : 1) multiply(const 
   for (int i = 0; i < kCopies; ++i) {
     const int r = 4 * i + lane / 8;
     const int n = blockIdx.y * kResults + (kPairs ? r / 16 * 8 + r % 8 : r);
-    const int64_t row = MODE == Mode::swiglu ? n + r / 8 % 2 * out : n;
+    int64_t row = n;
+    if constexpr (MODE == Mode::swiglu) row += r / 8 % 2 * out;
+    if constexpr (MODE == Mode::pages) {
+      const Pair pair = pair_of(p.pages, n);
+      row = pair.head * p.pages.dim + (r / 8 % 2 == 0 ? pair.first : pair.second);
+    }
     from[i] = n < out ? static_cast<const T*>(p.W) + row * in + lane % 8 * 8 : nullptr;
   }
   const auto issue_copy = [&](int line) {
@@ -107,6 +106,19 @@ __global__ void __launch_bounds__(kThreads, GROUPS <= 4 ? 2 : 1) multiply(const 
   }
   decoding::let_next_start();
   decoding::wait_for_launcher();
+
+  // The number of a thread's first result among the block's, of its other ones kThreads more.
+  const auto result_row = [&](int n) { return first_row + n / kResults; };
+  const auto result_column = [&](int n) { return static_cast<int>(blockIdx.y) * kResults + n % kResults; };
+  const auto is_result = [&](int n) {
+    return n < kResults * 8 * GROUPS && result_row(n) < rows && result_column(n) < out;
+  };
+  constexpr bool kAimsFirst = GROUPS <= 2;  // where registers are left, while x is on its way
+  [[maybe_unused]] PairTarget target;       // of a result
+  const auto aim = [&](int n) {
+    if (is_result(n)) target = target_of(p.pages, result_row(n), pair_of(p.pages, result_column(n)));
+  };
+  if constexpr (MODE == Mode::pages && kAimsFirst) aim(threadIdx.x);
 
   float sum[kTiles][GROUPS][4] = {};
   float square[GROUPS] = {};
@@ -209,8 +221,8 @@ __global__ void __launch_bounds__(kThreads, GROUPS <= 4 ? 2 : 1) multiply(const 
   }
   __syncthreads();
   for (int n = threadIdx.x; n < kResults * 8 * GROUPS; n += kThreads) {
-    const int r = n % kResults, m = n / kResults, row = first_row + m, column = blockIdx.y * kResults + r;
-    if (row >= rows || column >= out) continue;
+    const int r = n % kResults, m = n / kResults, row = result_row(n), column = result_column(n);
+    if (!is_result(n)) continue;
     float scale = 1;
     if constexpr (NORM) {
       float all = 0;
@@ -223,15 +235,18 @@ __global__ void __launch_bounds__(kThreads, GROUPS <= 4 ? 2 : 1) multiply(const 
       for (int i = 0; i < kWarps; ++i) all += *reinterpret_cast<const float*>(at + i * warp_bytes(ROWS, GROUPS, LINES));
       return all * scale;
     };
-    float y;
-    if constexpr (kPairs) {
-      const int at = r / 8 * 16 + r % 8;
-      const float gate = rounded<T>(product(at)), up = rounded<T>(product(at + 8));
-      y = gate * __fdividef(1, 1 + __expf(-gate)) * up;
+    if constexpr (MODE == Mode::plain) {
+      store_rounded<T>(p.y, row * p.out + column, p.wide, product(r));
     } else {
-      y = product(r);
+      const int at = r / 8 * 16 + r % 8;
+      const float x = to_float(rounded<T>(product(at))), y = to_float(rounded<T>(product(at + 8)));
+      if constexpr (MODE == Mode::swiglu) {
+        store_rounded<T>(p.y, row * p.out + column, p.wide, x * __fdividef(1, 1 + __expf(-x)) * y);
+      } else {
+        if (!kAimsFirst || n >= kThreads) aim(n);
+        store_pair<T>(p.pages, row, pair_of(p.pages, column), target, x, y);
+      }
     }
-    store_rounded<T>(p.y, row * p.out + column, p.wide, y);
   }
 }
 
@@ -242,24 +257,30 @@ void launch(const FewRows& p, cudaStream_t stream) {
                                                                         shared_bytes(ROWS, GROUPS, LINES), true, stream);
 }
 
-// As many rows of W a block as leave every multiprocessor one; more of them read x less often.
+// As many rows of W a block as leave every multiprocessor one: more of them read x less often. With up to 16 rows of x,
+// of which there is little, as few as let all blocks run at once, so that all of W is asked for ahead.
 template <typename T, bool NORM, Mode MODE>
 void launch(const FewRows& p, cudaStream_t stream) {
-  constexpr bool kPlain = MODE == Mode::plain;
-  const auto enough = [&](int rows, int of_x) {
-    return blocks_of(p.out, kPlain ? rows : rows / 2) * blocks_of(p.rows, of_x) >= kEnoughBlocks;
+  constexpr bool kPlain = MODE == Mode::plain, kSwiglu = MODE == Mode::swiglu;
+  const auto blocks = [&](int rows, int of_x) {
+    return blocks_of(p.out, kPlain ? rows : rows / 2) * blocks_of(p.rows, of_x);
   };
-  if constexpr (kPlain && !NORM) {
-    if (p.rows <= 8 && !enough(16, 8)) return launch<T, 8, 1, 6, 6, NORM, MODE>(p, stream);
-    if (p.rows <= 16 && !enough(16, 16)) return launch<T, 8, 2, 6, 4, NORM, MODE>(p, stream);
+  if (p.rows <= 16) {
+    const unsigned of_16 = blocks(16, 16);
+    const bool one = p.rows <= 8;
+    if constexpr (kPlain && !NORM) {
+      if (of_16 < kEnoughBlocks)
+        return one ? launch<T, 8, 1, 6, 6, NORM, MODE>(p, stream) : launch<T, 8, 2, 6, 4, NORM, MODE>(p, stream);
+    }
+    if (of_16 <= kAtOnceBlocks)
+      return one ? launch<T, 16, 1, 4, 4, NORM, MODE>(p, stream) : launch<T, 16, 2, 4, 2, NORM, MODE>(p, stream);
+    return one ? launch<T, 32, 1, 2, kSwiglu ? 4 : 2, NORM, MODE>(p, stream) : launch<T, 32, 2, 2, 2, NORM, MODE>(p, stream);
   }
-  if (p.rows <= 8) return launch<T, 16, 1, 4, 4, NORM, MODE>(p, stream);
-  if (p.rows <= 16) return launch<T, 16, 2, 4, NORM ? 2 : 4, NORM, MODE>(p, stream);
   if (p.rows <= 32) {
-    if (enough(32, 32)) return launch<T, 32, 4, 2, 1, NORM, MODE>(p, stream);
+    if (blocks(32, 32) >= kEnoughBlocks) return launch<T, 32, 4, 2, 1, NORM, MODE>(p, stream);
     return launch<T, 16, 4, 4, NORM ? 1 : 2, NORM, MODE>(p, stream);
   }
-  if (enough(32, 64)) return launch<T, 32, 8, 2, 1, NORM, MODE>(p, stream);
+  if (blocks(32, 64) >= kEnoughBlocks) return launch<T, 32, 8, 2, 1, NORM, MODE>(p, stream);
   launch<T, 16, 8, 4, 1, NORM, MODE>(p, stream);
 }
 
@@ -274,6 +295,7 @@ void few_rows(const FewRows& p, cudaStream_t stream) {
     const auto of_mode = [&]<Mode MODE>() {
       p.norm_weight ? launch<T, true, MODE>(p, stream) : launch<T, false, MODE>(p, stream);
     };
+    if (!p.y) return launch<T, true, Mode::pages>(p, stream);
     p.swiglu ? of_mode.template operator()<Mode::swiglu>() : of_mode.template operator()<Mode::plain>();
   };
   p.type == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});
