@@ -28,7 +28,7 @@ struct FewRowsCall {
   FewRowsCall(const FewRowsInput& in, const at::Tensor& W)
       : guard(in.x.device()),
         x(on_16_bytes(in.x.stride(1) == 1 && in.x.stride(0) % 8 == 0 && !in.residual.defined() ? in.x
-                                                                                              : in.x.contiguous())),
+                                                                                               : in.x.contiguous())),
         weights(on_16_bytes(W)),
         norm_weight(on_16_bytes(in.norm_weight)),
         residual(on_16_bytes(in.residual)),

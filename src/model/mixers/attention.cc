@@ -317,8 +317,7 @@ at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, cons
           .narrow(0, 0, paged.longest)
           .unsqueeze(0);
     };
-    std::tie(out, lse, statistics) =
-        ops::attention(q, gathered(keys), gathered(values), distance_bias, tau, options);
+    std::tie(out, lse, statistics) = ops::attention(q, gathered(keys), gathered(values), distance_bias, tau, options);
   }
   if (stats) *stats = statistics;
   return out;

@@ -18,6 +18,7 @@ namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
 constexpr int kLine = 64, kHalf = kLine / 2;  // of the summed axis
+
 constexpr unsigned kEnoughBlocks = 96, kAtOnceBlocks = 264;  // of an H100 and an H200, which have 132 multiprocessors
 
 enum class Mode { plain, swiglu, pages };  // what is made of the products
@@ -253,15 +254,16 @@ __global__ void __launch_bounds__(kThreads, GROUPS <= 4 ? 2 : 1) multiply(const 
 template <typename T, int ROWS, int GROUPS, int LINES, int HALVES, bool NORM, Mode MODE>
 void launch(const FewRows& p, cudaStream_t stream) {
   const dim3 grid(blocks_of(p.rows, 8 * GROUPS), blocks_of(p.out, MODE == Mode::plain ? ROWS : ROWS / 2));
-  decoding::start<multiply<T, ROWS, GROUPS, LINES, HALVES, NORM, MODE>>(p, grid, kThreads,
-                                                                        shared_bytes(ROWS, GROUPS, LINES), true, stream);
+  decoding::start<multiply<T, ROWS, GROUPS, LINES, HALVES, NORM, MODE>>(
+      p, grid, kThreads, shared_bytes(ROWS, GROUPS, LINES), true, stream);
 }
 
 // As many rows of W a block as leave every multiprocessor one: more of them read x less often. With up to 16 rows of x,
 // of which there is little, as few as let all blocks run at once, so that all of W is asked for ahead.
 template <typename T, bool NORM, Mode MODE>
 void launch(const FewRows& p, cudaStream_t stream) {
-  constexpr bool kPlain = MODE == Mode::plain, kSwiglu = MODE == Mode::swiglu;
+  constexpr bool kPlain = MODE == Mode::plain;
+  constexpr int kOfOne = MODE == Mode::swiglu ? 4 : 2, kOfMany = NORM ? 1 : 2;  // halves of x: registers are scarce
   const auto blocks = [&](int rows, int of_x) {
     return blocks_of(p.out, kPlain ? rows : rows / 2) * blocks_of(p.rows, of_x);
   };
@@ -274,11 +276,11 @@ void launch(const FewRows& p, cudaStream_t stream) {
     }
     if (of_16 <= kAtOnceBlocks)
       return one ? launch<T, 16, 1, 4, 4, NORM, MODE>(p, stream) : launch<T, 16, 2, 4, 2, NORM, MODE>(p, stream);
-    return one ? launch<T, 32, 1, 2, kSwiglu ? 4 : 2, NORM, MODE>(p, stream) : launch<T, 32, 2, 2, 2, NORM, MODE>(p, stream);
+    return one ? launch<T, 32, 1, 2, kOfOne, NORM, MODE>(p, stream) : launch<T, 32, 2, 2, 2, NORM, MODE>(p, stream);
   }
   if (p.rows <= 32) {
     if (blocks(32, 32) >= kEnoughBlocks) return launch<T, 32, 4, 2, 1, NORM, MODE>(p, stream);
-    return launch<T, 16, 4, 4, NORM ? 1 : 2, NORM, MODE>(p, stream);
+    return launch<T, 16, 4, 4, kOfMany, NORM, MODE>(p, stream);
   }
   if (blocks(32, 64) >= kEnoughBlocks) return launch<T, 32, 8, 2, 1, NORM, MODE>(p, stream);
   launch<T, 16, 8, 4, 1, NORM, MODE>(p, stream);

@@ -38,8 +38,8 @@ void meet_warp(uint32_t mask, void* slot, Operation operation);
 // All threads of the block that still run meet. Returns whether any came with `value`.
 bool meet_block(bool value);
 
-// What the kernel in front of the next ones writes: called with false as a block begins, and with true when the first of
-// its threads waits for that kernel. Unset: nothing. While it is set, a kernel in which no block waits is an error.
+// What the kernel in front of the next ones writes: called with false as a block begins, and with true when the first
+// of its threads waits for that kernel. Unset: nothing. While it is set, a kernel in which no block waits is an error.
 extern std::function<void(bool written)> kernel_in_front;
 void wait_for_launcher();
 
