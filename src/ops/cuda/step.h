@@ -39,6 +39,7 @@ struct FewRows {
 };
 void few_rows(const FewRows& arguments, cudaStream_t stream);
 
+// The same from q, k and v as they lie in memory.
 struct RopeToPages {
   DType type;
   const void *q, *k, *v;  // (tokens, heads or kv_heads, dim); the last axis is contiguous
