@@ -43,9 +43,7 @@ __device__ void write(To& share, float* to, int step) {
 // As a factor of products.
 template <typename To>
 __device__ void write_rounded(To& share, float* to, int step) {
-  share.each([&](int i, int j, float& a, float& b) {
-    set_pair(to + i * step + j, __uint_as_float(tf32(a)), __uint_as_float(tf32(b)));
-  });
+  share.each([&](int i, int j, float& a, float& b) { set_rounded_pair(to + i * step + j, make_float2(a, b)); });
 }
 template <typename To>
 __device__ void add_to(To& share, float* to, int step) {
@@ -294,7 +292,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
                                        make_float2(a.x + b.x, a.y + b.y), d_target, by_weight, by_bias);
       OwnRows<Token, kWarps>::write(block, p.d_v, chunk, 0, d_target);
       set_pair(own, d_y.x, d_y.y);
-      set_pair(own + kRows, __uint_as_float(tf32(d_y.x)), __uint_as_float(tf32(d_y.y)));
+      set_rounded_pair(own + kRows, d_y);
     }
     {
       Square d_steps;

@@ -146,6 +146,11 @@ __device__ inline float2 through_output(const InnerLoss& norm, float2 f, float2 
   return row.through(make_float2(d.x * norm.weight.x, d.y * norm.weight.y));
 }
 
+// As factors of products.
+__device__ inline void set_rounded_pair(float* at, float2 x) {
+  set_pair(at, __uint_as_float(tf32(x.x)), __uint_as_float(tf32(x.y)));
+}
+
 // function(c, n, e) for every number of a share.
 template <typename To, typename Function>
 __device__ void elements(To& to, const Function& function) {
