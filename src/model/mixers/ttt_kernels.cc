@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <array>
 
 #include "model/mixers/chunked_scan.h"
 
@@ -285,7 +286,10 @@ at::Tensor ttt_post_norm(const at::Tensor& x, const at::Tensor& weight, const at
 const FastWeightsKernels* ttt_kernels(const TttInputs& in, const TttWeights& start) {
   const bool tokens = in.q.size(-1) == kDim && in.position_scale.size(0) == kTokens && in.q.numel() > 0 &&
                       (in.q.scalar_type() == at::kBFloat16 || in.q.scalar_type() == at::kFloat);
-  if (!in.rounded || !tokens || start.W.size() > 2 || start.W[0].scalar_type() != at::kFloat) return nullptr;
+  const bool floats =
+      std::ranges::all_of(std::array{start.W[0], start.b[0], in.rate, in.position_scale, in.norm_weight, in.norm_bias},
+                          [](const at::Tensor& x) { return x.scalar_type() == at::kFloat; });
+  if (!in.rounded || !tokens || !floats || start.W.size() > 2) return nullptr;
   return ops::ttt_kernels(in.q.device().type(), start.W.size() == 1 ? 0 : start.W[0].size(-1));
 }
 

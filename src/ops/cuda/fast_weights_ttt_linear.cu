@@ -33,7 +33,7 @@ __device__ void write(State& state, float* to) {
 // To shared memory, column by column, as a factor of products over its columns.
 __device__ void share(State& state, float* to) {
   state.each([&](int column, int row, float& a, float& b) {
-    set_pair(to + column * kState + row, __uint_as_float(tf32(a)), __uint_as_float(tf32(b)));
+    set_rounded_pair(to + column * kState + row, make_float2(a, b));
   });
 }
 using OverColumns = PairRows<Outputs, kState>;
@@ -225,24 +225,24 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
       const InnerLoss loss(p, block.head());
       Rows4::each([&](int m) {
         const float2 d_y = through_output(loss, pair(Rows4::at(Y, m)), d_out[m], by_weight, by_norm_bias);
-        set_pair(Rows4::at(Y, m), d_y.x, d_y.y);
+        set_rounded_pair(Rows4::at(Y, m), d_y);
       });
     }
     __syncthreads();
 
     v.read(block, p.v, chunk);
-    product<kT>(d_g, minus(ColumnsOf<kSquare>{P}), RowsOf<kRow>{Y});
+    product<kT>(d_g, minus(ColumnsOf<kSquare>{P}), rounded(RowsOf<kRow>{Y}));
     write_tile(d_g, X);
     {
       Square d;
-      pair_product<kDim>(d, PairsOf<kRow>{Y}, PairColumns<Square, kRow>(G));
+      pair_product<kDim>(d, rounded(PairsOf<kRow>{Y}), PairColumns<Square, kRow>(G));
       elements(overlap, [&](float& a, int m, int e) { a *= -d.c[m][e]; });
       d.each([&](int i, int j, float& a, float& b) {
         set_pair(R + i * kSquare + j, -a * factors(i, j), -b * factors(i, j + 1));
       });
       overlap.each([&](int i, int j, float& a, float& b) { set_pair(S + i * kSquare + j, a, b); });
     }
-    pair_product<kDim>(d_q, PairsOf<kRow>{Y}, rounded(OverColumns(W_shared)));
+    pair_product<kDim>(d_q, rounded(PairsOf<kRow>{Y}), rounded(OverColumns(W_shared)));
     pair_product<kDim>(
         d_k,
         [&](int i, int k) {
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
                           pair(Rows4::at(G, m)), pair(Rows4::at(X, m)), d_target, by_weight, by_norm_bias);
         OwnRows<Token, kWarps>::write(block, p.d_v, chunk, m, d_target);
         set_pair(Rows4::at(Z, m), d_target.x, d_target.y);
-        set_pair(Rows4::at(X, m), d_z.x, d_z.y);
+        set_rounded_pair(Rows4::at(X, m), d_z);
       });
     }
     by_factors<kWarps>(block, chunk, factors, S, sums, d_scale);
@@ -271,10 +271,10 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
 
     if (chunk > 0) fetch_chunk(chunk - 1);
     product<kT>(d_q, RowsOf<kSquare>{R}, exact<Token>(RowsOf<kRow>{K}));
-    pair_product<kDim>(d_k, PairsOf<kRow>{X}, rounded(OverColumns(W_shared)));
+    pair_product<kDim>(d_k, rounded(PairsOf<kRow>{X}), rounded(OverColumns(W_shared)));
     product<kT>(d_k, ColumnsOf<kSquare>{R}, exact<Token>(RowsOf<kRow>{Q}));
-    add_chunk(D, ColumnsOf<kRow>{Y}, exact<Token>(RowsOf<kRow>{Q}));
-    add_chunk(D, ColumnsOf<kRow>{X}, exact<Token>(RowsOf<kRow>{K}));
+    add_chunk(D, rounded(ColumnsOf<kRow>{Y}), exact<Token>(RowsOf<kRow>{Q}));
+    add_chunk(D, rounded(ColumnsOf<kRow>{X}), exact<Token>(RowsOf<kRow>{K}));
     share(D, D_shared);
     if (threadIdx.x < kDim) d_bias[threadIdx.x] += column_sum<kT, kRow>(Y) + column_sum<kT, kRow>(X);
     write_tile(d_q, G);
