@@ -186,6 +186,7 @@ TEST(EvidenceStepsCommand, TheCommittedPagesAreMadeFromTheCommittedRecords) {
   for (const auto& entry : fs::directory_iterator(fs::path(LAZY_SOURCE_DIR) / "docs/results/small"))
     pages.push_back("docs/results/small/" + entry.path().filename().string());
   EXPECT_GT(pages.size(), 8u);
+  const TemporaryFolder folder;
   for (const std::string& page : pages) {
     const std::string recipe = fs::path(page).stem();
     std::string committed = read_file(fs::path(LAZY_SOURCE_DIR) / page);
@@ -196,11 +197,19 @@ TEST(EvidenceStepsCommand, TheCommittedPagesAreMadeFromTheCommittedRecords) {
     ASSERT_NE(end, std::string::npos) << recipe;
     const std::string arguments = committed.substr(command + 4, end - command - 4);
     ASSERT_EQ(arguments.find_first_of("`\n"), std::string::npos) << arguments;
-    const auto [code, made] = run_command(
-        fmt::format("cd {} && {}{} --report - --output nowhere 2>/dev/null", LAZY_SOURCE_DIR, LAZY_BINARY, arguments));
-    ASSERT_EQ(code, 0) << recipe;
-    committed.replace(end, to_page.size(), " --report -");
-    EXPECT_EQ(committed, made) << recipe;
+    const fs::path made = folder.path / (recipe + ".md");
+    const auto [code, text] = run_command(fmt::format("cd {} && {}{} --report {} --output nowhere", LAZY_SOURCE_DIR,
+                                                      LAZY_BINARY, arguments, made.string()));
+    ASSERT_EQ(code, 0) << text;
+    committed.replace(end, to_page.size(), " --report " + made.string());
+    EXPECT_EQ(committed, read_file(made)) << recipe;
+    for (const auto& entry : fs::directory_iterator(folder.path)) {
+      const fs::path file = entry.path().filename();
+      if (file.extension() == ".svg") {
+        EXPECT_EQ(read_file((fs::path(LAZY_SOURCE_DIR) / page).parent_path() / file), read_file(entry.path())) << file;
+      }
+      fs::remove(entry.path());
+    }
   }
 }
 
