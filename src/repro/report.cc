@@ -292,9 +292,15 @@ std::string to_markdown(const RecipeRun& run, bool figures) {
       "**{}.** Intervals are 95 %, Student's t over what the table names; the claims of {} share one Holm correction.",
       summary(run), families ? "a question" : "this page");
   if (const std::string more = cautions(run); !more.empty()) head += " " + more;
-  out += "\n" + wrapped(head);
+  out += "\n" + wrapped(head) + "\n";
+  if (const auto chosen = choice(run)) {
+    out += fmt::format("\n## {}\n", chosen->title);
+    for (const std::string& paragraph : chosen->paragraphs) out += "\n" + wrapped(paragraph) + "\n";
+    if (!chosen->table.rows.empty()) out += "\n" + table_markdown(chosen->table);
+    out += "\n## Verdicts\n";
+  }
   out +=
-      "\n\n| statement tested | paper | here | interval over | adjusted p | verdict | why |\n"
+      "\n| statement tested | paper | here | interval over | adjusted p | verdict | why |\n"
       "|---|---|---|---|---|---|---|\n";
   for (const Finding& f : run.findings) {
     out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", cell(f.claim), cell(f.paper), cell(interval_text(f)),
@@ -312,11 +318,6 @@ std::string to_markdown(const RecipeRun& run, bool figures) {
     for (const Figure& figure : table.figures) {
       if (figures) out += fmt::format("\n![{}]({})\n", figure.title, figure.file);
     }
-  }
-  if (const auto chosen = choice(run)) {
-    out += fmt::format("\n## {}\n", chosen->title);
-    for (const std::string& paragraph : chosen->paragraphs) out += "\n" + wrapped(paragraph) + "\n";
-    if (!chosen->table.rows.empty()) out += "\n" + table_markdown(chosen->table);
   }
   out += published_markdown(recipe.published);
   out += "\n## Steps\n\n| step | kind | time | folder |\n|---|---|---|---|\n";

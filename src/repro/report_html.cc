@@ -49,6 +49,12 @@ std::string to_html(const RecipeRun& run) {
       "<header><p class=\"eyebrow\">Lazy Attention reproduction · {}</p><h1>{}</h1><p class=\"lede\">Reproduces {}. "
       "{}. {}</p></header>\n<main>\n",
       run.date, html_escape(title), html_escape(recipe.source), summary(run), subject);
+  if (const auto chosen = choice(run)) {
+    std::string text;
+    for (const std::string& paragraph : chosen->paragraphs) text += "<p>" + html_escape(paragraph) + "</p>";
+    if (!chosen->table.rows.empty()) text += table(chosen->table.columns, chosen->table.rows);
+    body += report::section("choice", html_escape(chosen->title), "", text);
+  }
   std::vector<std::vector<std::string>> rows;
   for (const Finding& f : run.findings) {
     rows.push_back({f.claim, f.paper, interval_text(f), over_text(f), p_text(f), verdict_text(f, run), f.reason});
@@ -71,12 +77,6 @@ std::string to_html(const RecipeRun& run) {
     for (const Figure& figure : t.figures) drawn += report::figure(figure.drawing, html_escape(figure.title));
     body += report::section(fmt::format("table-{}", ++number), html_escape(t.title), html_escape(t.note),
                             table(t.columns, t.rows) + drawn);
-  }
-  if (const auto chosen = choice(run)) {
-    std::string text;
-    for (const std::string& paragraph : chosen->paragraphs) text += "<p>" + html_escape(paragraph) + "</p>";
-    if (!chosen->table.rows.empty()) text += table(chosen->table.columns, chosen->table.rows);
-    body += report::section("choice", html_escape(chosen->title), "", text);
   }
   const auto learned = learned_runs(run);
   if (!learned.empty()) {

@@ -18,12 +18,12 @@ std::string identity(const train::TrainConfig& config) {
   return config.settings().dump() + config.model.to_json().dump();
 }
 
-// Without a speed: runs may have shared a GPU.
+// Without a speed: runs may have shared a GPU. Without the curve of validation losses: a run's are of other sequences
+// than a recipe's.
 Json trained(const Json& record) {
   return {{"tokens", record.at("tokens")},
           {"seconds", record.at("seconds").at("training")},
-          {"parameters", record.at("parameters")},
-          {"validation", record.at("training").at("validation")}};
+          {"parameters", record.at("parameters")}};
 }
 
 Json sinks(const Json& measured, const Json& settings, int64_t length) {
@@ -184,8 +184,11 @@ std::map<std::string, RecordedStep> RecordedRuns::steps(const std::vector<Step>&
     }
     if (!known) continue;
     const auto run = trainings.size() == 1 ? runs_.find(trainings.front()) : runs_.end();
+    const auto recorded = steps_.find(step_key(name(step.kind), step.settings, trainings));
     Json values = run == runs_.end() ? Json() : values_of(step, run->second.record);
     if (!values.is_null()) {
+      if (step.kind == StepKind::train && recorded != steps_.end())  // the model, trained again
+        values["validation"] = recorded->second.record.at("values").at("validation");
       const RecordedStep& r = run->second;
       out[step.id] = {r.run,
                       {{"step", step.id},
@@ -196,9 +199,8 @@ std::map<std::string, RecordedStep> RecordedRuns::steps(const std::vector<Step>&
                        {"finished", r.record.at("date")},
                        {"seconds", seconds_of(step, r.record)},
                        {"values", std::move(values)}}};
-    } else if (const auto found = steps_.find(step_key(name(step.kind), step.settings, trainings));
-               found != steps_.end()) {
-      out[step.id] = found->second;
+    } else if (recorded != steps_.end()) {
+      out[step.id] = recorded->second;
     }
   }
   return out;

@@ -30,7 +30,8 @@ class RecordedRuns {
 
   // By the steps' ids. Of a run serve: training, held-out loss, sinks, losses by length, learned offsets and biases (of
   // a range of distances its mean). A step with other settings (a cache, other lengths) is not served, unless such a
-  // step is recorded. A step of a given model is not served.
+  // step is recorded. A training's curve of validation losses is a recorded step's, or missing: the runs have others.
+  // A step of a given model is not served.
   std::map<std::string, RecordedStep> steps(const std::vector<Step>& plan) const;
 
  private:
