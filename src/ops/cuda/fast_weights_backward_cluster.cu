@@ -36,8 +36,7 @@ __device__ void weighted(Tile& to, const float* factor, const Tile& a, const flo
 
 __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_constant__ FastWeightsProblem p) {
   if (!kClusters) return;
-  extern __shared__ __align__(128) float memory[];
-  float *const dW_first = own_memory(memory), *const dS_first = dW_first + kTile;
+  float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
   // Eight tiles, most for several things one after the other.
   float *const D = dS_last + kTile, *const B = D + kTile, *const W = B + kTile, *const S = W + kTile;

@@ -5,7 +5,15 @@
 #pragma once
 #include "ops/cuda/fast_weights.cuh"
 
-namespace lazy::ops::cuda::learning::spread {
+namespace lazy::ops::cuda::learning {
+
+// The block's dynamic shared memory.
+__device__ inline float* shared_memory() {
+  extern __shared__ __align__(128) float memory[];
+  return own_memory(memory);
+}
+
+namespace spread {
 
 constexpr int kBlocks = 4, kHidden = kBlocks * kDim;
 constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
@@ -18,48 +26,53 @@ constexpr int kMostBytes = 227 << 10;  // of shared memory, that a kernel takes
 
 using Tile = Share<kWarps, kT, kDim>;
 
+
+__device__ inline int place(const float* in_shared_memory) {
+  return static_cast<int>(in_shared_memory - shared_memory());
+}
+
 // Factors of a product that is a Tile. Each keeps the place of the lane's first number, from which all others have
-// fixed distances. A left factor gives what a lane holds of eight inner indices from 8 step on, a right one of the nth
+// fixed distances (a pointer in its stead makes nvcc 13.0 read local memory). A left factor gives what a lane holds of eight inner indices from 8 step on, a right one of the nth
 // eight of the warp's columns too. Left factors lie in shared memory rounded to TF32, as right ones do unless they are
 // to ROUND. The inner index is that of a tile's columns (LeftRows, RightColumns) or rows; in pairs, where a load gives
 // two, for both factors of a product.
 template <int STEP>
 struct LeftRows {
-  const float* at;
-  __device__ explicit LeftRows(const float* tile) : at(tile + (Tile::row() + lane() / 4) * STEP + lane() % 4) {}
+  int at;
+  __device__ explicit LeftRows(const float* tile) : at(place(tile) + (Tile::row() + lane() / 4) * STEP + lane() % 4) {}
   __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const float* const from = at + 8 * step;
+    const float* const from = shared_memory() + at + 8 * step;
     x[0] = bits(from[0]), x[1] = bits(from[8 * STEP]), x[2] = bits(from[4]), x[3] = bits(from[8 * STEP + 4]);
   }
 };
 template <int STEP>
 struct LeftColumns {
-  const float* at;
-  __device__ explicit LeftColumns(const float* tile) : at(tile + lane() % 4 * STEP + Tile::row() + lane() / 4) {}
+  int at;
+  __device__ explicit LeftColumns(const float* tile) : at(place(tile) + lane() % 4 * STEP + Tile::row() + lane() / 4) {}
   __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const float* const from = at + 8 * step * STEP;
+    const float* const from = shared_memory() + at + 8 * step * STEP;
     x[0] = bits(from[0]), x[1] = bits(from[8]), x[2] = bits(from[4 * STEP]), x[3] = bits(from[4 * STEP + 8]);
   }
 };
 // The rows of the tile, which are the inner indices, have factors.
 template <int STEP>
 struct ScaledLeftColumns {
-  const float *at, *factors;
+  int at, factors;
   __device__ ScaledLeftColumns(const float* tile, const float* factors)
-      : at(LeftColumns<STEP>(tile).at), factors(factors + lane() % 4) {}
+      : at(LeftColumns<STEP>(tile).at), factors(place(factors) + lane() % 4) {}
   __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const float* const from = at + 8 * step * STEP;
-    const float a = factors[8 * step], b = factors[8 * step + 4];
+    const float* const from = shared_memory() + at + 8 * step * STEP;
+    const float a = shared_memory()[factors + 8 * step], b = shared_memory()[factors + 8 * step + 4];
     x[0] = tf32(a * from[0]), x[1] = tf32(a * from[8]), x[2] = tf32(b * from[4 * STEP]);
     x[3] = tf32(b * from[4 * STEP + 8]);
   }
 };
 template <int STEP>
 struct LeftPairs {
-  const float* at;
-  __device__ explicit LeftPairs(const float* tile) : at(tile + (Tile::row() + lane() / 4) * STEP + lane() % 4 * 2) {}
+  int at;
+  __device__ explicit LeftPairs(const float* tile) : at(place(tile) + (Tile::row() + lane() / 4) * STEP + lane() % 4 * 2) {}
   __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const uint2 above = bits(pair(at + 8 * step)), below = bits(pair(at + 8 * step + 8 * STEP));
+    const uint2 above = bits(pair(shared_memory() + at + 8 * step)), below = bits(pair(shared_memory() + at + 8 * step + 8 * STEP));
     x[0] = above.x, x[1] = below.x, x[2] = above.y, x[3] = below.y;
   }
 };
@@ -69,31 +82,31 @@ __device__ uint2 right_bits(float x, float y) {
 }
 template <int STEP, bool ROUND = false>
 struct RightRows {
-  const float* at;
+  int at;
   __device__ explicit RightRows(const float* tile)
-      : at(tile + lane() % 4 * STEP + Tile::group() * Tile::kColumns + lane() / 4) {}
+      : at(place(tile) + lane() % 4 * STEP + Tile::group() * Tile::kColumns + lane() / 4) {}
   __device__ uint2 operator()(int step, int n) const {
-    const float* const from = at + 8 * step * STEP + 8 * n;
+    const float* const from = shared_memory() + at + 8 * step * STEP + 8 * n;
     return right_bits<ROUND>(from[0], from[4 * STEP]);
   }
 };
 template <int STEP>
 struct RightColumns {
-  const float* at;
+  int at;
   __device__ explicit RightColumns(const float* tile)
-      : at(tile + (Tile::group() * Tile::kColumns + lane() / 4) * STEP + lane() % 4) {}
+      : at(place(tile) + (Tile::group() * Tile::kColumns + lane() / 4) * STEP + lane() % 4) {}
   __device__ uint2 operator()(int step, int n) const {
-    const float* const from = at + 8 * n * STEP + 8 * step;
+    const float* const from = shared_memory() + at + 8 * n * STEP + 8 * step;
     return right_bits<false>(from[0], from[4]);
   }
 };
 template <int STEP, bool ROUND = false>
 struct RightPairs {
-  const float* at;
+  int at;
   __device__ explicit RightPairs(const float* tile)
-      : at(tile + (Tile::group() * Tile::kColumns + lane() / 4) * STEP + lane() % 4 * 2) {}
+      : at(place(tile) + (Tile::group() * Tile::kColumns + lane() / 4) * STEP + lane() % 4 * 2) {}
   __device__ uint2 operator()(int step, int n) const {
-    const float2 y = pair(at + 8 * n * STEP + 8 * step);
+    const float2 y = pair(shared_memory() + at + 8 * n * STEP + 8 * step);
     return right_bits<ROUND>(y.x, y.y);
   }
 };
@@ -201,4 +214,5 @@ bool serves(const FastWeightsProblem& p, Kernel kernel) {
   return attributes.ptxVersion >= 90;
 }
 
-}  // namespace lazy::ops::cuda::learning::spread
+}  // namespace spread
+}  // namespace lazy::ops::cuda::learning

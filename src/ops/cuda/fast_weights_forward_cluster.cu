@@ -21,8 +21,7 @@ static_assert(kBytes <= kMostBytes);
 
 __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_constant__ FastWeightsProblem p) {
   if (!kClusters) return;
-  extern __shared__ __align__(128) float memory[];
-  float *const W_first = own_memory(memory), *const S_first = W_first + kTile;
+  float *const W_first = shared_memory(), *const S_first = W_first + kTile;
   float *const W_last = S_first + kTile, *const S_last = W_last + kTile;
   float *const G = S_last + kTile, *const B = G + kTile;  // the gradients by the first and the last layer's outputs
   float *const K = B + kTile, *const Q = K + kLeft;
