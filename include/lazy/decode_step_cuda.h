@@ -1,8 +1,6 @@
 // Decoding in a step of a model on NVIDIA GPUs: lazy/attention_cuda.h's decode_cuda, but a sequence's bits depend
 // neither on the batch size nor on the capacity. The work is divided alike for all of them, where decode_cuda divides
-// it as it is fastest. Another kernel must be in front of it in the stream. What that and other kernels of the step may
-// still write when this one starts is q and the keys and values of each sequence's last q_length places; lengths, block
-// table and earlier keys lie there before (attention/cuda/decode_memory.cuh, wait_for_launcher).
+// it as it is fastest. Another kernel must be in front of it in the stream.
 #pragma once
 #include "lazy/attention_cuda.h"
 

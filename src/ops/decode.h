@@ -23,8 +23,7 @@ constexpr int64_t kFewRows = 8;
 //                 the newest row, where a cache has evicted keys (StreamingLLM); default: the keys that the row sees
 // options         as for attention; cu_seqlens must be undefined
 // invariant       on a GPU: a sequence's bits do not depend on the batch and the capacity, at some cost in speed; for a
-//                 step of a model, in which another kernel comes before that writes at most q and the newest tokens'
-//                 keys and values; cache_lengths and block_table are contiguous int64. On a CPU they never do
+//                 step of a model, in which another kernel comes before. On a CPU they never do
 // Row i of a sequence with n keys stands at position n - rows + i; distances are between places in the cache. What a
 // cache holds beyond its length is never read. Returns out (batch, rows, heads, value_dim), lse and stats as attention
 // does. On the CPU a length, page or count out of range is an error. A GPU's numbers are not checked before the

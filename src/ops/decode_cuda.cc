@@ -22,10 +22,6 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   }
   const DeviceGuard guard(q);
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
-  // The kernels of a step read them before the kernel in front, such as one that converts them, has ended.
-  TORCH_CHECK(
-      !invariant || (numbers.lengths.is_same(cache_lengths) && (!a.paged || numbers.table.is_same(*block_table))),
-      "lazy::decode: invariant expects lengths and a block table in contiguous int64");
   at::Tensor cu_q, cu_k;
   const kernels::Problem p = attention_problem(a, cu_q, cu_k);
   const int64_t pages = a.paged ? numbers.table.size(1) : 1;  // of a sequence

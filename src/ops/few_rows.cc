@@ -48,7 +48,7 @@ bool serves_few_rows(const at::Tensor& x) {
   return x.is_cpu() && x.size(0) <= kFewLinearRows && (type == at::kFloat || type == at::kBFloat16);
 }
 
-void check_few_rows(const FewRowsInput& input, const at::Tensor& W) {
+at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide) {
   check(input.x, W);
   TORCH_CHECK(serves_few_rows(input.x) && input.x.is_cuda(), "few_rows_product: expected x (rows, in) on a GPU, found ",
               input.x.sizes(), " of ", input.x.scalar_type(), " on ", input.x.device());
@@ -56,10 +56,6 @@ void check_few_rows(const FewRowsInput& input, const at::Tensor& W) {
               "few_rows_product: expected weights like x, found ", W.scalar_type(), " on ", W.device());
   TORCH_CHECK(!input.residual.defined() || (input.norm_weight.defined() && input.sum.defined()),
               "few_rows_product: expected a norm and room for the sum beside a residual");
-}
-
-at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide) {
-  check_few_rows(input, W);
   return step_kernels()->few_rows(input, W, swiglu, wide);
 }
 

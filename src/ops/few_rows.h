@@ -38,6 +38,5 @@ struct FewRowsInput {
   double eps = 0;
 };
 at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu = false, bool wide = false);
-void check_few_rows(const FewRowsInput& input, const at::Tensor& W);  // throws c10::Error where they do not fit
 
 }  // namespace lazy::ops

@@ -14,7 +14,6 @@ namespace lazy::ops {
 struct StepKernels {
   at::Tensor (*few_rows)(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide);
   at::Tensor (*rope_to_pages)(const PageWrite& write);
-  at::Tensor (*few_rows_to_pages)(const FewRowsInput& input, const at::Tensor& W, const PagePlaces& to);
   void (*sample_tokens)(const SampleInputs& inputs);
   std::unique_ptr<Recorder> (*make_recorder)();
 };

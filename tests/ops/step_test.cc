@@ -64,49 +64,20 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
   }
 }
 
-PageWrite page_write(bool interleaved, int64_t rotary) {
-  PageWrite write;
-  const at::Tensor joint = random({5, 1, 12, 64}, 1);
-  write.q = joint.narrow(2, 0, 8);
-  write.k = joint.narrow(2, 8, 2);
-  write.v = joint.narrow(2, 10, 2);
-  write.keys = at::zeros({7, 16, 2, 64}, joint.options());
-  write.values = at::zeros_like(write.keys);
-  write.slots = at::tensor({3, 99, 17, 50, 4}, at::kLong).to(test_device());
-  write.rope_base = 10000;
-  write.rope = {.rotary_dim = rotary, .interleaved = interleaved};
-  write.rope.positions = at::tensor({3, 0, 8191, 20000, 77}, at::kLong).view({5, 1}).to(test_device());
-  return write;
-}
-
-// Bit for bit what a product and a rotation behind it give.
-TEST_F(StepGpu, AProductGoesToPages) {
-  for (const bool interleaved : {false, true}) {
-    for (const int64_t rotary : {64, 32}) {
-      for (const int64_t in : {264, 1024}) {
-        PageWrite apart = page_write(interleaved, rotary), at_once = page_write(interleaved, rotary);
-        const at::Tensor x = random({5, in}, 3), residual = random({5, in}, 4), W = random({12 * 64, in}, 5);
-        const FewRowsInput input{.x = x,
-                                 .residual = residual,
-                                 .sum = at::empty_like(x),
-                                 .norm_weight = 1 + random({in}, 2, at::kFloat, 0.2),
-                                 .eps = 1e-5};
-        const auto parts = few_rows_product(input, W).view({5, 1, 12, 64}).split_with_sizes({8, 2, 2}, 2);
-        apart.q = parts[0], apart.k = parts[1], apart.v = parts[2];
-        const at::Tensor q = rope_to_pages(apart);
-        EXPECT_TRUE(at::equal(few_rows_to_pages(input, W, at_once), q));
-        EXPECT_TRUE(at::equal(at_once.keys, apart.keys));
-        EXPECT_TRUE(at::equal(at_once.values, apart.values));
-        EXPECT_TRUE(at::equal(input.sum, x + residual));
-      }
-    }
-  }
-}
-
 TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
   for (const bool interleaved : {false, true}) {
     for (const int64_t rotary : {64, 32}) {
-      const PageWrite write = page_write(interleaved, rotary);
+      PageWrite write;
+      const at::Tensor joint = random({5, 1, 12, 64}, 1);
+      write.q = joint.narrow(2, 0, 8);
+      write.k = joint.narrow(2, 8, 2);
+      write.v = joint.narrow(2, 10, 2);
+      write.keys = at::zeros({7, 16, 2, 64}, joint.options());
+      write.values = at::zeros_like(write.keys);
+      write.slots = at::tensor({3, 99, 17, 50, 4}, at::kLong).to(test_device());
+      write.rope_base = 10000;
+      write.rope = {.rotary_dim = rotary, .interleaved = interleaved};
+      write.rope.positions = at::tensor({3, 0, 8191, 20000, 77}, at::kLong).view({5, 1}).to(test_device());
       const at::Tensor q = rope_to_pages(write);
       EXPECT_TRUE(at::equal(q, rope(write.q, 10000, 0, write.rope)));
       EXPECT_TRUE(at::equal(write.keys.flatten(0, 1).index_select(0, write.slots),

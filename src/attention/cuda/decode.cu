@@ -78,7 +78,6 @@ size_t lay_out(Params& p, void* base) {
   arena.take(p.sums, rows * p.max_spans * p.value_dim);
   arena.take(p.masses, rows * p.max_spans);
   arena.take(p.firsts, rows);
-  arena.take(p.arrived, int64_t{p.round_sequences} * p.round_tiles);
   return arena.used();
 }
 

@@ -1,10 +1,12 @@
-// Decode's kernels that touch neither K nor V: states and score statistics.
+// Decode's kernels that touch neither K nor V: states, score statistics and sums.
 #include "attention/cuda/decode_normalizers.cuh"
 #include "attention/cuda/score_sums.cuh"
 
 namespace lazy::kernels::cuda::decoding {
 
 namespace {
+
+constexpr int kSumThreads = 512;
 
 // Grid: (rows of scores of a sequence, sequences).
 __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_constant__ Params p) {
@@ -71,6 +73,62 @@ __global__ void __launch_bounds__(kStateThreads) make_score_statistics(const __g
   p.score_stats[rows + t.row + r] = bad ? NAN : of_scores.entropy;
 }
 
+// By one warp.
+__device__ void finish_stats(const Params& p, int row, int head, int query, const Sequence& s, int spans) {
+  const int lane = threadIdx.x;
+  float mass = 0;
+  int alive = 0;
+  for (int n = lane; n < spans; n += 32) {
+    const float2 x = __ldcg(p.masses + static_cast<int64_t>(row) * p.max_spans + n);
+    mass += x.x;
+    alive += __float_as_int(x.y);
+  }
+  mass = warp_sum(mass);
+  alive = warp_sum(alive);
+  if (lane != 0) return;
+  const bool bad = s.length < 0;
+  const Keys keys = visible(p, max(s.length, 0), query);
+  const float first = keys.begin == 0 && keys.end > 0 ? __ldcg(p.firsts + row) : 0;
+  float released = 1 - mass;
+  if (p.normalizer == Normalizer::softmax_sink && keys.begin < keys.end) {
+    // The sink's own share, which may be far below one.
+    const RowState* const state = p.states + row;
+    released = expf(p.sink[head] - __ldcg(&state->largest)) * __ldcg(&state->inverse);
+  }
+  const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
+  p.stats[row] = bad ? NAN : first;
+  p.stats[rows + row] = bad ? NAN : released;
+  p.stats[2 * rows + row] = bad ? NAN : static_cast<float>(alive);
+}
+
+// Grid: rows. The threads of a group have a dimension each; a group takes every groups-th span.
+__global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__ Params p) {
+  __shared__ float sums[kSumThreads];
+  wait_for_launcher();
+  let_next_start();
+  const int row = blockIdx.x, query = row % p.q_length, head = row / p.q_length % p.heads;
+  const int batch = row / p.q_length / p.heads;
+  const int groups = kSumThreads / p.value_dim, group = threadIdx.x / p.value_dim,
+            d = threadIdx.x - group * p.value_dim;
+  const Sequence s = read_sequence(p, batch);
+  const int spans = span_count(p, s);
+  if (group < groups) {
+    const float* from = p.sums + static_cast<int64_t>(row) * p.max_spans * p.value_dim + d;
+    float sum = 0;
+#pragma unroll 8
+    for (int n = group; n < spans; n += groups) sum += __ldcg(from + static_cast<int64_t>(n) * p.value_dim);
+    sums[threadIdx.x] = sum;
+  }
+  __syncthreads();
+  if (group == 0) {
+    float sum = 0;
+    for (int n = 0; n < groups; ++n) sum += sums[n * p.value_dim + d];
+    const int64_t at = batch * p.out.batch + query * p.out.token + head * p.out.head + d * p.out.dim;
+    store(p.out.data, at, p.dtype, s.length < 0 ? NAN : sum);
+  }
+  if (p.stats && threadIdx.x < 32) finish_stats(p, row, head, query, s, spans);
+}
+
 }  // namespace
 
 // A block for each row of scores of the round.
@@ -85,6 +143,10 @@ void launch_states(const Params& p, int sequences, cudaStream_t stream) {
 
 void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream) {
   start<make_score_statistics>(p, score_rows(p, sequences), kStateThreads, 0, true, stream);
+}
+
+void launch_sums(const Params& p, cudaStream_t stream) {
+  start<add_spans>(p, static_cast<unsigned>(p.batch * p.heads * p.q_length), kSumThreads, 0, true, stream);
 }
 
 }  // namespace lazy::kernels::cuda::decoding

@@ -20,6 +20,7 @@ __device__ inline uint4 load_once(const void* from, uint64_t policy) {
                : "l"(from), "l"(policy));
   return x;
 }
+
 // 16 bytes to shared memory, in flight until wait_for_copies; zeros for `bytes` 0.
 __device__ inline void copy_once(uint32_t to, const void* from, bool there, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
@@ -40,16 +41,8 @@ __device__ inline uint4 load_shared(uint32_t from) {
   return x;
 }
 
-// Starts to bring the 128 bytes at x to the L2 cache.
-__device__ inline void prefetch(const void* x) { asm volatile("prefetch.global.L2 [%0];" ::"l"(x)); }
-
-// Programmatic dependent launch: a kernel that was launched early waits here for the writes of the kernel before it.
-// The kernels of a step call let_next_start() first, so that one may run beside all that are in front of it, back to
-// the last one that was not launched early. Therefore a kernel
-//   - reads before it waits only what none of them writes: weights, lengths, block tables, keys and values of earlier
-//     steps. It writes nothing;
-//   - has a block, at least, that waits, whatever the inputs are. Then it ends behind the kernel in front of it, which
-//     ended behind the one before, so that who has waited sees what any of them wrote.
+// Programmatic dependent launch: a kernel that was launched early waits here for the writes of the kernel before it,
+// which allows the early start.
 __device__ inline void wait_for_launcher() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

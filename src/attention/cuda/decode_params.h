@@ -4,9 +4,10 @@
 //   scores  a block has kWarps * part keys of a tile: scores, and each warp's largest score and sum of exponentials;
 //   states  a block a row, from scores to weights; only for thresholds and very many parts;
 //   values  a block has a span of kWarps * scan keys of a tile. It computes its rows' states unless the states kernel
-//           did, lists the keys that carry weight and sums their rows of V. The last block of a tile adds up the spans.
+//           did, lists the keys that carry weight and sums their rows of V;
+//   sums    a block a row: adds up the spans.
 // Score statistics, where they are asked for, are one more kernel behind the scores, a block a row.
-// They run in rounds, each of as many tiles as the memory for scores holds.
+// All but sums run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -73,7 +74,7 @@ struct Params {
   int columns;                       // keys of a row of scores
   int max_parts, max_spans;          // of a row at most
   bool separate_states;              // the states kernel runs
-  bool after_kernel;                 // another kernel of a step is in front of the first one
+  bool after_kernel;                 // another kernel is in front of the first one
   int score_rows;                    // rows of scores a tile
   int score_row, score_key;          // floats from a row's score to the next row's, from a key's to the next key's
   int key_bytes, value_bytes;        // shared memory of a warp
@@ -87,7 +88,6 @@ struct Params {
   float* sums;       // (rows, max_spans, value_dim): weighted sums of V
   float2* masses;    // (rows, max_spans): sum of weights; alive keys, an int
   float* firsts;     // (rows): weight on the first key, where it is visible
-  int* arrived;      // (tiles of a round): blocks that have summed their span; the scores kernel sets it to 0
 };
 
 void decode_tensor_cores(const Params& p, cudaStream_t stream);  // 2-byte types, 16-byte loads of K and V
@@ -95,6 +95,7 @@ void decode_plain(const Params& p, cudaStream_t stream);         // every proble
 
 void launch_states(const Params& p, int sequences, cudaStream_t stream);            // of the round
 void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream);  // likewise
+void launch_sums(const Params& p, cudaStream_t stream);                             // of all rows
 
 // Launching kernels that begin with wait_for_launcher().
 

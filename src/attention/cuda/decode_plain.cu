@@ -7,7 +7,6 @@ namespace lazy::kernels::cuda::decoding {
 struct Plain {
   static constexpr int kBlocks = 3;
   static constexpr int kRingBytes = 0;
-  static constexpr int kWide = 1;
   static constexpr int kSteps = 8;  // of 32 dimensions
 
   // The lane's elements of a row of K, V or q; zeros where there is none.
@@ -73,9 +72,7 @@ struct Plain {
 
   // As TensorCores::key_part; without a ring.
   template <bool>
-  static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, NextPages&, char* memory,
-                                  float2* part) {
-    wait_for_launcher();
+  static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const KeyMemory m(p, memory, 0);
     for (int n = threadIdx.x % 32; n < (count + kPad - 1) / kPad * kPad; n += 32) {
       m.offsets[n] = n < count ? key_offset(p, p.k, t.batch, begin + n) : kAbsent;
@@ -94,7 +91,6 @@ struct Plain {
     float sum[kRows][kSteps] = {};
     int used = 0;  // keys
 
-    static __device__ void prefetch_rows(const Params&, const RowTile&, int) {}
     __device__ Sums(const Params&, const RowTile&, char*) {}
 
     // Adds the units below `units`.

@@ -43,7 +43,6 @@ struct TensorCores {
   static constexpr int kBlocks = D == 256 ? 3 : 4;       // blocks a multiprocessor
   static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys whose scores are made at a time
   static constexpr int kRingBytes = ring_bytes(D);
-  static constexpr int kWide = 4;  // floats of a sum that are read at once
   // A stage of a ring: 16 rows of D dimensions, copied in pieces of 16 bytes.
   static constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
                        kStages = kRingBytes / kStage;
@@ -51,11 +50,9 @@ struct TensorCores {
   // A warp's part: scores of keys [begin, begin + count), kept; part[r * p.max_parts] for every row. Keys come through
   // the ring: memory is at its fastest when a row is asked for at once, and fragments would ask for 64 bytes of it. A
   // is 16 keys by 16 dimensions, B the rows. Lane (g, c) has dimensions 8 c ... 8 c + 7 of every 32, of keys g and g +
-  // 8 and of row g. Asks for the first keys that the step did not write, then waits for the kernel in front. `pages`:
-  // of the first keys.
+  // 8 and of row g.
   template <bool PAGED>
-  static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, NextPages& pages,
-                                  char* memory, float2* part) {
+  static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     constexpr int kLoads = D / 32;
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
     const uint64_t policy = read_once_policy();
@@ -64,16 +61,10 @@ struct TensorCores {
     simple.end = min(simple.end, begin + count);
     if constexpr (PAGED) {
       bool bad = false;
-      for (int first = 0; first < count; first += NextPages::kKeys) {
-        if (first > 0) pages.load(p, t.batch, begin + first, count - first);
-#pragma unroll
-        for (int i = 0; i < NextPages::kAtOnce; ++i) {
-          const int n = first + 32 * i + lane;
-          if (n >= kPad * units) continue;
-          const int64_t at = n < count ? offset_on(pages.page[i], p, p.k, begin + n) : kAbsent;
-          m.offsets[n] = at;
-          bad |= at == kBadPage;
-        }
+      for (int n = lane; n < kPad * units; n += 32) {
+        const int64_t at = n < count ? paged_offset(p, p.k, t.batch, begin + n) : kAbsent;
+        m.offsets[n] = at;
+        bad |= at == kBadPage;
       }
       if (__any_sync(~0u, bad)) simple.end = simple.begin;
     }
@@ -103,13 +94,8 @@ struct TensorCores {
       }
       commit_copies();
     };
-    const int old = t.sequence.length - p.q_length;  // keys of earlier steps
 #pragma unroll
-    for (int i = 0; i < kStages; ++i) {
-      if (begin + min(kPad * (i + 1), count) > old) wait_for_launcher();
-      issue_copy(i);
-    }
-    wait_for_launcher();
+    for (int i = 0; i < kStages; ++i) issue_copy(i);
     uint4 q[kLoads];
     load_row(p, t, g, c, q);
     // Of rows 2 c and 2 c + 1, among the lane's keys.
@@ -232,20 +218,6 @@ struct TensorCores {
     uint32_t ring;
     unsigned copied = 0;  // units
     bool inside, folded = false;
-
-    // Asks for the first rows of V, where most will be needed. Not inlined: what it shares with the rest would stay in
-    // registers.
-    static __device__ __noinline__ void prefetch_rows(const Params& p, const RowTile& t, int span) {
-      constexpr int kRowsAhead = 64, kLine = 64;
-      if (!is_dense(p.normalizer)) return;
-      const auto [begin, end] = span_of_warp(p, t, span, threadIdx.x / 32);
-      for (int key = begin + threadIdx.x % 32; key < min(end, begin + kRowsAhead); key += 32) {
-        const int64_t at = key_offset(p, p.v, t.batch, key);
-        if (!present(at)) continue;
-        const T* row = static_cast<const T*>(p.v.data) + t.kv_head * p.v.head + at;
-        for (int d = 0; d < p.value_dim; d += kLine) prefetch(row + d);
-      }
-    }
 
     __device__ Sums(const Params& p, const RowTile& t, char* memory)
         : v(static_cast<const T*>(p.v.data) + t.kv_head * p.v.head + threadIdx.x % kChunks * 8),

@@ -41,17 +41,12 @@ __device__ inline Keys visible(const Params& p, int length, int query) {
 }
 
 __device__ inline Sequence read_sequence(const Params& p, int b) {
-  const int64_t length = __ldcg(p.lengths + b);
+  const int64_t length = p.lengths[b];
   const bool good = length >= 0 && length <= p.capacity && (!p.visible_counts || p.visible_counts[b] >= p.q_length);
   if (!good) return {-1, 0, 0};
   const int n = static_cast<int>(length);
   const int first = visible(p, n, 0).begin / kPad * kPad;  // both ends of what a row sees grow with the row
   return {n, first, max(first, visible(p, n, p.q_length - 1).end)};
-}
-
-// Whether all visible keys carry weight, as a rule.
-__device__ constexpr bool is_dense(Normalizer n) {
-  return n == Normalizer::softmax || n == Normalizer::softmax_sink || n == Normalizer::sigmoid;
 }
 
 // Tile `tile` of the round's sequence `sequence`.
@@ -72,11 +67,6 @@ __host__ __device__ constexpr int span_keys(const Params& p) { return kWarps * p
 __device__ inline int part_count(const Params& p, const Sequence& s) { return (s.end - s.first + p.part - 1) / p.part; }
 __device__ inline int span_count(const Params& p, const Sequence& s) {
   return max((s.end - s.first + span_keys(p) - 1) / span_keys(p), 1);
-}
-
-__device__ inline Keys span_of_warp(const Params& p, const RowTile& t, int span, int warp) {
-  const int begin = t.sequence.first + (span * kWarps + warp) * p.scan;
-  return {begin, min(t.sequence.end, begin + p.scan)};
 }
 
 __device__ inline float* score_at(const Params& p, const RowTile& t, int r, int key) {
@@ -103,21 +93,6 @@ __device__ inline int64_t paged_offset(const Params& p, const Tensor& cache, int
 __device__ inline int64_t key_offset(const Params& p, const Tensor& cache, int batch, int key) {
   return p.block_table ? paged_offset(p, cache, batch, key) : plain_offset(cache, batch, key);
 }
-
-// Pages of a warp's next keys, asked for at once.
-struct NextPages {
-  static constexpr int kAtOnce = 8;  // of a lane
-  static constexpr int kKeys = 32 * kAtOnce;
-  int64_t page[kAtOnce];
-  // Of keys begin + lane, begin + 32 + lane, ... below `keys` of them and the capacity: lengths need not be known yet.
-  __device__ void load(const Params& p, int batch, int begin, int keys) {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int n = 32 * i + static_cast<int>(threadIdx.x) % 32;
-      page[i] = n < keys && begin + n < p.capacity ? page_of(p, batch, begin + n) : -1;
-    }
-  }
-};
 
 // What turns a row's products into scores.
 struct RowView {

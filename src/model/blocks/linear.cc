@@ -203,22 +203,15 @@ at::Tensor Linear::decode(const at::Tensor& x) const {
                                        : ops::few_rows_linear(x, matrix(x.scalar_type()));
 }
 
-ops::FewRowsInput Linear::pending_rows(const NormOutput& x) const {
+at::Tensor Linear::decode_pending(const NormOutput& x, bool swiglu) const {
   const auto rows = [&](const at::Tensor& t) { return t.defined() ? t.reshape({-1, packed_.size(1)}) : t; };
   const auto& [branch, residual] = *x.pending;
-  return {.x = rows(branch),
-          .residual = rows(residual),
-          .sum = residual.defined() ? rows(x.from) : at::Tensor(),
-          .norm_weight = x.weight.detach(),
-          .eps = x.eps};
-}
-
-at::Tensor Linear::decode_pending(const NormOutput& x, bool swiglu) const {
-  return ops::few_rows_product(pending_rows(x), matrix(x.pending->branch.scalar_type()), swiglu);
-}
-
-at::Tensor Linear::decode_to_pages(const NormOutput& x, const ops::PagePlaces& to) const {
-  return ops::few_rows_to_pages(pending_rows(x), matrix(x.pending->branch.scalar_type()), to);
+  return ops::few_rows_product({.x = rows(branch),
+                                .residual = rows(residual),
+                                .sum = residual.defined() ? rows(x.from) : at::Tensor(),
+                                .norm_weight = x.weight.detach(),
+                                .eps = x.eps},
+                               matrix(branch.scalar_type()), swiglu);
 }
 
 void Linear::hold_in(at::ScalarType dtype) const {

@@ -7,7 +7,6 @@
 #include "model/blocks/norm.h"
 #include "ops/few_rows.h"
 #include "ops/quantize_fp8.h"
-#include "ops/rope_to_pages.h"
 #include "ops/round_to_nearest.h"
 
 namespace lazy {
@@ -61,8 +60,6 @@ class Linear {
   at::Tensor decode(const at::Tensor& x) const;
   // The product of a pending norm; with swiglu that of the two parts.
   at::Tensor decode_pending(const NormOutput& x, bool swiglu = false) const;
-  // Likewise, of parts q, k and v, which go to pages (ops/rope_to_pages.h); q.
-  at::Tensor decode_to_pages(const NormOutput& x, const ops::PagePlaces& to) const;
   // From now on the weights are in `dtype` alone. For inference.
   void hold_in(at::ScalarType dtype) const;
 
@@ -77,7 +74,6 @@ class Linear {
   mutable ops::Rounded rounded_;  // W's integers, undefined where it was not rounded
 
   at::Tensor product_of_rounded(const at::Tensor& x) const;
-  ops::FewRowsInput pending_rows(const NormOutput& x) const;
 };
 
 // A factor of matrix products: as it is, or in 8-bit floating point.

@@ -1,14 +1,13 @@
 // Products of few rows with a matrix that is read once, by tensor cores: rows of W are the rows of mma's A, rows of x
-// the columns of B. A block has ROWS rows of W; its warps share the summed axis, of which a line of 64 numbers, 128
-// bytes, is a warp's piece. Lines of W come through a ring in shared memory, as keys do in
-// attention/cuda/decode_products.cuh, and lie there in the same order; the first are asked for before the kernels in
-// front have ended. Fragments are what lanes get from 16-byte loads, because the order of the summed axis is free.
+// the columns of B. As in attention/cuda/decode_products.cuh, fragments are what lanes get from 16-byte loads, because
+// the order of the summed axis is free. A block has TILES * 16 rows of W; its warps share the summed axis, of which a
+// chunk of 32 is one step of a warp. The first steps' weights are asked for before the kernel in front has ended.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
 #include "attention/cuda/mma.cuh"
-#include "ops/cuda/to_pages.cuh"
+#include "ops/cuda/step.h"
 
 namespace lazy::ops::cuda {
 
@@ -17,22 +16,12 @@ namespace step {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int kLine = 64, kHalf = kLine / 2;  // of the summed axis
-
-constexpr unsigned kEnoughBlocks = 96, kAtOnceBlocks = 264;  // of an H100 and an H200, which have 132 multiprocessors
-
-enum class Mode { plain, swiglu, pages };  // what is made of the products
+constexpr int kChunk = 32;  // of the summed axis
 
 constexpr int stride(int groups) { return 8 * groups + 1; }  // of the products in shared memory
-// Of a warp: `lines` lines of W, then the products.
-constexpr int warp_bytes(int rows, int groups, int lines) {
-  return rows * std::max(lines * kLine * 2, stride(groups) * 4);
+constexpr int shared_bytes(int tiles, int groups) {
+  return (kWarps * tiles * 16 * stride(groups) + (kWarps + 1) * 8 * groups) * 4;
 }
-constexpr int shared_bytes(int rows, int groups, int lines) {
-  return kWarps * (warp_bytes(rows, groups, lines) + 8 * groups * 4);
-}
-
-constexpr unsigned blocks_of(int64_t x, int64_t by) { return static_cast<unsigned>((x + by - 1) / by); }
 
 // Two neighbouring numbers of x, with the residual added.
 template <typename T>
@@ -51,121 +40,84 @@ template <typename T>
 __device__ void store_rounded(void* to, int64_t at, bool wide, float x) {
   if (wide) {
     static_cast<float*>(to)[at] = x;
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    static_cast<T*>(to)[at] = __float2bfloat16(x);
   } else {
-    static_cast<T*>(to)[at] = rounded<T>(x);
+    static_cast<T*>(to)[at] = __float2half(x);
   }
 }
+template <typename T>
+__device__ float rounded(float x) {
+  return kernels::cuda::unpack<T>(kernels::cuda::pack<T>(x, 0.0f)).x;
+}
 
-// ROWS: of W, a block; 8 of them leave half of A empty. GROUPS: of 8 rows of x, a block. LINES: of W in flight, a warp.
-// HALVES: of lines of x in flight, a warp. Grid: (groups of rows of x, rows of W). The order of additions follows from
-// `in` alone.
-template <typename T, int ROWS, int GROUPS, int LINES, int HALVES, bool NORM, Mode MODE>
-__global__ void __launch_bounds__(kThreads, GROUPS <= 4 ? 2 : 1) multiply(const __grid_constant__ FewRows p) {
-  constexpr int kTiles = (ROWS + 15) / 16, kCopies = ROWS / 4, kStage = ROWS * kLine * 2;
-  constexpr bool kPairs = MODE != Mode::plain;        // rows g and g + 8 of a tile belong together
-  constexpr int kResults = kPairs ? ROWS / 2 : ROWS;  // of a row of x, a block
-  static_assert(ROWS % 16 == 0 || (ROWS == 8 && !kPairs));
+// GROUPS: of 8 rows of x, a block. STEPS: chunks of a warp in flight. Grid: (groups of rows of x, rows of W).
+template <typename T, int TILES, int GROUPS, int STEPS, bool NORM, bool SWIGLU>
+__global__ void __launch_bounds__(kThreads, TILES* GROUPS <= 8 ? 2 : 1) multiply(const __grid_constant__ FewRows p) {
   extern __shared__ __align__(16) char memory[];
+  auto* const products = reinterpret_cast<float*>(memory);                 // (warps, TILES * 16, stride)
+  float* const squares = products + kWarps * TILES * 16 * stride(GROUPS);  // (warps + 1, 8 GROUPS)
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
-  char* const mine = memory + warp * warp_bytes(ROWS, GROUPS, LINES);
-  auto* const squares = reinterpret_cast<float*>(memory + kWarps * warp_bytes(ROWS, GROUPS, LINES));  // (warps, rows)
-  const uint32_t ring = kernels::cuda::shared_address(mine);
   const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
   const int first_row = blockIdx.x * 8 * GROUPS;
+  const int chunks = (in + kChunk - 1) / kChunk, own = (chunks - warp + kWarps - 1) / kWarps;  // warp, warp + 8, ...
   const uint64_t policy = decoding::read_once_policy();
-  const auto start_of = [&](int line) { return (warp + kWarps * line) * kLine; };
 
-  // Of a line, lane n copies 16 bytes of rows n / 8, n / 8 + 4, ...
-  const T* from[kCopies];  // null: no row
+  // Row of W that is row 0 of a tile; with SWIGLU tiles of both halves take turns.
+  const auto tile_row = [&](int t) {
+    return SWIGLU ? (blockIdx.y * (TILES / 2) + t / 2) * 16 : (blockIdx.y * TILES + t) * 16;
+  };
+  uint4 w[STEPS][TILES][2];
+  const auto load_weights = [&](int step, uint4(&to)[TILES][2]) {
+    const int k = (warp + kWarps * step) * kChunk + 8 * c;
 #pragma unroll
-  for (int i = 0; i < kCopies; ++i) {
-    const int r = 4 * i + lane / 8;
-    const int n = blockIdx.y * kResults + (kPairs ? r / 16 * 8 + r % 8 : r);
-    int64_t row = n;
-    if constexpr (MODE == Mode::swiglu) row += r / 8 % 2 * out;
-    if constexpr (MODE == Mode::pages) {
-      const Pair pair = pair_of(p.pages, n);
-      row = pair.head * p.pages.dim + (r / 8 % 2 == 0 ? pair.first : pair.second);
-    }
-    from[i] = n < out ? static_cast<const T*>(p.W) + row * in + lane % 8 * 8 : nullptr;
-  }
-  const auto issue_copy = [&](int line) {
-    const int k = start_of(line);
+    for (int t = 0; t < TILES; ++t) {
 #pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
-      const int r = 4 * i + lane / 8;
-      const bool there = from[i] && k + lane % 8 * 8 < in;
-      decoding::copy_once(ring + line % LINES * kStage + r * kLine * 2 + (lane % 8 ^ r % 2 * 4) * 16,
-                          there ? from[i] + k : p.W, there, policy);
+      for (int h = 0; h < 2; ++h) {
+        const int row = tile_row(t) + g + 8 * h;
+        const bool there = step < own && k < in && row < out;
+        const auto at = static_cast<int64_t>(row + (SWIGLU && t % 2 ? out : 0)) * in + k;
+        to[t][h] = there ? decoding::load_once(static_cast<const T*>(p.W) + at, policy) : uint4{};
+      }
     }
-    decoding::commit_copies();
   };
 #pragma unroll
-  for (int line = 0; line < LINES; ++line) issue_copy(line);
-  if constexpr (NORM) {
-    for (int k = threadIdx.x * kHalf; k < in; k += kThreads * kHalf) decoding::prefetch(p.norm_weight + k);
-  }
+  for (int i = 0; i < STEPS; ++i) load_weights(i, w[i]);
   decoding::let_next_start();
   decoding::wait_for_launcher();
 
-  // The number of a thread's first result among the block's, of its other ones kThreads more.
-  const auto result_row = [&](int n) { return first_row + n / kResults; };
-  const auto result_column = [&](int n) { return static_cast<int>(blockIdx.y) * kResults + n % kResults; };
-  const auto is_result = [&](int n) {
-    return n < kResults * 8 * GROUPS && result_row(n) < rows && result_column(n) < out;
-  };
-  constexpr bool kAimsFirst = GROUPS <= 2;  // where registers are left, while x is on its way
-  [[maybe_unused]] PairTarget target;       // of a result
-  const auto aim = [&](int n) {
-    if (is_result(n)) target = target_of(p.pages, result_row(n), pair_of(p.pages, result_column(n)));
-  };
-  if constexpr (MODE == Mode::pages && kAimsFirst) aim(threadIdx.x);
-
-  float sum[kTiles][GROUPS][4] = {};
+  float sum[TILES][GROUPS][4] = {};
   float square[GROUPS] = {};
-  for (int first = 0; start_of(first / 2) < in; first += HALVES) {
-    uint4 x[HALVES][GROUPS];
-    const auto k_of = [&](int i) { return start_of((first + i) / 2) + (first + i) % 2 * kHalf + 8 * c; };
-    const auto load_rows = [&](const void* of, int64_t of_row, uint4(&to)[HALVES][GROUPS]) {
+  for (int first = 0; first < own; first += STEPS) {
+    uint4 x[STEPS][GROUPS];
 #pragma unroll
-      for (int i = 0; i < HALVES; ++i) {
+    for (int i = 0; i < STEPS; ++i) {
+      const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;
 #pragma unroll
-        for (int n = 0; n < GROUPS; ++n) {
-          const int row = first_row + 8 * n + g, k = k_of(i);
-          const T* at = static_cast<const T*>(of) + row * of_row + k;
-          to[i][n] = k < in && row < rows ? __ldcg(reinterpret_cast<const uint4*>(at)) : uint4{};
-        }
-      }
-    };
-    load_rows(p.x, p.x_stride, x);
-    if constexpr (NORM) {
-      float4 norm[HALVES][2];
-#pragma unroll
-      for (int i = 0; i < HALVES; ++i) {
-        const auto* at = reinterpret_cast<const float4*>(p.norm_weight + k_of(i));
-        norm[i][0] = k_of(i) < in ? __ldg(at) : float4{};
-        norm[i][1] = k_of(i) < in ? __ldg(at + 1) : float4{};
-      }
-      if (p.residual) {
-        uint4 residual[HALVES][GROUPS];
-        load_rows(p.residual, in, residual);
-        // Stores come behind all loads, which do not pass them.
-#pragma unroll
-        for (int i = 0; i < HALVES; ++i) {
-#pragma unroll
-          for (int n = 0; n < GROUPS; ++n) {
+      for (int n = 0; n < GROUPS; ++n) {
+        const int row = first_row + 8 * n + g;
+        const bool there = first + i < own && k < in && row < rows;
+        x[i][n] =
+            there ? __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride + k)) : uint4{};
+        if constexpr (NORM) {
+          if (there && p.residual) {
+            const int64_t at = row * p.in + k;
+            const uint4 r = __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + at));
             uint4& v = x[i][n];
-            const uint4 r = residual[i][n];
             v = {add_pair<T>(v.x, r.x), add_pair<T>(v.y, r.y), add_pair<T>(v.z, r.z), add_pair<T>(v.w, r.w)};
-            const int row = first_row + 8 * n + g, k = k_of(i);
-            if (blockIdx.y == 0 && k < in && row < rows)
-              *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + row * p.in + k) = v;
+            if (blockIdx.y == 0) *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + at) = v;
           }
         }
       }
+    }
 #pragma unroll
-      for (int i = 0; i < HALVES; ++i) {
-        const auto& [low, high] = norm[i];
+    for (int i = 0; i < STEPS; ++i) {
+      if constexpr (NORM) {
+        const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;
+        const bool there = first + i < own && k < in;
+        const float4 none{};
+        const float4 low = there ? __ldg(reinterpret_cast<const float4*>(p.norm_weight + k)) : none,
+                     high = there ? __ldg(reinterpret_cast<const float4*>(p.norm_weight + k + 4)) : none;
 #pragma unroll
         for (int n = 0; n < GROUPS; ++n) {
           uint4& v = x[i][n];
@@ -173,42 +125,26 @@ __global__ void __launch_bounds__(kThreads, GROUPS <= 4 ? 2 : 1) multiply(const 
                weigh_pair<T>(v.z, high.x, high.y, square[n]), weigh_pair<T>(v.w, high.z, high.w, square[n])};
         }
       }
-    }
 #pragma unroll
-    for (int i = 0; i < HALVES; ++i) {
-      const int line = (first + i) / 2, half = (first + i) % 2;
-      if (half == 0) {
-        decoding::wait_for_copies<LINES - 1>();
-        __syncwarp();
-      }
-      const uint32_t at = ring + line % LINES * kStage + g * kLine * 2 + (4 * half + c ^ g % 2 * 4) * 16;
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        const uint4 a = decoding::load_shared(at + 16 * t * kLine * 2),
-                    b = ROWS > 8 ? decoding::load_shared(at + (16 * t + 8) * kLine * 2) : uint4{};
+      for (int t = 0; t < TILES; ++t) {
+        const uint4 a = w[i][t][0], b = w[i][t][1];
 #pragma unroll
         for (int n = 0; n < GROUPS; ++n) {
           kernels::cuda::mma<T>(sum[t][n], {a.x, b.x, a.y, b.y}, x[i][n].x, x[i][n].y);
           kernels::cuda::mma<T>(sum[t][n], {a.z, b.z, a.w, b.w}, x[i][n].z, x[i][n].w);
         }
       }
-      if (half == 1) {
-        __syncwarp();
-        issue_copy(line + LINES);  // beyond the last line: zeros that nobody needs
-      }
+      load_weights(first + i + STEPS, w[i]);
     }
   }
-  decoding::wait_for_copies<0>();
-  __syncwarp();
 
-  auto* const products = reinterpret_cast<float*>(mine);  // (ROWS, stride)
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
+  for (int t = 0; t < TILES; ++t) {
 #pragma unroll
     for (int n = 0; n < GROUPS; ++n) {
 #pragma unroll
-      for (int e = 0; e < (ROWS > 8 ? 4 : 2); ++e) {  // row g (e < 2) or g + 8 of the tile, row 2 c or 2 c + 1 of x's
-        products[(t * 16 + g + e / 2 * 8) * stride(GROUPS) + 8 * n + 2 * c + e % 2] = sum[t][n][e];
+      for (int e = 0; e < 4; ++e) {  // row g (e < 2) or g + 8 of the tile, row 2 c or 2 c + 1 of x's group
+        products[(warp * TILES * 16 + t * 16 + g + e / 2 * 8) * stride(GROUPS) + 8 * n + 2 * c + e % 2] = sum[t][n][e];
       }
     }
   }
@@ -219,71 +155,51 @@ __global__ void __launch_bounds__(kThreads, GROUPS <= 4 ? 2 : 1) multiply(const 
       square[n] += __shfl_xor_sync(~0u, square[n], 2);
       if (c == 0) squares[warp * 8 * GROUPS + 8 * n + g] = square[n];
     }
+    __syncthreads();
+    if (threadIdx.x < 8 * GROUPS) {
+      float all = 0;
+      for (int n = 0; n < kWarps; ++n) all += squares[n * 8 * GROUPS + threadIdx.x];
+      squares[kWarps * 8 * GROUPS + threadIdx.x] = 1 / sqrtf(all / static_cast<float>(in) + p.eps);
+    }
   }
   __syncthreads();
-  for (int n = threadIdx.x; n < kResults * 8 * GROUPS; n += kThreads) {
-    const int r = n % kResults, m = n / kResults, row = result_row(n), column = result_column(n);
-    if (!is_result(n)) continue;
-    float scale = 1;
-    if constexpr (NORM) {
-      float all = 0;
-      for (int i = 0; i < kWarps; ++i) all += squares[i * 8 * GROUPS + m];
-      scale = 1 / sqrtf(all / static_cast<float>(in) + p.eps);
-    }
+  constexpr int kResults = SWIGLU ? TILES / 2 : TILES;  // tiles of y
+  for (int n = threadIdx.x; n < kResults * 16 * 8 * GROUPS; n += kThreads) {
+    const int r = n % (16 * kResults), m = n / (16 * kResults), row = first_row + m;
+    const int column = tile_row(SWIGLU ? 2 * (r / 16) : r / 16) + r % 16;
+    if (row >= rows || column >= out) continue;
+    const float scale = NORM ? squares[kWarps * 8 * GROUPS + m] : 1;
     const auto product = [&](int of_block) {
-      const char* at = memory + (of_block * stride(GROUPS) + m) * 4;
       float all = 0;
-      for (int i = 0; i < kWarps; ++i) all += *reinterpret_cast<const float*>(at + i * warp_bytes(ROWS, GROUPS, LINES));
+      for (int i = 0; i < kWarps; ++i) all += products[(i * TILES * 16 + of_block) * stride(GROUPS) + m];
       return all * scale;
     };
-    if constexpr (MODE == Mode::plain) {
-      store_rounded<T>(p.y, row * p.out + column, p.wide, product(r));
+    float y;
+    if constexpr (SWIGLU) {
+      const float gate = rounded<T>(product(r / 16 * 32 + r % 16)), up = rounded<T>(product(r / 16 * 32 + 16 + r % 16));
+      y = gate * __fdividef(1, 1 + __expf(-gate)) * up;
     } else {
-      const int at = r / 8 * 16 + r % 8;
-      const float x = to_float(rounded<T>(product(at))), y = to_float(rounded<T>(product(at + 8)));
-      if constexpr (MODE == Mode::swiglu) {
-        store_rounded<T>(p.y, row * p.out + column, p.wide, x * __fdividef(1, 1 + __expf(-x)) * y);
-      } else {
-        if (!kAimsFirst || n >= kThreads) aim(n);
-        store_pair<T>(p.pages, row, pair_of(p.pages, column), target, x, y);
-      }
+      y = product(r);
     }
+    store_rounded<T>(p.y, row * p.out + column, p.wide, y);
   }
 }
 
-template <typename T, int ROWS, int GROUPS, int LINES, int HALVES, bool NORM, Mode MODE>
+template <typename T, int TILES, int GROUPS, int STEPS, bool NORM, bool SWIGLU>
 void launch(const FewRows& p, cudaStream_t stream) {
-  const dim3 grid(blocks_of(p.rows, 8 * GROUPS), blocks_of(p.out, MODE == Mode::plain ? ROWS : ROWS / 2));
-  decoding::start<multiply<T, ROWS, GROUPS, LINES, HALVES, NORM, MODE>>(
-      p, grid, kThreads, shared_bytes(ROWS, GROUPS, LINES), true, stream);
+  constexpr int kRows = 16 * (SWIGLU ? TILES / 2 : TILES);  // columns of y, a block
+  const auto blocks = [](int64_t x, int64_t by) { return static_cast<unsigned>((x + by - 1) / by); };
+  const dim3 grid(blocks(p.rows, 8 * GROUPS), blocks(p.out, kRows));
+  decoding::start<multiply<T, TILES, GROUPS, STEPS, NORM, SWIGLU>>(p, grid, kThreads, shared_bytes(TILES, GROUPS), true,
+                                                                   stream);
 }
 
-// As many rows of W a block as leave every multiprocessor one: more of them read x less often. With up to 16 rows of x,
-// of which there is little, as few as let all blocks run at once, so that all of W is asked for ahead.
-template <typename T, bool NORM, Mode MODE>
+template <typename T, bool NORM, bool SWIGLU>
 void launch(const FewRows& p, cudaStream_t stream) {
-  constexpr bool kPlain = MODE == Mode::plain;
-  constexpr int kOfOne = MODE == Mode::swiglu ? 4 : 2, kOfMany = NORM ? 1 : 2;  // halves of x: registers are scarce
-  const auto blocks = [&](int rows, int of_x) {
-    return blocks_of(p.out, kPlain ? rows : rows / 2) * blocks_of(p.rows, of_x);
-  };
-  if (p.rows <= 16) {
-    const unsigned of_16 = blocks(16, 16);
-    const bool one = p.rows <= 8;
-    if constexpr (kPlain && !NORM) {
-      if (of_16 < kEnoughBlocks)
-        return one ? launch<T, 8, 1, 6, 6, NORM, MODE>(p, stream) : launch<T, 8, 2, 6, 4, NORM, MODE>(p, stream);
-    }
-    if (of_16 <= kAtOnceBlocks)
-      return one ? launch<T, 16, 1, 4, 4, NORM, MODE>(p, stream) : launch<T, 16, 2, 4, 2, NORM, MODE>(p, stream);
-    return one ? launch<T, 32, 1, 2, kOfOne, NORM, MODE>(p, stream) : launch<T, 32, 2, 2, 2, NORM, MODE>(p, stream);
-  }
-  if (p.rows <= 32) {
-    if (blocks(32, 32) >= kEnoughBlocks) return launch<T, 32, 4, 2, 1, NORM, MODE>(p, stream);
-    return launch<T, 16, 4, 4, kOfMany, NORM, MODE>(p, stream);
-  }
-  if (blocks(32, 64) >= kEnoughBlocks) return launch<T, 32, 8, 2, 1, NORM, MODE>(p, stream);
-  launch<T, 16, 8, 4, 1, NORM, MODE>(p, stream);
+  if (p.rows <= 8) return launch < T, SWIGLU ? 2 : 1, 1, NORM || SWIGLU ? 4 : 8, NORM, SWIGLU > (p, stream);
+  if (p.rows <= 16) return launch < T, SWIGLU ? 2 : 1, 2, SWIGLU ? 2 : 4, NORM, SWIGLU > (p, stream);
+  if (p.rows <= 32) return launch<T, 2, 4, 2, NORM, SWIGLU>(p, stream);
+  launch<T, 4, 4, 2, NORM, SWIGLU>(p, stream);
 }
 
 }  // namespace step
@@ -294,11 +210,8 @@ void few_rows(const FewRows& p, cudaStream_t stream) {
   if (p.rows == 0 || p.out == 0) return;
   const auto of_type = [&](auto type) {
     using T = decltype(type);
-    const auto of_mode = [&]<Mode MODE>() {
-      p.norm_weight ? launch<T, true, MODE>(p, stream) : launch<T, false, MODE>(p, stream);
-    };
-    if (!p.y) return launch<T, true, Mode::pages>(p, stream);
-    p.swiglu ? of_mode.template operator()<Mode::swiglu>() : of_mode.template operator()<Mode::plain>();
+    if (p.swiglu) return p.norm_weight ? launch<T, true, true>(p, stream) : launch<T, false, true>(p, stream);
+    p.norm_weight ? launch<T, true, false>(p, stream) : launch<T, false, false>(p, stream);
   };
   p.type == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});
 }

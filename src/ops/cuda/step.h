@@ -11,17 +11,6 @@
 
 namespace lazy::ops::cuda {
 
-// Where a step's tokens put q, k and v: q and k turned by their positions, k and v in their pages.
-struct ToPages {
-  void* q;                   // (tokens, heads, dim) contiguous
-  void *keys, *values;       // pages, (places, kv_heads, dim) contiguous
-  const int64_t* positions;  // (tokens), from 0
-  const int64_t* slots;      // (tokens): places
-  int64_t heads, kv_heads, dim;
-  RopeTable table;  // pairs 0: no rotation. What it does not hold is computed
-  bool interleaved;
-};
-
 // y = x W^T. A row's bits depend on that row and on `in` alone, not on the number of rows.
 struct FewRows {
   DType type;  // bf16 or f16
@@ -34,18 +23,22 @@ struct FewRows {
   float eps = 0;
   bool swiglu = false;  // W (2 out, in): y = silu(x W_0^T) * x W_1^T
   bool wide = false;    // y in fp32
-  void* y;              // (rows, out) contiguous; null, with a norm: to `pages`
-  ToPages pages = {};   // W's rows are heads of q, k and v, `out` is the number of their pairs; a row of x is a token
+  void* y;              // (rows, out) contiguous
 };
 void few_rows(const FewRows& arguments, cudaStream_t stream);
 
-// The same from q, k and v as they lie in memory.
+// Rotates q and k by their tokens' positions and writes k and v to their pages.
 struct RopeToPages {
   DType type;
   const void *q, *k, *v;  // (tokens, heads or kv_heads, dim); the last axis is contiguous
   int64_t q_token, q_head, k_token, k_head, v_token, v_head;
-  int64_t tokens;
-  ToPages to;
+  void* q_out;               // (tokens, heads, dim) contiguous
+  void *keys, *values;       // pages, (places, kv_heads, dim) contiguous
+  const int64_t* positions;  // (tokens), from 0
+  const int64_t* slots;      // (tokens): places
+  int64_t tokens, heads, kv_heads, dim;
+  RopeTable table;  // pairs 0: no rotation. What it does not hold is computed
+  bool interleaved;
 };
 void rope_to_pages(const RopeToPages& arguments, cudaStream_t stream);
 

@@ -10,7 +10,6 @@
 #include <deque>
 #include <memory>
 #include <random>
-#include <utility>
 #include <vector>
 
 // `extern __shared__ char memory[]` in a kernel names a variable of the kernel's namespace.
@@ -91,11 +90,9 @@ struct Thread {
 };
 
 Thread* current = nullptr;
-std::function<void(bool)> kernel_in_front;
 
 namespace {
 
-bool waited = false;
 Meeting cluster_meeting;
 int running = 0;  // threads of all blocks of a cluster
 
@@ -189,10 +186,6 @@ std::array<char*, 5> shared_memories() {
 int lane() { return current->lane; }
 char* dynamic_memory() { return lazy::kernels::cuda::portable::memory; }
 
-void wait_for_launcher() {
-  if (!std::exchange(waited, true) && kernel_in_front) kernel_in_front(true);
-}
-
 char* own_memory(char* memory) { return memory + current->block->rank * kSharedStride; }
 char* memory_of(char* own, int rank) {
   return own + (rank - static_cast<int>(current->block->rank)) * static_cast<std::ptrdiff_t>(kSharedStride);
@@ -201,7 +194,6 @@ char* memory_of(char* own, int rank) {
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster) {
   if (shared_bytes > kSharedMost) fail("more shared memory than the GPU has");
   if (cluster > kMostBlocks || grid.x % cluster != 0) fail("a grid that is not of such clusters");
-  bool any_waited = false;
   gridDim = grid;
   blockDim = block;
   const auto memories = [cluster] {
@@ -218,10 +210,7 @@ void launch(Index grid, Index block, size_t shared_bytes, const std::function<vo
           std::memset(memory, 0xFF, shared_bytes);
           std::memset(memory + shared_bytes, 0x7B, 64);
         }
-        waited = false;
-        if (kernel_in_front) kernel_in_front(false);
         run_cluster(cluster, kernel);
-        any_waited |= waited;
         for (const char* memory : memories) {
           if (std::count(memory + shared_bytes, memory + shared_bytes + 64, 0x7B) != 64) {
             fail("wrote behind its dynamic shared memory");
@@ -230,7 +219,6 @@ void launch(Index grid, Index block, size_t shared_bytes, const std::function<vo
       }
     }
   }
-  if (kernel_in_front && !any_waited) fail("no block waited for the kernel in front");
 }
 
 void meet_warp(uint32_t mask, void* slot, Operation operation) {

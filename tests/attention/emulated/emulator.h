@@ -51,11 +51,6 @@ void wait_in_cluster();
 char* own_memory(char* memory);
 char* memory_of(char* own, int rank);
 
-// What the kernel in front of the next ones writes: called with false as a block begins, and with true when the first
-// of its threads waits for that kernel. Unset: nothing. While it is set, a kernel in which no block waits is an error.
-extern std::function<void(bool written)> kernel_in_front;
-void wait_for_launcher();
-
 // cp.async: 16 bytes, zeros when not `there`.
 void copy_async(char* to, const void* from, bool there);
 void commit_copies();

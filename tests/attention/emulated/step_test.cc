@@ -8,7 +8,6 @@
 #include <random>
 
 #include "../device.h"
-#include "emulator.h"
 #include "generate/sampler.h"
 #include "lazy/decode_step_cuda.h"
 #include "ops/cuda/step.h"
@@ -35,17 +34,6 @@ struct Product {
   bool norm, residual, swiglu, wide;
 };
 
-// Numbers that the kernel in front has not written before a kernel waits for it.
-struct Written {
-  std::vector<Half>* to;
-  std::vector<Half> numbers;
-  explicit Written(std::vector<Half>& all) : to(&all), numbers(all) {}
-  void show(bool written, int64_t first, int64_t count) const {
-    for (auto n = static_cast<size_t>(first); n < static_cast<size_t>(first + count); ++n)
-      (*to)[n] = written ? numbers[n] : __float2bfloat16(NAN);
-  }
-};
-
 class FewRowsProduct {
  public:
   explicit FewRowsProduct(const Product& product)
@@ -58,7 +46,7 @@ class FewRowsProduct {
   }
 
   // By the kernel, of the first `rows` rows.
-  std::vector<float> run(int64_t rows, const ToPages& pages = {}) {
+  std::vector<float> run(int64_t rows) {
     FewRows a{.type = DType::bf16};
     a.x = x_.data();
     a.W = W_.data();
@@ -76,18 +64,7 @@ class FewRowsProduct {
     std::vector<float> y(static_cast<size_t>(rows * p_.out));
     std::vector<Half> halves(y.size());
     a.y = p_.wide ? static_cast<void*>(y.data()) : halves.data();
-    if (pages.q) {
-      a.y = nullptr;
-      a.out /= 2;
-      a.pages = pages;
-    }
-    const Written x(x_), residual(residual_);
-    emulated::kernel_in_front = [&](bool written) {
-      x.show(written, 0, rows * p_.in);
-      residual.show(written, 0, rows * p_.in);
-    };
     few_rows(a, nullptr);
-    emulated::kernel_in_front = {};
     for (size_t n = 0; !p_.wide && n < y.size(); ++n) y[n] = value(halves[n]);
     return y;
   }
@@ -130,15 +107,11 @@ class FewRowsProduct {
 };
 
 TEST(Step, ProductsOfFewRows) {
-  for (const int64_t rows : {1, 8, 9, 17, 33, 70}) {
-    for (const int64_t in : {64, 264, 3208}) {  // the last one has more lines than are in flight
+  for (const int64_t rows : {1, 8, 9, 17, 33}) {
+    for (const int64_t in : {64, 264}) {
       for (const Product& p :
            {Product{rows, in, 40, false, false, false, false}, Product{rows, in, 48, true, true, false, true},
-            Product{rows, in, 24, true, true, true, false}, Product{rows, in, 24, true, false, true, false},
-            // As many columns as let a block have more rows of W.
-            Product{rows, in, 3090, false, false, false, false}, Product{rows, in, 4300, false, false, false, false},
-            Product{rows, in, 2150, true, true, true, false}}) {
-        if (in * (p.out + 10 * rows) > 1200000) continue;  // takes long here
+            Product{rows, in, 24, true, true, true, false}, Product{rows, in, 24, true, false, true, false}}) {
         SCOPED_TRACE(testing::Message() << rows << " rows of " << in << ", " << p.out << " columns, " << p.norm
                                         << p.residual << p.swiglu << p.wide);
         FewRowsProduct product(p);
@@ -157,88 +130,39 @@ TEST(Step, ProductsOfFewRows) {
   }
 }
 
-// Pages for a few tokens' keys, one of which stands beyond the table of angles.
-struct Pages {
-  static constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 16, kPairs = 6, kTable = 100, kAll = kHeads + 2 * kKvHeads;
-  std::vector<int64_t> positions, slots;
+TEST(Step, KeysAreTurnedOnTheirWayToPages) {
+  constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = 16, kPairs = 6, kPlaces = 32, kTable = 100;
+  const int64_t heads = kHeads + 2 * kKvHeads;
+  const std::vector<Half> joint = random_halves(kTokens * heads * kDim, 1, 1);
+  const std::vector<int64_t> positions{3, 0, 99, 2000, 7}, slots{3, 31, 17, 5, 4};
   std::vector<double> frequency;
   std::vector<float> cosines, sines;
-  std::vector<Half> q, keys, values;
-
-  explicit Pages(int64_t tokens)
-      : q(static_cast<size_t>(tokens * kHeads * kDim)),
-        keys(static_cast<size_t>((7 * tokens + 4) * kKvHeads * kDim)),
-        values(keys.size()) {
-    for (int64_t n = 0; n < tokens; ++n) {
-      positions.push_back(n == 3 ? 2000 : 37 * n % kTable);
-      slots.push_back(7 * (tokens - n) + n % 3);
-    }
-    for (int64_t n = 0; n < kPairs; ++n) frequency.push_back(std::pow(100.0, -static_cast<double>(n) / kPairs));
-    for (int64_t n = 0; n < kTable * kPairs; ++n) {
-      const double angle = static_cast<double>(n / kPairs) * frequency[static_cast<size_t>(n % kPairs)];
-      cosines.push_back(static_cast<float>(std::cos(angle)));
-      sines.push_back(static_cast<float>(std::sin(angle)));
-    }
+  for (int64_t n = 0; n < kPairs; ++n) frequency.push_back(std::pow(100.0, -static_cast<double>(n) / kPairs));
+  for (int64_t n = 0; n < kTable * kPairs; ++n) {
+    const double angle = static_cast<double>(n / kPairs) * frequency[static_cast<size_t>(n % kPairs)];
+    cosines.push_back(static_cast<float>(std::cos(angle)));
+    sines.push_back(static_cast<float>(std::sin(angle)));
   }
-  ToPages places(bool interleaved) {
-    ToPages a{};
-    a.q = q.data();
+  for (const bool interleaved : {false, true}) {
+    std::vector<Half> q(kTokens * kHeads * kDim), keys(kPlaces * kKvHeads * kDim), values(keys.size());
+    RopeToPages a{.type = DType::bf16};
+    a.q = joint.data();
+    a.k = joint.data() + kHeads * kDim;
+    a.v = joint.data() + (kHeads + kKvHeads) * kDim;
+    a.q_token = a.k_token = a.v_token = heads * kDim;
+    a.q_head = a.k_head = a.v_head = kDim;
+    a.q_out = q.data();
     a.keys = keys.data();
     a.values = values.data();
     a.positions = positions.data();
     a.slots = slots.data();
+    a.tokens = kTokens;
     a.heads = kHeads;
     a.kv_heads = kKvHeads;
     a.dim = kDim;
     a.table = {cosines.data(), sines.data(), frequency.data(), 1, kTable, kPairs};
     a.interleaved = interleaved;
-    return a;
-  }
-  // By a kernel of their own. joint: (tokens, all heads, dim).
-  void turn(const std::vector<Half>& joint, bool interleaved) {
-    RopeToPages a{.type = DType::bf16};
-    a.q = joint.data();
-    a.k = joint.data() + kHeads * kDim;
-    a.v = joint.data() + (kHeads + kKvHeads) * kDim;
-    a.q_token = a.k_token = a.v_token = kAll * kDim;
-    a.q_head = a.k_head = a.v_head = kDim;
-    a.tokens = static_cast<int64_t>(slots.size());
-    a.to = places(interleaved);
     rope_to_pages(a, nullptr);
-  }
-};
-
-// Bit for bit what a product and a rotation behind it give.
-TEST(Step, ProductsOfFewRowsGoToPages) {
-  const auto bits = [](const std::vector<Half>& x) {
-    std::vector<uint16_t> out;
-    for (const Half n : x) out.push_back(n.bits);
-    return out;
-  };
-  for (const int64_t rows : {1, 9, 33, 70}) {
-    for (const bool interleaved : {false, true}) {
-      SCOPED_TRACE(testing::Message() << rows << " rows, " << interleaved);
-      FewRowsProduct product({rows, 264, Pages::kAll * Pages::kDim, true, true, false, false});
-      Pages apart(rows), at_once(rows);
-      std::vector<Half> joint;
-      for (const float x : product.run(rows)) joint.push_back(__float2bfloat16(x));
-      apart.turn(joint, interleaved);
-      product.run(rows, at_once.places(interleaved));
-      EXPECT_EQ(bits(at_once.q), bits(apart.q));
-      EXPECT_EQ(bits(at_once.keys), bits(apart.keys));
-      EXPECT_EQ(bits(at_once.values), bits(apart.values));
-    }
-  }
-}
-
-TEST(Step, KeysAreTurnedOnTheirWayToPages) {
-  constexpr int64_t kTokens = 5, kHeads = Pages::kHeads, kKvHeads = Pages::kKvHeads, kDim = Pages::kDim,
-                    kPairs = Pages::kPairs, heads = Pages::kAll;
-  const std::vector<Half> joint = random_halves(kTokens * heads * kDim, 1, 1);
-  for (const bool interleaved : {false, true}) {
-    Pages pages(kTokens);
-    pages.turn(joint, interleaved);
-    const auto& [positions, slots, frequency, cosines, sines, q, keys, values] = pages;
     int64_t written = 0;
     for (const Half x : keys) written += x.bits != 0;
     EXPECT_EQ(written, kTokens * kKvHeads * kDim);
@@ -379,8 +303,8 @@ TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
     for (const int64_t length : {1, 70, 700}) {
       const int64_t pages = (length + kPage - 1) / kPage;
       const auto halves = [](int64_t size, uint32_t seed) { return ops::cuda::random_halves(size, 1, seed); };
-      auto k = halves((pages + 1) * kPage * kKvHeads * kDim, 1), v = halves((pages + 1) * kPage * kKvHeads * kDim, 2),
-           q = halves(kBatch * kHeads * kDim, 3);
+      const auto k = halves((pages + 1) * kPage * kKvHeads * kDim, 1),
+                 v = halves((pages + 1) * kPage * kKvHeads * kDim, 2), q = halves(kBatch * kHeads * kDim, 3);
       const std::vector<float> tau(kHeads, -1);
       const auto run = [&](int64_t batch, int64_t width) {
         std::vector<int64_t> table(static_cast<size_t>(batch * width)), lengths(static_cast<size_t>(batch), length);
@@ -406,25 +330,13 @@ TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
         a.block_table = table.data();
         a.table_width = width;
         a.page_size = kPage;
-        // The step itself writes q and the newest key and value.
-        const int64_t newest = ((length + kPage - 1) / kPage * kPage + (length - 1) % kPage) * kKvHeads * kDim;
-        const ops::cuda::Written new_q(q), new_k(k), new_v(v);
-        emulated::kernel_in_front = [&](bool written) {
-          new_q.show(written, 0, static_cast<int64_t>(q.size()));
-          new_k.show(written, newest, kKvHeads * kDim);
-          new_v.show(written, newest, kKvHeads * kDim);
-        };
         const CacheSize cache{width * kPage, pages + 1};
         const test::DeviceMemory workspace(decode_step_workspace_cuda(p, cache));
         CudaCall call;
         call.workspace = workspace.get();
         decode_step_cuda(p, a, cache, call);
-        emulated::kernel_in_front = {};
         std::vector<uint16_t> bits;
-        for (const __nv_bfloat16 x : out) {
-          EXPECT_FALSE(std::isnan(__bfloat162float(x)));
-          bits.push_back(x.bits);
-        }
+        for (const __nv_bfloat16 x : out) bits.push_back(x.bits);
         return bits;
       };
       const std::vector<uint16_t> all = run(kBatch, pages), alone = run(1, pages), wide = run(1, 2048);

@@ -13,8 +13,7 @@ void wait_for_copies() {
   emulated::wait_for_copies(LEFT);
 }
 inline uint4 load_shared(uint32_t from) { return *reinterpret_cast<const uint4*>(at_address(from)); }
-inline void prefetch(const void*) {}
-inline void wait_for_launcher() { emulated::wait_for_launcher(); }
+inline void wait_for_launcher() {}
 inline void let_next_start() {}
 
 }  // namespace lazy::kernels::cuda::decoding
