@@ -26,16 +26,15 @@ constexpr int kMostBytes = 227 << 10;  // of shared memory, that a kernel takes
 
 using Tile = Share<kWarps, kT, kDim>;
 
-
 __device__ inline int place(const float* in_shared_memory) {
   return static_cast<int>(in_shared_memory - shared_memory());
 }
 
 // Factors of a product that is a Tile. Each keeps the place of the lane's first number, from which all others have
-// fixed distances (a pointer in its stead makes nvcc 13.0 read local memory). A left factor gives what a lane holds of eight inner indices from 8 step on, a right one of the nth
-// eight of the warp's columns too. Left factors lie in shared memory rounded to TF32, as right ones do unless they are
-// to ROUND. The inner index is that of a tile's columns (LeftRows, RightColumns) or rows; in pairs, where a load gives
-// two, for both factors of a product.
+// fixed distances (a pointer in its stead makes nvcc 13.0 read local memory). A left factor gives what a lane holds of
+// eight inner indices from 8 step on, a right one of the nth eight of the warp's columns too. Left factors lie in
+// shared memory rounded to TF32, as right ones do unless they are to ROUND. The inner index is that of a tile's columns
+// (LeftRows, RightColumns) or rows; in pairs, where a load gives two, for both factors of a product.
 template <int STEP>
 struct LeftRows {
   int at;
@@ -70,9 +69,11 @@ struct ScaledLeftColumns {
 template <int STEP>
 struct LeftPairs {
   int at;
-  __device__ explicit LeftPairs(const float* tile) : at(place(tile) + (Tile::row() + lane() / 4) * STEP + lane() % 4 * 2) {}
+  __device__ explicit LeftPairs(const float* tile)
+      : at(place(tile) + (Tile::row() + lane() / 4) * STEP + lane() % 4 * 2) {}
   __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const uint2 above = bits(pair(shared_memory() + at + 8 * step)), below = bits(pair(shared_memory() + at + 8 * step + 8 * STEP));
+    const uint2 above = bits(pair(shared_memory() + at + 8 * step)),
+                below = bits(pair(shared_memory() + at + 8 * step + 8 * STEP));
     x[0] = above.x, x[1] = below.x, x[2] = above.y, x[3] = below.y;
   }
 };

@@ -109,7 +109,8 @@ Rule memory(const Kind& kind, int64_t batch, int64_t length, const at::Tensor& c
   // Of any hidden width, outputs are as large and a step changes them as much.
   const double narrower = 2.0 * kDim / static_cast<double>(kind.hidden);
   Rule rule{.inputs = {unit(), unit(), normal({batch, length, kHeads, kDim}, kind.normalized ? 1 : 2),
-                       at::sigmoid(normal({batch, length, kHeads})) * narrower * narrower / (16 * kDim), gate(5), gate(5)}};
+                       at::sigmoid(normal({batch, length, kHeads})) * narrower * narrower / (16 * kDim), gate(5),
+                       gate(5)}};
   const double last = (kind.normalized ? 0.5 : 0.2) * std::sqrt(narrower);
   for (const at::Tensor& w : weights_of(kind, kind.normalized ? 1 : 0.5, last)) rule.inputs.push_back(w);
   if (kind.normalized) rule.inputs.push_back(1 + normal({kHeads, kDim}, 0.3));
