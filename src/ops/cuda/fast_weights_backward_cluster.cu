@@ -21,7 +21,7 @@ using StateAcross = RightPairs<kRow, true>;
 
 constexpr int kGroups = Tile::kColumnGroups;
 constexpr int kBytes =
-    (12 * kTile + 4 * kT + 4 * kGroups * kT + 3 * kWarps + kOwn * kDim) * static_cast<int>(sizeof(float));
+    (12 * kTile + 4 * kT + 4 * kGroups * kT + 3 * kWarps + kOwned * kDim) * static_cast<int>(sizeof(float));
 static_assert(kBytes <= kMostBytes);
 
 // to = factor[row] a + more[row] b
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
 
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
   const int n = static_cast<int>(blockIdx.x / kBlocks);
-  const int own = rank * kOwn + warp();  // the warp's token, for the cluster
-  const bool has_own = Tile::row() == rank * kOwn;
+  const int own = rank * kOwned + warp();  // the warp's token, for the cluster
+  const bool has_own = Tile::row() == rank * kOwned;
   const FastWeightsLayer &first = p.first, &last = p.last;
   float2 by_weight{}, by_bias{};  // of the norm, by the warp's tokens
   const Place start{n, kHidden, kT};
@@ -190,13 +190,13 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
                term(d_u, LeftAcross(R), Right(V)));
       add_step_sums(by_W, by_S, in_tile(B));
       weighted(d_g, steps, by_W, momentum_steps, by_S);
-      product<kOwn>(
+      product<kOwned>(
           d_g,
           [&](int j, int i) {
-            const int from = (rank * kOwn + i) * kT + j;
+            const int from = (rank * kOwned + i) * kT + j;
             return -read_steps[from] * overlaps[from];
           },
-          rounded(RowsOf<kRow>{D + rank * kOwn * kRow}));
+          rounded(RowsOf<kRow>{D + rank * kOwned * kRow}));
     }
     __syncthreads();
     fetch_tile<kRow>(K, at.tokens(p.k), kDim);
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       overlap.each([&](int i, int j, float& a, float& b) {
         const float2 step = pair(read_steps + i * kT + j);
         set_rounded(P + i * kRow + j, -a * step.x, -b * step.y);
-        if (has_own) set_pair(own_overlap + i % kOwn * kDim + j, a, b);
+        if (has_own) set_pair(own_overlap + i % kOwned * kDim + j, a, b);
       });
     }
     {
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     if (has_own) {
       Tile{}.each([&](int i, int j, float&, float&) {
         const float2 d = sum_of_blocks(R_first + i * kRow + j), step = pair(read_steps + i * kT + j),
-                     overlap = pair(own_overlap + i % kOwn * kDim + j);
+                     overlap = pair(own_overlap + i % kOwned * kDim + j);
         float* const to = d_read_steps + i * kT + j;
         const float2 before = pair(to);
         set_pair(to, before.x - overlap.x * d.x, before.y - overlap.y * d.y);
@@ -325,8 +325,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       products(term(to, LeftAcross(inputs), Right(Y)));
       add_to(to, dW_last, kRow);
     }
-    product<kOwn>(d_k, rounded(ColumnsOf<kRow>{R_first + rank * kOwn * kRow}),
-                  rounded(RowsOf<kRow>{Q + rank * kOwn * kRow}));
+    product<kOwned>(d_k, rounded(ColumnsOf<kRow>{R_first + rank * kOwned * kRow}),
+                    rounded(RowsOf<kRow>{Q + rank * kOwned * kRow}));
     if (has_own) products(term(d_q, Left(R_first), Right(K)));
     __syncthreads();
     write(d_q, by_q, kRow);
@@ -354,9 +354,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       set_pair(own_row(p.d_q), d_q.x, d_q.y);
       set_pair(own_row(p.d_k), d_k.x, d_k.y);
     }
-    if (threadIdx.x < 4 * kOwn) {
-      const int which = static_cast<int>(threadIdx.x) / kOwn,
-                token = rank * kOwn + static_cast<int>(threadIdx.x) % kOwn;
+    if (threadIdx.x < 4 * kOwned) {
+      const int which = static_cast<int>(threadIdx.x) / kOwned,
+                token = rank * kOwned + static_cast<int>(threadIdx.x) % kOwned;
       float sum = 0;
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {

@@ -17,8 +17,8 @@ namespace spread {
 
 constexpr int kBlocks = 4, kHidden = kBlocks * kDim;
 constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
-constexpr int kOwn = kT / kBlocks;  // the tokens whose sums over the blocks a block computes
-static_assert(kOwn == kWarps);      // a warp has one of them
+constexpr int kOwned = kT / kBlocks;  // the tokens whose sums over the blocks a block computes
+static_assert(kOwned == kWarps);      // a warp has one of them
 
 // From row to row: 8 more than a multiple of 32 where pairs are read or the tile is a right factor.
 constexpr int kRow = kDim + 8, kTile = kDim * kRow;

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
                *const read_carry = read_keep + kT;
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
   const int64_t n = blockIdx.x / kBlocks;
-  const int own = rank * kOwn + warp();  // the warp's token, for the cluster
+  const int own = rank * kOwned + warp();  // the warp's token, for the cluster
   const FastWeightsLayer &first = p.first, &last = p.last;
   const Gelu act{p.tanh};
   const InnerLoss loss(p, n);
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       const float2 sum = sum_of_blocks(X + own * kStep + 2 * lane()), out = sum_of_blocks(Z + own * kStep + 2 * lane());
       if (p.for_backward) set_pair(p.overlap + (at.index * kT + own) * kT + 2 * lane(), sum.x, sum.y);
       set_rounded(row, -sum.x * own_steps.x, -sum.y * own_steps.y);
-      set_pair(row + kOwn * kStep, out.x, out.y);
+      set_pair(row + kOwned * kStep, out.x, out.y);
     }
     cluster_arrive();
     __syncthreads();
@@ -175,11 +175,11 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       load(at.index + p.N);
       prefetch_part(at.index + p.N, rank, p.read_steps, p.target);
     }
-    Share<kWarps, kOwn, kDim> out;
+    Share<kWarps, kOwned, kDim> out;
     product<kT>(out, rounded(Rows{P}), rounded(RowsOf<kRow>{B}));
     out.each([&](int i, int j, float& a, float& b) {
-      const float2 sum = pair(P + (kOwn + i) * kStep + j);
-      set_pair(p.out + (at.index * kT + rank * kOwn + i) * kDim + j, sum.x + a, sum.y + b);
+      const float2 sum = pair(P + (kOwned + i) * kStep + j);
+      set_pair(p.out + (at.index * kT + rank * kOwned + i) * kDim + j, sum.x + a, sum.y + b);
     });
   }
   cluster_wait();  // until then the others read this block's shared memory
