@@ -1,4 +1,4 @@
-"""No CUDA kernel reads or writes local memory without having any: python kernel_stacks.py LIBRARY [--arch sm_90]
+"""No CUDA kernel reads or writes local memory without having any: python kernel_stacks.py FILE [--arch sm_90]
 
 nvcc 13.0 made local memory of shared memory's pointers that a kernel kept in structs. The emulator computes such a
 kernel as it was written and ptxas counts no spill, so that only a GPU shows it, or the instructions. Needs cuobjdump,
@@ -30,7 +30,7 @@ def lines(*command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library")
+    parser.add_argument("file")
     parser.add_argument("--arch", default="sm_90", help="with its variants, sm_90a")
     a = parser.parse_args()
     program = cuobjdump()
@@ -39,12 +39,12 @@ def main():
         return 77
     kernels, wrong = 0, {}
     name, without = None, set()
-    for line in lines(program, "-res-usage", "-arch", a.arch, a.library):
+    for line in lines(program, "-res-usage", "-arch", a.arch, a.file):
         if named := re.match(r"\s*Function (\S+):", line):
             name = named[1]
         elif re.search(r"REG:\d+ STACK:0 .*LOCAL:0 ", line):
             without.add(name)
-    for line in lines(program, "-sass", "-arch", a.arch, a.library):
+    for line in lines(program, "-sass", "-arch", a.arch, a.file):
         if named := re.match(r"\s*Function : (\S+)", line):
             name = named[1]
             kernels += 1
@@ -54,7 +54,7 @@ def main():
         print(f"{name}: expected no access to local memory, which it has none of; found {line}")
     print(f"{kernels} kernels of {a.arch}, {len(wrong)} with accesses to local memory that they have not")
     if not kernels:
-        print(f"{a.library}: expected kernels of {a.arch}, found none")
+        print(f"{a.file}: expected kernels of {a.arch}, found none")
     return 1 if wrong or not kernels else 0
 
 
