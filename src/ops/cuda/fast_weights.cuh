@@ -167,8 +167,11 @@ __device__ void product(Share<WARPS, M, N, PARTS>& to, const Left& left, const R
 __device__ inline float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 __device__ inline void set_pair(float* at, float x, float y) { *reinterpret_cast<float2*>(at) = make_float2(x, y); }
 // As factors of products.
-__device__ inline void set_rounded_pair(float* at, float2 x) {
-  set_pair(at, __uint_as_float(tf32(x.x)), __uint_as_float(tf32(x.y)));
+__device__ inline float2 rounded_pair(float x, float y) {
+  return make_float2(__uint_as_float(tf32(x)), __uint_as_float(tf32(y)));
+}
+__device__ inline void set_rounded_pair(float* at, float x, float y) {
+  *reinterpret_cast<float2*>(at) = rounded_pair(x, y);
 }
 
 // function(c, n, e) for every number of a share.
@@ -196,7 +199,7 @@ __device__ void write(To& share, float* to, int step) {
 // As a factor of products.
 template <typename To>
 __device__ void write_rounded(To& share, float* to, int step) {
-  share.each([&](int i, int j, float& a, float& b) { set_rounded_pair(to + i * step + j, make_float2(a, b)); });
+  share.each([&](int i, int j, float& a, float& b) { set_rounded_pair(to + i * step + j, a, b); });
 }
 template <typename To>
 __device__ void add_to(To& share, float* to, int step) {

@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       weighted(d_a, read_keep, by_W, read_carry, by_S);
       d_steps.each([&](int i, int j, float& a, float& b) {
         const float2 step = pair(read_steps + i * kT + j);
-        set_rounded(R + i * kRow + j, -a * step.x, -b * step.y);
+        set_rounded_pair(R + i * kRow + j, -a * step.x, -b * step.y);
         if (!has_own) return;
         const float2 overlap = pair(overlaps + i * kT + j);
         set_pair(d_read_steps + i * kT + j, -a * overlap.x, -b * overlap.y);
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       products(term(overlap, Pairs(Q), PairsAcross(K)));
       overlap.each([&](int i, int j, float& a, float& b) {
         const float2 step = pair(read_steps + i * kT + j);
-        set_rounded(P + i * kRow + j, -a * step.x, -b * step.y);
+        set_rounded_pair(P + i * kRow + j, -a * step.x, -b * step.y);
         if (has_own) set_pair(own_overlap + i % kOwned * kDim + j, a, b);
       });
     }
@@ -295,7 +295,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
         float* const to = d_read_steps + i * kT + j;
         const float2 before = pair(to);
         set_pair(to, before.x - overlap.x * d.x, before.y - overlap.y * d.y);
-        set_rounded(R_first + i * kRow + j, -d.x * step.x, -d.y * step.y);
+        set_rounded_pair(R_first + i * kRow + j, -d.x * step.x, -d.y * step.y);
       });
     }
     if (chunk > 0) {

@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
                                        make_float2(a.x + b.x, a.y + b.y), d_target, by_weight, by_bias);
       OwnRows<Token, kWarps>::write(block, p.d_v, chunk, 0, d_target);
       set_pair(own, d_y.x, d_y.y);
-      set_rounded_pair(own + kRows, d_y);
+      set_rounded_pair(own + kRows, d_y.x, d_y.y);
     }
     {
       Square d_steps;

@@ -201,11 +201,6 @@ __device__ void arrive_rounded(const Function& function, Tiles*... tiles) {
   __syncthreads();
 }
 
-__device__ inline float2 rounded_pair(float x, float y) {
-  return make_float2(__uint_as_float(tf32(x)), __uint_as_float(tf32(y)));
-}
-__device__ inline void set_rounded(float* at, float x, float y) { *reinterpret_cast<float2*>(at) = rounded_pair(x, y); }
-
 // Whether both passes are by clusters, on the current GPU and with one of their kernels as compiled for it.
 template <typename Kernel>
 bool serves(const FastWeightsProblem& p, Kernel kernel) {

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
     z.each([&](int i, int j, float& a, float& b) {
       if (p.for_backward) set_pair(first.z + hidden + i * kHidden + j, a, b);
-      set_rounded(U + i * kStep + j, act.value(a), act.value(b));
+      set_rounded_pair(U + i * kStep + j, act.value(a), act.value(b));
     });
     __syncthreads();
 
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       products(term(t, LeftPairs<kRow>(B), RightPairs<kRow, true>(W_last)));
       each_of_two(t, z, [&](int i, int j, float2 by, float2 z) {
         if (p.for_backward) set_pair(p.t + hidden + i * kHidden + j, by.x, by.y);
-        set_rounded(G + i * kRow + j, by.x * act.slope(z.x), by.y * act.slope(z.y));
+        set_rounded_pair(G + i * kRow + j, by.x * act.slope(z.x), by.y * act.slope(z.y));
       });
     }
     __syncthreads();
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     products(term(x, Left(P), RightRows<kRow>(G)));
     x.each([&](int i, int j, float& a, float& b) {
       if (p.for_backward) set_pair(p.x + hidden + i * kHidden + j, a, b);
-      set_rounded(X + i * kStep + j, act.value(a), act.value(b));
+      set_rounded_pair(X + i * kStep + j, act.value(a), act.value(b));
     });
     __syncthreads();
     Tile y, overlap;
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       float* const row = P + warp() * kStep + 2 * lane();
       const float2 sum = sum_of_blocks(X + own * kStep + 2 * lane()), out = sum_of_blocks(Z + own * kStep + 2 * lane());
       if (p.for_backward) set_pair(p.overlap + (at.index * kT + own) * kT + 2 * lane(), sum.x, sum.y);
-      set_rounded(row, -sum.x * own_steps.x, -sum.y * own_steps.y);
+      set_rounded_pair(row, -sum.x * own_steps.x, -sum.y * own_steps.y);
       set_pair(row + kOwned * kStep, out.x, out.y);
     }
     cluster_arrive();

@@ -32,9 +32,7 @@ __device__ void write(State& state, float* to) {
 }
 // To shared memory, column by column, as a factor of products over its columns.
 __device__ void share(State& state, float* to) {
-  state.each([&](int column, int row, float& a, float& b) {
-    set_rounded_pair(to + column * kState + row, make_float2(a, b));
-  });
+  state.each([&](int column, int row, float& a, float& b) { set_rounded_pair(to + column * kState + row, a, b); });
 }
 using OverColumns = PairRows<Outputs, kState>;
 
@@ -225,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
       const InnerLoss loss(p, block.head());
       Rows4::each([&](int m) {
         const float2 d_y = through_output(loss, pair(Rows4::at(Y, m)), d_out[m], by_weight, by_norm_bias);
-        set_rounded_pair(Rows4::at(Y, m), d_y);
+        set_rounded_pair(Rows4::at(Y, m), d_y.x, d_y.y);
       });
     }
     __syncthreads();
@@ -263,7 +261,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
                           pair(Rows4::at(G, m)), pair(Rows4::at(X, m)), d_target, by_weight, by_norm_bias);
         OwnRows<Token, kWarps>::write(block, p.d_v, chunk, m, d_target);
         set_pair(Rows4::at(Z, m), d_target.x, d_target.y);
-        set_rounded_pair(Rows4::at(X, m), d_z);
+        set_rounded_pair(Rows4::at(X, m), d_z.x, d_z.y);
       });
     }
     by_factors<kWarps>(block, chunk, factors, S, sums, d_scale);
