@@ -146,10 +146,12 @@ class PagedStore : public SequenceStore {
     size_t shared_ = 0;
   };
 
-  // The chunks end to end. On a GPU all passes have one shape, so that a token's products do not depend on what else is
-  // in the pass: behind the chunks come tokens at place 0 of page 0, in sequences of a chunk at most. Behind a chunk's
-  // keys come as many of place 0, without queries, as fill a tile: a kernel multiplies what lies behind the keys in
-  // their last tile by zero, and a NaN of another request times zero is a NaN.
+  // The chunks end to end, those of a prompt as one sequence: a row of attention has the same bits either way, because
+  // chunks begin at multiples of the 16 rows of a warp's product. On a GPU all passes have one shape, so that a token's
+  // products do not depend on what else is in the pass: behind the chunks come tokens at place 0 of page 0, in
+  // sequences of a chunk at most. Behind a prompt's keys come as many of place 0, without queries, as fill a tile: a
+  // kernel multiplies what lies behind the keys in their last tile by zero, and a NaN of another request times zero is
+  // a NaN.
   at::Tensor packed_pass(std::span<const Part> parts, std::vector<int64_t> ids) {
     const auto real = static_cast<int64_t>(ids.size());
     if (model_.device().is_cuda()) ids.resize(static_cast<size_t>(pass_size().tokens), 0);
@@ -161,13 +163,15 @@ class PagedStore : public SequenceStore {
       ends_k.push_back(static_cast<int32_t>(ends_k.back() + keys));
     };
     int64_t longest = 1;
-    for (const Part& part : parts) {
-      const std::vector<int64_t>& table = static_cast<const Pages&>(*part.memory).table();
-      const int64_t end = std::min(part.computed + pool_.chunk(), static_cast<int64_t>(part.ids.size()));
+    for (size_t n = 0, next = 0; n < parts.size(); n = next) {
+      while (next < parts.size() && parts[next].memory == parts[n].memory) ++next;
+      const Part &first = parts[n], &last = parts[next - 1];
+      const std::vector<int64_t>& table = static_cast<const Pages&>(*first.memory).table();
+      const int64_t end = std::min(last.computed + pool_.chunk(), static_cast<int64_t>(last.ids.size()));
       for (int64_t at = 0; at < end; ++at) {
         places.push_back(table[static_cast<size_t>(at / pool_.page_size())] * pool_.page_size() +
                          at % pool_.page_size());
-        if (at < part.computed) continue;
+        if (at < first.computed) continue;
         positions.push_back(at);
         slots.push_back(places.back());
       }
