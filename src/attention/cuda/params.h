@@ -48,6 +48,7 @@ struct Params {
   const float *distance_bias, *tau, *sink, *alibi_slopes;
   float *lse, *stats, *score_stats;  // lse: written by forward, read by backward
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
+  const float *cos, *sin;  // of Backward, or null
   // The plain backward, (batch, heads, q_length) each: center and 1 / norm of weights.cuh.
   float *row_center, *row_norm;
   // The others: RowState of backward_sums.cuh, laid out as hopper_rows.cuh or portable_backward_sums.cuh says.
