@@ -90,6 +90,9 @@ struct Backward {
   Real* d_tau = nullptr;
   Real* d_sink = nullptr;
   Real* d_alibi_slopes = nullptr;
+  // Where rotates_back_cuda (attention_cuda.h) says so, or null: (q_length, head_dim / 2), by which pairs (n, n +
+  // head_dim / 2) of q's and k's rows were rotated. d_q and d_k are those before the rotation.
+  const float *cos = nullptr, *sin = nullptr;
 };
 
 // Why the fast kernels on the CPU do not serve this problem, as one line; empty when they do. For GPUs: kernel_table.h.

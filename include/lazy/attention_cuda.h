@@ -30,6 +30,9 @@ CudaKernel choose_cuda(const Problem& problem);
 // and d_out . alive_sum instead of sweeping over its keys once more: gradients carry the rounding of both to 16 bits.
 bool writes_alive_sum_cuda(const Problem& problem, const CudaCall& call);
 
+// Whether the backward takes Backward::cos and sin.
+bool rotates_back_cuda(const Problem& problem, const CudaCall& call);
+
 // Bytes of workspace. Linear in the lengths.
 size_t backward_workspace_cuda(const Problem& problem, const CudaCall& call);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 
+#include "ops/rope.h"
 #include "ops/tensor.h"
 
 namespace lazy::ops {
@@ -41,5 +42,14 @@ struct AttentionOptions {
 std::tuple<at::Tensor, at::Tensor, at::Tensor> attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                          const at::Tensor& distance_bias, const at::Tensor& tau,
                                                          const AttentionOptions& options);
+
+// The same of lazy::rope(q) and lazy::rope(k), whose tokens stand from position 0 on. In training with as many keys as
+// queries, the gradients of q, k and v are slices of one tensor, side by side as heads, as a product that made all
+// three takes them at once.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> rotated_attention(const at::Tensor& q, const at::Tensor& k,
+                                                                 const at::Tensor& v, const at::Tensor& distance_bias,
+                                                                 const at::Tensor& tau, double rope_base,
+                                                                 const RopeOptions& rope,
+                                                                 const AttentionOptions& options);
 
 }  // namespace lazy::ops

@@ -1,7 +1,8 @@
 // lazy::attention on NVIDIA GPUs: pads and copies the tensors for the tensor-core kernels where needed, allocates
 // outputs, runs the kernels on the current stream.
+#include "ops/attention_cuda.h"
+
 #include "lazy/attention_cuda.h"
-#include "ops/attention_arguments.h"
 #include "ops/attention_pointers.h"
 #include "ops/cuda_choice.h"
 #include "ops/cuda_stream.h"
@@ -174,27 +175,8 @@ BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
                                            offset, sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k,
                                            deterministic, output_mask, alive_sum);
   }
-  const DeviceGuard guard(q);
-  CudaCall call = make_call(deterministic);
-  const Prepared prepared(a, call);
   AttentionGradients g = empty_gradients(a, output_mask);
-  InputPointers<float, kernels::Backward<float>> filled(prepared.arguments(a));
-  const at::Tensor o = prepared.size ? pad(out, prepared.size) : out,
-                   d_o = prepared.size ? pad(d_out, prepared.size) : d_out;
-  const at::Tensor lse_contiguous = lse.contiguous();
-  AttentionGradients room = g;
-  for (at::Tensor* t : {&room.q, &room.k, &room.v}) *t = prepared.room(*t);
-  set_backward(filled.arguments, d_o, o, lse_contiguous, room);
-  const bool has_alive_sum = given(alive_sum) && alive_sum->numel() && kernels::writes_alive_sum_cuda(prepared.p, call);
-  const at::Tensor alive = has_alive_sum ? pad(*alive_sum, prepared.size) : at::Tensor();
-  if (has_alive_sum) filled.arguments.alive_sum = const_view(alive);
-  const at::Tensor workspace = at::empty({static_cast<int64_t>(kernels::backward_workspace_cuda(prepared.p, call))},
-                                         q.options().dtype(at::kByte));
-  call.workspace = workspace.mutable_data_ptr();
-  kernels::backward_cuda(prepared.p, filled.arguments, call);
-  keep(g.q, room.q);
-  keep(g.k, room.k);
-  keep(g.v, room.v);
+  run_attention_backward(a, d_out, out, lse, alive_sum, {}, g);
   return {g.q, g.k, g.v, g.distance_bias, g.tau, g.sink, g.alibi_slopes};
 }
 
@@ -206,6 +188,38 @@ std::string chosen(const Problem& problem) {
 }
 
 }  // namespace
+
+bool rotates_back(const AttentionArguments& a) {
+  at::Tensor cu_q, cu_k;
+  return kernels::rotates_back_cuda(attention_problem(a, cu_q, cu_k), make_call(a.deterministic));
+}
+
+void run_attention_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
+                            const at::Tensor& lse, const OptionalTensor& alive_sum, const Rotation& rotation,
+                            AttentionGradients& g) {
+  const DeviceGuard guard(a.q);
+  CudaCall call = make_call(a.deterministic);
+  const Prepared prepared(a, call);
+  InputPointers<float, kernels::Backward<float>> filled(prepared.arguments(a));
+  const at::Tensor o = prepared.size ? pad(out, prepared.size) : out,
+                   d_o = prepared.size ? pad(d_out, prepared.size) : d_out;
+  const at::Tensor lse_contiguous = lse.contiguous();
+  AttentionGradients room = g;
+  for (at::Tensor* t : {&room.q, &room.k, &room.v}) *t = prepared.room(*t);
+  set_backward(filled.arguments, d_o, o, lse_contiguous, room);
+  const bool has_alive_sum = given(alive_sum) && alive_sum->numel() && kernels::writes_alive_sum_cuda(prepared.p, call);
+  const at::Tensor alive = has_alive_sum ? pad(*alive_sum, prepared.size) : at::Tensor();
+  if (has_alive_sum) filled.arguments.alive_sum = const_view(alive);
+  filled.arguments.cos = rotation.cos;
+  filled.arguments.sin = rotation.sin;
+  const at::Tensor workspace = at::empty({static_cast<int64_t>(kernels::backward_workspace_cuda(prepared.p, call))},
+                                         a.q.options().dtype(at::kByte));
+  call.workspace = workspace.mutable_data_ptr();
+  kernels::backward_cuda(prepared.p, filled.arguments, call);
+  keep(g.q, room.q);
+  keep(g.k, room.k);
+  keep(g.v, room.v);
+}
 
 LAZY_KERNELS(CUDA, m) {
   m.impl("attention", LAZY_KERNEL(attention_cuda));

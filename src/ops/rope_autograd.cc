@@ -1,23 +1,13 @@
 // lazy::rope in the program: shapes (Meta), autograd and the C++ entry.
-#include "ops/autograd.h"
-#include "ops/rope.h"
+#include "ops/rope_autograd.h"
 
 namespace lazy::ops {
-
-namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor forward_meta(LAZY_ROPE_PARAMETERS) {
-  const RopeArguments a LAZY_ROPE_PACK;
-  check_rope(x, positions, a);
-  return at::empty_symint(x.sym_sizes(), x.options());
-}
-
-using Signature = at::Tensor(LAZY_ROPE_PARAMETERS);
-
-at::Tensor call(const at::Tensor& x, const RopeArguments& a, bool inverse, const OptionalTensor& positions) {
+at::Tensor rope(const at::Tensor& x, const RopeArguments& a, bool inverse, const OptionalTensor& positions) {
+  using Signature = at::Tensor(LAZY_ROPE_PARAMETERS);
   static const auto op = operator_handle<Signature>("lazy::rope");
   const RopeScaling& s = a.scaling;
   return op.call(x, a.base, a.offset, inverse, positions, a.rotary_dim, a.interleaved, s.type, s.factor,
@@ -25,40 +15,55 @@ at::Tensor call(const at::Tensor& x, const RopeArguments& a, bool inverse, const
                  s.attention_factor);
 }
 
+void save_rope(AutogradContext& context, const RopeArguments& a) {
+  const RopeScaling& s = a.scaling;
+  auto& data = context.saved_data;
+  data["rope_offset"] = a.offset;
+  data["rope_rotary_dim"] = a.rotary_dim;
+  data["rope_interleaved"] = a.interleaved;
+  data["rope_scaling"] = s.type;
+  data["rope_original_length"] = s.original_length;
+  data["rope_truncate"] = s.truncate;
+  data["rope_numbers"] = std::vector<double>{a.base,      s.factor,    s.low_frequency,   s.high_frequency,
+                                             s.beta_fast, s.beta_slow, s.attention_factor};
+}
+
+RopeArguments saved_rope(AutogradContext& context) {
+  auto& data = context.saved_data;
+  const std::vector<double> n = data["rope_numbers"].toDoubleVector();
+  return {n[0],
+          data["rope_offset"].toInt(),
+          data["rope_rotary_dim"].toInt(),
+          data["rope_interleaved"].toBool(),
+          {data["rope_scaling"].toStringRef(), n[1], data["rope_original_length"].toInt(), n[2], n[3], n[4], n[5],
+           data["rope_truncate"].toBool(), n[6]}};
+}
+
+namespace {
+
+at::Tensor forward_meta(LAZY_ROPE_PARAMETERS) {
+  const RopeArguments a LAZY_ROPE_PACK;
+  check_rope(x, positions, a);
+  return at::empty_symint(x.sym_sizes(), x.options());
+}
+
 // The operator is linear and its transpose is the inverse rotation, so every derivative is the operator itself.
 struct Rope : torch::autograd::Function<Rope> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const RopeArguments& a, bool inverse,
                             const OptionalTensor& positions) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    const RopeScaling& s = a.scaling;
-    auto& data = context->saved_data;
-    data["offset"] = a.offset;
-    data["rotary_dim"] = a.rotary_dim;
-    data["interleaved"] = a.interleaved;
-    data["inverse"] = inverse;
-    data["scaling"] = s.type;
-    data["original_length"] = s.original_length;
-    data["truncate"] = s.truncate;
-    data["numbers"] = std::vector<double>{a.base,      s.factor,    s.low_frequency,   s.high_frequency,
-                                          s.beta_fast, s.beta_slow, s.attention_factor};
+    save_rope(*context, a);
+    context->saved_data["inverse"] = inverse;
     context->save_for_backward({positions.value_or(at::Tensor())});
-    return call(x, a, inverse, positions);
+    return rope(x, a, inverse, positions);
   }
   static variable_list backward(AutogradContext* context, variable_list d) {
-    auto& data = context->saved_data;
-    const std::vector<double> n = data["numbers"].toDoubleVector();
-    const RopeArguments a{n[0],
-                          data["offset"].toInt(),
-                          data["rotary_dim"].toInt(),
-                          data["interleaved"].toBool(),
-                          {data["scaling"].toStringRef(), n[1], data["original_length"].toInt(), n[2], n[3], n[4], n[5],
-                           data["truncate"].toBool(), n[6]}};
     const at::Tensor positions = context->get_saved_variables()[0];
-    return {
-        call(d[0], a, !data["inverse"].toBool(), positions.defined() ? OptionalTensor(positions) : OptionalTensor()),
-        {},
-        {},
-        {}};
+    return {rope(d[0], saved_rope(*context), !context->saved_data["inverse"].toBool(),
+                 positions.defined() ? OptionalTensor(positions) : OptionalTensor()),
+            {},
+            {},
+            {}};
   }
 };
 
@@ -72,7 +77,7 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("rope", forward_meta); }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("rope", forward_autograd); }
 
 at::Tensor rope(const at::Tensor& x, double base, int64_t offset, const RopeOptions& o) {
-  return call(x, {base, offset, o.rotary_dim < 0 ? x.size(-1) : o.rotary_dim, o.interleaved, o.scaling}, false,
+  return rope(x, {base, offset, o.rotary_dim < 0 ? x.size(-1) : o.rotary_dim, o.interleaved, o.scaling}, false,
               o.positions.defined() ? OptionalTensor(o.positions) : OptionalTensor());
 }
 

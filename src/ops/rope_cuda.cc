@@ -32,9 +32,17 @@ int64_t step(const at::Tensor& t, int64_t axis) { return t.size(axis) == 1 ? 0 :
 at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
   const RopeArguments arguments LAZY_ROPE_PACK;
   check_rope(x, positions, arguments);
-  const DeviceGuard guard(x);
   at::Tensor y = at::empty(x.sizes(), x.options());
-  if (y.numel() == 0) return y;
+  rope_into(x, arguments, inverse, positions, y);
+  return y;
+}
+
+}  // namespace
+
+void rope_into(const at::Tensor& x, const RopeArguments& arguments, bool inverse, const OptionalTensor& positions,
+               at::Tensor& y) {
+  if (y.numel() == 0) return;
+  const DeviceGuard guard(x);
   const at::Tensor in = x.stride(-1) == 1 ? x : x.contiguous();
   const bool packed = x.dim() == 3;
   cuda::Rope a{.type = row_type("rope", x)};
@@ -43,11 +51,12 @@ at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
   a.token_stride = step(in, -3);
   a.head_stride = step(in, -2);
   a.y = y.mutable_data_ptr();
+  a.y_stride = y.stride(-3);
   a.batch = packed ? 1 : x.size(0);
   a.length = x.size(-3);
   a.heads = x.size(-2);
   a.dim = x.size(-1);
-  a.interleaved = interleaved;
+  a.interleaved = arguments.interleaved;
   a.inverse = inverse;
   int64_t last = a.length - 1;  // explicit positions usually are those of whole sequences
   if (positions && positions->defined()) {
@@ -60,16 +69,13 @@ at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
     a.places_token_stride = positions->stride(-1);
     last = std::min(last, kMostRopePositions - 1);
   } else {
-    a.offset = offset;
-    last += offset;
+    a.offset = arguments.offset;
+    last += a.offset;
     check_last_rope_position(last);
   }
   a.table = rope_table(arguments, last + 1, x.get_device());
   cuda::rope(a, current_stream());
-  return y;
 }
-
-}  // namespace
 
 LAZY_KERNELS(CUDA, m) { m.impl("rope", LAZY_KERNEL(forward_cuda)); }
 

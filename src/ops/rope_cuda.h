@@ -11,4 +11,8 @@ namespace lazy::ops {
 // kernels in flight and CUDA graphs may still read, take less memory than the current one.
 cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t device);
 
+// lazy::rope into y, of x's shape and type: heads without gaps, one stride for the tokens of all sequences.
+void rope_into(const at::Tensor& x, const RopeArguments& a, bool inverse, const OptionalTensor& positions,
+               at::Tensor& y);
+
 }  // namespace lazy::ops

@@ -8,6 +8,7 @@
 #include "ops/attention.h"
 #include "ops/attention_arguments.h"
 #include "ops/device.h"
+#include "ops/rope.h"
 
 namespace lazy::ops {
 
@@ -88,6 +89,63 @@ TEST(AttentionOperator, GradientsReachTheirInputs) {
       ASSERT_EQ(found[n].sizes(), expected[n].sizes());
       // fp32 sums of at most a few hundred terms.
       EXPECT_LT((found[n].cpu() - expected[n]).norm().item<double>(), 0x1p-19 * expected[n].norm().item<double>()) << n;
+    }
+  }
+}
+
+// As rotation and attention in turn: no less exact beside fp32 of the same inputs, where q and k are slices of one
+// tensor and where they are not; the gradients of q, k and v are slices of one.
+TEST(AttentionOperator, RotatesQueriesAndKeysInside) {
+  const auto rotations = [](int64_t head_dim) {
+    RopeOptions half, interleaved;
+    half.rotary_dim = head_dim / 2;
+    interleaved.interleaved = true;
+    return std::vector<RopeOptions>{{}, half, interleaved};
+  };
+  struct Case {
+    at::ScalarType type;
+    int64_t head_dim, length;
+  };
+  for (const auto& [type, head_dim, length] : {Case{at::kFloat, 16, 9},
+                                               {at::kBFloat16, 16, 9},
+                                               {at::kBFloat16, 64, 330},
+                                               {at::kBFloat16, 96, 300},
+                                               {at::kBFloat16, 128, 300}}) {
+    for (const RopeOptions& rotation : rotations(head_dim)) {
+      at::manual_seed(5);
+      const at::Tensor both = at::randn({2, length, 6, head_dim}).to(type),
+                       v = at::randn({2, length, 2, head_dim}).to(type),
+                       d_out = at::randn({2, length, 4, head_dim}).to(type);
+      const at::Tensor bias = at::randn({4, 32}), tau = at::full({4}, -0.9);
+      const auto results = [&](bool inside, bool exact, bool one_tensor) {
+        const auto leaf = [&](const at::Tensor& t) {
+          const at::Tensor moved = exact ? t.to(at::kFloat) : t.to(test::test_device());
+          return moved.detach().clone().set_requires_grad(true);
+        };
+        const at::Tensor qk = leaf(both);
+        std::vector<at::Tensor> in = qk.split_with_sizes({4, 2}, 2);
+        if (!one_tensor) in = {leaf(in[0]), leaf(in[1])};
+        in.insert(in.end(), {leaf(v), leaf(bias), leaf(tau)});
+        const at::Tensor out =
+            inside ? std::get<0>(rotated_attention(in[0], in[1], in[2], in[3], in[4], 1e4, rotation, {}))
+                   : std::get<0>(attention(rope(in[0], 1e4, 0, rotation), rope(in[1], 1e4, 0, rotation), in[2], in[3],
+                                           in[4], {}));
+        auto all = torch::autograd::grad({out}, in, {d_out.to(out.options().requires_grad(false))});
+        all.push_back(out.detach());
+        return all;
+      };
+      const auto exact = results(false, true, false), apart = results(false, false, false);
+      for (const bool one_tensor : {false, true}) {
+        const auto found = results(true, false, one_tensor);
+        for (size_t n = 0; n < found.size(); ++n) {
+          const auto error = [&](const at::Tensor& x) {
+            return ((x.to(at::kCPU, at::kFloat) - exact[n]).norm() / exact[n].norm()).item<double>();
+          };
+          EXPECT_LE(error(found[n]), 1.2 * error(apart[n]) + 1e-6)
+              << n << " of head size " << head_dim << ' ' << rotation.rotary_dim << rotation.interleaved << one_tensor;
+        }
+        EXPECT_TRUE(found[0].is_alias_of(found[1]) && found[1].is_alias_of(found[2]));
+      }
     }
   }
 }

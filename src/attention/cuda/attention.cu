@@ -76,6 +76,8 @@ Params make_params(const Problem& p, const Backward<float>& a) {
   r.d_tau = a.d_tau;
   r.d_sink = a.d_sink;
   r.d_alibi_slopes = a.d_alibi_slopes;
+  r.cos = a.cos;
+  r.sin = a.sin;
   return r;
 }
 
@@ -104,6 +106,12 @@ size_t lay_out_backward(Params& r, CudaKernel kernel, void* base) {
     arena.take(r.row_state, int64_t{256} * tile_count(r, r.q_length, 64) * r.heads * r.batch);
   } else if (portable) {
     arena.take(r.row_state, 4 * rows);
+    if (in_family<NormalizerFamily::threshold>(r.normalizer) && r.bias_window == 0 && !r.alibi_slopes) {
+      arena.take(r.list_counts, rows);
+      arena.take(r.list_keys, rows * kListCapacity);
+      arena.take(r.list_numbers, rows * kListCapacity);
+      arena.take(r.swept, int64_t{tile_count(r, r.q_length, 16)} * r.heads * r.batch);
+    }
   } else {
     arena.take(r.row_center, rows);
     arena.take(r.row_norm, rows);
@@ -218,6 +226,13 @@ bool writes_alive_sum_cuda(const Problem& p, const CudaCall& call) {
          cuda::writes_alive_sum(cuda::make_params(p, Forward<float>{}));
 }
 
+bool rotates_back_cuda(const Problem& p, const CudaCall& call) {
+  const CudaKernel kernel = call.kernel == CudaKernel::automatic ? choose_cuda(p) : call.kernel;
+  return kernel == CudaKernel::hopper && !call.deterministic && !p.cu_seqlens_q && p.q_length == p.k_length &&
+         p.q_length > 0 && p.head_dim == p.value_dim &&
+         p.head_dim == cuda::hopper_columns(static_cast<int>(p.head_dim));
+}
+
 size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
   size_t most = 0;
   for (CudaKernel kernel :
@@ -261,6 +276,9 @@ void backward_cuda(const Problem& p, const Backward<float>& a, const CudaCall& c
   // Hopper's dQ is summed in the order in which blocks finish.
   if (kernel == CudaKernel::hopper && (call.deterministic || p.q_length == 0 || p.k_length == 0)) {
     kernel = CudaKernel::portable;
+  }
+  if (r.cos && kernel != CudaKernel::hopper) {
+    throw std::invalid_argument(std::string("the ") + name(kernel) + " kernel does not rotate gradients back");
   }
   r.deterministic = call.deterministic;
   cuda::lay_out_backward(r, kernel, call.workspace);

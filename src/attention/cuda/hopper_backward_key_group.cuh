@@ -285,6 +285,18 @@ struct KeyGroup {
     for (int n = 0; n < M / 16; ++n) store_matrices(to + swizzled(row, 2 * n + x % 32 / 16), ds[n]);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
+  // d_k of the keys before their rotation.
+  __device__ void rotate_keys_back(float (&d_k)[D / 2]) const {
+    const int lane = this->lane(), key = t.first + thread / 32 * 16 + lane / 4;
+#pragma unroll
+    for (int n = 0; n < D / 16; ++n) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float* const x = d_k + 4 * n + 2 * h;
+        rotate_back(p, D, key + 8 * h, 8 * n + 2 * (lane % 4), x, x + D / 4);
+      }
+    }
+  }
   // d_k or d_v through the warp's own rows of the key tile, which nobody may read any more.
   __device__ void store(const Tensor& to, const float (&x)[D / 2], float scale, int count) const {
     if (!to.data) return;

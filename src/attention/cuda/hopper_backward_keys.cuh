@@ -171,6 +171,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     drain(now, d_q);
   }
   consumer_barrier();
+  if (p.cos) b.rotate_keys_back(d_k);
   b.store(p.d_k, d_k, p.scale, count);
   b.store(p.d_v, d_v, 1, count);
 }

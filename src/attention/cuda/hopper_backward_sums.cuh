@@ -163,7 +163,20 @@ __device__ inline float* hopper_dq(const Params& p, const Tile& t, int D, int he
   return p.dq_sum + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 64 * D;
 }
 
-// d_q = scale * sums, a block a tile of 64 rows, through shared memory so that rows leave in 16 bytes.
+// The rotation of row `token` (Params::cos) undone for the pairs (first[e], second[e]), which begin at `pair`.
+__device__ inline void rotate_back(const Params& p, int D, int token, int pair, float* first, float* second) {
+  const int64_t at = static_cast<int64_t>(min(token, p.q_length - 1)) * (D / 2) + pair;  // rows beyond are not stored
+  const float2 c = __ldg(reinterpret_cast<const float2*>(p.cos + at));
+  const float2 s = __ldg(reinterpret_cast<const float2*>(p.sin + at));
+  const float x[2] = {first[0], first[1]};
+  first[0] = fmaf(x[0], c.x, second[0] * s.x);
+  first[1] = fmaf(x[1], c.y, second[1] * s.y);
+  second[0] = fmaf(second[0], c.x, -x[0] * s.x);
+  second[1] = fmaf(second[1], c.y, -x[1] * s.y);
+}
+
+// d_q = scale * sums, a block a tile of 64 rows, through shared memory so that rows leave in 16 bytes. A thread has the
+// same columns of both halves of a row: pairs of the rotation.
 template <typename T, int D>
 __global__ void __launch_bounds__(256) finish_dq(const __grid_constant__ Params p, int row_tiles) {
   constexpr int stride = D + 8;  // numbers; 8 more against bank conflicts
@@ -173,16 +186,31 @@ __global__ void __launch_bounds__(256) finish_dq(const __grid_constant__ Params 
   t.batch = blockIdx.x / row_tiles;
   const int tile = blockIdx.x % row_tiles;
   if (!locate(p, tile, 64, false, t)) return;
-  const int w = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  const float4* from = reinterpret_cast<const float4*>(hopper_dq(p, t, D, t.head, row_tiles, tile)) + threadIdx.x;
-  float4 x[D / 16];
+  constexpr int mine = D / 32;  // blocks of eight columns of a half
+  const int first = threadIdx.x / 128 * mine, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const int row = warp * 16 + lane / 4, column = 2 * (lane % 4);
+  const float4* from =
+      reinterpret_cast<const float4*>(hopper_dq(p, t, D, t.head, row_tiles, tile)) + threadIdx.x % 128 + first * 256;
+  alignas(16) float x[mine][2][4];  // two of row, two of row + 8
 #pragma unroll
-  for (int n = 0; n < D / 16; ++n) x[n] = __ldcs(from + n * 256);
+  for (int n = 0; n < mine; ++n) {
 #pragma unroll
-  for (int n = 0; n < D / 16; ++n) {
-    T* to = tile_of + (warp * 16 + lane / 4) * stride + w * D / 2 + 8 * n + 2 * (lane % 4);
-    *reinterpret_cast<uint32_t*>(to) = pack<T>(p.scale * x[n].x, p.scale * x[n].y);
-    *reinterpret_cast<uint32_t*>(to + 8 * stride) = pack<T>(p.scale * x[n].z, p.scale * x[n].w);
+    for (int half = 0; half < 2; ++half) {
+      *reinterpret_cast<float4*>(x[n][half]) = __ldcs(from + n * 256 + half * 128);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < mine; ++n) {
+    const int at = 8 * (first + n) + column;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (p.cos) rotate_back(p, D, t.first + row + 8 * r, at, x[n][0] + 2 * r, x[n][1] + 2 * r);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        *reinterpret_cast<uint32_t*>(tile_of + (row + 8 * r) * stride + half * D / 2 + at) =
+            pack<T>(p.scale * x[n][half][2 * r], p.scale * x[n][half][2 * r + 1]);
+      }
+    }
   }
   __syncthreads();
   T* to = static_cast<T*>(p.d_q.data) + q_offset(p.d_q, t, t.head, t.first);

@@ -238,13 +238,19 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
   }
 }
 
+// 32 numbers a block, a warp every eighth slab.
 __global__ void sum_slabs(Params p) {
+  __shared__ float sums[8][32];
   const int64_t size = static_cast<int64_t>(p.heads) * p.bias_window;
-  const int64_t n = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (n >= size) return;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t n = int64_t{32} * blockIdx.x + lane;
   float sum = 0;
 #pragma unroll 8
-  for (int split = 0; split < p.bias_splits; ++split) sum += p.bias_slabs[split * size + n];
+  for (int split = warp; n < size && split < p.bias_splits; split += 8) sum += p.bias_slabs[split * size + n];
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp > 0 || n >= size) return;
+  for (int w = 1; w < 8; ++w) sum += sums[w][lane];
   p.d_distance_bias[n] = sum;
 }
 
@@ -276,7 +282,7 @@ void bias_gradient(const Params& p, cudaStream_t stream) {
 
 void sum_bias_slabs(const Params& p, cudaStream_t stream) {
   const int64_t size = static_cast<int64_t>(p.heads) * p.bias_window;
-  launch("the sum of bias slabs", plain::sum_slabs, static_cast<unsigned>((size + 255) / 256), 256, 0, stream, p);
+  launch("the sum of bias slabs", plain::sum_slabs, static_cast<unsigned>((size + 31) / 32), 256, 0, stream, p);
 }
 
 void reduce_partial(const Params& p, int tiles, cudaStream_t stream) {

@@ -7,6 +7,7 @@
 
 #include "ops/dense_product.h"
 #include "ops/rms_norm.h"
+#include "ops/side_by_side.h"
 
 namespace lazy {
 
@@ -71,21 +72,21 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     tensor_list out(6 + rows.size());
     if (ctx->saved_data["fp8"].toBool()) {
       tensor_list all = grads;
-      bool any_part = false;
       for (size_t p = 0; p < rows.size(); ++p) {
-        any_part = any_part || ctx->needs_input_grad(2 + p);
         if (!all[p].defined()) all[p] = at::zeros({saved[0].size(1), rows[p]}, W.options());
       }
-      const Factor d_y = make_gradient_factor(all, true, ctx->needs_input_grad(0), any_part);
+      const Factor d_y = make_gradient_factor(all, true, ctx->needs_input_grad(0), wants_part(ctx, rows.size()));
       if (ctx->needs_input_grad(0)) out[0] = input_gradient(d_y, make_factor(W, true, false, true));
-      if (!any_part) return out;
-      const auto d_W = weight_gradient(d_y, {.fp8 = {{}, saved[0], saved[1]}}).split_with_sizes(rows, 0);
-      for (size_t p = 0; p < rows.size(); ++p) {
-        if (ctx->needs_input_grad(2 + p)) out[2 + p] = d_W[p];
-      }
+      if (wants_part(ctx, rows.size()))
+        give_parts(ctx, rows, weight_gradient(d_y, {.fp8 = {{}, saved[0], saved[1]}}), out);
       return out;
     }
     const at::Tensor x = recompute_norm(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
+    if (const at::Tensor d_y = ops::side_by_side(grads, 1); d_y.defined()) {
+      if (ctx->needs_input_grad(0)) out[0] = ops::dense_product(d_y, W.t());
+      if (wants_part(ctx, rows.size())) give_parts(ctx, rows, weight_gradient({d_y}, {x}), out);
+      return out;
+    }
     int64_t begin = 0;
     for (size_t p = 0; p < rows.size(); ++p) {
       const at::Tensor W_p = W.narrow(0, begin, rows[p]), &dy = grads[p];
@@ -104,6 +105,20 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 
  private:
+  static bool wants_part(AutogradContext* ctx, size_t parts) {
+    for (size_t p = 0; p < parts; ++p) {
+      if (ctx->needs_input_grad(2 + p)) return true;
+    }
+    return false;
+  }
+  // The parts' rows of dW to where they are wanted.
+  static void give_parts(AutogradContext* ctx, const std::vector<int64_t>& rows, const at::Tensor& d_W,
+                         tensor_list& gradients) {
+    const auto parts = d_W.split_with_sizes(rows, 0);
+    for (size_t p = 0; p < rows.size(); ++p) {
+      if (ctx->needs_input_grad(2 + p)) gradients[2 + p] = parts[p];
+    }
+  }
   static Factor rows_of(const Factor& x, int64_t begin, int64_t count) {
     if (x.plain.defined()) return {x.plain.narrow(0, begin, count)};
     return {.fp8 = {x.fp8.rows.narrow(0, begin, count), {}, x.fp8.scale}};

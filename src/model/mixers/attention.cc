@@ -221,8 +221,11 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   // Pages get keys in the pass that turns them, unless something reads them in between.
   const bool turned_later =
       options.paged && !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
+  // The plain pass of a training: attention rotates.
+  const bool turned_inside = rope.base > 0 && !options.cache && !options.packed && !options.paged &&
+                             !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
   const auto rotated = [&](const at::Tensor& heads) {
-    return rope.base > 0 && !turned_later ? ops::rope(heads, rope.base, start, turned) : heads;
+    return rope.base > 0 && !turned_later && !turned_inside ? ops::rope(heads, rope.base, start, turned) : heads;
   };
   at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_));
   at::Tensor k = probe("attention.k.projected", by_head(parts[1], k_bias, kv_heads_));
@@ -254,7 +257,8 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
       options.cache && length <= ops::kFewRows
           ? ops::decode(q, k, v, at::full({batch}, start + length, q.options().dtype(at::kLong)), distance_bias, tau,
                         attention)
-          : ops::attention(q, k, v, distance_bias, tau, attention);
+      : turned_inside ? ops::rotated_attention(q, k, v, distance_bias, tau, rope.base, turned, attention)
+                      : ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;
   return project(out, x, probe);
 }

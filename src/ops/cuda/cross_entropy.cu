@@ -1,5 +1,6 @@
 // Cross-entropy kernels: one block per row of logits. The first pass computes maximum and sum. The second pass
-// overwrites the row with its gradient and reads mostly from the cache.
+// overwrites the row with its gradient and reads mostly from the cache. Rows of up to 32768 logits whose gradient is
+// wanted are read once: a part stays in registers, the rest in shared memory.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/rows.h"
 #include "ops/cuda/vector.cuh"
@@ -11,6 +12,11 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kHeld = 4;  // vectors of four logits that a thread loads at once
 constexpr int kStep = 4 * kHeld * kThreads;
+
+// Vectors of a thread in registers, and in shared memory, where they go in two parts.
+constexpr int kKeepingThreads = 512, kInRegisters = 6, kInShared = 10;
+constexpr int kMostKept = 4 * (kInRegisters + kInShared) * kKeepingThreads;
+constexpr int kKeptBytes = 16 * kInShared * kKeepingThreads;
 
 // The largest number seen, and the sum of exp(x - largest).
 struct Sum {
@@ -30,6 +36,17 @@ __device__ Sum merged_by_warp(Sum mine) {
   return mine;
 }
 
+// Every thread of the block gets it.
+__device__ Sum merged_by_block(Sum mine) {
+  __shared__ Sum room[32];
+  mine = merged_by_warp(mine);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+  __syncthreads();
+  return merged_by_warp(threadIdx.x % 32 < blockDim.x / 32 ? room[threadIdx.x % 32] : Sum{});
+}
+
+__device__ float largest_of(float largest, float4 x) { return fmaxf(largest, fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w))); }
+
 // Loads four logits starting at `index`; elements past the end of the row are -inf.
 __device__ float4 logits_at(const float* row, int index, int vocabulary) {
   if (index + 4 <= vocabulary) return *reinterpret_cast<const float4*>(row + index);
@@ -46,7 +63,7 @@ __device__ Sum sum_of(const float* row, int vocabulary) {
     for (int k = 0; k < kHeld; ++k) x[k] = logits_at(row, first + 4 * k * kThreads, vocabulary);
     float largest = mine.largest;
 #pragma unroll
-    for (int k = 0; k < kHeld; ++k) largest = fmaxf(largest, fmaxf(fmaxf(x[k].x, x[k].y), fmaxf(x[k].z, x[k].w)));
+    for (int k = 0; k < kHeld; ++k) largest = largest_of(largest, x[k]);
     const float base = largest == -INFINITY ? 0 : largest;
     mine.sum *= expf(mine.largest - base);
     mine.largest = largest;
@@ -55,11 +72,7 @@ __device__ Sum sum_of(const float* row, int vocabulary) {
       mine.sum += (expf(x[k].x - base) + expf(x[k].y - base)) + (expf(x[k].z - base) + expf(x[k].w - base));
     }
   }
-  __shared__ Sum room[32];
-  mine = merged_by_warp(mine);
-  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
-  __syncthreads();
-  return merged_by_warp(room[threadIdx.x % 32]);
+  return merged_by_block(mine);
 }
 
 template <typename T>
@@ -69,6 +82,19 @@ __device__ void store_four(T* to, float4 x) {
   } else {
     *reinterpret_cast<uint2*>(to) = make_uint2(pack<T>(x.x, x.y), pack<T>(x.z, x.w));
   }
+}
+
+// Four numbers of the gradient from `index` on, less `whole` at the label; with up to three elements of the gap between
+// rows.
+template <typename T>
+__device__ void store_gradient(T* to, int index, float4 d, int label, float whole) {
+  if (index <= label && label < index + 4) {
+    d.x -= label == index ? whole : 0;
+    d.y -= label == index + 1 ? whole : 0;
+    d.z -= label == index + 2 ? whole : 0;
+    d.w -= label == index + 3 ? whole : 0;
+  }
+  store_four<T>(to + index, d);
 }
 
 // scale exp(logit - largest), less `whole` at the label. A sixteen-bit gradient covers the first half of the row: a
@@ -86,17 +112,30 @@ __device__ void write_gradient(float* row, int vocabulary, int label, float larg
     for (int k = 0; k < kHeld; ++k) {
       const int index = first + 4 * k * kThreads;
       if (index >= vocabulary) continue;
-      float4 d = make_float4(scale * expf(x[k].x - largest), scale * expf(x[k].y - largest),
-                             scale * expf(x[k].z - largest), scale * expf(x[k].w - largest));
-      if (index <= label && label < index + 4) {
-        d.x -= label == index ? whole : 0;
-        d.y -= label == index + 1 ? whole : 0;
-        d.z -= label == index + 2 ? whole : 0;
-        d.w -= label == index + 3 ? whole : 0;
-      }
-      store_four<T>(out + index, d);  // with up to three elements of the gap between rows
+      store_gradient(out, index,
+                     make_float4(scale * expf(x[k].x - largest), scale * expf(x[k].y - largest),
+                                 scale * expf(x[k].z - largest), scale * expf(x[k].w - largest)),
+                     label, whole);
     }
   }
+}
+
+// A row whose label is not counted.
+template <typename T, bool GRADIENT>
+__device__ void leave_out(const CrossEntropy& a, float* row, int64_t token) {
+  for (int n = 4 * threadIdx.x; GRADIENT && n < a.vocabulary; n += 4 * blockDim.x) {
+    store_four<T>(reinterpret_cast<T*>(row) + n, make_float4(0, 0, 0, 0));
+  }
+  if (threadIdx.x == 0) {
+    a.log_prob[token] = 0;
+    a.correct[token] = false;
+  }
+}
+
+__device__ void report(const CrossEntropy& a, int64_t token, float target, Sum all) {
+  if (threadIdx.x != 0) return;
+  a.log_prob[token] = target - all.largest - logf(all.sum);
+  a.correct[token] = target == all.largest;
 }
 
 template <typename T, bool GRADIENT>
@@ -104,27 +143,67 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
   const int64_t token = blockIdx.x, label = a.label[token];
   const int vocabulary = static_cast<int>(a.vocabulary);
   float* row = a.logits + token * a.stride;
-  if (label == a.ignore_index) {
-    for (int n = 4 * threadIdx.x; GRADIENT && n < vocabulary; n += 4 * kThreads) {
-      store_four<T>(reinterpret_cast<T*>(row) + n, make_float4(0, 0, 0, 0));
-    }
-    if (threadIdx.x == 0) {
-      a.log_prob[token] = 0;
-      a.correct[token] = false;
-    }
-    return;
-  }
+  if (label == a.ignore_index) return leave_out<T, GRADIENT>(a, row, token);
   const bool valid = label >= 0 && label < vocabulary;
   const float target = valid ? row[label] : NAN;
   const Sum all = sum_of(row, vocabulary);  // its barrier: everyone has read the target before it is overwritten
-  if (threadIdx.x == 0) {
-    a.log_prob[token] = target - all.largest - logf(all.sum);
-    a.correct[token] = target == all.largest;
-  }
+  report(a, token, target, all);
   if constexpr (GRADIENT) {
     const float scale = valid ? a.gradient_scale / all.sum : NAN;
     write_gradient<T>(row, vocabulary, static_cast<int>(label), all.largest, scale, a.gradient_scale);
   }
+}
+
+// The same with a gradient, of at most kMostKept logits. x becomes exp(x - the thread's largest).
+template <typename T>
+__global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const CrossEntropy a) {
+  extern __shared__ float4 shared[];
+  const int64_t token = blockIdx.x, label = a.label[token];
+  const int vocabulary = static_cast<int>(a.vocabulary);
+  float* row = a.logits + token * a.stride;
+  if (label == a.ignore_index) return leave_out<T, true>(a, row, token);
+  const bool valid = label >= 0 && label < vocabulary;
+  const float target = valid ? row[label] : NAN;
+  const auto index = [](int k) { return 4 * (k * kKeepingThreads + static_cast<int>(threadIdx.x)); };
+  Sum mine;
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    float4 y[kInShared / 2];
+#pragma unroll
+    for (int k = 0; k < kInShared / 2; ++k) y[k] = logits_at(row, index(part * kInShared / 2 + k), vocabulary);
+#pragma unroll
+    for (int k = 0; k < kInShared / 2; ++k) {
+      mine.largest = largest_of(mine.largest, y[k]);
+      shared[index(part * kInShared / 2 + k) / 4] = y[k];
+    }
+  }
+  float4 x[kInRegisters];
+#pragma unroll
+  for (int k = 0; k < kInRegisters; ++k) x[k] = logits_at(row, index(kInShared + k), vocabulary);
+#pragma unroll
+  for (int k = 0; k < kInRegisters; ++k) mine.largest = largest_of(mine.largest, x[k]);
+  const float base = mine.largest == -INFINITY ? 0 : mine.largest;
+  const auto exponentials = [&](float4 y) {
+    y = make_float4(expf(y.x - base), expf(y.y - base), expf(y.z - base), expf(y.w - base));
+    mine.sum += (y.x + y.y) + (y.z + y.w);
+    return y;
+  };
+#pragma unroll
+  for (int k = 0; k < kInRegisters; ++k) x[k] = exponentials(x[k]);
+#pragma unroll 2
+  for (int k = 0; k < kInShared; ++k) shared[index(k) / 4] = exponentials(shared[index(k) / 4]);
+  const Sum all = merged_by_block(mine);  // its barrier: everyone has read the row before it is overwritten
+  report(a, token, target, all);
+  const float scale = valid ? a.gradient_scale / all.sum * expf(base - all.largest) : NAN;
+  const auto write = [&](int k, float4 y) {
+    if (index(k) >= vocabulary) return;
+    store_gradient(reinterpret_cast<T*>(row), index(k), make_float4(scale * y.x, scale * y.y, scale * y.z, scale * y.w),
+                   static_cast<int>(label), a.gradient_scale);
+  };
+#pragma unroll
+  for (int k = 0; k < kInRegisters; ++k) write(kInShared + k, x[k]);
+#pragma unroll 2
+  for (int k = 0; k < kInShared; ++k) write(k, shared[index(k) / 4]);
 }
 
 __device__ double added_by_warp(double mine) {
@@ -180,7 +259,13 @@ void cross_entropy(const CrossEntropy& a, cudaStream_t stream) {
   if (!a.gradient) {
     rows_kernel<float, false><<<blocks, kThreads, 0, stream>>>(a);
   } else {
-    with_type(a.type, [&](auto zero) { rows_kernel<decltype(zero), true><<<blocks, kThreads, 0, stream>>>(a); });
+    with_type(a.type, [&](auto zero) {
+      using T = decltype(zero);
+      if (a.vocabulary > kMostKept) return rows_kernel<T, true><<<blocks, kThreads, 0, stream>>>(a);
+      check(cudaFuncSetAttribute(kept_rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kKeptBytes),
+            "linear_cross_entropy");
+      kept_rows_kernel<T><<<blocks, kKeepingThreads, kKeptBytes, stream>>>(a);
+    });
   }
   check_launch("linear_cross_entropy");
 }

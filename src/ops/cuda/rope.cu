@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work
   const unsigned token = row / work.groups, group = row - token * work.groups;
   const unsigned batch = token / static_cast<unsigned>(a.length), t = token - batch * static_cast<unsigned>(a.length);
   const T* x = static_cast<const T*>(a.x) + batch * a.batch_stride + t * a.token_stride;
-  T* y = static_cast<T*>(a.y) + token * (a.heads * a.dim);
+  T* y = static_cast<T*>(a.y) + token * a.y_stride;
   const unsigned heads = static_cast<unsigned>(a.heads);
   unsigned head[kHeads];
 #pragma unroll
@@ -132,7 +132,7 @@ void launch(const Rope& a, cudaStream_t stream) {
     (by_batch ? left.batch : left.length) = half;
     (by_batch ? right.batch : right.length) -= half;
     right.x = static_cast<const T*>(a.x) + half * (by_batch ? a.batch_stride : a.token_stride);
-    right.y = static_cast<T*>(a.y) + half * (by_batch ? a.length : 1) * a.heads * a.dim;
+    right.y = static_cast<T*>(a.y) + half * (by_batch ? a.length : 1) * a.y_stride;
     if (!by_batch) right.offset += half;
     const int64_t places = half * (by_batch ? a.places_batch_stride : a.places_token_stride);
     if (a.places32) right.places32 += places;
@@ -161,7 +161,7 @@ void rope(const Rope& a, cudaStream_t stream) {
     constexpr int N = kWide<T>;
     bool wide = aligned(a.x) && aligned(a.y);
     const int64_t side = a.interleaved ? 2 * a.table.pairs : a.table.pairs;
-    for (const int64_t step : {a.batch_stride, a.token_stride, a.head_stride, a.dim, side}) {
+    for (const int64_t step : {a.batch_stride, a.token_stride, a.head_stride, a.y_stride, a.dim, side}) {
       wide = wide && step % N == 0;
     }
     if (wide) return launch<T, N>(a, stream);

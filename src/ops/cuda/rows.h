@@ -77,7 +77,8 @@ struct Rope {
   DType type;
   const void* x;  // (batch, length, heads, dim); the last axis is contiguous
   int64_t batch_stride, token_stride, head_stride;
-  void* y;  // contiguous
+  void* y;           // the same, a token's heads one behind the other
+  int64_t y_stride;  // of tokens, the batch's as well
   int64_t batch, length, heads, dim;
   RopeTable table;  // of the first 2 table.pairs dimensions; the others are copied
   bool interleaved, inverse;

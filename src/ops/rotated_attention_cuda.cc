@@ -1,0 +1,33 @@
+// Gradients of attention on NVIDIA GPUs that are rotated back: by the kernels themselves where they can.
+#include "ops/attention_cuda.h"
+#include "ops/cuda_stream.h"
+#include "ops/rope_cuda.h"
+#include "ops/rotated_attention.h"
+
+namespace lazy::ops {
+
+namespace {
+
+void backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
+              const OptionalTensor& alive_sum, const RopeArguments& rope, AttentionGradients& g) {
+  const DeviceGuard guard(a.q);
+  if (!rope.interleaved && rope.rotary_dim == a.q.size(-1) && rope.offset == 0 && rotates_back(a)) {
+    const cuda::RopeTable table = rope_table(rope, a.q.size(1), a.q.get_device());
+    return run_attention_backward(a, d_out, out, lse, alive_sum, {table.cos, table.sin}, g);
+  }
+  AttentionGradients rotated = g;
+  rotated.q = at::empty(g.q.sizes(), g.q.options());
+  rotated.k = at::empty(g.k.sizes(), g.k.options());
+  run_attention_backward(a, d_out, out, lse, alive_sum, {}, rotated);
+  rope_into(rotated.q, rope, true, {}, g.q);
+  rope_into(rotated.k, rope, true, {}, g.k);
+}
+
+const bool at_load = [] {
+  set_rotated_backward(backward);
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace lazy::ops

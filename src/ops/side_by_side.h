@@ -1,0 +1,25 @@
+// Parts of one tensor.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace lazy::ops {
+
+// The tensor that parts, alike but for their sizes along `axis`, make up if they lie one behind the other in memory,
+// such as slices of one; else undefined.
+inline at::Tensor side_by_side(at::TensorList parts, int64_t axis) {
+  const at::Tensor& first = parts[0];
+  int64_t size = 0;
+  for (const at::Tensor& part : parts) {
+    if (!part.defined() || !part.is_alias_of(first) || part.scalar_type() != first.scalar_type() ||
+        part.strides() != first.strides() ||
+        part.storage_offset() != first.storage_offset() + size * first.stride(axis)) {
+      return {};
+    }
+    size += part.size(axis);
+  }
+  std::vector<int64_t> sizes = first.sizes().vec();
+  sizes[static_cast<size_t>(axis)] = size;
+  return first.as_strided(sizes, first.strides());
+}
+
+}  // namespace lazy::ops
