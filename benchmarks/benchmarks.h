@@ -90,7 +90,7 @@ struct TrainBenchmark {
   std::string device = "auto";         // "cpu", "cuda"
   std::string dtype = "auto";          // "fp32", "bf16"
   bool fp8 = false;                    // products of linear layers
-  std::string checkpointing = "none";  // "norms", "mlp", "attention", "full"
+  std::string checkpointing = "none";  // "mlp", "attention", "full"
   int64_t batch = 8, length = 4096;    // of a micro-batch
   int64_t accumulation = 1;
   int64_t steps = 10;                       // timed, after three that are not

@@ -135,7 +135,7 @@ static void bench_train(Command command) {
   command.add_option("--steps", b.steps, "Steps to time").positive().show_default();
   command.add_flag("--fp8", b.fp8, "Products of the linear layers in 8-bit floating point, as training.precision");
   command.add_option("--checkpointing", b.checkpointing, "Activation checkpointing: what the backward pass recomputes")
-      .one_of({"none", "norms", "mlp", "attention", "full"})
+      .one_of({"none", "mlp", "attention", "full"})
       .show_default();
   command.add_option("--corpus", b.corpus, "Corpus of `lazy data prepare` (default: random tokens on the device)");
   command.add_option("--data-parallel", b.data_parallel, "Data parallelism of several ranks")

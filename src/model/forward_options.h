@@ -29,10 +29,9 @@ struct PackedSequences {
 };
 
 struct ForwardOptions {
-  KVCache* cache = nullptr;      // read and appended to; positions start at cache->length
-  bool deterministic = false;    // deterministic gradients of attention
-  bool recompute_norms = false;  // the backward recomputes norms and SwiGLU's outputs
-  bool return_stats = false;     // per-layer attention statistics in ForwardResult::stats
+  KVCache* cache = nullptr;    // read and appended to; positions start at cache->length
+  bool deterministic = false;  // deterministic gradients of attention
+  bool return_stats = false;   // per-layer attention statistics in ForwardResult::stats
   // Called with (layer, q, k) after RoPE; q and k are (batch, length, heads, head_dim).
   std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
   const ActivationHooks* activation_hooks = nullptr;  // reads or replaces named activations; must outlive the graph

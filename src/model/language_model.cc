@@ -322,7 +322,7 @@ void LanguageModel::set_deterministic(bool deterministic) { impl_->deterministic
 
 Checkpointing checkpointing_from(const std::string& name) {
   if (const auto found = kCheckpointings.find(name)) return *found;
-  fail("model", "activation checkpointing: expected none, norms, mlp, attention or full, found '{}'", name);
+  fail("model", "activation checkpointing: expected none, mlp, attention or full, found '{}'", name);
 }
 
 void LanguageModel::to(at::Device device) {
@@ -410,7 +410,6 @@ void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, co
   const bool observed = options.return_stats || options.on_attention_input || options.activation_hooks;
   switch (at::GradMode::is_enabled() && !observed ? checkpointing : Checkpointing::none) {
     case Checkpointing::none:
-    case Checkpointing::norms:
       block.forward(stream, layer, options, stats);
       break;
     case Checkpointing::mlp:
@@ -434,7 +433,6 @@ std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor
                                                     const std::function<void(double)>& step) const {
   for (const at::Tensor& ids : batches) check(ids, options);
   options.deterministic |= deterministic;
-  options.recompute_norms |= checkpointing != Checkpointing::none;
   std::vector<ForwardResult> results(batches.size());
   std::vector<ResidualStream> streams;
   {

@@ -35,11 +35,10 @@ struct ForwardResult {
       stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention; undefined for other mixers
 };
 
-// Activation checkpointing: what the backward pass recomputes. norms: norms and SwiGLU's outputs; mlp: these and the
-// gate and up products; attention: norms, SwiGLU's outputs and the attention half of each layer; full: whole layers.
-enum class Checkpointing { none, norms, mlp, attention, full };
+// Activation checkpointing: what the backward pass recomputes. mlp: the gate and up products; attention: the attention
+// half of each layer; full: whole layers.
+enum class Checkpointing { none, mlp, attention, full };
 inline constexpr auto kCheckpointings = enum_table<Checkpointing>({{Checkpointing::none, "none"},
-                                                                   {Checkpointing::norms, "norms"},
                                                                    {Checkpointing::mlp, "mlp"},
                                                                    {Checkpointing::attention, "attention"},
                                                                    {Checkpointing::full, "full"}});

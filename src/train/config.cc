@@ -86,7 +86,7 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
          training.where("precision"));
   c.deterministic = training.boolean("deterministic", false);
   c.activation_checkpointing =
-      training.choice("activation_checkpointing", "none", {"none", "norms", "mlp", "attention", "full"});
+      training.choice("activation_checkpointing", "none", {"none", "mlp", "attention", "full"});
   const bool by_tokens = training.has("global_batch_tokens");
   if (by_tokens && training.has("gradient_accumulation_steps")) {
     fail("config", "{}: [training] takes gradient_accumulation_steps or global_batch_tokens, not both",

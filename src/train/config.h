@@ -58,7 +58,7 @@ struct TrainConfig {
   bool dtype_auto = true;                         // dtype was "auto" or absent
   std::string device = "auto";                    // resolved: "cpu" or "cuda"
   bool deterministic = false;                     // bit-identical from run to run, also on a GPU
-  std::string activation_checkpointing = "none";  // or "norms", "mlp", "attention", "full": recomputed
+  std::string activation_checkpointing = "none";  // or "mlp", "attention", "full": what the backward pass recomputes
 
   AnomalyOptions anomalies;  // on_nan, on_spike, ...
 

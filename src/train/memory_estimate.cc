@@ -108,12 +108,11 @@ struct Sizes {
         layer_matrices(product_weights(q.model) / layers),
         gpu(q.gpu),
         fp8(q.fp8),
-        recomputes(q.checkpointing != Checkpointing::none),
         alive_sum(q.gpu && q.bf16 && q.model.attention.normalizer == Normalizer::elastic &&
                   q.model.attention.head_dim <= ops::kMaxAliveSumHead) {}
   int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, gated, vocabulary, element, parameters,
       layer_matrices;
-  bool gpu, fp8, recomputes, alive_sum;  // recomputes: norms and SwiGLU's outputs
+  bool gpu, fp8, alive_sum;
 };
 
 // A rank's share of sharded bytes.
@@ -127,14 +126,14 @@ int64_t attention_bytes(const Sizes& s) {
                      (s.fp8 ? s.width + s.queries : 0));
 }
 int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
-// Gate and up; their product, unless it is recomputed; fp8: the inputs of both products.
+// Gate and up; their product on a CPU; fp8: the inputs of both products.
 int64_t mlp_bytes(const Sizes& s) {
   if (s.fp8) return s.tokens * (2 * s.inner * s.element + s.width + s.inner);
-  return s.tokens * (s.recomputes ? 2 : 3) * s.inner * s.element;
+  return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element;
 }
 int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
-// The sum; its norm, unless it is recomputed or fp8 replaces it.
-int64_t norm_bytes(const Sizes& s) { return (s.recomputes || s.fp8 ? 1 : 2) * stream_bytes(s); }
+// The sum; its norm on a CPU, where fp8 does not replace it.
+int64_t norm_bytes(const Sizes& s) { return (s.gpu || s.fp8 ? 1 : 2) * stream_bytes(s); }
 // Inputs of all layers: branch and residual. The first layer has no residual; without an MLP the second's is the
 // first's input.
 int64_t streams(const Sizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
@@ -143,13 +142,12 @@ int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }  // the
 int64_t bytes(double a_token, const Sizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
 
 // What a layer with another mixer saves beside norms, residuals and MLP, and what its backward pass allocates. Measured
-// on a CPU and without recomputing; the GPU kernels of the recurrences save no more than is measured.
+// on a CPU, where norms, residuals and MLP save more; the GPU kernels of the recurrences save no more than is measured.
 struct OtherMixer {
   explicit OtherMixer(const MemoryQuery& q) {
     if (q.model.all_attention()) return;
     MemoryQuery cpu = q;
     cpu.gpu = false;
-    cpu.checkpointing = Checkpointing::none;
     const Sizes s(cpu);
     const MixerMemory measured = measure_mixer_memory(q.model, q.seq_len, q.bf16);
     saved = std::llround(measured.per_layer) + bytes(measured.per_token, s) - s.norms * norm_bytes(s) - mlp_bytes(s);
@@ -237,8 +235,8 @@ std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
   // The head's gradient accumulates in fp32.
   const int64_t logits =
       chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);  // log-probability, hit
-  // Gradients of q, k and v (fp32 while dQ accumulates) and of the output; of gate, up and their product, which may be
-  // computed again. fp8 holds each gradient of a product twice more, in rows and transposed.
+  // Gradients of q, k and v (fp32 while dQ accumulates) and of the output; of gate, up and their product, which a GPU
+  // computes again. fp8 holds each gradient of a product twice more, in rows and transposed.
   const OtherMixer other(q);
   const int64_t attention =
       s.attending == 0
@@ -246,7 +244,7 @@ std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
           : s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
   const int64_t products = s.tokens * 3 * s.inner * s.element;
   const int64_t mlp = (s.fp8 ? s.tokens * (2 * s.inner * (s.element + 2) + 2 * s.width)
-                             : products + (s.recomputes ? s.tokens * s.inner * s.element : 0)) +
+                             : products + (s.gpu ? s.tokens * s.inner * s.element : 0)) +
                       stream_bytes(s);
   int64_t recomputed = 0;  // activations of one layer that checkpointing recomputes
   if (q.checkpointing == Checkpointing::mlp) recomputed += products;

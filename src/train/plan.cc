@@ -35,7 +35,7 @@ std::string advice(const TrainConfig& config, MemoryQuery q, double capacity) {
     return other;
   };
   for (const Checkpointing checkpointing :
-       {Checkpointing::none, Checkpointing::norms, Checkpointing::mlp, Checkpointing::attention, Checkpointing::full}) {
+       {Checkpointing::none, Checkpointing::mlp, Checkpointing::attention, Checkpointing::full}) {
     if (checkpointing < q.checkpointing) continue;
     const bool more = checkpointing > q.checkpointing;
     q.checkpointing = checkpointing;

@@ -51,8 +51,7 @@ void DecoderBlock::forward(ResidualStream& stream, int64_t layer, const ForwardO
 void DecoderBlock::mix(ResidualStream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
   const LayerHooks hooks(options.activation_hooks, layer);
   run_residual_hooks(stream, hooks, "residual");
-  NormOutput x = run_norm_hooks(pre_norm(stream, mixer_norm, mixer->computes_norm(options)), hooks, input_);
-  x.recomputed = options.recompute_norms;
+  const NormOutput x = run_norm_hooks(pre_norm(stream, mixer_norm, mixer->computes_norm(options)), hooks, input_);
   post_norm(stream, mixer_norm, hooks(output_, mixer->forward(x, layer, options, stats)));
 }
 
@@ -61,9 +60,8 @@ void DecoderBlock::feed_forward(ResidualStream& stream, int64_t layer, const For
   if (!mlp) return;
   const LayerHooks hooks(options.activation_hooks, layer);
   run_residual_hooks(stream, hooks, "middle");
-  NormOutput x = run_norm_hooks(
+  const NormOutput x = run_norm_hooks(
       pre_norm(stream, mlp_norm, !options.activation_hooks && !recompute && mlp->computes_norm()), hooks, "mlp.input");
-  x.recomputed = options.recompute_norms;
   post_norm(stream, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute, hooks)));
 }
 

@@ -76,8 +76,8 @@ class SwigluMlp : public FeedForward {
  public:
   SwigluMlp(const ModelConfig& config, at::Device device);
 
-  // Saves the gate and up products and the SwiGLU output, where the norm is recomputed only the products; with
-  // `recompute` neither.
+  // A CPU saves the gate and up products and the SwiGLU output, a GPU only the products; with `recompute` neither is
+  // saved.
   at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const override;
   bool computes_norm() const override { return !gate_up_.rounds_inputs(); }
   NamedTensors parameters() const override;
@@ -108,7 +108,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
       saved[1] = factor.fp8.scale;
       saved.insert(saved.end(), {inner.fp8.transposed, inner.fp8.scale});
     } else {
-      saved.insert(saved.end(), {fp8 || recompute || input.recomputed ? at::Tensor() : activation, at::Tensor()});
+      saved.insert(saved.end(), {fp8 || recompute || x.is_cuda() ? at::Tensor() : activation, at::Tensor()});
     }
     ctx->save_for_backward(saved);
     ctx->saved_data["eps"] = input.eps;

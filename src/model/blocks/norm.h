@@ -16,8 +16,8 @@ struct ResidualStream {
   at::Tensor residual;  // the same shape; undefined before the first layer
 };
 
-// The output of a norm, with the norm's own inputs. With `recomputed` a consumer saves the inputs instead of the output
-// for its backward pass and recomputes the norm: the norm saves them anyway, so the output takes no memory.
+// The output of a norm, with the norm's own inputs. On GPUs a consumer saves the inputs instead of the output for its
+// backward pass and recomputes the norm: the norm saves them anyway, so the output takes no memory.
 struct NormOutput {
   NormOutput(at::Tensor value) : value(std::move(value)) {}  // NOLINT: any tensor is an input
   NormOutput(at::Tensor value, at::Tensor from, at::Tensor weight, double eps, at::Tensor bias = {})
@@ -30,13 +30,12 @@ struct NormOutput {
   std::optional<ResidualStream> pending;
   at::Tensor bias;  // of a LayerNorm; undefined: RMSNorm
   double eps = 0;
-  bool recomputed = false;
 
   at::IntArrayRef sizes() const { return value.defined() ? value.sizes() : from.sizes(); }
 
-  // What a backward pass saves: (from, weight) of an RMSNorm that is recomputed, else (value, undefined).
+  // What a backward pass saves: (from, weight) of an RMSNorm on a GPU, else (value, undefined).
   std::pair<at::Tensor, at::Tensor> saved_for_backward() const {
-    if (recomputed && from.defined() && !bias.defined()) return {from, weight};
+    if (from.defined() && !bias.defined() && value.is_cuda()) return {from, weight};
     return {value, at::Tensor()};
   }
 };
