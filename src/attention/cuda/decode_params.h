@@ -6,6 +6,7 @@
 //   values  a block has a span of kWarps * scan keys of a tile. It computes its rows' states unless the states kernel
 //           did, lists the keys that carry weight and sums their rows of V;
 //   sums    a block a row: adds up the spans.
+// Where tiles are many and short, a block does all of that for a tile, in the same order of additions.
 // Score statistics, where they are asked for, are one more kernel behind the scores, a block a row.
 // All but sums run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
@@ -18,8 +19,12 @@
 namespace lazy::kernels::cuda::decoding {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kRows = 8;  // n of mma.sync
-constexpr int kPad = 16;  // keys are multiplied 16 at a time: m, or k, of mma.sync
+constexpr int kRows = 8;          // n of mma.sync
+constexpr int kPad = 16;          // keys are multiplied 16 at a time: m, or k, of mma.sync
+constexpr int kSumThreads = 512;  // of the sums kernel
+
+// Where a cache's keys lie: one behind the other, or on pages; units: kPad keys, from a multiple on, on one page.
+enum class Pages { none, units, keys };
 
 struct Sequence {
   int length;      // -1: out of range, the results are NaN
@@ -61,6 +66,7 @@ struct Params {
   const int64_t *lengths, *block_table, *visible_counts;
   int64_t table_width, pages;
   Divisor page_size;
+  Pages pages_of;
   int capacity;
   int batch, q_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window;
@@ -70,14 +76,16 @@ struct Params {
   bool causal, per_visible, q_aligned;
 
   int group, rows, tiles;            // heads a kv head; rows a kv head; tiles of them
-  int part, scan;                    // keys of a warp, as above; both follow from the problem's shape
+  int part, scan;                    // keys of a warp, as above, powers of two that follow from the problem's shape
   int columns;                       // keys of a row of scores
   int max_parts, max_spans;          // of a row at most
   bool separate_states;              // the states kernel runs
+  bool by_tile;                      // a block a tile
   bool after_kernel;                 // another kernel is in front of the first one
   int score_rows;                    // rows of scores a tile
   int score_row, score_key;          // floats from a row's score to the next row's, from a key's to the next key's
   int key_bytes, value_bytes;        // shared memory of a warp
+  int tile_bytes;                    // the larger of both with the parts of a warp by tile
   int round_sequences, round_tiles;  // of a round: sequences, tiles of each
   int round_batch, round_tile;       // its first ones
 
@@ -85,9 +93,9 @@ struct Params {
   float* scores;     // (tiles of a round, score_rows * columns); key j of a sequence is column j - first
   float2* parts;     // (rows, max_parts): largest score, sum of exponentials relative to it
   RowState* states;  // (rows)
-  float* sums;       // (rows, max_spans, value_dim): weighted sums of V
-  float2* masses;    // (rows, max_spans): sum of weights; alive keys, an int
-  float* firsts;     // (rows): weight on the first key, where it is visible
+  float* sums;  // (rows, max_spans, value_dim): weighted sums of V; by tile (tiles, pieces of spans, rows, value_dim)
+  float2* masses;  // (rows, max_spans): sum of weights; alive keys, an int
+  float* firsts;   // (rows): weight on the first key, where it is visible
 };
 
 void decode_tensor_cores(const Params& p, cudaStream_t stream);  // 2-byte types, 16-byte loads of K and V
