@@ -297,17 +297,22 @@ TEST(Decode, ManyQueriesAndHeads) {
   }
 }
 
-// So much work that one warp of a GPU has a few hundred keys: its lists and rings of keys in flight begin again.
-TEST(Decode, ManyKeysOfAWarp) {
-  if (!on_cuda()) GTEST_SKIP() << "a GPU's division of the work";
+Shape many_keys(int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads, int64_t dim) {
   Shape s;
   s.dtype = DType::bf16;
   s.normalizer = Normalizer::elastic;
-  s.batch = 8;
-  s.k_length = 4096;
-  s.heads = 64;
-  s.kv_heads = 16;
-  s.head_dim = s.value_dim = 8;
+  s.batch = batch;
+  s.k_length = keys;
+  s.heads = heads;
+  s.kv_heads = kv_heads;
+  s.head_dim = s.value_dim = dim;
+  return s;
+}
+
+// So much work that one warp of a GPU has a few hundred keys: its lists and rings of keys in flight begin again.
+TEST(Decode, ManyKeysOfAWarp) {
+  if (!on_cuda()) GTEST_SKIP() << "a GPU's division of the work";
+  const Shape s = many_keys(8, 4096, 64, 16, 8);
   TwoReferences comparison;
   const Inputs in = make_inputs(s, 31);
   comparison.add(s, in, run_decode(s, in, make_cache(s, in, full(s), true)));
@@ -317,14 +322,7 @@ TEST(Decode, ManyKeysOfAWarp) {
 // So many short sequences that a block of a GPU has all keys of one, unless it is asked for statistics.
 TEST(Decode, ManyShortSequences) {
   if (!on_cuda()) GTEST_SKIP() << "a GPU's division of the work";
-  Shape s;
-  s.dtype = DType::bf16;
-  s.normalizer = Normalizer::elastic;
-  s.batch = 64;
-  s.k_length = 300;
-  s.heads = 12;
-  s.kv_heads = 4;
-  s.head_dim = s.value_dim = 64;
+  const Shape s = many_keys(64, 300, 12, 4, 64);
   TwoReferences comparison;
   for (bool paged : {false, true}) {
     const Inputs in = make_inputs(s, 41 + paged);
