@@ -104,7 +104,7 @@ size_t bytes_of(const Shape& s, const Tensor& x) {
 
 // kernel: on the GPU.
 Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads = 0,
-                   CudaKernel kernel = CudaKernel::automatic) {
+                   CudaKernel kernel = CudaKernel::automatic, bool statistics = true) {
   Problem p = make_problem(s);
   p.threads = threads;
   Buffer q(in.q, s.dtype, s.layout), k(c.k, s.dtype, s.layout), v(c.v, s.dtype, s.layout);
@@ -129,8 +129,10 @@ Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads
   a.alibi_slopes = pointer(slopes);
   a.out = out.view();
   a.lse = lse.data();
-  a.stats = stats.data();
-  a.score_stats = scores.data();
+  if (statistics) {
+    a.stats = stats.data();
+    a.score_stats = scores.data();
+  }
   if (on_cuda()) {
     const CacheSize size{c.table.empty() ? c.k.tokens : c.width * kPage, c.k.batch};
     run_decode_cuda(p, a, size, {bytes_of(s, in.q), bytes_of(s, c.k), bytes_of(s, c.v), bytes_of(s, r.out)}, kernel);
@@ -295,20 +297,41 @@ TEST(Decode, ManyQueriesAndHeads) {
   }
 }
 
-// So much work that one warp of a GPU has a few hundred keys: its lists and rings of keys in flight begin again.
-TEST(Decode, ManyKeysOfAWarp) {
-  if (!on_cuda()) GTEST_SKIP() << "a GPU's division of the work";
+Shape many_keys(int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads, int64_t dim) {
   Shape s;
   s.dtype = DType::bf16;
   s.normalizer = Normalizer::elastic;
-  s.batch = 8;
-  s.k_length = 4096;
-  s.heads = 64;
-  s.kv_heads = 16;
-  s.head_dim = s.value_dim = 8;
+  s.batch = batch;
+  s.k_length = keys;
+  s.heads = heads;
+  s.kv_heads = kv_heads;
+  s.head_dim = s.value_dim = dim;
+  return s;
+}
+
+// So much work that one warp of a GPU has a few hundred keys: its lists and rings of keys in flight begin again.
+TEST(Decode, ManyKeysOfAWarp) {
+  if (!on_cuda()) GTEST_SKIP() << "a GPU's division of the work";
+  const Shape s = many_keys(8, 4096, 64, 16, 8);
   TwoReferences comparison;
   const Inputs in = make_inputs(s, 31);
   comparison.add(s, in, run_decode(s, in, make_cache(s, in, full(s), true)));
+  comparison.check();
+}
+
+// So many short sequences that a block of a GPU has all keys of one, unless it is asked for statistics.
+TEST(Decode, ManyShortSequences) {
+  if (!on_cuda()) GTEST_SKIP() << "a GPU's division of the work";
+  const Shape s = many_keys(64, 300, 12, 4, 64);
+  TwoReferences comparison;
+  for (bool paged : {false, true}) {
+    const Inputs in = make_inputs(s, 41 + paged);
+    const Cache c = make_cache(s, in, full(s), paged);
+    const Results with = run_decode(s, in, c), without = run_decode(s, in, c, 0, CudaKernel::automatic, false);
+    comparison.add(s, in, with);
+    EXPECT_EQ(without.out.data, with.out.data);
+    EXPECT_EQ(without.lse, with.lse);
+  }
   comparison.check();
 }
 

@@ -6,8 +6,6 @@ namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-constexpr int kSumThreads = 512;
-
 // Grid: (rows of scores of a sequence, sequences).
 __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_constant__ Params p) {
   __shared__ float2 parts[kStateWarps];
@@ -123,8 +121,7 @@ __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__
   if (group == 0) {
     float sum = 0;
     for (int n = 0; n < groups; ++n) sum += sums[n * p.value_dim + d];
-    const int64_t at = batch * p.out.batch + query * p.out.token + head * p.out.head + d * p.out.dim;
-    store(p.out.data, at, p.dtype, s.length < 0 ? NAN : sum);
+    store_out(p, batch, head, query, d, s, sum);
   }
   if (p.stats && threadIdx.x < 32) finish_stats(p, row, head, query, s, spans);
 }

@@ -8,7 +8,7 @@
 namespace lazy::kernels::cuda::decoding {
 
 // Grid: (blocks of keys, tiles of a sequence fastest, for neighbouring heads lie side by side in a cache; sequences).
-template <typename Products, bool PAGED>
+template <typename Products, Pages PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
   wait_for_launcher();  // an earlier round's scores are used up
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const
   const int begin = t.sequence.first + index * p.part, count = min(t.sequence.end - begin, p.part);
   if (count <= 0) return;
   float2* const part = p.parts + t.row * p.max_parts + index;
-  Products::template key_part<PAGED>(p, t, begin, count, memory + warp * p.key_bytes, part);
+  Products::template key_part<PAGES>(p, t, begin, count, memory + warp * p.key_bytes, part);
 }
 
 // States of the tile's rows, to shared memory; where no kernel made them, a warp a row, and span 0 keeps them. What
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   typename Products::Sums sums(p, t, mine);
   const int begin = t.sequence.first + (span * kWarps + warp) * p.scan, count = min(t.sequence.end - begin, p.scan);
   if (count > 0) {
-    sum_keys(p, t, states, begin, count, mine + Products::kRingBytes, stats[warp], sums);
+    sum_keys(p, t, states, begin, count, mine + Products::kRingBytes, stats + warp, sums);
   }
   __syncthreads();  // the lists are used up
   auto* all = reinterpret_cast<float*>(memory);
@@ -96,6 +96,70 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   }
 }
 
+// Grid: (blocks of a tile's cluster, tiles of a sequence; sequences). The numbers are those of the kernels one by one:
+// a warp of the cluster has parts of the keys one after the other, then every so many'th of the pieces of `scan` keys.
+template <typename Products, Pages PAGES>
+__global__ void __launch_bounds__(kThreads, Products::kTileBlocks) attend_tile(const __grid_constant__ Params p) {
+  extern __shared__ __align__(16) char memory[];
+  __shared__ RowTile t;
+  __shared__ RowState states[kRows];
+  const int blocks = p.tile_blocks, tile = blockIdx.x / blocks, rank = blockIdx.x - tile * blocks,
+            worker = threadIdx.x / 32 * blocks + rank;
+  char* const mine = own_memory(memory) + threadIdx.x / 32 * p.tile_bytes;
+  const auto meet = [&] {
+    if (blocks > 1) {
+      cluster_barrier();
+    } else {
+      __syncthreads();
+    }
+  };
+  wait_for_launcher();
+  let_next_start();
+  if (threadIdx.x == 0) t = make_tile(p, blockIdx.y, tile);
+  __syncthreads();
+  {
+    const int workers = kWarps * blocks, parts = (part_count(p, t.sequence) + workers - 1) / workers;  // of a warp
+    const int index = worker * parts, begin = t.sequence.first + index * p.part;
+    const int count = min(t.sequence.end - begin, parts * p.part);
+    float2* const part = p.parts + t.row * p.max_parts + index;
+    if (count > 0) Products::template key_part<PAGES>(p, t, begin, count, mine, part);
+  }
+  meet();
+  find_states(p, t, rank, states);
+  __syncthreads();
+  const auto sums_of = [&](int piece) {  // (rows, value_dim)
+    return p.sums + (t.row * kWarps * p.max_spans + piece * t.rows) * p.value_dim;
+  };
+  for (int n = worker;; n += kWarps * blocks) {  // with few registers
+    const int begin = t.sequence.first + n * p.scan, count = min(t.sequence.end - begin, p.scan);
+    if (count <= 0) break;
+    typename Products::Sums own(p, t, mine);
+    sum_keys(p, t, states, begin, count, mine + Products::kRingBytes, nullptr, own);
+    own.store(p, t, sums_of(n));
+  }
+  meet();
+  const int numbers = t.rows * p.value_dim, pieces = (t.sequence.end - t.sequence.first + p.scan - 1) / p.scan;
+  const int groups = kSumThreads / p.value_dim, spans = span_count(p, t.sequence);
+  for (int n = rank * kThreads + threadIdx.x; n < numbers; n += kThreads * blocks) {
+    const int r = n / p.value_dim, d = n - r * p.value_dim;
+    float x = 0;
+    for (int group = 0; group < min(groups, spans); ++group) {
+      float of_group = 0;
+      for (int span = group; span < spans; span += groups) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < kWarps; ++i) {
+          const int piece = span * kWarps + i;
+          sum += piece < pieces ? __ldcg(sums_of(piece) + n) : 0;
+        }
+        of_group += sum / states[r].weight_scale;
+      }
+      x += of_group;
+    }
+    store_out(p, t.batch, t.head(p, r), t.query(p, r), d, t.sequence, x);
+  }
+}
+
 template <typename Products>
 void launch(Params p, cudaStream_t stream) {
   const int tiles = p.kv_heads * p.tiles;  // of a sequence
@@ -109,10 +173,29 @@ void launch(Params p, cudaStream_t stream) {
         return dim3(static_cast<unsigned>(of_tile) * static_cast<unsigned>(p.round_tiles),
                     static_cast<unsigned>(sequences));
       };
-      if (p.block_table) {
-        start<make_scores<Products, true>>(p, grid(blocks), kThreads, kWarps * p.key_bytes, after_own, stream);
-      } else {
-        start<make_scores<Products, false>>(p, grid(blocks), kThreads, kWarps * p.key_bytes, after_own, stream);
+      if (p.tile_blocks > 0) {
+        if constexpr (Products::kWholeTiles) {
+          constexpr auto together = attend_tile<Products, Pages::none>, paged = attend_tile<Products, Pages::units>;
+          const int bytes = kWarps * p.tile_bytes, cluster = p.tile_blocks;
+          p.pages_of == Pages::none ? start<together>(p, grid(cluster), kThreads, bytes, after_own, stream, cluster)
+                                    : start<paged>(p, grid(cluster), kThreads, bytes, after_own, stream, cluster);
+        }
+        after_own = true;
+        continue;
+      }
+      const auto scores = [&]<Pages PAGES>() {
+        start<make_scores<Products, PAGES>>(p, grid(blocks), kThreads, kWarps * p.key_bytes, after_own, stream);
+      };
+      switch (p.pages_of) {
+        case Pages::none:
+          scores.template operator()<Pages::none>();
+          break;
+        case Pages::units:
+          scores.template operator()<Pages::units>();
+          break;
+        case Pages::keys:
+          scores.template operator()<Pages::keys>();
+          break;
       }
       if (p.separate_states) launch_states(p, sequences, stream);
       if (p.score_stats) launch_score_statistics(p, sequences, stream);
@@ -120,7 +203,7 @@ void launch(Params p, cudaStream_t stream) {
       after_own = true;
     }
   }
-  launch_sums(p, stream);
+  if (p.tile_blocks == 0) launch_sums(p, stream);
 }
 
 }  // namespace lazy::kernels::cuda::decoding

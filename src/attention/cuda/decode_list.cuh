@@ -1,5 +1,7 @@
 // The keys that carry weight, from their scores: a warp's list of the addresses of their rows of V, and their weights.
 #pragma once
+#include <type_traits>
+
 #include "attention/cuda/decode_normalizers.cuh"
 
 namespace lazy::kernels::cuda::decoding {
@@ -36,10 +38,11 @@ __device__ void load_scores(const Params& p, int rows, const float* from, float 
 // A warp's keys [begin, begin + count) to a list of those that carry weight for any row, in order, which `sums` takes
 // in units of kPad. R: t.rows rounded up to a power of two. Also the sums of weights and the counts of alive keys,
 // which only stats want. While rows of V are on their way to `sums`, the next keys are listed.
-template <int R, NormalizerFamily F, typename Sums>
+template <int R, NormalizerFamily F, typename Stats, typename Sums>
 __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
-                          char* list_memory, SpanStats& stats, Sums& sums) {
-  constexpr int kSteps = steps_at_once(R);  // 32 keys each
+                          char* list_memory, Stats stats, Sums& sums) {
+  constexpr bool kStats = std::is_same_v<Stats, SpanStats*>;  // else null
+  constexpr int kSteps = steps_at_once(R);                    // 32 keys each
   static_assert(list_places(R) >= kPad * Sums::kStages + kPad - 1 + 32 * kSteps);
   const AliveList list = make_list(list_memory, R);
   const Normalizer normalizer = F == NormalizerFamily::exponential ? Normalizer::softmax
@@ -92,7 +95,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
           living |= there && w.alive ? 1u << r : 0;
           needed |= !(weight[r] == 0);
         }
-        if (p.stats) {
+        if (kStats && p.stats) {
 #pragma unroll
           for (int r = 0; r < R; ++r) {
             mass[r] += weight[r];
@@ -124,20 +127,22 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
     sums.advance(p, t, list, listed / kPad, last);
     if (last) break;
   }
-  if (!p.stats) return;
+  if constexpr (kStats) {
+    if (!p.stats) return;
 #pragma unroll
-  for (int r = 0; r < R; ++r) {
-    mass[r] = warp_sum(mass[r]);
-    if (lane == r) stats.of_row[r] = {mass[r], alive};
+    for (int r = 0; r < R; ++r) {
+      mass[r] = warp_sum(mass[r]);
+      if (lane == r) stats->of_row[r] = {mass[r], alive};
+    }
   }
 }
 
 // The same for any tile. `state`: in shared memory. The warp that has the sequence's first key also notes the weight on
 // it.
-template <typename Sums>
+template <typename Stats, typename Sums>
 __device__ void sum_keys(const Params& p, const RowTile& t, const RowState* state, int begin, int count, char* list,
-                         SpanStats& stats, Sums& sums) {
-  if (begin == 0 && p.stats && threadIdx.x % 32 < t.rows) {
+                         Stats stats, Sums& sums) {
+  if (std::is_same_v<Stats, SpanStats*> && begin == 0 && p.stats && threadIdx.x % 32 < t.rows) {
     const int r = threadIdx.x % 32;
     if (state[r].begin == 0 && state[r].end > 0) {
       p.firsts[t.row + r] = weigh(p.normalizer, state[r], __ldcg(score_at(p, t, r, 0))).weight;

@@ -6,6 +6,8 @@
 //   values  a block has a span of kWarps * scan keys of a tile. It computes its rows' states unless the states kernel
 //           did, lists the keys that carry weight and sums their rows of V;
 //   sums    a block a row: adds up the spans.
+// Where tiles are short, a block, or of a few tiles a cluster of blocks, does all of that for a tile, in the same order
+// of additions.
 // Score statistics, where they are asked for, are one more kernel behind the scores, a block a row.
 // All but sums run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
@@ -18,8 +20,12 @@
 namespace lazy::kernels::cuda::decoding {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kRows = 8;  // n of mma.sync
-constexpr int kPad = 16;  // keys are multiplied 16 at a time: m, or k, of mma.sync
+constexpr int kRows = 8;          // n of mma.sync
+constexpr int kPad = 16;          // keys are multiplied 16 at a time: m, or k, of mma.sync
+constexpr int kSumThreads = 512;  // of the sums kernel
+
+// Where a cache's keys lie: one behind the other, or on pages; units: kPad keys, from a multiple on, on one page.
+enum class Pages { none, units, keys };
 
 struct Sequence {
   int length;      // -1: out of range, the results are NaN
@@ -61,6 +67,7 @@ struct Params {
   const int64_t *lengths, *block_table, *visible_counts;
   int64_t table_width, pages;
   Divisor page_size;
+  Pages pages_of;
   int capacity;
   int batch, q_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window;
@@ -70,14 +77,16 @@ struct Params {
   bool causal, per_visible, q_aligned;
 
   int group, rows, tiles;            // heads a kv head; rows a kv head; tiles of them
-  int part, scan;                    // keys of a warp, as above; both follow from the problem's shape
+  int part, scan;                    // keys of a warp, as above, powers of two that follow from the problem's shape
   int columns;                       // keys of a row of scores
   int max_parts, max_spans;          // of a row at most
   bool separate_states;              // the states kernel runs
+  int tile_blocks;                   // of a cluster that does all of a tile; 0: kernels one by one
   bool after_kernel;                 // another kernel is in front of the first one
   int score_rows;                    // rows of scores a tile
   int score_row, score_key;          // floats from a row's score to the next row's, from a key's to the next key's
   int key_bytes, value_bytes;        // shared memory of a warp
+  int tile_bytes;                    // the larger of both with the parts of a warp by tile
   int round_sequences, round_tiles;  // of a round: sequences, tiles of each
   int round_batch, round_tile;       // its first ones
 
@@ -85,7 +94,8 @@ struct Params {
   float* scores;     // (tiles of a round, score_rows * columns); key j of a sequence is column j - first
   float2* parts;     // (rows, max_parts): largest score, sum of exponentials relative to it
   RowState* states;  // (rows)
-  float* sums;       // (rows, max_spans, value_dim): weighted sums of V
+  float* sums;       // (rows, max_spans, value_dim): weighted sums of V; by tile (tiles, pieces of `scan` keys, rows,
+                     // value_dim)
   float2* masses;    // (rows, max_spans): sum of weights; alive keys, an int
   float* firsts;     // (rows): weight on the first key, where it is visible
 };
@@ -105,7 +115,8 @@ constexpr int kSharedPercent = 86;     // 196 KiB on sm_90; loads in flight need
 // after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
 // (programmatic dependent launch), where the machine code can wait for it (sm_90).
 template <auto kernel, typename Arguments>
-void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
+void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream,
+           int cluster = 1) {
   static const bool can_wait = [] {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
@@ -123,16 +134,23 @@ void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool af
   int device = 0, major = 0;
   check(cudaGetDevice(&device), "to name the device");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "to name the device");
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (after_own && can_wait && major >= 9) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = after_own && can_wait && major >= 9 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   check(cudaLaunchKernelEx(&config, kernel, p), "decode");
 }
 

@@ -7,6 +7,7 @@ namespace lazy::kernels::cuda::decoding {
 struct Plain {
   static constexpr int kBlocks = 3;
   static constexpr int kRingBytes = 0;
+  static constexpr bool kWholeTiles = false;
   static constexpr int kSteps = 8;  // of 32 dimensions
 
   // The lane's elements of a row of K, V or q; zeros where there is none.
@@ -71,7 +72,7 @@ struct Plain {
   }
 
   // As TensorCores::key_part; without a ring.
-  template <bool>
+  template <Pages>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const KeyMemory m(p, memory, 0);
     for (int n = threadIdx.x % 32; n < (count + kPad - 1) / kPad * kPad; n += 32) {

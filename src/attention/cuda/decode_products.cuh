@@ -16,7 +16,7 @@ __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
 }
 
 // A warp's piece of shared memory in the scores kernel: with tensor cores a ring of in-flight keys; its rows;
-// offsets of its keys, but where they follow one another; without tensor cores products dots[r * stride + n].
+// offsets of its keys or units, but where they follow one another; without tensor cores products dots[r * stride + n].
 struct KeyMemory {
   char* ring;
   RowView* views;
@@ -32,9 +32,9 @@ struct KeyMemory {
 };
 // Of keys or values in flight. Of a multiprocessor's 16 warps, far more than it takes to keep memory busy.
 constexpr int ring_bytes(int size) { return size == 256 ? 16384 : 8192; }
-constexpr int key_bytes(int part, int rows, bool offsets, bool dots, int ring) {
+constexpr int key_bytes(int part, int rows, int offsets, bool dots, int ring) {
   const int views = kRows * static_cast<int>(sizeof(RowView));
-  return ring + views + (offsets ? part * 8 : 0) + (dots ? rows * (part + 4) * 4 : 0);
+  return ring + views + offsets * 8 + (dots ? rows * (part + 4) * 4 : 0);
 }
 
 // T: __nv_bfloat16 or __half. D: head sizes up to this, 64, 128 or 256; multiples of 8.
@@ -43,15 +43,17 @@ struct TensorCores {
   static constexpr int kBlocks = D == 256 ? 3 : 4;       // blocks a multiprocessor
   static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys whose scores are made at a time
   static constexpr int kRingBytes = ring_bytes(D);
+  static constexpr bool kWholeTiles = true;             // key_part takes several parts
+  static constexpr int kTileBlocks = D == 256 ? 2 : 4;  // as kBlocks, of attend_tile, as shared memory has it
   // A stage of a ring: 16 rows of D dimensions, copied in pieces of 16 bytes.
   static constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
                        kStages = kRingBytes / kStage;
 
-  // A warp's part: scores of keys [begin, begin + count), kept; part[r * p.max_parts] for every row. Keys come through
-  // the ring: memory is at its fastest when a row is asked for at once, and fragments would ask for 64 bytes of it. A
-  // is 16 keys by 16 dimensions, B the rows. Lane (g, c) has dimensions 8 c ... 8 c + 7 of every 32, of keys g and g +
-  // 8 and of row g.
-  template <bool PAGED>
+  // One or, where they are multiples of kDepth units, more parts of a warp: scores of keys [begin, begin + count),
+  // kept; part[r * p.max_parts] and what follows for every row. Keys come through the ring: memory is at its fastest
+  // when a row is asked for at once, and fragments would ask for 64 bytes of it. A is 16 keys by 16 dimensions, B the
+  // rows. Lane (g, c) has dimensions 8 c ... 8 c + 7 of every 32, of keys g and g + 8 and of row g.
+  template <Pages PAGES>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     constexpr int kLoads = D / 32;
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
@@ -59,10 +61,11 @@ struct TensorCores {
     const KeyMemory m(p, memory, kRingBytes);
     Keys simple = simple_keys(p, t);
     simple.end = min(simple.end, begin + count);
-    if constexpr (PAGED) {
+    constexpr int kEach = PAGES == Pages::units ? kPad : 1;  // keys of an offset
+    if constexpr (PAGES != Pages::none) {
       bool bad = false;
-      for (int n = lane; n < kPad * units; n += 32) {
-        const int64_t at = n < count ? paged_offset(p, p.k, t.batch, begin + n) : kAbsent;
+      for (int n = lane; n < kPad / kEach * units; n += 32) {
+        const int64_t at = kEach * n < count ? paged_offset(p, p.k, t.batch, begin + kEach * n) : kAbsent;
         m.offsets[n] = at;
         bad |= at == kBadPage;
       }
@@ -75,17 +78,22 @@ struct TensorCores {
     const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + lane % kChunks * 8;
     const uint32_t ring = shared_address(m.ring);
     const bool inside = lane % kChunks * 8 < p.head_dim;
-    if constexpr (!PAGED) k += plain_offset(p.k, t.batch, begin);
+    if constexpr (PAGES == Pages::none) k += plain_offset(p.k, t.batch, begin);
+    if constexpr (PAGES == Pages::units) k += lane / kChunks * p.k.token;
     auto issue_copy = [&](int unit) {
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
         const int row = (32 / kChunks) * i + lane / kChunks, n = kPad * unit + row;
         bool there = n < count && inside;
         const T* from = k;
-        if constexpr (PAGED) {
+        if constexpr (PAGES == Pages::keys) {
           const int64_t at = there ? m.offsets[n] : kAbsent;
           there = present(at);
           if (there) from += at;
+        } else if constexpr (PAGES == Pages::units) {
+          const int64_t at = there ? m.offsets[unit] : kAbsent;
+          there = present(at);
+          if (there) from += at + (32 / kChunks) * i * p.k.token;
         } else {
           if (there) from += n * p.k.token;
         }
@@ -149,7 +157,7 @@ struct TensorCores {
             for (int r = 0; r < 2; ++r) {
               float& x = s[i][2 * h + r];
               x = finish_score(p, rows[r], begin + n, x);
-              if (PAGED && n < count && m.offsets[n] == kBadPage) x = NAN;
+              if (PAGES != Pages::none && n < count && m.offsets[n / kEach] == kBadPage) x = NAN;
             }
             if (n < count) keep(kPad * i + 8 * h, s[i][2 * h], s[i][2 * h + 1]);
 #pragma unroll
@@ -172,15 +180,20 @@ struct TensorCores {
         sum[r] = more;
         largest[r] = most;
       }
-    }
+      const int done = kPad * (first + kDepth);
+      if (done < count && done & p.part - 1) continue;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float most = largest[r];
-      for (int step = 4; step < 32; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-      const float base = most == -INFINITY ? 0 : most;
-      float all = sum[r] * __expf(largest[r] - base);
-      for (int step = 4; step < 32; step *= 2) all += __shfl_xor_sync(~0u, all, step);
-      if (g == 0 && stored[r]) part[static_cast<int64_t>(2 * c + r) * p.max_parts] = {most, all};
+      for (int r = 0; r < 2; ++r) {
+        float most = largest[r];
+        for (int step = 4; step < 32; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+        const float base = most == -INFINITY ? 0 : most;
+        float all = sum[r] * __expf(largest[r] - base);
+        for (int step = 4; step < 32; step *= 2) all += __shfl_xor_sync(~0u, all, step);
+        if (g == 0 && stored[r]) part[static_cast<int64_t>(2 * c + r) * p.max_parts] = {most, all};
+        largest[r] = -INFINITY;
+        sum[r] = 0;
+      }
+      ++part;
     }
     wait_for_copies<0>();
   }

@@ -73,6 +73,12 @@ __device__ inline float* score_at(const Params& p, const RowTile& t, int r, int 
   return p.scores + t.kept + int64_t{r} * p.score_row + int64_t{key - t.sequence.first} * p.score_key;
 }
 
+// The value of dimension d.
+__device__ inline void store_out(const Params& p, int batch, int head, int query, int d, const Sequence& s, float x) {
+  const int64_t at = batch * p.out.batch + query * p.out.token + head * p.out.head + d * p.out.dim;
+  store(p.out.data, at, p.dtype, s.length < 0 ? NAN : x);
+}
+
 // Elements from a cache's start to a key, before the head's offset; or one of these.
 constexpr int64_t kAbsent = INT64_MIN, kBadPage = INT64_MIN + 1;
 __device__ inline bool present(int64_t offset) { return offset > kBadPage; }

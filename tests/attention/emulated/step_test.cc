@@ -296,53 +296,68 @@ TEST(Step, NoTokenIsOutsideTheVocabulary) {
 namespace lazy::kernels {
 namespace {
 
-// Alone and in a batch, with a block table of the least width and with a wide one.
+// Alone and in batches, with a block table of the least width and with a wide one. In the large batch a block has a
+// tile, unless statistics are asked for or a unit of keys lies on two pages.
 TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
-  constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 64, kPage = 16, kBatch = 3;
-  for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::elastic, Normalizer::entmax15}) {
-    for (const int64_t length : {1, 70, 700}) {
-      const int64_t pages = (length + kPage - 1) / kPage;
-      const auto halves = [](int64_t size, uint32_t seed) { return ops::cuda::random_halves(size, 1, seed); };
-      const auto k = halves((pages + 1) * kPage * kKvHeads * kDim, 1),
-                 v = halves((pages + 1) * kPage * kKvHeads * kDim, 2), q = halves(kBatch * kHeads * kDim, 3);
-      const std::vector<float> tau(kHeads, -1);
-      const auto run = [&](int64_t batch, int64_t width) {
-        std::vector<int64_t> table(static_cast<size_t>(batch * width)), lengths(static_cast<size_t>(batch), length);
-        for (int64_t n = 0; n < batch * pages; ++n)
-          table[static_cast<size_t>(n / pages * width + n % pages)] = 1 + n % pages;
-        std::vector<__nv_bfloat16> out(static_cast<size_t>(batch * kHeads * kDim));
-        Problem p;
-        p.dtype = DType::bf16;
-        p.normalizer = normalizer;
-        p.batch = batch;
-        p.q_length = 1;
-        p.heads = kHeads;
-        p.kv_heads = kKvHeads;
-        p.head_dim = p.value_dim = kDim;
-        p.scale = 0.125;
-        Decode<float> a{};
-        a.q = {q.data(), kHeads * kDim, kHeads * kDim, kDim, 1};
-        a.k = {k.data(), kPage * kKvHeads * kDim, kKvHeads * kDim, kDim, 1};
-        a.v = {v.data(), kPage * kKvHeads * kDim, kKvHeads * kDim, kDim, 1};
-        a.out = {out.data(), kHeads * kDim, kHeads * kDim, kDim, 1};
-        if (normalizer == Normalizer::elastic) a.tau = tau.data();
-        a.lengths = lengths.data();
-        a.block_table = table.data();
-        a.table_width = width;
-        a.page_size = kPage;
-        const CacheSize cache{width * kPage, pages + 1};
-        const test::DeviceMemory workspace(decode_step_workspace_cuda(p, cache));
-        CudaCall call;
-        call.workspace = workspace.get();
-        decode_step_cuda(p, a, cache, call);
-        std::vector<uint16_t> bits;
-        for (const __nv_bfloat16 x : out) bits.push_back(x.bits);
-        return bits;
-      };
-      const std::vector<uint16_t> all = run(kBatch, pages), alone = run(1, pages), wide = run(1, 2048);
-      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin())) << name(normalizer) << " " << length;
-      EXPECT_EQ(wide, alone) << name(normalizer) << " " << length;
-    }
+  constexpr int64_t kHeads = 4, kKvHeads = 2, kFew = 3, kMany = 128;
+  struct Case {
+    Normalizer normalizer;
+    int64_t length, dim = 64, page = 16;
+  };
+  for (const auto& [normalizer, length, kDim, kPage] :
+       {Case{Normalizer::softmax, 1}, Case{Normalizer::elastic, 70}, Case{Normalizer::entmax15, 70},
+        Case{Normalizer::entmax15, 700}, Case{Normalizer::sigmoid, 200}, Case{Normalizer::elastic, 700},
+        Case{Normalizer::elastic, 700, 64, 8}, Case{Normalizer::softmax, 300, 128, 48}}) {
+    const int64_t pages = (length + kPage - 1) / kPage;
+    const auto halves = [](int64_t size, uint32_t seed) { return ops::cuda::random_halves(size, 1, seed); };
+    const auto k = halves((pages + 1) * kPage * kKvHeads * kDim, 1),
+               v = halves((pages + 1) * kPage * kKvHeads * kDim, 2), q = halves(kMany * kHeads * kDim, 3);
+    const std::vector<float> tau(kHeads, -1);
+    const auto run = [&](int64_t batch, int64_t width, bool with_stats = false) {
+      std::vector<int64_t> table(static_cast<size_t>(batch * width)), lengths(static_cast<size_t>(batch), length);
+      for (int64_t n = 0; n < batch; ++n) {
+        if (n % 5 == 4) lengths[static_cast<size_t>(n)] = (length * n + kMany - 1) / kMany;
+        for (int64_t page = 0; page < pages; ++page)
+          table[static_cast<size_t>(n * width + page)] = 1 + (page * (n + 1)) % pages;
+      }
+      std::vector<__nv_bfloat16> out(static_cast<size_t>(batch * kHeads * kDim));
+      std::vector<float> stats(static_cast<size_t>(3 * batch * kHeads));
+      Problem p;
+      p.dtype = DType::bf16;
+      p.normalizer = normalizer;
+      p.batch = batch;
+      p.q_length = 1;
+      p.heads = kHeads;
+      p.kv_heads = kKvHeads;
+      p.head_dim = p.value_dim = kDim;
+      p.scale = 0.125;
+      Decode<float> a{};
+      a.q = {q.data(), kHeads * kDim, kHeads * kDim, kDim, 1};
+      a.k = {k.data(), kPage * kKvHeads * kDim, kKvHeads * kDim, kDim, 1};
+      a.v = {v.data(), kPage * kKvHeads * kDim, kKvHeads * kDim, kDim, 1};
+      a.out = {out.data(), kHeads * kDim, kHeads * kDim, kDim, 1};
+      if (normalizer == Normalizer::elastic) a.tau = tau.data();
+      if (with_stats) a.stats = stats.data();
+      a.lengths = lengths.data();
+      a.block_table = table.data();
+      a.table_width = width;
+      a.page_size = kPage;
+      const CacheSize cache{width * kPage, pages + 1};
+      const test::DeviceMemory workspace(decode_step_workspace_cuda(p, cache));
+      CudaCall call;
+      call.workspace = workspace.get();
+      decode_step_cuda(p, a, cache, call);
+      std::vector<uint16_t> bits;
+      for (const __nv_bfloat16 x : out) bits.push_back(x.bits);
+      return bits;
+    };
+    const std::vector<uint16_t> many = run(kMany, pages), few = run(kFew, pages), alone = run(1, pages);
+    SCOPED_TRACE(testing::Message() << name(normalizer) << ", " << length << " keys, head size " << kDim
+                                    << ", pages of " << kPage);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), many.begin()));
+    EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin()));
+    EXPECT_EQ(run(1, 2048), alone);
+    EXPECT_EQ(run(kMany, pages, true), many);
   }
 }
 
