@@ -158,62 +158,69 @@ TEST(Step, ProductsInTilesAreThoseOfRowsByThemselves) {
   }
 }
 
-TEST(Step, KeysAreTurnedOnTheirWayToPages) {
-  constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = 16, kPairs = 6, kPlaces = 32, kTable = 100;
+void turn_keys(int64_t pairs, bool interleaved) {
+  constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = 24, kPlaces = 32, kTable = 100;
   const int64_t heads = kHeads + 2 * kKvHeads;
   const std::vector<Half> joint = random_halves(kTokens * heads * kDim, 1, 1);
   const std::vector<int64_t> positions{3, 0, 99, 2000, 7}, slots{3, 31, 17, 5, 4};
   std::vector<double> frequency;
   std::vector<float> cosines, sines;
-  for (int64_t n = 0; n < kPairs; ++n) frequency.push_back(std::pow(100.0, -static_cast<double>(n) / kPairs));
-  for (int64_t n = 0; n < kTable * kPairs; ++n) {
-    const double angle = static_cast<double>(n / kPairs) * frequency[static_cast<size_t>(n % kPairs)];
+  for (int64_t n = 0; n < pairs; ++n) frequency.push_back(std::pow(100.0, -static_cast<double>(n) / pairs));
+  for (int64_t n = 0; n < kTable * pairs; ++n) {
+    const double angle = static_cast<double>(n / pairs) * frequency[static_cast<size_t>(n % pairs)];
     cosines.push_back(static_cast<float>(std::cos(angle)));
     sines.push_back(static_cast<float>(std::sin(angle)));
   }
-  for (const bool interleaved : {false, true}) {
-    std::vector<Half> q(kTokens * kHeads * kDim), keys(kPlaces * kKvHeads * kDim), values(keys.size());
-    RopeToPages a{.type = DType::bf16};
-    a.q = joint.data();
-    a.k = joint.data() + kHeads * kDim;
-    a.v = joint.data() + (kHeads + kKvHeads) * kDim;
-    a.q_token = a.k_token = a.v_token = heads * kDim;
-    a.q_head = a.k_head = a.v_head = kDim;
-    a.q_out = q.data();
-    a.keys = keys.data();
-    a.values = values.data();
-    a.positions = positions.data();
-    a.slots = slots.data();
-    a.tokens = kTokens;
-    a.heads = kHeads;
-    a.kv_heads = kKvHeads;
-    a.dim = kDim;
-    a.table = {cosines.data(), sines.data(), frequency.data(), 1, kTable, kPairs};
-    a.interleaved = interleaved;
-    rope_to_pages(a, nullptr);
-    int64_t written = 0;
-    for (const Half x : keys) written += x.bits != 0;
-    EXPECT_EQ(written, kTokens * kKvHeads * kDim);
-    for (int64_t token = 0; token < kTokens; ++token) {
-      for (int64_t head = 0; head < heads; ++head) {
-        const Half* from = joint.data() + (token * heads + head) * kDim;
-        const int64_t place = slots[static_cast<size_t>(token)] * kKvHeads;
-        const Half* to = head < kHeads              ? q.data() + (token * kHeads + head) * kDim
-                         : head < kHeads + kKvHeads ? keys.data() + (place + head - kHeads) * kDim
-                                                    : values.data() + (place + head - kHeads - kKvHeads) * kDim;
-        for (int64_t d = 0; d < kDim; ++d) {
-          double x = value(from[d]);
-          if (head < kHeads + kKvHeads && d < 2 * kPairs) {
-            const int64_t pair = interleaved ? d / 2 : d % kPairs;
-            const bool second = interleaved ? d % 2 == 1 : d >= kPairs;
-            const double other = value(from[interleaved ? d ^ 1 : (d + kPairs) % (2 * kPairs)]);
-            const double angle =
-                static_cast<double>(positions[static_cast<size_t>(token)]) * frequency[static_cast<size_t>(pair)];
-            x = x * std::cos(angle) + (second ? other : -other) * std::sin(angle);
-          }
-          EXPECT_NEAR(value(to[d]), x, 0x1p-8 * std::abs(x) + 1e-6) << "token " << token << " head " << head;
+  std::vector<Half> q(kTokens * kHeads * kDim), keys(kPlaces * kKvHeads * kDim), values(keys.size());
+  RopeToPages a{.type = DType::bf16};
+  a.q = joint.data();
+  a.k = joint.data() + kHeads * kDim;
+  a.v = joint.data() + (kHeads + kKvHeads) * kDim;
+  a.q_token = a.k_token = a.v_token = heads * kDim;
+  a.q_head = a.k_head = a.v_head = kDim;
+  a.q_out = q.data();
+  a.keys = keys.data();
+  a.values = values.data();
+  a.positions = positions.data();
+  a.slots = slots.data();
+  a.tokens = kTokens;
+  a.heads = kHeads;
+  a.kv_heads = kKvHeads;
+  a.dim = kDim;
+  a.table = {cosines.data(), sines.data(), frequency.data(), 1, kTable, pairs};
+  a.interleaved = interleaved;
+  rope_to_pages(a, nullptr);
+  int64_t written = 0;
+  for (const Half x : keys) written += x.bits != 0;
+  EXPECT_EQ(written, kTokens * kKvHeads * kDim);
+  for (int64_t token = 0; token < kTokens; ++token) {
+    for (int64_t head = 0; head < heads; ++head) {
+      const Half* from = joint.data() + (token * heads + head) * kDim;
+      const int64_t place = slots[static_cast<size_t>(token)] * kKvHeads;
+      const Half* to = head < kHeads              ? q.data() + (token * kHeads + head) * kDim
+                       : head < kHeads + kKvHeads ? keys.data() + (place + head - kHeads) * kDim
+                                                  : values.data() + (place + head - kHeads - kKvHeads) * kDim;
+      for (int64_t d = 0; d < kDim; ++d) {
+        double x = value(from[d]);
+        if (head < kHeads + kKvHeads && d < 2 * pairs) {
+          const int64_t pair = interleaved ? d / 2 : d % pairs;
+          const bool second = interleaved ? d % 2 == 1 : d >= pairs;
+          const double other = value(from[interleaved ? d ^ 1 : (d + pairs) % (2 * pairs)]);
+          const double angle =
+              static_cast<double>(positions[static_cast<size_t>(token)]) * frequency[static_cast<size_t>(pair)];
+          x = x * std::cos(angle) + (second ? other : -other) * std::sin(angle);
         }
+        EXPECT_NEAR(value(to[d]), x, 0x1p-8 * std::abs(x) + 1e-6) << "token " << token << " head " << head;
       }
+    }
+  }
+}
+
+TEST(Step, KeysAreTurnedOnTheirWayToPages) {
+  for (const bool interleaved : {false, true}) {
+    for (const int64_t pairs : {0, 6, 8}) {  // 8: by 16 bytes
+      SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
+      turn_keys(pairs, interleaved);
     }
   }
 }
