@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/launch.h"
+#include "ops/cuda/rope_pairs.cuh"
 #include "ops/cuda/rows.h"
 #include "ops/cuda/vector.cuh"
 
@@ -17,35 +18,6 @@ constexpr int kHeads = 2;
 struct Work {
   unsigned turning, items, groups, total;  // groups of heads a token
 };
-
-// What the table does not hold. Not inlined: its registers would be every thread's.
-__device__ __noinline__ float2 turn_by(double frequency, int64_t position, double factor) {
-  if (position < 0) return {NAN, NAN};
-  double s, c;
-  sincos(static_cast<double>(position) * frequency, &s, &c);
-  return {static_cast<float>(factor * c), static_cast<float>(factor * s)};
-}
-
-// Cosines and sines of P pairs from `pair` on at this position.
-template <int P, bool PLACES>
-__device__ void angles(const RopeTable& table, int64_t position, unsigned pair, float (&cos)[P], float (&sin)[P]) {
-  if constexpr (PLACES) {
-    if (position < 0 || position >= table.positions) {
-#pragma unroll 1
-      for (int i = 0; i < P; ++i) {
-        const float2 both = turn_by(table.frequency[pair + i], position, table.attention_factor);
-#pragma unroll
-        for (int n = 0; n < P; ++n) {  // constant indices keep the arrays in registers
-          cos[n] = n == i ? both.x : cos[n];
-          sin[n] = n == i ? both.y : sin[n];
-        }
-      }
-      return;
-    }
-  }
-  load_floats<P>(table.cos + position * table.pairs + pair, cos);
-  load_floats<P>(table.sin + position * table.pairs + pair, sin);
-}
 
 template <typename T, int N, bool INTERLEAVED, bool PLACES>
 __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work) {
@@ -71,8 +43,8 @@ __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work
     return;
   }
 
-  constexpr bool kOneVector = INTERLEAVED && N > 1;  // both halves of a pair lie in it
-  constexpr int P = kOneVector ? N / 2 : N;          // pairs of a thread and head
+  constexpr bool kOneVector = kPairsInVector<N, INTERLEAVED>;
+  constexpr int P = kOneVector ? N / 2 : N;  // pairs of a thread and head
   const unsigned pair = item * P;
   const unsigned first = INTERLEAVED ? 2 * pair : pair;
   const unsigned second =
@@ -95,27 +67,9 @@ __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work
 #pragma unroll
   for (int k = 0; k < kHeads; ++k) {
     T* out = y + head[k] * a.dim;
-    float u[N];
-    expand<T, N>(low[k], u);
-    if constexpr (kOneVector) {
-#pragma unroll
-      for (int i = 0; i < P; ++i) {
-        const float p = u[2 * i], q = u[2 * i + 1];
-        u[2 * i] = fmaf(-q, s[i], p * c[i]);
-        u[2 * i + 1] = fmaf(p, s[i], q * c[i]);
-      }
-    } else {
-      float v[N];
-      expand<T, N>(high[k], v);
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float p = u[i], q = v[i];
-        u[i] = fmaf(-q, s[i], p * c[i]);
-        v[i] = fmaf(p, s[i], q * c[i]);
-      }
-      store<T, N>(out + second, round_all<T, N>(v));
-    }
-    store<T, N>(out + first, round_all<T, N>(u));
+    turn<T, N, INTERLEAVED>(low[k], high[k], c, s);
+    if constexpr (!kOneVector) store<T, N>(out + second, high[k]);
+    store<T, N>(out + first, low[k]);
   }
 }
 

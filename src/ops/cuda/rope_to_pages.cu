@@ -1,8 +1,11 @@
-// Rotation of a few tokens' q and k, and their keys and values into pages. A thread turns, or copies, two numbers.
+// Rotation of a few tokens' q and k, and their keys and values into pages: 16 bytes at a time, unless they are not
+// aligned. Blocks (token, piece of it); a token has items of its heads of q and k, then of v.
+#include <algorithm>
+
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
+#include "ops/cuda/rope_pairs.cuh"
 #include "ops/cuda/step.h"
-#include "ops/cuda/vector.cuh"
 
 namespace lazy::ops::cuda {
 
@@ -10,62 +13,93 @@ namespace {
 
 namespace decoding = kernels::cuda::decoding;
 
-constexpr int kThreads = 256;
+constexpr unsigned kMostThreads = 256;
 
-// Not inlined: its registers would be every thread's.
-__device__ __noinline__ float2 turn_by(double frequency, int64_t position, double factor) {
-  double s, c;
-  sincos(static_cast<double>(position) * frequency, &s, &c);
-  return {static_cast<float>(factor * c), static_cast<float>(factor * s)};
+struct Work {
+  RopeToPages p;
+  unsigned turned, items, of_value, all;  // items of a head of q and k, `turned` of them of pairs; of v; of a token
+};
+
+// Not through the read-only path: the kernel in front may still write when this one starts.
+template <typename T, int N>
+__device__ Bits<T, N> fetch(const T* from) {
+  return __ldcg(reinterpret_cast<const Bits<T, N>*>(from));
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads) rotate_and_store(const __grid_constant__ RopeToPages p) {
+template <typename T, int N, bool INTERLEAVED>
+__global__ void __launch_bounds__(kMostThreads) rotate_and_store(const __grid_constant__ Work work) {
   decoding::let_next_start();
   decoding::wait_for_launcher();
-  const int pairs = static_cast<int>(p.dim / 2), heads = static_cast<int>(p.heads), kv = static_cast<int>(p.kv_heads);
-  const int of_token = (heads + 2 * kv) * pairs;
-  const int index = blockIdx.x * kThreads + threadIdx.x, token = index / of_token;
-  if (token >= p.tokens) return;
-  const int pair = index % pairs, head = index / pairs % (heads + 2 * kv);
-  const int64_t to_page = p.slots[token] * kv * p.dim;
+  const RopeToPages& p = work.p;
+  const unsigned index = blockIdx.y * blockDim.x + threadIdx.x;
+  if (index >= work.all) return;
+  const int64_t token = blockIdx.x;
+  const unsigned heads = static_cast<unsigned>(p.heads), kv = static_cast<unsigned>(p.kv_heads);
+  const auto page = [&] { return p.slots[token] * p.kv_heads * p.dim; };
+  const auto copy = [](const T* from, T* to) { store<T, N>(to, fetch<T, N>(from)); };
+  const unsigned of_rotated = (heads + kv) * work.items;
+  if (index >= of_rotated) {
+    const unsigned head = (index - of_rotated) / work.of_value, item = (index - of_rotated) - head * work.of_value;
+    return copy(static_cast<const T*>(p.v) + token * p.v_token + head * p.v_head + item * N,
+                static_cast<T*>(p.values) + page() + head * p.dim + item * N);
+  }
+  const unsigned head = index / work.items, item = index - head * work.items;
   const T* from;
   T* to;
   if (head < heads) {
     from = static_cast<const T*>(p.q) + token * p.q_token + head * p.q_head;
-    to = static_cast<T*>(p.q_out) + (int64_t{token} * heads + head) * p.dim;
-  } else if (head < heads + kv) {
-    from = static_cast<const T*>(p.k) + token * p.k_token + (head - heads) * p.k_head;
-    to = static_cast<T*>(p.keys) + to_page + (head - heads) * p.dim;
+    to = static_cast<T*>(p.q_out) + (token * p.heads + head) * p.dim;
   } else {
-    from = static_cast<const T*>(p.v) + token * p.v_token + (head - heads - kv) * p.v_head;
-    to = static_cast<T*>(p.values) + to_page + (head - heads - kv) * p.dim;
+    from = static_cast<const T*>(p.k) + token * p.k_token + (head - heads) * p.k_head;
+    to = static_cast<T*>(p.keys) + page() + (head - heads) * p.dim;
   }
-  const int turned = static_cast<int>(p.table.pairs);
-  if (head >= heads + kv || pair >= turned) {
-    to[2 * pair] = from[2 * pair];
-    to[2 * pair + 1] = from[2 * pair + 1];
-    return;
+  if (item >= work.turned) {
+    const int64_t at = 2 * p.table.pairs + (item - work.turned) * N;
+    return copy(from + at, to + at);
   }
-  const int64_t position = p.positions[token];
-  const float2 angle =
-      position < p.table.positions
-          ? float2{__ldg(p.table.cos + position * turned + pair), __ldg(p.table.sin + position * turned + pair)}
-          : turn_by(p.table.frequency[pair], position, p.table.attention_factor);
-  const int first = p.interleaved ? 2 * pair : pair, second = p.interleaved ? first + 1 : pair + turned;
-  const float x = to_float(from[first]), y = to_float(from[second]);
-  to[first] = rounded<T>(fmaf(-y, angle.y, x * angle.x));
-  to[second] = rounded<T>(fmaf(x, angle.y, y * angle.x));
+  constexpr bool kOneVector = kPairsInVector<N, INTERLEAVED>;
+  constexpr int P = kOneVector ? N / 2 : N;  // pairs of a thread
+  const unsigned pair = item * P, first = INTERLEAVED ? 2 * pair : pair,
+                 second = INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(p.table.pairs);
+  Bits<T, N> low = fetch<T, N>(from + first), high{};
+  if constexpr (!kOneVector) high = fetch<T, N>(from + second);
+  float cos[P] = {}, sin[P] = {};
+  angles<P, true>(p.table, p.positions[token], pair, cos, sin);
+  turn<T, N, INTERLEAVED>(low, high, cos, sin);
+  store<T, N>(to + first, low);
+  if constexpr (!kOneVector) store<T, N>(to + second, high);
+}
+
+template <typename T, int N>
+void launch(const RopeToPages& p, cudaStream_t stream) {
+  Work work{.p = p};
+  work.turned = static_cast<unsigned>((p.interleaved && N > 1 ? 2 : 1) * p.table.pairs / N);
+  work.items = work.turned + static_cast<unsigned>((p.dim - 2 * p.table.pairs) / N);
+  work.of_value = static_cast<unsigned>(p.dim / N);
+  work.all =
+      static_cast<unsigned>(p.heads + p.kv_heads) * work.items + static_cast<unsigned>(p.kv_heads) * work.of_value;
+  const unsigned threads = std::min((work.all + 31) / 32 * 32, kMostThreads);
+  const dim3 grid(static_cast<unsigned>(p.tokens), (work.all + threads - 1) / threads);
+  const auto run = [&](auto interleaved) {
+    decoding::start<rotate_and_store<T, N, decltype(interleaved)::value>>(work, grid, static_cast<int>(threads), 0,
+                                                                          true, stream);
+  };
+  p.interleaved ? run(std::true_type{}) : run(std::false_type{});
 }
 
 }  // namespace
 
 void rope_to_pages(const RopeToPages& p, cudaStream_t stream) {
-  const int64_t threads = p.tokens * (p.heads + 2 * p.kv_heads) * (p.dim / 2);
-  if (threads == 0) return;
+  if (p.tokens == 0 || p.heads + p.kv_heads == 0 || p.dim == 0) return;
   with_type(p.type, [&](auto zero) {
-    decoding::start<rotate_and_store<decltype(zero)>>(p, static_cast<unsigned>((threads + kThreads - 1) / kThreads),
-                                                      kThreads, 0, true, stream);
+    using T = decltype(zero);
+    constexpr int N = kWide<T>;
+    const auto whole = [](auto... sizes) { return ((sizes % N == 0) && ...); };
+    const bool wide = whole(p.dim, p.interleaved ? 2 * p.table.pairs : p.table.pairs, p.q_token, p.q_head, p.k_token,
+                            p.k_head, p.v_token, p.v_head) &&
+                      aligned(p.q) && aligned(p.k) && aligned(p.v) && aligned(p.q_out) && aligned(p.keys) &&
+                      aligned(p.values);
+    wide ? launch<T, N>(p, stream) : launch<T, 1>(p, stream);
   });
 }
 

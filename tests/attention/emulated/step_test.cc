@@ -45,19 +45,25 @@ class FewRowsProduct {
     for (const Half x : random_halves(p_.in, 0.2F, 4)) norm_.push_back(1 + value(x));
   }
 
-  // By the kernel, of the first `rows` rows.
-  std::vector<float> run(int64_t rows) {
+  // By the kernels, of `rows` rows from `first` on.
+  std::vector<float> run(int64_t rows, int64_t first = 0) {
     FewRows a{.type = DType::bf16};
-    a.x = x_.data();
+    a.x = x_.data() + first * p_.in;
     a.W = W_.data();
     a.x_stride = a.in = p_.in;
     a.rows = rows;
     a.out = p_.out;
     if (p_.residual) {
-      a.residual = residual_.data();
-      a.sum = sum_.data();
+      a.residual = residual_.data() + first * p_.in;
+      a.sum = sum_.data() + first * p_.in;
     }
-    if (p_.norm) a.norm_weight = norm_.data();
+    std::vector<Half> weighed(static_cast<size_t>(rows * p_.in));
+    std::vector<float> scales(static_cast<size_t>(rows));
+    if (p_.norm) {
+      a.norm_weight = norm_.data();
+      a.weighed = weighed.data();
+      a.scales = scales.data();
+    }
     a.eps = 1e-5F;
     a.swiglu = p_.swiglu;
     a.wide = p_.wide;
@@ -130,62 +136,91 @@ TEST(Step, ProductsOfFewRows) {
   }
 }
 
-TEST(Step, KeysAreTurnedOnTheirWayToPages) {
-  constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = 16, kPairs = 6, kPlaces = 32, kTable = 100;
+// Every shape of tiles, against the products of few enough rows to be made by themselves.
+TEST(Step, ProductsInTilesAreThoseOfRowsByThemselves) {
+  struct Shape {
+    int64_t rows, in, out;
+  };
+  for (const auto& [rows, in, out] :
+       {Shape{11, 520, 50}, Shape{13, 296, 2034}, Shape{20, 520, 50}, Shape{29, 296, 2034}, Shape{18, 40, 25590},
+        Shape{35, 296, 2034}, Shape{41, 264, 10230}, Shape{70, 264, 10230}}) {
+    for (const Product& p :
+         {Product{rows, in, out, false, false, false, true}, Product{rows, in, out / 2, true, true, true, false}}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows of " << in << ", " << p.out << " columns, norm " << p.norm
+                                      << ", SwiGLU " << p.swiglu);
+      FewRowsProduct product(p);
+      const std::vector<float> found = product.run(rows);
+      for (int64_t first = 0; first < rows; first += kRowsByThemselves) {
+        const std::vector<float> some = product.run(std::min(rows - first, kRowsByThemselves), first);
+        EXPECT_TRUE(std::equal(some.begin(), some.end(), found.begin() + first * p.out)) << "from row " << first;
+      }
+    }
+  }
+}
+
+void turn_keys(int64_t pairs, bool interleaved) {
+  constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = 24, kPlaces = 32, kTable = 100;
   const int64_t heads = kHeads + 2 * kKvHeads;
   const std::vector<Half> joint = random_halves(kTokens * heads * kDim, 1, 1);
   const std::vector<int64_t> positions{3, 0, 99, 2000, 7}, slots{3, 31, 17, 5, 4};
   std::vector<double> frequency;
   std::vector<float> cosines, sines;
-  for (int64_t n = 0; n < kPairs; ++n) frequency.push_back(std::pow(100.0, -static_cast<double>(n) / kPairs));
-  for (int64_t n = 0; n < kTable * kPairs; ++n) {
-    const double angle = static_cast<double>(n / kPairs) * frequency[static_cast<size_t>(n % kPairs)];
+  for (int64_t n = 0; n < pairs; ++n) frequency.push_back(std::pow(100.0, -static_cast<double>(n) / pairs));
+  for (int64_t n = 0; n < kTable * pairs; ++n) {
+    const double angle = static_cast<double>(n / pairs) * frequency[static_cast<size_t>(n % pairs)];
     cosines.push_back(static_cast<float>(std::cos(angle)));
     sines.push_back(static_cast<float>(std::sin(angle)));
   }
-  for (const bool interleaved : {false, true}) {
-    std::vector<Half> q(kTokens * kHeads * kDim), keys(kPlaces * kKvHeads * kDim), values(keys.size());
-    RopeToPages a{.type = DType::bf16};
-    a.q = joint.data();
-    a.k = joint.data() + kHeads * kDim;
-    a.v = joint.data() + (kHeads + kKvHeads) * kDim;
-    a.q_token = a.k_token = a.v_token = heads * kDim;
-    a.q_head = a.k_head = a.v_head = kDim;
-    a.q_out = q.data();
-    a.keys = keys.data();
-    a.values = values.data();
-    a.positions = positions.data();
-    a.slots = slots.data();
-    a.tokens = kTokens;
-    a.heads = kHeads;
-    a.kv_heads = kKvHeads;
-    a.dim = kDim;
-    a.table = {cosines.data(), sines.data(), frequency.data(), 1, kTable, kPairs};
-    a.interleaved = interleaved;
-    rope_to_pages(a, nullptr);
-    int64_t written = 0;
-    for (const Half x : keys) written += x.bits != 0;
-    EXPECT_EQ(written, kTokens * kKvHeads * kDim);
-    for (int64_t token = 0; token < kTokens; ++token) {
-      for (int64_t head = 0; head < heads; ++head) {
-        const Half* from = joint.data() + (token * heads + head) * kDim;
-        const int64_t place = slots[static_cast<size_t>(token)] * kKvHeads;
-        const Half* to = head < kHeads              ? q.data() + (token * kHeads + head) * kDim
-                         : head < kHeads + kKvHeads ? keys.data() + (place + head - kHeads) * kDim
-                                                    : values.data() + (place + head - kHeads - kKvHeads) * kDim;
-        for (int64_t d = 0; d < kDim; ++d) {
-          double x = value(from[d]);
-          if (head < kHeads + kKvHeads && d < 2 * kPairs) {
-            const int64_t pair = interleaved ? d / 2 : d % kPairs;
-            const bool second = interleaved ? d % 2 == 1 : d >= kPairs;
-            const double other = value(from[interleaved ? d ^ 1 : (d + kPairs) % (2 * kPairs)]);
-            const double angle =
-                static_cast<double>(positions[static_cast<size_t>(token)]) * frequency[static_cast<size_t>(pair)];
-            x = x * std::cos(angle) + (second ? other : -other) * std::sin(angle);
-          }
-          EXPECT_NEAR(value(to[d]), x, 0x1p-8 * std::abs(x) + 1e-6) << "token " << token << " head " << head;
+  std::vector<Half> q(kTokens * kHeads * kDim), keys(kPlaces * kKvHeads * kDim), values(keys.size());
+  RopeToPages a{.type = DType::bf16};
+  a.q = joint.data();
+  a.k = joint.data() + kHeads * kDim;
+  a.v = joint.data() + (kHeads + kKvHeads) * kDim;
+  a.q_token = a.k_token = a.v_token = heads * kDim;
+  a.q_head = a.k_head = a.v_head = kDim;
+  a.q_out = q.data();
+  a.keys = keys.data();
+  a.values = values.data();
+  a.positions = positions.data();
+  a.slots = slots.data();
+  a.tokens = kTokens;
+  a.heads = kHeads;
+  a.kv_heads = kKvHeads;
+  a.dim = kDim;
+  a.table = {cosines.data(), sines.data(), frequency.data(), 1, kTable, pairs};
+  a.interleaved = interleaved;
+  rope_to_pages(a, nullptr);
+  int64_t written = 0;
+  for (const Half x : keys) written += x.bits != 0;
+  EXPECT_EQ(written, kTokens * kKvHeads * kDim);
+  for (int64_t token = 0; token < kTokens; ++token) {
+    for (int64_t head = 0; head < heads; ++head) {
+      const Half* from = joint.data() + (token * heads + head) * kDim;
+      const int64_t place = slots[static_cast<size_t>(token)] * kKvHeads;
+      const Half* to = head < kHeads              ? q.data() + (token * kHeads + head) * kDim
+                       : head < kHeads + kKvHeads ? keys.data() + (place + head - kHeads) * kDim
+                                                  : values.data() + (place + head - kHeads - kKvHeads) * kDim;
+      for (int64_t d = 0; d < kDim; ++d) {
+        double x = value(from[d]);
+        if (head < kHeads + kKvHeads && d < 2 * pairs) {
+          const int64_t pair = interleaved ? d / 2 : d % pairs;
+          const bool second = interleaved ? d % 2 == 1 : d >= pairs;
+          const double other = value(from[interleaved ? d ^ 1 : (d + pairs) % (2 * pairs)]);
+          const double angle =
+              static_cast<double>(positions[static_cast<size_t>(token)]) * frequency[static_cast<size_t>(pair)];
+          x = x * std::cos(angle) + (second ? other : -other) * std::sin(angle);
         }
+        EXPECT_NEAR(value(to[d]), x, 0x1p-8 * std::abs(x) + 1e-6) << "token " << token << " head " << head;
       }
+    }
+  }
+}
+
+TEST(Step, KeysAreTurnedOnTheirWayToPages) {
+  for (const bool interleaved : {false, true}) {
+    for (const int64_t pairs : {0, 6, 8}) {  // 8: by 16 bytes
+      SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
+      turn_keys(pairs, interleaved);
     }
   }
 }
