@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/timing.h"
@@ -13,8 +14,10 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "model/cache_steps.h"
 #include "model/device.h"
 #include "model/language_model.h"
+#include "model/own_stream.h"
 #include "repro/configs.h"
 #include "train/profiling.h"
 
@@ -44,6 +47,8 @@ ModelConfig shape(const std::string& name, const std::string& text, int64_t laye
   return m;
 }
 
+at::Device device_of(const MixersBenchmark& o) { return o.device == "cuda" ? at::Device(at::kCUDA, 0) : at::kCPU; }
+
 int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   int64_t sum = 0;
   for (const at::Tensor& t : tensors) sum += t.defined() ? static_cast<int64_t>(t.nbytes()) : 0;
@@ -65,7 +70,7 @@ int64_t state_bytes(const KVCache& cache) {
 class MeasureInputs {
  public:
   MeasureInputs(const ModelConfig& config, const MixersBenchmark& o)
-      : model_(config, 42), device_(o.device == "cuda" ? at::Device(at::kCUDA, 0) : at::kCPU), tokens_(o.tokens) {
+      : model_(config, 42), device_(device_of(o)), tokens_(o.tokens) {
     model_.to(device_);
     model_.set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   }
@@ -76,6 +81,7 @@ class MeasureInputs {
     ids_ = at::randint(0, model_.config().vocab_size, {batch, length}, at::TensorOptions(at::kLong)).to(device_);
     labels_ = at::roll(ids_, -1, 1);
     cache_ = {};
+    steps_ = std::make_unique<CacheSteps>(model_, device_.is_cuda());
   }
 
   // Forward and backward.
@@ -98,9 +104,8 @@ class MeasureInputs {
   void generate() {
     const at::NoGradGuard no_grad;
     KVCache cache = cache_;
-    for (int64_t n = 0; n < kGenerated; ++n) {
-      model_.logits(model_.forward(ids_.narrow(0, 0, 1).narrow(1, n, 1), {.cache = &cache}).hidden);
-    }
+    for (int64_t n = 0; n < kGenerated; ++n) steps_->logits(ids_.narrow(0, 0, 1).narrow(1, n, 1), cache);
+    steps_->forget(cache);
   }
 
   double median_ms(int64_t rounds, const std::function<void()>& work) const {
@@ -119,6 +124,7 @@ class MeasureInputs {
   int64_t tokens_;
   at::Tensor ids_, labels_;
   KVCache cache_;
+  std::unique_ptr<CacheSteps> steps_;
 };
 
 nlohmann::json measure(MeasureInputs& subject, const std::string& name, const MixersBenchmark& o, int64_t length) {
@@ -149,6 +155,7 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
   o.device = resolve_device(o.device);
   o.dtype = resolve_dtype(o.dtype, o.device);
   const bool gpu = o.device == "cuda";
+  const OwnStream stream(device_of(o));
   if (o.lengths.empty()) o.lengths = gpu ? std::vector<int64_t>{1024, 4096, 16384, 65536} : std::vector<int64_t>{1024};
   if (o.layers == 0 && !gpu) o.layers = 2;
   if (o.tokens == 0) o.tokens = gpu ? 32768 : 2048;

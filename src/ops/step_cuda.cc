@@ -113,6 +113,66 @@ void sample_tokens(const SampleInputs& in) {
   cuda::sample_tokens(a, c10::cuda::getCurrentCUDAStream());
 }
 
+static_assert(kMostStepKeys == cuda::kMostStepKeys);
+
+at::Tensor numbers(const at::Tensor& t) { return t.defined() ? t.to(at::kFloat).contiguous() : t; }
+const float* pointer(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
+
+std::pair<at::Tensor, at::Tensor> recurrence_step(const LinearRecurrence& in) {
+  const c10::cuda::CUDAGuard guard(in.v.device());
+  const auto rows = [](const at::Tensor& t) { return t.stride(3) == 1 ? t.select(1, 0) : t.select(1, 0).contiguous(); };
+  const at::Tensor q = rows(in.q), k = rows(in.k), v = rows(in.v), log_decay = numbers(in.log_decay),
+                   beta = numbers(in.beta), skip = numbers(in.skip), state = on_16_bytes(numbers(in.initial_state));
+  cuda::RecurrenceStep a{.type = row_type("recurrence_step", v)};
+  a.q = q.const_data_ptr();
+  a.k = k.const_data_ptr();
+  a.v = v.const_data_ptr();
+  a.q_batch = q.stride(0);
+  a.q_head = q.stride(1);
+  a.k_batch = k.stride(0);
+  a.k_head = k.stride(1);
+  a.v_batch = v.stride(0);
+  a.v_head = v.stride(1);
+  a.log_decay = pointer(log_decay);
+  a.constant_decay = log_decay.defined() && log_decay.dim() == 1;
+  a.beta = pointer(beta);
+  a.skip = pointer(skip);
+  a.state = pointer(state);
+  a.batch = v.size(0);
+  a.heads = v.size(1);
+  a.groups = q.size(1);
+  a.key_dim = q.size(2);
+  a.value_dim = v.size(2);
+  a.scale = static_cast<float>(in.scale);
+  a.delta = in.delta;
+  at::Tensor out = at::empty(in.v.sizes(), in.v.options());
+  at::Tensor next = at::empty({a.batch, a.heads, a.key_dim, a.value_dim}, in.v.options().dtype(at::kFloat));
+  a.out = out.mutable_data_ptr();
+  a.next_state = next.mutable_data_ptr<float>();
+  cuda::recurrence_step(a, c10::cuda::getCurrentCUDAStream());
+  return {out, next};
+}
+
+std::pair<at::Tensor, at::Tensor> convolution_step(const ConvolutionStep& in) {
+  const c10::cuda::CUDAGuard guard(in.x.device());
+  const at::Tensor x = in.x.stride(2) == 1 ? in.x : in.x.contiguous(), weight = numbers(in.weight),
+                   bias = numbers(in.bias), past = in.past.contiguous();
+  cuda::ConvolutionStep a{.type = row_type("convolution_step", x)};
+  a.x = x.const_data_ptr();
+  a.x_batch = x.stride(0);
+  a.weight = pointer(weight);
+  a.bias = pointer(bias);
+  a.past = past.const_data_ptr();
+  a.batch = x.size(0);
+  a.channels = x.size(2);
+  a.taps = weight.size(2);
+  at::Tensor y = at::empty(x.sizes(), x.options()), next = at::empty(past.sizes(), past.options());
+  a.y = y.mutable_data_ptr();
+  a.next_past = next.mutable_data_ptr();
+  cuda::convolution_step(a, c10::cuda::getCurrentCUDAStream());
+  return {y, next};
+}
+
 // Graphs that share memory, as one runs after the other. Other threads may go on using the device meanwhile.
 class GraphRecorder : public Recorder {
  public:
@@ -136,8 +196,9 @@ class GraphRecorder : public Recorder {
   const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
 };
 
-const StepKernels kKernels{few_rows, rope_to_pages, sample_tokens,
-                           []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
+const StepKernels kKernels{
+    few_rows,        rope_to_pages,    sample_tokens,
+    recurrence_step, convolution_step, []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
 const bool at_load = [] {
   set_step_kernels(&kKernels);
   return true;

@@ -3,9 +3,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <utility>
 
 #include "ops/few_rows.h"
 #include "ops/recorder.h"
+#include "ops/recurrence_step.h"
 #include "ops/rope_to_pages.h"
 #include "ops/sample_tokens.h"
 
@@ -15,6 +17,8 @@ struct StepKernels {
   at::Tensor (*few_rows)(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide);
   at::Tensor (*rope_to_pages)(const PageWrite& write);
   void (*sample_tokens)(const SampleInputs& inputs);
+  std::pair<at::Tensor, at::Tensor> (*recurrence_step)(const LinearRecurrence& in);
+  std::pair<at::Tensor, at::Tensor> (*convolution_step)(const ConvolutionStep& in);
   std::unique_ptr<Recorder> (*make_recorder)();
 };
 const StepKernels* step_kernels();                  // null until the CUDA library is loaded

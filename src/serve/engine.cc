@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "model/own_stream.h"
 #include "ops/rows.h"
 #include "serve/device_steps.h"
 #include "serve/sequence_store.h"
@@ -91,25 +90,6 @@ struct Job {
 struct Queued {
   std::unique_ptr<DeviceSteps::Result> result;
   std::vector<std::shared_ptr<Sequence>> sequences;
-};
-
-// While it lives, this thread queues its work on a GPU in a stream of its own, which graphs can be recorded from.
-class OwnStream {
- public:
-  explicit OwnStream(at::Device device) {
-    if (!device.is_cuda()) return;
-    const c10::impl::VirtualGuardImpl gpu(device.type());
-    gpu.getDefaultStream(device).synchronize();  // the weights are there
-    guard_.emplace(gpu.getStreamFromGlobalPool(device));
-  }
-  ~OwnStream() {
-    if (guard_) guard_->current_stream().synchronize();
-  }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-
- private:
-  std::optional<c10::StreamGuard> guard_;
 };
 
 // `logits` of one place; the token there is `id`.

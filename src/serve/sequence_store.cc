@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "model/cache_steps.h"
 #include "model/kv_cache.h"
 #include "model/paged_keys.h"
 #include "ops/few_rows.h"
@@ -258,6 +259,7 @@ class SeparateStore : public SequenceStore {
  public:
   SeparateStore(LanguageModel& model, const EngineOptions& options)
       : model_(model),
+        steps_(model, options.record_steps && options.device_steps.value_or(model.device().is_cuda())),
         streaming_(options.streaming),
         chunk_(options.chunk),
         bytes_(options.cache_bytes),
@@ -288,7 +290,7 @@ class SeparateStore : public SequenceStore {
   std::unique_ptr<Memory> admit(int64_t tokens) override {
     const int64_t bytes = bytes_of(tokens);
     if (bytes > left_) return nullptr;
-    auto own = std::make_unique<Own>(left_, bytes);
+    auto own = std::make_unique<Own>(*this, bytes);
     own->cache.streaming = streaming_;
     return own;
   }
@@ -304,19 +306,28 @@ class SeparateStore : public SequenceStore {
   }
 
   at::Tensor step(std::span<const Step> steps) override {
-    std::vector<at::Tensor> logits;
-    for (const Step& step : steps) logits.push_back(model_.logits(pass(*step.memory, {&step.id, 1})));
-    return at::cat(logits);
+    at::Tensor all;
+    for (size_t n = 0; n < steps.size(); ++n) {
+      const at::Tensor ids = at::full({1, 1}, steps[n].id, at::TensorOptions(at::kLong).device(model_.device()));
+      const at::Tensor logits = steps_.logits(ids, static_cast<Own&>(*steps[n].memory).cache).flatten();
+      if (n == 0) all = at::empty({static_cast<int64_t>(steps.size()), logits.size(0)}, logits.options());
+      all[static_cast<int64_t>(n)].copy_(logits);
+    }
+    return all;
   }
 
   void describe(EngineMetrics&) const override {}
 
  private:
   struct Own : Memory {
-    Own(int64_t& left, int64_t bytes) : left(left), bytes(bytes) { left -= bytes; }
-    ~Own() override { left += bytes; }
+    Own(SeparateStore& store, int64_t bytes) : store(store), bytes(bytes) { store.left_ -= bytes; }
+    ~Own() override {
+      store.left_ += bytes;
+      store.steps_.forget(cache);
+    }
+    SeparateStore& store;
     KVCache cache;
-    int64_t &left, bytes;
+    int64_t bytes;
   };
   // A KVCache grows by doubling, and holds the old tensors while it copies them.
   static constexpr int64_t kGrowth = 3, kLeastTokens = 256;
@@ -330,6 +341,7 @@ class SeparateStore : public SequenceStore {
   }
 
   LanguageModel& model_;
+  CacheSteps steps_;
   const std::optional<StreamingCache> streaming_;
   const int64_t chunk_;
   const int64_t bytes_;

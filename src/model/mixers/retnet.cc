@@ -70,11 +70,17 @@ bool RetNetMixer::init_parameter(const std::string& name, at::Tensor& tensor, co
 
 at::Tensor RetNetMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const auto parts = qkvg_.forward(x);
+  RecurrentState state(options, layer, 2);  // of the recurrence; the number of tokens in it
+  const int64_t length = parts[0].size(1);
   ops::RopeOptions rope_options;
   if (options.packed) rope_options.positions = options.packed->positions;
+  int64_t offset = options.cache ? options.cache->length : 0;
+  if (state[1].defined() && length == 1) {  // not the host's number: see cache_steps.h
+    rope_options.positions = state[1];
+    offset = 0;
+  }
   const auto rotated = [&](const at::Tensor& part) {
-    return ops::rope(part.unflatten(2, {heads_, key_dim_}), kRetNetRopeBase, options.cache ? options.cache->length : 0,
-                     rope_options);
+    return ops::rope(part.unflatten(2, {heads_, key_dim_}), kRetNetRopeBase, offset, rope_options);
   };
   recurrence::Inputs in{.q = rotated(parts[0]),
                         .k = rotated(parts[1]),
@@ -82,10 +88,11 @@ at::Tensor RetNetMixer::forward(const NormOutput& x, int64_t layer, const Forwar
                         .log_decay = log_decay_,
                         .scale = 1 / std::sqrt(static_cast<double>(key_dim_))};
   if (options.packed) in.cu_seqlens = options.packed->cu_seqlens_q;
-  RecurrentState state(options, layer, 1);
   in.initial_state = state[0];
   const recurrence::Outputs y = recurrence::decay(in, chunk_);
   state[0] = y.state;
+  if (options.cache)
+    state[1] = state[1].defined() ? state[1] + length : at::full({1}, length, parts[0].options().dtype(at::kLong));
   state.save();
   const at::Tensor weight = table_[gate_ ? "attn.g_norm_swish_gate.weight" : "attn.g_norm.weight"];
   return output_.forward(output_norm(y.out, weight, norm_eps_, gate_ ? parts[3] : at::Tensor()))[0];

@@ -61,4 +61,37 @@ struct SampleTokens {
 };
 void sample_tokens(const SampleTokens& arguments, cudaStream_t stream);
 
+// A token of a linear recurrence (cuda/recurrence.h), arithmetic in fp32.
+constexpr int64_t kMostStepKeys = 512;
+struct RecurrenceStep {
+  DType type;
+  const void *q, *k, *v;  // (batch, groups, key_dim), (batch, heads, value_dim) at these steps, in elements
+  int64_t q_batch, q_head, k_batch, k_head, v_batch, v_head;
+  const float* log_decay;  // (batch, heads), or (heads) if constant_decay; null: no decay
+  bool constant_decay;
+  const float* beta;                                 // (batch, heads) or null: ones
+  const float* skip;                                 // (heads) or null: zeros
+  const float* state;                                // (batch, heads, key_dim, value_dim) or null: zeros
+  float* next_state;                                 // likewise
+  void* out;                                         // (batch, heads, value_dim) contiguous
+  int64_t batch, heads, groups, key_dim, value_dim;  // key_dim at most kMostStepKeys, value_dim a multiple of 4
+  float scale;
+  bool delta;
+};
+void recurrence_step(const RecurrenceStep& arguments, cudaStream_t stream);
+
+// A token of the short convolution (cuda/short_convolution.h): the same bits.
+struct ConvolutionStep {
+  DType type;
+  const void* x;        // (batch, channels); channels are contiguous
+  int64_t x_batch;      // step, in elements
+  const float* weight;  // (channels, taps)
+  const float* bias;    // (channels) or null
+  const void* past;     // (batch, taps - 1, channels)
+  void* next_past;      // likewise
+  void* y;              // (batch, channels) contiguous
+  int64_t batch, channels, taps;
+};
+void convolution_step(const ConvolutionStep& arguments, cudaStream_t stream);
+
 }  // namespace lazy::ops::cuda

@@ -225,6 +225,110 @@ TEST(Step, KeysAreTurnedOnTheirWayToPages) {
   }
 }
 
+struct TokenCase {
+  int64_t heads, groups, keys, values;
+  bool delta, decays, constant, begins;
+};
+
+// In float64, from the kernel's own inputs. q, k and v lie side by side in a token's row.
+TEST(Step, ATokenOfARecurrence) {
+  constexpr int64_t kBatch = 2;
+  for (const TokenCase& c :
+       {TokenCase{2, 2, 64, 16, false, true, true, false}, TokenCase{4, 1, 24, 20, false, true, false, false},
+        TokenCase{2, 2, 128, 64, true, false, false, false}, TokenCase{2, 1, 5, 4, false, false, false, true},
+        TokenCase{3, 3, 256, 36, true, true, false, false}, TokenCase{1, 1, 500, 8, true, true, false, true}}) {
+    SCOPED_TRACE(testing::Message() << c.keys << " keys, " << c.values << " values, delta rule " << c.delta);
+    const int64_t row = 2 * c.groups * c.keys + c.heads * c.values, rates = kBatch * c.heads;
+    const std::vector<Half> all = random_halves(kBatch * row, 0.3F, 1);
+    const auto floats = [](int64_t size, uint32_t seed) {
+      std::vector<float> out;
+      for (const Half x : random_halves(size, 0.5F, seed)) out.push_back(value(x));
+      return out;
+    };
+    std::vector<float> log_decay = floats(rates, 2), beta = floats(rates, 3), skip = floats(c.heads, 4),
+                       state = floats(rates * c.keys * c.values, 5), next(state.size(), NAN);
+    for (float& x : log_decay) x = -std::abs(x);
+    std::vector<Half> out(static_cast<size_t>(rates * c.values));
+    RecurrenceStep a{.type = DType::bf16};
+    a.q = all.data();
+    a.k = all.data() + c.groups * c.keys;
+    a.v = all.data() + 2 * c.groups * c.keys;
+    a.q_batch = a.k_batch = a.v_batch = row;
+    a.q_head = a.k_head = c.keys;
+    a.v_head = c.values;
+    if (c.decays) a.log_decay = log_decay.data();
+    a.constant_decay = c.constant;
+    if (c.delta || !c.constant) a.beta = beta.data();
+    if (!c.delta) a.skip = skip.data();
+    if (!c.begins) a.state = state.data();
+    a.next_state = next.data();
+    a.out = out.data();
+    a.batch = kBatch;
+    a.heads = c.heads;
+    a.groups = c.groups;
+    a.key_dim = c.keys;
+    a.value_dim = c.values;
+    a.scale = 0.25F;
+    a.delta = c.delta;
+    recurrence_step(a, nullptr);
+    for (int64_t place = 0; place < rates; ++place) {
+      const int64_t head = place % c.heads, of_token = place / c.heads * row, group = head / (c.heads / c.groups);
+      const auto at = [](const auto& from, int64_t n) -> double { return from[static_cast<size_t>(n)]; };
+      const auto input = [&](int64_t n) -> double { return value(all[static_cast<size_t>(of_token + n)]); };
+      const double decay = c.decays ? std::exp(at(log_decay, c.constant ? head : place)) : 1;
+      for (int64_t column = 0; column < c.values; ++column) {
+        const double v = input(2 * c.groups * c.keys + head * c.values + column);
+        const auto cell = [&](int64_t key) { return (place * c.keys + key) * c.values + column; };
+        const auto k = [&](int64_t key) { return input((c.groups + group) * c.keys + key); };
+        double kept = 0, read = 0;
+        for (int64_t key = 0; key < c.keys; ++key) kept += c.begins ? 0 : decay * k(key) * at(state, cell(key));
+        const double u = (a.beta ? at(beta, place) : 1) * (c.delta ? v - kept : v);
+        for (int64_t key = 0; key < c.keys; ++key) {
+          const double x = (c.begins ? 0 : decay * at(state, cell(key))) + k(key) * u;
+          EXPECT_NEAR(at(next, cell(key)), x, 1e-5);
+          read += 0.25 * input(group * c.keys + key) * x;
+        }
+        if (a.skip) read += at(skip, head) * v;
+        EXPECT_NEAR(value(out[static_cast<size_t>(place * c.values + column)]), read, 0x1p-8 * std::abs(read) + 1e-5);
+      }
+    }
+  }
+}
+
+TEST(Step, ATokenOfAConvolution) {
+  constexpr int64_t kBatch = 2, kChannels = 300, kTaps = 4, kRow = 310;
+  const std::vector<Half> x = random_halves(kBatch * kRow, 1, 1), past = random_halves(kBatch * 3 * kChannels, 1, 2);
+  std::vector<float> weight, bias;
+  for (const Half w : random_halves(kChannels * kTaps, 0.5F, 3)) weight.push_back(value(w));
+  for (const Half b : random_halves(kChannels, 0.5F, 4)) bias.push_back(value(b));
+  std::vector<Half> next(past.size()), y(kBatch * kChannels);
+  ConvolutionStep a{.type = DType::bf16};
+  a.x = x.data();
+  a.x_batch = kRow;
+  a.weight = weight.data();
+  a.bias = bias.data();
+  a.past = past.data();
+  a.next_past = next.data();
+  a.y = y.data();
+  a.batch = kBatch;
+  a.channels = kChannels;
+  a.taps = kTaps;
+  convolution_step(a, nullptr);
+  for (int64_t b = 0; b < kBatch; ++b) {
+    for (int64_t channel = 0; channel < kChannels; ++channel) {
+      double sum = bias[static_cast<size_t>(channel)];
+      for (int64_t tap = 0; tap < kTaps; ++tap) {
+        const auto at = [&](int64_t n) { return static_cast<size_t>((b * 3 + n) * kChannels + channel); };
+        const float seen = value(tap < 3 ? past[at(tap)] : x[static_cast<size_t>(b * kRow + channel)]);
+        EXPECT_TRUE(tap == 0 || value(next[at(tap - 1)]) == seen);
+        sum += weight[static_cast<size_t>(channel * kTaps + tap)] * seen;
+      }
+      const double expected = sum / (1 + std::exp(-sum));
+      EXPECT_NEAR(value(y[static_cast<size_t>(b * kChannels + channel)]), expected, 0x1p-7 * std::abs(expected) + 1e-5);
+    }
+  }
+}
+
 std::vector<int64_t> numbers_of(const SamplingOptions& o, int64_t draw, bool adjusted) {
   std::vector<int64_t> out(kSampleNumberCount);
   const auto set = [&](SampleNumber n, int64_t x) { out[static_cast<size_t>(n)] = x; };

@@ -60,7 +60,16 @@ Results results(const Case& c, Inputs in, bool kernels) {
   return r;
 }
 
-void expect_as_good_as_plain(const Case& c, const Inputs& exact) {
+// One token without gradients, by the kernel for it or by the loop.
+Results token_results(const Case& c, Inputs in, bool kernels) {
+  const at::NoGradGuard guard;
+  if (kernels) poison();
+  const Outputs y = !kernels ? c.loop(in) : c.delta ? recurrence::delta_rule(in, 64) : recurrence::decay(in, 64);
+  return {{"out", "state"}, {y.out, y.state}};
+}
+
+void expect_as_good_as_plain(const Case& c, const Inputs& exact,
+                             Results (*results)(const Case&, Inputs, bool) = lazy::results) {
   Inputs ours = exact, plain = exact;
   for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) {
     ours.*t = (exact.*t).to(at::kBFloat16);
@@ -105,6 +114,20 @@ TEST_F(RecurrenceKernels, WidthsOfKeysAndValues) {
       Inputs in = c.inputs(13);
       in.initial_state = randn({c.batch, c.heads, c.key_dim, c.value_dim}, 11);
       expect_as_good_as_plain(c, in);
+    }
+  }
+}
+
+TEST_F(RecurrenceKernels, ATokenByItself) {
+  for (const auto& [keys, values] : {std::pair{64, 64}, std::pair{256, 512}, std::pair{512, 64}, std::pair{24, 20},
+                                     std::pair{5, 3}, std::pair{600, 8}}) {
+    for (const bool started : {false, true}) {
+      for (Case c : cases(1)) {
+        c.key_dim = keys, c.value_dim = values;
+        Inputs in = c.inputs(23);
+        if (started) in.initial_state = randn({c.batch, c.heads, c.key_dim, c.value_dim}, 11);
+        expect_as_good_as_plain(c, in, token_results);
+      }
     }
   }
 }

@@ -59,6 +59,30 @@ TEST(ShortConvolution, StepsContinueAPrefill) {
   }
 }
 
+// A token by itself, on a GPU by a kernel of its own.
+TEST(ShortConvolution, ATokenIsTheSameByItself) {
+  const at::NoGradGuard guard;
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t taps : {2, 4}) {
+      ConvolutionInputs in{.x = randn({2, 9, 40}, 1, type), .weight = randn({40, 1, taps}, 2, at::kFloat)};
+      if (taps == 4) in.bias = randn({40}, 3, at::kFloat);
+      const Convolution whole = short_convolution(in);
+      const at::Tensor x = in.x;
+      in.x = x.narrow(1, 0, 3);
+      Convolution now = short_convolution(in);
+      for (int64_t t = 3; t < 9; ++t) {
+        in.x = x.narrow(1, t, 1);
+        in.state = now.state;
+        now = short_convolution(in);
+        // On a CPU exp is another one in the ends of vectors.
+        const double most = in.x.is_cuda() ? 0 : type == at::kFloat ? 1e-5 : 0x1p-5;
+        EXPECT_LE(distance(now.out, whole.out.narrow(1, t, 1)), most) << type << ", token " << t;
+      }
+      EXPECT_TRUE(now.state.equal(whole.state));
+    }
+  }
+}
+
 TEST(ShortConvolution, PackedDocumentsAreAlone) {
   const std::vector<int64_t> starts = {0, 1, 3, 3, 8, 15};
   ConvolutionInputs in = inputs(15, 4, true, 1);

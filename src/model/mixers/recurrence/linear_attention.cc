@@ -66,7 +66,9 @@ Outputs decay_chunks(const Inputs& in, int64_t chunk) {
 }
 
 Outputs decay(const Inputs& in, int64_t chunk) {
-  return in.v.dim() == 4 && in.v.size(1) == 1 ? decay_loop(in) : decay_chunks(in, chunk);
+  if (in.v.dim() != 4 || in.v.size(1) != 1) return decay_chunks(in, chunk);
+  const std::optional<Outputs> step = by_step_kernel(kDecay, in, /*delta=*/false);
+  return step ? *step : decay_loop(in);
 }
 
 namespace {
@@ -126,7 +128,10 @@ Outputs delta_rule_chunks(const Inputs& in, int64_t chunk) {
 }
 
 Outputs delta_rule(const Inputs& in, int64_t chunk) {
-  return in.v.dim() == 4 && in.v.size(1) == 1 ? delta_rule_loop(in) : delta_rule_chunks(in, chunk);
+  if (in.v.dim() != 4 || in.v.size(1) != 1) return delta_rule_chunks(in, chunk);
+  check_delta_rule(in);
+  const std::optional<Outputs> step = by_step_kernel(kDeltaRule, in, /*delta=*/true);
+  return step ? *step : delta_rule_loop(in);
 }
 
 }  // namespace lazy::recurrence

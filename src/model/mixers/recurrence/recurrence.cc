@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "ops/linear_recurrence.h"
+#include "ops/recurrence_step.h"
 
 namespace lazy::recurrence {
 
@@ -92,12 +93,28 @@ bool on_tensor_cores(const Inputs& in, bool delta) {
          ops::serves_linear_recurrence(in.q, in.v, delta);
 }
 
+namespace {
+
+ops::LinearRecurrence call_of(const Inputs& in, bool delta) {
+  return {in.q, in.k, in.v, in.log_decay, in.beta, in.skip, in.initial_state, {}, in.scale, delta};
+}
+
+}  // namespace
+
 Outputs by_tensor_cores(const char* operation, const Inputs& in, bool delta) {
   check(operation, in);
-  ops::LinearRecurrence call{in.q, in.k, in.v, in.log_decay, in.beta, in.skip, in.initial_state, {}, in.scale, delta};
+  ops::LinearRecurrence call = call_of(in, delta);
   if (in.cu_seqlens.defined()) call.documents = documents_of(in.cu_seqlens.to(at::kInt), in.v.size(1), in.v.device());
   auto [out, state] = ops::linear_recurrence(call);
   return {out, state};
+}
+
+std::optional<Outputs> by_step_kernel(const char* operation, const Inputs& in, bool delta) {
+  check(operation, in);
+  const ops::LinearRecurrence call = call_of(in, delta);
+  if (in.cu_seqlens.defined() || !ops::serves_recurrence_step(call)) return std::nullopt;
+  auto [out, state] = ops::recurrence_step(call);
+  return Outputs{out, state};
 }
 
 }  // namespace lazy::recurrence

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 namespace lazy::recurrence {
 
@@ -53,5 +54,7 @@ Outputs loop(const char* operation, const Inputs& in, const Step& step);
 
 bool on_tensor_cores(const Inputs& in, bool delta);
 Outputs by_tensor_cores(const char* operation, const Inputs& in, bool delta);
+// A token by the kernel for it: nothing where that does not serve.
+std::optional<Outputs> by_step_kernel(const char* operation, const Inputs& in, bool delta);
 
 }  // namespace lazy::recurrence

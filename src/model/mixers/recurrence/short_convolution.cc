@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "model/blocks/activation_checkpoint.h"
 #include "model/mixers/recurrence/recurrence.h"
+#include "ops/recurrence_step.h"
 #include "ops/short_convolution.h"
 
 namespace lazy::recurrence {
@@ -68,6 +69,10 @@ Convolution convolved_at_once(const ConvolutionInputs& in) {
 
 Convolution short_convolution(const ConvolutionInputs& in) {
   check(in);
+  if (const ops::ConvolutionStep step{in.x, in.weight, in.bias, in.state}; ops::serves_convolution_step(step)) {
+    auto [out, state] = ops::convolution_step(step);
+    return {out, state};
+  }
   if (one_kernel(in)) return convolved_at_once(in);
   const int64_t taps = in.weight.size(2), length = in.x.size(1);
   at::Tensor place;

@@ -1,0 +1,126 @@
+#include "model/cache_steps.h"
+
+#include <ATen/ATen.h>
+
+#include "model/language_model.h"
+#include "ops/recorder.h"
+
+namespace lazy {
+namespace {
+
+constexpr int64_t kMostRecords = 32;  // each takes some megabytes
+
+int64_t cycle_of(const LanguageModel& model) {
+  const ModelConfig& c = model.config();
+  // Layers of attention read more keys with every token; the host reads which experts have tokens.
+  if (model.offloaded() || c.attends() || (c.mlp.enabled && c.mlp.kind == MlpKind::experts)) return 0;
+  if (c.positions.kind != PositionKind::rope && c.positions.kind != PositionKind::none) return 0;
+  switch (c.mixer.type) {
+    case MixerType::retnet:
+    case MixerType::mamba2:
+    case MixerType::delta_net:
+    case MixerType::gated_delta_net:
+      return 1;
+    case MixerType::ttt_linear:
+    case MixerType::ttt_mlp:
+      return c.mixer.chunk <= kMostRecords ? c.mixer.chunk : 0;
+    default:
+      return 0;  // Titans: the work of each of a chunk's many tokens differs
+  }
+}
+
+template <typename Use>
+void for_each(const std::vector<std::vector<at::Tensor>>& layers, const Use& use) {
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    for (size_t n = 0; n < layers[layer].size(); ++n) use(layer, n, layers[layer][n]);
+  }
+}
+
+bool alike(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() == b.defined() && (!a.defined() || (a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type()));
+}
+
+// In few launches: together what has one type.
+void copy(const std::vector<std::vector<at::Tensor>>& to, const std::vector<std::vector<at::Tensor>>& from) {
+  std::map<at::ScalarType, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> all;
+  for_each(from, [&](size_t layer, size_t n, const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.is_same(to[layer][n])) return;
+    auto& [targets, sources] = all[tensor.scalar_type()];
+    targets.push_back(to[layer][n]);
+    sources.push_back(tensor);
+  });
+  for (auto& [type, both] : all) at::_foreach_copy_(both.first, both.second);
+}
+
+}  // namespace
+
+CacheSteps::CacheSteps(LanguageModel& model, bool record) : model_(model), cycle_(record ? cycle_of(model) : 0) {
+  if (cycle_ > 0) recorder_ = ops::make_recorder(model.device());
+}
+CacheSteps::~CacheSteps() = default;
+
+at::Tensor CacheSteps::logits(const at::Tensor& ids, KVCache& cache) {
+  // The first token makes the states.
+  if (cycle_ == 0 || cache.length == 0) return model_.logits(model_.forward(ids, {.cache = &cache}).hidden);
+  enter(ids, cache);
+  ids_.copy_(ids);
+  const int64_t place = cache.length % cycle_;
+  const auto [known, first] = recorded_.try_emplace(place);
+  if (first) {
+    run(place);
+  } else {
+    if (!known->second) known->second = recorder_->record([this, place] { run(place); });
+    known->second();
+  }
+  ++cache.length;
+  return logits_;
+}
+
+void CacheSteps::run(int64_t place) {
+  KVCache cache;
+  cache.states = states_;
+  cache.length = cycle_ + place;  // not the beginning
+  const at::Tensor logits = model_.logits(model_.forward(ids_, {.cache = &cache}).hidden);
+  if (!logits_.defined()) logits_ = at::empty_like(logits);
+  logits_.copy_(logits);
+  copy(states_, cache.states);
+}
+
+void CacheSteps::enter(const at::Tensor& ids, KVCache& cache) {
+  bool here = turn_ == &cache;
+  for_each(cache.states,
+           [&](size_t layer, size_t n, const at::Tensor& state) { here = here && state.is_same(states_[layer][n]); });
+  if (here) return;
+  if (turn_ != &cache) leave();
+  bool fits = ids_.defined() && ids_.sizes() == ids.sizes() && states_.size() == cache.states.size();
+  for_each(cache.states, [&](size_t layer, size_t n, const at::Tensor& state) {
+    fits = fits && states_[layer].size() == cache.states[layer].size() && alike(states_[layer][n], state);
+  });
+  if (!fits) {
+    recorded_.clear();
+    ids_ = at::empty_like(ids);
+    logits_ = at::Tensor();
+    states_ = cache.states;
+    for (auto& layer : states_) {
+      for (at::Tensor& state : layer) state = state.defined() ? at::empty(state.sizes(), state.options()) : state;
+    }
+  }
+  copy(states_, cache.states);
+  cache.states = states_;
+  turn_ = &cache;
+}
+
+void CacheSteps::leave() {
+  if (!turn_) return;
+  for_each(states_, [&](size_t layer, size_t n, const at::Tensor& state) {
+    at::Tensor& kept = turn_->states[layer][n];
+    if (state.defined() && kept.is_same(state)) kept = state.clone();
+  });
+  turn_ = nullptr;
+}
+
+void CacheSteps::forget(const KVCache& cache) {
+  if (turn_ == &cache) turn_ = nullptr;
+}
+
+}  // namespace lazy
