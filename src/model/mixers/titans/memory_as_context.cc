@@ -2,6 +2,7 @@
 #include "model/mixers/titans/memory_as_context.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
@@ -19,6 +20,9 @@
 namespace lazy {
 
 namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 // The non-tensor arguments of one span.
 struct MacSegment {
@@ -54,11 +58,29 @@ at::Tensor model_norm(const TensorList& shared) {
   return shared.size() > kModelNorm ? shared[kModelNorm] : at::Tensor();
 }
 
-// a_1 b_1 a_2 b_2 ...: (B, T, heads, dim) each -> (B, 2 T, heads, dim). In this order a causal mask lets a token see
-// what was retrieved for it and for earlier tokens, but not for later ones.
-at::Tensor interleaved(const at::Tensor& a, const at::Tensor& b) {
-  return at::stack({a, b}, 2).reshape({a.size(0), 2 * a.size(1), a.size(2), a.size(3)});
-}
+// before, then a_1 b_1 a_2 b_2 ...: (B, P, heads, dim) and twice (B, T, heads, dim) -> (B, P + 2 T, heads, dim). In
+// this order a causal mask lets a token see what was retrieved for it and for earlier tokens, but not for later ones.
+// Without `a` there are zeros.
+struct Interleaved : torch::autograd::Function<Interleaved> {
+  // Of `all`: what came before, a, b.
+  static TensorList parts(const at::Tensor& all, int64_t before) {
+    const int64_t pairs = (all.size(1) - before) / 2;
+    const at::Tensor both = all.narrow(1, before, 2 * pairs).unflatten(1, {pairs, 2});
+    return {all.narrow(1, 0, before), both.select(2, 0), both.select(2, 1)};
+  }
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& before, const at::Tensor& a,
+                            const at::Tensor& b) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    context->saved_data["before"] = before.size(1);
+    const at::Tensor all = at::empty({b.size(0), before.size(1) + 2 * b.size(1), b.size(2), b.size(3)}, b.options());
+    const TensorList to = parts(all, before.size(1));
+    to[0].copy_(before), to[1].copy_(a), to[2].copy_(b);
+    return all;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    return parts(gradients[0], context->saved_data["before"].toInt());
+  }
+};
 
 // Attention over the segment so far -> y (B, T, d); appends to the cached keys and values.
 at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const TensorList& tokens,
@@ -66,24 +88,25 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const T
   const at::Tensor q_x = tokens[1].transpose(1, 2), k_x = tokens[2].transpose(1, 2), v_x = tokens[3].transpose(1, 2);
   const int64_t B = q_x.size(0), T = q_x.size(1);
   const MemoryWeights base = memory_state({state.begin() + kMemory, state.end()}, 0).base;
-  const at::Tensor recalled = recall(base, model_norm(shared), tokens[0].transpose(1, 2)).reshape({B, T, -1});
+  const at::Tensor recalled =
+      recall(base, model_norm(shared), tokens[0].transpose(1, 2), q_x.scalar_type() != at::kFloat).reshape({B, T, -1});
   const at::Tensor h = ops::rms_norm(recalled, shared[kRecalledNorm], segment.norm_eps).to(q_x.scalar_type());
   const int64_t first = segment.persistent + piece.offset;
   const at::Tensor places = at::arange(first, first + T, h.options().dtype(at::kLong).requires_grad(false));
   const at::Tensor k_h = segment.rotate(segment.by_head(at::linear(h, shared[kKeyWeight])), places);
   const at::Tensor v_h = segment.by_head(at::linear(h, shared[kValueWeight]));
-  const at::Tensor k = at::cat({state[kPastKeys], interleaved(k_h, k_x)}, 1),
-                   v = at::cat({state[kPastValues], interleaved(v_h, v_x)}, 1);
-  const auto after_prefix = [&](MacShared prefix, const at::Tensor& own) {
-    return at::cat({shared[prefix].unsqueeze(0).expand({B, -1, -1, -1}), own}, 1);
+  // The prefix, then the segment: what it had before and these tokens, which are kept unless they end it.
+  const auto joined = [&](MacShared prefix, MacState past, const at::Tensor& of_h, const at::Tensor& of_x) {
+    const at::Tensor first = shared[prefix].unsqueeze(0).expand({B, -1, -1, -1}), seen = state[past];
+    const at::Tensor all = Interleaved::apply(seen.size(1) > 0 ? at::cat({first, seen}, 1) : first, of_h, of_x);
+    const int64_t kept = piece.ends_chunk ? 0 : all.size(1) - first.size(1);
+    state[past] = all.narrow(1, first.size(1), kept).clone();
+    return all;
   };
+  const at::Tensor k = joined(kPrefixKeys, kPastKeys, k_h, k_x), v = joined(kPrefixValues, kPastValues, v_h, v_x);
   // The outputs at retrieved tokens are not used, so their queries are zero.
-  const auto out = ops::attention(interleaved(at::zeros_like(q_x), q_x), after_prefix(kPrefixKeys, k),
-                                  after_prefix(kPrefixValues, v), {}, {},
-                                  {.normalizer = "softmax", .deterministic = segment.deterministic});
-  const int64_t kept = piece.ends_chunk ? 0 : k.size(1);
-  state[kPastKeys] = k.narrow(1, 0, kept).clone();
-  state[kPastValues] = v.narrow(1, 0, kept).clone();
+  const auto out = ops::attention(Interleaved::apply(q_x.detach().narrow(1, 0, 0), at::zeros({}, q_x.options()), q_x),
+                                  k, v, {}, {}, {.normalizer = "softmax", .deterministic = segment.deterministic});
   return std::get<0>(out).view({B, T, 2, -1}).select(2, 1);
 }
 

@@ -2,16 +2,20 @@
 #include "model/mixers/titans/neural_memory.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "model/mixers/chunked_scan.h"
 #include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/fast_weights/inner_loss.h"
+#include "model/mixers/fast_weights/internal.h"
 #include "model/mixers/titans/gate_products.h"
 #include "model/mixers/titans/memory_tokens.h"
 
 namespace lazy {
 
 namespace {
+
+using torch::autograd::AutogradContext;
 
 // Applies the residual norm to the MLP's output z at input x: (B, H, T, D) each.
 at::Tensor memory_output(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
@@ -94,13 +98,33 @@ MemoryState for_batch(const MemoryState& state, int64_t batch) {
   return memory_state(all, state.chunk_position);
 }
 
+// a b of as many matrices each, whose fp32 products and those of their gradients may be TF32.
+struct RoundedProduct : torch::autograd::Function<RoundedProduct> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& a, const at::Tensor& b) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const fast_weights::RoundedProducts rounded(true);
+    context->save_for_backward({a, b});
+    return at::matmul(a, b);
+  }
+  static TensorList backward(AutogradContext* context, const TensorList& gradients) {
+    const fast_weights::RoundedProducts rounded(true);
+    const TensorList saved = context->get_saved_variables();
+    const auto transposed = [](const at::Tensor& x) { return x.transpose(-1, -2); };
+    return {at::matmul(gradients[0], transposed(saved[1])), at::matmul(transposed(saved[0]), gradients[0])};
+  }
+};
+
 }  // namespace
 
-at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x) {
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x, bool rounded) {
   const at::Tensor queries = x.transpose(1, 2);  // (B, H, T, D)
+  const auto product = [&](const at::Tensor& a, const at::Tensor& b) {
+    return rounded ? RoundedProduct::apply(a, b) : at::matmul(a, b);
+  };
   at::Tensor z = queries;
-  for (size_t n = 0; n < weights.size(); ++n) z = at::matmul(n == 0 ? z : at::gelu(z), weights[n]);
-  return memory_output(z, queries, norm).transpose(1, 2);
+  for (size_t n = 0; n < weights.size(); ++n) z = product(n == 0 ? z : at::gelu(z), weights[n]);
+  const auto as_chunk = [](const at::Tensor& t) { return t.flatten(0, 1).unsqueeze(0); };
+  return memory_outputs(as_chunk(z), as_chunk(queries), norm, x.size(0), rounded).transpose(1, 2);
 }
 
 at::Tensor memory_piece(const ChunkSpan& piece, const TensorList& given, const at::Tensor& norm, TensorList& state,

@@ -45,8 +45,8 @@ MemoryState initial_memory_state(const MemoryWeights& weights, int64_t batch);
 std::vector<at::Tensor> tensors(const MemoryState& state);
 MemoryState memory_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 
-// M(x) with constant weights: x (batch, length, heads, dim).
-at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x);
+// M(x) with constant weights: x (batch, length, heads, dim). rounded: see FastWeights.
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x, bool rounded);
 
 // M_t(q_t), (batch, length, heads, dim), and the state after the last token, of
 //   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t,
