@@ -62,12 +62,10 @@ struct Text {
 class CacheStepsOf : public ::testing::TestWithParam<std::string> {
  protected:
   // The same bits. TTT's products may take another order of additions where a state has other strides.
-  void expect_same(const at::Tensor& found, const at::Tensor& expected, int64_t token) const {
-    if (!GetParam().starts_with("ttt")) {
-      EXPECT_TRUE(found.equal(expected)) << "token " << token;
-      return;
-    }
-    EXPECT_LT(testing::distance(found, expected), 1e-4 * expected.abs().max().item<double>()) << "token " << token;
+  void expect_same(const at::Tensor& found, const at::Tensor& expected, int64_t token,
+                   at::ScalarType dtype = at::kFloat) const {
+    const double most = !GetParam().starts_with("ttt") ? 0 : dtype == at::kFloat ? 1e-3 : 0.05;
+    EXPECT_LE(testing::distance(found, expected), most * expected.abs().max().item<double>()) << "token " << token;
   }
 
   const at::NoGradGuard no_grad_;
@@ -84,11 +82,13 @@ TEST_P(CacheStepsOf, TokensAreThoseOfTheModelsOwnPasses) {
       text.read(11);
       plain.read(11);
       while (text.cache.length < 60) {
-        expect_same(text.next(&steps), plain.next(nullptr), plain.cache.length);
+        expect_same(text.next(&steps), plain.next(nullptr), plain.cache.length, dtype);
       }
       text.read(5);  // a pass over several tokens in between
       plain.read(5);
-      while (text.cache.length < 70) expect_same(text.next(&steps), plain.next(nullptr), plain.cache.length);
+      while (text.cache.length < 70) {
+        expect_same(text.next(&steps), plain.next(nullptr), plain.cache.length, dtype);
+      }
       steps.forget(text.cache);
     }
   }
