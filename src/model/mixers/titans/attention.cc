@@ -108,14 +108,18 @@ at::Tensor prefix_attention(const at::Tensor& q, const at::Tensor& k, const at::
       AttentionAndLse::apply(q, k, v, optional(o.cu_seqlens_q), optional(o.cu_seqlens_k), o.window, o.deterministic);
   const at::ScalarType type = own[1].scalar_type();
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  // (..., heads, tokens, prefix)
-  const at::Tensor scores =
-      at::matmul(prefix_q.transpose(-3, -2).to(type), prefix_k.to(type).permute({1, 2, 0})) * scale;
-  const at::Tensor lse = at::logaddexp(own[1], scores.logsumexp(-1));
-  const at::Tensor share = (own[1] - lse).exp().transpose(-1, -2).unsqueeze(-1);
-  const at::Tensor of_prefix =
-      at::matmul((scores - lse.unsqueeze(-1)).exp(), prefix_v.to(type).transpose(0, 1)).transpose(-3, -2);
-  return (own[0].to(type) * share + of_prefix).to(q.scalar_type());
+  const int64_t H = q.size(-2), D = q.size(-1), P = prefix_k.size(0);
+  // The prefix of each head as a block of one matrix: its products read and write tokens as they lie.
+  const at::Tensor own_block = at::eye(H, own[1].options().requires_grad(false)).view({H, 1, H, 1});
+  const auto blocks = [&](const at::Tensor& of_heads) {  // (H, rows, columns)
+    return (of_heads.to(type).unsqueeze(2) * own_block).flatten(2, 3).flatten(0, 1);
+  };
+  const at::Tensor keys = blocks(prefix_k.permute({1, 2, 0})), values = blocks(prefix_v.transpose(0, 1));
+  // (..., tokens, heads, prefix)
+  const at::Tensor scores = at::matmul(prefix_q.to(type).flatten(-2), keys).unflatten(-1, {H, P}) * scale;
+  const at::Tensor own_lse = own[1].transpose(-1, -2), lse = at::logaddexp(own_lse, scores.logsumexp(-1));
+  const at::Tensor of_prefix = at::matmul((scores - lse.unsqueeze(-1)).exp().flatten(-2), values).unflatten(-1, {H, D});
+  return (own[0] * (own_lse - lse).exp().unsqueeze(-1) + of_prefix).to(q.scalar_type());
 }
 
 SlidingAttention::SlidingAttention(const ModelConfig& c, int64_t layer, at::Device device)

@@ -10,6 +10,7 @@
 #include "model/mixers/fast_weights/internal.h"
 #include "model/mixers/titans/gate_products.h"
 #include "model/mixers/titans/memory_tokens.h"
+#include "ops/fast_weights.h"
 
 namespace lazy {
 
@@ -46,9 +47,38 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
   return steps;
 }
 
+// Whether the kernels of fast weights compute whole chunks.
+bool kernels_serve(const MemoryInputs& in, const MemoryState& state, int64_t chunk) {
+  if (!in.rounded || chunk != ops::kMemoryTokens || state.weights.size() > 2) return false;
+  const int64_t hidden = state.weights.size() == 2 ? state.weights[0].size(-1) : 0;
+  return ops::fast_weights_kernels(in.q.device().type(), chunk, hidden, /*momentum=*/true) != nullptr;
+}
+
+// Where kernels compute and the state is not used afterwards, a text's last tokens are the beginning of one more chunk
+// of the span before them: without steps and forgetting at the tokens that are missing.
+void join_beginning(std::vector<ChunkSpan>& pieces) {
+  if (pieces.size() < 2 || pieces.back().offset > 0 || pieces.back().ends_chunk) return;
+  ChunkSpan& before = pieces[pieces.size() - 2];
+  if (before.offset > 0 || !before.ends_chunk) return;
+  before.length += pieces.back().length;
+  ++before.chunks, before.ends_chunk = false;
+  pieces.pop_back();
+}
+int64_t missing_tokens(const ChunkSpan& piece) {
+  return piece.chunks > 1 && !piece.ends_chunk ? piece.chunks * ops::kMemoryTokens - piece.length : 0;
+}
+
 // As memory_piece, for whole chunks or the beginning of one.
-at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm,
-                             TensorList& state, bool rounded, bool raw) {
+at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& given, const at::Tensor& norm, TensorList& state,
+                             bool rounded, bool raw) {
+  TensorList tokens = given;
+  const int64_t missing = missing_tokens(piece);
+  for (at::Tensor& x : tokens) {
+    if (missing == 0) break;
+    std::vector<int64_t> sides(static_cast<size_t>(2 * (x.dim() - 2)));  // from the last dimension to that of tokens
+    sides.back() = missing;
+    x = at::constant_pad_nd(x, sides);
+  }
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
   const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
   const auto joined_axes = [](const MemoryWeights& weights) {
@@ -88,7 +118,8 @@ at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, c
   }
   if (piece.ends_chunk) s.base = s.weights;
   if (piece.needs_state) state = tensors(s);
-  return memory_outputs(result.out, in.q, norm, B, rounded);
+  const at::Tensor out = memory_outputs(result.out, in.q, norm, B, rounded);
+  return missing == 0 ? out : out.narrow(2, 0, piece.length);
 }
 
 // Repeats the state of one sequence for each sequence of a batch.
@@ -192,8 +223,9 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
                                                   const at::Tensor& cu_seqlens) {
   if (cu_seqlens.defined())
     return {memory_packed(in, state, chunk, document_batches(cu_seqlens, chunk, in.q.device())), state};
-  const auto pieces =
+  auto pieces =
       merge_whole_chunks(split_into_chunks(in.q.size(1), chunk, state.chunk_position, {}), kTokensPerCheckpoint);
+  if (!in.last_state && kernels_serve(in, state, chunk)) join_beginning(pieces);
   const TensorList shared = in.norm.defined() ? TensorList{in.norm} : TensorList{};
   const auto [out, last] = scan_chunks(
       pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state), in.last_state,
