@@ -68,17 +68,29 @@ __device__ inline uint32_t key_of(float distance) {
 }
 __device__ inline uint64_t weight_of(float distance) { return static_cast<uint64_t>(expf(-distance) * kWeightSteps); }
 
+__device__ inline Amount operator+(const Amount& x, const Amount& y) {
+  return {x.weight + y.weight, x.count + y.count};
+}
+__device__ inline Amount operator-(const Amount& x, const Amount& y) {
+  return {x.weight - y.weight, x.count - y.count};
+}
+__device__ inline Amount of_lane(const Amount& x, int lane) {
+  return {__shfl_sync(~0u, x.weight, lane), __shfl_sync(~0u, x.count, lane)};
+}
+
+// Inclusive sum over a warp's threads.
+__device__ inline Amount scan_warp(Amount x) {
+  for (int step = 1; step < 32; step *= 2) {
+    const Amount other{__shfl_up_sync(~0u, x.weight, step), __shfl_up_sync(~0u, x.count, step)};
+    if (static_cast<int>(threadIdx.x % 32) >= step) x = x + other;
+  }
+  return x;
+}
+
 // Inclusive sum over the block's threads; `all` gets the sum of all.
 __device__ inline Amount scan(Amount x, Memory& m, Amount& all) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int step = 1; step < 32; step *= 2) {
-    const uint64_t weight = __shfl_up_sync(~0u, x.weight, step);
-    const uint32_t count = __shfl_up_sync(~0u, x.count, step);
-    if (lane >= step) {
-      x.weight += weight;
-      x.count += count;
-    }
-  }
+  x = scan_warp(x);
   __syncthreads();  // the last call's sums are used up
   if (lane == 31) {
     m.warp_weights[warp] = x.weight;
@@ -95,6 +107,38 @@ __device__ inline Amount scan(Amount x, Memory& m, Amount& all) {
     all.count += m.warp_counts[w];
   }
   return x;
+}
+
+// The first id at which the sum of the tokens that in(id, d) lets through, behind `before`, is beyond what was asked
+// for. There must be one. A warp has a stretch of ids, of which its lanes read neighbours.
+template <typename In, typename Beyond>
+__device__ int find_in_order(const Row& row, Memory& m, const Amount& before, const In& in, const Beyond& beyond) {
+  const int lane = threadIdx.x % 32, stretch = (row.vocabulary + kThreads - 1) / kThreads * 32,
+            begin = static_cast<int>(threadIdx.x) / 32 * stretch, end = min(begin + stretch, row.vocabulary);
+  const auto amount = [&](int id) {
+    if (id >= end) return Amount{};
+    const float d = row.distance(id);
+    return in(id, d) ? Amount{weight_of(d), 1} : Amount{};
+  };
+  Amount own{}, all;
+  for (int id = begin + lane; id < end; id += 32) own = own + amount(id);
+  const Amount sum = scan(own, m, all);
+  Amount here = before + of_lane(sum - own, 0);
+  if (!beyond(here) && beyond(before + of_lane(sum, 31))) {
+    for (int id = begin; id < end; id += 32) {
+      const Amount next = here + scan_warp(amount(id + lane));
+      const uint32_t found = __ballot_sync(~0u, beyond(next));
+      if (found != 0) {
+        m.id = id + __ffs(static_cast<int>(found)) - 1;
+        break;
+      }
+      here = of_lane(next, 31);
+    }
+  }
+  __syncthreads();
+  const int id = m.id;
+  __syncthreads();
+  return id;
 }
 
 // The first token, in the order by (key, id), at which the sum of weights exceeds `weight`, or with by_count the number
@@ -124,11 +168,8 @@ __device__ inline Place find(const Row& row, Memory& m, bool by_count, uint64_t 
     static_assert(kBuckets == 2 * kThreads);
     const int n = 2 * static_cast<int>(threadIdx.x);
     const Amount low{m.weights[n], m.counts[n]}, high{m.weights[n + 1], m.counts[n + 1]};
-    Amount all, sum = scan({low.weight + high.weight, low.count + high.count}, m, all);
-    const Amount start{before.weight + sum.weight - low.weight - high.weight,
-                       before.count + sum.count - low.count - high.count};
-    const Amount middle{start.weight + low.weight, start.count + low.count},
-        end{middle.weight + high.weight, middle.count + high.count};
+    Amount all, sum = scan(low + high, m, all);
+    const Amount start = before + sum - low - high, middle = start + low, end = middle + high;
     if (!beyond(start) && beyond(end)) {
       const bool first = beyond(middle);
       m.found = static_cast<uint32_t>(n + !first);
@@ -140,37 +181,12 @@ __device__ inline Place find(const Row& row, Memory& m, bool by_count, uint64_t 
     shift -= bits;
     __syncthreads();
   }
-  // Ids in order, a stretch a thread.
-  const int stretch = (row.vocabulary + kThreads - 1) / kThreads, begin = static_cast<int>(threadIdx.x) * stretch,
-            end = min(begin + stretch, row.vocabulary);
-  Amount own{};
-  for (int id = begin; id < end; ++id) {
-    const float d = row.distance(id);
-    if (key_of(d) != prefix) continue;
-    own.weight += weight_of(d);
-    ++own.count;
-  }
-  Amount all;
-  const Amount sum = scan(own, m, all);
-  Amount here{before.weight + sum.weight - own.weight, before.count + sum.count - own.count};
-  if (!beyond(here) && beyond({before.weight + sum.weight, before.count + sum.count})) {
-    for (int id = begin; id < end; ++id) {
-      const float d = row.distance(id);
-      if (key_of(d) != prefix) continue;
-      here.weight += weight_of(d);
-      ++here.count;
-      if (!beyond(here)) continue;
-      m.id = id;
-      break;
-    }
-  }
-  __syncthreads();
-  const Place place{prefix, m.id};
-  __syncthreads();
-  return place;
+  const int id = find_in_order(
+      row, m, before, [&](int, float d) { return key_of(d) == prefix; }, beyond);
+  return {prefix, id};
 }
 
-// The sum of the weights that keep(id, d) lets through, and the first id at which it exceeds `weight`.
+// The sum of the weights that keep(id, d) lets through.
 template <typename Keep>
 __device__ uint64_t sum_of(const Row& row, Memory& m, const Keep& keep) {
   Amount own{}, all;
@@ -181,31 +197,6 @@ __device__ uint64_t sum_of(const Row& row, Memory& m, const Keep& keep) {
   scan(own, m, all);
   return all.weight;
 }
-template <typename Keep>
-__device__ int find_id(const Row& row, Memory& m, uint64_t weight, const Keep& keep) {
-  const int stretch = (row.vocabulary + kThreads - 1) / kThreads, begin = static_cast<int>(threadIdx.x) * stretch,
-            end = min(begin + stretch, row.vocabulary);
-  Amount own{}, all;
-  for (int id = begin; id < end; ++id) {
-    const float d = row.distance(id);
-    if (keep(id, d)) own.weight += weight_of(d);
-  }
-  const Amount sum = scan(own, m, all);
-  uint64_t here = sum.weight - own.weight;
-  if (here <= weight && sum.weight > weight) {
-    for (int id = begin; id < end; ++id) {
-      const float d = row.distance(id);
-      if (!keep(id, d)) continue;
-      here += weight_of(d);
-      if (here <= weight) continue;
-      m.id = id;
-      break;
-    }
-  }
-  __syncthreads();
-  return m.id;
-}
-
 // core/random.h's number `draw` + 1 of this seed.
 __device__ inline uint64_t random_number(uint64_t seed, uint64_t draw) {
   uint64_t z = seed + (draw + 1) * 0x9E3779B97F4A7C15ull;
@@ -290,7 +281,8 @@ __global__ void __launch_bounds__(kThreads) sample(const __grid_constant__ Sampl
     const uint64_t random = random_number(static_cast<uint64_t>(number(SampleNumber::seed)),
                                           static_cast<uint64_t>(number(SampleNumber::draw)));
     const uint64_t point = upper_product(random, total);
-    token = sorted ? find(row, m, false, point, 0).id : find_id(row, m, point, kept);
+    token = sorted ? find(row, m, false, point, 0).id
+                   : find_in_order(row, m, {}, kept, [&](const Amount& sum) { return sum.weight > point; });
   }
   if (threadIdx.x != 0) return;
   p.tokens[blockIdx.x] = bad ? -1 : token;
