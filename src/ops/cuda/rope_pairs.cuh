@@ -6,7 +6,7 @@
 namespace lazy::ops::cuda {
 
 // What the table does not hold. Not inlined: its registers would be every thread's.
-__device__ __noinline__ float2 turn_by(double frequency, int64_t position, double factor) {
+inline __device__ __noinline__ float2 turn_by(double frequency, int64_t position, double factor) {
   if (position < 0) return {NAN, NAN};
   double s, c;
   sincos(static_cast<double>(position) * frequency, &s, &c);
