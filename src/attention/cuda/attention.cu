@@ -106,12 +106,6 @@ size_t lay_out_backward(Params& r, CudaKernel kernel, void* base) {
     arena.take(r.row_state, int64_t{256} * tile_count(r, r.q_length, 64) * r.heads * r.batch);
   } else if (portable) {
     arena.take(r.row_state, 4 * rows);
-    if (in_family<NormalizerFamily::threshold>(r.normalizer) && r.bias_window == 0 && !r.alibi_slopes) {
-      arena.take(r.list_counts, rows);
-      arena.take(r.list_keys, rows * kListCapacity);
-      arena.take(r.list_numbers, rows * kListCapacity);
-      arena.take(r.swept, int64_t{tile_count(r, r.q_length, 16)} * r.heads * r.batch);
-    }
   } else {
     arena.take(r.row_center, rows);
     arena.take(r.row_norm, rows);

@@ -56,12 +56,6 @@ struct Params {
   // Backward's partial sums of d_tau, d_sink, d_alibi_slopes: (3, heads, batch * row tiles).
   float* partial;
   float* bias_slabs;  // (bias_splits, heads, bias_window)
-  // The portable backward of sparsemax and entmax-1.5, unless gradients of score biases are wanted, when all are null:
-  // keys of weight by row as lse lies, weight and ds of each in 16 bits; whether a row of 16 (row_group) has more keys
-  // than its list holds.
-  int *list_counts, *list_keys;
-  uint32_t* list_numbers;
-  uint8_t* swept;
   // fp32 sums of d_q, in tiles as hopper_backward_sums.cuh or portable_backward_sums.cuh says.
   float* dq_sum;
 
@@ -138,9 +132,6 @@ inline bool has_rounded_sums(const Params& p) {
   return in_family<NormalizerFamily::exponential>(p.normalizer) && !p.d_sink && !p.d_distance_bias &&
          !p.d_alibi_slopes && p.k_length > kFewKeys;
 }
-// Keys of a row that the portable kernels of sparsemax and entmax-1.5 list: 4 modulo 8, so that a warp's rows lie in
-// different banks.
-constexpr int kListCapacity = 60;
 // Keys of a block of the portable and of the Hopper backward: one slab of bias sums each.
 constexpr int portable_keys(int head_dim) { return head_dim <= 64 ? 128 : 64; }
 constexpr int kHopperKeys = 128;

@@ -2,7 +2,7 @@
 #include <bit>
 
 #include "attention/cuda/launchers.h"
-#include "attention/cuda/portable_backward_listed.cuh"
+#include "attention/cuda/portable_backward_keys.cuh"
 #include "attention/cuda/portable_backward_rows.cuh"
 
 namespace lazy::kernels::cuda {
@@ -49,12 +49,6 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   launch_rows_or_sums<T, D, F>(p, partial_step, stream);
   launch("the portable backward, keys", backward_keys<T, D, F>, dim3(key_tiles * p.batch, p.kv_heads), S::threads,
          key_bytes, stream, p, key_tiles, partial_step);
-  if constexpr (F == NormalizerFamily::threshold) {
-    using L = ListedKeysShape<D>;
-    const int listed_tiles = p.list_counts && (p.d_k.data || p.d_v.data) ? tile_count(p, p.k_length, L::N) : 0;
-    launch("the portable backward, listed keys", backward_listed_keys<T, D>, dim3(listed_tiles * p.batch, p.kv_heads),
-           L::threads, L::bytes, stream, p, listed_tiles);
-  }
   if (p.dq_sum) {
     launch("the portable backward, d_q", finish_dq<T>, dim3(dq_tiles * p.batch, p.heads), 256, 0, stream, p, dq_tiles);
   }

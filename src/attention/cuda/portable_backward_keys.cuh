@@ -232,24 +232,13 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
                              &row_state(p, t, head, 0), dq_blocks(p, t, head, 0, D)};
     }
     __syncthreads();  // the buffers may still be read
-    // The next tile of rows; of sparsemax and entmax-1.5 those that are not listed.
-    auto sought = [&](int first) {
-      if constexpr (F == NormalizerFamily::threshold) {
-        while (first < rows.end && !is_swept(p, t, head, first, M)) first += M;
-      }
-      return first;
-    };
-    int first = sought(row_begin), following;
-    if (first < rows.end) {
-      fetch(first, 0);
-      publish(0);
-    }
+    fetch(row_begin, 0);
+    publish(0);
     int stage = 0;
-    for (; first < rows.end; first = following) {
-      following = sought(first + M);
+    for (int first = row_begin; first < rows.end; first += M) {
       copies_wait<0>();
       __syncthreads();
-      if (following < rows.end) fetch(following, stage ^ 1);
+      if (first + M < rows.end) fetch(first + M, stage ^ 1);
       float s[MI][M / 8][4], g[MI][M / 8][4];
       clear(s);
       clear(g);
@@ -358,7 +347,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
         for (int n = 0; n < S::q_dims / 8; ++n) add_block(sums + 128 * n, lane, d_q[n]);
       }
       stage ^= 1;
-      if (following < rows.end) publish(stage);
+      if (first + M < rows.end) publish(stage);
     }
     if (p.d_alibi_slopes) {
       __syncthreads();

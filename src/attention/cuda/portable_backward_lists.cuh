@@ -1,7 +1,6 @@
 // First kernel of the backward of sparsemax and entmax-1.5, by key lists as in the forward: thresholds are known, so
-// one sweep over the keys lists those that have weight, and center and d_q need the lists alone. They are left for
-// backward_listed_keys. Warps with more keys of weight in a row than its list holds mark their rows for backward_rows
-// and backward_keys.
+// one sweep over the keys lists those that have weight, and center and d_q need the lists alone. Warps with more keys
+// of weight in a row than its list holds mark their rows for backward_rows.
 #pragma once
 #include "attention/cuda/portable_backward_sums.cuh"
 #include "attention/cuda/portable_forward_threshold.cuh"
@@ -83,9 +82,7 @@ __device__ void finish_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows
         const float anchor = row_anchor<family>(p, row_index(p, b.t, b.t.head, row));
         row_state(p, b.t, b.t.head, row) = make_float4(anchor > -INFINITY ? anchor : 0, norm, center, 0);
       }
-      if (p.list_counts && there && column == 0) p.list_counts[row_index(p, b.t, b.t.head, row)] = count;
-      if (!p.d_q.data && !p.list_counts) continue;
-      const int64_t exported = row_index(p, b.t, b.t.head, row) * kListCapacity;
+      if (!p.d_q.data) continue;
       float d_q[8] = {};
       for (int base = 0; __any_sync(~0u, base < count); base += ahead) {
         float g[ahead];
@@ -95,17 +92,13 @@ __device__ void finish_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows
           if (base + n >= count) continue;
           const Candidate c = list[base + n];
           const float ds = (squared ? c.score : 1) * norm * (g[n] - center);
-          if (p.list_counts && column == 0) {
-            p.list_keys[exported + base + n] = c.key;
-            p.list_numbers[exported + base + n] = pack<T>(squared ? c.score * c.score : c.score, ds);
-          }
           float k[8];
           unpack_columns<T>(k, *reinterpret_cast<const uint4*>(b.k + c.key * p.k.token + column));
 #pragma unroll
           for (int i = 0; i < 8; ++i) d_q[i] = fmaf(ds, k[i], d_q[i]);
         }
       }
-      if (there && p.d_q.data) {
+      if (there) {
         uint32_t packed[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) packed[i] = pack<T>(p.scale * d_q[2 * i], p.scale * d_q[2 * i + 1]);
@@ -162,9 +155,6 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
     if (!overflowed) fresh.append(lane, s[0], rows, key, chosen, above);
   });
   __syncwarp();
-  if (p.swept && lane == 0 && b.t.first + b.warp_row < b.t.q_length) {
-    p.swept[row_group(p, b.t, b.t.head, b.t.first + b.warp_row)] = overflowed;
-  }
   if (!overflowed) return finish_listed(b, rows, lists, p.normalizer == Normalizer::entmax15);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

@@ -21,26 +21,12 @@ struct StoreRowState {
   }
 };
 
-// The 16 rows from `row` on among those of all heads. Every document's first are its own: `document` groups more than
-// those of the tokens before it hold all of theirs.
-__device__ inline int64_t row_group(const Params& p, const Tile& t, int head, int row) {
-  const int64_t heads = static_cast<int64_t>(t.batch) * p.heads + head;
-  return heads * tile_count(p, p.q_length, 16) + t.q_begin / 16 + t.document + row / 16;
-}
-
-// Whether backward_keys serves the tile of M rows that this one is in, with all its rows.
-__device__ inline bool is_swept(const Params& p, const Tile& t, int head, int row, int M) {
-  if (!p.swept) return true;
-  const int first = row / M * M;
-  bool any = false;
-  for (int at = first; at < min(first + M, t.q_length); at += 16) any |= p.swept[row_group(p, t, head, at)] != 0;
-  return any;
-}
-
 // dQ's sums come in blocks of 16 rows x 8 dims, laid out as accumulators hold them, so that a warp adds whole lines.
-// This is where the 16 rows from `row` on begin, from p.dq_sum.
+// Every document's first block is its own: `document` blocks more than those of the tokens before it hold all of
+// theirs. This is where the 16 rows from `row` on begin, from p.dq_sum.
 __device__ inline int64_t dq_blocks(const Params& p, const Tile& t, int head, int row, int D) {
-  return row_group(p, t, head, row) * 16 * D;
+  const int64_t rows = static_cast<int64_t>(t.batch) * p.heads + head;
+  return (rows * tile_count(p, p.q_length, 16) + t.q_begin / 16 + t.document + row / 16) * 16 * D;
 }
 
 // Where number n of a lane lies. From sm_90 on a lane adds its four at once.

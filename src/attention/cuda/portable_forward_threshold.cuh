@@ -26,7 +26,7 @@ struct ThresholdShape {
 template <int D>
 struct ListShape : ThresholdShape<D, 8> {
   using S = ThresholdShape<D, 8>;
-  static constexpr int capacity = kListCapacity;
+  static constexpr int capacity = 60;  // of a row's list: 4 modulo 8, so that a warp's rows lie in different banks
   // Shared memory: lists in the place of queries, which go to registers before; keys; tables.
   static constexpr int row_bytes = std::max<int>(capacity * sizeof(Candidate), D * 2), tile_bytes = 2 * S::N * D * 2;
   static constexpr int bytes = S::M * row_bytes + tile_bytes + 2 * S::bias_entries * 4;
