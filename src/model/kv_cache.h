@@ -31,7 +31,8 @@ struct StreamingCache {
 // modified in place, so a copy of the cache is a snapshot.
 struct KVCache {
   std::vector<at::Tensor> keys, values;
-  // Recurrent states of mixers other than attention: a list per layer, of constant size, never modified in place.
+  // Recurrent states of mixers other than attention: a list per layer, of constant size. Only CacheSteps modifies them
+  // in place.
   std::vector<std::vector<at::Tensor>> states;
   // With streaming->heavy: per layer, the weight that each kept token has received, (batch, kept, kv_heads) fp32.
   std::vector<at::Tensor> received;
