@@ -167,19 +167,21 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const int64_t heads = a.q.size(2), kv_heads = a.k.size(2);
     const auto parts = at::empty({a.q.size(0), a.q.size(1), heads + 2 * kv_heads, a.q.size(3)}, a.q.options())
                            .split_with_sizes({heads, kv_heads, kv_heads}, 2);
-    const bool in_place = a.q.is_cuda() && !reference_is_forced(a);
-    mask[0] = mask[1] = mask[2] = !in_place;
-    AttentionGradients g = in_place ? empty_gradients(a, mask) : gradients_of(a, r, mask);
-    if (in_place) {
+    AttentionGradients g;
+    if (a.q.is_cuda() && !reference_is_forced(a)) {
       TORCH_CHECK(rotated_backward(), "lazy::attention_backward: the CUDA operators are not loaded");
       check_backward(a, r.d_out, r.out, r.lse, r.alive_sum);
+      mask[0] = mask[1] = mask[2] = false;
+      g = empty_gradients(a, mask);
+      g.q = parts[0], g.k = parts[1], g.v = parts[2];
+      rotated_backward()(a, r.d_out, r.out, r.lse, r.alive_sum, rotation, g);
     } else {
-      parts[0].copy_(rope(g.q, rotation, true));
-      parts[1].copy_(rope(g.k, rotation, true));
-      parts[2].copy_(g.v);
+      mask[0] = mask[1] = mask[2] = true;
+      g = gradients_of(a, r, mask);
+      g.q = parts[0].copy_(rope(g.q, rotation, true));
+      g.k = parts[1].copy_(rope(g.k, rotation, true));
+      g.v = parts[2].copy_(g.v);
     }
-    g.q = parts[0], g.k = parts[1], g.v = parts[2];
-    if (in_place) rotated_backward()(a, r.d_out, r.out, r.lse, r.alive_sum, rotation, g);
     return g;
   }
 };

@@ -23,8 +23,8 @@ constexpr int64_t kRoundScores = int64_t{1} << 25;  // of a round: 128 MiB; more
 constexpr int kFewParts = 256;                      // of a row: every block of the values kernel reads them
 constexpr int kInvariantPart = 64;                  // for every batch size and capacity, and by tile
 constexpr int kInvariantScan = 128;                 // likewise: what a warp lists at once of one row
-constexpr int64_t kTiles = 256;                     // by tile from so many on, of so few keys
-constexpr int64_t kTileReach = 4096;                //
+constexpr int64_t kTiles = 256;                     // by tile from so many on,
+constexpr int64_t kTileReach = 4096;                // and up to so many keys
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }

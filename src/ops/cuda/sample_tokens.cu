@@ -197,6 +197,7 @@ __device__ uint64_t sum_of(const Row& row, Memory& m, const Keep& keep) {
   scan(own, m, all);
   return all.weight;
 }
+
 // core/random.h's number `draw` + 1 of this seed.
 __device__ inline uint64_t random_number(uint64_t seed, uint64_t draw) {
   uint64_t z = seed + (draw + 1) * 0x9E3779B97F4A7C15ull;

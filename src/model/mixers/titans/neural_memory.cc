@@ -73,11 +73,12 @@ at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& given, co
                              bool rounded, bool raw) {
   TensorList tokens = given;
   const int64_t missing = missing_tokens(piece);
-  for (at::Tensor& x : tokens) {
-    if (missing == 0) break;
-    std::vector<int64_t> sides(static_cast<size_t>(2 * (x.dim() - 2)));  // from the last dimension to that of tokens
-    sides.back() = missing;
-    x = at::constant_pad_nd(x, sides);
+  if (missing > 0) {
+    for (at::Tensor& x : tokens) {
+      std::vector<int64_t> sides(static_cast<size_t>(2 * (x.dim() - 2)));  // from the last dimension to that of tokens
+      sides.back() = missing;
+      x = at::constant_pad_nd(x, sides);
+    }
   }
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
   const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
