@@ -41,7 +41,16 @@ at::Tensor few_rows(const FewRowsInput& in, const at::Tensor& W, bool swiglu, bo
     a.residual = residual.const_data_ptr();
     a.sum = in.sum.mutable_data_ptr();
   }
-  if (norm_weight.defined()) a.norm_weight = norm_weight.const_data_ptr<float>();
+  at::Tensor weighed, scales;
+  if (norm_weight.defined()) {
+    a.norm_weight = norm_weight.const_data_ptr<float>();
+    if (a.rows > cuda::kRowsByThemselves) {
+      weighed = at::empty({a.rows, a.in}, x.options());
+      scales = at::empty({a.rows}, x.options().dtype(at::kFloat));
+      a.weighed = weighed.mutable_data_ptr();
+      a.scales = scales.mutable_data_ptr<float>();
+    }
+  }
   a.eps = static_cast<float>(in.eps);
   a.swiglu = swiglu;
   a.wide = wide;

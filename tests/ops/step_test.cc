@@ -64,6 +64,29 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
   }
 }
 
+// At the shapes of a model, of which every one has its own tiles.
+TEST_F(StepGpu, ProductsInTilesAreThoseOfRowsByThemselves) {
+  for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
+           {1024, 3072}, {1024, 1024}, {1024, 5632}, {2816, 1024}, {1024, 32000}, {1032, 2999}}) {
+    const at::Tensor x = random({256, in}, 1), W = random({out, in}, 2, at::kBFloat16, 0.05),
+                     weight = 1 + random({in}, 3, at::kFloat, 0.2);
+    const auto product = [&](int64_t first, int64_t rows, bool swiglu) {
+      return few_rows_product({.x = x.narrow(0, first, rows), .norm_weight = swiglu ? weight : at::Tensor()}, W, swiglu,
+                              true);
+    };
+    for (const bool swiglu : {false, true}) {
+      if (swiglu && out % 2 != 0) continue;
+      std::vector<at::Tensor> parts;
+      for (int64_t first = 0; first < 256; first += 8) parts.push_back(product(first, 8, swiglu));
+      const at::Tensor all = at::cat(parts);
+      for (const int64_t rows : {9, 16, 31, 64, 100, 128, 256}) {
+        EXPECT_TRUE(at::equal(product(256 - rows, rows, swiglu), all.narrow(0, 256 - rows, rows)))
+            << rows << " rows of " << in << ", " << out << " columns, SwiGLU " << swiglu;
+      }
+    }
+  }
+}
+
 TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
   for (const bool interleaved : {false, true}) {
     for (const int64_t rotary : {64, 32}) {

@@ -6,7 +6,7 @@
 
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
-#include "attention/cuda/mma.cuh"
+#include "ops/cuda/few_rows.cuh"
 #include "ops/cuda/step.h"
 
 namespace lazy::ops::cuda {
@@ -23,19 +23,6 @@ constexpr int shared_bytes(int tiles, int groups) {
   return (kWarps * tiles * 16 * stride(groups) + (kWarps + 1) * 8 * groups) * 4;
 }
 
-// Two neighbouring numbers of x, with the residual added.
-template <typename T>
-__device__ uint32_t add_pair(uint32_t x, uint32_t residual) {
-  const float2 a = kernels::cuda::unpack<T>(x), b = kernels::cuda::unpack<T>(residual);
-  return kernels::cuda::pack<T>(a.x + b.x, a.y + b.y);
-}
-template <typename T>
-__device__ uint32_t weigh_pair(uint32_t x, float w0, float w1, float& squares) {
-  const float2 a = kernels::cuda::unpack<T>(x);
-  squares = fmaf(a.x, a.x, fmaf(a.y, a.y, squares));
-  return kernels::cuda::pack<T>(a.x * w0, a.y * w1);
-}
-
 template <typename T>
 __device__ void store_rounded(void* to, int64_t at, bool wide, float x) {
   if (wide) {
@@ -46,11 +33,6 @@ __device__ void store_rounded(void* to, int64_t at, bool wide, float x) {
     static_cast<T*>(to)[at] = __float2half(x);
   }
 }
-template <typename T>
-__device__ float rounded(float x) {
-  return kernels::cuda::unpack<T>(kernels::cuda::pack<T>(x, 0.0f)).x;
-}
-
 // GROUPS: of 8 rows of x, a block. STEPS: chunks of a warp in flight. Grid: (groups of rows of x, rows of W).
 template <typename T, int TILES, int GROUPS, int STEPS, bool NORM, bool SWIGLU>
 __global__ void __launch_bounds__(kThreads, TILES* GROUPS <= 8 ? 2 : 1) multiply(const __grid_constant__ FewRows p) {
@@ -103,9 +85,8 @@ __global__ void __launch_bounds__(kThreads, TILES* GROUPS <= 8 ? 2 : 1) multiply
           if (there && p.residual) {
             const int64_t at = row * p.in + k;
             const uint4 r = __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + at));
-            uint4& v = x[i][n];
-            v = {add_pair<T>(v.x, r.x), add_pair<T>(v.y, r.y), add_pair<T>(v.z, r.z), add_pair<T>(v.w, r.w)};
-            if (blockIdx.y == 0) *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + at) = v;
+            x[i][n] = add<T>(x[i][n], r);
+            if (blockIdx.y == 0) *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + at) = x[i][n];
           }
         }
       }
@@ -119,11 +100,7 @@ __global__ void __launch_bounds__(kThreads, TILES* GROUPS <= 8 ? 2 : 1) multiply
         const float4 low = there ? __ldg(reinterpret_cast<const float4*>(p.norm_weight + k)) : none,
                      high = there ? __ldg(reinterpret_cast<const float4*>(p.norm_weight + k + 4)) : none;
 #pragma unroll
-        for (int n = 0; n < GROUPS; ++n) {
-          uint4& v = x[i][n];
-          v = {weigh_pair<T>(v.x, low.x, low.y, square[n]), weigh_pair<T>(v.y, low.z, low.w, square[n]),
-               weigh_pair<T>(v.z, high.x, high.y, square[n]), weigh_pair<T>(v.w, high.z, high.w, square[n])};
-        }
+        for (int n = 0; n < GROUPS; ++n) x[i][n] = weigh<T>(x[i][n], low, high, square[n]);
       }
 #pragma unroll
       for (int t = 0; t < TILES; ++t) {
@@ -176,8 +153,7 @@ __global__ void __launch_bounds__(kThreads, TILES* GROUPS <= 8 ? 2 : 1) multiply
     };
     float y;
     if constexpr (SWIGLU) {
-      const float gate = rounded<T>(product(r / 16 * 32 + r % 16)), up = rounded<T>(product(r / 16 * 32 + 16 + r % 16));
-      y = gate * __fdividef(1, 1 + __expf(-gate)) * up;
+      y = swiglu<T>(product(r / 16 * 32 + r % 16), product(r / 16 * 32 + 16 + r % 16));
     } else {
       y = product(r);
     }
@@ -196,10 +172,7 @@ void launch(const FewRows& p, cudaStream_t stream) {
 
 template <typename T, bool NORM, bool SWIGLU>
 void launch(const FewRows& p, cudaStream_t stream) {
-  if (p.rows <= 8) return launch < T, SWIGLU ? 2 : 1, 1, NORM || SWIGLU ? 4 : 8, NORM, SWIGLU > (p, stream);
-  if (p.rows <= 16) return launch < T, SWIGLU ? 2 : 1, 2, SWIGLU ? 2 : 4, NORM, SWIGLU > (p, stream);
-  if (p.rows <= 32) return launch<T, 2, 4, 2, NORM, SWIGLU>(p, stream);
-  launch<T, 4, 4, 2, NORM, SWIGLU>(p, stream);
+  launch<T, SWIGLU ? 2 : 1, 1, NORM || SWIGLU ? 4 : 8, NORM, SWIGLU>(p, stream);
 }
 
 }  // namespace step
@@ -208,6 +181,7 @@ using namespace step;
 
 void few_rows(const FewRows& p, cudaStream_t stream) {
   if (p.rows == 0 || p.out == 0) return;
+  if (p.rows > kRowsByThemselves) return few_rows_tiles(p, stream);
   const auto of_type = [&](auto type) {
     using T = decltype(type);
     if (p.swiglu) return p.norm_weight ? launch<T, true, true>(p, stream) : launch<T, false, true>(p, stream);

@@ -11,6 +11,9 @@
 
 namespace lazy::ops::cuda {
 
+// Products of up to so many rows are one kernel that reads every number of W once; of more they are made in tiles.
+constexpr int64_t kRowsByThemselves = 8;
+
 // y = x W^T. A row's bits depend on that row and on `in` alone, not on the number of rows.
 struct FewRows {
   DType type;  // bf16 or f16
@@ -21,11 +24,14 @@ struct FewRows {
   void* sum = nullptr;                 //
   const float* norm_weight = nullptr;  // (in): x, or the sum, is replaced by its RMSNorm; residual needs it
   float eps = 0;
-  bool swiglu = false;  // W (2 out, in): y = silu(x W_0^T) * x W_1^T
-  bool wide = false;    // y in fp32
-  void* y;              // (rows, out) contiguous
+  bool swiglu = false;      // W (2 out, in): y = silu(x W_0^T) * x W_1^T
+  bool wide = false;        // y in fp32
+  void* y;                  // (rows, out) contiguous
+  void* weighed = nullptr;  // room for (rows, in) of `type`, and
+  float* scales = nullptr;  // (rows), with norm_weight and more than kRowsByThemselves rows
 };
 void few_rows(const FewRows& arguments, cudaStream_t stream);
+void few_rows_tiles(const FewRows& arguments, cudaStream_t stream);  // the same, whatever the number of rows
 
 // Rotates q and k by their tokens' positions and writes k and v to their pages.
 struct RopeToPages {

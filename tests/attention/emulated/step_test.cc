@@ -45,19 +45,25 @@ class FewRowsProduct {
     for (const Half x : random_halves(p_.in, 0.2F, 4)) norm_.push_back(1 + value(x));
   }
 
-  // By the kernel, of the first `rows` rows.
-  std::vector<float> run(int64_t rows) {
+  // By the kernels, of `rows` rows from `first` on.
+  std::vector<float> run(int64_t rows, int64_t first = 0) {
     FewRows a{.type = DType::bf16};
-    a.x = x_.data();
+    a.x = x_.data() + first * p_.in;
     a.W = W_.data();
     a.x_stride = a.in = p_.in;
     a.rows = rows;
     a.out = p_.out;
     if (p_.residual) {
-      a.residual = residual_.data();
-      a.sum = sum_.data();
+      a.residual = residual_.data() + first * p_.in;
+      a.sum = sum_.data() + first * p_.in;
     }
-    if (p_.norm) a.norm_weight = norm_.data();
+    std::vector<Half> weighed(static_cast<size_t>(rows * p_.in));
+    std::vector<float> scales(static_cast<size_t>(rows));
+    if (p_.norm) {
+      a.norm_weight = norm_.data();
+      a.weighed = weighed.data();
+      a.scales = scales.data();
+    }
     a.eps = 1e-5F;
     a.swiglu = p_.swiglu;
     a.wide = p_.wide;
@@ -125,6 +131,28 @@ TEST(Step, ProductsOfFewRows) {
         EXPECT_LE(error, 0.012 * largest);  // three roundings of bf16: of the normed x, a product, the result
         const std::vector<float> first = product.run(1);
         EXPECT_TRUE(std::equal(first.begin(), first.end(), found.begin())) << "a row's bits depend on the others";
+      }
+    }
+  }
+}
+
+// Every shape of tiles, against the products of few enough rows to be made by themselves.
+TEST(Step, ProductsInTilesAreThoseOfRowsByThemselves) {
+  struct Shape {
+    int64_t rows, in, out;
+  };
+  for (const auto& [rows, in, out] :
+       {Shape{11, 520, 50}, Shape{13, 296, 2034}, Shape{20, 520, 50}, Shape{29, 296, 2034}, Shape{18, 40, 25590},
+        Shape{35, 296, 2034}, Shape{41, 264, 10230}, Shape{70, 264, 10230}}) {
+    for (const Product& p :
+         {Product{rows, in, out, false, false, false, true}, Product{rows, in, out / 2, true, true, true, false}}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows of " << in << ", " << p.out << " columns, norm " << p.norm
+                                      << ", SwiGLU " << p.swiglu);
+      FewRowsProduct product(p);
+      const std::vector<float> found = product.run(rows);
+      for (int64_t first = 0; first < rows; first += kRowsByThemselves) {
+        const std::vector<float> some = product.run(std::min(rows - first, kRowsByThemselves), first);
+        EXPECT_TRUE(std::equal(some.begin(), some.end(), found.begin() + first * p.out)) << "from row " << first;
       }
     }
   }

@@ -1,0 +1,47 @@
+// What the kernels of products of few rows share: how x is added to and weighed, and how results are rounded.
+#pragma once
+#include "attention/cuda/mma.cuh"
+
+namespace lazy::ops::cuda::step {
+
+// Two neighbouring numbers of x, with the residual added.
+template <typename T>
+__device__ uint32_t add_pair(uint32_t x, uint32_t residual) {
+  const float2 a = kernels::cuda::unpack<T>(x), b = kernels::cuda::unpack<T>(residual);
+  return kernels::cuda::pack<T>(a.x + b.x, a.y + b.y);
+}
+template <typename T>
+__device__ uint32_t weigh_pair(uint32_t x, float w0, float w1, float& squares) {
+  const float2 a = kernels::cuda::unpack<T>(x);
+  squares = fmaf(a.x, a.x, fmaf(a.y, a.y, squares));
+  return kernels::cuda::pack<T>(a.x * w0, a.y * w1);
+}
+// Eight of them.
+template <typename T>
+__device__ uint4 add(const uint4& x, const uint4& residual) {
+  return {add_pair<T>(x.x, residual.x), add_pair<T>(x.y, residual.y), add_pair<T>(x.z, residual.z),
+          add_pair<T>(x.w, residual.w)};
+}
+template <typename T>
+__device__ uint4 weigh(const uint4& x, const float4& low, const float4& high, float& squares) {
+  uint4 y;
+  y.x = weigh_pair<T>(x.x, low.x, low.y, squares);
+  y.y = weigh_pair<T>(x.y, low.z, low.w, squares);
+  y.z = weigh_pair<T>(x.z, high.x, high.y, squares);
+  y.w = weigh_pair<T>(x.w, high.z, high.w, squares);
+  return y;
+}
+
+template <typename T>
+__device__ float rounded(float x) {
+  return kernels::cuda::unpack<T>(kernels::cuda::pack<T>(x, 0.0f)).x;
+}
+
+// silu(gate) * up, of products that are rounded first.
+template <typename T>
+__device__ float swiglu(float gate, float up) {
+  gate = rounded<T>(gate);
+  return gate * __fdividef(1, 1 + __expf(-gate)) * rounded<T>(up);
+}
+
+}  // namespace lazy::ops::cuda::step

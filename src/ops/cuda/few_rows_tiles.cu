@@ -1,0 +1,311 @@
+// Products of some ten to a few hundred rows with a matrix, bit for bit those of few_rows.cu: there a product is a sum
+// of eight parts, part n of the chunks n, n + 8, ... of the summed axis. Here blocks of columns and rows share what
+// they read: chunks of both matrices come through a ring in shared memory, and a warp multiplies a tile of its own.
+// With PARTS 8 each of a block's warps has one part of the block's tile, for so few rows that the matrix has to be on
+// its way in every multiprocessor at once; else a warp goes through the parts one after the other. The norm is taken
+// by a kernel in front: x times its weights, and what every row's products are to be multiplied by.
+#include <algorithm>
+
+#include "attention/cuda/decode_memory.cuh"
+#include "attention/cuda/decode_params.h"
+#include "ops/cuda/few_rows.cuh"
+#include "ops/cuda/step.h"
+
+namespace lazy::ops::cuda {
+
+namespace step {
+
+namespace decoding = kernels::cuda::decoding;
+
+constexpr int kChunk = 32, kParts = 8;
+constexpr int kChunkBytes = 2 * kChunk;    // of a row
+constexpr int kPieces = kChunkBytes / 16;  // of a row of a chunk, as they are copied
+constexpr int kRingBytes = decoding::kSharedMost;
+
+// A warp a row; a lane has the same numbers as in few_rows.cu, so that squares add up alike.
+constexpr int kNormThreads = 128;
+template <typename T>
+__global__ void __launch_bounds__(kNormThreads) weigh_rows(const __grid_constant__ FewRows p) {
+  decoding::let_next_start();
+  decoding::wait_for_launcher();
+  const int lane = threadIdx.x % 32, in = static_cast<int>(p.in);
+  const int64_t row = blockIdx.x * (kNormThreads / 32) + threadIdx.x / 32;
+  if (row >= p.rows) return;
+  float squares = 0;
+#pragma unroll 4
+  for (int k = 8 * lane; k < in; k += 256) {
+    const int64_t at = row * p.in + k;
+    uint4 x = __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride + k));
+    if (p.residual) {
+      x = add<T>(x, __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + at)));
+      *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + at) = x;
+    }
+    const float4 low = __ldg(reinterpret_cast<const float4*>(p.norm_weight + k)),
+                 high = __ldg(reinterpret_cast<const float4*>(p.norm_weight + k + 4));
+    *reinterpret_cast<uint4*>(static_cast<T*>(p.weighed) + at) = weigh<T>(x, low, high, squares);
+  }
+  squares += __shfl_xor_sync(~0u, squares, 1);
+  squares += __shfl_xor_sync(~0u, squares, 2);
+  float all = 0;
+  for (int part = 0; part < kParts; ++part) all += __shfl_sync(~0u, squares, 4 * part);
+  if (lane == 0) p.scales[row] = 1 / sqrtf(all / static_cast<float>(in) + p.eps);
+}
+
+// A warp's tile: TILES of 16 rows of W and GROUPS of 8 rows of x. A block has WARPS_W by WARPS_X of them, PARTS times.
+template <int TILES_, int GROUPS_, int WARPS_W_, int WARPS_X_, int PARTS_>
+struct Tiling {
+  static constexpr int TILES = TILES_, GROUPS = GROUPS_, WARPS_W = WARPS_W_, WARPS_X = WARPS_X_, PARTS = PARTS_;
+  static constexpr int kThreads = 32 * WARPS_W * WARPS_X * PARTS;
+  static constexpr int kRowsW = 16 * TILES * WARPS_W, kRowsX = 8 * GROUPS * WARPS_X, kRows = kRowsW + kRowsX;
+  static constexpr int kStageBytes = PARTS * kRows * kChunkBytes;
+  static constexpr int kStages = std::min(kRingBytes / kStageBytes, 6);
+  static constexpr int kStride = kRowsW + 4;  // of a row of products, in floats
+  static constexpr int kBytes = std::max(kStages * kStageBytes, PARTS* kRowsX* kStride * 4);
+  static constexpr int kBlocks = kThreads * TILES * GROUPS <= 2048 ? 512 / kThreads : 1;  // a multiprocessor
+  static_assert(kStages >= 3 && kBytes <= kRingBytes && (PARTS == 1 || PARTS == kParts));
+};
+
+// The order in which chunks come, of which a block takes PARTS at a time.
+template <int PARTS>
+struct Chunks {
+  int all, chunk = 0;
+  __device__ int steps() const { return (all + PARTS - 1) / PARTS; }
+  __device__ bool ends_part() const { return chunk + kParts >= all; }
+  __device__ void advance() { chunk = PARTS == 1 && ends_part() ? chunk % kParts + 1 : chunk + kParts; }
+};
+
+template <typename T, typename N, bool SWIGLU>
+__global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const __grid_constant__ FewRows p) {
+  extern __shared__ __align__(16) char memory[];
+  constexpr int kThreads = N::kThreads, kRows = N::kRows, PARTS = N::PARTS, TILES = N::TILES, GROUPS = N::GROUPS;
+  const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
+  const int part = PARTS == 1 ? 0 : warp, warp_w = PARTS == 1 ? warp % N::WARPS_W : 0,
+            warp_x = PARTS == 1 ? warp / N::WARPS_W : 0;
+  static_assert(PARTS == 1 || N::WARPS_W * N::WARPS_X == 1);
+  const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
+  const int first_row = blockIdx.x * N::kRowsX;
+  constexpr int kColumns = SWIGLU ? N::kRowsW / 2 : N::kRowsW;  // of y
+  const int first_column = blockIdx.y * kColumns;
+  const uint32_t ring = kernels::cuda::shared_address(memory);
+
+  // Copies. A thread has the same piece of rows of both matrices in every step; with SWIGLU tiles of both halves of W
+  // take turns. Rows of neighbouring parts are swapped by twos, which keeps a row's pieces in different banks.
+  constexpr int kOfRow = PARTS * kPieces, kCopiesW = N::kRowsW * kOfRow / kThreads,
+                kCopiesX = N::kRowsX * kOfRow / kThreads;
+  static_assert(kThreads % kOfRow == 0 && kCopiesW * kThreads == N::kRowsW * kOfRow &&
+                kCopiesX * kThreads == N::kRowsX * kOfRow);
+  const int piece = threadIdx.x % kOfRow, of_part = piece / kPieces, k0 = piece * 8, row0 = threadIdx.x / kOfRow;
+  const uint32_t to0 = of_part * kRows * kChunkBytes + piece % kPieces * 16;
+  const auto place = [&](int row) { return to0 + static_cast<uint32_t>((row ^ (of_part & 1)) * kChunkBytes); };
+  const uint64_t policy = decoding::read_once_policy();
+  const T* from_w[kCopiesW];
+  const T* from_x[kCopiesX];
+#pragma unroll
+  for (int i = 0; i < kCopiesW; ++i) {
+    const int row = row0 + i * (kThreads / kOfRow), tile = row / 16;
+    const int column = first_column + (SWIGLU ? tile / 2 * 16 + row % 16 : row);
+    from_w[i] = column < out ? static_cast<const T*>(p.W) +
+                                   static_cast<int64_t>(column + (SWIGLU && tile % 2 ? out : 0)) * in + k0
+                             : nullptr;
+  }
+  const auto* const x = static_cast<const T*>(p.norm_weight ? p.weighed : p.x);
+  const int64_t x_stride = p.norm_weight ? p.in : p.x_stride;
+#pragma unroll
+  for (int i = 0; i < kCopiesX; ++i) {
+    const int row = first_row + row0 + i * (kThreads / kOfRow);
+    from_x[i] = row < rows ? x + row * x_stride + k0 : nullptr;
+  }
+  const auto copy_w = [&](int stage, int chunk) {
+    const int k = chunk * kChunk;
+#pragma unroll
+    for (int i = 0; i < kCopiesW; ++i) {
+      const bool there = from_w[i] && k + k0 < in;
+      decoding::copy_once(ring + stage * N::kStageBytes + place(row0 + i * (kThreads / kOfRow)),
+                          there ? from_w[i] + k : static_cast<const T*>(p.W), there, policy);
+    }
+  };
+  const auto copy_x = [&](int stage, int chunk) {
+    const int k = chunk * kChunk;
+#pragma unroll
+    for (int i = 0; i < kCopiesX; ++i) {
+      const bool there = from_x[i] && k + k0 < in;
+      kernels::cuda::copy_async(ring + stage * N::kStageBytes + place(N::kRowsW + row0 + i * (kThreads / kOfRow)),
+                                there ? from_x[i] + k : x, there);
+    }
+  };
+
+  Chunks<PARTS> ahead{(in + kChunk - 1) / kChunk}, now = ahead;
+  const int steps = now.steps();
+#pragma unroll
+  for (int n = 0; n < N::kStages - 1; ++n) {
+    if (n < steps) copy_w(n, ahead.chunk);
+    ahead.advance();
+  }
+  decoding::let_next_start();
+  decoding::wait_for_launcher();
+  ahead.chunk = 0;
+#pragma unroll
+  for (int n = 0; n < N::kStages - 1; ++n) {
+    if (n < steps) copy_x(n, ahead.chunk);
+    ahead.advance();
+    decoding::commit_copies();
+  }
+
+  float sum[TILES][GROUPS][4] = {}, total[TILES][GROUPS][4] = {};
+  const uint32_t mine = ring + part * kRows * kChunkBytes + c * 16;
+  const auto load = [&](uint32_t stage, int row) {
+    return decoding::load_shared(mine + stage + (row ^ (part & 1)) * kChunkBytes);
+  };
+  int stage = 0;
+  for (int step = 0; step < steps; ++step) {
+    decoding::wait_for_copies<N::kStages - 2>();
+    __syncthreads();
+    if (step + N::kStages - 1 < steps) {
+      const int next = stage == 0 ? N::kStages - 1 : stage - 1;
+      copy_w(next, ahead.chunk);
+      copy_x(next, ahead.chunk);
+      ahead.advance();
+    }
+    decoding::commit_copies();
+    const uint32_t at = static_cast<uint32_t>(stage * N::kStageBytes);
+    uint4 w[TILES][2];
+#pragma unroll
+    for (int t = 0; t < TILES; ++t) {
+      w[t][0] = load(at, (warp_w * TILES + t) * 16 + g);
+      w[t][1] = load(at, (warp_w * TILES + t) * 16 + g + 8);
+    }
+#pragma unroll
+    for (int n = 0; n < GROUPS; ++n) {
+      const uint4 b = load(at, N::kRowsW + (warp_x * GROUPS + n) * 8 + g);
+#pragma unroll
+      for (int t = 0; t < TILES; ++t) {
+        kernels::cuda::mma<T>(sum[t][n], {w[t][0].x, w[t][1].x, w[t][0].y, w[t][1].y}, b.x, b.y);
+        kernels::cuda::mma<T>(sum[t][n], {w[t][0].z, w[t][1].z, w[t][0].w, w[t][1].w}, b.z, b.w);
+      }
+    }
+    if (PARTS == 1 ? now.ends_part() : step + 1 == steps) {
+#pragma unroll
+      for (int t = 0; t < TILES; ++t) {
+#pragma unroll
+        for (int n = 0; n < GROUPS; ++n) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            total[t][n][e] += sum[t][n][e];
+            sum[t][n][e] = 0;
+          }
+        }
+      }
+    }
+    now.advance();
+    stage = stage + 1 == N::kStages ? 0 : stage + 1;
+  }
+
+  // The parts' products (PARTS, rows of x, rows of W) take the ring's place.
+  decoding::wait_for_copies<0>();
+  __syncthreads();
+  auto* const products = reinterpret_cast<float*>(memory);
+#pragma unroll
+  for (int t = 0; t < TILES; ++t) {
+#pragma unroll
+    for (int n = 0; n < GROUPS; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {  // row g (e < 2) or g + 8 of the tile, row 2 c or 2 c + 1 of x's group
+        const int m = part * N::kRowsX + (warp_x * GROUPS + n) * 8 + 2 * c + e % 2;
+        products[m * N::kStride + (warp_w * TILES + t) * 16 + g + e / 2 * 8] = total[t][n][e];
+      }
+    }
+  }
+  __syncthreads();
+  constexpr int kQuads = kColumns / 4;  // a thread has four neighbouring columns of y
+  for (int n = threadIdx.x; n < kQuads * N::kRowsX; n += kThreads) {
+    const int m = n / kQuads, r = n % kQuads * 4, row = first_row + m, column = first_column + r;
+    if (row >= rows || column >= out) continue;
+    const float scale = p.norm_weight ? __ldcg(p.scales + row) : 1;
+    const auto product = [&](int of_block) {
+      float4 all{};
+#pragma unroll
+      for (int i = 0; i < PARTS; ++i) {
+        const float4 one = *reinterpret_cast<const float4*>(products + (i * N::kRowsX + m) * N::kStride + of_block);
+        all = {all.x + one.x, all.y + one.y, all.z + one.z, all.w + one.w};
+      }
+      return float4{all.x * scale, all.y * scale, all.z * scale, all.w * scale};
+    };
+    float4 y;
+    if constexpr (SWIGLU) {
+      const float4 gate = product(r / 16 * 32 + r % 16), up = product(r / 16 * 32 + 16 + r % 16);
+      y = {swiglu<T>(gate.x, up.x), swiglu<T>(gate.y, up.y), swiglu<T>(gate.z, up.z), swiglu<T>(gate.w, up.w)};
+    } else {
+      y = product(r);
+    }
+    const int64_t to = static_cast<int64_t>(row) * out + column;
+    const float one[4] = {y.x, y.y, y.z, y.w};
+    if (p.wide) {
+      auto* const result = static_cast<float*>(p.y) + to;
+      if (out % 4 == 0) {
+        *reinterpret_cast<float4*>(result) = y;
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (column + i < out) result[i] = one[i];
+        }
+      }
+    } else {
+      const uint2 both{kernels::cuda::pack<T>(y.x, y.y), kernels::cuda::pack<T>(y.z, y.w)};
+      auto* const result = static_cast<uint16_t*>(p.y) + to;
+      if (out % 4 == 0) {
+        *reinterpret_cast<uint2*>(result) = both;
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (column + i < out) result[i] = static_cast<uint16_t>((i < 2 ? both.x : both.y) >> i % 2 * 16);
+        }
+      }
+    }
+  }
+}
+
+template <typename T, typename N, bool SWIGLU>
+void launch_tiles(const FewRows& p, const dim3& grid, cudaStream_t stream) {
+  decoding::start<multiply_tiles<T, N, SWIGLU>>(p, grid, N::kThreads, N::kBytes, true, stream);
+}
+
+// Blocks of tiles that are large read less, as each of the matrices is read once for every tile of the other; blocks
+// that are many keep more of the GPU at work.
+template <typename T, bool SWIGLU>
+void multiply_by_tiles(const FewRows& p, cudaStream_t stream) {
+  const auto ceil_div = [](int64_t x, int64_t by) { return static_cast<unsigned>((x + by - 1) / by); };
+  bool done = false;
+  const auto unless_done = [&](auto tiling, int64_t least_rows, int64_t least_blocks) {
+    using N = decltype(tiling);
+    if (done || p.rows < least_rows) return;
+    const dim3 grid(ceil_div(p.rows, N::kRowsX), ceil_div(p.out, SWIGLU ? N::kRowsW / 2 : N::kRowsW));
+    if (int64_t{grid.x} * grid.y < least_blocks) return;
+    launch_tiles<T, N, SWIGLU>(p, grid, stream);
+    done = true;
+  };
+  unless_done(Tiling<2, 8, 4, 2, 1>{}, 65, 80);                        // 128 rows of W, 128 of x
+  unless_done(Tiling<2, 4, 4, 2, 1>{}, 33, 80);                        // 128, 64
+  unless_done(Tiling<2, 4, 2, 2, 1>{}, 33, 32);                        // 64, 64
+  unless_done(Tiling<2, 2, 2, 2, 1>{}, 17, 400);                       // 64, 32
+  unless_done(Tiling<2, 4, 1, 1, 8>{}, 17, SWIGLU ? 0 : 64);           // 32, 32
+  if constexpr (!SWIGLU) unless_done(Tiling<1, 4, 1, 1, 8>{}, 17, 0);  // 16, 32
+  unless_done(Tiling<2, 2, 1, 1, 8>{}, 0, SWIGLU ? 0 : 64);            // 32, 16
+  if constexpr (!SWIGLU) unless_done(Tiling<1, 2, 1, 1, 8>{}, 0, 0);   // 16, 16
+}
+
+}  // namespace step
+
+void few_rows_tiles(const FewRows& p, cudaStream_t stream) {
+  const auto of_type = [&](auto type) {
+    using T = decltype(type);
+    if (p.norm_weight) {
+      constexpr int kRows = step::kNormThreads / 32;
+      kernels::cuda::decoding::start<step::weigh_rows<T>>(p, static_cast<unsigned>((p.rows + kRows - 1) / kRows),
+                                                          step::kNormThreads, 0, true, stream);
+    }
+    p.swiglu ? step::multiply_by_tiles<T, true>(p, stream) : step::multiply_by_tiles<T, false>(p, stream);
+  };
+  p.type == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});
+}
+
+}  // namespace lazy::ops::cuda
