@@ -134,10 +134,11 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     }
   };
 
+  // All stages are asked for before the first one is waited for.
   Chunks<PARTS> ahead{(in + kChunk - 1) / kChunk}, now = ahead;
   const int steps = now.steps();
 #pragma unroll
-  for (int n = 0; n < N::kStages - 1; ++n) {
+  for (int n = 0; n < N::kStages; ++n) {
     if (n < steps) copy_w(n, ahead.chunk);
     ahead.advance();
   }
@@ -145,28 +146,40 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   decoding::wait_for_launcher();
   ahead.chunk = 0;
 #pragma unroll
-  for (int n = 0; n < N::kStages - 1; ++n) {
+  for (int n = 0; n < N::kStages; ++n) {
     if (n < steps) copy_x(n, ahead.chunk);
     ahead.advance();
     decoding::commit_copies();
   }
 
   float sum[TILES][GROUPS][4] = {}, total[TILES][GROUPS][4] = {};
+  const auto each = [](const auto& work) {
+#pragma unroll
+    for (int t = 0; t < TILES; ++t) {
+#pragma unroll
+      for (int n = 0; n < GROUPS; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) work(t, n, e);
+      }
+    }
+  };
   const uint32_t mine = ring + part * kRows * kChunkBytes + c * 16;
   const auto load = [&](uint32_t stage, int row) {
     return decoding::load_shared(mine + stage + (row ^ (part & 1)) * kChunkBytes);
   };
   int stage = 0;
   for (int step = 0; step < steps; ++step) {
-    decoding::wait_for_copies<N::kStages - 2>();
+    step == 0 ? decoding::wait_for_copies<N::kStages - 1>() : decoding::wait_for_copies<N::kStages - 2>();
     __syncthreads();
-    if (step + N::kStages - 1 < steps) {
-      const int next = stage == 0 ? N::kStages - 1 : stage - 1;
-      copy_w(next, ahead.chunk);
-      copy_x(next, ahead.chunk);
-      ahead.advance();
+    if (step > 0) {  // into the place of the step in front, which is used up
+      const int last = stage == 0 ? N::kStages - 1 : stage - 1;
+      if (step + N::kStages - 1 < steps) {
+        copy_w(last, ahead.chunk);
+        copy_x(last, ahead.chunk);
+        ahead.advance();
+      }
+      decoding::commit_copies();
     }
-    decoding::commit_copies();
     const uint32_t at = static_cast<uint32_t>(stage * N::kStageBytes);
     uint4 w[TILES][2];
 #pragma unroll
@@ -183,18 +196,11 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
         kernels::cuda::mma<T>(sum[t][n], {w[t][0].z, w[t][1].z, w[t][0].w, w[t][1].w}, b.z, b.w);
       }
     }
-    if (PARTS == 1 ? now.ends_part() : step + 1 == steps) {
-#pragma unroll
-      for (int t = 0; t < TILES; ++t) {
-#pragma unroll
-        for (int n = 0; n < GROUPS; ++n) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            total[t][n][e] += sum[t][n][e];
-            sum[t][n][e] = 0;
-          }
-        }
-      }
+    if (PARTS == 1 && now.ends_part()) {
+      each([&](int t, int n, int e) {
+        total[t][n][e] += sum[t][n][e];
+        sum[t][n][e] = 0;
+      });
     }
     now.advance();
     stage = stage + 1 == N::kStages ? 0 : stage + 1;
@@ -204,17 +210,10 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   decoding::wait_for_copies<0>();
   __syncthreads();
   auto* const products = reinterpret_cast<float*>(memory);
-#pragma unroll
-  for (int t = 0; t < TILES; ++t) {
-#pragma unroll
-    for (int n = 0; n < GROUPS; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {  // row g (e < 2) or g + 8 of the tile, row 2 c or 2 c + 1 of x's group
-        const int m = part * N::kRowsX + (warp_x * GROUPS + n) * 8 + 2 * c + e % 2;
-        products[m * N::kStride + (warp_w * TILES + t) * 16 + g + e / 2 * 8] = total[t][n][e];
-      }
-    }
-  }
+  each([&](int t, int n, int e) {  // row g (e < 2) or g + 8 of the tile, row 2 c or 2 c + 1 of x's group
+    const int m = part * N::kRowsX + (warp_x * GROUPS + n) * 8 + 2 * c + e % 2;
+    products[m * N::kStride + (warp_w * TILES + t) * 16 + g + e / 2 * 8] = PARTS == 1 ? total[t][n][e] : sum[t][n][e];
+  });
   __syncthreads();
   constexpr int kQuads = kColumns / 4;  // a thread has four neighbouring columns of y
   for (int n = threadIdx.x; n < kQuads * N::kRowsX; n += kThreads) {
