@@ -89,48 +89,41 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   const uint32_t ring = kernels::cuda::shared_address(memory);
 
   // Copies. A thread has the same piece of rows of both matrices in every step; with SWIGLU tiles of both halves of W
-  // take turns. Rows of neighbouring parts are swapped by twos, which keeps a row's pieces in different banks.
-  constexpr int kOfRow = PARTS * kPieces, kCopiesW = N::kRowsW * kOfRow / kThreads,
-                kCopiesX = N::kRowsX * kOfRow / kThreads;
-  static_assert(kThreads % kOfRow == 0 && kCopiesW * kThreads == N::kRowsW * kOfRow &&
-                kCopiesX * kThreads == N::kRowsX * kOfRow);
+  // take turns. What is behind the last row or column is multiplied like the last one, and not stored. Rows of
+  // neighbouring parts are swapped by twos, which keeps a row's pieces in different banks.
+  constexpr int kOfRow = PARTS * kPieces,
+                kPitch = kThreads / kOfRow;  // pieces of a row; rows between a thread's copies
+  constexpr int kCopiesW = N::kRowsW / kPitch, kCopiesX = N::kRowsX / kPitch;
+  static_assert(kThreads % kOfRow == 0 && kPitch % 2 == 0 && N::kRowsW % kPitch == 0 && N::kRowsX % kPitch == 0);
   const int piece = threadIdx.x % kOfRow, of_part = piece / kPieces, k0 = piece * 8, row0 = threadIdx.x / kOfRow;
-  const uint32_t to0 = of_part * kRows * kChunkBytes + piece % kPieces * 16;
-  const auto place = [&](int row) { return to0 + static_cast<uint32_t>((row ^ (of_part & 1)) * kChunkBytes); };
+  const uint32_t to =
+      ring + (of_part * kRows + (row0 ^ (of_part & 1))) * kChunkBytes + static_cast<uint32_t>(piece % kPieces * 16);
   const uint64_t policy = decoding::read_once_policy();
-  const T* from_w[kCopiesW];
-  const T* from_x[kCopiesX];
+  const T *from_w[kCopiesW], *from_x[kCopiesX];
 #pragma unroll
   for (int i = 0; i < kCopiesW; ++i) {
-    const int row = row0 + i * (kThreads / kOfRow), tile = row / 16;
-    const int column = first_column + (SWIGLU ? tile / 2 * 16 + row % 16 : row);
-    from_w[i] = column < out ? static_cast<const T*>(p.W) +
-                                   static_cast<int64_t>(column + (SWIGLU && tile % 2 ? out : 0)) * in + k0
-                             : nullptr;
+    const int row = row0 + i * kPitch, tile = row / 16;
+    const int column = min(first_column + (SWIGLU ? tile / 2 * 16 + row % 16 : row), out - 1);
+    from_w[i] = static_cast<const T*>(p.W) + static_cast<int64_t>(column + (SWIGLU && tile % 2 ? out : 0)) * in + k0;
   }
-  const auto* const x = static_cast<const T*>(p.norm_weight ? p.weighed : p.x);
-  const int64_t x_stride = p.norm_weight ? p.in : p.x_stride;
 #pragma unroll
   for (int i = 0; i < kCopiesX; ++i) {
-    const int row = first_row + row0 + i * (kThreads / kOfRow);
-    from_x[i] = row < rows ? x + row * x_stride + k0 : nullptr;
+    const int row = min(first_row + row0 + i * kPitch, rows - 1);
+    from_x[i] = static_cast<const T*>(p.norm_weight ? p.weighed : p.x) + row * (p.norm_weight ? p.in : p.x_stride) + k0;
   }
   const auto copy_w = [&](int stage, int chunk) {
     const int k = chunk * kChunk;
 #pragma unroll
     for (int i = 0; i < kCopiesW; ++i) {
-      const bool there = from_w[i] && k + k0 < in;
-      decoding::copy_once(ring + stage * N::kStageBytes + place(row0 + i * (kThreads / kOfRow)),
-                          there ? from_w[i] + k : static_cast<const T*>(p.W), there, policy);
+      decoding::copy_once(to + stage * N::kStageBytes + i * kPitch * kChunkBytes, from_w[i] + k, k + k0 < in, policy);
     }
   };
   const auto copy_x = [&](int stage, int chunk) {
     const int k = chunk * kChunk;
 #pragma unroll
     for (int i = 0; i < kCopiesX; ++i) {
-      const bool there = from_x[i] && k + k0 < in;
-      kernels::cuda::copy_async(ring + stage * N::kStageBytes + place(N::kRowsW + row0 + i * (kThreads / kOfRow)),
-                                there ? from_x[i] + k : x, there);
+      kernels::cuda::copy_async(to + stage * N::kStageBytes + (N::kRowsW + i * kPitch) * kChunkBytes, from_x[i] + k,
+                                k + k0 < in);
     }
   };
 
@@ -163,10 +156,9 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
       }
     }
   };
-  const uint32_t mine = ring + part * kRows * kChunkBytes + c * 16;
-  const auto load = [&](uint32_t stage, int row) {
-    return decoding::load_shared(mine + stage + (row ^ (part & 1)) * kChunkBytes);
-  };
+  const uint32_t mine = ring + (part * kRows + (g ^ (part & 1))) * kChunkBytes + c * 16;
+  const uint32_t mine_w = mine + warp_w * TILES * 16 * kChunkBytes,
+                 mine_x = mine + (N::kRowsW + warp_x * GROUPS * 8) * kChunkBytes;
   int stage = 0;
   for (int step = 0; step < steps; ++step) {
     step == 0 ? decoding::wait_for_copies<N::kStages - 1>() : decoding::wait_for_copies<N::kStages - 2>();
@@ -184,12 +176,12 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     uint4 w[TILES][2];
 #pragma unroll
     for (int t = 0; t < TILES; ++t) {
-      w[t][0] = load(at, (warp_w * TILES + t) * 16 + g);
-      w[t][1] = load(at, (warp_w * TILES + t) * 16 + g + 8);
+      w[t][0] = decoding::load_shared(mine_w + at + t * 16 * kChunkBytes);
+      w[t][1] = decoding::load_shared(mine_w + at + (t * 16 + 8) * kChunkBytes);
     }
 #pragma unroll
     for (int n = 0; n < GROUPS; ++n) {
-      const uint4 b = load(at, N::kRowsW + (warp_x * GROUPS + n) * 8 + g);
+      const uint4 b = decoding::load_shared(mine_x + at + n * 8 * kChunkBytes);
 #pragma unroll
       for (int t = 0; t < TILES; ++t) {
         kernels::cuda::mma<T>(sum[t][n], {w[t][0].x, w[t][1].x, w[t][0].y, w[t][1].y}, b.x, b.y);
