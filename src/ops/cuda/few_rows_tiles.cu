@@ -98,7 +98,6 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   const int piece = threadIdx.x % kOfRow, of_part = piece / kPieces, k0 = piece * 8, row0 = threadIdx.x / kOfRow;
   const uint32_t to =
       ring + (of_part * kRows + (row0 ^ (of_part & 1))) * kChunkBytes + static_cast<uint32_t>(piece % kPieces * 16);
-  const uint64_t policy = decoding::read_once_policy();
   const T *from_w[kCopiesW], *from_x[kCopiesX];
 #pragma unroll
   for (int i = 0; i < kCopiesW; ++i) {
@@ -115,7 +114,7 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     const int k = chunk * kChunk;
 #pragma unroll
     for (int i = 0; i < kCopiesW; ++i) {
-      decoding::copy_once(to + stage * N::kStageBytes + i * kPitch * kChunkBytes, from_w[i] + k, k + k0 < in, policy);
+      kernels::cuda::copy_async(to + stage * N::kStageBytes + i * kPitch * kChunkBytes, from_w[i] + k, k + k0 < in);
     }
   };
   const auto copy_x = [&](int stage, int chunk) {
