@@ -1,6 +1,5 @@
 // Decode's two products by tensor cores (mma.sync, m16n8k16), a warp at a time, K and V from rings in shared memory.
-// Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment. The fragments of K are what lanes get from
-// 16-byte loads, because the order of the summed axis is free.
+// Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
 #pragma once
 #include "attention/cuda/decode_rows.cuh"
 #include "attention/cuda/mma.cuh"
@@ -51,11 +50,11 @@ struct TensorCores {
 
   // One or, where they are multiples of kDepth units, more parts of a warp: scores of keys [begin, begin + count),
   // kept; part[r * p.max_parts] and what follows for every row. Keys come through the ring: memory is at its fastest
-  // when a row is asked for at once, and fragments would ask for 64 bytes of it. A is 16 keys by 16 dimensions, B the
-  // rows. Lane (g, c) has dimensions 8 c ... 8 c + 7 of every 32, of keys g and g + 8 and of row g.
+  // when a row is asked for at once, and fragments would ask for less of it. A is 16 keys by 16 dimensions, B the rows.
+  // A single row stands in all columns of B: every lane has the scores of keys g and g + 8, and finishes those of one
+  // of the group's four units (or half a unit, where there are fewer), so that no score is finished twice.
   template <Pages PAGES>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
-    constexpr int kLoads = D / 32;
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
     const uint64_t policy = read_once_policy();
     const KeyMemory m(p, memory, kRingBytes);
@@ -73,42 +72,50 @@ struct TensorCores {
     }
     if (lane < kRows) m.views[lane] = make_view(p, t, min(lane, t.rows - 1));
     __syncwarp();
-    // 16 bytes at `chunk` of row r stand at chunk ^ 4 (r % 2), so that eight lanes, two rows of four chunks, read from
-    // all banks.
+    // 16 bytes at `chunk` of row r stand at chunk ^ r % 8, so that eight rows of a matrix lie in all banks.
+    // A lane copies one piece of every kRowsAtOnce'th row of a unit.
+    constexpr int kRowsAtOnce = 32 / kChunks;
     const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + lane % kChunks * 8;
     const uint32_t ring = shared_address(m.ring);
     const bool inside = lane % kChunks * 8 < p.head_dim;
     if constexpr (PAGES == Pages::none) k += plain_offset(p.k, t.batch, begin);
-    if constexpr (PAGES == Pages::units) k += lane / kChunks * p.k.token;
+    if constexpr (PAGES != Pages::keys) k += lane / kChunks * p.k.token;
+    const int64_t step = kRowsAtOnce * p.k.token;
     auto issue_copy = [&](int unit) {
+      int left = inside ? count - kPad * unit - lane / kChunks : 0;  // rows from the lane's first one on
+      const T* from = k;
+      if constexpr (PAGES == Pages::none) from += kPad * unit * p.k.token;
+      if constexpr (PAGES == Pages::units) {
+        const int64_t at = kPad * unit < count ? m.offsets[unit] : kAbsent;
+        if (present(at)) {
+          from += at;
+        } else {
+          left = 0;
+        }
+      }
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
-        const int row = (32 / kChunks) * i + lane / kChunks, n = kPad * unit + row;
-        bool there = n < count && inside;
-        const T* from = k;
+        const int row = kRowsAtOnce * i + lane / kChunks;
+        bool there = left > kRowsAtOnce * i;
+        const T* of_row = from + i * step;
         if constexpr (PAGES == Pages::keys) {
-          const int64_t at = there ? m.offsets[n] : kAbsent;
+          const int64_t at = there ? m.offsets[kPad * unit + row] : kAbsent;
           there = present(at);
-          if (there) from += at;
-        } else if constexpr (PAGES == Pages::units) {
-          const int64_t at = there ? m.offsets[unit] : kAbsent;
-          there = present(at);
-          if (there) from += at + (32 / kChunks) * i * p.k.token;
-        } else {
-          if (there) from += n * p.k.token;
+          of_row = there ? k + at : k;
         }
-        copy_once(ring + unit % kStages * kStage + row * D * 2 + (lane % kChunks ^ row % 2 * 4) * 16, from, there,
+        copy_once(ring + unit % kStages * kStage + row * D * 2 + (lane % kChunks ^ row % 8) * 16, of_row, there,
                   policy);
       }
       commit_copies();
     };
 #pragma unroll
     for (int i = 0; i < kStages; ++i) issue_copy(i);
-    uint4 q[kLoads];
-    load_row(p, t, g, c, q);
+    const bool single = p.rows == 1;
+    uint32_t q[D / 16][2];
+    load_row(p, t, single ? 0 : g, c, q);
     // Of rows 2 c and 2 c + 1, among the lane's keys.
     float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-    float* kept = score_at(p, t, 2 * c, begin + g);
+    float* kept = single ? score_at(p, t, 0, begin) : score_at(p, t, 2 * c, begin + g);
     const bool stored[2] = {2 * c < t.rows, 2 * c + 1 < t.rows};
     const auto keep = [&](int n, float x, float y) {
       float* const to = kept + n * p.score_key;
@@ -126,69 +133,107 @@ struct TensorCores {
         const int unit = first + i;
         wait_for_copies<kStages - 1>();
         __syncwarp();
-        const uint32_t stage = ring + unit % kStages * kStage + g * D * 2;
+        const uint32_t keys = ring + unit % kStages * kStage + lane % 16 * D * 2;
 #pragma unroll
-        for (int n = 0; n < kLoads; ++n) {
-          const uint32_t at = stage + (4 * n + c ^ g % 2 * 4) * 16;
-          const uint4 a = load_shared(at), b = load_shared(at + 8 * D * 2);
-          mma<T>(s[i], {a.x, b.x, a.y, b.y}, q[n].x, q[n].y);
-          mma<T>(s[i], {a.z, b.z, a.w, b.w}, q[n].z, q[n].w);
+        for (int n = 0; n < D / 16; ++n) {
+          uint32_t a[4];
+          load_matrices(a, keys + (2 * n + lane / 16 ^ lane % 8) * 16);
+          mma<T>(s[i], a, q[n][0], q[n][1]);
         }
         __syncwarp();
         issue_copy(unit + kStages);  // beyond the last unit: zeros that nobody reads
       }
       const int key = begin + kPad * first;
-      if (key >= simple.begin && key + kPad * kDepth <= simple.end) {
+      const bool plain = key >= simple.begin && key + kPad * kDepth <= simple.end;
+      if (single) {
+        constexpr int kHalves = 2 * kDepth, kOwn = std::max(kHalves / 4, 1);  // units' halves; of a lane
+        const bool owns = c * kOwn < kHalves;
+        float own[kOwn], most = largest[0];
 #pragma unroll
-        for (int i = 0; i < kDepth; ++i) {
+        for (int j = 0; j < kOwn; ++j) {
+          const int half = (c * kOwn + j) % kHalves, n = kPad * first + 8 * half + g;
+          float x = s[0][0];
 #pragma unroll
-          for (int e = 0; e < 4; ++e) s[i][e] *= p.scale;
-          keep(kPad * i, s[i][0], s[i][1]);
-          keep(kPad * i + 8, s[i][2], s[i][3]);
+          for (int m = j; m < kHalves; m += kOwn) x = m == half ? s[m / 2][m % 2 * 2] : x;
+          if (plain) {
+            x *= p.scale;
+            if (owns) kept[n] = x;
+          } else {
+            const RowView row = m.views[0];
+            x = finish_score(p, row, begin + n, x);
+            if (PAGES != Pages::none && n < count && m.offsets[n / kEach] == kBadPage) x = NAN;
+            if (owns && n < count) kept[n] = x;
+            if (n >= count || begin + n < row.begin || begin + n >= row.end) x = -INFINITY;
+          }
+          own[j] = owns ? x : -INFINITY;
+          most = fmaxf(most, own[j]);
         }
+        const float base = most == -INFINITY ? 0 : most;
+        float more = sum[0] * __expf(largest[0] - base);
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) more += __expf(own[j] - base);
+        sum[0] = more;
+        largest[0] = most;
       } else {
+        if (plain) {
 #pragma unroll
-        for (int i = 0; i < kDepth; ++i) {
+          for (int i = 0; i < kDepth; ++i) {
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            const int n = kPad * (first + i) + 8 * h + g;
-            const RowView rows[2] = {m.views[2 * c], m.views[2 * c + 1]};
+            for (int e = 0; e < 4; ++e) s[i][e] *= p.scale;
+            keep(kPad * i, s[i][0], s[i][1]);
+            keep(kPad * i + 8, s[i][2], s[i][3]);
+          }
+        } else {
 #pragma unroll
-            for (int r = 0; r < 2; ++r) {
-              float& x = s[i][2 * h + r];
-              x = finish_score(p, rows[r], begin + n, x);
-              if (PAGES != Pages::none && n < count && m.offsets[n / kEach] == kBadPage) x = NAN;
-            }
-            if (n < count) keep(kPad * i + 8 * h, s[i][2 * h], s[i][2 * h + 1]);
+          for (int i = 0; i < kDepth; ++i) {
 #pragma unroll
-            for (int r = 0; r < 2; ++r) {
-              if (n >= count || begin + n < rows[r].begin || begin + n >= rows[r].end) s[i][2 * h + r] = -INFINITY;
+            for (int h = 0; h < 2; ++h) {
+              const int n = kPad * (first + i) + 8 * h + g;
+              const RowView rows[2] = {m.views[2 * c], m.views[2 * c + 1]};
+#pragma unroll
+              for (int r = 0; r < 2; ++r) {
+                float& x = s[i][2 * h + r];
+                x = finish_score(p, rows[r], begin + n, x);
+                if (PAGES != Pages::none && n < count && m.offsets[n / kEach] == kBadPage) x = NAN;
+              }
+              if (n < count) keep(kPad * i + 8 * h, s[i][2 * h], s[i][2 * h + 1]);
+#pragma unroll
+              for (int r = 0; r < 2; ++r) {
+                if (n >= count || begin + n < rows[r].begin || begin + n >= rows[r].end) s[i][2 * h + r] = -INFINITY;
+              }
             }
           }
         }
-      }
-      kept += kPad * kDepth * p.score_key;
+        kept += kPad * kDepth * p.score_key;
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        float most = largest[r];
+        for (int r = 0; r < 2; ++r) {
+          float most = largest[r];
 #pragma unroll
-        for (int i = 0; i < kDepth; ++i) most = fmaxf(most, fmaxf(s[i][r], s[i][2 + r]));
-        const float base = most == -INFINITY ? 0 : most;
-        float more = sum[r] * __expf(largest[r] - base);
+          for (int i = 0; i < kDepth; ++i) most = fmaxf(most, fmaxf(s[i][r], s[i][2 + r]));
+          const float base = most == -INFINITY ? 0 : most;
+          float more = sum[r] * __expf(largest[r] - base);
 #pragma unroll
-        for (int i = 0; i < kDepth; ++i) more += __expf(s[i][r] - base) + __expf(s[i][2 + r] - base);
-        sum[r] = more;
-        largest[r] = most;
+          for (int i = 0; i < kDepth; ++i) more += __expf(s[i][r] - base) + __expf(s[i][2 + r] - base);
+          sum[r] = more;
+          largest[r] = most;
+        }
       }
       const int done = kPad * (first + kDepth);
       if (done < count && done & p.part - 1) continue;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
+        if (single && r == 1) continue;
         float most = largest[r];
-        for (int step = 4; step < 32; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+          if (single || step >= 4) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+        }
         const float base = most == -INFINITY ? 0 : most;
         float all = sum[r] * __expf(largest[r] - base);
-        for (int step = 4; step < 32; step *= 2) all += __shfl_xor_sync(~0u, all, step);
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+          if (single || step >= 4) all += __shfl_xor_sync(~0u, all, step);
+        }
         if (g == 0 && stored[r]) part[static_cast<int64_t>(2 * c + r) * p.max_parts] = {most, all};
         largest[r] = -INFINITY;
         sum[r] = 0;
@@ -198,25 +243,23 @@ struct TensorCores {
     wait_for_copies<0>();
   }
 
-  // Row g's dimensions as scores() wants them; zeros where there is none.
-  static __device__ void load_row(const Params& p, const RowTile& t, int g, int c, uint4 (&q)[D / 32]) {
+  // Dimensions 16 n + 8 h + 2 c and the next one of row r, as B wants them; zeros where there is none.
+  static __device__ void load_row(const Params& p, const RowTile& t, int r, int c, uint32_t (&q)[D / 16][2]) {
     const T* row = static_cast<const T*>(p.q.data) + t.batch * p.q.batch;
-    if (g < t.rows) row += t.query(p, g) * p.q.token + t.head(p, g) * p.q.head;
+    if (r < t.rows) row += t.query(p, r) * p.q.token + t.head(p, r) * p.q.head;
 #pragma unroll
-    for (int n = 0; n < D / 32; ++n) {
-      const int d = 32 * n + 8 * c;
-      q[n] = {};
-      if (g >= t.rows || d >= p.head_dim) continue;
-      if (p.q_aligned) {
-        q[n] = __ldcg(reinterpret_cast<const uint4*>(row + d));  // the kernel in front may have written it
-      } else {
-        uint32_t word[4];
+    for (int n = 0; n < D / 16; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
+      for (int h = 0; h < 2; ++h) {
+        const int d = 16 * n + 8 * h + 2 * c;
+        q[n][h] = 0;
+        if (r >= t.rows || d >= p.head_dim) continue;
+        if (p.q_aligned) {
+          q[n][h] = __ldcg(reinterpret_cast<const uint32_t*>(row + d));  // the kernel in front may have written it
+        } else {
           const auto* half = reinterpret_cast<const uint16_t*>(row);
-          word[i] = half[(d + 2 * i) * p.q.dim] | static_cast<uint32_t>(half[(d + 2 * i + 1) * p.q.dim]) << 16;
+          q[n][h] = half[d * p.q.dim] | static_cast<uint32_t>(half[(d + 1) * p.q.dim]) << 16;
         }
-        q[n] = {word[0], word[1], word[2], word[3]};
       }
     }
   }
@@ -296,6 +339,7 @@ struct TensorCores {
       for (int n = 0; n < D / 16; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
+          if (e % 2 && t.rows == 1) continue;
           const int d = 16 * n + g + e / 2 * 8, r = 2 * c + e % 2;
           const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);  // of rows up to four: column r + 4
           if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = folded ? sum[n][e] + lower : sum[n][e];

@@ -81,7 +81,7 @@ __device__ inline void store_out(const Params& p, int batch, int head, int query
 
 // Elements from a cache's start to a key, before the head's offset; or one of these.
 constexpr int64_t kAbsent = INT64_MIN, kBadPage = INT64_MIN + 1;
-__device__ inline bool present(int64_t offset) { return offset > kBadPage; }
+__device__ inline bool present(int64_t offset) { return offset >= 0; }
 
 __device__ inline int64_t plain_offset(const Tensor& cache, int batch, int key) {
   return batch * cache.batch + key * cache.token;

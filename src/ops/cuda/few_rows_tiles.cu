@@ -31,18 +31,29 @@ __global__ void __launch_bounds__(kNormThreads) weigh_rows(const __grid_constant
   const int lane = threadIdx.x % 32, in = static_cast<int>(p.in);
   const int64_t row = blockIdx.x * (kNormThreads / 32) + threadIdx.x / 32;
   if (row >= p.rows) return;
+  const auto* const from = reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride);
+  const auto* const residual = reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + row * p.in);
+  auto* const sum = reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + row * p.in);
+  auto* const weighed = reinterpret_cast<uint4*>(static_cast<T*>(p.weighed) + row * p.in);
+  constexpr int kAtOnce = 4;  // pieces of 8 numbers that a lane asks for before it stores one
   float squares = 0;
-#pragma unroll 4
-  for (int k = 8 * lane; k < in; k += 256) {
-    const int64_t at = row * p.in + k;
-    uint4 x = __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride + k));
-    if (p.residual) {
-      x = add<T>(x, __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + at)));
-      *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + at) = x;
+  for (int first = lane; first < in / 8; first += 32 * kAtOnce) {
+    uint4 x[kAtOnce], more[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int n = first + 32 * i;
+      if (n >= in / 8) continue;
+      x[i] = __ldcg(from + n);
+      if (p.residual) more[i] = __ldcg(residual + n);
     }
-    const float4 low = __ldg(reinterpret_cast<const float4*>(p.norm_weight + k)),
-                 high = __ldg(reinterpret_cast<const float4*>(p.norm_weight + k + 4));
-    *reinterpret_cast<uint4*>(static_cast<T*>(p.weighed) + at) = weigh<T>(x, low, high, squares);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int n = first + 32 * i;
+      if (n >= in / 8) continue;
+      if (p.residual) sum[n] = x[i] = add<T>(x[i], more[i]);
+      const auto* const weights = reinterpret_cast<const float4*>(p.norm_weight) + 2 * n;
+      weighed[n] = weigh<T>(x[i], __ldg(weights), __ldg(weights + 1), squares);
+    }
   }
   squares += __shfl_xor_sync(~0u, squares, 1);
   squares += __shfl_xor_sync(~0u, squares, 2);
