@@ -35,7 +35,13 @@ decode-bf16 attention_tests All/DecodeProduct.*bfloat16_elastic
 decode-entmax attention_tests All/DecodeProduct.*float32_entmax15
 decode attention_tests Decode.VisibleCounts
 properties attention_tests Properties.NanReaches*:Properties.PackedDocuments*:Properties.RowsThatSeeNothing*
-fused ops_tests *Fused.RmsNorm/*:*Fused.AddRmsNorm/*:*Fused.Swiglu*:*Fused.Rope/*:*Fused.ShortConvolution/*'
+norms ops_tests *Fused.RmsNorm/*:*Fused.AddRmsNorm/*
+swiglu-rope ops_tests *Fused.Swiglu*:*Fused.Rope/*
+convolution ops_tests *Fused.ShortConvolution/*
+loss ops_tests FusedValues.LinearCrossEntropyReportsTokens:*Fused.LinearCrossEntropy/BFloat16
+rotated ops_tests AttentionOperator.RotatesQueriesAndKeysInside
+steps ops_tests StepGpu.*
+step-recurrences mixer_tests Mixers/CacheStepsOf.*'
 lists=$(grep -E "^(${ONLY:-.*}) " <<< "$lists")
 [ -n "$lists" ] || { echo "sanitize_gpu.sh: ONLY=$ONLY: expected a name of the list, found none" >&2; exit 2; }
 
