@@ -454,6 +454,22 @@ void with_shape(const FastWeightsProblem& p, const Function& function) {
   p.H > 0 ? function(T, std::true_type{}, std::true_type{}) : function(T, std::false_type{}, std::true_type{});
 }
 
+// function(numbers of W or S, layer) for each layer that there is.
+template <typename Function>
+void each_layer(const FastWeightsProblem& p, const Function& function) {
+  const int64_t numbers = p.N * kDim * (p.H == 0 ? kDim : p.H);
+  if (p.first.W) function(numbers, p.first);
+  function(numbers, p.last);
+}
+// Queues the copy of `from`, zeros where it is null, to a tensor that kernels read and write in its place.
+inline void copy_to_place(float* to, const float* from, int64_t numbers, cudaStream_t stream) {
+  if (!to || to == from) return;
+  const size_t bytes = static_cast<size_t>(numbers) * sizeof(float);
+  check(
+      from ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream) : cudaMemsetAsync(to, 0, bytes, stream),
+      "fast_weights");
+}
+
 // Shared memory of the backward pass, which takes more.
 int backward_memory(bool momentum);
 // Queues the pass with the state over a cluster of blocks; false: not for this shape or GPU.

@@ -20,123 +20,144 @@ constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kOwned = kT / kBlocks;  // the tokens whose sums over the blocks a block computes
 static_assert(kOwned == kWarps);      // a warp has one of them
 
-// From row to row: 8 more than a multiple of 32 where pairs are read or the tile is a right factor.
-constexpr int kRow = kDim + 8, kTile = kDim * kRow;
-constexpr int kMostBytes = 227 << 10;  // of shared memory, that a kernel takes
+constexpr int kRow = kDim + 8, kTile = kDim * kRow;  // a quarter of a warp has pairs of four rows in different banks
+constexpr int kMostBytes = 227 << 10;                // of shared memory, that a kernel takes
 
 using Tile = Share<kWarps, kT, kDim>;
 
-__device__ inline int place(const float* in_shared_memory) {
-  return static_cast<int>(in_shared_memory - shared_memory());
+// Tiles of 16-bit numbers: fp16 rounds like TF32, a load of four 8 x 8 matrices is what a lane needs of a factor, and
+// products are twice as fast. What may be far below one is scaled by a power of two.
+using Half = __half;
+constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;  // eight rows at one column lie in different banks
+constexpr float kStepScale = 256;                                // of steps
+
+__device__ inline void set_halves(Half* at, float x, float y) {
+  *reinterpret_cast<uint32_t*>(at) = tensor_core::pack<Half>(x, y);
+}
+__device__ inline void set_halves(Half* at, const float4& x) {
+  *reinterpret_cast<uint2*>(at) = make_uint2(tensor_core::pack<Half>(x.x, x.y), tensor_core::pack<Half>(x.z, x.w));
 }
 
-// Factors of a product that is a Tile. Each keeps the place of the lane's first number, from which all others have
-// fixed distances (a pointer in its stead makes nvcc 13.0 read local memory). A left factor gives what a lane holds of
-// eight inner indices from 8 step on, a right one of the nth eight of the warp's columns too. Left factors lie in
-// shared memory rounded to TF32, as right ones do unless they are to ROUND. The inner index is that of a tile's columns
-// (LeftRows, RightColumns) or rows; in pairs, where a load gives two, for both factors of a product.
-template <int STEP>
-struct LeftRows {
-  int at;
-  __device__ explicit LeftRows(const float* tile) : at(place(tile) + (Tile::row() + lane() / 4) * STEP + lane() % 4) {}
-  __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const float* const from = shared_memory() + at + 8 * step;
-    x[0] = bits(from[0]), x[1] = bits(from[8 * STEP]), x[2] = bits(from[4]), x[3] = bits(from[8 * STEP + 4]);
-  }
-};
-template <int STEP>
-struct LeftColumns {
-  int at;
-  __device__ explicit LeftColumns(const float* tile) : at(place(tile) + lane() % 4 * STEP + Tile::row() + lane() / 4) {}
-  __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const float* const from = shared_memory() + at + 8 * step * STEP;
-    x[0] = bits(from[0]), x[1] = bits(from[8]), x[2] = bits(from[4 * STEP]), x[3] = bits(from[4 * STEP + 8]);
-  }
-};
-// The rows of the tile, which are the inner indices, have factors.
-template <int STEP>
-struct ScaledLeftColumns {
-  int at, factors;
-  __device__ ScaledLeftColumns(const float* tile, const float* factors)
-      : at(LeftColumns<STEP>(tile).at), factors(place(factors) + lane() % 4) {}
-  __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const float* const from = shared_memory() + at + 8 * step * STEP;
-    const float a = shared_memory()[factors + 8 * step], b = shared_memory()[factors + 8 * step + 4];
-    x[0] = tf32(a * from[0]), x[1] = tf32(a * from[8]), x[2] = tf32(b * from[4 * STEP]);
-    x[3] = tf32(b * from[4 * STEP + 8]);
-  }
-};
-template <int STEP>
-struct LeftPairs {
-  int at;
-  __device__ explicit LeftPairs(const float* tile)
-      : at(place(tile) + (Tile::row() + lane() / 4) * STEP + lane() % 4 * 2) {}
-  __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const uint2 above = bits(pair(shared_memory() + at + 8 * step)),
-                below = bits(pair(shared_memory() + at + 8 * step + 8 * STEP));
-    x[0] = above.x, x[1] = below.x, x[2] = above.y, x[3] = below.y;
-  }
-};
-template <bool ROUND>
-__device__ uint2 right_bits(float x, float y) {
-  return ROUND ? make_uint2(tf32(x), tf32(y)) : make_uint2(bits(x), bits(y));
+__device__ inline float2 halves(const Half* at) {
+  return tensor_core::unpack<Half>(*reinterpret_cast<const uint32_t*>(at));
 }
-template <int STEP, bool ROUND = false>
-struct RightRows {
-  int at;
-  __device__ explicit RightRows(const float* tile)
-      : at(place(tile) + lane() % 4 * STEP + Tile::group() * Tile::kColumns + lane() / 4) {}
-  __device__ uint2 operator()(int step, int n) const {
-    const float* const from = shared_memory() + at + 8 * step * STEP + 8 * n;
-    return right_bits<ROUND>(from[0], from[4 * STEP]);
-  }
-};
-template <int STEP>
-struct RightColumns {
-  int at;
-  __device__ explicit RightColumns(const float* tile)
-      : at(place(tile) + (Tile::group() * Tile::kColumns + lane() / 4) * STEP + lane() % 4) {}
-  __device__ uint2 operator()(int step, int n) const {
-    const float* const from = shared_memory() + at + 8 * n * STEP + 8 * step;
-    return right_bits<false>(from[0], from[4]);
-  }
-};
-template <int STEP, bool ROUND = false>
-struct RightPairs {
-  int at;
-  __device__ explicit RightPairs(const float* tile)
-      : at(place(tile) + (Tile::group() * Tile::kColumns + lane() / 4) * STEP + lane() % 4 * 2) {}
-  __device__ uint2 operator()(int step, int n) const {
-    const float2 y = pair(shared_memory() + at + 8 * n * STEP + 8 * step);
-    return right_bits<ROUND>(y.x, y.y);
-  }
-};
 
-// to += left right. Several products over the same inner indices are one loop: what two of them read is read once.
-template <typename L, typename R>
-struct Term {
-  Tile& to;
-  L left;
-  R right;
-
-  __device__ void add(int step) const {
-    uint32_t x[4];
-    left(step, x);
+// What a lane holds of 16 inner indices of a factor: of the warp's 16 rows, or of its columns.
+struct Fragment {
+  uint32_t x[4];
+};
+// A factor of products that are Tiles. INNER_ROWS: the inner index is that of the tile's rows. It keeps a place in
+// shared memory as a number: with a pointer in its stead nvcc 13.0 reads local memory.
+template <bool LEFT, bool INNER_ROWS>
+struct Factor {
+  uint32_t at;
+  __device__ explicit Factor(const Half* tile) {
+    static_assert(Tile::kColumns == 16);
+    constexpr bool kPairs = LEFT == INNER_ROWS;  // of matrices that lie beside each other
+    const int outer = LEFT ? Tile::row() : Tile::group() * Tile::kColumns;
+    const int row = kPairs ? lane() / 16 * 8 + lane() % 8 : lane() % 16,
+              column = (kPairs ? lane() / 8 % 2 : lane() / 16) * 8;
+    at = tensor_core::shared_address(tile + (INNER_ROWS ? row : outer + row) * kHalfRow +
+                                     (INNER_ROWS ? outer + column : column));
+  }
+  __device__ Fragment operator()(int step) const {
+    Fragment f;
+    if constexpr (INNER_ROWS) {
+      tensor_core::load_matrices_transposed(f.x, at + static_cast<uint32_t>(step * 16 * kHalfRow * sizeof(Half)));
+    } else {
+      tensor_core::load_matrices(f.x, at + static_cast<uint32_t>(step * 16 * sizeof(Half)));
+    }
+    return f;
+  }
+};
+using Left = Factor<true, false>;
+using LeftAcross = Factor<true, true>;
+using Right = Factor<false, true>;
+using RightAcross = Factor<false, false>;
+// Of a left factor, inner indices by numbers of their own.
+__device__ inline Fragment scaled(const Fragment& f, const Half* by, int step) {
+  const auto* const at = reinterpret_cast<const uint32_t*>(by + 16 * step + lane() % 4 * 2);
+  const uint32_t a = at[0], b = at[4];
+  return {
+      {multiply_halves(f.x[0], a), multiply_halves(f.x[1], a), multiply_halves(f.x[2], b), multiply_halves(f.x[3], b)}};
+}
+__device__ inline void add_product(Tile& to, const Fragment& left, const Fragment& right) {
 #pragma unroll
-    for (int n = 0; n < Tile::kTiles; ++n) {
-      const uint2 y = right(step, n);
-      mma_tf32(to.c[n], x, y.x, y.y);
+  for (int n = 0; n < Tile::kTiles; ++n) tensor_core::mma<Half>(to.c[n], left.x, right.x[2 * n], right.x[2 * n + 1]);
+}
+// function(step) for the inner indices, 16 each.
+template <int UNROLLED, typename Function>
+__device__ void each_step(const Function& function) {
+#pragma unroll UNROLLED
+  for (int step = 0; step < kDim / 16; ++step) function(step);
+}
+// to += left right, and with one left factor for two.
+template <int UNROLLED, typename L, typename R>
+__device__ void multiply(Tile& to, const L& left, const R& right) {
+  each_step<UNROLLED>([&](int step) { add_product(to, left(step), right(step)); });
+}
+template <int UNROLLED, typename L, typename R>
+__device__ void multiply(Tile& a, Tile& b, const L& left, const R& by_a, const R& by_b) {
+  each_step<UNROLLED>([&](int step) {
+    const Fragment x = left(step);
+    add_product(a, x, by_a(step));
+    add_product(b, x, by_b(step));
+  });
+}
+// a += left right with the inner indices scaled by one row of numbers, b with those by another.
+template <int UNROLLED>
+__device__ void multiply_scaled(Tile& a, Tile& b, const LeftAcross& left, const Right& right, const Half* of_a,
+                                const Half* of_b) {
+  each_step<UNROLLED>([&](int step) {
+    const Fragment x = left(step), y = right(step);
+    add_product(a, scaled(x, of_a, step), y);
+    add_product(b, scaled(x, of_b, step), y);
+  });
+}
+__device__ inline void write_halves(Tile& share, Half* to) {
+  share.each([&](int i, int j, float& a, float& b) { set_halves(to + i * kHalfRow + j, a, b); });
+}
+
+// The normal distribution at z, of which GELU and its derivatives are made: erf to 2e-7 by Abramowitz and Stegun's
+// 7.1.26, whose exponential is the density's.
+struct Normal {
+  float z, cumulative, density;
+  __device__ explicit Normal(float x) : z(x) {
+    const float bell = tensor_core::exp2_fast(-0.7213475204444817f * z * z);  // e^(-z^2 / 2)
+    const float t = reciprocal(1 + 0.23164189f * fabsf(z));
+    const float tail =
+        t * (0.127414796f + t * (-0.142248368f + t * (0.7107068705f + t * (-0.7265760135f + t * 0.5307027145f)))) *
+        bell;
+    cumulative = z < 0 ? tail : 1 - tail;
+    density = 0.3989422804014327f * bell;
+  }
+  __device__ float value() const { return z * cumulative; }
+  __device__ float slope() const { return cumulative + z * density; }
+  __device__ float bend() const { return (2 - z * z) * density; }
+};
+// The activation's slopes of a share, in half the registers.
+struct Slopes {
+  uint32_t pairs[Tile::kTiles][2];
+  __device__ float operator()(int n, int e) const {
+    const float2 both = tensor_core::unpack<Half>(pairs[n][e / 2]);
+    return e % 2 == 0 ? both.x : both.y;
+  }
+};
+// Writes what a share is activated to.
+__device__ inline Slopes activate(const Tile& share, Half* to) {
+  Slopes slopes;
+#pragma unroll
+  for (int n = 0; n < Tile::kTiles; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const Normal a(share.c[n][2 * half]), b(share.c[n][2 * half + 1]);
+      set_halves(to + (Tile::row() + 8 * half + lane() / 4) * kHalfRow + Tile::group() * Tile::kColumns + 8 * n +
+                     lane() % 4 * 2,
+                 a.value(), b.value());
+      slopes.pairs[n][half] = tensor_core::pack<Half>(a.slope(), b.slope());
     }
   }
-};
-template <typename L, typename R>
-__device__ Term<L, R> term(Tile& to, const L& left, const R& right) {
-  return {to, left, right};
-}
-template <typename... Terms>
-__device__ void products(const Terms&... terms) {
-#pragma unroll 4
-  for (int step = 0; step < kDim / 8; ++step) (terms.add(step), ...);
+  return slopes;
 }
 
 // function(row, column, x, y) for every two neighbours of a tile, x and y numbers of two shares.
@@ -165,9 +186,8 @@ __device__ inline float2 sum_of_blocks(float* own) {
 }
 
 // Queues the copy of a tile of 64 rows.
-template <int STEP>
-__device__ void fetch_tile(float* tile, const float* from, int step) {
-  fetch<kDim, kThreads, kDim, STEP>(tile, from, step);
+__device__ inline void fetch_tile(float* tile, const float* from, int step) {
+  fetch<kDim, kThreads, kDim, kRow>(tile, from, step);
 }
 // Brings the block's part of the 64 x 64 numbers that each of `all` has for a chunk to the L2 cache.
 template <typename... Tensors>
@@ -177,34 +197,46 @@ __device__ void prefetch_part(int64_t index, int rank, Tensors*... all) {
   int which = 0;
   ((warp() == which++ ? prefetch(all + index * kT * kDim + (rank * 32 + lane()) * kLine) : void()), ...);
 }
-// function(place in a tile) for all that this thread copies of one, four numbers each.
-template <int STEP, typename Function>
+// The thread's part of 64 x 64 numbers: kFetched times four of them.
+constexpr int kFetched = kDim * kDim / 4 / kThreads;
+// function(row, column) of these.
+template <typename Function>
 __device__ void each_fetched(const Function& function) {
 #pragma unroll
-  for (int n = thread(); n < kDim * kDim / 4; n += kThreads) function(n / (kDim / 4) * STEP + n % (kDim / 4) * 4);
+  for (int m = 0; m < kFetched; ++m) {
+    const int place = thread() + m * kThreads;
+    function(place / (kDim / 4), place % (kDim / 4) * 4);
+  }
 }
 __device__ inline float4& four(float* at) { return *reinterpret_cast<float4*>(at); }
-__device__ inline void round_four(float4& four) {
-  for (float* x : {&four.x, &four.y, &four.z, &four.w}) *x = __uint_as_float(tf32(*x));
+// From contiguous numbers in global memory to registers, and from there to a tile.
+__device__ inline void read_part(float4 (&to)[kFetched], const float* from) {
+#pragma unroll
+  for (int m = 0; m < kFetched; ++m) {
+    to[m] = *reinterpret_cast<const float4*>(from + 4 * (thread() + m * kThreads));
+  }
+}
+__device__ inline void set_part(Half* tile, const float4 (&from)[kFetched]) {
+#pragma unroll
+  for (int m = 0; m < kFetched; ++m) {
+    const int place = thread() + m * kThreads;
+    set_halves(tile + place / (kDim / 4) * kHalfRow + place % (kDim / 4) * 4, from[m]);
+  }
 }
 __device__ inline float dot_four(const float4& a, const float4& b) {
   return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
-// Waits for what was queued. Before the others see it, the thread rounds what it has copied of some tiles, and calls
-// function().
-template <int STEP, typename Function, typename... Tiles>
-__device__ void arrive_rounded(const Function& function, Tiles*... tiles) {
-  tensor_core::copies_commit();
-  tensor_core::copies_wait<0>();
-  each_fetched<STEP>([&](int place) { (round_four(four(tiles + place)), ...); });
-  function();
-  __syncthreads();
+__device__ inline float warp_max(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+  return x;
 }
 
 // Whether both passes are by clusters, on the current GPU and with one of their kernels as compiled for it.
 template <typename Kernel>
 bool serves(const FastWeightsProblem& p, Kernel kernel) {
-  if (!p.momentum || p.T != kT || p.H != kHidden || kMostBytes > most_shared_memory("fast_weights")) return false;
+  if (!p.momentum || p.tanh || p.T != kT || p.H != kHidden || kMostBytes > most_shared_memory("fast_weights"))
+    return false;
   cudaFuncAttributes attributes;
   check(cudaFuncGetAttributes(&attributes, kernel), "fast_weights");
   return attributes.ptxVersion >= 90;

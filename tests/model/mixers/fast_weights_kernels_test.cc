@@ -210,6 +210,30 @@ TEST_P(FastWeightsKernels, BitsRepeat) {
   EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
 }
 
+// Gradients are scaled inside, so that small ones, as of a mean loss over many tokens, have the same bits.
+TEST(MemoryKernels, GradientsOfAnySize) {
+  const at::Device device = ops::test::test_device();
+  const Kind kind{"", 2, true, true, 4 * kDim};
+  if (!ops::fast_weights_kernels(device.type(), kind.chunk(), kind.hidden, kind.memory)) {
+    GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has this test too";
+  }
+  const Rule rule = rule_of(kind, 1, kind.chunk());
+  Tensors inputs;
+  for (const at::Tensor& x : rule.inputs) inputs.push_back(x.to(at::kFloat).to(device));
+  const auto gradients = [&](double scale) {
+    return testing::gradients_of(
+        [&](const Tensors& t) {
+          Tensors out = rule.fast(t, true, 0);
+          for (at::Tensor& x : out) x = x * scale;
+          return out;
+        },
+        inputs);
+  };
+  const double small = std::ldexp(1.0, -40);
+  const Tensors one = gradients(1), other = gradients(small);
+  for (size_t n = 0; n < one.size(); ++n) EXPECT_TRUE(at::equal(one[n], other[n] / small)) << n;
+}
+
 // A model in bf16: whole mini-batches alone, and with tokens after them.
 TEST(TttModel, LearnsInHalfPrecision) {
   const at::Device device = ops::test::test_device();
