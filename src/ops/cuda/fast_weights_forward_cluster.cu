@@ -28,7 +28,9 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   Half *const G = X + kHalfTile, *const B = G + kHalfTile;  // the gradients by the first and the last layer's outputs
   Half* const P = B + kHalfTile;                            // a layer's steps
   Half *const steps = P + kHalfTile, *const momentum_steps = steps + kT;
-  float* const own_outputs = reinterpret_cast<float*>(G);  // without the last layer's steps
+  // Without the last layer's steps: behind these, not where a slower warp still reads.
+  float* const own_outputs = reinterpret_cast<float*>(P + kOwned * kHalfRow);
+  static_assert(kOwned * kRow * sizeof(float) <= (kT - kOwned) * kHalfRow * sizeof(Half));
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
   const int64_t n = blockIdx.x / kBlocks;
   const int own = rank * kOwned + warp();  // the warp's token, for the cluster
