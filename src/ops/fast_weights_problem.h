@@ -29,7 +29,7 @@ struct FastWeightsProblem {
   bool for_backward;             // without, the forward pass may leave unset what only the backward pass reads
   FastWeightsLayer first, last;  // first: null with one layer
 
-  const float *q, *k, *target;                // (C, N, T, 64)
+  const float *q, *k, *target;                // (C, N, T, 64); q and k with momentum: of unit length or shorter
   const float *norm_weight, *norm_bias;       // (N, 64); null: the bounded error
   const float* read_steps;                    // (C, N, T, T)
   const float *read_keep, *read_carry;        // (C, N, T), with momentum, like the next three

@@ -125,9 +125,9 @@ struct Share {
     }
   }
 
-  // sums[group][row] += the sum of function(row, column, x, y) over the warp's columns.
+  // sums[group][row] += by the sum of function(row, column, x, y) over the warp's columns.
   template <typename Function>
-  __device__ void add_rows(float* sums, const Function& function) {
+  __device__ void add_rows(float* sums, const Function& function, float by = 1) {
     if (idle()) return;
     float sum[2] = {};
 #pragma unroll
@@ -142,7 +142,7 @@ struct Share {
     for (int half = 0; half < 2; ++half) {
       sum[half] += __shfl_xor_sync(~0u, sum[half], 1);
       sum[half] += __shfl_xor_sync(~0u, sum[half], 2);
-      if (lane() % 4 == 0) sums[group() * M + row() + 8 * half + lane() / 4] += sum[half];
+      if (lane() % 4 == 0) sums[group() * M + row() + 8 * half + lane() / 4] += by * sum[half];
     }
   }
 };

@@ -1,10 +1,6 @@
 // The backward pass of fast weights of two layers with momentum, over clusters of blocks. The gradients with respect to
 // a block's part of the state stay in its shared memory from chunk to chunk; the state that each chunk started with is
 // read twice or less.
-//
-// Gradients are fp16 as factors of products. So that they are there what they are in fp32, a sequence and head has all
-// of them multiplied by a power of two, by which its largest ones from outside are kLargest; and those that steps made,
-// which may be as small as these, by kStepScale.
 #include "ops/cuda/fast_weights_cluster.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -13,16 +9,41 @@ using namespace spread;
 
 namespace {
 
-constexpr float kLargest = 1.0f / 32;
+// Factors, by unit. Those by the state follow each other as their tiles do; W again and the inputs at k again have the
+// units that they had.
+enum {
+  kState,
+  kFirstDW = kState,
+  kFirstDS,
+  kLastDW,
+  kLastDS,
+  kD,  // from here on places are used twice
+  kB,
+  kLastW,
+  kLastS,
+  kU,
+  kV,
+  kReadSteps,
+  kX,
+  kG,
+  kFirstW,
+  kFirstS,
+  kT1,
+  kFirstR,
+  kZ,
+  kY,  // without a place
+  kKeep,
+  kCarry,
+  kFactors
+};
+
 constexpr int kGroups = Tile::kColumnGroups;
 constexpr int kBytes =
-    (6 * kTile + 4 * kT + 4 * kGroups * kT + 6 * kWarps + 4 + kOwned * kDim) * static_cast<int>(sizeof(float)) +
+    (6 * kTile + 5 * kT + 4 * kGroups * kT + 6 * kWarps + kOwned * kDim + Units::numbers(kFactors) + 3) *
+        static_cast<int>(sizeof(float)) +
     (12 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
-static_assert(kBytes <= kMostBytes);
+static_assert(kBytes <= kMostBytes && (Units::numbers(kFactors) + 3) % 4 == 0);
 
-__device__ float4 scaled_four(float factor, const float4& x) {
-  return make_float4(factor * x.x, factor * x.y, factor * x.z, factor * x.w);
-}
 // By W and S of a layer: what the gradients dW and dS of the state after the chunk give its coefficients.
 struct Dots {
   float keep = 0, carry = 0, momentum_keep = 0;
@@ -37,17 +58,12 @@ struct Dots {
     for (int n = 0; n < 3; ++n) to[n * kWarps + warp()] = all[n];
   }
 };
-// The power of two that makes `most` kLargest, or nearly.
-__device__ float scale_for(float most) {
-  const int exponent = max(-100, min(100, ilogbf(most)));
-  return most > 0 ? ldexpf(kLargest, -exponent) : 1;
-}
-
-// to = factor[row] a + more[row] b
-__device__ void weighted(Tile& to, const float* factor, const Tile& a, const float* more, const Tile& b) {
+// to = factor[row] a + more[row] b, of which a and b have units.
+__device__ void weighted(Tile& to, const float* factor, const Tile& a, float unit_a, const float* more, const Tile& b,
+                         float unit_b) {
   elements(to, [&](float& x, int m, int e) {
     const int row = Tile::row() + row_of(e);
-    x = factor[row] * a.c[m][e] + more[row] * b.c[m][e];
+    x = factor[row] * unit_a * a.c[m][e] + more[row] * unit_b * b.c[m][e];
   });
 }
 
@@ -67,9 +83,10 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * kT, *const sum_keep = sums + 2 * kGroups * kT,
                *const sum_carry = sums + 3 * kGroups * kT;
   // dots: by layer, coefficient and warp.
-  float *const dots = sums + 4 * kGroups * kT, *const own_overlap = dots + 6 * kWarps,
-               *const by_scale = own_overlap + kOwned * kDim, *const back_scale = by_scale + 1;
-  Half *const dw_first = reinterpret_cast<Half*>(by_scale + 4), *const ds_first = dw_first + kHalfTile;
+  float *const dots = sums + 4 * kGroups * kT, *const own_overlap = dots + 6 * kWarps;
+  float* const units_of_Y = own_overlap + kOwned * kDim;  // of rows
+  const Units units(units_of_Y + kT);
+  Half *const dw_first = reinterpret_cast<Half*>(units.all + kFactors + 3), *const ds_first = dw_first + kHalfTile;
   Half *const dw_last = ds_first + kHalfTile, *const ds_last = dw_last + kHalfTile;
   // Eight tiles, most for several things one after the other.
   Half *const D = ds_last + kHalfTile, *const B = D + kHalfTile, *const W = B + kHalfTile, *const S = W + kHalfTile;
@@ -107,38 +124,11 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   fetch_end(dW_last, last.d_W_end, start.last(rank), kDim);
   fetch_end(dS_last, last.d_S_end, start.last(rank), kDim);
   tensor_core::copies_commit();
-  float most = 0;
-  for (int chunk = 0; chunk < p.C; ++chunk) {
-    const float2 d = pair(p.d_out + ((chunk * p.N + n) * kT + own) * kDim + 2 * lane());
-    most = fmaxf(most, fmaxf(fabsf(d.x), fabsf(d.y)));
-  }
   tensor_core::copies_wait<0>();
-  const auto each_gradient = [&](const auto& function) {
-    each_fetched([&](int row, int column) {
-#pragma unroll
-      for (int tile = 0; tile < 4; ++tile) {
-        function(four(dW_first + tile * kTile + row * kRow + column),
-                 dw_first + tile * kHalfTile + row * kHalfRow + column);
-      }
-    });
-  };
-  each_gradient([&](const float4& x, Half*) {
-    most = fmaxf(most, fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
-  });
-  most = warp_max(most);
-  if (lane() == 0) dots[warp()] = most;
-  cluster_arrive();
-  cluster_wait();
-#pragma unroll
-  for (int block = 0; block < kBlocks; ++block) most = fmaxf(most, of_block(dots, block)[lane() % kWarps]);
-  cluster_arrive();
-  const float scale = scale_for(warp_max(most));
-  if (threadIdx.x == 0) *by_scale = scale, *back_scale = 1 / scale;
-  each_gradient([&](float4& x, Half* factor) {
-    x = scaled_four(scale, x);
-    set_halves(factor, x);
-  });
+  propose_state(dW_first, units, kState);
   __syncthreads();
+  set_state(dw_first, dW_first, units, kState);
+  cluster_arrive();
 
   for (int index = static_cast<int>((p.C - 1) * p.N) + n; index >= 0; index -= static_cast<int>(p.N)) {
     const Place at{index, kHidden, kT};
@@ -154,82 +144,90 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     read(z, first.z + hidden, kHidden);
     read(x, p.x + hidden, kHidden);
     Dots of_last;
+    float4 d[kFetched], g[kFetched], w[kFetched], s[kFetched];
+    read_part(w, state(last.W, last.W_start) + at.last(rank));
+    read_part(s, state(last.S, last.S_start) + at.last(rank));
+    read_part(d, at.tokens(p.d_out));
+    read_part(g, at.tokens(last.g));
+    const Slopes slopes_k = activate(z), slopes_q = activate(x);
+    units.propose(kU, largest(z)), units.propose(kV, largest(x));
     {
-      float4 d[kFetched], g[kFetched], w[kFetched], s[kFetched];
-      read_part(w, state(last.W, last.W_start) + at.last(rank));
-      read_part(s, state(last.S, last.S_start) + at.last(rank));
-      read_part(d, at.tokens(p.d_out));
-      read_part(g, at.tokens(last.g));
       int m = 0;
       each_fetched([&](int row, int column) {
         of_last.add(w[m], s[m], dW_last + row * kRow + column, dS_last + row * kRow + column);
-        d[m] = scaled_four(*by_scale, d[m]);
         ++m;
       });
-      set_part(W, w), set_part(S, s), set_part(D, d), set_part(B, g);
     }
+    units.propose(kLastW, largest(w)), units.propose(kLastS, largest(s));
+    units.propose(kD, largest(d)), units.propose(kB, largest(g));
+    __syncthreads();
+    set_part(W, w, units.settle(kLastW)), set_part(S, s, units.settle(kLastS));
+    set_part(D, d, units.settle(kD)), set_part(B, g, units.settle(kB));
+    write_halves(z, U, units.settle(kU)), write_halves(x, V, units.settle(kV));
     cluster_wait();  // the others have read the sums
+    of_last.write(dots);
     fetch_tile(sum_0, state(first.W, first.W_start) + at.first(rank), kHidden);
     fetch_tile(sum_1, state(first.S, first.S_start) + at.first(rank), kHidden);
     tensor_core::copies_commit();
-    of_last.write(dots);
     for (int i = threadIdx.x; i < 4 * kGroups * kT; i += kThreads) sums[i] = 0;
-    if (threadIdx.x < kT) {
-      const int64_t token = at.index * kT + threadIdx.x;
-      steps[threadIdx.x] = -kStepScale * p.steps[token];
-      momentum_steps[threadIdx.x] = -kStepScale * p.momentum_steps[token];
-      const float keep = p.read_keep[token], carry = p.read_carry[token];
-      read_keep[threadIdx.x] = keep, keep_factors[threadIdx.x] = __float2half(keep);
-      read_carry[threadIdx.x] = carry, carry_factors[threadIdx.x] = __float2half(carry);
+    if (warp() < 4) {
+      const int which = warp();
+      const float2 x =
+          pair(one_of_four(p.read_keep, p.read_carry, p.steps, p.momentum_steps) + at.index * kT + 2 * lane());
+      const float sign = which < 2 ? 1 : -1;
+      set_pair(read_keep + which * kT + 2 * lane(), sign * x.x, sign * x.y);
+      if (which < 2) set_row(keep_factors + which * kT, x, units.all[kKeep + which]);
     }
-    float4 queries[kFetched];
-    read_part(queries, at.tokens(p.q));
-    const Slopes slopes_k = activate(z, U), slopes_q = activate(x, V);
-    set_part(Q, queries);
+    {
+      float4 queries[kFetched];
+      read_part(queries, at.tokens(p.q));
+      set_part(Q, queries);
+      float4 step[kFetched];
+      read_part(step, read_steps);
+      units.propose(kReadSteps, largest(step));
+    }
     __syncthreads();
+    const float by_step = units.settle(kReadSteps);
 
-    // Of products with W and with S, read from what lies at `a`: what they give the tokens' factors.
-    const auto add_read_sums = [&](Tile& by_W, Tile& by_S, const auto& a) {
-      const auto dot = [&](int i, int j, float& x, float& y) {
-        const float2 input = a(i, j);
-        return x * input.x + y * input.y;
+    // Of products with W and S, or with their gradients, and a tile: what they give the tokens' factors.
+    const auto add_sums = [&](float* sums_W, Tile& by_W, float unit_W, float* sums_S, Tile& by_S, float unit_S,
+                              const Half* tile) {
+      const auto dot = [tile](int i, int j, float& x, float& y) {
+        const float2 by = halves(tile + i * kHalfRow + j);
+        return x * by.x + y * by.y;
       };
-      by_W.add_rows(sum_keep, dot);
-      by_S.add_rows(sum_carry, dot);
-    };
-    const auto add_step_sums = [&](Tile& by_W, Tile& by_S, const auto& g) {
-      const auto dot = [&](int i, int j, float& x, float& y) {
-        const float2 by = g(i, j);
-        return -(x * by.x + y * by.y);
-      };
-      by_W.add_rows(sum_steps, dot);
-      by_S.add_rows(sum_momentum, dot);
-    };
-    const auto in_tile = [](const Half* tile) {
-      return [tile](int i, int j) { return halves(tile + i * kHalfRow + j); };
+      by_W.add_rows(sums_W, dot, unit_W);
+      by_S.add_rows(sums_S, dot, unit_S);
     };
     // d_W and d_S before the update and the reading of a layer from those after it; a: its inputs at q, d_y: by its
     // outputs.
-    const auto through_state = [&](const Half* a, const Half* d_y, float* dW, float* dS, Half* ds) {
+    const auto through_state = [&](const Half* a, const Half* d_y, float unit, float* dW, float* dS, int ds) {
       Tile by_W, by_S;
       multiply_scaled<2>(by_W, by_S, LeftAcross(a), Right(d_y), keep_factors, carry_factors);
       const float keep = p.keep[at.index], carry = p.carry[at.index], momentum_keep = p.momentum_keep[at.index];
+      const float unit_W = units.of(kKeep) * unit, unit_S = units.of(kCarry) * unit;
+      float most = 0;
       each_of_two(by_W, by_S, [&](int i, int j, float2 w, float2 s) {
         float *const at_W = dW + i * kRow + j, *const at_S = dS + i * kRow + j;
         const float2 d = pair(at_W), e = pair(at_S);
-        set_pair(at_W, w.x + keep * d.x, w.y + keep * d.y);
-        s = make_float2(s.x + carry * d.x + momentum_keep * e.x, s.y + carry * d.y + momentum_keep * e.y);
-        set_pair(at_S, s.x, s.y), set_halves(ds + i * kHalfRow + j, s.x, s.y);
+        set_pair(at_W, unit_W * w.x + keep * d.x, unit_W * w.y + keep * d.y);
+        s = make_float2(unit_S * s.x + carry * d.x + momentum_keep * e.x,
+                        unit_S * s.y + carry * d.y + momentum_keep * e.y);
+        set_pair(at_S, s.x, s.y);
+        most = fmaxf(fmaxf(most, fabsf(s.x)), fabsf(s.y));
       });
+      units.propose(ds, most);
     };
-    // dW += steps' part of it; dw: null, or dW as a factor.
-    const auto add_steps = [&](Tile& to, float* dW, Half* dw) {
+    // dW += steps' part of it. The largest of dW.
+    const auto add_steps = [&](Tile& to, float unit, float* dW) {
+      float most = 0;
       to.each([&](int i, int j, float& a, float& b) {
         float* const at = dW + i * kRow + j;
-        const float2 before = pair(at), after = make_float2(before.x + a / kStepScale, before.y + b / kStepScale);
+        const float2 before = pair(at), after = make_float2(before.x + unit * a, before.y + unit * b);
         set_pair(at, after.x, after.y);
-        if (dw) set_halves(dw + i * kHalfRow + j, after.x, after.y);
+        most = fmaxf(fmaxf(most, fabsf(after.x)), fabsf(after.y));
       });
+      return most;
     };
 
     // The last layer: through its reading to its input at q, through its update to its input at k; its overlap.
@@ -244,20 +242,23 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
         add_product(by_S, d, momentum(n));
         add_product(d_steps, d, g(n));
       });
-      add_read_sums(by_W, by_S, in_tile(V));
-      weighted(d_a, read_keep, by_W, read_carry, by_S);
+      const float unit_W = units.of(kD, kLastW), unit_S = units.of(kD, kLastS), unit = -units.of(kD, kB),
+                  by = -by_step * 0x1p-36f;  // a sum of 64 products has at most 2^36 units of theirs
+      add_sums(sum_keep, by_W, unit_W * units.of(kV), sum_carry, by_S, unit_S * units.of(kV), V);
+      weighted(d_a, read_keep, by_W, unit_W, read_carry, by_S, unit_S);
       d_steps.each([&](int i, int j, float& a, float& b) {
         const float2 step = pair(read_steps + i * kT + j);
-        set_halves(R + i * kHalfRow + j, -kStepScale * a * step.x, -kStepScale * b * step.y);
-        if (!has_own) return;
-        const float2 overlap = pair(overlaps + i * kT + j);
-        set_pair(d_read_steps + i * kT + j, -a * overlap.x * *back_scale, -b * overlap.y * *back_scale);
+        if (has_own) {
+          const float2 overlap = pair(overlaps + i * kT + j);
+          set_pair(d_read_steps + i * kT + j, unit * a * overlap.x, unit * b * overlap.y);
+        }
+        set_halves(R + i * kHalfRow + j, by * a * step.x, by * b * step.y);
       });
     }
     {
       Tile by_W, by_S;
       multiply<2>(by_W, by_S, Left(B), RightAcross(dw_last), RightAcross(ds_last));
-      weighted(d_u, steps, by_W, momentum_steps, by_S);
+      weighted(d_u, steps, by_W, units.of(kB, kLastDW), momentum_steps, by_S, units.of(kB, kLastDS));
     }
     __syncthreads();
     // To its g.
@@ -265,53 +266,78 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     {
       Tile by_W, by_S;
       multiply<2>(by_W, by_S, Left(U), Right(dw_last), Right(ds_last));
-      add_step_sums(by_W, by_S, in_tile(B));
-      weighted(d_g, steps, by_W, momentum_steps, by_S);
-      Tile by_steps;
-      const Left by_overlap(R);
-      const LeftAcross by_overlap_across(R);
+      const float unit_W = units.of(kU, kLastDW), unit_S = units.of(kU, kLastDS), unit_g = -units.of(kB);
+      add_sums(sum_steps, by_W, unit_g * unit_W, sum_momentum, by_S, unit_g * unit_S, B);
+      weighted(d_g, steps, by_W, unit_W, momentum_steps, by_S, unit_S);
+    }
+    {
+      Tile by_steps, by_queries;
+      const Left of_overlap(R);
+      const LeftAcross of_overlap_across(R);
       const Right u(U), queries(V);
       each_step<2>([&](int n) {
-        add_product(by_steps, by_overlap(n), u(n));
-        add_product(d_u, by_overlap_across(n), queries(n));
+        add_product(by_steps, of_overlap(n), u(n));
+        add_product(by_queries, of_overlap_across(n), queries(n));
       });
-      elements(d_a, [&](float& a, int m, int e) { a += by_steps.c[m][e] / kStepScale; });
-      // By the outputs of the own tokens, of which the block has the overlaps.
-      const auto step_overlaps = [&](int down, int across) {
-        const int from = (rank * kOwned + across + lane() % 4 * 2) * kT + Tile::row() + lane() / 4 + down;
-        return tensor_core::pack<Half>(-kStepScale * read_steps[from] * overlaps[from],
-                                       -kStepScale * read_steps[from + kT] * overlaps[from + kT]);
-      };
-      add_product(d_g, {{step_overlaps(0, 0), step_overlaps(8, 0), step_overlaps(0, 8), step_overlaps(8, 8)}},
-                  Right(D)(rank));
+      const float unit_of_R = units.of(kD, kB) * (units.of(kReadSteps) * 0x1p36f);
+      add_scaled(d_a, unit_of_R * units.of(kU), by_steps);
+      add_scaled(d_u, unit_of_R * units.of(kV), by_queries);
     }
-    __syncthreads();
+    {
+      // By the outputs of the own tokens, of which the block has the overlaps. Each warp's part has a unit.
+      const int first_one = (rank * kOwned + lane() % 4 * 2) * kT + Tile::row() + lane() / 4;
+      const float *const steps_at = read_steps + first_one, *const overlaps_at = overlaps + first_one;
+      float2 x[4];
+      float most = 0;
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const int at = n / 2 * 8 * kT + n % 2 * 8;
+        x[n] = make_float2(-steps_at[at] * overlaps_at[at], -steps_at[at + kT] * overlaps_at[at + kT]);
+        most = fmaxf(fmaxf(most, fabsf(x[n].x)), fabsf(x[n].y));
+      }
+      const float unit = unit_of(warp_max(bits(most))), by = inverse(unit);
+      Fragment step_overlaps;
+#pragma unroll
+      for (int n = 0; n < 4; ++n) step_overlaps.x[n] = tensor_core::pack<Half>(by * x[n].x, by * x[n].y);
+      Tile by_outputs;
+      add_product(by_outputs, step_overlaps, Right(D)(rank));
+      add_scaled(d_g, unit * units.of(kD), by_outputs);
+    }
     elements(d_a, [&](float& a, int m, int e) { a *= slopes_q(m, e); });
-    write_halves(d_a, X);
-    through_state(V, D, dW_last, dS_last, ds_last);
+    units.propose(kX, largest(d_a));
+    __syncthreads();
+    write_halves(d_a, X, units.settle(kX));
+    through_state(V, D, units.of(kV, kD), dW_last, dS_last, kLastDS);
     float4 keys[kFetched];
     read_part(keys, at.tokens(p.k));
     Tile t;  // what d_z takes from t's gradient
     {
       Tile z_again, g;
+      float most_W = 0, most_S = 0;
       read(t, p.t + hidden, kHidden);
       read(z_again, first.z + hidden, kHidden);
       set_part(K, keys);
       tensor_core::copies_wait<0>();
       Dots of_first;
       each_fetched([&](int row, int column) {
-        const int from = row * kRow + column, to = row * kHalfRow + column;
+        const int from = row * kRow + column;
         const float4 w = four(sum_0 + from), s = four(sum_1 + from);
         of_first.add(w, s, dW_first + from, dS_first + from);
-        set_halves(W + to, w), set_halves(S + to, s);
+        most_W = largest(most_W, w), most_S = largest(most_S, s);
       });
       of_first.write(dots + 3 * kWarps);
-      __syncthreads();
       elements(t, [&](float& a, int m, int e) {
         g.c[m][e] = a * slopes_k(m, e);
         a *= Normal(z_again.c[m][e]).bend();
       });
-      write_halves(g, G);
+      units.propose(kFirstW, most_W), units.propose(kFirstS, most_S), units.propose(kG, largest(g));
+      __syncthreads();
+      write_halves(g, G, units.settle(kG));
+      const float by_W = units.settle(kFirstW), by_S = units.settle(kFirstS);
+      each_fetched([&](int row, int column) {
+        const int from = row * kRow + column, to = row * kHalfRow + column;
+        set_halves(W + to, four(sum_0 + from), by_W), set_halves(S + to, four(sum_1 + from), by_S);
+      });
     }
 
     // The first layer, the same.
@@ -319,29 +345,31 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     {
       Tile overlap;
       multiply<2>(overlap, Left(Q), RightAcross(K));
+      const float by = -inverse(units.of(kReadSteps)) / kLongest;
       overlap.each([&](int i, int j, float& a, float& b) {
         const float2 step = pair(read_steps + i * kT + j);
-        set_halves(P + i * kHalfRow + j, -kStepScale * a * step.x, -kStepScale * b * step.y);
         if (has_own) set_pair(own_overlap + i % kOwned * kDim + j, a, b);
+        set_halves(P + i * kHalfRow + j, by * a * step.x, by * b * step.y);
       });
     }
+    __syncthreads();
     {
       Tile by_W, by_S;
       multiply<2>(by_W, by_S, Left(X), RightAcross(W), RightAcross(S));
-      add_read_sums(by_W, by_S, in_tile(Q));
-      weighted(d_q, read_keep, by_W, read_carry, by_S);
+      const float unit_W = units.of(kX, kFirstW), unit_S = units.of(kX, kFirstS);
+      add_sums(sum_keep, by_W, unit_W, sum_carry, by_S, unit_S, Q);
+      weighted(d_q, read_keep, by_W, unit_W, read_carry, by_S, unit_S);
     }
     {
       Tile by_W, by_S;
       multiply<2>(by_W, by_S, Left(K), Right(dw_first), Right(ds_first));
-      add_step_sums(by_W, by_S, in_tile(G));
-      weighted(d_first_g, steps, by_W, momentum_steps, by_S);
+      const float unit_W = units.of(kFirstDW), unit_S = units.of(kFirstDS), unit_g = -units.of(kG);
+      add_sums(sum_steps, by_W, unit_g * unit_W, sum_momentum, by_S, unit_g * unit_S, G);
+      weighted(d_first_g, steps, by_W, unit_W, momentum_steps, by_S, unit_S);
     }
     __syncthreads();
-    float4 again[kFetched];
-    read_part(again, state(last.W, last.W_start) + at.last(rank));
     Tile d_k;
-    multiply<2>(d_first_g, LeftAcross(P), Right(X));
+    add_multiple<2>(d_first_g, LeftAcross(P), Right(X), [&] { return kLongest * units.of(kReadSteps, kX); });
     {
       Tile by_W, by_S, d_steps;
       const Left g(G), by_outputs(X);
@@ -352,31 +380,34 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
         add_product(by_S, x, dS(n));
         add_product(d_steps, by_outputs(n), g_across(n));
       });
-      weighted(d_k, steps, by_W, momentum_steps, by_S);
+      weighted(d_k, steps, by_W, units.of(kG, kFirstDW), momentum_steps, by_S, units.of(kG, kFirstDS));
+      const float unit = units.of(kX, kG);
+      elements(d_steps, [&](float& a, int, int) { a *= unit; });
       elements(d_first_g, [&](float& a, int m, int e) {
         t.c[m][e] *= a;
         a *= slopes_k(m, e);
       });
+      units.propose(kT1, largest(d_first_g));
       __syncthreads();
-      write_halves(d_first_g, T);
+      write_halves(d_first_g, T, units.settle(kT1));
       write(d_steps, sum_1, kRow);
     }
-    through_state(Q, X, dW_first, dS_first, ds_first);
-    set_part(W_again, again);
+    float4 again[kFetched];
+    read_part(again, state(last.W, last.W_start) + at.last(rank));
+    through_state(Q, X, units.of(kX), dW_first, dS_first, kFirstDS);
+    set_part(W_again, again, inverse(units.of(kLastW)));
     __syncthreads();
 
     // Through the inner gradient's way from the last layer to the first.
     Tile u;
     read(u, first.z + hidden, kHidden);
     const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target)), own_g = pair(own_row(last.g));
-    {
-      multiply<2>(d_g, Left(T), Right(W_again));
-      write(d_g, sum_0, kRow);
-    }
+    add_multiple<2>(d_g, Left(T), Right(W_again), [&] { return units.of(kT1, kLastW); });
+    write(d_g, sum_0, kRow);
     {
       Tile to;
       multiply<2>(to, LeftAcross(T), Right(B));
-      add_steps(to, dW_last, nullptr);
+      add_steps(to, units.of(kT1, kB), dW_last);
     }
     cluster_arrive();
     cluster_wait();
@@ -390,22 +421,21 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
         float4& sum = by_norm();
         sum.x += by_weight.x, sum.y += by_weight.y, sum.z += by_bias.x, sum.w += by_bias.y;
       }
-      set_pair(own_row(p.d_target), d_target.x * (*back_scale / kStepScale), d_target.y * (*back_scale / kStepScale));
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        set_halves(of_block(Y + own * kHalfRow + 2 * lane(), block), d_y.x, d_y.y);
-      }
+      set_pair(own_row(p.d_target), d_target.x, d_target.y);
+      write_row(Y, units_of_Y, own, d_y);
     }
+    Tile by_first_overlap;
     if (has_own) {
-      Tile{}.each([&](int i, int j, float&, float&) {
+      by_first_overlap.each([&](int i, int j, float& a, float& b) {
         const float2 d = sum_of_blocks(sum_1 + i * kRow + j), step = pair(read_steps + i * kT + j),
                      overlap = pair(own_overlap + i % kOwned * kDim + j);
         float* const to = d_read_steps + i * kT + j;
         const float2 before = pair(to);
-        set_pair(to, before.x - overlap.x * d.x * *back_scale, before.y - overlap.y * d.y * *back_scale);
-        set_halves(R_first + i * kHalfRow + j, -kStepScale * d.x * step.x, -kStepScale * d.y * step.y);
+        set_pair(to, before.x - overlap.x * d.x, before.y - overlap.y * d.y);
+        a = -d.x * step.x, b = -d.y * step.y;
       });
     }
+    units.propose(kFirstR, largest(by_first_overlap));
     if (index >= p.N) {
       // What the next chunk starts with, to the L2 cache: of a block's tiles, a line for each thread.
       const Place next{at.index - p.N, kHidden, kT};
@@ -419,47 +449,54 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       }
       prefetch_part(next.index, rank, p.read_steps, p.overlap, last.z, p.target, p.d_out, last.g, p.q);
     }
-    activate(u, inputs);
+    activate(u);
+    write_halves(u, inputs, inverse(units.of(kU)));
     cluster_arrive();
     cluster_wait();
+    level_rows(Y, units_of_Y, units, kY);
+    const float by_first_R = units.settle(kFirstR);
+    if (has_own) write_halves(by_first_overlap, R_first, by_first_R);
+    __syncthreads();
 
     // Through the layers at k.
     {
       Tile back;
       multiply<2>(back, Left(Y), RightAcross(W_again));
-      elements(t, [&](float& a, int m, int e) { a += (back.c[m][e] + d_u.c[m][e]) * slopes_k(m, e); });
-      write_halves(t, Z);
+      const float unit = units.of(kY, kLastW);
+      elements(t, [&](float& a, int m, int e) { a += (unit * back.c[m][e] + d_u.c[m][e]) * slopes_k(m, e); });
+      units.propose(kZ, largest(t));
     }
     {
       Tile to;
       multiply<2>(to, LeftAcross(inputs), Right(Y));
-      add_steps(to, dW_last, dw_last);
+      units.propose(kLastDW, add_steps(to, units.of(kU, kY), dW_last));
     }
-    add_product(d_k, LeftAcross(R_first)(rank), Right(Q)(rank));
-    if (has_own) {
+    {
       Tile by_steps;
-      multiply<2>(by_steps, Left(R_first), Right(K));
-      elements(d_q, [&](float& a, int m, int e) { a += by_steps.c[m][e] / kStepScale; });
+      add_product(by_steps, LeftAcross(R_first)(rank), Right(Q)(rank));
+      add_scaled(d_k, units.of(kFirstR), by_steps);
     }
+    if (has_own) add_multiple<2>(d_q, Left(R_first), Right(K), [&] { return units.of(kFirstR); });
     write(d_q, sum_0, kRow);
     __syncthreads();
-    {
-      multiply<2>(d_k, Left(Z), RightAcross(W));
-      write(d_k, sum_1, kRow);
-    }
+    write_halves(t, Z, units.settle(kZ));
+    __syncthreads();
+    add_multiple<2>(d_k, Left(Z), RightAcross(W), [&] { return units.of(kZ, kFirstW); });
+    write(d_k, sum_1, kRow);
     {
       Tile to;
       multiply<2>(to, LeftAcross(K), Right(Z));
-      add_steps(to, dW_first, dw_first);
+      units.propose(kFirstDW, add_steps(to, units.of(kZ), dW_first));
     }
     cluster_arrive();
     cluster_wait();
 
+    set_state(dw_first, dW_first, units, kState);
     {
       const float2 d_q = sum_of_blocks(sum_0 + own * kRow + 2 * lane()),
                    d_k = sum_of_blocks(sum_1 + own * kRow + 2 * lane());
-      set_pair(own_row(p.d_q), d_q.x * *back_scale, d_q.y * *back_scale);
-      set_pair(own_row(p.d_k), d_k.x * (*back_scale / kStepScale), d_k.y * (*back_scale / kStepScale));
+      set_pair(own_row(p.d_q), d_q.x, d_q.y);
+      set_pair(own_row(p.d_k), d_k.x, d_k.y);
     }
     if (threadIdx.x < 4 * kOwned) {
       const int which = static_cast<int>(threadIdx.x) / kOwned,
@@ -475,7 +512,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
                          : which == 1 ? p.d_momentum_steps
                          : which == 2 ? p.d_read_keep
                                       : p.d_read_carry;
-      all[at.index * kT + token] = sum * *back_scale;
+      all[at.index * kT + token] = sum;
     }
     if (rank == 0 && warp() < 3) {
       float x = 0;
@@ -484,8 +521,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
         x += of_block(dots, block)[(lane() / kWarps * 3 + warp()) * kWarps + lane() % kWarps];
       }
       x = warp_sum(x);
-      if (lane() == 0)
-        (warp() == 0 ? p.d_keep : warp() == 1 ? p.d_carry : p.d_momentum_keep)[at.index] = x * *back_scale;
+      if (lane() == 0) (warp() == 0 ? p.d_keep : warp() == 1 ? p.d_carry : p.d_momentum_keep)[at.index] = x;
     }
     cluster_arrive();
   }
@@ -496,7 +532,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     for (int i = thread(); i < kDim * kDim / 4; i += kThreads) {
       const int row = i / (kDim / 4), column = i % (kDim / 4) * 4;
       *reinterpret_cast<float4*>(to + row * step + column) =
-          scaled_four(*back_scale, *reinterpret_cast<const float4*>(tile + row * kRow + column));
+          *reinterpret_cast<const float4*>(tile + row * kRow + column);
     }
   };
   store_part(first.d_W + start.first(rank), dW_first, kHidden);
@@ -515,8 +551,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       const float* const from = of_block(threadIdx.x < kDim ? sum_0 : sum_1, block) + threadIdx.x % kDim;
       for (int row = 0; row < kWarps; ++row) sum += from[row * kRow];
     }
-    (threadIdx.x < kDim ? p.d_norm_weight : p.d_norm_bias)[n * kDim + threadIdx.x % kDim] =
-        sum * (*back_scale / kStepScale);
+    (threadIdx.x < kDim ? p.d_norm_weight : p.d_norm_bias)[n * kDim + threadIdx.x % kDim] = sum;
   }
   cluster_arrive();
   cluster_wait();

@@ -26,16 +26,69 @@ constexpr int kMostBytes = 227 << 10;                // of shared memory, that a
 using Tile = Share<kWarps, kT, kDim>;
 
 // Tiles of 16-bit numbers: fp16 rounds like TF32, a load of four 8 x 8 matrices is what a lane needs of a factor, and
-// products are twice as fast. What may be far below one is scaled by a power of two.
+// products are twice as fast. What fp16 lacks is TF32's range, and inner gradients (the norm divides by a deviation
+// that may be next to nothing), outer ones and the state have no bound. So a factor has a unit, a power of two by which
+// its numbers are divided: of the largest one, 2^14 to 2^15 units, or of a bound. Nothing is out of range then, and
+// what the largest number's unit takes from small ones is less than 2^-39 of it. Keys and queries are of unit length,
+// which is theirs.
 using Half = __half;
 constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;  // eight rows at one column lie in different banks
-constexpr float kStepScale = 256;                                // of steps
+
+// A row of keys or queries times 64 numbers is at most this times the largest of them.
+constexpr float kLongest = kDim;
+
+// By the bits of the largest |x|. Numbers that are not finite stay so.
+__device__ inline float unit_of(uint32_t most) { return __uint_as_float((max(most >> 23, 15u) - 14) << 23); }
+// 1 / a power of two.
+__device__ inline float inverse(float unit) { return __uint_as_float((254u << 23) - bits(unit)); }
+// Of a row of which every lane has two numbers.
+__device__ inline float row_unit(float2 x) { return unit_of(warp_max(bits(fmaxf(fabsf(x.x), fabsf(x.y))))); }
+
+// The units of a block's factors. A warp gives what is largest of its part; after a barrier of the block every thread
+// may write its part, and after one more `of` has the unit. Factors kReused apart have one place for what warps gave.
+struct Units {
+  static constexpr int kPlaces = 12, kReused = 8;
+  float *most, *all;  // in shared memory: (kPlaces, kWarps), (factors)
+
+  __device__ explicit Units(float* at) : most(at), all(at + kPlaces * kWarps) {}
+  static constexpr int numbers(int factors) { return kPlaces * kWarps + factors; }
+  __device__ float* given(int which) const { return most + (which < kPlaces ? which : which - kReused) * kWarps; }
+
+  __device__ void propose(int which, float largest) const {
+    const uint32_t x = warp_max(bits(largest));
+    if (lane() == 0) given(which)[warp()] = __uint_as_float(x);
+  }
+  // One over it.
+  __device__ float settle(int which) const {
+    const float unit = unit_of(warp_max(bits(given(which)[lane() % kWarps])));
+    if (thread() == 0) all[which] = unit;
+    return inverse(unit);
+  }
+  __device__ float of(int which) const { return all[which]; }
+  __device__ float of(int left, int right) const { return all[left] * all[right]; }
+  // Of a product times at most two, which has no more than 2^37 units of its factors.
+  __device__ float of_product(int left, int right) const { return fmaxf(of(left, right) * 0x1p22f, 0x1p-100f); }
+};
+
+__device__ inline float largest(float most, const float4& x) {
+  return fmaxf(fmaxf(fmaxf(most, fabsf(x.x)), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
+}
+__device__ inline float largest(const Tile& share) {
+  float most = 0;
+#pragma unroll
+  for (int n = 0; n < Tile::kTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) most = fmaxf(most, fabsf(share.c[n][e]));
+  }
+  return most;
+}
 
 __device__ inline void set_halves(Half* at, float x, float y) {
   *reinterpret_cast<uint32_t*>(at) = tensor_core::pack<Half>(x, y);
 }
-__device__ inline void set_halves(Half* at, const float4& x) {
-  *reinterpret_cast<uint2*>(at) = make_uint2(tensor_core::pack<Half>(x.x, x.y), tensor_core::pack<Half>(x.z, x.w));
+__device__ inline void set_halves(Half* at, const float4& x, float by) {
+  *reinterpret_cast<uint2*>(at) =
+      make_uint2(tensor_core::pack<Half>(by * x.x, by * x.y), tensor_core::pack<Half>(by * x.z, by * x.w));
 }
 
 __device__ inline float2 halves(const Half* at) {
@@ -114,8 +167,54 @@ __device__ void multiply_scaled(Tile& a, Tile& b, const LeftAcross& left, const 
     add_product(b, scaled(x, of_b, step), y);
   });
 }
-__device__ inline void write_halves(Tile& share, Half* to) {
-  share.each([&](int i, int j, float& a, float& b) { set_halves(to + i * kHalfRow + j, a, b); });
+__device__ inline void write_halves(Tile& share, Half* to, float by = 1) {
+  share.each([&](int i, int j, float& a, float& b) { set_halves(to + i * kHalfRow + j, by * a, by * b); });
+}
+// to += by x
+__device__ inline void add_scaled(Tile& to, float by, const Tile& x) {
+  elements(to, [&](float& a, int m, int e) { a += by * x.c[m][e]; });
+}
+// The warp's of four tensors of numbers of tokens.
+__device__ inline const float* one_of_four(const float* a, const float* b, const float* c, const float* d) {
+  const int which = warp();
+  return which == 0 ? a : which == 1 ? b : which == 2 ? c : d;
+}
+// A row of numbers that factors are multiplied by, so at most one: by one warp, of which every lane has two.
+__device__ inline void set_row(Half* to, float2 x, float& unit) {
+  constexpr float kOne = 1 << 15;
+  const float of_row = row_unit(x), by = inverse(of_row) / kOne;
+  set_halves(to + 2 * lane(), by * x.x, by * x.y);
+  if (lane() == 0) unit = kOne * of_row;
+}
+// to += unit() left right. What the unit is comes after the product, so that it takes no register meanwhile.
+template <int UNROLLED, typename L, typename R, typename Unit>
+__device__ void add_multiple(Tile& to, const L& left, const R& right, const Unit& unit) {
+  Tile by;
+  multiply<UNROLLED>(by, left, right);
+  add_scaled(to, unit(), by);
+}
+// A row of a tile of every block, with a unit of its own: of a warp, of which every lane has two numbers.
+__device__ inline void write_row(Half* tile, float* row_units, int row, float2 x) {
+  const float unit = row_unit(x), by = inverse(unit);
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+    set_halves(of_block(tile + row * kHalfRow + 2 * lane(), block), by * x.x, by * x.y);
+    if (lane() == 0) *of_block(row_units + row, block) = unit;
+  }
+}
+// Rows of a tile that the cluster's warps wrote so get one unit. Every thread changes a part.
+__device__ inline void level_rows(Half* tile, const float* row_units, const Units& units, int which) {
+  const float2 two = pair(row_units + 2 * lane());
+  const float unit = __uint_as_float(warp_max(max(bits(two.x), bits(two.y))));
+  if (thread() == 0) units.all[which] = unit;
+  const int row = thread() / (kDim / 8);
+  const float by = row_units[row] * inverse(unit);
+  auto& eight = *reinterpret_cast<uint4*>(tile + row * kHalfRow + thread() % (kDim / 8) * 8);
+  const auto level = [&](uint32_t x) {
+    const float2 numbers = tensor_core::unpack<Half>(x);
+    return tensor_core::pack<Half>(by * numbers.x, by * numbers.y);
+  };
+  eight = make_uint4(level(eight.x), level(eight.y), level(eight.z), level(eight.w));
 }
 
 // The normal distribution at z, of which GELU and its derivatives are made: erf to 2e-7 by Abramowitz and Stegun's
@@ -143,17 +242,16 @@ struct Slopes {
     return e % 2 == 0 ? both.x : both.y;
   }
 };
-// Writes what a share is activated to.
-__device__ inline Slopes activate(const Tile& share, Half* to) {
+// A share becomes what it is activated to.
+__device__ inline Slopes activate(Tile& share) {
   Slopes slopes;
 #pragma unroll
   for (int n = 0; n < Tile::kTiles; ++n) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const Normal a(share.c[n][2 * half]), b(share.c[n][2 * half + 1]);
-      set_halves(to + (Tile::row() + 8 * half + lane() / 4) * kHalfRow + Tile::group() * Tile::kColumns + 8 * n +
-                     lane() % 4 * 2,
-                 a.value(), b.value());
+      float &x = share.c[n][2 * half], &y = share.c[n][2 * half + 1];
+      const Normal a(x), b(y);
+      x = a.value(), y = b.value();
       slopes.pairs[n][half] = tensor_core::pack<Half>(a.slope(), b.slope());
     }
   }
@@ -216,20 +314,43 @@ __device__ inline void read_part(float4 (&to)[kFetched], const float* from) {
     to[m] = *reinterpret_cast<const float4*>(from + 4 * (thread() + m * kThreads));
   }
 }
-__device__ inline void set_part(Half* tile, const float4 (&from)[kFetched]) {
+__device__ inline float largest(const float4 (&part)[kFetched]) {
+  float most = 0;
+#pragma unroll
+  for (const float4& x : part) most = largest(most, x);
+  return most;
+}
+__device__ inline void set_part(Half* tile, const float4 (&from)[kFetched], float by = 1) {
 #pragma unroll
   for (int m = 0; m < kFetched; ++m) {
     const int place = thread() + m * kThreads;
-    set_halves(tile + place / (kDim / 4) * kHalfRow + place % (kDim / 4) * 4, from[m]);
+    set_halves(tile + place / (kDim / 4) * kHalfRow + place % (kDim / 4) * 4, from[m], by);
   }
 }
 __device__ inline float dot_four(const float4& a, const float4& b) {
   return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
-__device__ inline float warp_max(float x) {
+// Four tiles that follow each other, as factors of which the units are those from `which` on.
+template <typename Function>
+__device__ void each_of_state(float* tiles, const Function& function) {
+  each_fetched([&](int row, int column) {
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
-  return x;
+    for (int tile = 0; tile < 4; ++tile) function(tile, row, column, four(tiles + tile * kTile + row * kRow + column));
+  });
+}
+__device__ inline void propose_state(float* tiles, const Units& units, int which) {
+  float most[4] = {};
+  each_of_state(tiles, [&](int tile, int, int, const float4& x) { most[tile] = largest(most[tile], x); });
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile) units.propose(which + tile, most[tile]);
+}
+__device__ inline void set_state(Half* factors, float* tiles, const Units& units, int which) {
+  float by[4];
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile) by[tile] = units.settle(which + tile);
+  each_of_state(tiles, [&](int tile, int row, int column, const float4& x) {
+    set_halves(factors + tile * kHalfTile + row * kHalfRow + column, x, by[tile]);
+  });
 }
 
 // Whether both passes are by clusters, on the current GPU and with one of their kernels as compiled for it.

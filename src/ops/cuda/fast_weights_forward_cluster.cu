@@ -8,8 +8,12 @@ using namespace spread;
 
 namespace {
 
-constexpr int kBytes =
-    (6 * kTile + 2 * kT) * static_cast<int>(sizeof(float)) + (11 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
+// Factors, by unit. The state's four follow each other as its tiles do.
+enum { kState, kFirstW = kState, kFirstS, kLastW, kLastS, kX, kReadSteps, kB, kSteps, kMomentumSteps, kFactors };
+
+constexpr int kBytes = (6 * kTile + 3 * kT + kOwned + Units::numbers(kFactors) + 3) * static_cast<int>(sizeof(float)) +
+                       (11 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
+static_assert((kOwned + Units::numbers(kFactors) + 3) % 4 == 0);
 static_assert(kBytes <= kMostBytes);
 
 }  // namespace
@@ -20,8 +24,10 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   float *const W_last = S_first + kTile, *const S_last = W_last + kTile;
   float *const Z = S_last + kTile, *const O = Z + kTile;  // parts of the last layer's outputs and overlap
   float *const read_keep = O + kTile, *const read_carry = read_keep + kT;
+  float *const units_of_B = read_carry + kT, *const units_of_P = units_of_B + kT;  // of rows; P's of the last layer
+  const Units units(units_of_P + kOwned);
   // Factors of products: the state, the tokens.
-  Half *const w_first = reinterpret_cast<Half*>(read_carry + kT), *const s_first = w_first + kHalfTile;
+  Half *const w_first = reinterpret_cast<Half*>(units.all + kFactors + 3), *const s_first = w_first + kHalfTile;
   Half *const w_last = s_first + kHalfTile, *const s_last = w_last + kHalfTile;
   Half *const K = s_last + kHalfTile, *const Q = K + kHalfTile;
   Half *const U = Q + kHalfTile, *const X = U + kHalfTile;  // the last layer's inputs at k and q
@@ -49,13 +55,9 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   load(n);
   tensor_core::copies_commit();
   tensor_core::copies_wait<0>();
-  each_fetched([&](int row, int column) {
-#pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
-      set_halves(w_first + tile * kHalfTile + row * kHalfRow + column,
-                 four(W_first + tile * kTile + row * kRow + column));
-    }
-  });
+  propose_state(W_first, units, kState);
+  __syncthreads();
+  set_state(w_first, W_first, units, kState);
 
   for (int64_t chunk = 0; chunk < p.C; ++chunk) {
     const Place at{chunk * p.N + n, kHidden, kT};
@@ -63,22 +65,27 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     const float* const read_steps = p.read_steps + at.index * kT * kT;
     const int64_t own_place = (at.index * kT + own) * kDim + 2 * lane(), hidden = at.hidden(rank);
     const float2 target = pair(p.target + own_place), own_steps = pair(read_steps + own * kT + 2 * lane());
-    if (threadIdx.x < kT) {
-      const int64_t token = at.index * kT + threadIdx.x;
-      steps[threadIdx.x] = __float2half(kStepScale * p.steps[token]);
-      momentum_steps[threadIdx.x] = __float2half(kStepScale * p.momentum_steps[token]);
-      read_keep[threadIdx.x] = p.read_keep[token], read_carry[threadIdx.x] = p.read_carry[token];
+    if (warp() < 4) {
+      const int which = warp();
+      const float2 x =
+          pair(one_of_four(p.steps, p.momentum_steps, p.read_keep, p.read_carry) + at.index * kT + 2 * lane());
+      if (which < 2) {
+        set_row(steps + which * kT, x, units.all[kSteps + which]);
+      } else {
+        set_pair(read_keep + (which - 2) * kT + 2 * lane(), x.x, x.y);
+      }
     }
     const float keep = p.keep[at.index], carry = p.carry[at.index], momentum_keep = p.momentum_keep[at.index];
     Tile step;
     read(step, read_steps, kT);
+    units.propose(kReadSteps, largest(step));
     set_part(K, next_k);
     set_part(Q, next_q);
     __syncthreads();
-    const auto mixed = [&](Tile& by_W, const Tile& by_S) {
+    const auto mixed = [&](Tile& by_W, float unit_W, const Tile& by_S, float unit_S) {
       elements(by_W, [&](float& a, int m, int e) {
         const int row = Tile::row() + row_of(e);
-        a = read_keep[row] * a + read_carry[row] * by_S.c[m][e];
+        a = read_keep[row] * unit_W * a + read_carry[row] * unit_S * by_S.c[m][e];
       });
     };
 
@@ -96,18 +103,25 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
         add_product(by_S, q, S(n));
         add_product(overlap, q, keys_across(n));
       });
-      mixed(x, by_S);
-      elements(overlap, [&](float& a, int m, int e) { a *= -kStepScale * step.c[m][e]; });
+      const float unit_W = units.of(kFirstW);
+      mixed(x, unit_W, by_S, units.of(kFirstS));
+      elements(z, [&](float& a, int, int) { a *= unit_W; });
+      const float by = -units.settle(kReadSteps) / kLongest;
+      elements(overlap, [&](float& a, int m, int e) { a *= by * step.c[m][e]; });
       write_halves(overlap, P);
     }
     if (p.for_backward) write(z, first.z + hidden, kHidden);
-    const Slopes slopes = activate(z, U);
+    const Slopes slopes = activate(z);
+    const float unit_of_U = kLongest * units.of(kFirstW);
+    write_halves(z, U, inverse(unit_of_U));
     __syncthreads();
 
     // The inner gradients.
     {
       Tile y;
       multiply<4>(y, Left(U), Right(w_last));
+      const float unit = unit_of_U * units.of(kLastW);
+      elements(y, [&](float& a, int, int) { a *= unit; });
       if (chunk > 0) cluster_wait();  // the others have read Z and O
       write(y, Z, kRow);
     }
@@ -117,30 +131,31 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       float2 y = sum_of_blocks(Z + own * kRow + 2 * lane());
       const float2 g = loss.gradient(y, target);
       if (p.for_backward) set_pair(last.z + own_place, y.x, y.y), set_pair(last.g + own_place, g.x, g.y);
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        set_halves(of_block(B + own * kHalfRow + 2 * lane(), block), g.x, g.y);
-      }
+      write_row(B, units_of_B, own, g);
     }
     cluster_arrive();
     cluster_wait();
+    level_rows(B, units_of_B, units, kB);
+    __syncthreads();
+    const float unit_of_G = units.of_product(kB, kLastW);
     {
       Tile t;
       multiply<4>(t, Left(B), RightAcross(w_last));
+      const float unit = units.of(kB, kLastW);
+      elements(t, [&](float& a, int, int) { a *= unit; });
       if (p.for_backward) write(t, p.t + hidden, kHidden);
       elements(t, [&](float& a, int m, int e) { a *= slopes(m, e); });
-      write_halves(t, G);
+      write_halves(t, G, inverse(unit_of_G));
     }
     __syncthreads();
 
     // The outputs at q.
-    {
-      Tile by_steps;
-      multiply<4>(by_steps, Left(P), Right(G));
-      elements(x, [&](float& a, int m, int e) { a += by_steps.c[m][e] / kStepScale; });
-    }
+    add_multiple<4>(x, Left(P), Right(G), [&] { return kLongest * units.of(kReadSteps) * unit_of_G; });
     if (p.for_backward) write(x, p.x + hidden, kHidden);
-    activate(x, X);
+    activate(x);
+    units.propose(kX, largest(x));
+    __syncthreads();
+    write_halves(x, X, units.settle(kX));
     __syncthreads();
     Tile y, overlap;
     {
@@ -154,36 +169,41 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
         add_product(by_S, a, S(n));
         add_product(overlap, a, at_keys(n));
       });
-      mixed(y, by_S);
+      mixed(y, units.of(kX, kLastW), by_S, units.of(kX, kLastS));
+      const float unit = units.of(kX) * unit_of_U;
+      elements(overlap, [&](float& a, int, int) { a *= unit; });
     }
-    __syncthreads();
     write(y, Z, kRow);
     write(overlap, O, kRow);
     cluster_arrive();
 
     // The state after the chunk. Where it is not wanted there is none.
     const Place after{ends ? n : at.index + p.N, kHidden, kT};
-    const auto advance = [&](const Half* u, const Half* g, float* W, float* S, Half* w, Half* s, float* to_W,
+    const auto advance = [&](const Half* u, const Half* g, float unit, float* W, float* S, int w, float* to_W,
                              float* to_S, int row) {
+      const float by_steps = -units.of(kSteps) * unit, by_momentum_steps = -units.of(kMomentumSteps) * unit;
+      float most_W = 0, most_S = 0;
       Tile by, by_momentum;
       multiply_scaled<4>(by, by_momentum, LeftAcross(u), Right(g), steps, momentum_steps);
       each_of_two(by, by_momentum, [&](int i, int j, float2 a, float2 b) {
         float *const at_W = W + i * kRow + j, *const at_S = S + i * kRow + j;
         const float2 before = pair(at_W), momentum = pair(at_S);
-        const float2 next_w = make_float2(keep * before.x + carry * momentum.x - a.x / kStepScale,
-                                          keep * before.y + carry * momentum.y - a.y / kStepScale),
-                     next_s = make_float2(momentum_keep * momentum.x - b.x / kStepScale,
-                                          momentum_keep * momentum.y - b.y / kStepScale);
+        const float2 next_w = make_float2(keep * before.x + carry * momentum.x + by_steps * a.x,
+                                          keep * before.y + carry * momentum.y + by_steps * a.y),
+                     next_s = make_float2(momentum_keep * momentum.x + by_momentum_steps * b.x,
+                                          momentum_keep * momentum.y + by_momentum_steps * b.y);
         set_pair(at_W, next_w.x, next_w.y), set_pair(at_S, next_s.x, next_s.y);
-        set_halves(w + i * kHalfRow + j, next_w.x, next_w.y), set_halves(s + i * kHalfRow + j, next_s.x, next_s.y);
+        most_W = fmaxf(fmaxf(most_W, fabsf(next_w.x)), fabsf(next_w.y));
+        most_S = fmaxf(fmaxf(most_S, fabsf(next_s.x)), fabsf(next_s.y));
         if (!p.for_backward && !ends) return;
         set_pair(to_W + i * row + j, next_w.x, next_w.y), set_pair(to_S + i * row + j, next_s.x, next_s.y);
       });
+      units.propose(w, most_W), units.propose(w + 1, most_S);
     };
     if (!ends || last.W_end) {
-      advance(K, G, W_first, S_first, w_first, s_first, (ends ? first.W_end : first.W) + after.first(rank),
+      advance(K, G, unit_of_G, W_first, S_first, kFirstW, (ends ? first.W_end : first.W) + after.first(rank),
               (ends ? first.S_end : first.S) + after.first(rank), kHidden);
-      advance(U, B, W_last, S_last, w_last, s_last, (ends ? last.W_end : last.W) + after.last(rank),
+      advance(U, B, unit_of_U * units.of(kB), W_last, S_last, kLastW, (ends ? last.W_end : last.W) + after.last(rank),
               (ends ? last.S_end : last.S) + after.last(rank), kDim);
     }
     cluster_wait();
@@ -192,13 +212,16 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     {
       const float2 sum = sum_of_blocks(O + own * kRow + 2 * lane()), out = sum_of_blocks(Z + own * kRow + 2 * lane());
       if (p.for_backward) set_pair(p.overlap + (at.index * kT + own) * kT + 2 * lane(), sum.x, sum.y);
-      set_halves(P + warp() * kHalfRow + 2 * lane(), -kStepScale * sum.x * own_steps.x,
-                 -kStepScale * sum.y * own_steps.y);
+      const float2 steps_of_row = make_float2(-sum.x * own_steps.x, -sum.y * own_steps.y);
+      const float unit = row_unit(steps_of_row), by = inverse(unit);
+      set_halves(P + warp() * kHalfRow + 2 * lane(), by * steps_of_row.x, by * steps_of_row.y);
+      if (lane() == 0) units_of_P[warp()] = unit;
       set_pair(own_outputs + warp() * kRow + 2 * lane(), out.x, out.y);
     }
     cluster_arrive();
     __syncthreads();
     if (!ends) {
+      set_state(w_first, W_first, units, kState);
       load(at.index + p.N);
       prefetch_part(at.index + p.N, rank, p.read_steps, p.target);
     }
@@ -207,8 +230,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       multiply<4>(out, Left(P), Right(B));
       out.each([&](int i, int j, float& a, float& b) {
         const float2 sum = pair(own_outputs + i * kRow + j);
-        set_pair(p.out + (at.index * kT + rank * kOwned + i) * kDim + j, sum.x + a / kStepScale,
-                 sum.y + b / kStepScale);
+        const float unit = units_of_P[i] * units.of(kB);
+        set_pair(p.out + (at.index * kT + rank * kOwned + i) * kDim + j, sum.x + unit * a, sum.y + unit * b);
       });
     }
   }

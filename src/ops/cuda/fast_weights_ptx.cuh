@@ -34,6 +34,13 @@ __device__ inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
   return r;
 }
 
+// The largest of a warp.
+__device__ inline uint32_t warp_max(uint32_t x) {
+  uint32_t r;
+  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
+  return r;
+}
+
 // 1 / x to one unit in the last place.
 __device__ inline float reciprocal(float x) {
   float r;
