@@ -10,14 +10,16 @@
 namespace lazy::ops {
 
 struct FastWeightsLayer {
-  // State at the start of each chunk: (C, N, in, out), (C, N, out), (C, N, in, out). The forward pass is given the
-  // first chunk's. b or S is null.
+  // State at the start of each chunk: (C, N, in, out), (C, N, out), (C, N, in, out). b or S is null. The first chunk's
+  // b is given there, its W and S apart: kernels may leave unset where they would lie.
   float *W, *b, *S;
+  const float *W_start, *S_start;
   float *W_end, *b_end, *S_end;  // the forward pass: (N, ...) after the last chunk; null: not wanted
   float *g, *z;                  // (C, N, T, out): see SavedActivations
-  // (N, ...): the backward pass is given the gradients with respect to the state after the last chunk, and leaves those
-  // with respect to the state before the first.
+  // (N, ...): the gradients with respect to the state before the first chunk, which the backward pass leaves, and after
+  // the last one, which it is given; null: they are zero. Those of b it is given in their place.
   float *d_W, *d_b, *d_S;
+  const float *d_W_end, *d_S_end;
 };
 
 struct FastWeightsProblem {
@@ -27,7 +29,7 @@ struct FastWeightsProblem {
   bool for_backward;             // without, the forward pass may leave unset what only the backward pass reads
   FastWeightsLayer first, last;  // first: null with one layer
 
-  const float *q, *k, *target;                // (C, N, T, 64)
+  const float *q, *k, *target;                // (C, N, T, 64); q and k with momentum: of unit length or shorter
   const float *norm_weight, *norm_bias;       // (N, 64); null: the bounded error
   const float* read_steps;                    // (C, N, T, T)
   const float *read_keep, *read_carry;        // (C, N, T), with momentum, like the next three

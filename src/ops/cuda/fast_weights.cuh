@@ -125,9 +125,9 @@ struct Share {
     }
   }
 
-  // sums[group][row] += the sum of function(row, column, x, y) over the warp's columns.
+  // sums[group][row] += by the sum of function(row, column, x, y) over the warp's columns.
   template <typename Function>
-  __device__ void add_rows(float* sums, const Function& function) {
+  __device__ void add_rows(float* sums, const Function& function, float by = 1) {
     if (idle()) return;
     float sum[2] = {};
 #pragma unroll
@@ -142,7 +142,7 @@ struct Share {
     for (int half = 0; half < 2; ++half) {
       sum[half] += __shfl_xor_sync(~0u, sum[half], 1);
       sum[half] += __shfl_xor_sync(~0u, sum[half], 2);
-      if (lane() % 4 == 0) sums[group() * M + row() + 8 * half + lane() / 4] += sum[half];
+      if (lane() % 4 == 0) sums[group() * M + row() + 8 * half + lane() / 4] += by * sum[half];
     }
   }
 };
@@ -452,6 +452,22 @@ void with_shape(const FastWeightsProblem& p, const Function& function) {
   if (!p.momentum) return function(std::integral_constant<int, 16>{}, std::true_type{}, std::false_type{});
   const std::integral_constant<int, 64> T;
   p.H > 0 ? function(T, std::true_type{}, std::true_type{}) : function(T, std::false_type{}, std::true_type{});
+}
+
+// function(numbers of W or S, layer) for each layer that there is.
+template <typename Function>
+void each_layer(const FastWeightsProblem& p, const Function& function) {
+  const int64_t numbers = p.N * kDim * (p.H == 0 ? kDim : p.H);
+  if (p.first.W) function(numbers, p.first);
+  function(numbers, p.last);
+}
+// Queues the copy of `from`, zeros where it is null, to a tensor that kernels read and write in its place.
+inline void copy_to_place(float* to, const float* from, int64_t numbers, cudaStream_t stream) {
+  if (!to || to == from) return;
+  const size_t bytes = static_cast<size_t>(numbers) * sizeof(float);
+  check(
+      from ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream) : cudaMemsetAsync(to, 0, bytes, stream),
+      "fast_weights");
 }
 
 // Shared memory of the backward pass, which takes more.

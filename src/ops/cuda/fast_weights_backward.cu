@@ -427,6 +427,10 @@ namespace lazy::ops::cuda {
 
 void fast_weights_backward(const FastWeightsProblem& p, cudaStream_t stream) {
   if (learning::backward_in_cluster(p, stream)) return;
+  learning::each_layer(p, [&](int64_t numbers, const FastWeightsLayer& layer) {
+    learning::copy_to_place(layer.d_W, layer.d_W_end, numbers, stream);
+    learning::copy_to_place(layer.d_S, layer.d_S_end, numbers, stream);
+  });
   learning::with_shape(p, [&](auto T, auto two, auto momentum) {
     learning::launch(learning::backward<T(), two(), momentum()>, 32 * learning::kWarps<T()>, learning::kBytes<T()>, p,
                      stream);

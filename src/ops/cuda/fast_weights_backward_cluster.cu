@@ -9,26 +9,61 @@ using namespace spread;
 
 namespace {
 
-using Left = LeftRows<kRow>;
-using LeftAcross = LeftColumns<kRow>;
-using ScaledAcross = ScaledLeftColumns<kRow>;
-using Right = RightRows<kRow>;
-using Pairs = LeftPairs<kRow>;
-using PairsAcross = RightPairs<kRow>;
-// Of what is not rounded, the gradients with respect to the state.
-using State = RightRows<kRow, true>;
-using StateAcross = RightPairs<kRow, true>;
+// Factors, by unit. Those by the state follow each other as their tiles do; W again and the inputs at k again have the
+// units that they had.
+enum {
+  kState,
+  kFirstDW = kState,
+  kFirstDS,
+  kLastDW,
+  kLastDS,
+  kD,  // from here on places are used twice
+  kB,
+  kLastW,
+  kLastS,
+  kU,
+  kV,
+  kReadSteps,
+  kX,
+  kG,
+  kFirstW,
+  kFirstS,
+  kT1,
+  kFirstR,
+  kZ,
+  kY,  // without a place
+  kKeep,
+  kCarry,
+  kFactors
+};
 
 constexpr int kGroups = Tile::kColumnGroups;
 constexpr int kBytes =
-    (12 * kTile + 4 * kT + 4 * kGroups * kT + 3 * kWarps + kOwned * kDim) * static_cast<int>(sizeof(float));
-static_assert(kBytes <= kMostBytes);
+    (6 * kTile + 5 * kT + 4 * kGroups * kT + 6 * kWarps + kOwned * kDim + Units::numbers(kFactors) + 3) *
+        static_cast<int>(sizeof(float)) +
+    (12 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
+static_assert(kBytes <= kMostBytes && (Units::numbers(kFactors) + 3) % 4 == 0);
 
-// to = factor[row] a + more[row] b
-__device__ void weighted(Tile& to, const float* factor, const Tile& a, const float* more, const Tile& b) {
+// By W and S of a layer: what the gradients dW and dS of the state after the chunk give its coefficients.
+struct Dots {
+  float keep = 0, carry = 0, momentum_keep = 0;
+  __device__ void add(const float4& w, const float4& s, const float* dW, const float* dS) {
+    const float4 d = *reinterpret_cast<const float4*>(dW), e = *reinterpret_cast<const float4*>(dS);
+    keep += dot_four(w, d), carry += dot_four(s, d), momentum_keep += dot_four(s, e);
+  }
+  __device__ void write(float* to) const {
+    const float all[3] = {warp_sum(keep), warp_sum(carry), warp_sum(momentum_keep)};
+    if (lane() != 0) return;
+#pragma unroll
+    for (int n = 0; n < 3; ++n) to[n * kWarps + warp()] = all[n];
+  }
+};
+// to = factor[row] a + more[row] b, of which a and b have units.
+__device__ void weighted(Tile& to, const float* factor, const Tile& a, float unit_a, const float* more, const Tile& b,
+                         float unit_b) {
   elements(to, [&](float& x, int m, int e) {
     const int row = Tile::row() + row_of(e);
-    x = factor[row] * a.c[m][e] + more[row] * b.c[m][e];
+    x = factor[row] * unit_a * a.c[m][e] + more[row] * unit_b * b.c[m][e];
   });
 }
 
@@ -36,321 +71,430 @@ __device__ void weighted(Tile& to, const float* factor, const Tile& a, const flo
 
 __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_constant__ FastWeightsProblem p) {
   if (!kClusters) return;
+  // The gradients with respect to the state, and as factors.
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
-  // Eight tiles, most for several things one after the other.
-  float *const D = dS_last + kTile, *const B = D + kTile, *const W = B + kTile, *const S = W + kTile;
-  float *const U = S + kTile, *const V = U + kTile, *const R = V + kTile, *const Q = R + kTile;
-  // D: d_out; the first layer's steps; the gradients by its overlap times steps.
-  float *const P = D, *const R_first = D;
-  // B: the last layer's g; its inputs at k, a second time. U: these for the first time; k.
-  float *const inputs = B, *const K = U;
-  // W and S: of the last layer; of the first. S: W of the last layer, a second time; what this block adds to d_q.
-  float *const W_again = S, *const by_q = S;
-  // V: the last layer's inputs at q; the first one's g; the gradients by t; those by the last output at k; d_k, as d_q.
-  float *const G = V, *const T = V, *const Y = V, *const by_k = V;
-  // R: the gradients by the last layer's overlap; by the first one's output at q; by the last g; by the first output at
-  // k.
-  float *const X = R, *const by_g = R, *const Z = R;
-  float *const steps = Q + kTile, *const momentum_steps = steps + kT, *const read_keep = momentum_steps + kT,
-               *const read_carry = read_keep + kT;
-  float* const sums = read_carry + kT;  // by token: what each group of columns adds to a gradient
+  // What is summed over the blocks: the gradients by the last g and by the first layer's overlap; those by q and k.
+  // Between chunks' sums: W and S of the first layer.
+  float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
+  float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
+  float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
+  float* const sums = momentum_steps + kT;  // by token: what each group of columns adds to a gradient
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * kT, *const sum_keep = sums + 2 * kGroups * kT,
                *const sum_carry = sums + 3 * kGroups * kT;
-  float *const dots = sums + 4 * kGroups * kT, *const own_overlap = dots + 3 * kWarps;
+  // dots: by layer, coefficient and warp.
+  float *const dots = sums + 4 * kGroups * kT, *const own_overlap = dots + 6 * kWarps;
+  float* const units_of_Y = own_overlap + kOwned * kDim;  // of rows
+  const Units units(units_of_Y + kT);
+  Half *const dw_first = reinterpret_cast<Half*>(units.all + kFactors + 3), *const ds_first = dw_first + kHalfTile;
+  Half *const dw_last = ds_first + kHalfTile, *const ds_last = dw_last + kHalfTile;
+  // Eight tiles, most for several things one after the other.
+  Half *const D = ds_last + kHalfTile, *const B = D + kHalfTile, *const W = B + kHalfTile, *const S = W + kHalfTile;
+  Half *const U = S + kHalfTile, *const V = U + kHalfTile, *const R = V + kHalfTile, *const Q = R + kHalfTile;
+  Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
+  // D: d_out; the first layer's steps; the gradients by its overlap times steps.
+  Half *const P = D, *const R_first = D;
+  // B: the last layer's g; its inputs at k, a second time. U: these for the first time; k.
+  Half *const inputs = B, *const K = U;
+  // W and S: of the last layer; of the first. S: W of the last layer, a second time.
+  Half* const W_again = S;
+  // V: the last layer's inputs at q; the first one's g; the gradients by t; those by the last output at k.
+  Half *const G = V, *const T = V, *const Y = V;
+  // R: the gradients by the last layer's overlap; by the first one's output at q; by the first output at k.
+  Half *const X = R, *const Z = R;
 
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
   const int n = static_cast<int>(blockIdx.x / kBlocks);
   const int own = rank * kOwned + warp();  // the warp's token, for the cluster
   const bool has_own = Tile::row() == rank * kOwned;
   const FastWeightsLayer &first = p.first, &last = p.last;
-  float2 by_weight{}, by_bias{};  // of the norm, by the warp's tokens
-  const Place start{n, kHidden, kT};
-  fetch_tile<kRow>(dW_first, first.d_W + start.first(rank), kHidden);
-  fetch_tile<kRow>(dS_first, first.d_S + start.first(rank), kHidden);
-  fetch_tile<kRow>(dW_last, last.d_W + start.last(rank), kDim);
-  fetch_tile<kRow>(dS_last, last.d_S + start.last(rank), kDim);
-  const auto load = [&](int64_t index) {
-    const Place at{index, kHidden, kT};
-    fetch_tile<kRow>(D, at.tokens(p.d_out), kDim);
-    fetch_tile<kRow>(B, at.tokens(last.g), kDim);
-    fetch_tile<kRow>(W, last.W + at.last(rank), kDim);
-    fetch_tile<kRow>(Q, at.tokens(p.q), kDim);
+  // By the norm's weight and bias, from the warp's tokens: a thread's four numbers, at the end of a row of a gradient.
+  const auto by_norm = [&]() -> float4& {
+    const int row = thread() / 2;
+    return four(dW_first + row / kDim * kTile + row % kDim * kRow + kDim + thread() % 2 * 4);
   };
-  load((p.C - 1) * p.N + n);
+  by_norm() = make_float4(0, 0, 0, 0);
+  const Place start{n, kHidden, kT};
+  const auto fetch_end = [&](float* tile, const float* end, int64_t part, int step) {
+    if (end) return fetch_tile(tile, end + part, step);
+    each_fetched([&](int row, int column) { four(tile + row * kRow + column) = make_float4(0, 0, 0, 0); });
+  };
+  fetch_end(dW_first, first.d_W_end, start.first(rank), kHidden);
+  fetch_end(dS_first, first.d_S_end, start.first(rank), kHidden);
+  fetch_end(dW_last, last.d_W_end, start.last(rank), kDim);
+  fetch_end(dS_last, last.d_S_end, start.last(rank), kDim);
+  tensor_core::copies_commit();
+  tensor_core::copies_wait<0>();
+  propose_state(dW_first, units, kState);
+  __syncthreads();
+  set_state(dw_first, dW_first, units, kState);
+  cluster_arrive();
 
-  for (int chunk = static_cast<int>(p.C) - 1; chunk >= 0; --chunk) {
-    const Place at{chunk * p.N + n, kHidden, kT};
+  for (int index = static_cast<int>((p.C - 1) * p.N) + n; index >= 0; index -= static_cast<int>(p.N)) {
+    const Place at{index, kHidden, kT};
+    const auto state = [&](const float* all, const float* of_first_chunk) {
+      return index >= p.N ? all : of_first_chunk;
+    };
     const float* const read_steps = p.read_steps + at.index * kT * kT;
     const float* const overlaps = p.overlap + at.index * kT * kT;
     float* const d_read_steps = p.d_read_steps + at.index * kT * kT;
     const auto own_row = [&](auto* all) { return at.tokens(all) + own * kDim + 2 * lane(); };
     const int64_t hidden = at.hidden(rank);
-    float d_keep = 0, d_carry = 0, d_momentum_keep = 0;
     Tile z, x;
     read(z, first.z + hidden, kHidden);
     read(x, p.x + hidden, kHidden);
-    if (chunk + 1 < p.C) cluster_wait();  // the others have read S, V and the sums
-    fetch_tile<kRow>(S, last.S + at.last(rank), kDim);
-    if (threadIdx.x < kT) {
-      const int64_t token = at.index * kT + threadIdx.x;
-      steps[threadIdx.x] = -p.steps[token], momentum_steps[threadIdx.x] = -p.momentum_steps[token];
-      read_keep[threadIdx.x] = p.read_keep[token], read_carry[threadIdx.x] = p.read_carry[token];
-    }
-    for (int i = threadIdx.x; i < 4 * kGroups * kT; i += kThreads) sums[i] = 0;
-    // z and x become the slopes.
+    Dots of_last;
+    float4 d[kFetched], g[kFetched], w[kFetched], s[kFetched];
+    read_part(w, state(last.W, last.W_start) + at.last(rank));
+    read_part(s, state(last.S, last.S_start) + at.last(rank));
+    read_part(d, at.tokens(p.d_out));
+    read_part(g, at.tokens(last.g));
+    const Slopes slopes_k = activate(z), slopes_q = activate(x);
+    units.propose(kU, largest(z)), units.propose(kV, largest(x));
     {
-      Tile u, input;
-      const auto activate = [&](const Gelu act) {
-        elements(z, [&](float& a, int m, int e) {
-          u.c[m][e] = act.value(a);
-          a = act.slope(a);
-        });
-        elements(x, [&](float& a, int m, int e) {
-          input.c[m][e] = act.value(a);
-          a = act.slope(a);
-        });
-      };
-      p.tanh ? activate(Gelu{true}) : activate(Gelu{false});
-      write_rounded(u, U, kRow);
-      write_rounded(input, V, kRow);
-    }
-    // Rounds W and S of a layer. What the gradients dW and dS of the state after the chunk give its coefficients.
-    const auto round_state = [&](const float* dW, const float* dS) {
-      each_fetched<kRow>([&](int place) {
-        float4 &w = four(W + place), &s = four(S + place);
-        const float4 d = *reinterpret_cast<const float4*>(dW + place), e = *reinterpret_cast<const float4*>(dS + place);
-        d_keep += dot_four(w, d), d_carry += dot_four(s, d), d_momentum_keep += dot_four(s, e);
-        round_four(w), round_four(s);
+      int m = 0;
+      each_fetched([&](int row, int column) {
+        of_last.add(w[m], s[m], dW_last + row * kRow + column, dS_last + row * kRow + column);
+        ++m;
       });
-    };
-    arrive_rounded<kRow>([&] { round_state(dW_last, dS_last); }, D, B, Q);
+    }
+    units.propose(kLastW, largest(w)), units.propose(kLastS, largest(s));
+    units.propose(kD, largest(d)), units.propose(kB, largest(g));
+    __syncthreads();
+    set_part(W, w, units.settle(kLastW)), set_part(S, s, units.settle(kLastS));
+    set_part(D, d, units.settle(kD)), set_part(B, g, units.settle(kB));
+    write_halves(z, U, units.settle(kU)), write_halves(x, V, units.settle(kV));
+    cluster_wait();  // the others have read the sums
+    of_last.write(dots);
+    fetch_tile(sum_0, state(first.W, first.W_start) + at.first(rank), kHidden);
+    fetch_tile(sum_1, state(first.S, first.S_start) + at.first(rank), kHidden);
+    tensor_core::copies_commit();
+    for (int i = threadIdx.x; i < 4 * kGroups * kT; i += kThreads) sums[i] = 0;
+    if (warp() < 4) {
+      const int which = warp();
+      const float2 x =
+          pair(one_of_four(p.read_keep, p.read_carry, p.steps, p.momentum_steps) + at.index * kT + 2 * lane());
+      const float sign = which < 2 ? 1 : -1;
+      set_pair(read_keep + which * kT + 2 * lane(), sign * x.x, sign * x.y);
+      if (which < 2) set_row(keep_factors + which * kT, x, units.all[kKeep + which]);
+    }
+    {
+      float4 queries[kFetched];
+      read_part(queries, at.tokens(p.q));
+      set_part(Q, queries);
+      float4 step[kFetched];
+      read_part(step, read_steps);
+      units.propose(kReadSteps, largest(step));
+    }
+    __syncthreads();
+    const float by_step = units.settle(kReadSteps);
 
-    // Of products with W and with S, read from what lies at `a`: what they give the tokens' factors.
-    const auto add_read_sums = [&](Tile& by_W, Tile& by_S, const auto& a) {
-      const auto dot = [&](int i, int j, float& x, float& y) {
-        const float2 input = a(i, j);
-        return x * input.x + y * input.y;
+    // Of products with W and S, or with their gradients, and a tile: what they give the tokens' factors.
+    const auto add_sums = [&](float* sums_W, Tile& by_W, float unit_W, float* sums_S, Tile& by_S, float unit_S,
+                              const Half* tile) {
+      const auto dot = [tile](int i, int j, float& x, float& y) {
+        const float2 by = halves(tile + i * kHalfRow + j);
+        return x * by.x + y * by.y;
       };
-      by_W.add_rows(sum_keep, dot);
-      by_S.add_rows(sum_carry, dot);
+      by_W.add_rows(sums_W, dot, unit_W);
+      by_S.add_rows(sums_S, dot, unit_S);
     };
-    const auto add_step_sums = [&](Tile& by_W, Tile& by_S, const auto& g) {
-      const auto dot = [&](int i, int j, float& x, float& y) {
-        const float2 by = g(i, j);
-        return -(x * by.x + y * by.y);
-      };
-      by_W.add_rows(sum_steps, dot);
-      by_S.add_rows(sum_momentum, dot);
-    };
-    const auto in_tile = [](const float* tile) { return [tile](int i, int j) { return pair(tile + i * kRow + j); }; };
     // d_W and d_S before the update and the reading of a layer from those after it; a: its inputs at q, d_y: by its
     // outputs.
-    const auto through_state = [&](const float* a, const float* d_y, float* dW, float* dS) {
+    const auto through_state = [&](const Half* a, const Half* d_y, float unit, float* dW, float* dS, int ds) {
       Tile by_W, by_S;
-      products(term(by_W, ScaledAcross(a, read_keep), Right(d_y)), term(by_S, ScaledAcross(a, read_carry), Right(d_y)));
+      multiply_scaled<2>(by_W, by_S, LeftAcross(a), Right(d_y), keep_factors, carry_factors);
       const float keep = p.keep[at.index], carry = p.carry[at.index], momentum_keep = p.momentum_keep[at.index];
+      const float unit_W = units.of(kKeep) * unit, unit_S = units.of(kCarry) * unit;
+      float most = 0;
       each_of_two(by_W, by_S, [&](int i, int j, float2 w, float2 s) {
         float *const at_W = dW + i * kRow + j, *const at_S = dS + i * kRow + j;
         const float2 d = pair(at_W), e = pair(at_S);
-        set_pair(at_W, w.x + keep * d.x, w.y + keep * d.y);
-        set_pair(at_S, s.x + carry * d.x + momentum_keep * e.x, s.y + carry * d.y + momentum_keep * e.y);
+        set_pair(at_W, unit_W * w.x + keep * d.x, unit_W * w.y + keep * d.y);
+        s = make_float2(unit_S * s.x + carry * d.x + momentum_keep * e.x,
+                        unit_S * s.y + carry * d.y + momentum_keep * e.y);
+        set_pair(at_S, s.x, s.y);
+        most = fmaxf(fmaxf(most, fabsf(s.x)), fabsf(s.y));
       });
+      units.propose(ds, most);
+    };
+    // dW += steps' part of it. The largest of dW.
+    const auto add_steps = [&](Tile& to, float unit, float* dW) {
+      float most = 0;
+      to.each([&](int i, int j, float& a, float& b) {
+        float* const at = dW + i * kRow + j;
+        const float2 before = pair(at), after = make_float2(before.x + unit * a, before.y + unit * b);
+        set_pair(at, after.x, after.y);
+        most = fmaxf(fmaxf(most, fabsf(after.x)), fabsf(after.y));
+      });
+      return most;
     };
 
     // The last layer: through its reading to its input at q, through its update to its input at k; its overlap.
     Tile d_a, d_u;
     {
       Tile by_W, by_S, d_steps;
-      products(term(by_W, Pairs(D), PairsAcross(W)), term(by_S, Pairs(D), PairsAcross(S)),
-               term(d_steps, Pairs(D), PairsAcross(B)));
-      add_read_sums(by_W, by_S, in_tile(V));
-      weighted(d_a, read_keep, by_W, read_carry, by_S);
+      const Left by_outputs(D);
+      const RightAcross weights(W), momentum(S), g(B);
+      each_step<2>([&](int n) {
+        const Fragment d = by_outputs(n);
+        add_product(by_W, d, weights(n));
+        add_product(by_S, d, momentum(n));
+        add_product(d_steps, d, g(n));
+      });
+      const float unit_W = units.of(kD, kLastW), unit_S = units.of(kD, kLastS), unit = -units.of(kD, kB),
+                  by = -by_step * 0x1p-36f;  // a sum of 64 products has at most 2^36 units of theirs
+      add_sums(sum_keep, by_W, unit_W * units.of(kV), sum_carry, by_S, unit_S * units.of(kV), V);
+      weighted(d_a, read_keep, by_W, unit_W, read_carry, by_S, unit_S);
       d_steps.each([&](int i, int j, float& a, float& b) {
         const float2 step = pair(read_steps + i * kT + j);
-        set_rounded_pair(R + i * kRow + j, -a * step.x, -b * step.y);
-        if (!has_own) return;
-        const float2 overlap = pair(overlaps + i * kT + j);
-        set_pair(d_read_steps + i * kT + j, -a * overlap.x, -b * overlap.y);
+        if (has_own) {
+          const float2 overlap = pair(overlaps + i * kT + j);
+          set_pair(d_read_steps + i * kT + j, unit * a * overlap.x, unit * b * overlap.y);
+        }
+        set_halves(R + i * kHalfRow + j, by * a * step.x, by * b * step.y);
       });
     }
     {
       Tile by_W, by_S;
-      products(term(by_W, Pairs(B), StateAcross(dW_last)), term(by_S, Pairs(B), StateAcross(dS_last)));
-      weighted(d_u, steps, by_W, momentum_steps, by_S);
+      multiply<2>(by_W, by_S, Left(B), RightAcross(dw_last), RightAcross(ds_last));
+      weighted(d_u, steps, by_W, units.of(kB, kLastDW), momentum_steps, by_S, units.of(kB, kLastDS));
     }
     __syncthreads();
-    fetch_tile<kRow>(W, first.W + at.first(rank), kHidden);
-    fetch_tile<kRow>(S, first.S + at.first(rank), kHidden);
     // To its g.
     Tile d_g;
     {
       Tile by_W, by_S;
-      products(term(by_W, Left(U), State(dW_last)), term(by_S, Left(U), State(dS_last)), term(d_a, Left(R), Right(U)),
-               term(d_u, LeftAcross(R), Right(V)));
-      add_step_sums(by_W, by_S, in_tile(B));
-      weighted(d_g, steps, by_W, momentum_steps, by_S);
-      product<kOwned>(
-          d_g,
-          [&](int j, int i) {
-            const int from = (rank * kOwned + i) * kT + j;
-            return -read_steps[from] * overlaps[from];
-          },
-          rounded(RowsOf<kRow>{D + rank * kOwned * kRow}));
+      multiply<2>(by_W, by_S, Left(U), Right(dw_last), Right(ds_last));
+      const float unit_W = units.of(kU, kLastDW), unit_S = units.of(kU, kLastDS), unit_g = -units.of(kB);
+      add_sums(sum_steps, by_W, unit_g * unit_W, sum_momentum, by_S, unit_g * unit_S, B);
+      weighted(d_g, steps, by_W, unit_W, momentum_steps, by_S, unit_S);
     }
+    {
+      Tile by_steps, by_queries;
+      const Left of_overlap(R);
+      const LeftAcross of_overlap_across(R);
+      const Right u(U), queries(V);
+      each_step<2>([&](int n) {
+        add_product(by_steps, of_overlap(n), u(n));
+        add_product(by_queries, of_overlap_across(n), queries(n));
+      });
+      const float unit_of_R = units.of(kD, kB) * (units.of(kReadSteps) * 0x1p36f);
+      add_scaled(d_a, unit_of_R * units.of(kU), by_steps);
+      add_scaled(d_u, unit_of_R * units.of(kV), by_queries);
+    }
+    {
+      // By the outputs of the own tokens, of which the block has the overlaps. Each warp's part has a unit.
+      const int first_one = (rank * kOwned + lane() % 4 * 2) * kT + Tile::row() + lane() / 4;
+      const float *const steps_at = read_steps + first_one, *const overlaps_at = overlaps + first_one;
+      float2 x[4];
+      float most = 0;
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const int at = n / 2 * 8 * kT + n % 2 * 8;
+        x[n] = make_float2(-steps_at[at] * overlaps_at[at], -steps_at[at + kT] * overlaps_at[at + kT]);
+        most = fmaxf(fmaxf(most, fabsf(x[n].x)), fabsf(x[n].y));
+      }
+      const float unit = unit_of(warp_max(bits(most))), by = inverse(unit);
+      Fragment step_overlaps;
+#pragma unroll
+      for (int n = 0; n < 4; ++n) step_overlaps.x[n] = tensor_core::pack<Half>(by * x[n].x, by * x[n].y);
+      Tile by_outputs;
+      add_product(by_outputs, step_overlaps, Right(D)(rank));
+      add_scaled(d_g, unit * units.of(kD), by_outputs);
+    }
+    elements(d_a, [&](float& a, int m, int e) { a *= slopes_q(m, e); });
+    units.propose(kX, largest(d_a));
     __syncthreads();
-    fetch_tile<kRow>(K, at.tokens(p.k), kDim);
-    elements(d_a, [&](float& a, int m, int e) { a *= x.c[m][e]; });
-    write_rounded(d_a, X, kRow);
-    through_state(V, D, dW_last, dS_last);
+    write_halves(d_a, X, units.settle(kX));
+    through_state(V, D, units.of(kV, kD), dW_last, dS_last, kLastDS);
+    float4 keys[kFetched];
+    read_part(keys, at.tokens(p.k));
     Tile t;  // what d_z takes from t's gradient
     {
       Tile z_again, g;
+      float most_W = 0, most_S = 0;
       read(t, p.t + hidden, kHidden);
       read(z_again, first.z + hidden, kHidden);
-      arrive_rounded<kRow>([&] { round_state(dW_first, dS_first); }, K);
-      const auto bend = [&](const Gelu act) {
-        elements(t, [&](float& a, int m, int e) {
-          g.c[m][e] = a * z.c[m][e];
-          a *= act.bend(z_again.c[m][e]);
-        });
-      };
-      p.tanh ? bend(Gelu{true}) : bend(Gelu{false});
-      write_rounded(g, G, kRow);
+      set_part(K, keys);
+      tensor_core::copies_wait<0>();
+      Dots of_first;
+      each_fetched([&](int row, int column) {
+        const int from = row * kRow + column;
+        const float4 w = four(sum_0 + from), s = four(sum_1 + from);
+        of_first.add(w, s, dW_first + from, dS_first + from);
+        most_W = largest(most_W, w), most_S = largest(most_S, s);
+      });
+      of_first.write(dots + 3 * kWarps);
+      elements(t, [&](float& a, int m, int e) {
+        g.c[m][e] = a * slopes_k(m, e);
+        a *= Normal(z_again.c[m][e]).bend();
+      });
+      units.propose(kFirstW, most_W), units.propose(kFirstS, most_S), units.propose(kG, largest(g));
+      __syncthreads();
+      write_halves(g, G, units.settle(kG));
+      const float by_W = units.settle(kFirstW), by_S = units.settle(kFirstS);
+      each_fetched([&](int row, int column) {
+        const int from = row * kRow + column, to = row * kHalfRow + column;
+        set_halves(W + to, four(sum_0 + from), by_W), set_halves(S + to, four(sum_1 + from), by_S);
+      });
     }
 
     // The first layer, the same.
     Tile d_q, d_first_g;
     {
       Tile overlap;
-      products(term(overlap, Pairs(Q), PairsAcross(K)));
+      multiply<2>(overlap, Left(Q), RightAcross(K));
+      const float by = -inverse(units.of(kReadSteps)) / kLongest;
       overlap.each([&](int i, int j, float& a, float& b) {
         const float2 step = pair(read_steps + i * kT + j);
-        set_rounded_pair(P + i * kRow + j, -a * step.x, -b * step.y);
         if (has_own) set_pair(own_overlap + i % kOwned * kDim + j, a, b);
+        set_halves(P + i * kHalfRow + j, by * a * step.x, by * b * step.y);
       });
-    }
-    {
-      Tile by_W, by_S;
-      products(term(by_W, Pairs(X), PairsAcross(W)), term(by_S, Pairs(X), PairsAcross(S)));
-      add_read_sums(by_W, by_S, in_tile(Q));
-      weighted(d_q, read_keep, by_W, read_carry, by_S);
-    }
-    {
-      Tile by_W, by_S;
-      products(term(by_W, Left(K), State(dW_first)), term(by_S, Left(K), State(dS_first)));
-      add_step_sums(by_W, by_S, in_tile(G));
-      weighted(d_first_g, steps, by_W, momentum_steps, by_S);
     }
     __syncthreads();
-    fetch_tile<kRow>(W_again, last.W + at.last(rank), kDim);
-    products(term(d_first_g, LeftAcross(P), Right(X)));
+    {
+      Tile by_W, by_S;
+      multiply<2>(by_W, by_S, Left(X), RightAcross(W), RightAcross(S));
+      const float unit_W = units.of(kX, kFirstW), unit_S = units.of(kX, kFirstS);
+      add_sums(sum_keep, by_W, unit_W, sum_carry, by_S, unit_S, Q);
+      weighted(d_q, read_keep, by_W, unit_W, read_carry, by_S, unit_S);
+    }
+    {
+      Tile by_W, by_S;
+      multiply<2>(by_W, by_S, Left(K), Right(dw_first), Right(ds_first));
+      const float unit_W = units.of(kFirstDW), unit_S = units.of(kFirstDS), unit_g = -units.of(kG);
+      add_sums(sum_steps, by_W, unit_g * unit_W, sum_momentum, by_S, unit_g * unit_S, G);
+      weighted(d_first_g, steps, by_W, unit_W, momentum_steps, by_S, unit_S);
+    }
+    __syncthreads();
     Tile d_k;
+    add_multiple<2>(d_first_g, LeftAcross(P), Right(X), [&] { return kLongest * units.of(kReadSteps, kX); });
     {
       Tile by_W, by_S, d_steps;
-      products(term(by_W, Pairs(G), StateAcross(dW_first)), term(by_S, Pairs(G), StateAcross(dS_first)));
-      weighted(d_k, steps, by_W, momentum_steps, by_S);
-      products(term(d_steps, Pairs(X), PairsAcross(G)));
+      const Left g(G), by_outputs(X);
+      const RightAcross dW(dw_first), dS(ds_first), g_across(G);
+      each_step<2>([&](int n) {
+        const Fragment x = g(n);
+        add_product(by_W, x, dW(n));
+        add_product(by_S, x, dS(n));
+        add_product(d_steps, by_outputs(n), g_across(n));
+      });
+      weighted(d_k, steps, by_W, units.of(kG, kFirstDW), momentum_steps, by_S, units.of(kG, kFirstDS));
+      const float unit = units.of(kX, kG);
+      elements(d_steps, [&](float& a, int, int) { a *= unit; });
       elements(d_first_g, [&](float& a, int m, int e) {
         t.c[m][e] *= a;
-        a *= z.c[m][e];
+        a *= slopes_k(m, e);
       });
+      units.propose(kT1, largest(d_first_g));
       __syncthreads();
-      write_rounded(d_first_g, T, kRow);
-      write(d_steps, R_first, kRow);
+      write_halves(d_first_g, T, units.settle(kT1));
+      write(d_steps, sum_1, kRow);
     }
-    through_state(Q, X, dW_first, dS_first);
-    arrive_rounded<kRow>([] {}, W_again);
+    float4 again[kFetched];
+    read_part(again, state(last.W, last.W_start) + at.last(rank));
+    through_state(Q, X, units.of(kX), dW_first, dS_first, kFirstDS);
+    set_part(W_again, again, inverse(units.of(kLastW)));
+    __syncthreads();
 
     // Through the inner gradient's way from the last layer to the first.
     Tile u;
     read(u, first.z + hidden, kHidden);
     const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target)), own_g = pair(own_row(last.g));
-    products(term(d_g, Left(T), Right(W_again)));
-    write(d_g, by_g, kRow);
+    add_multiple<2>(d_g, Left(T), Right(W_again), [&] { return units.of(kT1, kLastW); });
+    write(d_g, sum_0, kRow);
     {
       Tile to;
-      products(term(to, LeftAcross(T), Right(B)));
-      add_to(to, dW_last, kRow);
+      multiply<2>(to, LeftAcross(T), Right(B));
+      add_steps(to, units.of(kT1, kB), dW_last);
     }
     cluster_arrive();
     cluster_wait();
 
     // Through the inner loss, and to the steps of the first layer, for the own tokens.
     {
-      float2 d_target;
-      const float2 d_y = InnerLoss(p, n).backward(y, target, own_g, sum_of_blocks(by_g + own * kRow + 2 * lane()),
+      float2 d_target, by_weight{}, by_bias{};
+      const float2 d_y = InnerLoss(p, n).backward(y, target, own_g, sum_of_blocks(sum_0 + own * kRow + 2 * lane()),
                                                   d_target, by_weight, by_bias);
-      set_pair(own_row(p.d_target), d_target.x, d_target.y);
-      const float2 to_all = rounded_pair(d_y.x, d_y.y);
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        set_pair(of_block(Y + own * kRow + 2 * lane(), block), to_all.x, to_all.y);
+      if (p.norm_weight) {
+        float4& sum = by_norm();
+        sum.x += by_weight.x, sum.y += by_weight.y, sum.z += by_bias.x, sum.w += by_bias.y;
       }
+      set_pair(own_row(p.d_target), d_target.x, d_target.y);
+      write_row(Y, units_of_Y, own, d_y);
     }
+    Tile by_first_overlap;
     if (has_own) {
-      Tile{}.each([&](int i, int j, float&, float&) {
-        const float2 d = sum_of_blocks(R_first + i * kRow + j), step = pair(read_steps + i * kT + j),
+      by_first_overlap.each([&](int i, int j, float& a, float& b) {
+        const float2 d = sum_of_blocks(sum_1 + i * kRow + j), step = pair(read_steps + i * kT + j),
                      overlap = pair(own_overlap + i % kOwned * kDim + j);
         float* const to = d_read_steps + i * kT + j;
         const float2 before = pair(to);
         set_pair(to, before.x - overlap.x * d.x, before.y - overlap.y * d.y);
-        set_rounded_pair(R_first + i * kRow + j, -d.x * step.x, -d.y * step.y);
+        a = -d.x * step.x, b = -d.y * step.y;
       });
     }
-    if (chunk > 0) {
-      // What the next chunk starts with, to the L2 cache: of four tiles, a line for each thread.
+    units.propose(kFirstR, largest(by_first_overlap));
+    if (index >= p.N) {
+      // What the next chunk starts with, to the L2 cache: of a block's tiles, a line for each thread.
       const Place next{at.index - p.N, kHidden, kT};
       const int line = thread() % (2 * kT), tensor = thread() / (2 * kT);
       const float* const all = tensor == 0 ? first.z : tensor == 1 ? p.t : p.x;
-      prefetch(tensor == 3 ? last.S + next.last(rank) + 32 * line
-                           : all + next.hidden(rank) + line / 2 * kHidden + line % 2 * 32);
-      prefetch_part(next.index, rank, p.read_steps, p.overlap, last.z, p.target);
+      if (tensor < 3) {
+        prefetch(all + next.hidden(rank) + line / 2 * kHidden + line % 2 * 32);
+      } else {
+        prefetch((index >= 2 * p.N ? last.W : last.W_start) + next.last(rank) + 32 * line),
+            prefetch((index >= 2 * p.N ? last.S : last.S_start) + next.last(rank) + 32 * line);
+      }
+      prefetch_part(next.index, rank, p.read_steps, p.overlap, last.z, p.target, p.d_out, last.g, p.q);
     }
-    const auto activate_again = [&](const Gelu act) { elements(u, [&](float& a, int, int) { a = act.value(a); }); };
-    p.tanh ? activate_again(Gelu{true}) : activate_again(Gelu{false});
-    write_rounded(u, inputs, kRow);
+    activate(u);
+    write_halves(u, inputs, inverse(units.of(kU)));
     cluster_arrive();
     cluster_wait();
+    level_rows(Y, units_of_Y, units, kY);
+    const float by_first_R = units.settle(kFirstR);
+    if (has_own) write_halves(by_first_overlap, R_first, by_first_R);
+    __syncthreads();
 
     // Through the layers at k.
     {
       Tile back;
-      products(term(back, Pairs(Y), PairsAcross(W_again)));
-      elements(t, [&](float& a, int m, int e) { a += (back.c[m][e] + d_u.c[m][e]) * z.c[m][e]; });
-      write_rounded(t, Z, kRow);
+      multiply<2>(back, Left(Y), RightAcross(W_again));
+      const float unit = units.of(kY, kLastW);
+      elements(t, [&](float& a, int m, int e) { a += (unit * back.c[m][e] + d_u.c[m][e]) * slopes_k(m, e); });
+      units.propose(kZ, largest(t));
     }
     {
       Tile to;
-      products(term(to, LeftAcross(inputs), Right(Y)));
-      add_to(to, dW_last, kRow);
+      multiply<2>(to, LeftAcross(inputs), Right(Y));
+      units.propose(kLastDW, add_steps(to, units.of(kU, kY), dW_last));
     }
-    product<kOwned>(d_k, rounded(ColumnsOf<kRow>{R_first + rank * kOwned * kRow}),
-                    rounded(RowsOf<kRow>{Q + rank * kOwned * kRow}));
-    if (has_own) products(term(d_q, Left(R_first), Right(K)));
+    {
+      Tile by_steps;
+      add_product(by_steps, LeftAcross(R_first)(rank), Right(Q)(rank));
+      add_scaled(d_k, units.of(kFirstR), by_steps);
+    }
+    if (has_own) add_multiple<2>(d_q, Left(R_first), Right(K), [&] { return units.of(kFirstR); });
+    write(d_q, sum_0, kRow);
     __syncthreads();
-    write(d_q, by_q, kRow);
-    products(term(d_k, Pairs(Z), PairsAcross(W)));
-    write(d_k, by_k, kRow);
+    write_halves(t, Z, units.settle(kZ));
+    __syncthreads();
+    add_multiple<2>(d_k, Left(Z), RightAcross(W), [&] { return units.of(kZ, kFirstW); });
+    write(d_k, sum_1, kRow);
     {
       Tile to;
-      products(term(to, LeftAcross(K), Right(Z)));
-      add_to(to, dW_first, kRow);
-    }
-    {
-      const float all[3] = {warp_sum(d_keep), warp_sum(d_carry), warp_sum(d_momentum_keep)};
-      if (lane() == 0) {
-#pragma unroll
-        for (int i = 0; i < 3; ++i) dots[i * kWarps + warp()] = all[i];
-      }
+      multiply<2>(to, LeftAcross(K), Right(Z));
+      units.propose(kFirstDW, add_steps(to, units.of(kZ), dW_first));
     }
     cluster_arrive();
     cluster_wait();
 
-    if (chunk > 0) load(at.index - p.N);
+    set_state(dw_first, dW_first, units, kState);
     {
-      const float2 d_q = sum_of_blocks(by_q + own * kRow + 2 * lane()),
-                   d_k = sum_of_blocks(by_k + own * kRow + 2 * lane());
+      const float2 d_q = sum_of_blocks(sum_0 + own * kRow + 2 * lane()),
+                   d_k = sum_of_blocks(sum_1 + own * kRow + 2 * lane());
       set_pair(own_row(p.d_q), d_q.x, d_q.y);
       set_pair(own_row(p.d_k), d_k.x, d_k.y);
     }
@@ -374,8 +518,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       float x = 0;
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        const float* const from = of_block(dots, block);
-        x += lane() < kWarps ? from[warp() * kWarps + lane()] : 0;
+        x += of_block(dots, block)[(lane() / kWarps * 3 + warp()) * kWarps + lane() % kWarps];
       }
       x = warp_sum(x);
       if (lane() == 0) (warp() == 0 ? p.d_keep : warp() == 1 ? p.d_carry : p.d_momentum_keep)[at.index] = x;
@@ -397,14 +540,15 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   store_part(last.d_W + start.last(rank), dW_last, kDim);
   store_part(last.d_S + start.last(rank), dS_last, kDim);
   if (!p.norm_weight) return;
-  set_pair(D + warp() * kRow + 2 * lane(), by_weight.x, by_weight.y);
-  set_pair(B + warp() * kRow + 2 * lane(), by_bias.x, by_bias.y);
+  const float4 sum_of_own = by_norm();
+  set_pair(sum_0 + warp() * kRow + 2 * lane(), sum_of_own.x, sum_of_own.y);
+  set_pair(sum_1 + warp() * kRow + 2 * lane(), sum_of_own.z, sum_of_own.w);
   cluster_arrive();
   cluster_wait();
   if (rank == 0 && threadIdx.x < 2 * kDim) {
     float sum = 0;
     for (int block = 0; block < kBlocks; ++block) {
-      const float* const from = of_block(threadIdx.x < kDim ? D : B, block) + threadIdx.x % kDim;
+      const float* const from = of_block(threadIdx.x < kDim ? sum_0 : sum_1, block) + threadIdx.x % kDim;
       for (int row = 0; row < kWarps; ++row) sum += from[row * kRow];
     }
     (threadIdx.x < kDim ? p.d_norm_weight : p.d_norm_bias)[n * kDim + threadIdx.x % kDim] = sum;

@@ -20,123 +20,242 @@ constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kOwned = kT / kBlocks;  // the tokens whose sums over the blocks a block computes
 static_assert(kOwned == kWarps);      // a warp has one of them
 
-// From row to row: 8 more than a multiple of 32 where pairs are read or the tile is a right factor.
-constexpr int kRow = kDim + 8, kTile = kDim * kRow;
-constexpr int kMostBytes = 227 << 10;  // of shared memory, that a kernel takes
+constexpr int kRow = kDim + 8, kTile = kDim * kRow;  // a quarter of a warp has pairs of four rows in different banks
+constexpr int kMostBytes = 227 << 10;                // of shared memory, that a kernel takes
 
 using Tile = Share<kWarps, kT, kDim>;
 
-__device__ inline int place(const float* in_shared_memory) {
-  return static_cast<int>(in_shared_memory - shared_memory());
+// Tiles of 16-bit numbers: fp16 rounds like TF32, a load of four 8 x 8 matrices is what a lane needs of a factor, and
+// products are twice as fast. What fp16 lacks is TF32's range, and inner gradients (the norm divides by a deviation
+// that may be next to nothing), outer ones and the state have no bound. So a factor has a unit, a power of two by which
+// its numbers are divided: of the largest one, 2^14 to 2^15 units, or of a bound. Nothing is out of range then, and
+// what the largest number's unit takes from small ones is less than 2^-39 of it. Keys and queries are of unit length,
+// which is theirs.
+using Half = __half;
+constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;  // eight rows at one column lie in different banks
+
+// A row of keys or queries times 64 numbers is at most this times the largest of them.
+constexpr float kLongest = kDim;
+
+// By the bits of the largest |x|. Numbers that are not finite stay so.
+__device__ inline float unit_of(uint32_t most) { return __uint_as_float((max(most >> 23, 15u) - 14) << 23); }
+// 1 / a power of two.
+__device__ inline float inverse(float unit) { return __uint_as_float((254u << 23) - bits(unit)); }
+// Of a row of which every lane has two numbers.
+__device__ inline float row_unit(float2 x) { return unit_of(warp_max(bits(fmaxf(fabsf(x.x), fabsf(x.y))))); }
+
+// The units of a block's factors. A warp gives what is largest of its part; after a barrier of the block every thread
+// may write its part, and after one more `of` has the unit. Factors kReused apart have one place for what warps gave.
+struct Units {
+  static constexpr int kPlaces = 12, kReused = 8;
+  float *most, *all;  // in shared memory: (kPlaces, kWarps), (factors)
+
+  __device__ explicit Units(float* at) : most(at), all(at + kPlaces * kWarps) {}
+  static constexpr int numbers(int factors) { return kPlaces * kWarps + factors; }
+  __device__ float* given(int which) const { return most + (which < kPlaces ? which : which - kReused) * kWarps; }
+
+  __device__ void propose(int which, float largest) const {
+    const uint32_t x = warp_max(bits(largest));
+    if (lane() == 0) given(which)[warp()] = __uint_as_float(x);
+  }
+  // One over it.
+  __device__ float settle(int which) const {
+    const float unit = unit_of(warp_max(bits(given(which)[lane() % kWarps])));
+    if (thread() == 0) all[which] = unit;
+    return inverse(unit);
+  }
+  __device__ float of(int which) const { return all[which]; }
+  __device__ float of(int left, int right) const { return all[left] * all[right]; }
+  // Of a product times at most two, which has no more than 2^37 units of its factors.
+  __device__ float of_product(int left, int right) const { return fmaxf(of(left, right) * 0x1p22f, 0x1p-100f); }
+};
+
+__device__ inline float largest(float most, const float4& x) {
+  return fmaxf(fmaxf(fmaxf(most, fabsf(x.x)), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
 }
-
-// Factors of a product that is a Tile. Each keeps the place of the lane's first number, from which all others have
-// fixed distances (a pointer in its stead makes nvcc 13.0 read local memory). A left factor gives what a lane holds of
-// eight inner indices from 8 step on, a right one of the nth eight of the warp's columns too. Left factors lie in
-// shared memory rounded to TF32, as right ones do unless they are to ROUND. The inner index is that of a tile's columns
-// (LeftRows, RightColumns) or rows; in pairs, where a load gives two, for both factors of a product.
-template <int STEP>
-struct LeftRows {
-  int at;
-  __device__ explicit LeftRows(const float* tile) : at(place(tile) + (Tile::row() + lane() / 4) * STEP + lane() % 4) {}
-  __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const float* const from = shared_memory() + at + 8 * step;
-    x[0] = bits(from[0]), x[1] = bits(from[8 * STEP]), x[2] = bits(from[4]), x[3] = bits(from[8 * STEP + 4]);
-  }
-};
-template <int STEP>
-struct LeftColumns {
-  int at;
-  __device__ explicit LeftColumns(const float* tile) : at(place(tile) + lane() % 4 * STEP + Tile::row() + lane() / 4) {}
-  __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const float* const from = shared_memory() + at + 8 * step * STEP;
-    x[0] = bits(from[0]), x[1] = bits(from[8]), x[2] = bits(from[4 * STEP]), x[3] = bits(from[4 * STEP + 8]);
-  }
-};
-// The rows of the tile, which are the inner indices, have factors.
-template <int STEP>
-struct ScaledLeftColumns {
-  int at, factors;
-  __device__ ScaledLeftColumns(const float* tile, const float* factors)
-      : at(LeftColumns<STEP>(tile).at), factors(place(factors) + lane() % 4) {}
-  __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const float* const from = shared_memory() + at + 8 * step * STEP;
-    const float a = shared_memory()[factors + 8 * step], b = shared_memory()[factors + 8 * step + 4];
-    x[0] = tf32(a * from[0]), x[1] = tf32(a * from[8]), x[2] = tf32(b * from[4 * STEP]);
-    x[3] = tf32(b * from[4 * STEP + 8]);
-  }
-};
-template <int STEP>
-struct LeftPairs {
-  int at;
-  __device__ explicit LeftPairs(const float* tile)
-      : at(place(tile) + (Tile::row() + lane() / 4) * STEP + lane() % 4 * 2) {}
-  __device__ void operator()(int step, uint32_t (&x)[4]) const {
-    const uint2 above = bits(pair(shared_memory() + at + 8 * step)),
-                below = bits(pair(shared_memory() + at + 8 * step + 8 * STEP));
-    x[0] = above.x, x[1] = below.x, x[2] = above.y, x[3] = below.y;
-  }
-};
-template <bool ROUND>
-__device__ uint2 right_bits(float x, float y) {
-  return ROUND ? make_uint2(tf32(x), tf32(y)) : make_uint2(bits(x), bits(y));
-}
-template <int STEP, bool ROUND = false>
-struct RightRows {
-  int at;
-  __device__ explicit RightRows(const float* tile)
-      : at(place(tile) + lane() % 4 * STEP + Tile::group() * Tile::kColumns + lane() / 4) {}
-  __device__ uint2 operator()(int step, int n) const {
-    const float* const from = shared_memory() + at + 8 * step * STEP + 8 * n;
-    return right_bits<ROUND>(from[0], from[4 * STEP]);
-  }
-};
-template <int STEP>
-struct RightColumns {
-  int at;
-  __device__ explicit RightColumns(const float* tile)
-      : at(place(tile) + (Tile::group() * Tile::kColumns + lane() / 4) * STEP + lane() % 4) {}
-  __device__ uint2 operator()(int step, int n) const {
-    const float* const from = shared_memory() + at + 8 * n * STEP + 8 * step;
-    return right_bits<false>(from[0], from[4]);
-  }
-};
-template <int STEP, bool ROUND = false>
-struct RightPairs {
-  int at;
-  __device__ explicit RightPairs(const float* tile)
-      : at(place(tile) + (Tile::group() * Tile::kColumns + lane() / 4) * STEP + lane() % 4 * 2) {}
-  __device__ uint2 operator()(int step, int n) const {
-    const float2 y = pair(shared_memory() + at + 8 * n * STEP + 8 * step);
-    return right_bits<ROUND>(y.x, y.y);
-  }
-};
-
-// to += left right. Several products over the same inner indices are one loop: what two of them read is read once.
-template <typename L, typename R>
-struct Term {
-  Tile& to;
-  L left;
-  R right;
-
-  __device__ void add(int step) const {
-    uint32_t x[4];
-    left(step, x);
+__device__ inline float largest(const Tile& share) {
+  float most = 0;
 #pragma unroll
-    for (int n = 0; n < Tile::kTiles; ++n) {
-      const uint2 y = right(step, n);
-      mma_tf32(to.c[n], x, y.x, y.y);
+  for (int n = 0; n < Tile::kTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) most = fmaxf(most, fabsf(share.c[n][e]));
+  }
+  return most;
+}
+
+__device__ inline void set_halves(Half* at, float x, float y) {
+  *reinterpret_cast<uint32_t*>(at) = tensor_core::pack<Half>(x, y);
+}
+__device__ inline void set_halves(Half* at, const float4& x, float by) {
+  *reinterpret_cast<uint2*>(at) =
+      make_uint2(tensor_core::pack<Half>(by * x.x, by * x.y), tensor_core::pack<Half>(by * x.z, by * x.w));
+}
+
+__device__ inline float2 halves(const Half* at) {
+  return tensor_core::unpack<Half>(*reinterpret_cast<const uint32_t*>(at));
+}
+
+// What a lane holds of 16 inner indices of a factor: of the warp's 16 rows, or of its columns.
+struct Fragment {
+  uint32_t x[4];
+};
+// A factor of products that are Tiles. INNER_ROWS: the inner index is that of the tile's rows. It keeps a place in
+// shared memory as a number: with a pointer in its stead nvcc 13.0 reads local memory.
+template <bool LEFT, bool INNER_ROWS>
+struct Factor {
+  uint32_t at;
+  __device__ explicit Factor(const Half* tile) {
+    static_assert(Tile::kColumns == 16);
+    constexpr bool kPairs = LEFT == INNER_ROWS;  // of matrices that lie beside each other
+    const int outer = LEFT ? Tile::row() : Tile::group() * Tile::kColumns;
+    const int row = kPairs ? lane() / 16 * 8 + lane() % 8 : lane() % 16,
+              column = (kPairs ? lane() / 8 % 2 : lane() / 16) * 8;
+    at = tensor_core::shared_address(tile + (INNER_ROWS ? row : outer + row) * kHalfRow +
+                                     (INNER_ROWS ? outer + column : column));
+  }
+  __device__ Fragment operator()(int step) const {
+    Fragment f;
+    if constexpr (INNER_ROWS) {
+      tensor_core::load_matrices_transposed(f.x, at + static_cast<uint32_t>(step * 16 * kHalfRow * sizeof(Half)));
+    } else {
+      tensor_core::load_matrices(f.x, at + static_cast<uint32_t>(step * 16 * sizeof(Half)));
+    }
+    return f;
+  }
+};
+using Left = Factor<true, false>;
+using LeftAcross = Factor<true, true>;
+using Right = Factor<false, true>;
+using RightAcross = Factor<false, false>;
+// Of a left factor, inner indices by numbers of their own.
+__device__ inline Fragment scaled(const Fragment& f, const Half* by, int step) {
+  const auto* const at = reinterpret_cast<const uint32_t*>(by + 16 * step + lane() % 4 * 2);
+  const uint32_t a = at[0], b = at[4];
+  return {
+      {multiply_halves(f.x[0], a), multiply_halves(f.x[1], a), multiply_halves(f.x[2], b), multiply_halves(f.x[3], b)}};
+}
+__device__ inline void add_product(Tile& to, const Fragment& left, const Fragment& right) {
+#pragma unroll
+  for (int n = 0; n < Tile::kTiles; ++n) tensor_core::mma<Half>(to.c[n], left.x, right.x[2 * n], right.x[2 * n + 1]);
+}
+// function(step) for the inner indices, 16 each.
+template <int UNROLLED, typename Function>
+__device__ void each_step(const Function& function) {
+#pragma unroll UNROLLED
+  for (int step = 0; step < kDim / 16; ++step) function(step);
+}
+// to += left right, and with one left factor for two.
+template <int UNROLLED, typename L, typename R>
+__device__ void multiply(Tile& to, const L& left, const R& right) {
+  each_step<UNROLLED>([&](int step) { add_product(to, left(step), right(step)); });
+}
+template <int UNROLLED, typename L, typename R>
+__device__ void multiply(Tile& a, Tile& b, const L& left, const R& by_a, const R& by_b) {
+  each_step<UNROLLED>([&](int step) {
+    const Fragment x = left(step);
+    add_product(a, x, by_a(step));
+    add_product(b, x, by_b(step));
+  });
+}
+// a += left right with the inner indices scaled by one row of numbers, b with those by another.
+template <int UNROLLED>
+__device__ void multiply_scaled(Tile& a, Tile& b, const LeftAcross& left, const Right& right, const Half* of_a,
+                                const Half* of_b) {
+  each_step<UNROLLED>([&](int step) {
+    const Fragment x = left(step), y = right(step);
+    add_product(a, scaled(x, of_a, step), y);
+    add_product(b, scaled(x, of_b, step), y);
+  });
+}
+__device__ inline void write_halves(Tile& share, Half* to, float by = 1) {
+  share.each([&](int i, int j, float& a, float& b) { set_halves(to + i * kHalfRow + j, by * a, by * b); });
+}
+// to += by x
+__device__ inline void add_scaled(Tile& to, float by, const Tile& x) {
+  elements(to, [&](float& a, int m, int e) { a += by * x.c[m][e]; });
+}
+// The warp's of four tensors of numbers of tokens.
+__device__ inline const float* one_of_four(const float* a, const float* b, const float* c, const float* d) {
+  const int which = warp();
+  return which == 0 ? a : which == 1 ? b : which == 2 ? c : d;
+}
+// A row of numbers that factors are multiplied by, so at most one: by one warp, of which every lane has two.
+__device__ inline void set_row(Half* to, float2 x, float& unit) {
+  constexpr float kOne = 1 << 15;
+  const float of_row = row_unit(x), by = inverse(of_row) / kOne;
+  set_halves(to + 2 * lane(), by * x.x, by * x.y);
+  if (lane() == 0) unit = kOne * of_row;
+}
+// to += unit() left right. What the unit is comes after the product, so that it takes no register meanwhile.
+template <int UNROLLED, typename L, typename R, typename Unit>
+__device__ void add_multiple(Tile& to, const L& left, const R& right, const Unit& unit) {
+  Tile by;
+  multiply<UNROLLED>(by, left, right);
+  add_scaled(to, unit(), by);
+}
+// A row of a tile of every block, with a unit of its own: of a warp, of which every lane has two numbers.
+__device__ inline void write_row(Half* tile, float* row_units, int row, float2 x) {
+  const float unit = row_unit(x), by = inverse(unit);
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+    set_halves(of_block(tile + row * kHalfRow + 2 * lane(), block), by * x.x, by * x.y);
+    if (lane() == 0) *of_block(row_units + row, block) = unit;
+  }
+}
+// Rows of a tile that the cluster's warps wrote so get one unit. Every thread changes a part.
+__device__ inline void level_rows(Half* tile, const float* row_units, const Units& units, int which) {
+  const float2 two = pair(row_units + 2 * lane());
+  const float unit = __uint_as_float(warp_max(max(bits(two.x), bits(two.y))));
+  if (thread() == 0) units.all[which] = unit;
+  const int row = thread() / (kDim / 8);
+  const float by = row_units[row] * inverse(unit);
+  auto& eight = *reinterpret_cast<uint4*>(tile + row * kHalfRow + thread() % (kDim / 8) * 8);
+  const auto level = [&](uint32_t x) {
+    const float2 numbers = tensor_core::unpack<Half>(x);
+    return tensor_core::pack<Half>(by * numbers.x, by * numbers.y);
+  };
+  eight = make_uint4(level(eight.x), level(eight.y), level(eight.z), level(eight.w));
+}
+
+// The normal distribution at z, of which GELU and its derivatives are made: erf to 2e-7 by Abramowitz and Stegun's
+// 7.1.26, whose exponential is the density's.
+struct Normal {
+  float z, cumulative, density;
+  __device__ explicit Normal(float x) : z(x) {
+    const float bell = tensor_core::exp2_fast(-0.7213475204444817f * z * z);  // e^(-z^2 / 2)
+    const float t = reciprocal(1 + 0.23164189f * fabsf(z));
+    const float tail =
+        t * (0.127414796f + t * (-0.142248368f + t * (0.7107068705f + t * (-0.7265760135f + t * 0.5307027145f)))) *
+        bell;
+    cumulative = z < 0 ? tail : 1 - tail;
+    density = 0.3989422804014327f * bell;
+  }
+  __device__ float value() const { return z * cumulative; }
+  __device__ float slope() const { return cumulative + z * density; }
+  __device__ float bend() const { return (2 - z * z) * density; }
+};
+// The activation's slopes of a share, in half the registers.
+struct Slopes {
+  uint32_t pairs[Tile::kTiles][2];
+  __device__ float operator()(int n, int e) const {
+    const float2 both = tensor_core::unpack<Half>(pairs[n][e / 2]);
+    return e % 2 == 0 ? both.x : both.y;
+  }
+};
+// A share becomes what it is activated to.
+__device__ inline Slopes activate(Tile& share) {
+  Slopes slopes;
+#pragma unroll
+  for (int n = 0; n < Tile::kTiles; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float &x = share.c[n][2 * half], &y = share.c[n][2 * half + 1];
+      const Normal a(x), b(y);
+      x = a.value(), y = b.value();
+      slopes.pairs[n][half] = tensor_core::pack<Half>(a.slope(), b.slope());
     }
   }
-};
-template <typename L, typename R>
-__device__ Term<L, R> term(Tile& to, const L& left, const R& right) {
-  return {to, left, right};
-}
-template <typename... Terms>
-__device__ void products(const Terms&... terms) {
-#pragma unroll 4
-  for (int step = 0; step < kDim / 8; ++step) (terms.add(step), ...);
+  return slopes;
 }
 
 // function(row, column, x, y) for every two neighbours of a tile, x and y numbers of two shares.
@@ -165,9 +284,8 @@ __device__ inline float2 sum_of_blocks(float* own) {
 }
 
 // Queues the copy of a tile of 64 rows.
-template <int STEP>
-__device__ void fetch_tile(float* tile, const float* from, int step) {
-  fetch<kDim, kThreads, kDim, STEP>(tile, from, step);
+__device__ inline void fetch_tile(float* tile, const float* from, int step) {
+  fetch<kDim, kThreads, kDim, kRow>(tile, from, step);
 }
 // Brings the block's part of the 64 x 64 numbers that each of `all` has for a chunk to the L2 cache.
 template <typename... Tensors>
@@ -177,34 +295,69 @@ __device__ void prefetch_part(int64_t index, int rank, Tensors*... all) {
   int which = 0;
   ((warp() == which++ ? prefetch(all + index * kT * kDim + (rank * 32 + lane()) * kLine) : void()), ...);
 }
-// function(place in a tile) for all that this thread copies of one, four numbers each.
-template <int STEP, typename Function>
+// The thread's part of 64 x 64 numbers: kFetched times four of them.
+constexpr int kFetched = kDim * kDim / 4 / kThreads;
+// function(row, column) of these.
+template <typename Function>
 __device__ void each_fetched(const Function& function) {
 #pragma unroll
-  for (int n = thread(); n < kDim * kDim / 4; n += kThreads) function(n / (kDim / 4) * STEP + n % (kDim / 4) * 4);
+  for (int m = 0; m < kFetched; ++m) {
+    const int place = thread() + m * kThreads;
+    function(place / (kDim / 4), place % (kDim / 4) * 4);
+  }
 }
 __device__ inline float4& four(float* at) { return *reinterpret_cast<float4*>(at); }
-__device__ inline void round_four(float4& four) {
-  for (float* x : {&four.x, &four.y, &four.z, &four.w}) *x = __uint_as_float(tf32(*x));
+// From contiguous numbers in global memory to registers, and from there to a tile.
+__device__ inline void read_part(float4 (&to)[kFetched], const float* from) {
+#pragma unroll
+  for (int m = 0; m < kFetched; ++m) {
+    to[m] = *reinterpret_cast<const float4*>(from + 4 * (thread() + m * kThreads));
+  }
+}
+__device__ inline float largest(const float4 (&part)[kFetched]) {
+  float most = 0;
+#pragma unroll
+  for (const float4& x : part) most = largest(most, x);
+  return most;
+}
+__device__ inline void set_part(Half* tile, const float4 (&from)[kFetched], float by = 1) {
+#pragma unroll
+  for (int m = 0; m < kFetched; ++m) {
+    const int place = thread() + m * kThreads;
+    set_halves(tile + place / (kDim / 4) * kHalfRow + place % (kDim / 4) * 4, from[m], by);
+  }
 }
 __device__ inline float dot_four(const float4& a, const float4& b) {
   return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
-// Waits for what was queued. Before the others see it, the thread rounds what it has copied of some tiles, and calls
-// function().
-template <int STEP, typename Function, typename... Tiles>
-__device__ void arrive_rounded(const Function& function, Tiles*... tiles) {
-  tensor_core::copies_commit();
-  tensor_core::copies_wait<0>();
-  each_fetched<STEP>([&](int place) { (round_four(four(tiles + place)), ...); });
-  function();
-  __syncthreads();
+// Four tiles that follow each other, as factors of which the units are those from `which` on.
+template <typename Function>
+__device__ void each_of_state(float* tiles, const Function& function) {
+  each_fetched([&](int row, int column) {
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) function(tile, row, column, four(tiles + tile * kTile + row * kRow + column));
+  });
+}
+__device__ inline void propose_state(float* tiles, const Units& units, int which) {
+  float most[4] = {};
+  each_of_state(tiles, [&](int tile, int, int, const float4& x) { most[tile] = largest(most[tile], x); });
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile) units.propose(which + tile, most[tile]);
+}
+__device__ inline void set_state(Half* factors, float* tiles, const Units& units, int which) {
+  float by[4];
+#pragma unroll
+  for (int tile = 0; tile < 4; ++tile) by[tile] = units.settle(which + tile);
+  each_of_state(tiles, [&](int tile, int row, int column, const float4& x) {
+    set_halves(factors + tile * kHalfTile + row * kHalfRow + column, x, by[tile]);
+  });
 }
 
 // Whether both passes are by clusters, on the current GPU and with one of their kernels as compiled for it.
 template <typename Kernel>
 bool serves(const FastWeightsProblem& p, Kernel kernel) {
-  if (!p.momentum || p.T != kT || p.H != kHidden || kMostBytes > most_shared_memory("fast_weights")) return false;
+  if (!p.momentum || p.tanh || p.T != kT || p.H != kHidden || kMostBytes > most_shared_memory("fast_weights"))
+    return false;
   cudaFuncAttributes attributes;
   check(cudaFuncGetAttributes(&attributes, kernel), "fast_weights");
   return attributes.ptxVersion >= 90;

@@ -230,6 +230,10 @@ namespace lazy::ops::cuda {
 
 void fast_weights_forward(const FastWeightsProblem& p, cudaStream_t stream) {
   if (learning::forward_in_cluster(p, stream)) return;
+  learning::each_layer(p, [&](int64_t numbers, const FastWeightsLayer& layer) {
+    learning::copy_to_place(layer.W, layer.W_start, numbers, stream);
+    learning::copy_to_place(layer.S, layer.S_start, numbers, stream);
+  });
   learning::with_shape(p, [&](auto T, auto two, auto momentum) {
     learning::launch(learning::forward<T(), two(), momentum()>, learning::kThreads, learning::kBytes<T()>, p, stream);
   });

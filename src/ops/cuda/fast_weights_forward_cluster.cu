@@ -8,13 +8,12 @@ using namespace spread;
 
 namespace {
 
-// Tiles of tokens have rows at another distance: 4 more than a multiple of 32, where each lane of a left factor reads
-// one number.
-constexpr int kLeft = kT * kStep;
-using Left = LeftRows<kStep>;
-using Weights = RightRows<kRow, true>;
+// Factors, by unit. The state's four follow each other as its tiles do.
+enum { kState, kFirstW = kState, kFirstS, kLastW, kLastS, kX, kReadSteps, kB, kSteps, kMomentumSteps, kFactors };
 
-constexpr int kBytes = (6 * kTile + 6 * kLeft + 4 * kT) * static_cast<int>(sizeof(float));
+constexpr int kBytes = (6 * kTile + 3 * kT + kOwned + Units::numbers(kFactors) + 3) * static_cast<int>(sizeof(float)) +
+                       (11 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
+static_assert((kOwned + Units::numbers(kFactors) + 3) % 4 == 0);
 static_assert(kBytes <= kMostBytes);
 
 }  // namespace
@@ -23,28 +22,42 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   if (!kClusters) return;
   float *const W_first = shared_memory(), *const S_first = W_first + kTile;
   float *const W_last = S_first + kTile, *const S_last = W_last + kTile;
-  float *const G = S_last + kTile, *const B = G + kTile;  // the gradients by the first and the last layer's outputs
-  float *const K = B + kTile, *const Q = K + kLeft;
-  float *const U = Q + kLeft, *const X = U + kLeft;  // the last layer's inputs at k and q; X then: part of its overlap
-  float *const P = X + kLeft, *const Z = P + kLeft;  // a layer's steps; part of the last one's output
-  float *const steps = Z + kLeft, *const momentum_steps = steps + kT, *const read_keep = momentum_steps + kT,
-               *const read_carry = read_keep + kT;
+  float *const Z = S_last + kTile, *const O = Z + kTile;  // parts of the last layer's outputs and overlap
+  float *const read_keep = O + kTile, *const read_carry = read_keep + kT;
+  float *const units_of_B = read_carry + kT, *const units_of_P = units_of_B + kT;  // of rows; P's of the last layer
+  const Units units(units_of_P + kOwned);
+  // Factors of products: the state, the tokens.
+  Half *const w_first = reinterpret_cast<Half*>(units.all + kFactors + 3), *const s_first = w_first + kHalfTile;
+  Half *const w_last = s_first + kHalfTile, *const s_last = w_last + kHalfTile;
+  Half *const K = s_last + kHalfTile, *const Q = K + kHalfTile;
+  Half *const U = Q + kHalfTile, *const X = U + kHalfTile;  // the last layer's inputs at k and q
+  Half *const G = X + kHalfTile, *const B = G + kHalfTile;  // the gradients by the first and the last layer's outputs
+  Half* const P = B + kHalfTile;                            // a layer's steps
+  Half *const steps = P + kHalfTile, *const momentum_steps = steps + kT;
+  // Without the last layer's steps: behind these, not where a slower warp still reads.
+  float* const own_outputs = reinterpret_cast<float*>(P + kOwned * kHalfRow);
+  static_assert(kOwned * kRow * sizeof(float) <= (kT - kOwned) * kHalfRow * sizeof(Half));
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
   const int64_t n = blockIdx.x / kBlocks;
   const int own = rank * kOwned + warp();  // the warp's token, for the cluster
   const FastWeightsLayer &first = p.first, &last = p.last;
-  const Gelu act{p.tanh};
   const InnerLoss loss(p, n);
+  float4 next_k[kFetched], next_q[kFetched];
   const auto load = [&](int64_t index) {
-    fetch_tile<kStep>(K, p.k + index * kT * kDim, kDim);
-    fetch_tile<kStep>(Q, p.q + index * kT * kDim, kDim);
+    read_part(next_k, p.k + index * kT * kDim);
+    read_part(next_q, p.q + index * kT * kDim);
   };
   const Place start{n, kHidden, kT};
-  fetch_tile<kRow>(W_first, first.W + start.first(rank), kHidden);
-  fetch_tile<kRow>(S_first, first.S + start.first(rank), kHidden);
-  fetch_tile<kRow>(W_last, last.W + start.last(rank), kDim);
-  fetch_tile<kRow>(S_last, last.S + start.last(rank), kDim);
+  fetch_tile(W_first, first.W_start + start.first(rank), kHidden);
+  fetch_tile(S_first, first.S_start + start.first(rank), kHidden);
+  fetch_tile(W_last, last.W_start + start.last(rank), kDim);
+  fetch_tile(S_last, last.S_start + start.last(rank), kDim);
   load(n);
+  tensor_core::copies_commit();
+  tensor_core::copies_wait<0>();
+  propose_state(W_first, units, kState);
+  __syncthreads();
+  set_state(w_first, W_first, units, kState);
 
   for (int64_t chunk = 0; chunk < p.C; ++chunk) {
     const Place at{chunk * p.N + n, kHidden, kT};
@@ -52,19 +65,27 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     const float* const read_steps = p.read_steps + at.index * kT * kT;
     const int64_t own_place = (at.index * kT + own) * kDim + 2 * lane(), hidden = at.hidden(rank);
     const float2 target = pair(p.target + own_place), own_steps = pair(read_steps + own * kT + 2 * lane());
-    if (threadIdx.x < kT) {
-      const int64_t token = at.index * kT + threadIdx.x;
-      steps[threadIdx.x] = p.steps[token], momentum_steps[threadIdx.x] = p.momentum_steps[token];
-      read_keep[threadIdx.x] = p.read_keep[token], read_carry[threadIdx.x] = p.read_carry[token];
+    if (warp() < 4) {
+      const int which = warp();
+      const float2 x =
+          pair(one_of_four(p.steps, p.momentum_steps, p.read_keep, p.read_carry) + at.index * kT + 2 * lane());
+      if (which < 2) {
+        set_row(steps + which * kT, x, units.all[kSteps + which]);
+      } else {
+        set_pair(read_keep + (which - 2) * kT + 2 * lane(), x.x, x.y);
+      }
     }
     const float keep = p.keep[at.index], carry = p.carry[at.index], momentum_keep = p.momentum_keep[at.index];
     Tile step;
     read(step, read_steps, kT);
-    arrive_rounded<kStep>([] {}, K, Q);
-    const auto mixed = [&](Tile& by_W, const Tile& by_S) {
+    units.propose(kReadSteps, largest(step));
+    set_part(K, next_k);
+    set_part(Q, next_q);
+    __syncthreads();
+    const auto mixed = [&](Tile& by_W, float unit_W, const Tile& by_S, float unit_S) {
       elements(by_W, [&](float& a, int m, int e) {
         const int row = Tile::row() + row_of(e);
-        a = read_keep[row] * a + read_carry[row] * by_S.c[m][e];
+        a = read_keep[row] * unit_W * a + read_carry[row] * unit_S * by_S.c[m][e];
       });
     };
 
@@ -72,115 +93,147 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     Tile z, x;
     {
       Tile by_S, overlap;
-      const Left queries(Q);
-      const Weights W(W_first);
-      products(term(z, Left(K), W), term(x, queries, W), term(by_S, queries, Weights(S_first)),
-               term(overlap, queries, RightColumns<kStep>(K)));
-      mixed(x, by_S);
-      elements(overlap, [&](float& a, int m, int e) { a *= -step.c[m][e]; });
-      write_rounded(overlap, P, kStep);
+      const Left keys(K), queries(Q);
+      const Right W(w_first), S(s_first);
+      const RightAcross keys_across(K);
+      each_step<4>([&](int n) {
+        const Fragment q = queries(n), w = W(n);
+        add_product(z, keys(n), w);
+        add_product(x, q, w);
+        add_product(by_S, q, S(n));
+        add_product(overlap, q, keys_across(n));
+      });
+      const float unit_W = units.of(kFirstW);
+      mixed(x, unit_W, by_S, units.of(kFirstS));
+      elements(z, [&](float& a, int, int) { a *= unit_W; });
+      const float by = -units.settle(kReadSteps) / kLongest;
+      elements(overlap, [&](float& a, int m, int e) { a *= by * step.c[m][e]; });
+      write_halves(overlap, P);
     }
-    z.each([&](int i, int j, float& a, float& b) {
-      if (p.for_backward) set_pair(first.z + hidden + i * kHidden + j, a, b);
-      set_rounded_pair(U + i * kStep + j, act.value(a), act.value(b));
-    });
+    if (p.for_backward) write(z, first.z + hidden, kHidden);
+    const Slopes slopes = activate(z);
+    const float unit_of_U = kLongest * units.of(kFirstW);
+    write_halves(z, U, inverse(unit_of_U));
     __syncthreads();
 
     // The inner gradients.
     {
       Tile y;
-      products(term(y, Left(U), Weights(W_last)));
-      if (chunk > 0) cluster_wait();  // the others have read X and Z
-      write(y, Z, kStep);
+      multiply<4>(y, Left(U), Right(w_last));
+      const float unit = unit_of_U * units.of(kLastW);
+      elements(y, [&](float& a, int, int) { a *= unit; });
+      if (chunk > 0) cluster_wait();  // the others have read Z and O
+      write(y, Z, kRow);
     }
     cluster_arrive();
     cluster_wait();
     {
-      float2 y = sum_of_blocks(Z + own * kStep + 2 * lane());
-      const float2 g = loss.gradient(y, target), to_all = rounded_pair(g.x, g.y);
+      float2 y = sum_of_blocks(Z + own * kRow + 2 * lane());
+      const float2 g = loss.gradient(y, target);
       if (p.for_backward) set_pair(last.z + own_place, y.x, y.y), set_pair(last.g + own_place, g.x, g.y);
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        set_pair(of_block(B + own * kRow + 2 * lane(), block), to_all.x, to_all.y);
-      }
+      write_row(B, units_of_B, own, g);
     }
     cluster_arrive();
     cluster_wait();
+    level_rows(B, units_of_B, units, kB);
+    __syncthreads();
+    const float unit_of_G = units.of_product(kB, kLastW);
     {
       Tile t;
-      products(term(t, LeftPairs<kRow>(B), RightPairs<kRow, true>(W_last)));
-      each_of_two(t, z, [&](int i, int j, float2 by, float2 z) {
-        if (p.for_backward) set_pair(p.t + hidden + i * kHidden + j, by.x, by.y);
-        set_rounded_pair(G + i * kRow + j, by.x * act.slope(z.x), by.y * act.slope(z.y));
-      });
+      multiply<4>(t, Left(B), RightAcross(w_last));
+      const float unit = units.of(kB, kLastW);
+      elements(t, [&](float& a, int, int) { a *= unit; });
+      if (p.for_backward) write(t, p.t + hidden, kHidden);
+      elements(t, [&](float& a, int m, int e) { a *= slopes(m, e); });
+      write_halves(t, G, inverse(unit_of_G));
     }
     __syncthreads();
 
     // The outputs at q.
-    products(term(x, Left(P), RightRows<kRow>(G)));
-    x.each([&](int i, int j, float& a, float& b) {
-      if (p.for_backward) set_pair(p.x + hidden + i * kHidden + j, a, b);
-      set_rounded_pair(X + i * kStep + j, act.value(a), act.value(b));
-    });
+    add_multiple<4>(x, Left(P), Right(G), [&] { return kLongest * units.of(kReadSteps) * unit_of_G; });
+    if (p.for_backward) write(x, p.x + hidden, kHidden);
+    activate(x);
+    units.propose(kX, largest(x));
+    __syncthreads();
+    write_halves(x, X, units.settle(kX));
     __syncthreads();
     Tile y, overlap;
     {
       Tile by_S;
       const Left inputs(X);
-      products(term(y, inputs, Weights(W_last)), term(by_S, inputs, Weights(S_last)),
-               term(overlap, inputs, RightColumns<kStep>(U)));
-      mixed(y, by_S);
+      const Right W(w_last), S(s_last);
+      const RightAcross at_keys(U);
+      each_step<4>([&](int n) {
+        const Fragment a = inputs(n);
+        add_product(y, a, W(n));
+        add_product(by_S, a, S(n));
+        add_product(overlap, a, at_keys(n));
+      });
+      mixed(y, units.of(kX, kLastW), by_S, units.of(kX, kLastS));
+      const float unit = units.of(kX) * unit_of_U;
+      elements(overlap, [&](float& a, int, int) { a *= unit; });
     }
-    __syncthreads();
-    write(y, Z, kStep);
-    write(overlap, X, kStep);
+    write(y, Z, kRow);
+    write(overlap, O, kRow);
     cluster_arrive();
 
     // The state after the chunk. Where it is not wanted there is none.
     const Place after{ends ? n : at.index + p.N, kHidden, kT};
-    const auto advance = [&](const float* u, const float* g, float* W, float* S, float* to_W, float* to_S, int row) {
+    const auto advance = [&](const Half* u, const Half* g, float unit, float* W, float* S, int w, float* to_W,
+                             float* to_S, int row) {
+      const float by_steps = -units.of(kSteps) * unit, by_momentum_steps = -units.of(kMomentumSteps) * unit;
+      float most_W = 0, most_S = 0;
       Tile by, by_momentum;
-      const RightRows<kRow> right(g);
-      products(term(by, ScaledLeftColumns<kStep>(u, steps), right),
-               term(by_momentum, ScaledLeftColumns<kStep>(u, momentum_steps), right));
+      multiply_scaled<4>(by, by_momentum, LeftAcross(u), Right(g), steps, momentum_steps);
       each_of_two(by, by_momentum, [&](int i, int j, float2 a, float2 b) {
         float *const at_W = W + i * kRow + j, *const at_S = S + i * kRow + j;
-        const float2 w = pair(at_W), s = pair(at_S);
-        const float2 next_w = make_float2(keep * w.x + carry * s.x - a.x, keep * w.y + carry * s.y - a.y),
-                     next_s = make_float2(momentum_keep * s.x - b.x, momentum_keep * s.y - b.y);
+        const float2 before = pair(at_W), momentum = pair(at_S);
+        const float2 next_w = make_float2(keep * before.x + carry * momentum.x + by_steps * a.x,
+                                          keep * before.y + carry * momentum.y + by_steps * a.y),
+                     next_s = make_float2(momentum_keep * momentum.x + by_momentum_steps * b.x,
+                                          momentum_keep * momentum.y + by_momentum_steps * b.y);
         set_pair(at_W, next_w.x, next_w.y), set_pair(at_S, next_s.x, next_s.y);
+        most_W = fmaxf(fmaxf(most_W, fabsf(next_w.x)), fabsf(next_w.y));
+        most_S = fmaxf(fmaxf(most_S, fabsf(next_s.x)), fabsf(next_s.y));
         if (!p.for_backward && !ends) return;
         set_pair(to_W + i * row + j, next_w.x, next_w.y), set_pair(to_S + i * row + j, next_s.x, next_s.y);
       });
+      units.propose(w, most_W), units.propose(w + 1, most_S);
     };
     if (!ends || last.W_end) {
-      advance(K, G, W_first, S_first, (ends ? first.W_end : first.W) + after.first(rank),
+      advance(K, G, unit_of_G, W_first, S_first, kFirstW, (ends ? first.W_end : first.W) + after.first(rank),
               (ends ? first.S_end : first.S) + after.first(rank), kHidden);
-      advance(U, B, W_last, S_last, (ends ? last.W_end : last.W) + after.last(rank),
+      advance(U, B, unit_of_U * units.of(kB), W_last, S_last, kLastW, (ends ? last.W_end : last.W) + after.last(rank),
               (ends ? last.S_end : last.S) + after.last(rank), kDim);
     }
     cluster_wait();
 
-    // The own tokens' outputs. P: the last layer's steps, then what it gives without them.
+    // The own tokens' outputs. P: the last layer's steps.
     {
-      float* const row = P + warp() * kStep + 2 * lane();
-      const float2 sum = sum_of_blocks(X + own * kStep + 2 * lane()), out = sum_of_blocks(Z + own * kStep + 2 * lane());
+      const float2 sum = sum_of_blocks(O + own * kRow + 2 * lane()), out = sum_of_blocks(Z + own * kRow + 2 * lane());
       if (p.for_backward) set_pair(p.overlap + (at.index * kT + own) * kT + 2 * lane(), sum.x, sum.y);
-      set_rounded_pair(row, -sum.x * own_steps.x, -sum.y * own_steps.y);
-      set_pair(row + kOwned * kStep, out.x, out.y);
+      const float2 steps_of_row = make_float2(-sum.x * own_steps.x, -sum.y * own_steps.y);
+      const float unit = row_unit(steps_of_row), by = inverse(unit);
+      set_halves(P + warp() * kHalfRow + 2 * lane(), by * steps_of_row.x, by * steps_of_row.y);
+      if (lane() == 0) units_of_P[warp()] = unit;
+      set_pair(own_outputs + warp() * kRow + 2 * lane(), out.x, out.y);
     }
     cluster_arrive();
     __syncthreads();
     if (!ends) {
+      set_state(w_first, W_first, units, kState);
       load(at.index + p.N);
       prefetch_part(at.index + p.N, rank, p.read_steps, p.target);
     }
-    Share<kWarps, kOwned, kDim> out;
-    product<kT>(out, rounded(Rows{P}), rounded(RowsOf<kRow>{B}));
-    out.each([&](int i, int j, float& a, float& b) {
-      const float2 sum = pair(P + (kOwned + i) * kStep + j);
-      set_pair(p.out + (at.index * kT + rank * kOwned + i) * kDim + j, sum.x + a, sum.y + b);
-    });
+    if (Tile::row() == 0) {  // has kOwned rows
+      Tile out;
+      multiply<4>(out, Left(P), Right(B));
+      out.each([&](int i, int j, float& a, float& b) {
+        const float2 sum = pair(own_outputs + i * kRow + j);
+        const float unit = units_of_P[i] * units.of(kB);
+        set_pair(p.out + (at.index * kT + rank * kOwned + i) * kDim + j, sum.x + unit * a, sum.y + unit * b);
+      });
+    }
   }
   cluster_wait();  // until then the others read this block's shared memory
 }

@@ -71,6 +71,8 @@ std::mt19937& random() {
 
 }  // namespace
 
+uint64_t round_of_warps = 0;
+
 struct Block {
   Index index;
   unsigned rank = 0;  // in its cluster
@@ -85,10 +87,10 @@ struct Thread {
   Meeting* warp = nullptr;
   fiber run, scheduler;
   const Meeting* waits_for = nullptr;
-  uint64_t until = 0, cluster_until = 0;
+  uint64_t until = 0, cluster_until = 0, from_round = 0;
   std::deque<std::vector<Copy>> groups;  // committed
   std::vector<Copy> open;
-  bool runnable() const { return run && (!waits_for || waits_for->held >= until); }
+  bool runnable() const { return run && round_of_warps >= from_round && (!waits_for || waits_for->held >= until); }
 };
 
 Thread* current = nullptr;
@@ -104,6 +106,12 @@ void wait_for(Meeting& meeting, uint64_t until) {
   self->until = until;
   self->scheduler = std::move(self->scheduler).resume();
   self->waits_for = nullptr;
+}
+
+void let_others_run() {
+  Thread* const self = current;
+  self->from_round = round_of_warps + 1;
+  self->scheduler = std::move(self->scheduler).resume();
 }
 
 void hold(Meeting& meeting) {
@@ -151,6 +159,7 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
   for (int n = 0; n < 32; ++n) lanes[static_cast<size_t>(n)] = n;
   while (running > 0) {
     bool moved = false;
+    ++round_of_warps;
     std::shuffle(order.begin(), order.end(), random());
     std::shuffle(lanes.begin(), lanes.end(), random());
     for (int warp : order) {
@@ -254,6 +263,8 @@ void arrive_in_cluster() {
   if (current->cluster_until > cluster_meeting.held) fail("a thread comes to a cluster's barrier and has not waited");
   current->cluster_until = cluster_meeting.held + 1;
   if (++cluster_meeting.count == running) hold(cluster_meeting);
+  // What comes between arriving and waiting may be late: half of the warps let the others go first.
+  if (current->lane == 0 && random()() % 2) let_others_run();
 }
 void wait_in_cluster() {
   if (cluster_meeting.held < current->cluster_until) wait_for(cluster_meeting, current->cluster_until);

@@ -210,6 +210,103 @@ TEST_P(FastWeightsKernels, BitsRepeat) {
   EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
 }
 
+// Gradients are scaled inside, so that small ones, as of a mean loss over many tokens, have the same bits.
+TEST(MemoryKernels, GradientsOfAnySize) {
+  const at::Device device = ops::test::test_device();
+  const Kind kind{"", 2, true, true, 4 * kDim};
+  if (!ops::fast_weights_kernels(device.type(), kind.chunk(), kind.hidden, kind.memory)) {
+    GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has this test too";
+  }
+  const Rule rule = rule_of(kind, 1, kind.chunk());
+  Tensors inputs;
+  for (const at::Tensor& x : rule.inputs) inputs.push_back(x.to(at::kFloat).to(device));
+  const auto gradients = [&](double scale) {
+    return testing::gradients_of(
+        [&](const Tensors& t) {
+          Tensors out = rule.fast(t, true, 0);
+          for (at::Tensor& x : out) x = x * scale;
+          return out;
+        },
+        inputs);
+  };
+  const double small = std::ldexp(1.0, -40);
+  const Tensors one = gradients(1), other = gradients(small);
+  for (size_t n = 0; n < one.size(); ++n) EXPECT_TRUE(at::equal(one[n], other[n] / small)) << n;
+}
+
+// What training makes of a memory's tokens, weights and gradients: far beyond fp16's range, and far below it.
+struct Range {
+  const char* name;
+  std::function<void(Tensors& inputs)> change{};
+  // Of outputs, which scales their gradients: (batch, tokens, 1, 1).
+  std::function<void(at::Tensor& factors)> scale{};
+  bool normalized = true;
+  int64_t batch = 1, length = 2 * 64;
+  std::vector<int64_t> begins{};  // of documents, and the end
+  friend void PrintTo(const Range& range, std::ostream* to) { *to << range.name; }
+};
+enum : size_t { kKeys = 1, kValues = 2, kSteps = 3, kMomentum = 4, kKeep = 5, kFirst = 6, kLast = 7 };
+void multiply(at::Tensor& x, double by) { x = x * by; }
+at::Tensor gates(const at::Tensor& like, double from, double to) {
+  return at::linspace(from, to, like.numel(), like.options()).view_as(like).log();
+}
+
+class MemoryRanges : public ::testing::TestWithParam<Range> {};
+INSTANTIATE_TEST_SUITE_P(
+    , MemoryRanges,
+    ::testing::Values(
+        // The inner norm divides by outputs of 1e-3, and its gradient's gradient by their square.
+        Range{"outputs_near_zero", [](Tensors& x) { multiply(x[kLast], 1e-3), multiply(x[kSteps], 1e-6); }},
+        Range{"keys_near_zero", [](Tensors& x) { multiply(x[kKeys], 1e-4), multiply(x[kSteps], 100); }},
+        Range{"large_values",
+              [](Tensors& x) { multiply(x[kValues], 3e3), multiply(x[kLast], 1e-2), multiply(x[kSteps], 1e-9); }},
+        Range{"grown_weights", [](Tensors& x) { multiply(x[kFirst], 100); }},
+        Range{"grown_weights_bounded_error",
+              [](Tensors& x) { multiply(x[kFirst], 30), multiply(x[kLast], 30); },
+              {},
+              false},
+        Range{"short_memory",
+              [](Tensors& x) { x[kKeep] = gates(x[kKeep], 0.5, 1e-6), x[kMomentum] = gates(x[kMomentum], 1e-6, 0.5); }},
+        Range{"long_memory",
+              [](Tensors& x) {
+                x[kKeep] = gates(x[kKeep], 0.999, 1), x[kMomentum] = gates(x[kMomentum], 0.999, 1);
+                multiply(x[kSteps], 0.05);
+              }},
+        Range{"tiny_steps", [](Tensors& x) { multiply(x[kSteps], 1e-6); }},
+        Range{"one_gradient_of_all", {}, [](at::Tensor& f) { f.select(1, 70).mul_(1e6); }},
+        Range{"tiny_gradients", {}, [](at::Tensor& f) { f.mul_(1e-9); }},
+        Range{"large_gradients", {}, [](at::Tensor& f) { f.mul_(1e3); }},
+        Range{"texts_without_gradients", {}, [](at::Tensor& f) { f.select(0, 1).zero_(); }, true, 2},
+        Range{"gradients_in_the_end", {}, [](at::Tensor& f) { f.narrow(1, 0, 100).mul_(1e-12); }},
+        Range{"documents",
+              {},
+              [](at::Tensor& f) { f.narrow(1, 1, 65).zero_(); },
+              true,
+              1,
+              332,
+              {0, 1, 66, 130, 132, 332}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(MemoryRanges, MatchTheRecurrence) {
+  const Range& range = GetParam();
+  const Kind kind{"", 2, true, range.normalized, 4 * kDim};
+  if (!ops::fast_weights_kernels(ops::test::test_device().type(), kind.chunk(), kind.hidden, kind.memory)) {
+    GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has these tests too";
+  }
+  Rule rule = rule_of(kind, range.batch, range.length,
+                      range.begins.empty() ? at::Tensor() : at::tensor(range.begins, at::kInt));
+  if (range.change) range.change(rule.inputs);
+  at::Tensor factors = at::ones({range.batch, range.length, 1, 1}, at::kDouble);
+  if (range.scale) range.scale(factors);
+  // The outputs' gradients alone: the state's do not vanish where theirs do.
+  const auto scaled = [&](const Tensors& out) {
+    return Tensors{out[0] * factors.to(out[0].options().requires_grad(false))};
+  };
+  testing::expect_precision([&](const Tensors& t, bool rounded) { return scaled(rule.fast(t, rounded, 0)); },
+                            [&](const Tensors& t) { return scaled(rule.definition(t)); }, rule.inputs,
+                            ops::test::test_device());
+}
+
 // A model in bf16: whole mini-batches alone, and with tokens after them.
 TEST(TttModel, LearnsInHalfPrecision) {
   const at::Device device = ops::test::test_device();

@@ -16,13 +16,6 @@ void each(SavedActivations& c, const TensorSpec& spec, const Visit& visit) {
   list(c.z, spec.layers), list(c.t, spec.layers - 1), list(c.x, spec.layers - 1);
 }
 
-// Allocates (C, N, rows, columns) for `from` (N, rows, columns); only the first chunk is initialized, with `from`.
-at::Tensor of_chunks(int64_t chunks, const at::Tensor& from) {
-  at::Tensor all = at::empty({chunks, from.size(0), from.size(1), from.size(2)}, from.options());
-  all.select(0, 0).copy_(from);
-  return all;
-}
-
 struct Steps {
   const FastWeights& in;
   at::Tensor offset;  // norm_bias - target
@@ -136,18 +129,25 @@ SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, cons
 FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedActivations& c, bool for_backward) {
   const int64_t C = in.q.size(0), N = in.q.size(1), T = in.q.size(2);
   const auto rows = [&](int64_t width) { return at::empty({C, N, T, width}, in.q.options()); };
+  const auto* const kernels = kernels_for(in, spec);
+  // The kernels read W and S before the first chunk where they are.
+  const auto chunks_from = [&](const at::Tensor& start, bool in_place) {
+    const at::Tensor all = at::empty({C, start.size(0), start.size(1), start.size(2)}, start.options());
+    if (!in_place) all.select(0, 0).copy_(start);
+    return all;
+  };
   FastWeightsResult after;
   for (size_t n = 0; n < spec.layers; ++n) {
     const int64_t width = in.W[n].size(-1);
-    c.W.push_back(of_chunks(C, in.W[n]));
+    c.W.push_back(chunks_from(in.W[n], kernels));
     c.u.push_back(n == 0 ? in.k : rows(in.W[n].size(-2)));
     c.g.push_back(rows(width));
-    if (spec.bias) c.b.push_back(of_chunks(C, in.b[n]));
-    if (spec.momentum) c.S.push_back(of_chunks(C, in.S[n]));
+    if (spec.bias) c.b.push_back(chunks_from(in.b[n], false));
+    if (spec.momentum) c.S.push_back(chunks_from(in.S[n], kernels));
     c.z.push_back(rows(width));
     if (n + 1 < spec.layers) c.t.push_back(rows(width)), c.x.emplace_back();
   }
-  if (const auto* kernels = kernels_for(in, spec)) return run_forward(*kernels, in, spec, c, for_backward);
+  if (kernels) return run_forward(*kernels, in, spec, c, for_backward);
   if (spec.last_state) after.W.resize(spec.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());
   const RoundedProducts rounded(spec.rounded);
   Steps steps{in, spec.norm ? in.norm_bias - in.target : at::Tensor(), spec, c, after};

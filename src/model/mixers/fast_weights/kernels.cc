@@ -25,6 +25,8 @@ class Call {
     for (size_t n = 0; n < spec.layers; ++n) {
       ops::FastWeightsLayer& to = layer(spec, n);
       to.W = write(c.W[n]), to.g = write(c.g[n]), to.z = write(c.z[n]);
+      to.W_start = read(in.W[n]);
+      if (spec.momentum) to.S_start = read(in.S[n]);
       (spec.momentum ? to.S : to.b) = write(spec.momentum ? c.S[n] : c.b[n]);
     }
     if (spec.layers == 2) p.u = write(c.u[1]), p.t = write(c.t[0]), p.x = write(c.x[0]);
@@ -104,20 +106,17 @@ FastWeights run_backward(const ops::FastWeightsKernels& kernels, const FastWeigh
   p.d_momentum_steps = call.make(by.momentum_steps, in.momentum_steps);
   p.d_keep = call.make(by.keep, in.keep), p.d_carry = call.make(by.carry, in.carry);
   p.d_momentum_keep = call.make(by.momentum_keep, in.momentum_keep);
-  // Starts with the gradient with respect to what the last chunk leaves.
-  const auto started = [&](std::vector<at::Tensor>& list, const std::vector<at::Tensor>& end,
-                           const std::vector<at::Tensor>& like, size_t n) {
-    list.push_back(spec.last_state ? end[n].clone(at::MemoryFormat::Contiguous)
-                                   : at::zeros(like[n].sizes(), like[n].options()));
-    return call.write(list.back());
-  };
   for (size_t n = 0; n < spec.layers; ++n) {
     ops::FastWeightsLayer& to = call.layer(spec, n);
-    to.d_W = started(by.W, d.W, in.W, n);
-    if (spec.momentum)
-      to.d_S = started(by.S, d.S, in.S, n);
-    else
-      to.d_b = started(by.b, d.b, in.b, n);
+    by.W.emplace_back(), to.d_W = call.make(by.W[n], in.W[n]);
+    if (spec.last_state) to.d_W_end = call.read(d.W[n]);
+    if (spec.momentum) {
+      by.S.emplace_back(), to.d_S = call.make(by.S[n], in.S[n]);
+      if (spec.last_state) to.d_S_end = call.read(d.S[n]);
+      continue;
+    }
+    by.b.push_back(spec.last_state ? d.b[n].clone(at::MemoryFormat::Contiguous) : at::zeros_like(in.b[n]));
+    to.d_b = call.write(by.b[n]);
   }
   at::Tensor d_u, d_z;
   if (spec.layers == 2) p.d_u = call.make(d_u, c.z[0][0]), p.d_z = call.make(d_z, c.z[0][0]);

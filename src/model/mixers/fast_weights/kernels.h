@@ -8,7 +8,7 @@ namespace lazy::fast_weights {
 // Null: batched products compute. Only with rounded products: the kernels' are TF32.
 const ops::FastWeightsKernels* kernels_for(const FastWeights& in, const TensorSpec& spec);
 
-// As forward() and backward(). W, b, S of the first chunk and the other activations' memory are there already.
+// As forward() and backward(). The activations' memory and b of the first chunk are there already.
 FastWeightsResult run_forward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
                               SavedActivations& activations, bool for_backward);
 FastWeights run_backward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,

@@ -17,6 +17,16 @@ template <typename X>
 X* of_block(X* own, int rank) {
   return reinterpret_cast<X*>(emulated::memory_of(reinterpret_cast<char*>(own), rank));
 }
+inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
+  namespace tensor_core = lazy::kernels::cuda;
+  const float2 a = tensor_core::unpack<__half>(x), b = tensor_core::unpack<__half>(y);
+  return tensor_core::pack<__half>(a.x * b.x, a.y * b.y);
+}
+inline uint32_t warp_max(uint32_t x) {
+  for (int step = 16; step > 0; step /= 2) x = std::max(x, __shfl_xor_sync(~0u, x, step));
+  return x;
+}
+inline float reciprocal(float x) { return 1 / x; }
 inline uint32_t tf32(float x) {
   const uint32_t bits = __float_as_uint(x);
   return std::isfinite(x) ? (bits + 0x1000) & ~0x1FFFu : bits;
