@@ -111,6 +111,11 @@ struct TensorCores {
 #pragma unroll
     for (int i = 0; i < kStages; ++i) issue_copy(i);
     const bool single = p.rows == 1;
+    // Units' halves, of a group and of a lane that finishes a single row's scores.
+    constexpr int kHalves = 2 * kDepth, kOwn = std::max(kHalves / 4, 1);
+    const bool owns = c * kOwn < kHalves;
+    const auto own_half = [c](int j) { return (c * kOwn + j) % kHalves; };
+    const auto own_key = [&](int j) { return 8 * own_half(j) + g; };  // in the group
     uint32_t q[D / 16][2];
     load_row(p, t, single ? 0 : g, c, q);
     // Of rows 2 c and 2 c + 1, among the lane's keys.
@@ -127,6 +132,13 @@ struct TensorCores {
       }
     };
     for (int first = 0; first < units; first += kDepth) {
+      const int key = begin + kPad * first;
+      const bool plain = key >= simple.begin && key + kPad * kDepth <= simple.end;
+      float bias[kOwn] = {};  // of a single row, asked for before the products
+      if (single && !plain) {
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) bias[j] = score_bias(p, m.views[0], key + own_key(j));
+      }
       float s[kDepth][4] = {};  // key g (e < 2) or g + 8, row 2 c or 2 c + 1
 #pragma unroll
       for (int i = 0; i < kDepth; ++i) {
@@ -143,15 +155,11 @@ struct TensorCores {
         __syncwarp();
         issue_copy(unit + kStages);  // beyond the last unit: zeros that nobody reads
       }
-      const int key = begin + kPad * first;
-      const bool plain = key >= simple.begin && key + kPad * kDepth <= simple.end;
       if (single) {
-        constexpr int kHalves = 2 * kDepth, kOwn = std::max(kHalves / 4, 1);  // units' halves; of a lane
-        const bool owns = c * kOwn < kHalves;
         float own[kOwn], most = largest[0];
 #pragma unroll
         for (int j = 0; j < kOwn; ++j) {
-          const int half = (c * kOwn + j) % kHalves, n = kPad * first + 8 * half + g;
+          const int half = own_half(j), n = kPad * first + own_key(j);
           float x = s[0][0];
 #pragma unroll
           for (int m = j; m < kHalves; m += kOwn) x = m == half ? s[m / 2][m % 2 * 2] : x;
@@ -160,7 +168,7 @@ struct TensorCores {
             if (owns) kept[n] = x;
           } else {
             const RowView row = m.views[0];
-            x = finish_score(p, row, begin + n, x);
+            x = finish_score(p, row, begin + n, x, bias[j]);
             if (PAGES != Pages::none && n < count && m.offsets[n / kEach] == kBadPage) x = NAN;
             if (owns && n < count) kept[n] = x;
             if (n >= count || begin + n < row.begin || begin + n >= row.end) x = -INFINITY;
@@ -193,7 +201,7 @@ struct TensorCores {
 #pragma unroll
               for (int r = 0; r < 2; ++r) {
                 float& x = s[i][2 * h + r];
-                x = finish_score(p, rows[r], begin + n, x);
+                x = finish_score(p, rows[r], begin + n, x, score_bias(p, rows[r], begin + n));
                 if (PAGES != Pages::none && n < count && m.offsets[n / kEach] == kBadPage) x = NAN;
               }
               if (n < count) keep(kPad * i + 8 * h, s[i][2 * h], s[i][2 * h + 1]);

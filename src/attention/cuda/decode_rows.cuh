@@ -113,11 +113,13 @@ __device__ inline RowView make_view(const Params& p, const RowTile& t, int r) {
   return {p.distance_bias + static_cast<int64_t>(head) * p.bias_window, slope, position(p, t.sequence.length, query),
           keys.begin, keys.end};
 }
-__device__ inline float finish_score(const Params& p, const RowView& row, int key, float dot) {
+__device__ inline float score_bias(const Params& p, const RowView& row, int key) {
   const int distance = abs(row.here - key);
-  float s = p.scale * dot;
-  if (distance < p.bias_window) s += __ldg(row.bias + distance);
-  if (p.alibi_slopes) s -= row.slope * static_cast<float>(distance);
+  return distance < p.bias_window ? __ldg(row.bias + distance) : 0;
+}
+__device__ inline float finish_score(const Params& p, const RowView& row, int key, float dot, float bias) {
+  float s = p.scale * dot + bias;
+  if (p.alibi_slopes) s -= row.slope * static_cast<float>(abs(row.here - key));
   return s;
 }
 
