@@ -39,7 +39,7 @@ norms ops_tests *Fused.RmsNorm/*:*Fused.AddRmsNorm/*
 swiglu-rope ops_tests *Fused.Swiglu*:*Fused.Rope/*
 convolution ops_tests *Fused.ShortConvolution/*
 loss ops_tests FusedValues.LinearCrossEntropyReportsTokens:*Fused.LinearCrossEntropy/BFloat16
-rotated ops_tests AttentionOperator.RotatesQueriesAndKeysInside
+hopper-rotated ops_tests AttentionOperator.RotatesQueriesAndKeysInside
 steps ops_tests StepGpu.*
 step-recurrences mixer_tests Mixers/CacheStepsOf.*'
 lists=$(grep -E "^(${ONLY:-.*}) " <<< "$lists")
