@@ -23,9 +23,8 @@ constexpr int64_t kRoundScores = int64_t{1} << 25;  // of a round: 128 MiB; more
 constexpr int kFewParts = 256;                      // of a row: every block of the values kernel reads them
 constexpr int kInvariantPart = 64;                  // for every batch size and capacity, and by tile
 constexpr int kInvariantScan = 128;                 // likewise: what a warp lists at once of one row
-constexpr int64_t kTileReach = 4096;                // by tile up to so many keys,
-constexpr int64_t kTiles = 256;                     // from so many tiles on, or blocks of clusters,
-constexpr int kTileBlocks = 8;                      // which have so many at most
+constexpr int64_t kTiles = 256;                     // by tile from so many on,
+constexpr int64_t kTileReach = 4096;                // and up to so many keys
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
@@ -45,10 +44,8 @@ void divide(Params& p, bool invariant) {
   // same for all lengths about a power of two.
   const auto power_below = [](int64_t x) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(x))); };
   const int64_t reach = power_below(int64_t{p.columns} * 4 / 3);
-  p.tile_blocks = 0;
-  if (reach <= kTileReach && !needs_all_scores(p.normalizer) && (invariant || tiles >= kTiles))
-    p.tile_blocks = static_cast<int>(std::bit_ceil(std::clamp<uint64_t>(kTiles / tiles, 1, kTileBlocks)));
-  invariant |= p.tile_blocks > 0;
+  p.by_tile = tiles >= kTiles && reach <= kTileReach && !needs_all_scores(p.normalizer);
+  invariant |= p.by_tile;
   const auto keys = [&](int fixed, int64_t of_warp, int64_t most) {
     if (invariant) return static_cast<int>(std::min<int64_t>(fixed, most));
     return static_cast<int>(std::clamp<int64_t>(power_below(of_warp), 32, std::max<int64_t>(most, 32)));
@@ -76,13 +73,6 @@ void divide(Params& p, bool invariant) {
   p.round_tiles = static_cast<int>(divide_up(of_sequence, divide_up(of_sequence, at_once)));
 }
 
-bool has_clusters() {
-  int device = 0, major = 0;
-  check(cudaGetDevice(&device), "to name the device");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "to name the device");
-  return major >= kClusterMajor;
-}
-
 // Points the parameters into the workspace; with a null base it only measures.
 size_t lay_out(Params& p, void* base) {
   Arena arena(base);
@@ -90,7 +80,7 @@ size_t lay_out(Params& p, void* base) {
   arena.take(p.scores, int64_t{p.round_sequences} * p.round_tiles * p.score_rows * p.columns);
   arena.take(p.parts, rows * p.max_parts);
   arena.take(p.states, rows);
-  arena.take(p.sums, rows * p.max_spans * (p.tile_blocks > 0 ? kWarps : 1) * p.value_dim);
+  arena.take(p.sums, rows * p.max_spans * (p.by_tile ? kWarps : 1) * p.value_dim);
   arena.take(p.masses, rows * p.max_spans);
   arena.take(p.firsts, rows);
   return arena.used();
@@ -174,10 +164,9 @@ static void run(const Problem& p, const Decode<float>& a, const CacheSize& cache
   r.key_bytes = round_up(key_bytes(r.part, rows, offsets(r.part), plain, ring), 16);
   const int listed = cuda::in_family<NormalizerFamily::exponential>(r.normalizer) ? r.score_rows : kRows;
   r.value_bytes = round_up(std::max(ring + list_bytes(listed), rows * r.value_dim * 4), 16);
-  if (plain || r.stats || r.score_stats || r.pages_of == Pages::keys || (r.tile_blocks > 1 && !has_clusters()))
-    r.tile_blocks = 0;
-  const int of_warp = static_cast<int>(divide_up(r.max_parts, kWarps * std::max(r.tile_blocks, 1))) * r.part;
+  const int of_warp = static_cast<int>(divide_up(r.max_parts, kWarps)) * r.part;
   r.tile_bytes = round_up(std::max(key_bytes(r.part, rows, offsets(of_warp), false, ring), r.value_bytes), 16);
+  r.by_tile = r.by_tile && !plain && !r.stats && !r.score_stats && r.pages_of != Pages::keys;
   if (plain) return decode_plain(r, stream);
   decode_tensor_cores(r, stream);
 }

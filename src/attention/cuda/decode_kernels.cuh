@@ -96,51 +96,43 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   }
 }
 
-// Grid: (blocks of a tile's cluster, tiles of a sequence; sequences). The numbers are those of the kernels one by one:
-// a warp of the cluster has parts of the keys one after the other, then every so many'th of the pieces of `scan` keys.
+// Grid: (tiles of a sequence, sequences). The numbers are those of the kernels one by one: a warp has some parts one
+// after the other, then every kWarps-th of the pieces of `scan` keys.
 template <typename Products, Pages PAGES>
-__global__ void __launch_bounds__(kThreads, Products::kTileBlocks) attend_tile(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
   __shared__ RowTile t;
   __shared__ RowState states[kRows];
-  const int blocks = p.tile_blocks, tile = blockIdx.x / blocks, rank = blockIdx.x - tile * blocks,
-            worker = threadIdx.x / 32 * blocks + rank;
-  char* const mine = own_memory(memory) + threadIdx.x / 32 * p.tile_bytes;
-  const auto meet = [&] {
-    if (blocks > 1) {
-      cluster_barrier();
-    } else {
-      __syncthreads();
-    }
-  };
+  const int warp = threadIdx.x / 32;
   wait_for_launcher();
   let_next_start();
-  if (threadIdx.x == 0) t = make_tile(p, blockIdx.y, tile);
+  if (threadIdx.x == 0) t = make_tile(p, blockIdx.y, blockIdx.x);
   __syncthreads();
+  char* const mine = memory + warp * p.tile_bytes;
+  const int parts = (part_count(p, t.sequence) + kWarps - 1) / kWarps;  // of a warp
   {
-    const int workers = kWarps * blocks, parts = (part_count(p, t.sequence) + workers - 1) / workers;  // of a warp
-    const int index = worker * parts, begin = t.sequence.first + index * p.part;
+    const int index = warp * parts, begin = t.sequence.first + index * p.part;
     const int count = min(t.sequence.end - begin, parts * p.part);
     float2* const part = p.parts + t.row * p.max_parts + index;
     if (count > 0) Products::template key_part<PAGES>(p, t, begin, count, mine, part);
   }
-  meet();
-  find_states(p, t, rank, states);
+  __syncthreads();
+  find_states(p, t, 0, states);
   __syncthreads();
   const auto sums_of = [&](int piece) {  // (rows, value_dim)
     return p.sums + (t.row * kWarps * p.max_spans + piece * t.rows) * p.value_dim;
   };
-  for (int n = worker;; n += kWarps * blocks) {  // with few registers
+  for (int n = threadIdx.x / 32;; n += kWarps) {  // with few registers
     const int begin = t.sequence.first + n * p.scan, count = min(t.sequence.end - begin, p.scan);
     if (count <= 0) break;
     typename Products::Sums own(p, t, mine);
     sum_keys(p, t, states, begin, count, mine + Products::kRingBytes, nullptr, own);
     own.store(p, t, sums_of(n));
   }
-  meet();
+  __syncthreads();
   const int numbers = t.rows * p.value_dim, pieces = (t.sequence.end - t.sequence.first + p.scan - 1) / p.scan;
   const int groups = kSumThreads / p.value_dim, spans = span_count(p, t.sequence);
-  for (int n = rank * kThreads + threadIdx.x; n < numbers; n += kThreads * blocks) {
+  for (int n = threadIdx.x; n < numbers; n += kThreads) {
     const int r = n / p.value_dim, d = n - r * p.value_dim;
     float x = 0;
     for (int group = 0; group < min(groups, spans); ++group) {
@@ -173,12 +165,12 @@ void launch(Params p, cudaStream_t stream) {
         return dim3(static_cast<unsigned>(of_tile) * static_cast<unsigned>(p.round_tiles),
                     static_cast<unsigned>(sequences));
       };
-      if (p.tile_blocks > 0) {
+      if (p.by_tile) {
         if constexpr (Products::kWholeTiles) {
-          constexpr auto together = attend_tile<Products, Pages::none>, paged = attend_tile<Products, Pages::units>;
-          const int bytes = kWarps * p.tile_bytes, cluster = p.tile_blocks;
-          p.pages_of == Pages::none ? start<together>(p, grid(cluster), kThreads, bytes, after_own, stream, cluster)
-                                    : start<paged>(p, grid(cluster), kThreads, bytes, after_own, stream, cluster);
+          const int bytes = kWarps * p.tile_bytes;
+          p.pages_of == Pages::none
+              ? start<attend_tile<Products, Pages::none>>(p, grid(1), kThreads, bytes, after_own, stream)
+              : start<attend_tile<Products, Pages::units>>(p, grid(1), kThreads, bytes, after_own, stream);
         }
         after_own = true;
         continue;
@@ -203,7 +195,7 @@ void launch(Params p, cudaStream_t stream) {
       after_own = true;
     }
   }
-  if (p.tile_blocks == 0) launch_sums(p, stream);
+  if (!p.by_tile) launch_sums(p, stream);
 }
 
 }  // namespace lazy::kernels::cuda::decoding

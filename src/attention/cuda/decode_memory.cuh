@@ -54,15 +54,4 @@ __device__ inline void let_next_start() {
 #endif
 }
 
-// Clusters of blocks: for GPUs of this compute capability, in machine code as new.
-constexpr int kClusterMajor = 9;
-// All threads of the cluster meet; what they have written to global memory is seen by the others.
-__device__ inline void cluster_barrier() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
-// The block's own, beside those of the other blocks of the cluster.
-__device__ inline char* own_memory(char* memory) { return memory; }
-
 }  // namespace lazy::kernels::cuda::decoding

@@ -6,8 +6,7 @@
 //   values  a block has a span of kWarps * scan keys of a tile. It computes its rows' states unless the states kernel
 //           did, lists the keys that carry weight and sums their rows of V;
 //   sums    a block a row: adds up the spans.
-// Where tiles are short, a block, or of a few tiles a cluster of blocks, does all of that for a tile, in the same order
-// of additions.
+// Where tiles are many and short, a block does all of that for a tile, in the same order of additions.
 // Score statistics, where they are asked for, are one more kernel behind the scores, a block a row.
 // All but sums run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
@@ -81,7 +80,7 @@ struct Params {
   int columns;                       // keys of a row of scores
   int max_parts, max_spans;          // of a row at most
   bool separate_states;              // the states kernel runs
-  int tile_blocks;                   // of a cluster that does all of a tile; 0: kernels one by one
+  bool by_tile;                      // a block a tile
   bool after_kernel;                 // another kernel is in front of the first one
   int score_rows;                    // rows of scores a tile
   int score_row, score_key;          // floats from a row's score to the next row's, from a key's to the next key's
@@ -94,10 +93,9 @@ struct Params {
   float* scores;     // (tiles of a round, score_rows * columns); key j of a sequence is column j - first
   float2* parts;     // (rows, max_parts): largest score, sum of exponentials relative to it
   RowState* states;  // (rows)
-  float* sums;       // (rows, max_spans, value_dim): weighted sums of V; by tile (tiles, pieces of `scan` keys, rows,
-                     // value_dim)
-  float2* masses;    // (rows, max_spans): sum of weights; alive keys, an int
-  float* firsts;     // (rows): weight on the first key, where it is visible
+  float* sums;  // (rows, max_spans, value_dim): weighted sums of V; by tile (tiles, pieces of spans, rows, value_dim)
+  float2* masses;  // (rows, max_spans): sum of weights; alive keys, an int
+  float* firsts;   // (rows): weight on the first key, where it is visible
 };
 
 void decode_tensor_cores(const Params& p, cudaStream_t stream);  // 2-byte types, 16-byte loads of K and V
@@ -115,8 +113,7 @@ constexpr int kSharedPercent = 86;     // 196 KiB on sm_90; loads in flight need
 // after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
 // (programmatic dependent launch), where the machine code can wait for it (sm_90).
 template <auto kernel, typename Arguments>
-void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream,
-           int cluster = 1) {
+void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
   static const bool can_wait = [] {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
@@ -134,23 +131,16 @@ void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool af
   int device = 0, major = 0;
   check(cudaGetDevice(&device), "to name the device");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "to name the device");
-  cudaLaunchAttribute attributes[2] = {};
-  unsigned count = 0;
-  if (after_own && can_wait && major >= 9) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (cluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  }
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
+  config.attrs = &early;
+  config.numAttrs = after_own && can_wait && major >= 9 ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, p), "decode");
 }
 

@@ -42,8 +42,7 @@ struct TensorCores {
   static constexpr int kBlocks = D == 256 ? 3 : 4;       // blocks a multiprocessor
   static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys whose scores are made at a time
   static constexpr int kRingBytes = ring_bytes(D);
-  static constexpr bool kWholeTiles = true;             // key_part takes several parts
-  static constexpr int kTileBlocks = D == 256 ? 2 : 4;  // as kBlocks, of attend_tile, as shared memory has it
+  static constexpr bool kWholeTiles = true;  // key_part takes several parts
   // A stage of a ring: 16 rows of D dimensions, copied in pieces of 16 bytes.
   static constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
                        kStages = kRingBytes / kStage;

@@ -14,8 +14,6 @@
 
 // `extern __shared__ char memory[]` in a kernel names a variable of the kernel's namespace.
 #define LAZY_EMULATED_SHARED(type, name) alignas(128) thread_local type name[emulated::kSharedStride / sizeof(type)]
-#define LAZY_EMULATED_CLUSTER(type, name) /* of every block of a cluster */ \
-  alignas(128) thread_local type name[emulated::kMostBlocks * emulated::kSharedStride / sizeof(type)]
 namespace lazy::kernels::cuda::portable {
 LAZY_EMULATED_SHARED(char, memory);
 }
@@ -23,10 +21,10 @@ namespace lazy::kernels::cuda::plain {
 LAZY_EMULATED_SHARED(float, room);
 }
 namespace lazy::kernels::cuda::decoding {
-LAZY_EMULATED_CLUSTER(char, memory);
+LAZY_EMULATED_SHARED(char, memory);
 }
-namespace lazy::ops::cuda::learning {
-LAZY_EMULATED_CLUSTER(float, memory);
+namespace lazy::ops::cuda::learning {  // of every block of a cluster
+alignas(128) thread_local float memory[emulated::kMostBlocks * emulated::kSharedStride / sizeof(float)];
 }
 namespace lazy::ops::cuda::step {
 LAZY_EMULATED_SHARED(char, memory);
@@ -186,14 +184,10 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
 
 namespace {
 
-std::vector<char*> shared_memories(unsigned cluster) {
-  std::vector<char*> all = {lazy::kernels::cuda::portable::memory,
-                            reinterpret_cast<char*>(lazy::kernels::cuda::plain::room), lazy::ops::cuda::step::memory};
-  for (char* memory :
-       {lazy::kernels::cuda::decoding::memory, reinterpret_cast<char*>(lazy::ops::cuda::learning::memory)}) {
-    for (unsigned rank = 0; rank < cluster; ++rank) all.push_back(memory + rank * kSharedStride);
-  }
-  return all;
+std::array<char*, 5> shared_memories() {
+  return {lazy::kernels::cuda::portable::memory, reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
+          lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::step::memory,
+          reinterpret_cast<char*>(lazy::ops::cuda::learning::memory)};
 }
 
 }  // namespace
@@ -211,7 +205,12 @@ void launch(Index grid, Index block, size_t shared_bytes, const std::function<vo
   if (cluster > kMostBlocks || grid.x % cluster != 0) fail("a grid that is not of such clusters");
   gridDim = grid;
   blockDim = block;
-  const std::vector<char*> memories = shared_memories(cluster);
+  const auto memories = [cluster] {
+    std::vector<char*> all;
+    for (char* memory : shared_memories()) all.push_back(memory);
+    for (unsigned rank = 1; rank < cluster; ++rank) all.push_back(shared_memories().back() + rank * kSharedStride);
+    return all;
+  }();
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; x += cluster) {

@@ -31,7 +31,7 @@ constexpr int kSharedMost = LAZY_EMULATED_SHARED_KIB << 10;
 constexpr int kPtxVersion = LAZY_EMULATED_SHARED_KIB < 227 ? 80 : 90;
 // From block to block of a cluster: more than a block has, so that what lies behind is seen to be written.
 constexpr size_t kSharedStride = (227 << 10) + 128;
-constexpr unsigned kMostBlocks = 8;
+constexpr unsigned kMostBlocks = 4;
 
 // Kernel launches: `kernel` is called once a thread. cluster: blocks that run at the same time.
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster = 1);

@@ -15,11 +15,5 @@ void wait_for_copies() {
 inline uint4 load_shared(uint32_t from) { return *reinterpret_cast<const uint4*>(at_address(from)); }
 inline void wait_for_launcher() {}
 inline void let_next_start() {}
-constexpr int kClusterMajor = 8;  // so that clusters are tested
-inline void cluster_barrier() {
-  emulated::arrive_in_cluster();
-  emulated::wait_in_cluster();
-}
-inline char* own_memory(char* memory) { return emulated::own_memory(memory); }
 
 }  // namespace lazy::kernels::cuda::decoding
