@@ -3,9 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
-#include <initializer_list>
-#include <utility>
-
 #include "ops/decode.h"
 #include "ops/device.h"
 #include "ops/few_rows.h"
@@ -114,15 +111,14 @@ TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
   }
 }
 
-// Alone and in batches, of which a cluster or a block has a tile, with a block table of the least width and with a wide
-// one.
+// Alone and in a batch, with a block table of the least width and with a wide one.
 TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
   for (const char* normalizer : {"softmax", "elastic", "entmax15"}) {
     for (const int64_t length : {1, 40, 700, 5000}) {
       const int64_t pages = (length + 15) / 16;
       const at::Tensor k = random({2 * pages + 1, 16, 4, 64}, 1), v = random({2 * pages + 1, 16, 4, 64}, 2),
-                       q = random({80, 1, 8, 64}, 3), tau = at::full({8}, -1.0, q.options().dtype(at::kFloat));
-      const at::Tensor table = at::arange(1, pages + 1, at::kLong).repeat({80, 1});
+                       q = random({6, 1, 8, 64}, 3), tau = at::full({8}, -1.0, q.options().dtype(at::kFloat));
+      const at::Tensor table = at::arange(1, pages + 1, at::kLong).repeat({6, 1});
       AttentionOptions options;
       options.normalizer = normalizer;
       const auto run = [&](int64_t batch, int64_t width) {
@@ -132,13 +128,10 @@ TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
                                   std::string(normalizer) == "elastic" ? tau : at::Tensor(), options,
                                   wide.to(test_device()), {}, /*invariant=*/true));
       };
-      const at::Tensor all = run(80, pages);
-      using Batch = std::pair<int64_t, int64_t>;
-      for (const auto& [batch, width] :
-           std::initializer_list<Batch>{{1, pages}, {6, pages}, {20, pages}, {6, 2048}, {2, 4096}}) {
-        EXPECT_TRUE(at::equal(run(batch, width), all.narrow(0, 0, batch)))
-            << normalizer << " " << length << " " << batch << " " << width;
-      }
+      const at::Tensor all = run(6, pages);
+      EXPECT_TRUE(at::equal(run(1, pages), all.narrow(0, 0, 1))) << normalizer << " " << length;
+      EXPECT_TRUE(at::equal(run(6, 2048), all)) << normalizer << " " << length;
+      EXPECT_TRUE(at::equal(run(2, 4096), all.narrow(0, 0, 2))) << normalizer << " " << length;
     }
   }
 }
