@@ -111,9 +111,9 @@ struct TensorCores {
     for (int i = 0; i < kStages; ++i) issue_copy(i);
     const bool single = p.rows == 1;
     // Units' halves, of a group and of a lane that finishes a single row's scores.
-    constexpr int kHalves = 2 * kDepth, kOwn = std::max(kHalves / 4, 1);
-    const bool owns = c * kOwn < kHalves;
-    const auto own_half = [c](int j) { return (c * kOwn + j) % kHalves; };
+    constexpr int kHalves = 2 * kDepth, kOwnKeys = std::max(kHalves / 4, 1);
+    const bool owns = c * kOwnKeys < kHalves;
+    const auto own_half = [c](int j) { return (c * kOwnKeys + j) % kHalves; };
     const auto own_key = [&](int j) { return 8 * own_half(j) + g; };  // in the group
     uint32_t q[D / 16][2];
     load_row(p, t, single ? 0 : g, c, q);
@@ -133,10 +133,10 @@ struct TensorCores {
     for (int first = 0; first < units; first += kDepth) {
       const int key = begin + kPad * first;
       const bool plain = key >= simple.begin && key + kPad * kDepth <= simple.end;
-      float bias[kOwn] = {};  // of a single row, asked for before the products
+      float bias[kOwnKeys] = {};  // of a single row, asked for before the products
       if (single && !plain) {
 #pragma unroll
-        for (int j = 0; j < kOwn; ++j) bias[j] = score_bias(p, m.views[0], key + own_key(j));
+        for (int j = 0; j < kOwnKeys; ++j) bias[j] = score_bias(p, m.views[0], key + own_key(j));
       }
       float s[kDepth][4] = {};  // key g (e < 2) or g + 8, row 2 c or 2 c + 1
 #pragma unroll
@@ -155,13 +155,13 @@ struct TensorCores {
         issue_copy(unit + kStages);  // beyond the last unit: zeros that nobody reads
       }
       if (single) {
-        float own[kOwn], most = largest[0];
+        float own[kOwnKeys], most = largest[0];
 #pragma unroll
-        for (int j = 0; j < kOwn; ++j) {
+        for (int j = 0; j < kOwnKeys; ++j) {
           const int half = own_half(j), n = kPad * first + own_key(j);
           float x = s[0][0];
 #pragma unroll
-          for (int m = j; m < kHalves; m += kOwn) x = m == half ? s[m / 2][m % 2 * 2] : x;
+          for (int m = j; m < kHalves; m += kOwnKeys) x = m == half ? s[m / 2][m % 2 * 2] : x;
           if (plain) {
             x *= p.scale;
             if (owns) kept[n] = x;
@@ -178,7 +178,7 @@ struct TensorCores {
         const float base = most == -INFINITY ? 0 : most;
         float more = sum[0] * __expf(largest[0] - base);
 #pragma unroll
-        for (int j = 0; j < kOwn; ++j) more += __expf(own[j] - base);
+        for (int j = 0; j < kOwnKeys; ++j) more += __expf(own[j] - base);
         sum[0] = more;
         largest[0] = most;
       } else {
