@@ -213,8 +213,8 @@ def load(a, url, count, length, tokens):
     seconds = time.perf_counter() - begin
     for process in processes:
         process.join()
-    if (found := sum(map(len, streams))) != count * tokens:
-        raise SystemExit(f"lazy serve: expected {count} streams of {tokens} tokens, found {found} tokens in all")
+    if empty := sum(not stamps for stamps in streams):
+        raise SystemExit(f"lazy serve: expected {count} streams of text, found {empty} without any")
     return seconds, sorted(b - c for s in streams for b, c in zip(s[1:], s[:-1], strict=True))
 
 
