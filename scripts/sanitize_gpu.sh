@@ -17,7 +17,8 @@ if [ ! -x "$sanitizer" ]; then
 fi
 
 # name, binary, gtest filter; what takes longest first
-lists='hopper attention_tests Hopper/Cuda.*bfloat16*_63:Hopper/Cuda.*float16_elastic_1:All/CudaKernels.One*hopper
+lists='step-recurrences mixer_tests Mixers/CacheStepsOf.*
+hopper attention_tests Hopper/Cuda.*bfloat16*_63:Hopper/Cuda.*float16_elastic_1:All/CudaKernels.One*hopper
 hopper-700 attention_tests All/CudaKernels.OnlyQueries*hopper
 recurrence mixer_tests RecurrenceKernels.PackedDocumentsAreAlone:RecurrenceKernels.EveryBitRepeats
 fast-weights mixer_tests FastWeightsKernels.BitsRepeat*
@@ -40,8 +41,7 @@ swiglu-rope ops_tests *Fused.Swiglu*:*Fused.Rope/*
 convolution ops_tests *Fused.ShortConvolution/*
 loss ops_tests FusedValues.LinearCrossEntropyReportsTokens:*Fused.LinearCrossEntropy/BFloat16
 hopper-rotated ops_tests AttentionOperator.RotatesQueriesAndKeysInside
-steps ops_tests StepGpu.*
-step-recurrences mixer_tests Mixers/CacheStepsOf.*'
+steps ops_tests StepGpu.*'
 lists=$(grep -E "^(${ONLY:-.*}) " <<< "$lists")
 [ -n "$lists" ] || { echo "sanitize_gpu.sh: ONLY=$ONLY: expected a name of the list, found none" >&2; exit 2; }
 
