@@ -382,7 +382,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       });
       weighted(d_k, steps, by_W, units.of(kG, kFirstDW), momentum_steps, by_S, units.of(kG, kFirstDS));
       const float unit = units.of(kX, kG);
-      elements(d_steps, [&](float& a, int, int) { a *= unit; });
+      scale(d_steps, unit);
       elements(d_first_g, [&](float& a, int m, int e) {
         t.c[m][e] *= a;
         a *= slopes_k(m, e);

@@ -170,6 +170,9 @@ __device__ void multiply_scaled(Tile& a, Tile& b, const LeftAcross& left, const 
 __device__ inline void write_halves(Tile& share, Half* to, float by = 1) {
   share.each([&](int i, int j, float& a, float& b) { set_halves(to + i * kHalfRow + j, by * a, by * b); });
 }
+__device__ inline void scale(Tile& share, float by) {
+  elements(share, [&](float& a, int, int) { a *= by; });
+}
 // to += by x
 __device__ inline void add_scaled(Tile& to, float by, const Tile& x) {
   elements(to, [&](float& a, int m, int e) { a += by * x.c[m][e]; });

@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       });
       const float unit_W = units.of(kFirstW);
       mixed(x, unit_W, by_S, units.of(kFirstS));
-      elements(z, [&](float& a, int, int) { a *= unit_W; });
+      scale(z, unit_W);
       const float by = -units.settle(kReadSteps) / kLongest;
       elements(overlap, [&](float& a, int m, int e) { a *= by * step.c[m][e]; });
       write_halves(overlap, P);
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       Tile y;
       multiply<4>(y, Left(U), Right(w_last));
       const float unit = unit_of_U * units.of(kLastW);
-      elements(y, [&](float& a, int, int) { a *= unit; });
+      scale(y, unit);
       if (chunk > 0) cluster_wait();  // the others have read Z and O
       write(y, Z, kRow);
     }
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       Tile t;
       multiply<4>(t, Left(B), RightAcross(w_last));
       const float unit = units.of(kB, kLastW);
-      elements(t, [&](float& a, int, int) { a *= unit; });
+      scale(t, unit);
       if (p.for_backward) write(t, p.t + hidden, kHidden);
       elements(t, [&](float& a, int m, int e) { a *= slopes(m, e); });
       write_halves(t, G, inverse(unit_of_G));
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       });
       mixed(y, units.of(kX, kLastW), by_S, units.of(kX, kLastS));
       const float unit = units.of(kX) * unit_of_U;
-      elements(overlap, [&](float& a, int, int) { a *= unit; });
+      scale(overlap, unit);
     }
     write(y, Z, kRow);
     write(overlap, O, kRow);

@@ -1,7 +1,7 @@
 // Products of up to eight rows with a matrix that is read once, by tensor cores: rows of W are the rows of mma's A,
 // rows of x the columns of B. Fragments are what lanes get from 16-byte loads, because the order of the summed axis is
-// free. A block has 16 rows of W; its warps share the summed axis, of which a chunk of 32 is one step of a warp. The
-// first steps' weights are asked for before the kernel in front has ended.
+// free. A block has 16 rows of W, with SWIGLU of each half; a warp has a part of the summed axis, of which a chunk is
+// one step. The first steps' weights are asked for before the kernel in front has ended.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -15,11 +15,9 @@ namespace step {
 
 namespace decoding = kernels::cuda::decoding;
 
-constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int kChunk = 32;  // of the summed axis
-
-constexpr int kTile = 16, kRows = 8;  // rows of W in a tile; of x
-constexpr int kStride = kRows + 1;    // of the products in shared memory
+constexpr int kWarps = kParts, kThreads = 32 * kWarps;
+constexpr int kTile = 16, kRows = static_cast<int>(kRowsByThemselves);  // rows of W in a tile; of x
+constexpr int kStride = kRows + 1;                                      // of the products in shared memory
 
 template <typename T>
 __device__ void store_rounded(void* to, int64_t at, bool wide, float x) {

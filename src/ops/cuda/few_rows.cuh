@@ -1,8 +1,12 @@
-// What the kernels of products of few rows share: how x is added to and weighed, and how results are rounded.
+// What the kernels of products of few rows share: how the summed axis is divided, how x is added to and weighed, and
+// how results are rounded.
 #pragma once
 #include "attention/cuda/mma.cuh"
 
 namespace lazy::ops::cuda::step {
+
+// A product is the sum of kParts sums, part n of the chunks n, n + kParts, ... of the summed axis.
+constexpr int kChunk = 32, kParts = 8;
 
 // Two neighbouring numbers of x, with the residual added.
 template <typename T>

@@ -1,9 +1,8 @@
-// Products of some ten to a few hundred rows with a matrix, bit for bit those of few_rows.cu: there a product is a sum
-// of eight parts, part n of the chunks n, n + 8, ... of the summed axis. Here blocks of columns and rows share what
-// they read: chunks of both matrices come through a ring in shared memory, and a warp multiplies a tile of its own.
-// With PARTS 8 each of a block's warps has one part of the block's tile, for so few rows that the matrix has to be on
-// its way in every multiprocessor at once; else a warp goes through the parts one after the other. The norm is taken
-// by a kernel in front: x times its weights, and what every row's products are to be multiplied by.
+// Products of some ten to a few hundred rows with a matrix, bit for bit those of few_rows.cu. Blocks of columns and
+// rows share what they read: chunks of both matrices come through a ring in shared memory, and a warp multiplies a tile
+// of its own. With PARTS 8 each of a block's warps has one part of the block's tile, for so few rows that the matrix
+// has to be on its way in every multiprocessor at once; else a warp goes through the parts one after the other. The
+// norm is taken by a kernel in front: x times its weights, and what every row's products are to be multiplied by.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -17,7 +16,6 @@ namespace step {
 
 namespace decoding = kernels::cuda::decoding;
 
-constexpr int kChunk = 32, kParts = 8;
 constexpr int kChunkBytes = 2 * kChunk;    // of a row
 constexpr int kPieces = kChunkBytes / 16;  // of a row of a chunk, as they are copied
 constexpr int kRingBytes = decoding::kSharedMost;
