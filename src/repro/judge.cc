@@ -21,6 +21,10 @@ std::string words(const Region& r, bool inside) {
   return fmt::format("{} {:g}", above == inside ? "above" : "below", above ? r.low : r.high);
 }
 
+// Units that agree to the last digit tell nothing of what others would give: scores are shares of a fixed number of
+// questions, and two models that answer alike differ from a third by the same question.
+bool has_spread(const UnitEstimate& e) { return e.interval->high - e.interval->low > 1e-9 * std::abs(e.value); }
+
 }  // namespace
 
 const char* name(Verdict verdict) {
@@ -40,10 +44,9 @@ UnitEstimate over_units(const std::vector<double>& values, const Region& region)
   const boost::math::students_t t(n - 1);
   const double half = error * boost::math::quantile(t, (1 + kConfidence) / 2);
   e.interval = ConfidenceInterval{e.value - half, e.value + half};
+  if (!has_spread(e)) return e;
   const auto against = [&](double bound) -> double {
-    const double distance = std::abs(e.value - bound);
-    if (error == 0) return distance > 0 ? 0 : 1;
-    return 2 * boost::math::cdf(boost::math::complement(t, distance / error));
+    return 2 * boost::math::cdf(boost::math::complement(t, std::abs(e.value - bound) / error));
   };
   const bool bounded_below = std::isfinite(region.low), bounded_above = std::isfinite(region.high);
   if (bounded_below && bounded_above) {
@@ -77,9 +80,12 @@ Decision decide(const UnitEstimate& e, const Rule& rule, double adjusted_p) {
                                        std::max<int64_t>(rule.least, 2))};
   }
   const ConfidenceInterval& i = *e.interval;
-  const bool certain = adjusted_p < kLevel;
   if (rule.equal_within > 0 && std::max(std::abs(i.low), std::abs(i.high)) <= rule.equal_within)
     return {Verdict::equal, fmt::format("the interval lies within {:g} of zero", rule.equal_within)};
+  if (!has_spread(e))
+    return {Verdict::open,
+            fmt::format("its {} agree to the last digit, so that their spread is not known", rule.units)};
+  const bool certain = adjusted_p < kLevel;
   if (rule.region.excludes(i) && (certain || !rule.corrected_refutation))
     return {Verdict::refuted, "the interval lies wholly " + words(rule.region, false)};
   if (rule.region.contains(i) && certain)

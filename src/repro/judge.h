@@ -21,7 +21,7 @@ namespace lazy::repro {
 enum class Verdict { reproduced, refuted, equal, open, not_testable, missing };
 const char* name(Verdict verdict);
 
-// A mean over units. Interval (95 %, Student's t) and p are there from two units on.
+// A mean over units. Interval (95 %, Student's t) and p are there from two units on, p only where they differ.
 struct UnitEstimate {
   double value = 0;
   std::vector<double> by_unit;

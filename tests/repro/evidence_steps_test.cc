@@ -153,7 +153,8 @@ TEST_F(EvidenceSteps, TheLastRunNamesWholeSeeds) {
   EXPECT_EQ(last->scale, "small");
   EXPECT_EQ(last->seeds, 3);
   EXPECT_EQ(last_run(find_recipe("fig7"), conditions, runs_)->seeds, 1);
-  EXPECT_FALSE(last_run(find_recipe("table1"), conditions, runs_));
+  EXPECT_EQ(last_run(find_recipe("table1"), conditions, runs_)->seeds, 2);
+  EXPECT_FALSE(last_run(find_recipe("fig2"), conditions, runs_));
 
   // One measurement is not recorded.
   const TemporaryFolder part;

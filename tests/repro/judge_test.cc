@@ -57,7 +57,9 @@ TEST(Judge, AnEffectNoneTooFewAnOutlierAndTies) {
   EXPECT_EQ(verdict({}, below(0)), Verdict::open);
   EXPECT_EQ(verdict({-0.03, -0.05}, below(0)), Verdict::open) << "t of one degree of freedom is wide";
   EXPECT_EQ(verdict({0, 0, 0}, below(0)), Verdict::open) << "no difference decides nothing";
-  EXPECT_EQ(verdict({-0.03125, -0.03125, -0.03125}, below(0)), Verdict::reproduced) << "ties away from the bound";
+  EXPECT_EQ(verdict({-0.03125, -0.03125, -0.03125}, below(0)), Verdict::open) << "no spread";
+  EXPECT_EQ(decide(over_units({1.0 / 3270, 1.0 / 3270}, below(0)), {below(0)}, 0).reason,
+            "its seeds agree to the last digit, so that their spread is not known");
   EXPECT_EQ(verdict({-0.03, std::nan(""), -0.04}, below(0)), Verdict::open);
   EXPECT_EQ(decide(over_units({-0.031}, below(0)), {below(0)}, 1).reason, "one seed has no interval");
 }
