@@ -129,7 +129,7 @@ def weights():
         yield name, shape, struct.pack(f"<{len(values)}f", *values)
 
 
-def write(folder):
+def write(folder, length=LENGTH):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     data = Path(__file__).parent / "data"
@@ -150,7 +150,7 @@ def write(folder):
         "hidden_act": "silu",
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
-        "max_position_embeddings": LENGTH,
+        "max_position_embeddings": length,
         "tie_word_embeddings": False,
         "attention_bias": False,
         "mlp_bias": False,
@@ -169,7 +169,7 @@ def write(folder):
                 "add_bos_token": True,
                 "add_eos_token": False,
                 "clean_up_tokenization_spaces": False,
-                "model_max_length": LENGTH,
+                "model_max_length": length,
             }
         ),
         encoding="utf-8",

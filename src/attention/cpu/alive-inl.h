@@ -41,23 +41,27 @@ HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RES
   list.count = count;
 }
 
+// Vectors of a row of V at a time, and sums for each of a row's weights: 16 sums with AVX-512, half with AVX2's registers.
+constexpr size_t kGathered = 4;
+constexpr int kSums = kLanes >= 16 ? 2 : 1;
+
 // out[r] (kV vectors) += sum_n weight[r][n] keys[offset[n]]
 template <int kR, int kV>
 HWY_INLINE void gather(const AliveList& list, const float* HWY_RESTRICT keys, float* HWY_RESTRICT out, size_t out_row) {
   const F f;
-  VF sum[2][kR][kV];
+  VF sum[kSums][kR][kV];
   HWY_UNROLL(2)
   for (int r = 0; r < kR; ++r) {
     HWY_UNROLL(4)
     for (int v = 0; v < kV; ++v) {
       sum[0][r][v] = hn::LoadU(f, out + r * out_row + v * kLanes);
-      sum[1][r][v] = hn::Zero(f);
+      if constexpr (kSums == 2) sum[1][r][v] = hn::Zero(f);
     }
   }
   size_t n = 0;
-  for (; n + 2 <= list.count; n += 2) {
+  for (; n + kSums <= list.count; n += kSums) {
     HWY_UNROLL(2)
-    for (int u = 0; u < 2; ++u) {
+    for (int u = 0; u < kSums; ++u) {
       const float* HWY_RESTRICT row = keys + list.offset[n + u];
       VF value[kV];
       HWY_UNROLL(4)
@@ -84,7 +88,8 @@ HWY_INLINE void gather(const AliveList& list, const float* HWY_RESTRICT keys, fl
   for (int r = 0; r < kR; ++r) {
     HWY_UNROLL(4)
     for (int v = 0; v < kV; ++v) {
-      hn::StoreU(hn::Add(sum[0][r][v], sum[1][r][v]), f, out + r * out_row + v * kLanes);
+      const VF all = kSums == 2 ? hn::Add(sum[0][r][v], sum[kSums - 1][r][v]) : sum[0][r][v];
+      hn::StoreU(all, f, out + r * out_row + v * kLanes);
     }
   }
 }
@@ -93,11 +98,11 @@ template <int kR>
 HWY_INLINE void gather_any(size_t vectors, const AliveList& list, const float* keys, float* out, size_t out_row) {
   switch (vectors) {
     case 4:
-      return gather<kR, kVectors>(list, keys, out, out_row);
+      return gather<kR, 4>(list, keys, out, out_row);
     case 3:
-      return gather<kR, std::min(3, kVectors)>(list, keys, out, out_row);
+      return gather<kR, 3>(list, keys, out, out_row);
     case 2:
-      return gather<kR, std::min(2, kVectors)>(list, keys, out, out_row);
+      return gather<kR, 2>(list, keys, out, out_row);
     case 1:
       return gather<kR, 1>(list, keys, out, out_row);
   }
@@ -121,13 +126,13 @@ inline HWY_NOINLINE void alive_times_rows(const Problem& p, const RowBlock& bloc
       const float* weights = strip + r * strip_row + begin;
       const size_t last = std::min(kSlice, stride);
       list_alive(weights, weights + (rows - 1) * strip_row, end - begin, last, list);
-      for (size_t d = 0; d < stride; d += kPanel) {
+      for (size_t d = 0; d < stride; d += kGathered * kLanes) {
         const size_t slice = d / kSlice * kSlice, width = std::min(kSlice, stride - slice);
         const float* from = keys + slice * all_keys + (block.keys_begin + begin) * width + (d - slice);
         if (width != last && d == slice) {
           for (size_t n = 0; n < list.count; ++n) list.offset[n] = list.offset[n] / last * width;
         }
-        const size_t vectors = std::min(kPanel, stride - d) / kLanes;
+        const size_t vectors = std::min(kGathered * kLanes, stride - d) / kLanes;
         if (rows == 2) {
           gather_any<2>(vectors, list, from, out + r * stride + d, stride);
         } else {
