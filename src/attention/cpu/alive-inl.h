@@ -21,6 +21,42 @@ struct AliveList {
   size_t count;
 };
 
+// Of every mask of kN lanes: the lanes that are set, in order.
+template <size_t kN>
+struct SetLanes {
+  constexpr SetLanes() {
+    for (size_t mask = 0; mask < size_t{1} << kN; ++mask) {
+      for (size_t lane = 0, count = 0; lane < kN; ++lane) {
+        if (mask >> lane & 1) lanes[mask][count++] = static_cast<uint8_t>(lane);
+      }
+    }
+  }
+  uint8_t lanes[size_t{1} << kN][kN] = {};
+};
+inline constexpr SetLanes<kLanes == 8 ? 8 : 1> kSetLanes;
+
+// The lanes of a mask, moved to the front of vectors. With AVX2, GCC 12 copies the table of Highway 1.0's Compress to
+// the stack at every call, two thirds of the weighted sum's time; ours is read once for all vectors.
+class ToTheFront {
+ public:
+  explicit ToTheFront(hn::Mask<F> mask) : mask_(mask) {
+    if constexpr (kLanes == 8) {
+      uint8_t bits[8];
+      hn::StoreMaskBits(F(), mask, bits);
+      const hn::RebindToSigned<F> i32;
+      lanes_ = hn::PromoteTo(i32, hn::LoadU(hn::Rebind<uint8_t, decltype(i32)>(), kSetLanes.lanes[bits[0]]));
+    }
+  }
+  HWY_INLINE VF operator()(VF v) const {
+    if constexpr (kLanes == 8) return hn::TableLookupLanes(v, hn::IndicesFromVec(F(), lanes_));
+    return hn::Compress(v, mask_);
+  }
+
+ private:
+  hn::Mask<F> mask_;
+  hn::Vec<hn::RebindToSigned<F>> lanes_;
+};
+
 // Columns [0, n) of two rows of weights (n at most kDepth; whole vectors are read).
 HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RESTRICT second, size_t n, size_t width,
                            AliveList& list) {
@@ -32,16 +68,18 @@ HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RES
   for (size_t j = 0; j < n; j += kLanes) {
     const VF a = hn::LoadU(f, first + j), b = hn::LoadU(f, second + j);
     const auto alive = hn::Not(hn::And(hn::Eq(a, hn::Zero(f)), hn::Eq(b, hn::Zero(f))));  // NaN is alive
-    hn::StoreU(hn::Compress(a, alive), f, list.weight[0] + count);
-    hn::StoreU(hn::Compress(b, alive), f, list.weight[1] + count);
-    hn::StoreU(hn::Compress(offset, hn::RebindMask(u32, alive)), u32, list.offset + count);
+    const ToTheFront front(alive);
+    hn::StoreU(front(a), f, list.weight[0] + count);
+    hn::StoreU(front(b), f, list.weight[1] + count);
+    hn::StoreU(hn::BitCast(u32, front(hn::BitCast(f, offset))), u32, list.offset + count);
     offset = hn::Add(offset, step);
     count += hn::CountTrue(f, alive);
   }
   list.count = count;
 }
 
-// Vectors of a row of V at a time, and sums for each of a row's weights: 16 sums with AVX-512, half with AVX2's registers.
+// Vectors of a row of V at a time, and sums for each of a row's weights: 16 sums with AVX-512, half with AVX2's
+// registers.
 constexpr size_t kGathered = 4;
 constexpr int kSums = kLanes >= 16 ? 2 : 1;
 
