@@ -160,7 +160,7 @@ std::map<std::string, Subcommand>& subcommands() {
   return instance;
 }
 
-void share_cores() {
+void share_cores(int spins) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
   // Another program than this one where a dynamic linker or an emulator was named on the command line.
   std::error_code error;
@@ -171,7 +171,7 @@ void share_cores() {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  ::setenv("GOMP_SPINCOUNT", "1000", 1);
+  ::setenv("GOMP_SPINCOUNT", std::to_string(spins).c_str(), 1);
   ::execv(program.c_str(), argv.data());  // returns if it fails: then training is only slower beside others
 }
 

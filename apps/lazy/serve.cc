@@ -182,7 +182,7 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
       "  lazy serve run/model --host 0.0.0.0 --api-key-file keys.txt\n"
       "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
   command.callback([o] {
-    cli::share_cores();
+    cli::share_cores(cli::kServingSpins);
     run(*o);
   });
 });

@@ -209,5 +209,13 @@ TEST_F(CommandLine, DoctorNamesWhatIsMissingAndMendsIt) {
   EXPECT_EQ(missing, 2);  // chat templates, Parquet
 }
 
+// libgomp tells its settings whenever it is loaded: by this program, and by itself executed again.
+TEST_F(CommandLine, ServingThreadsSpinForATokensGaps) {
+  const auto [status, told] =
+      run_command("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose " LAZY_BINARY
+                  " serve /no/model 2>&1 | grep -o \"SPINCOUNT = '[0-9]*'\"");
+  EXPECT_EQ(told, "SPINCOUNT = '300000'\nSPINCOUNT = '5000'\n");
+}
+
 }  // namespace
 }  // namespace lazy
