@@ -18,8 +18,8 @@ struct Measured {
   double small, large;
 };
 
-// 55M: tokens/s of the trainings of docs/results/small/table1.md, of TTT and Titans those of `lazy bench train`; 340M: `lazy bench mixers` (docs/mixers.md). TTT and Titans were not measured at 340M: the 55M
-// value is used for both.
+// 55M: tokens/s of the trainings of docs/results/small/table1.md, of TTT and Titans those of `lazy bench train`; 340M:
+// `lazy bench mixers` (docs/mixers.md). TTT and Titans were not measured at 340M: the 55M value is used for both.
 constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
                                             {"mamba2", 0.15, 0.22},
                                             {"delta_net", 0.27, 0.37},
@@ -31,8 +31,8 @@ constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
                                             {"titans_mag", 0.062, 0.062},
                                             {"titans_mal", 0.068, 0.068}}};
 
-// softmax and Elastic-Softmax: 0.37 (55M, Lazy) to 0.40 (340M, Lazy) and 0.45 (softmax), docs/training.md. The normalizers
-// that the portable kernels serve: sparsemax trains at 0.27 at 55M parameters.
+// softmax and Elastic-Softmax: 0.37 (55M, Lazy) to 0.40 (340M, Lazy) and 0.45 (softmax), docs/training.md. The
+// normalizers that the portable kernels serve: sparsemax trains at 0.27 at 55M parameters.
 constexpr double kAttention = 0.37, kPortable = 0.26;
 
 }  // namespace
