@@ -172,7 +172,7 @@ void share_cores(int spins) {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   ::setenv("GOMP_SPINCOUNT", std::to_string(spins).c_str(), 1);
-  ::execv(program.c_str(), argv.data());  // returns if it fails: then training is only slower beside others
+  ::execv(program.c_str(), argv.data());  // returns if it fails: then this is only slower beside other processes
 }
 
 }  // namespace lazy::cli

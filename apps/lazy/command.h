@@ -104,12 +104,13 @@ std::map<std::string, Subcommand>& subcommands();
 // One word of a shell's command line: quoted where a shell would change it.
 std::string shell_word(const std::string& text);
 
+// 10 and 50 us. A token has many short products, and threads that sleep between two of them have to be woken.
+constexpr int kTrainingSpins = 1000, kServingSpins = 5000;
+
 // For commands that compute for long; call it before anything else. libgomp's threads spin at a barrier for up to 3 ms
 // (GOMP_SPINCOUNT 300000) before they give up their core, so that one other busy process takes two thirds of the speed
 // of training on two cores. libgomp reads the variable when it is loaded: if neither it nor OMP_WAIT_POLICY is set,
-// this program executes itself again with `spins`. A token's many short products need more than training's long ones:
-// what lies between two of them takes 20 to 50 us, and a thread that sleeps then has to be woken.
-constexpr int kTrainingSpins = 1000, kServingSpins = 5000;  // 10 and 50 us
+// this program executes itself again with `spins`.
 void share_cores(int spins = kTrainingSpins);
 
 struct Registration {

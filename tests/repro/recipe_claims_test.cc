@@ -216,12 +216,12 @@ Values four_seeds(const std::string& model, const Json& values) {
 
 TEST(Recipes, Figure4JudgesSyntheticBiases) {
   const Recipe& recipe = find_recipe("fig4");
-  const auto judged = [&](const char* scale, int layers, double upper, double upper_of_the_last_seed) {
-    Values values = four_seeds("lazy", learned(layers, 8, upper));
-    values[training_id("lazy", 4) + ".learned"] = learned(layers, 8, upper_of_the_last_seed);
-    return recipe.judge(at(scale), Results(4, values));
+  const auto judged = [&](double upper, double upper_of_the_last_seed) {
+    Values values = four_seeds("lazy", learned(12, 8, upper));
+    values[training_id("lazy", 4) + ".learned"] = learned(12, 8, upper_of_the_last_seed);
+    return recipe.judge(at("small"), Results(4, values));
   };
-  const auto yes = judged("small", 12, 1, 0.875);
+  const auto yes = judged(1, 0.875);
   const Finding& upper = about(yes, "most heads of the upper layers");
   EXPECT_EQ(upper.verdict, Verdict::reproduced);
   EXPECT_THAT(upper.reason, HasSubstr("share of heads layer by layer: 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1"));
@@ -233,7 +233,7 @@ TEST(Recipes, Figure4JudgesSyntheticBiases) {
     for (Json& bias : head) bias = bias.get<double>() * 0.98;
   }
   EXPECT_EQ(about(recipe.judge(at("paper"), Results(4, flatter)), "as a share").verdict, Verdict::reproduced);
-  const auto no = judged("small", 12, 0, 0.125);
+  const auto no = judged(0, 0.125);
   EXPECT_EQ(about(no, "most heads of the upper layers").verdict, Verdict::refuted);
   Values seeds_differ;
   for (const auto& [seed, share] : {std::pair{1, 1.0}, {2, 0.25}, {3, 0.75}, {4, 0.5}})

@@ -156,8 +156,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         model = a.model or f"{folder}/model"
         if not a.model:
-            # Choices of the real sets have up to some hundred of this tokenizer's short tokens.
-            tiny_model.write(model, **({"length": 1024} if real else {}))
+            # Choices of the real sets have some hundred of this tokenizer's short tokens.
+            tiny_model.write(model, tiny_model.LENGTH if Path(a.data) == PARITY / "data" else 1024)
         command = [a.lazy, "eval", model, "--tasks", a.tasks, "--data", a.data, "--log-samples", "--device", "cpu"]
         command += ["--dtype", "fp32", "--output", f"{folder}/ours", *(["--limit", str(limit)] if limit else [])]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
