@@ -1,5 +1,7 @@
 #include "ops/linear_recurrence.h"
 
+#include <map>
+
 #include "ops/autograd.h"
 #include "ops/forced_kernel.h"
 #include "ops/fused.h"
@@ -58,9 +60,9 @@ using torch::autograd::variable_list;
 using Forward = RecurrenceOutputs(LAZY_RECURRENCE_PARAMETERS);
 using Backward = RecurrenceGradients(const at::Tensor&, const OptionalTensor&, LAZY_RECURRENCE_PARAMETERS);
 
-RecurrenceFits& fits() {
-  static RecurrenceFits function = nullptr;
-  return function;
+std::map<c10::DeviceType, RecurrenceFits>& announced() {
+  static std::map<c10::DeviceType, RecurrenceFits> fits;
+  return fits;
 }
 
 RecurrenceOutputs forward_meta(LAZY_RECURRENCE_PARAMETERS) {
@@ -143,12 +145,13 @@ TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
   m.impl("linear_recurrence_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
 }
 
-void set_recurrence_fits(RecurrenceFits function) { fits() = function; }
+void set_recurrence_fits(c10::DeviceType device, RecurrenceFits fits) { announced()[device] = fits; }
 
 bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool delta) {
-  return v.is_cuda() && v.scalar_type() == at::kBFloat16 && q.scalar_type() == at::kBFloat16 && q.size(3) <= 256 &&
-         forced_kernel() != "plain" && forced_kernel() != "reference" && fits() &&
-         fits()(padded_key_dim(q.size(3)), delta);
+  const auto fits = announced().find(v.device().type());
+  return fits != announced().end() && v.scalar_type() == at::kBFloat16 && q.scalar_type() == at::kBFloat16 &&
+         q.size(3) <= 256 && forced_kernel() != "plain" && forced_kernel() != "reference" &&
+         fits->second(padded_key_dim(q.size(3)), delta);
 }
 
 // The kernels take key_dim 64, 128 or 256 and value_dim a multiple of 64; others are padded with zeros.

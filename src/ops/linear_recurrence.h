@@ -24,7 +24,7 @@ struct LinearRecurrence {
   bool delta = false;
 };
 
-// Whether the kernels support these tensors on their GPU.
+// Whether the kernels support these tensors on their device.
 bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool delta);
 
 // The outputs o, like v, and the final state in fp32, undefined with documents. bf16 products accumulate in fp32; the
@@ -33,7 +33,7 @@ std::tuple<at::Tensor, at::Tensor> linear_recurrence(const LinearRecurrence& in)
 
 // Set by the CUDA library when it is loaded: whether the current GPU has enough shared memory for keys of this width.
 using RecurrenceFits = bool (*)(int64_t key_dim, bool delta);
-void set_recurrence_fits(RecurrenceFits fits);
+void set_recurrence_fits(c10::DeviceType device, RecurrenceFits fits);
 
 // For the CPU and CUDA implementations. Checks throw "lazy::linear_recurrence: expected ..., received ..." and do not
 // read data.

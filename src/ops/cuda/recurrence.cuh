@@ -1,9 +1,10 @@
 // What the kernels of the recurrence share: tiles in shared memory, products of tiles, decays between tokens.
 #pragma once
 #include <algorithm>
+#include <type_traits>
 
+#include "attention/cuda/launch.h"
 #include "attention/cuda/portable.cuh"
-#include "ops/cuda/launch.h"
 #include "ops/cuda/recurrence.h"
 #include "ops/cuda/vector.cuh"
 
@@ -41,6 +42,17 @@ struct Tile {
     }
   }
 };
+
+// Blocks with so much shared memory that a multiprocessor has at least, up to two (sm_90: 228 KiB, 1 each reserved).
+constexpr int blocks_with(int bytes) { return bytes <= (113 << 10) ? 2 : 1; }
+
+namespace recurrence {
+// The block's dynamic shared memory.
+__device__ inline char* shared_memory() {
+  extern __shared__ __align__(128) char memory[];
+  return memory;
+}
+}  // namespace recurrence
 
 // Hands out shared memory.
 struct SharedMemory {
@@ -110,17 +122,25 @@ __device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Func
   }
 }
 
-// Queues the copy of a chunk's gates.
-__device__ inline void load_gates(ChunkGates* to, const ChunkGates* from) {
-  constexpr int kPieces = sizeof(ChunkGates) / 16;
+// The gates of the state alone.
+struct StateGates {
+  float read[kChunk], write[kChunk];  // as in ChunkGates
+};
+
+// Queues the copy of a chunk's gates, or of those of them that a kernel reads.
+template <typename Gates>
+__device__ void load_gates(Gates* to, const ChunkGates& from) {
+  const char* first = reinterpret_cast<const char*>(&from);
+  if constexpr (std::is_same_v<Gates, StateGates>) first = reinterpret_cast<const char*>(from.read);
+  constexpr int kPieces = sizeof(Gates) / 16;
   if (threadIdx.x < kPieces) {
     tensor_core::copy_async(tensor_core::shared_address(reinterpret_cast<char*>(to) + threadIdx.x * 16),
-                            reinterpret_cast<const char*>(from) + threadIdx.x * 16, true);
+                            first + threadIdx.x * 16, true);
   }
 }
 
 // How much of token j reaches token i of the same chunk.
-__device__ inline float reach(const ChunkGates& g, int i, int j) {
+__device__ inline float reach(const ReadGates& g, int i, int j) {
   return j <= i && g.document[i] == g.document[j] ? tensor_core::exp2_fast(g.sum[i] - g.sum[j]) : 0;
 }
 
@@ -135,7 +155,7 @@ struct ChunkPlace {
       : b(b),
         n(n),
         h(h),
-        g(h / (a.H / a.G)),
+        g(static_cast<uint32_t>(h) / (static_cast<uint32_t>(a.H) / static_cast<uint32_t>(a.G))),
         index((b * a.chunks() + n) * a.H + h),
         first(n * kChunk),
         rows(static_cast<int>(min(int64_t{kChunk}, a.L - first))) {}
@@ -145,15 +165,6 @@ struct ChunkPlace {
   // The first row of this chunk and head in a contiguous (B, L, H, dim).
   __device__ int64_t row(const Recurrence& a, int64_t dim) const { return ((b * a.L + first) * a.H + h) * dim; }
 };
-
-// `shared` bytes of shared memory, more than a kernel has unasked.
-template <typename Kernel>
-void start(const char* operation, Kernel kernel, dim3 grid, int threads, int shared, const Recurrence& a,
-           cudaStream_t stream) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), operation);
-  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared), stream>>>(a);
-  check_launch(operation);
-}
 
 // Shared memory that recurrence_gradients asks for.
 int gradients_memory(int64_t K, bool delta);

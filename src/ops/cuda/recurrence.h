@@ -28,13 +28,15 @@ struct RecurrenceRows {
   int64_t batch = 0, token = 0, head = 0;
 };
 
-// Gates of a chunk's tokens for one head's state.
-struct ChunkGates {
-  float sum[kChunk];    // inclusive prefix sums of the log2 decays
-  float beta[kChunk];   // 0 past the last token, 1 without beta
-  float read[kChunk];   // decay from the state before the chunk to each token; the last entry: to the end
-  float write[kChunk];  // decay from each token to the chunk's end
+// Gates of a chunk's tokens for one head's state: those with which its tokens read, and those with which they write.
+struct ReadGates {
+  float sum[kChunk];  // inclusive prefix sums of the log2 decays
   int32_t document[kChunk];
+  float beta[kChunk];  // 0 past the last token, 1 without beta
+  float read[kChunk];  // decay from the state before the chunk to each token; the last entry: to the end
+};
+struct ChunkGates : ReadGates {
+  float write[kChunk];  // decay from each token to the chunk's end
 };
 
 struct Recurrence {

@@ -25,8 +25,10 @@ struct Layout {
   };
   static constexpr int kStage = (DELTA ? 3 : 2) * Values::kBytes + 2 * State::kBytes;
   static constexpr int kSums = 9 * kChunk;  // numbers that threads exchange
-  static constexpr int kBytes = 2 * kStage + 2 * Keys::kBytes + kSums * 4 + static_cast<int>(sizeof(ChunkGates));
-  static_assert(3 * Square::kBytes <= 2 * kStage);
+  static constexpr int bytes(int stages) {
+    return stages * kStage + 2 * Keys::kBytes + kSums * 4 + static_cast<int>(sizeof(ChunkGates));
+  }
+  static_assert(3 * Square::kBytes <= kStage);
 };
 
 // sum += a warp's rows times those of a tile: a lane's share of its two rows.
@@ -44,12 +46,15 @@ __device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], co
   }
 }
 
+// Values come to so many places by turns. Where one is enough, a second block of the multiprocessor has room.
+__host__ __device__ int stages(const Recurrence& a) { return a.V > kWidth ? 2 : 1; }
+
 // Eight warps: 16 tokens each, of half of the columns.
 template <int K, bool DELTA>
-__global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
+__global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recurrence a) {
   using L = Layout<K, DELTA>;
   constexpr int KS = kSlice<K>, kSlices = K / KS;
-  extern __shared__ __align__(128) char memory[];
+  char* const memory = recurrence::shared_memory();
   const auto stage = [&](int part) {
     SharedMemory shared{memory + part % 2 * L::kStage};
     return typename L::Stage{shared.tile<typename L::Values>(),
@@ -58,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
                              shared.tile<typename L::State>(),
                              {shared.next}};
   };
-  SharedMemory shared{memory + 2 * L::kStage};
+  SharedMemory shared{memory + stages(a) * L::kStage};
   const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
   auto* exchanged = reinterpret_cast<float(*)[kChunk]>(shared.next);
   ChunkGates& g = *reinterpret_cast<ChunkGates*>(shared.next + L::kSums * 4);
@@ -77,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
     to.state.template load<kThreads>(a.states + state, a.V, KS);
     to.d_state.template load<kThreads>(a.d_states + state, a.V, KS);
   };
-  load_gates(&g, a.gates + at.index);
+  load_gates(&g, a.gates[at.index]);
   q.template load<kThreads>(at.rows_of(a.q, at.g) + k0, a.q.token, at.rows);
   k.template load<kThreads>(at.rows_of(a.k, at.g) + k0, a.k.token, at.rows);
   load(0);
@@ -188,9 +193,14 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
     d_sum = sums[0] - sums[2] + g.beta[i] * sums[3];
   }
   __syncthreads();
+  float later = d_sum, written = sums[1];  // of this token and the later ones; of all. First in a warp's half of them
   if (i < kChunk) {
-    exchanged[0][i] = d_sum;
-    exchanged[1][i] = sums[1];
+    for (int step = 1; step < 32; step *= 2) {
+      const float other = __shfl_down_sync(~0u, later, step);
+      if (lane + step < 32) later += other;
+      written += __shfl_xor_sync(~0u, written, step);
+    }
+    if (lane == 0) exchanged[warp][0] = later, exchanged[warp][1] = written;
   }
   __syncthreads();
   if (i < at.rows) {
@@ -200,9 +210,7 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
       // keeps.
       float end = 0;
       for (int w = 0; w < kThreads / 32; ++w) end += exchanged[8][w];
-      end *= g.read[kChunk - 1];
-      for (int t = 0; t < kChunk; ++t) end += exchanged[1][t];
-      for (int t = i; t < kChunk; ++t) end += exchanged[0][t];
+      end = end * g.read[kChunk - 1] + exchanged[0][1] + exchanged[1][1] + later + (warp == 0 ? exchanged[1][0] : 0);
       const float own = a.constant_decay ? 0 : a.log_decay[((at.b * a.L) + at.first + i) * a.H + at.h];
       a.d_log_decay[place] = own < kLeastLogDecay ? 0 : end;
     }
@@ -250,15 +258,15 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
 
 template <int K, bool DELTA>
 void launch(const Recurrence& a, cudaStream_t stream) {
-  start("linear_recurrence_backward", gradients<K, DELTA>, grid(a.chunks(), a.H, a.B * (K / kSlice<K>)), kThreads,
-        Layout<K, DELTA>::kBytes, a, stream);
+  tensor_core::launch("linear_recurrence_backward", gradients<K, DELTA>, grid(a.chunks(), a.H, a.B * (K / kSlice<K>)),
+                      kThreads, Layout<K, DELTA>::bytes(stages(a)), stream, a);
 }
 
 }  // namespace
 
 int gradients_memory(int64_t K, bool delta) {
   int bytes = 0;
-  with_keys(K, [&](auto keys) { bytes = delta ? Layout<keys(), true>::kBytes : Layout<keys(), false>::kBytes; });
+  with_keys(K, [&](auto keys) { bytes = delta ? Layout<keys(), true>::bytes(2) : Layout<keys(), false>::bytes(2); });
   return bytes;
 }
 

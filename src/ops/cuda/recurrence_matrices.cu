@@ -75,7 +75,7 @@ struct Shared {
 
 template <int K>
 __global__ void __launch_bounds__(kThreads) matrices(const Recurrence a) {
-  extern __shared__ __align__(128) char memory[];
+  char* const memory = recurrence::shared_memory();
   SharedMemory shared{memory};
   const auto k = shared.tile<typename Shared<K>::Keys>(), q = shared.tile<typename Shared<K>::Keys>();
   auto* A = reinterpret_cast<float(*)[kChunk]>(shared.next);
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) matrices(const Recurrence a) {
   const ChunkPlace at(a, blockIdx.z, blockIdx.x, blockIdx.y);
   const int row = threadIdx.x / 32 * 16;
 
-  load_gates(&g, a.gates + at.index);
+  load_gates(&g, a.gates[at.index]);
   k.template load<kThreads>(at.rows_of(a.k, at.g), a.k.token, at.rows);
   if (a.pairs) q.template load<kThreads>(at.rows_of(a.q, at.g), a.q.token, at.rows);
   tensor_core::copies_commit();
@@ -112,13 +112,13 @@ __global__ void __launch_bounds__(kThreads) matrices(const Recurrence a) {
 }  // namespace
 
 void recurrence_gates(const Recurrence& a, cudaStream_t stream) {
-  start("linear_recurrence", gates, grid(a.chunks(), a.H, a.B), 32, 0, a, stream);
+  tensor_core::launch("linear_recurrence", gates, grid(a.chunks(), a.H, a.B), 32, 0, stream, a);
 }
 
 void recurrence_matrices(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) {
-    start("linear_recurrence", matrices<keys()>, grid(a.chunks(), a.H, a.B), kThreads, Shared<keys()>::kBytes, a,
-          stream);
+    tensor_core::launch("linear_recurrence", matrices<keys()>, grid(a.chunks(), a.H, a.B), kThreads,
+                        Shared<keys()>::kBytes, stream, a);
   });
 }
 

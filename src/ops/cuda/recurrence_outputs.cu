@@ -13,14 +13,14 @@ struct Layout {
   using State = Tile<K, kWidth>;
   using Values = Tile<kChunk, kWidth>;
   static_assert(Keys::kBytes == State::kBytes);
-  static constexpr int kBytes = 3 * Keys::kBytes + 2 * Values::kBytes + static_cast<int>(sizeof(ChunkGates));
+  static constexpr int kBytes = 3 * Keys::kBytes + 2 * Values::kBytes + static_cast<int>(sizeof(ReadGates));
 };
 
 // A warp has 16 tokens. Delta rule: u from memory; otherwise u = beta v.
 template <int K>
 __global__ void __launch_bounds__(kThreads) outputs(const Recurrence a) {
   using L = Layout<K>;
-  extern __shared__ __align__(128) char memory[];
+  char* const memory = recurrence::shared_memory();
   SharedMemory shared{memory};
   const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
   const auto second = shared.tile<typename L::State>();
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) outputs(const Recurrence a) {
     return typename L::State{part % 2 ? k.data : second.data};
   };
   const auto u = [&](int part) { return typename L::Values{values_at + part % 2 * L::Values::kBytes}; };
-  ChunkGates& g = *reinterpret_cast<ChunkGates*>(values_at + 2 * L::Values::kBytes);
+  ReadGates& g = *reinterpret_cast<ReadGates*>(values_at + 2 * L::Values::kBytes);
   const ChunkPlace at(a, blockIdx.z, blockIdx.x, blockIdx.y);
   const int lane = threadIdx.x & 31, row = threadIdx.x / 32 * 16, parts = static_cast<int>(a.V / kWidth);
   const bf16* values = a.delta ? a.u + at.row(a, a.V) : at.rows_of(a.v, at.h);
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) outputs(const Recurrence a) {
     u(part).template load<kThreads>(values + part * kWidth, step, at.rows);
   };
 
-  load_gates(&g, a.gates + at.index);
+  load_gates(&g, a.gates[at.index]);
   q.template load<kThreads>(at.rows_of(a.q, at.g), a.q.token, at.rows);
   k.template load<kThreads>(at.rows_of(a.k, at.g), a.k.token, at.rows);
   tensor_core::copies_commit();
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kThreads) outputs(const Recurrence a) {
 
 void recurrence_outputs(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) {
-    start("linear_recurrence", outputs<keys()>, grid(a.chunks(), a.H, a.B), kThreads, Layout<keys()>::kBytes, a,
-          stream);
+    tensor_core::launch("linear_recurrence", outputs<keys()>, grid(a.chunks(), a.H, a.B), kThreads,
+                        Layout<keys()>::kBytes, stream, a);
   });
 }
 

@@ -1,5 +1,6 @@
 // From the last chunk to the first: a block has some columns of the gradient of a head's state in registers. It leaves
 // that of the state after each chunk, and of beta v for every token.
+#include "ops/cuda/launch.h"
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
@@ -19,15 +20,17 @@ struct Layout {
     Values d_out;
     Square pairs, inverse;  // inverse: delta rule
   };
+  using Gates = std::conditional_t<DELTA, ChunkGates, StateGates>;
   static constexpr int kStage = 2 * Keys::kBytes + Values::kBytes + (DELTA ? 2 : 1) * Square::kBytes;
   static constexpr int kBytes =
-      2 * kStage + State::kBytes + (DELTA ? 2 * Values::kBytes : 0) + 2 * static_cast<int>(sizeof(ChunkGates));
+      2 * kStage + State::kBytes + (DELTA ? 2 * Values::kBytes : 0) + 2 * static_cast<int>(sizeof(Gates));
 };
 
 template <int K, int COLUMNS, bool DELTA>
-__global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) state_gradients(const Recurrence a) {
+__global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads, blocks_with(Layout<K, COLUMNS, DELTA>::kBytes))
+    state_gradients(const Recurrence a) {
   using L = Layout<K, COLUMNS, DELTA>;
-  extern __shared__ __align__(128) char memory[];
+  char* const memory = recurrence::shared_memory();
   const auto stage = [&](int64_t n) {
     SharedMemory shared{memory + n % 2 * L::kStage};
     return typename L::Stage{shared.tile<typename L::Keys>(),
@@ -43,7 +46,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) state_gra
     d_written = shared.tile<typename L::Values>();
     d_rest = shared.tile<typename L::Values>();
   }
-  auto* gates = reinterpret_cast<ChunkGates*>(shared.next);
+  auto* gates = reinterpret_cast<typename L::Gates*>(shared.next);
 
   const int64_t b = blockIdx.z, h = blockIdx.y, chunks = a.chunks(), v0 = int64_t{blockIdx.x} * L::kWidth;
   const int warp = threadIdx.x / 32, token = warp % 4 * 16, column = warp / 4 * 32, row = warp % 4 * L::kRows;
@@ -55,7 +58,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) state_gra
     to.d_out.template load<L::kThreads>(at.rows_of(a.d_out, h) + v0, a.d_out.token, at.rows);
     to.pairs.template load<L::kThreads>(a.pairs + at.index * kChunk * kChunk, kChunk, kChunk);
     if constexpr (DELTA) to.inverse.template load<L::kThreads>(a.inverse + at.index * kChunk * kChunk, kChunk, kChunk);
-    load_gates(gates + n % 2, a.gates + at.index);
+    load_gates(gates + n % 2, a.gates[at.index]);
     tensor_core::copies_commit();
   };
   load(chunks - 1);
@@ -71,7 +74,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) state_gra
   for (int64_t n = chunks - 1; n >= 0; --n) {
     const ChunkPlace at(a, b, n, h);
     const auto here = stage(n);
-    const ChunkGates& g = gates[n % 2];
+    const typename L::Gates& g = gates[n % 2];
     tensor_core::copies_wait<0>();
     __syncthreads();
     if (n > 0) load(n - 1);
@@ -122,8 +125,8 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) state_gra
 template <int K, int COLUMNS, bool DELTA>
 void launch(const Recurrence& a, cudaStream_t stream) {
   using L = Layout<K, COLUMNS, DELTA>;
-  start("linear_recurrence_backward", state_gradients<K, COLUMNS, DELTA>, grid(a.V / L::kWidth, a.H, a.B), L::kThreads,
-        L::kBytes, a, stream);
+  tensor_core::launch("linear_recurrence_backward", state_gradients<K, COLUMNS, DELTA>, grid(a.V / L::kWidth, a.H, a.B),
+                      L::kThreads, L::kBytes, stream, a);
 }
 
 }  // namespace

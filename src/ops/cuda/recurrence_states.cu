@@ -1,6 +1,6 @@
 // From chunk to chunk: a block has some columns of a head's state in registers and goes through the sequence. It leaves
-// the state before each chunk and, for the delta rule, what each token writes; the next chunk's tiles come while it
-// works.
+// the state before each chunk and, for the delta rule, what each token writes. The next chunk's tiles come while it
+// works, or, with one STAGE, while another block of the multiprocessor works.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
@@ -10,6 +10,7 @@ namespace {
 // A block has 32 COLUMNS columns of the state, each group of four warps 32 of them; a warp has a quarter of the rows.
 template <int K, int COLUMNS, bool DELTA>
 struct Layout {
+  static constexpr int kStages = K == 256 ? 1 : 2;  // of 256 keys two stages leave room for one block
   static constexpr int kThreads = 128 * COLUMNS, kWidth = 32 * COLUMNS, kRows = K / 4;
   using Keys = Tile<kChunk, K>;
   using Square = Tile<kChunk, kChunk>;
@@ -22,18 +23,19 @@ struct Layout {
   };
   static constexpr int kStage = Keys::kBytes + Values::kBytes + (DELTA ? Square::kBytes : 0);
   static constexpr int kBytes =
-      2 * kStage + State::kBytes + (DELTA ? 2 : 1) * Values::kBytes + 2 * static_cast<int>(sizeof(ChunkGates));
+      kStages * (kStage + static_cast<int>(sizeof(ChunkGates))) + State::kBytes + (DELTA ? 2 : 1) * Values::kBytes;
 };
 
 template <int K, int COLUMNS, bool DELTA>
-__global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) states(const Recurrence a) {
+__global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads, blocks_with(Layout<K, COLUMNS, DELTA>::kBytes))
+    states(const Recurrence a) {
   using L = Layout<K, COLUMNS, DELTA>;
-  extern __shared__ __align__(128) char memory[];
-  const auto stage = [&](int64_t n) {  // what comes from memory, by turns in two places
-    SharedMemory shared{memory + n % 2 * L::kStage};
+  char* const memory = recurrence::shared_memory();
+  const auto stage = [&](int64_t n) {  // what comes from memory, by turns in kStages places
+    SharedMemory shared{memory + n % L::kStages * L::kStage};
     return typename L::Stage{shared.tile<typename L::Keys>(), shared.tile<typename L::Values>(), {shared.next}};
   };
-  SharedMemory shared{memory + 2 * L::kStage};
+  SharedMemory shared{memory + L::kStages * L::kStage};
   const auto state = shared.tile<typename L::State>();
   const auto written = shared.tile<typename L::Values>();
   const auto rest = DELTA ? shared.tile<typename L::Values>() : written;
@@ -47,7 +49,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) states(co
     to.k.template load<L::kThreads>(at.rows_of(a.k, at.g), a.k.token, at.rows);
     to.v.template load<L::kThreads>(at.rows_of(a.v, h) + v0, a.v.token, at.rows);
     if constexpr (DELTA) to.inverse.template load<L::kThreads>(a.inverse + at.index * kChunk * kChunk, kChunk, kChunk);
-    load_gates(gates + n % 2, a.gates + at.index);
+    load_gates(gates + n % L::kStages, a.gates[at.index]);
     tensor_core::copies_commit();
   };
   load(0);
@@ -63,10 +65,10 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) states(co
   for (int64_t n = 0; n < chunks; ++n) {
     const ChunkPlace at(a, b, n, h);
     const auto here = stage(n);
-    const ChunkGates& g = gates[n % 2];
+    const ChunkGates& g = gates[n % L::kStages];
     tensor_core::copies_wait<0>();
     __syncthreads();  // this chunk is here, the one before is done with
-    if (n + 1 < chunks) load(n + 1);
+    if (L::kStages == 2 && n + 1 < chunks) load(n + 1);
     each_pair(sum, row, column, [&](int i, int j, float x, float y) { state.set(i, j, x, y); });
     if constexpr (!DELTA) {
       float u[1][4][4] = {};
@@ -101,6 +103,10 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) states(co
       y *= keep;
     });
     product<By::inner, By::inner, kChunk / 16>(sum, here.k, row, written, column);
+    if (L::kStages == 1 && n + 1 < chunks) {
+      __syncthreads();  // every warp has read this chunk
+      load(n + 1);
+    }
   }
   if (!a.final_state) return;
   float* to = a.final_state + (b * a.H + h) * K * a.V + v0;
@@ -111,8 +117,8 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) states(co
 template <int K, int COLUMNS, bool DELTA>
 void launch(const Recurrence& a, cudaStream_t stream) {
   using L = Layout<K, COLUMNS, DELTA>;
-  start("linear_recurrence", states<K, COLUMNS, DELTA>, grid(a.V / L::kWidth, a.H, a.B), L::kThreads, L::kBytes, a,
-        stream);
+  tensor_core::launch("linear_recurrence", states<K, COLUMNS, DELTA>, grid(a.V / L::kWidth, a.H, a.B), L::kThreads,
+                      L::kBytes, stream, a);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // with the last inputs in registers. TAPS 4 and 8 serve fewer: the first weights are zeros.
 #include "ops/cuda/short_convolution.h"
 
+#include <algorithm>
 #include <climits>
 
 #include "ops/cuda/launch.h"
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvoluti
     const T* d_y = static_cast<const T*>(a.d_y) + (blockIdx.z * a.length) * a.channels + channel;
     T* d_x = static_cast<T*>(a.d_x) + (blockIdx.z * a.length) * a.channels + channel;
     float d_window[TAPS][N] = {};  // of the window's inputs
-    constexpr int kHeld = 2;
+    constexpr int kHeld = 4;
     for (int64_t top = first; top < end + TAPS - 1; top += kHeld) {
       Bits<T, N> x[kHeld], dy[kHeld];
 #pragma unroll
@@ -202,28 +203,30 @@ __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvoluti
 
 int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
-template <typename T, int N, int TAPS>
-void launch(const ShortConvolution& a, bool backward, cudaStream_t stream) {
+template <typename T, int N, int TAPS, bool BACKWARD>
+void launch(const ShortConvolution& a, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(blocks_of(a.channels, kAcross * N)),
                   static_cast<unsigned>(blocks_of(a.length, kRuns * kRun)), static_cast<unsigned>(a.batch));
   const dim3 threads(kAcross, kRuns);
-  if (backward) {
+  if constexpr (BACKWARD) {
     gradients<T, N, TAPS><<<grid, threads, 0, stream>>>(a);
   } else {
     convolve<T, N, TAPS><<<grid, threads, 0, stream>>>(a);
   }
-  check_launch(backward ? "short_convolution_backward" : "short_convolution");
+  check_launch(BACKWARD ? "short_convolution_backward" : "short_convolution");
 }
 
-void launch_any(const ShortConvolution& a, bool backward, cudaStream_t stream) {
+template <bool BACKWARD>
+void launch_any(const ShortConvolution& a, cudaStream_t stream) {
   if (a.batch * a.length * a.channels == 0) return;
   const bool wide = aligned(a.x) && aligned(a.past) && aligned(a.y) && aligned(a.d_y) && aligned(a.d_x);
   with_type(a.type, [&](auto zero) {
     using T = decltype(zero);
-    constexpr int N = kWide<T>;
+    // Gradients of 8 channels have 200 registers a thread, and too few warps wait for memory.
+    constexpr int N = BACKWARD ? std::min(kWide<T>, 4) : kWide<T>;
     const bool vectors = wide && a.channels % N == 0 && a.batch_stride % N == 0 && a.token_stride % N == 0;
     const auto with_taps = [&](auto taps) {
-      vectors ? launch<T, N, taps()>(a, backward, stream) : launch<T, 1, taps()>(a, backward, stream);
+      vectors ? launch<T, N, taps(), BACKWARD>(a, stream) : launch<T, 1, taps(), BACKWARD>(a, stream);
     };
     a.taps <= 4 ? with_taps(std::integral_constant<int, 4>{}) : with_taps(std::integral_constant<int, 8>{});
   });
@@ -231,10 +234,10 @@ void launch_any(const ShortConvolution& a, bool backward, cudaStream_t stream) {
 
 }  // namespace
 
-void short_convolution(const ShortConvolution& a, cudaStream_t stream) { launch_any(a, false, stream); }
+void short_convolution(const ShortConvolution& a, cudaStream_t stream) { launch_any<false>(a, stream); }
 
 int64_t short_convolution_parts(const ShortConvolution& a) { return a.batch * blocks_of(a.length, kRuns * kRun); }
 
-void short_convolution_backward(const ShortConvolution& a, cudaStream_t stream) { launch_any(a, true, stream); }
+void short_convolution_backward(const ShortConvolution& a, cudaStream_t stream) { launch_any<true>(a, stream); }
 
 }  // namespace lazy::ops::cuda

@@ -1,5 +1,5 @@
-// Neighbouring elements of a row moved 16 bytes at a time, computed with as fp32 numbers. N = 1 serves rows that are
-// not aligned: the same kernels, one element at a time.
+// Neighbouring elements of a row moved 16 or 8 bytes at a time, computed with as fp32 numbers. N = 1 serves rows that
+// are not aligned: the same kernels, one element at a time.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "lazy/attention.h"
+#include "ops/cuda/load_once.cuh"
 
 namespace lazy::ops::cuda {
 
@@ -16,19 +17,18 @@ constexpr int kWide = 16 / static_cast<int>(sizeof(T));  // elements of 16 bytes
 
 // N elements as they lie in memory.
 template <typename T, int N>
-using Bits = std::conditional_t<N == 1, T, uint4>;
+using Bits = std::conditional_t<N == 1, T, std::conditional_t<N * sizeof(T) == 8, uint2, uint4>>;
+template <typename T, int N>
+constexpr int kWords = N* static_cast<int>(sizeof(T)) / 4;  // of 4 bytes, with N > 1
 
-// What is read once: it leaves the first-level cache to weights and tables.
 template <typename T, int N>
 __device__ Bits<T, N> load_once(const T* from) {
-  static_assert(N == 1 || N == kWide<T>);
+  static_assert(N == 1 || N == kWide<T> || N == kWide<T> / 2);
   if constexpr (N == 1) {
     return __ldg(from);
   } else {
-    uint4 x;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "l"(from));
+    Bits<T, N> x;
+    load_once(x, from);
     return x;
   }
 }
@@ -79,10 +79,11 @@ __device__ void expand(Bits<T, N> x, float (&out)[N]) {
   if constexpr (N == 1) {
     out[0] = to_float(x);
   } else {
-    const uint32_t word[4] = {x.x, x.y, x.z, x.w};
+    uint32_t word[4] = {x.x, x.y};
+    if constexpr (kWords<T, N> == 4) word[2] = x.z, word[3] = x.w;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (N == 4) {
+    for (int i = 0; i < kWords<T, N>; ++i) {
+      if constexpr (sizeof(T) == 4) {
         out[i] = __uint_as_float(word[i]);
       } else {
         const float2 both = unpack<T>(word[i]);
@@ -100,14 +101,18 @@ __device__ Bits<T, N> round_all(const float (&x)[N]) {
   } else {
     uint32_t word[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (N == 4) {
+    for (int i = 0; i < kWords<T, N>; ++i) {
+      if constexpr (sizeof(T) == 4) {
         word[i] = __float_as_uint(x[i]);
       } else {
         word[i] = pack<T>(x[2 * i], x[2 * i + 1]);
       }
     }
-    return {word[0], word[1], word[2], word[3]};
+    if constexpr (kWords<T, N> == 2) {
+      return {word[0], word[1]};
+    } else {
+      return {word[0], word[1], word[2], word[3]};
+    }
   }
 }
 

@@ -29,6 +29,9 @@ alignas(128) thread_local float memory[emulated::kMostBlocks * emulated::kShared
 namespace lazy::ops::cuda::step {
 LAZY_EMULATED_SHARED(char, memory);
 }
+namespace lazy::ops::cuda::recurrence {
+LAZY_EMULATED_SHARED(char, memory);
+}
 
 emulated::Index threadIdx, blockIdx, blockDim, gridDim;
 
@@ -184,10 +187,10 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
 
 namespace {
 
-std::array<char*, 5> shared_memories() {
+std::array<char*, 6> shared_memories() {
   return {lazy::kernels::cuda::portable::memory, reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
           lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::step::memory,
-          reinterpret_cast<char*>(lazy::ops::cuda::learning::memory)};
+          lazy::ops::cuda::recurrence::memory,   reinterpret_cast<char*>(lazy::ops::cuda::learning::memory)};
 }
 
 }  // namespace

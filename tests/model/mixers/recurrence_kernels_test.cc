@@ -1,6 +1,6 @@
 // The recurrences on tensor cores against the loops that define them: outputs, states, every gradient, for lengths
 // around the chunk's 64, keys and values of every width, groups of heads, packed documents, a state to begin with. On a
-// GPU only.
+// GPU, or by the emulator's kernels.
 //
 // At most twice as far from float64 as the loop in fp32 whose inputs and results are rounded to bf16, plus one
 // rounding.
@@ -12,6 +12,7 @@
 
 #include "model/mixers/recurrence/recurrence.h"
 #include "model/mixers/recurrence_cases.h"
+#include "ops/linear_recurrence.h"
 
 namespace lazy {
 namespace {
@@ -21,12 +22,14 @@ using namespace lazy::testing;
 class RecurrenceKernels : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!ops::test::test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+    const at::Tensor x = here(at::zeros({1, 1, 1, 64}, at::kBFloat16));
+    if (!ops::serves_linear_recurrence(x, x, false)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   }
 };
 
 // Memory that the kernels are given and do not write is NaN in every type.
 void poison() {
+  if (!ops::test::test_device().is_cuda()) return;
   const auto bytes = at::TensorOptions(at::kChar).device(ops::test::test_device());
   std::vector<at::Tensor> held;
   for (const int64_t size : {1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26}) {
@@ -167,7 +170,7 @@ TEST_F(RecurrenceKernels, ReadsViews) {
 }
 
 TEST_F(RecurrenceKernels, EveryBitRepeats) {
-  for (Case c : cases(700)) {
+  for (Case c : cases(ops::test::test_device().is_cuda() ? 700 : 200)) {
     c.key_dim = 128, c.value_dim = 128;
     Inputs in = c.inputs(23);
     for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*t = (in.*t).to(at::kBFloat16);
