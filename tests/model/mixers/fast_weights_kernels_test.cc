@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/language_model.h"
+#include "model/mixers/counted_budget.h"
 #include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/recurrence_checks.h"
 #include "model/mixers/reference_rules.h"
@@ -211,6 +212,28 @@ TEST_P(FastWeightsKernels, BitsRepeat) {
 }
 
 // Gradients are scaled inside, so that small ones, as of a mean loss over many tokens, have the same bits.
+// A span of 256 tokens and the rest: no activations are kept, then the first one's.
+TEST_P(FastWeightsKernels, KeptActivationsChangeNoBit) {
+  const Rule rule = rule_of(GetParam(), 1, 320);
+  testing::CountedBudget counted;
+  std::vector<Tensors> results;
+  for (const int64_t room : {0, 1}) {
+    counted.memory.free = room;
+    Tensors out, inputs;
+    for (const at::Tensor& x : rule.inputs) inputs.push_back(x.to(at::kFloat).to(ops::test::test_device()));
+    const Tensors gradients = testing::gradients_of(
+        [&](const Tensors& t) {
+          const ActivationBudget::ForwardPass pass(counted.budget);
+          return out = rule.fast(t, /*rounded=*/true, 0);
+        },
+        inputs);
+    counted.budget.end_step();
+    out.insert(out.end(), gradients.begin(), gradients.end());
+    results.push_back(out);
+    for (size_t n = 0; n < out.size(); ++n) EXPECT_TRUE(at::equal(out[n], results[0][n])) << n;
+  }
+}
+
 TEST(MemoryKernels, GradientsOfAnySize) {
   const at::Device device = ops::test::test_device();
   const Kind kind{"", 2, true, true, 4 * kDim};
