@@ -76,6 +76,12 @@ void ActivationBudget::shrink_after_retries(const DeviceMemory& now) {
   if (now.retries > seen_retries_) share_ *= kShareAfterRetries;
 }
 
+bool ActivationBudget::take(int64_t bytes) {
+  if (left_ < bytes) return false;
+  left_ -= bytes;
+  return true;
+}
+
 void ActivationBudget::note_cost(int64_t bytes) {
   int64_t before = largest_;
   while (bytes > before && !largest_.compare_exchange_weak(before, bytes)) {

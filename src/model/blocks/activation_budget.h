@@ -42,10 +42,11 @@ class ActivationBudget {
   // The budget of this thread's pass; null: none.
   static ActivationBudget* current();
   int64_t allocated() const { return gauge_.allocated(); }
-  // Whether it has room for the most that activations of one function have taken so far, if that is known.
-  bool affords_another() const { return largest_ > 0 && left_ >= largest_; }
-  void spend(int64_t bytes) { left_ -= bytes; }
-  void note_cost(int64_t bytes);  // of one function's activations; from any thread
+  // What activations of one function have taken at most so far, on any thread; 0: not known.
+  int64_t largest() const { return largest_; }
+  void note_cost(int64_t bytes);
+  // Whether there is room for them, which is then taken.
+  bool take(int64_t bytes);
 
  private:
   void fill();

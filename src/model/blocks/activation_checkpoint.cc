@@ -125,21 +125,18 @@ std::vector<at::Tensor> keep_or_checkpoint(const std::vector<at::Tensor>& inputs
   const auto measured = [budget](const TensorFunction& f, const std::vector<at::Tensor>& in) {
     const int64_t before = budget->allocated();
     std::vector<at::Tensor> out = f(in);
-    const int64_t taken = budget->allocated() - before;
-    budget->note_cost(taken);
-    return std::pair(std::move(out), taken);
+    budget->note_cost(budget->allocated() - before);
+    return out;
   };
-  if (!budget->affords_another()) {
+  if (budget->largest() == 0 || !budget->take(budget->largest())) {
     return checkpoint_activations(inputs, [measured, function = std::move(function)](const auto& in) {
-      return at::GradMode::is_enabled() ? measured(function, in).first : function(in);
+      return at::GradMode::is_enabled() ? measured(function, in) : function(in);
     });
   }
   // The gradients of an input's uses are added up here before those of other functions join, as in recomputation.
   std::vector<at::Tensor> own;
   for (const at::Tensor& t : inputs) own.push_back(t.defined() ? t.view_as(t) : t);
-  auto [out, taken] = measured(function, own);
-  budget->spend(taken);
-  return out;
+  return measured(function, own);
 }
 
 std::vector<at::Tensor> recompute_before_backward(const std::vector<at::Tensor>& made,
