@@ -19,6 +19,7 @@
 #include "data/sequences.h"
 #include "distributed/data_parallel.h"
 #include "distributed/launch.h"
+#include "model/blocks/activation_budget.h"
 #include "model/device.h"
 #include "model/language_model.h"
 #include "train/batches.h"
@@ -65,7 +66,7 @@ struct Parts {
 class Training {
  public:
   Training(const TrainBenchmark& o, distributed::Communicator& communicator, at::Device device)
-      : o_(o), device_(device), communicator_(communicator), model_(o.model, 42) {
+      : o_(o), device_(device), communicator_(communicator), model_(o.model, 42), kept_activations_(device) {
     model_.to(device_);
     model_.set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
     if (o.fp8) {
@@ -95,7 +96,10 @@ class Training {
       const train::Batch batch = batches_ ? batches_->next().to(device_) : random_;
       data += 1000 * seconds_since(waiting);
       moments.push_back(clock.now());
-      loss = model_.loss(batch.ids, batch.labels);
+      {
+        const ActivationBudget::ForwardPass pass(kept_activations_);
+        loss = model_.loss(batch.ids, batch.labels);
+      }
       moments.push_back(clock.now());
       data_parallel_->begin_backward(micro + 1 == o_.accumulation);
       (micro_batches > 1 ? loss / micro_batches : loss).backward();
@@ -110,6 +114,7 @@ class Training {
     const auto updated = clock.now();
     data_parallel_->weights_updated();
     data_parallel_->zero_grad();
+    kept_activations_.end_step();
     const auto end = clock.now();
     if (parts) {
       for (size_t n = 0; n < moments.size(); n += 3) {
@@ -146,6 +151,7 @@ class Training {
   LanguageModel model_;
   std::optional<distributed::DataParallel> data_parallel_;
   std::optional<train::AdamW> optimizer_;
+  ActivationBudget kept_activations_;
   train::Batch random_;
   std::optional<Sequences> sequences_;
   std::optional<train::Batches> batches_;

@@ -28,7 +28,8 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
       communicator_(communicator),
       device_(device),
       sequences_(config.corpus, config.train_split, config.sequences),
-      tokenizer_(load_tokenizer(sequences_.tokenizer_path().string())) {
+      tokenizer_(load_tokenizer(sequences_.tokenizer_path().string())),
+      kept_activations_(device) {
   config_ = with_corpus(config, sequences_, *tokenizer_);
   check_ranks_agree();
   if (communicator_.is_rank0()) folder_.emplace(config_, resume);

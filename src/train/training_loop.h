@@ -9,6 +9,7 @@
 #include "core/stop.h"
 #include "data/tokenizer.h"
 #include "distributed/data_parallel.h"
+#include "model/blocks/activation_budget.h"
 #include "model/language_model.h"
 #include "train/batches.h"
 #include "train/distributed_checkpoint.h"
@@ -96,6 +97,7 @@ class Trainer {
   NamedTensors loaded_weights_;  // on rank 0 under full sharding: of a checkpoint, until they are sharded
   std::optional<distributed::DataParallel> data_parallel_;
   std::optional<AdamW> optimizer_;
+  ActivationBudget kept_activations_;
   std::optional<MetricsLog> log_;
   TrainState state_;  // state_.seconds is the time before this process
   Clock::time_point begin_ = Clock::now();

@@ -31,7 +31,11 @@ bool Trainer::step(Batches& batches, StepResult& result) {
     const auto waiting = Clock::now();
     const Batch batch = batches.next().to(device_);
     result.data_seconds += seconds_since(waiting);
-    at::Tensor loss = model_->loss(batch.ids, batch.labels);
+    at::Tensor loss;
+    {
+      const ActivationBudget::ForwardPass pass(kept_activations_);
+      loss = model_->loss(batch.ids, batch.labels);
+    }
     if (micro_batches > 1) loss = loss / micro_batches;
     data_parallel_->begin_backward(micro + 1 == config_.accumulation);
     loss.backward();
@@ -52,6 +56,7 @@ bool Trainer::step(Batches& batches, StepResult& result) {
       break;
     default:
       update(result);
+      kept_activations_.end_step();
   }
   data_parallel_->zero_grad();
   ++state_.step;

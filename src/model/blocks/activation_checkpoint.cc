@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "model/blocks/activation_budget.h"
+
 namespace lazy {
 
 namespace {
@@ -115,6 +117,26 @@ std::vector<at::Tensor> checkpoint_activations(const std::vector<at::Tensor>& in
     return function(whole(present, in));
   };
   return Recompute::apply(at::TensorList(defined.tensors), c10::make_intrusive<Body>(body));
+}
+
+std::vector<at::Tensor> keep_or_checkpoint(const std::vector<at::Tensor>& inputs, TensorFunction function) {
+  ActivationBudget* const budget = at::GradMode::is_enabled() ? ActivationBudget::current() : nullptr;
+  if (!budget) return checkpoint_activations(inputs, std::move(function));
+  const auto measured = [budget](const TensorFunction& f, const std::vector<at::Tensor>& in) {
+    const int64_t before = budget->allocated();
+    std::vector<at::Tensor> out = f(in);
+    budget->note_cost(budget->allocated() - before);
+    return out;
+  };
+  if (budget->largest() == 0 || !budget->take(budget->largest())) {
+    return checkpoint_activations(inputs, [measured, function = std::move(function)](const auto& in) {
+      return at::GradMode::is_enabled() ? measured(function, in) : function(in);
+    });
+  }
+  // The gradients of an input's uses are added up here before those of other functions join, as in recomputation.
+  std::vector<at::Tensor> own;
+  for (const at::Tensor& t : inputs) own.push_back(t.defined() ? t.view_as(t) : t);
+  return measured(function, own);
 }
 
 std::vector<at::Tensor> recompute_before_backward(const std::vector<at::Tensor>& made,

@@ -17,6 +17,10 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 // pass.
 std::vector<at::Tensor> checkpoint_activations(const std::vector<at::Tensor>& inputs, TensorFunction function);
 
+// The same, but where the forward pass has an ActivationBudget (activation_budget.h) with room for them, the
+// activations are kept. Every bit is the same.
+std::vector<at::Tensor> keep_or_checkpoint(const std::vector<at::Tensor>& inputs, TensorFunction function);
+
 // Frees the storage of `made`, which is make(inputs), until the backward pass of `outputs`, which is computed from it;
 // there make(inputs) fills it again. So what a function between the two saved of `made` takes no memory in the
 // meantime. Returns the outputs, to be used in the place of the given ones. Inputs and outputs may be undefined. `made`

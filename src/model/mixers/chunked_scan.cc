@@ -101,7 +101,7 @@ std::pair<at::Tensor, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, con
       if (group.back().needs_state) result.insert(result.end(), now.begin(), now.end());
       return result;
     };
-    const TensorList result = checkpoint_activations(inputs, run);
+    const TensorList result = keep_or_checkpoint(inputs, run);
     answers.push_back(result[0]);
     current.assign(result.begin() + 1, result.end());
   }

@@ -37,7 +37,8 @@ using ChunkFunction =
 
 // Runs the spans in order. tokens: (batch, length, heads, ...) each. Returns the output (batch, length, heads, dim) and
 // the last state, which is empty unless last_state. Memory is linear in the length: the inputs and one state per
-// kTokensPerCheckpoint tokens are saved, and the backward pass recomputes the rest.
+// kTokensPerCheckpoint tokens are saved, and the backward pass recomputes the rest, unless there is memory for it
+// (keep_or_checkpoint).
 std::pair<at::Tensor, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
                                               const TensorList& shared, const TensorList& state, bool last_state,
                                               const ChunkFunction& form);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "model/blocks/activation_budget.h"
 #include "model/mixers/chunked_scan.h"
 
 namespace lazy {
@@ -101,7 +102,8 @@ class Call {
 };
 
 // A span in parts. What the backward pass needs of one is kept where that is little: one layer's inner gradients and
-// the state after it. Of two layers it is computed again, from the state before.
+// the state after it. Of two layers it is computed again, from the state before, unless the pass has an
+// ActivationBudget with room for it.
 struct Parts {
   int64_t length, most;
 
@@ -124,19 +126,28 @@ at::Tensor inner_gradients(const Span& part) { return part.floats({part.states()
 
 // What the forward pass leaves of two layers.
 struct Activations {
-  at::Tensor g, y, y_q, z, x, t, W_first, W_last, overlap;
+  static constexpr size_t kCount = 9;
+  std::vector<at::Tensor> all;
 
   explicit Activations(const Span& part) {
-    const int64_t N = part.states(), C = part.chunks(), H = part.hidden();
-    for (at::Tensor* all : {&g, &y, &y_q}) *all = inner_gradients(part);
-    for (at::Tensor* all : {&z, &x, &t}) *all = part.floats({N, C, kTokens, H});
-    for (at::Tensor* all : {&W_first, &W_last}) *all = part.floats({N, C, kDim, H});
-    overlap = part.floats({N, C, kTokens, kTokens});
+    for (const auto& shape : shapes(part)) all.push_back(part.floats(shape));
+  }
+  Activations(variable_list::const_iterator from, variable_list::const_iterator to) : all(from, to) {}
+  static int64_t bytes(const Span& part) {
+    int64_t sum = 0;
+    for (const auto& shape : shapes(part)) sum += static_cast<int64_t>(sizeof(float)) * c10::multiply_integers(shape);
+    return sum;
   }
   void give(ops::TttProblem& p) const {
-    p.g = Call::write(g), p.y = Call::write(y), p.y_q = Call::write(y_q);
-    p.z = Call::write(z), p.x = Call::write(x), p.t = Call::write(t);
-    p.W_first = Call::write(W_first), p.W_last = Call::write(W_last), p.overlap = Call::write(overlap);
+    float** const to[] = {&p.g, &p.y, &p.y_q, &p.z, &p.x, &p.t, &p.W_first, &p.W_last, &p.overlap};
+    for (size_t n = 0; n < kCount; ++n) *to[n] = Call::write(all[n]);
+  }
+
+ private:
+  static std::array<std::array<int64_t, 4>, kCount> shapes(const Span& part) {
+    const int64_t N = part.states(), C = part.chunks(), H = part.hidden();
+    const std::array<int64_t, 4> narrow = {N, C, kTokens, kDim}, wide = {N, C, kTokens, H}, weights = {N, C, kDim, H};
+    return {narrow, narrow, narrow, wide, wide, wide, weights, weights, {N, C, kTokens, kTokens}};
   }
 };
 
@@ -152,10 +163,18 @@ struct TttNode : torch::autograd::Function<TttNode> {
     variable_list saved = all;
     at::Tensor g;
     TttWeights state = s.start;
+    variable_list kept;  // activations of the first parts
+    ActivationBudget* budget = one_layer ? nullptr : ActivationBudget::current();
     for (int64_t n = 0; n < parts.count(); ++n) {
       const Span part = parts(s, n, state);
       const bool leaves = n + 1 < parts.count() || one_layer || last_state;
-      Call call(part, one_layer);
+      if (budget && !budget->take(Activations::bytes(part))) budget = nullptr;
+      Call call(part, one_layer || budget);
+      if (budget) {
+        const Activations activations(part);
+        activations.give(call.p);
+        kept.insert(kept.end(), activations.all.begin(), activations.all.end());
+      }
       call.p.out = call.as_it_lies(parts.tokens(out, n));
       if (one_layer) call.p.g = Call::write(g = inner_gradients(part));
       if (leaves) {
@@ -165,6 +184,8 @@ struct TttNode : torch::autograd::Function<TttNode> {
       kernels_for(s).ttt_forward(call.p);
     }
     if (one_layer) saved.push_back(g);
+    saved.insert(saved.end(), kept.begin(), kept.end());
+    context->saved_data["kept"] = static_cast<int64_t>(kept.size());
     context->save_for_backward(saved);
     context->saved_data["last_state"] = last_state;
     context->saved_data["layers"] = static_cast<int64_t>(s.layers());
@@ -199,16 +220,23 @@ struct TttNode : torch::autograd::Function<TttNode> {
       d_state.push_back(last_state ? gradients[static_cast<size_t>(1 + n)].clone(at::MemoryFormat::Contiguous)
                                    : at::zeros(start.sizes(), start.options()));
     }
-    std::optional<Activations> activations;
-    if (!one_layer) activations.emplace(parts(s, 0, s.start));
+    const auto kept = saved.end() - context->saved_data["kept"].toInt();
+    const auto is_kept = [&](int64_t n) {
+      return n < (saved.end() - kept) / static_cast<int64_t>(Activations::kCount);
+    };
+    std::optional<Activations> again;
+    if (!one_layer && !is_kept(parts.count() - 1)) again.emplace(parts(s, 0, s.start));
     for (int64_t n = parts.count() - 1; n >= 0; --n) {
       Call call(parts(s, n, state(n)), /*for_backward=*/true);
       ops::TttProblem& p = call.p;
       if (one_layer) {
         call.leaves_state(state(n + 1));
         p.g = Call::write(saved.back());
+      } else if (is_kept(n)) {
+        const auto from = kept + n * static_cast<std::ptrdiff_t>(Activations::kCount);
+        Activations(from, from + Activations::kCount).give(p);
       } else {
-        activations->give(p);
+        again->give(p);
         kernels_for(s).ttt_forward(p);
       }
       p.d_out = call.tokens(parts.tokens(gradients[0], n));

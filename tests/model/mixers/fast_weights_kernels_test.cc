@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/language_model.h"
+#include "model/mixers/counted_budget.h"
 #include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/recurrence_checks.h"
 #include "model/mixers/reference_rules.h"
@@ -211,6 +212,33 @@ TEST_P(FastWeightsKernels, BitsRepeat) {
 }
 
 // Gradients are scaled inside, so that small ones, as of a mean loss over many tokens, have the same bits.
+// A span of 256 tokens and the rest, of which no activations are kept, one span's of Titans, one or both of either.
+TEST_P(FastWeightsKernels, KeptActivationsChangeNoBit) {
+  const Rule rule = rule_of(GetParam(), 1, 320);
+  // TTT's kernels go over a text in parts of their own; with one layer they keep what they need in any case.
+  const bool in_parts = !GetParam().memory && ops::ttt_kernels(ops::test::test_device().type(),
+                                                               GetParam().layers == 2 ? GetParam().hidden : 0);
+  testing::CountedBudget counted;
+  Tensors recomputed;
+  for (const int64_t room : {0, 1, 7 << 20}) {
+    counted.memory.free = room;
+    Tensors out, inputs;
+    for (const at::Tensor& x : rule.inputs) inputs.push_back(x.to(at::kFloat).to(ops::test::test_device()));
+    const Tensors gradients = testing::gradients_of(
+        [&](const Tensors& t) {
+          const ActivationBudget::ForwardPass pass(counted.budget);
+          return out = rule.fast(t, /*rounded=*/true, 0);
+        },
+        inputs);
+    const bool keeps = in_parts ? room > 1 && GetParam().layers == 2 : room > 0;
+    EXPECT_EQ(counted.budget.take(room), !keeps) << room;
+    counted.budget.end_step();
+    out.insert(out.end(), gradients.begin(), gradients.end());
+    if (room == 0) recomputed = out;
+    for (size_t n = 0; n < out.size(); ++n) EXPECT_TRUE(at::equal(out[n], recomputed[n])) << room << " " << n;
+  }
+}
+
 TEST(MemoryKernels, GradientsOfAnySize) {
   const at::Device device = ops::test::test_device();
   const Kind kind{"", 2, true, true, 4 * kDim};

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
+#include "model/mixers/counted_budget.h"
 #include "model/mixers/registry.h"
 #include "model/temporary_folder.h"
 #include "ops/device.h"
@@ -133,6 +134,36 @@ TEST_P(LearningModel, GradientsAreSlopes) {
     const double down = loss().item<double>();
     p.copy_(kept);
     EXPECT_NEAR((up - down) / (2 * step), norm, 0.03 * norm + 5e-4) << name;
+  }
+}
+
+// Of the spans between saved states, the activations of none, one, four and all are kept.
+TEST_P(LearningModel, KeptActivationsChangeNoBit) {
+  model.set_compute_dtype(at::kBFloat16);
+  const at::Tensor ids = text(2, 561);
+  testing::CountedBudget counted;
+  std::vector<at::Tensor> recomputed;
+  int64_t spans = 0;
+  for (const int64_t room : {0, 1, 4, 100}) {
+    counted.memory.free = room, counted.readings = 0;
+    for (const auto& [name, p] : model.parameters()) p.mutable_grad().reset();
+    at::Tensor loss;
+    {
+      const ActivationBudget::ForwardPass pass(counted.budget);
+      loss = model.loss(ids.slice(1, 0, 560), ids.slice(1, 1));
+    }
+    EXPECT_EQ(counted.measured(), std::min(room, spans));
+    loss.backward();
+    counted.budget.end_step();
+    std::vector<at::Tensor> results = {loss};
+    for (const auto& [name, p] : model.parameters()) results.push_back(p.grad().clone());
+    if (room == 0) spans = counted.measured(), recomputed = results;
+    EXPECT_GT(spans, 1);
+    EXPECT_EQ(counted.measured(), spans);
+    for (size_t n = 0; n < results.size(); ++n) {
+      EXPECT_TRUE(at::equal(results[n], recomputed[n]))
+          << room << " " << (n > 0 ? model.parameters()[n - 1].first : "loss");
+    }
   }
 }
 

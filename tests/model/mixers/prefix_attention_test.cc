@@ -2,6 +2,7 @@
 #include "model/mixers/titans/attention.h"
 
 #include "model/mixers/recurrence_checks.h"
+#include "ops/device.h"
 
 namespace lazy {
 namespace {
@@ -28,15 +29,15 @@ at::Tensor written_out(const Tensors& t, int64_t window, const at::Tensor& docum
   return at::matmul(weights, values).transpose(1, 2);
 }
 
-Tensors inputs(int64_t batch, int64_t queries, int64_t length, at::ScalarType type) {
+Tensors inputs(int64_t batch, int64_t queries, int64_t length, at::ScalarType type, int64_t dim = 16) {
   at::manual_seed(7);
   const auto normal = [&](at::IntArrayRef shape) { return at::randn(shape, at::kDouble).to(type); };
-  return {normal({batch, queries, 2, 16}),
-          normal({batch, length, 2, 16}),
-          normal({batch, length, 2, 16}),
-          normal({batch, queries, 2, 16}),
-          normal({3, 2, 16}),
-          normal({3, 2, 16})};
+  return {normal({batch, queries, 2, dim}),
+          normal({batch, length, 2, dim}),
+          normal({batch, length, 2, dim}),
+          normal({batch, queries, 2, dim}),
+          normal({3, 2, dim}),
+          normal({3, 2, dim})};
 }
 
 TEST(PrefixAttention, IsOneSoftmax) {
@@ -53,6 +54,29 @@ TEST(PrefixAttention, IsOneSoftmax) {
       testing::expect_close(ours(in), theirs(in), tolerance, "out");
       testing::expect_close(gradients_of(ours, in), gradients_of(theirs, in), tolerance, "gradient");
     }
+  }
+}
+
+TEST(PrefixAttention, HalfPrecisionStaysNear) {
+  const Tensors in = inputs(2, 150, 150, at::kBFloat16, 64);
+  Tensors there, exact;
+  for (const at::Tensor& x : in) {
+    there.push_back(x.to(ops::test::test_device())), exact.push_back(x.to(at::kDouble));
+  }
+  const auto ours = [](const Tensors& t) {
+    ops::AttentionOptions options{.normalizer = "softmax", .window = 64};
+    return Tensors{prefix_attention(t[0], t[1], t[2], t[3], t[4], t[5], options)};
+  };
+  const auto theirs = [](const Tensors& t) { return Tensors{written_out(t, 64, {})}; };
+  const auto all = [](const auto& f, const Tensors& t) {
+    Tensors out = f(t);
+    for (const at::Tensor& gradient : gradients_of(f, t)) out.push_back(gradient);
+    return out;
+  };
+  const Tensors got = all(ours, there), want = all(theirs, exact);
+  for (size_t n = 0; n < want.size(); ++n) {
+    const at::Tensor error = got[n].detach().to(at::kCPU, at::kDouble) - want[n];
+    EXPECT_LT(error.norm().item<double>(), 0.01 * want[n].norm().item<double>()) << n;
   }
 }
 

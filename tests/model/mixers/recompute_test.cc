@@ -1,9 +1,10 @@
-// Results that are freed after the forward pass and computed again before the backward pass.
+// Activations that the backward pass computes again: all of them, those that there is no memory for, freed results.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "model/blocks/activation_checkpoint.h"
+#include "model/mixers/counted_budget.h"
 
 namespace lazy {
 namespace {
@@ -65,6 +66,87 @@ TEST(RecomputeBeforeBackward, KeepsWhatIsReadElsewhereAndWhatNeedsNoGradient) {
   const Tensors quiet = identity(inputs);
   recompute_before_backward(quiet, inputs, identity, {quiet[1] * 2});
   EXPECT_NE(quiet[1].storage().data(), nullptr);
+}
+
+// Three functions one after the other, run once each and once more for those that are recomputed.
+class ActivationBudgets : public ::testing::Test {
+ protected:
+  int64_t functions_run() {
+    int64_t runs = 0;
+    at::Tensor x = at::full({2}, 0.5, at::kDouble).requires_grad_();
+    const at::Tensor leaf = x;
+    {
+      const ActivationBudget::ForwardPass pass(counted.budget);
+      for (int n = 0; n < 3; ++n) {
+        x = keep_or_checkpoint({x, at::Tensor()},
+                               [&runs](const Tensors& t) { return ++runs, Tensors{t[0].sin() * t[0]}; })[0];
+      }
+    }
+    x.sum().backward();
+    EXPECT_EQ(leaf.grad().numel(), 2);
+    return runs;
+  }
+  int64_t functions_run_in_step() {
+    const int64_t runs = functions_run();
+    counted.budget.end_step();
+    return runs;
+  }
+  testing::CountedBudget counted;
+};
+
+TEST_F(ActivationBudgets, FirstStepRecomputesAndLaterOnesKeepWhatIsFree) {
+  counted.memory = {.reserved = 70, .free = 30, .total = 100};
+  EXPECT_EQ(functions_run(), 6) << "the optimizer has not allocated yet";
+  EXPECT_EQ(functions_run_in_step(), 6);
+  counted.memory.free = 10;  // 2 above the margin
+  EXPECT_EQ(functions_run(), 4);
+  counted.memory = {.reserved = 72, .free = 8, .total = 100};  // what was kept is cached, and may be used again
+  EXPECT_EQ(functions_run_in_step(), 4);
+  EXPECT_EQ(functions_run_in_step(), 4);
+  counted.memory.free = 7;  // another process has taken some
+  EXPECT_EQ(functions_run_in_step(), 5);
+  counted.memory.free = 9;
+  EXPECT_EQ(functions_run_in_step(), 3);
+}
+
+TEST_F(ActivationBudgets, KeepLessAfterMemoryRanOut) {
+  EXPECT_EQ(functions_run_in_step(), 6);
+  counted.memory.free = 3;
+  counted.memory.retries = 4;  // since the last step, in a validation
+  EXPECT_EQ(functions_run(), 3);
+  counted.memory.retries = 5;
+  EXPECT_EQ(functions_run(), 4) << "80 % of the memory";
+  counted.memory.retries = 9;
+  counted.budget.end_step();
+  EXPECT_EQ(functions_run(), 5) << "64 %";
+}
+
+TEST_F(ActivationBudgets, HaveRoomForTheLargest) {
+  EXPECT_EQ(functions_run_in_step(), 6);
+  counted.memory.free = 10;
+  counted.budget.note_cost(9);
+  counted.budget.note_cost(2);
+  EXPECT_EQ(functions_run(), 5) << "of 10 bytes, 9 are taken by the first";
+}
+
+TEST_F(ActivationBudgets, AreThoseOfTheForwardPass) {
+  EXPECT_EQ(ActivationBudget::current(), nullptr);
+  EXPECT_EQ(functions_run_in_step(), 6);
+  counted.memory.free = 100;
+  int64_t runs = 0;
+  const auto outer = [&runs](const Tensors& in) {
+    return keep_or_checkpoint(in, [&runs](const Tensors& t) { return ++runs, Tensors{t[0].exp()}; });
+  };
+  {
+    const ActivationBudget::ForwardPass pass(counted.budget);
+    EXPECT_EQ(ActivationBudget::current(), &counted.budget);
+    checkpoint_activations({at::ones({2}).requires_grad_()}, outer)[0].sum().backward();
+  }
+  EXPECT_EQ(runs, 2) << "forward, and once for both backward passes";
+  ActivationBudget none(c10::Device(c10::kCPU));
+  const ActivationBudget::ForwardPass pass(none);
+  none.end_step();
+  EXPECT_EQ(ActivationBudget::current(), nullptr);
 }
 
 }  // namespace

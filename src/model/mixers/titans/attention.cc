@@ -57,39 +57,90 @@ const auto& backward_op() {
 OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
 at::Tensor tensor(const OptionalTensor& t) { return t.value_or(at::Tensor()); }
 
-// The softmax attention operator and its log-sum-exp, both differentiable. With weights p, d lse_i / d q_i = scale
-// sum_j p_ij k_j is attention with the keys as values. d lse_i / d k_j = scale p_ij q_i is summed over i like the
-// gradient of a value.
-struct AttentionAndLse : torch::autograd::Function<AttentionAndLse> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const OptionalTensor& cu_q, const OptionalTensor& cu_k, int64_t window,
-                               bool deterministic) {
-    const auto [out, lse, stats] = ops::attention(q, k, v, {}, {}, options(tensor(cu_q), tensor(cu_k), window));
-    context->save_for_backward({q, k, v, tensor(cu_q), tensor(cu_k), out, lse});
+// Products of rows with blocks of heads, with sums in `sums`: on a GPU of 16-bit factors, as in attention's kernels.
+struct HeadProducts {
+  at::ScalarType factors, sums;
+
+  HeadProducts(const at::Tensor& q, const at::Tensor& lse)
+      : factors(q.is_cuda() && q.element_size() == 2 ? q.scalar_type() : lse.scalar_type()), sums(lse.scalar_type()) {}
+  at::Tensor operator()(const at::Tensor& a, const at::Tensor& b) const {
+    const at::Tensor left = a.to(factors), right = b.to(factors);
+    return factors == sums ? at::mm(left, right) : at::mm(left, right, sums);
+  }
+  // (heads, rows, columns) as blocks of one matrix, so that products read and write tokens as they lie, and the blocks.
+  at::Tensor joined(const at::Tensor& of_heads) const {
+    const int64_t H = of_heads.size(0);
+    const at::Tensor own = at::eye(H, of_heads.options().dtype(factors)).view({H, 1, H, 1});
+    return (of_heads.to(factors).unsqueeze(2) * own).flatten(2, 3).flatten(0, 1);
+  }
+  static at::Tensor blocks(const at::Tensor& joined, int64_t heads) {  // (rows, columns, heads)
+    return joined.view({heads, joined.size(0) / heads, heads, joined.size(1) / heads}).diagonal(0, 0, 2);
+  }
+};
+
+// The window's output and the prefix's, each with its share of one softmax. The gradient of a score is weight (d_out .
+// (value - out)); attention's own gradients are those for a softmax over the window alone, which lack the gradient
+// d_lse of its log-sum-exp. With weights p, d lse_i / d q_i = scale sum_j p_ij k_j is attention with the keys as
+// values, and d lse_i / d k_j = scale p_ij q_i is summed over i like the gradient of a value.
+struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& prefix_q, const at::Tensor& prefix_k, const at::Tensor& prefix_v,
+                            const OptionalTensor& cu_q, const OptionalTensor& cu_k, int64_t window,
+                            bool deterministic) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const auto [own, own_lse, stats] = ops::attention(q, k, v, {}, {}, options(tensor(cu_q), tensor(cu_k), window));
+    const HeadProducts product(q, own_lse);
+    const at::Tensor scores =
+        by_head(product(flat(prefix_q), product.joined(prefix_k.permute({1, 2, 0}))), q) * scale(q);
+    const at::Tensor window_lse = own_lse.transpose(-1, -2).unsqueeze(-1);  // (..., tokens, heads, 1)
+    const at::Tensor lse = at::logaddexp(window_lse, scores.logsumexp(-1, /*keepdim=*/true)),
+                     weights = (scores - lse).exp(), share = (window_lse - lse).exp(),
+                     of_prefix = at::mm(flat(weights).to(product.factors), product.joined(prefix_v.transpose(0, 1)));
+    at::Tensor out = at::empty(q.sizes(), q.options());
+    at::addcmul_out(out, of_prefix.view(q.sizes()), own, share);
+    context->save_for_backward(
+        {q, k, v, prefix_q, prefix_k, prefix_v, tensor(cu_q), tensor(cu_k), own, own_lse, weights, share});
     context->saved_data["window"] = window;
     context->saved_data["deterministic"] = deterministic;
-    return {out, lse};
+    return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[5], &lse = saved[6];
-    const int64_t window = context->saved_data["window"].toInt();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &prefix_q = saved[3], &prefix_k = saved[4],
+                     &prefix_v = saved[5], &own = saved[8], &own_lse = saved[9], &weights = saved[10],
+                     &share = saved[11];
+    const int64_t window = context->saved_data["window"].toInt(), H = q.size(-2);
     const auto back = [&](const at::Tensor& d_out, const at::Tensor& values, const at::Tensor& result,
                           bool values_alone) {
-      return backward_op().call(d_out.contiguous(), result, lse, q, k, values, {}, {}, {}, {}, "softmax", "per_visible",
-                                {}, {}, true, window, optional(saved[3]), optional(saved[4]),
+      return backward_op().call(d_out, result, own_lse, q, k, values, {}, {}, {}, {}, "softmax", "per_visible", {}, {},
+                                true, window, optional(saved[6]), optional(saved[7]),
                                 context->saved_data["deterministic"].toBool(),
                                 {!values_alone, !values_alone, true, false, false, false, false}, {});
     };
-    auto [d_q, d_k, d_v, none_1, none_2, none_3, none_4] = back(gradients[0], v, out, false);
-    // (..., tokens, heads, 1)
-    const at::Tensor d_lse =
-        (gradients[1] / std::sqrt(static_cast<double>(q.size(-1)))).transpose(-1, -2).unsqueeze(-1);
-    const at::Tensor mean_key = std::get<0>(ops::attention(q, k, k, {}, {}, options(saved[3], saved[4], window)));
-    d_q = d_q + (d_lse * mean_key).to(q.scalar_type());
-    d_k = d_k + std::get<2>(back((d_lse * q).to(q.scalar_type()), k, mean_key, true));
-    return {d_q, d_k, d_v, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    const auto product_like_q = [&](const at::Tensor& a, const at::Tensor& b) {
+      at::Tensor out = at::empty(q.sizes(), q.options());
+      return at::mul_out(out, a, b);
+    };
+    const at::Tensor d_out = gradients[0].contiguous(), d_own = product_like_q(d_out, share);
+    auto [d_q, d_k, d_v, none_1, none_2, none_3, none_4] = back(d_own, v, own, false);
+    const HeadProducts product(q, own_lse);
+    const at::Tensor keys = product.joined(prefix_k.permute({1, 2, 0})), queries = flat(prefix_q),
+                     values = product.joined(prefix_v.transpose(0, 1)), d = flat(d_out);
+    const at::Tensor d_weights = by_head(product(d, values.t()), q);
+    const at::Tensor at_out = (d_own * own).sum(-1, /*keepdim=*/true, product.sums) +
+                              (weights * d_weights).sum(-1, /*keepdim=*/true);  // d_out . out
+    const at::Tensor d_scores = weights * (d_weights - at_out) * scale(q);
+    const at::Tensor d_lse = -d_scores.sum(-1, /*keepdim=*/true);  // all gradients of a row's scores add up to zero
+    const at::Tensor mean_key = std::get<0>(ops::attention(q, k, k, {}, {}, options(saved[6], saved[7], window)));
+    at::addcmul_out(d_q, d_q, mean_key, d_lse);
+    d_k.add_(std::get<2>(back(product_like_q(q, d_lse), k, mean_key, true)));
+    const at::Tensor rows = flat(d_scores);
+    const at::Tensor d_prefix_q = at::mm(rows.to(product.factors), keys.t()).to(q.scalar_type()).view(q.sizes()),
+                     d_keys = HeadProducts::blocks(product(queries.t(), rows), H).permute({1, 2, 0}),
+                     d_values = HeadProducts::blocks(product(flat(weights).t(), d), H).permute({0, 2, 1});
+    return {d_q, d_k, d_v, d_prefix_q, d_keys.to(prefix_k.scalar_type()), d_values.to(prefix_v.scalar_type()),
+            {},  {},  {},  {}};
   }
 
   static ops::AttentionOptions options(const at::Tensor& cu_q, const at::Tensor& cu_k, int64_t window) {
@@ -97,6 +148,14 @@ struct AttentionAndLse : torch::autograd::Function<AttentionAndLse> {
     out.cu_seqlens_q = cu_q, out.cu_seqlens_k = cu_k;
     return out;
   }
+  // (..., tokens, heads, n) as rows, and back.
+  static at::Tensor flat(const at::Tensor& x) { return x.reshape({-1, x.size(-2) * x.size(-1)}); }
+  static at::Tensor by_head(const at::Tensor& rows, const at::Tensor& q) {
+    auto sizes = q.sizes().vec();
+    sizes.back() = rows.size(-1) / q.size(-2);
+    return rows.view(sizes);
+  }
+  static double scale(const at::Tensor& q) { return 1 / std::sqrt(static_cast<double>(q.size(-1))); }
 };
 
 }  // namespace
@@ -104,22 +163,8 @@ struct AttentionAndLse : torch::autograd::Function<AttentionAndLse> {
 at::Tensor prefix_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& prefix_q,
                             const at::Tensor& prefix_k, const at::Tensor& prefix_v, const ops::AttentionOptions& o) {
   if (prefix_k.size(0) == 0) return std::get<0>(ops::attention(q, k, v, {}, {}, o));
-  const variable_list own =
-      AttentionAndLse::apply(q, k, v, optional(o.cu_seqlens_q), optional(o.cu_seqlens_k), o.window, o.deterministic);
-  const at::ScalarType type = own[1].scalar_type();
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  const int64_t H = q.size(-2), D = q.size(-1), P = prefix_k.size(0);
-  // The prefix of each head as a block of one matrix: its products read and write tokens as they lie.
-  const at::Tensor own_block = at::eye(H, own[1].options().requires_grad(false)).view({H, 1, H, 1});
-  const auto blocks = [&](const at::Tensor& of_heads) {  // (H, rows, columns)
-    return (of_heads.to(type).unsqueeze(2) * own_block).flatten(2, 3).flatten(0, 1);
-  };
-  const at::Tensor keys = blocks(prefix_k.permute({1, 2, 0})), values = blocks(prefix_v.transpose(0, 1));
-  // (..., tokens, heads, prefix)
-  const at::Tensor scores = at::matmul(prefix_q.to(type).flatten(-2), keys).unflatten(-1, {H, P}) * scale;
-  const at::Tensor own_lse = own[1].transpose(-1, -2), lse = at::logaddexp(own_lse, scores.logsumexp(-1));
-  const at::Tensor of_prefix = at::matmul((scores - lse.unsqueeze(-1)).exp().flatten(-2), values).unflatten(-1, {H, D});
-  return (own[0] * (own_lse - lse).exp().unsqueeze(-1) + of_prefix).to(q.scalar_type());
+  return PrefixAttention::apply(q, k, v, prefix_q, prefix_k, prefix_v, optional(o.cu_seqlens_q),
+                                optional(o.cu_seqlens_k), o.window, o.deterministic);
 }
 
 SlidingAttention::SlidingAttention(const ModelConfig& c, int64_t layer, at::Device device)
