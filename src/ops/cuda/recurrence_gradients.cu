@@ -218,15 +218,18 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   }
   if (!a.d_v || slice > 0) return;
   __syncthreads();
-  // v is seen through beta v, whose gradient is d_u, and through skip v: a warp a token.
+  // v is seen through beta v, whose gradient is d_u, and through skip v: eight lanes a token.
+  constexpr int kLanes = 8;
   const float skip = a.skip ? a.skip[at.h] : 0;
-  for (int t = warp; t < at.rows; t += kThreads / 32) {
+#pragma unroll
+  for (int t = threadIdx.x / kLanes; t < kChunk; t += kThreads / kLanes) {
+    const bool there = t < at.rows;
     const bf16* d_u = a.d_u + at.row(a, a.V) + t * a.H * a.V;
     const bf16* v = at.rows_of(a.v, at.h) + t * a.v.token;
     bf16* d_v = a.d_v + at.row(a, a.V) + t * a.H * a.V;
     const bf16* d_out = at.rows_of(a.d_out, at.h) + t * a.d_out.token;
     float sum = 0, sum_out = 0;
-    for (int n = lane * 8; n < a.V; n += 256) {
+    for (int n = lane % kLanes * 8; there && n < a.V; n += 8 * kLanes) {
       float d[8], x[8];
       expand<bf16, 8>(load_once<bf16, 8>(d_u + n), d);
       expand<bf16, 8>(load_once<bf16, 8>(v + n), x);
@@ -246,13 +249,14 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
       }
       cuda::store<bf16, 8>(d_v + n, round_all<bf16, 8>(d));
     }
-    for (int step = 16; step > 0; step /= 2) {
+    for (int step = kLanes / 2; step > 0; step /= 2) {
       sum += __shfl_xor_sync(~0u, sum, step);
       sum_out += __shfl_xor_sync(~0u, sum_out, step);
     }
+    if (!there || lane % kLanes != 0) continue;
     const int64_t place = (at.b * a.L + at.first + t) * a.H + at.h;
-    if (lane == 0 && a.d_beta) a.d_beta[place] += sum;
-    if (lane == 0 && a.d_skip) a.d_skip[place] = sum_out;
+    if (a.d_beta) a.d_beta[place] += sum;
+    if (a.d_skip) a.d_skip[place] = sum_out;
   }
 }
 

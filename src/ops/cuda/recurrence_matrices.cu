@@ -70,8 +70,10 @@ constexpr int kThreads = 128;
 template <int K>
 struct Shared {
   using Keys = Tile<kChunk, K>;
-  static constexpr int bytes(bool queries) {
-    return Keys::kBytes + kChunk * kChunk * 4 + static_cast<int>(sizeof(ChunkGates)) + (queries ? Keys::kBytes : 0);
+  static constexpr int kSystemBytes = kChunk * kChunk * 4;
+  static int bytes(const Recurrence& a) {
+    return Keys::kBytes + static_cast<int>(sizeof(ChunkGates)) + (a.pairs ? Keys::kBytes : 0) +
+           (a.inverse ? kSystemBytes : 0);
   }
 };
 
@@ -80,9 +82,9 @@ __global__ void __launch_bounds__(kThreads) matrices(const Recurrence a) {
   char* const memory = recurrence::shared_memory();
   SharedMemory shared{memory};
   const auto k = shared.tile<typename Shared<K>::Keys>();
-  auto* A = reinterpret_cast<float(*)[kChunk]>(shared.next);
-  ChunkGates& g = *reinterpret_cast<ChunkGates*>(shared.next + kChunk * kChunk * 4);
-  const typename Shared<K>::Keys q{reinterpret_cast<char*>(&g + 1)};  // the backward pass
+  ChunkGates& g = *reinterpret_cast<ChunkGates*>(shared.next);
+  auto* const A = reinterpret_cast<float(*)[kChunk]>(&g + 1);
+  const typename Shared<K>::Keys q{reinterpret_cast<char*>(A) + (a.inverse ? Shared<K>::kSystemBytes : 0)};
   const ChunkPlace at(a, blockIdx.z, blockIdx.x, blockIdx.y);
   const int row = threadIdx.x / 32 * 16;
 
@@ -121,7 +123,7 @@ void recurrence_gates(const Recurrence& a, cudaStream_t stream) {
 void recurrence_matrices(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) {
     tensor_core::launch("linear_recurrence", matrices<keys()>, grid(a.chunks(), a.H, a.B), kThreads,
-                        Shared<keys()>::bytes(a.pairs != nullptr), stream, a);
+                        Shared<keys()>::bytes(a), stream, a);
   });
 }
 
