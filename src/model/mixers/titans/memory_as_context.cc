@@ -41,8 +41,7 @@ struct MacSegment {
 
 // Indices of the tensors shared by all spans, and of the state entries before the memory's.
 enum MacShared {
-  kKeyWeight,
-  kValueWeight,
+  kKeyValueWeight,
   kPrefixKeys,
   kPrefixValues,
   kMemoryWeight,
@@ -93,8 +92,9 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const T
   const at::Tensor h = ops::rms_norm(recalled, shared[kRecalledNorm], segment.norm_eps).to(q_x.scalar_type());
   const int64_t first = segment.persistent + piece.offset;
   const at::Tensor places = at::arange(first, first + T, h.options().dtype(at::kLong).requires_grad(false));
-  const at::Tensor k_h = segment.rotate(segment.by_head(at::linear(h, shared[kKeyWeight])), places);
-  const at::Tensor v_h = segment.by_head(at::linear(h, shared[kValueWeight]));
+  const TensorList of_retrieved = at::linear(h, shared[kKeyValueWeight]).chunk(2, -1);
+  const at::Tensor k_h = segment.rotate(segment.by_head(of_retrieved[0]), places),
+                   v_h = segment.by_head(of_retrieved[1]);
   // The prefix, then the segment: what it had before and these tokens, which are kept unless they end it.
   const auto joined = [&](MacShared prefix, MacState past, const at::Tensor& of_h, const at::Tensor& of_x) {
     const at::Tensor first = shared[prefix].unsqueeze(0).expand({B, -1, -1, -1}), seen = state[past];
@@ -123,7 +123,8 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at
   } else {
     streams = at::silu(streams);
   }
-  const auto qkv = streams.view({B, T, 3, segment.memory_heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
+  TensorList qkv = streams.chunk(3, -1);
+  for (at::Tensor& x : qkv) x = x.view({B, T, segment.memory_heads, -1}).transpose(1, 2);
   const auto gates = memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias],
                                   qkv[0].size(-1), segment.chunk);
   const auto by_head = [](const at::Tensor& gate) { return gate.transpose(1, 2); };
@@ -210,9 +211,7 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
   const at::Tensor prefix_keys =
       segment.rotate(segment.by_head(prefix[1]), at::arange(segment.persistent, whole)).squeeze(0);
 
-  const auto own = joined_weight(attention_, type).chunk(3);
-  TensorList shared = {own[1],
-                       own[2],
+  TensorList shared = {joined_weight(attention_, type).narrow(0, config_.hidden_size, 2 * config_.hidden_size),
                        prefix_keys,
                        segment.by_head(prefix[2]).squeeze(0),
                        projections,
@@ -227,20 +226,19 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
     state = {none, none, at::zeros({B, std::max<int64_t>(taps - 1, 0), 3 * config_.hidden_size}, none.options())};
     for (const at::Tensor& t : tensors(initial_memory_state(memory_.weights(), B))) state.push_back(t);
   }
-  const auto [both, after] = scan_chunks(
+  const auto [outs, after] = scan_chunks(
       split_into_chunks(L, size, earlier % size, {}), {questions, q, k, segment.by_head(parts[2])}, shared, state,
       options.cache != nullptr,
       [segment](const ChunkSpan& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
         const at::Tensor y = mac_attend(segment, piece, tokens, constant, now);
-        return at::cat({y.to(at::kFloat), mac_learn(segment, piece, y, constant, now)}, -1).unsqueeze(1);
+        return TensorList{y.unsqueeze(1), mac_learn(segment, piece, y, constant, now).unsqueeze(1)};
       });
   if (options.cache) {
     TensorList& kept = layer_state(*options.cache, layer);
     kept = {asked.state};
     kept.insert(kept.end(), after.begin(), after.end());
   }
-  const auto halves = both.squeeze(2).chunk(2, -1);
-  return product_.forward(halves[0], halves[1], type);
+  return product_.forward(outs[0].squeeze(2), product_.normalized(outs[1].squeeze(2), type), type);
 }
 
 }  // namespace

@@ -158,10 +158,12 @@ void BranchProduct::bind_parameters(const ParameterTable& table) {
   memory_norm_ = table["memory.norm.weight"];
 }
 
+at::Tensor BranchProduct::normalized(const at::Tensor& memory, at::ScalarType type) const {
+  return ops::rms_norm(memory, memory_norm_, eps_).to(type);
+}
+
 at::Tensor BranchProduct::forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const {
-  const at::Tensor a = ops::rms_norm(attention, attention_norm_, eps_).to(type),
-                   m = ops::rms_norm(memory, memory_norm_, eps_).to(type);
-  return output_.forward(ops::swiglu(m, a))[0];
+  return output_.forward(ops::swiglu(memory, ops::rms_norm(attention, attention_norm_, eps_).to(type)))[0];
 }
 
 void TitansMixer::register_parameters(NamedTensors made, at::Device device) {

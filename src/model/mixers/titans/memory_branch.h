@@ -71,7 +71,8 @@ class BranchProduct {
   NamedTensors own_parameters() const { return {{"o_proj.weight", output_.parts()[0]}}; }
   const Linear& output() const { return output_; }
   void bind_parameters(const ParameterTable& table);
-  // Both inputs (batch, length, hidden_size), of any dtype -> the same shape in `type`.
+  // (batch, length, hidden_size) of any dtype -> the same shape in `type`; memory: what normalized() returned.
+  at::Tensor normalized(const at::Tensor& memory, at::ScalarType type) const;
   at::Tensor forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const;
 
  private:
