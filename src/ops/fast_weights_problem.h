@@ -84,10 +84,11 @@ struct MemoryTokens {
 // From the memory's outputs z at x to x + LayerNorm(z) norm.
 struct MemoryOutputs {
   MemoryShape shape;
-  const float *z, *x;  // (chunks, batch * heads, T, 64)
-  const float* norm;   // (heads, 64)
-  float* out;          // (batch, tokens, heads, 64)
-  MemoryStream d_out;  // fp32: the backward pass
+  kernels::DType type;  // of out and d_out
+  const float *z, *x;   // (chunks, batch * heads, T, 64)
+  const float* norm;    // (heads, 64)
+  void* out;            // (batch, tokens, heads, 64)
+  MemoryStream d_out;   // the backward pass
   float *d_z, *d_x;
   float* d_norm;  // (chunks, batch * heads, 64): to be added
 };

@@ -83,20 +83,22 @@ __global__ void __launch_bounds__(kThreads) token_gradients(const __grid_constan
   });
 }
 
+template <typename T>
 __global__ void __launch_bounds__(kThreads) outputs(const __grid_constant__ MemoryOutputs p) {
   each_token(p.shape, [&](int64_t place, int64_t by_text, int64_t, int64_t head, int64_t token) {
     if (token >= p.shape.tokens) return;
     const float2 x = pair(p.x + place), n = NormRow(pair(p.z + place)).n, w = pair(p.norm + head * kDim + 2 * lane());
-    set_pair(p.out + by_text, x.x + n.x * w.x, x.y + n.y * w.y);
+    write<T>(p.out, by_text, make_float2(x.x + n.x * w.x, x.y + n.y * w.y));
   });
 }
 
+template <typename T>
 __global__ void __launch_bounds__(kThreads) output_gradients(const __grid_constant__ MemoryOutputs p) {
   __shared__ float2 by_warp[kWarps][32];
   float2 d_norm{};
   each_token(p.shape, [&](int64_t place, int64_t, int64_t text, int64_t head, int64_t token) {
     const NormRow norm(pair(p.z + place));
-    const float2 d = token < p.shape.tokens ? read_stream<float>(p.d_out, text, head, token) : float2{},
+    const float2 d = token < p.shape.tokens ? read_stream<T>(p.d_out, text, head, token) : float2{},
                  w = pair(p.norm + head * kDim + 2 * lane()), d_z = norm.through(make_float2(d.x * w.x, d.y * w.y));
     set_pair(p.d_z + place, d_z.x, d_z.y);
     set_pair(p.d_x + place, d.x, d.y);
@@ -128,7 +130,11 @@ void memory_tokens(const MemoryTokens& p, cudaStream_t stream) {
 void memory_tokens_backward(const MemoryTokens& p, cudaStream_t stream) {
   with_type(p.type, [&](auto number) { launch(token_gradients<decltype(number)>, p, stream); });
 }
-void memory_outputs(const MemoryOutputs& p, cudaStream_t stream) { launch(outputs, p, stream); }
-void memory_outputs_backward(const MemoryOutputs& p, cudaStream_t stream) { launch(output_gradients, p, stream); }
+void memory_outputs(const MemoryOutputs& p, cudaStream_t stream) {
+  with_type(p.type, [&](auto number) { launch(outputs<decltype(number)>, p, stream); });
+}
+void memory_outputs_backward(const MemoryOutputs& p, cudaStream_t stream) {
+  with_type(p.type, [&](auto number) { launch(output_gradients<decltype(number)>, p, stream); });
+}
 
 }  // namespace lazy::ops::cuda

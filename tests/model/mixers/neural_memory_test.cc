@@ -127,7 +127,7 @@ TEST(NeuralMemoryByHand, NormIsResidual) {
   const auto z_of = [&](const at::Tensor& W, const at::Tensor& x, int64_t n) {
     return number(x, 0) * number(W, n) + number(x, 1) * number(W, 2 + n);
   };
-  const at::Tensor out = recall({c.weights[0].unsqueeze(0)}, c.in.norm, c.in.q, /*rounded=*/false);
+  const at::Tensor out = recall({c.weights[0].unsqueeze(0)}, c.in.norm, c.in.q, at::kDouble);
   const double half = (z_of(c.weights[0], c.in.q, 0) - z_of(c.weights[0], c.in.q, 1)) / 2;
   for (const int64_t n : {0, 1}) {
     const double normalized = (n == 0 ? half : -half) / std::sqrt(half * half + 1e-6);

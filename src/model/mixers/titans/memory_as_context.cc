@@ -88,7 +88,7 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const T
   const int64_t B = q_x.size(0), T = q_x.size(1);
   const MemoryWeights base = memory_state({state.begin() + kMemory, state.end()}, 0).base;
   const at::Tensor recalled =
-      recall(base, model_norm(shared), tokens[0].transpose(1, 2), q_x.scalar_type() != at::kFloat).reshape({B, T, -1});
+      recall(base, model_norm(shared), tokens[0].transpose(1, 2), q_x.scalar_type()).reshape({B, T, -1});
   const at::Tensor h = ops::rms_norm(recalled, shared[kRecalledNorm], segment.norm_eps).to(q_x.scalar_type());
   const int64_t first = segment.persistent + piece.offset;
   const at::Tensor places = at::arange(first, first + T, h.options().dtype(at::kLong).requires_grad(false));

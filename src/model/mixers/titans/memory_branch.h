@@ -28,8 +28,9 @@ class MemoryBranch {
   // As Mixer::init_parameter, for parameters named memory.*; nullopt: the default initialization applies.
   static std::optional<bool> init_parameter(const std::string& name, at::Tensor& tensor, at::Generator& generator);
 
-  // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that is filled if empty and continued
-  // otherwise. seen: number of earlier tokens. `packed`: null, or the layout of packed documents, without a state.
+  // M_t(q_t), (batch, length, heads, value_dim) of x's dtype. `state`: null, or a list that is filled if empty and
+  // continued otherwise. seen: number of earlier tokens. `packed`: null, or the layout of packed documents, without a
+  // state.
   at::Tensor forward(const NormOutput& x, std::vector<at::Tensor>* state, int64_t seen,
                      const PackedSequences* packed) const;
 
@@ -56,7 +57,7 @@ class MemoryOutput {
   NamedTensors own_parameters() const;
   std::vector<const Linear*> products() const;
   void bind_parameters(const ParameterTable& table);
-  // answers (batch, length, heads, value_dim) fp32, x the mixer's input -> the shape of x
+  // answers (batch, length, heads, value_dim), x the mixer's input -> the shape of x
   at::Tensor forward(const at::Tensor& answers, const NormOutput& x) const;
 
  private:

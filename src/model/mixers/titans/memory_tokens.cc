@@ -93,39 +93,43 @@ struct TokensNode : torch::autograd::Function<TokensNode> {
 };
 
 struct OutputsNode : torch::autograd::Function<OutputsNode> {
-  static ops::MemoryOutputs arguments(const at::Tensor& z, const at::Tensor& norm, int64_t tokens) {
+  static ops::MemoryOutputs arguments(const at::Tensor& z, const at::Tensor& norm, const at::Tensor& out) {
     const int64_t H = norm.size(0);
-    return {.shape = {z.size(0), z.size(1) / H, H, z.size(2), tokens},
+    return {.shape = {z.size(0), z.size(1) / H, H, z.size(2), out.size(1)},
+            .type = ops::row_type("memory_outputs", out),
             .z = z.const_data_ptr<float>(),
             .norm = norm.const_data_ptr<float>()};
   }
-  static at::Tensor run(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm, int64_t tokens) {
+  static at::Tensor run(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm, int64_t tokens,
+                        at::ScalarType type) {
     const c10::DeviceGuard guard(z.device());
-    ops::MemoryOutputs p = arguments(z, norm, tokens);
-    at::Tensor out = empty(z, {p.shape.batch, tokens, p.shape.heads, kDim});
-    p.x = x.const_data_ptr<float>(), p.out = out.mutable_data_ptr<float>();
+    const int64_t H = norm.size(0);
+    at::Tensor out = empty(z, {z.size(1) / H, tokens, H, kDim}, type);
+    ops::MemoryOutputs p = arguments(z, norm, out);
+    p.x = x.const_data_ptr<float>(), p.out = out.mutable_data_ptr();
     kernels_for(z, true)->outputs(p);
     return out;
   }
   static at::Tensor forward(AutogradContext* context, const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm,
-                            int64_t tokens) {
+                            int64_t tokens, at::ScalarType type) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     context->save_for_backward({z, norm});
-    return run(z, x, norm, tokens);
+    return run(z, x, norm, tokens, type);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &z = saved[0], &norm = saved[1], given = gradients[0].transpose(1, 2),
-                     d = in_pairs(given) ? given : given.contiguous();
+    const at::Tensor &z = saved[0], &norm = saved[1],
+                     d = in_pairs(gradients[0]) ? gradients[0] : gradients[0].contiguous();
     const c10::DeviceGuard device(z.device());
-    ops::MemoryOutputs p = arguments(z, norm, d.size(2));
+    ops::MemoryOutputs p = arguments(z, norm, d);
     at::Tensor d_z = at::empty_like(z), d_x = at::empty_like(z),
                d_norm = empty(z, {p.shape.chunks * p.shape.batch, p.shape.heads, kDim});
-    p.d_out = stream_of(d), p.d_z = d_z.mutable_data_ptr<float>(), p.d_x = d_x.mutable_data_ptr<float>();
+    p.d_out = stream_of(d.transpose(1, 2));
+    p.d_z = d_z.mutable_data_ptr<float>(), p.d_x = d_x.mutable_data_ptr<float>();
     p.d_norm = d_norm.mutable_data_ptr<float>();
     kernels_for(z, true)->outputs_backward(p);
-    return {d_z, d_x, d_norm.sum(0), {}};
+    return {d_z, d_x, d_norm.sum(0), {}, {}};
   }
 };
 
@@ -161,13 +165,15 @@ MemoryTokensInChunks memory_tokens(const at::Tensor& q, const at::Tensor& k, con
 }
 
 at::Tensor memory_outputs(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm, int64_t B, int64_t tokens,
-                          bool rounded) {
-  const auto by_text = [&](const at::Tensor& y) { return fast_weights::from_chunks(y, B).narrow(2, 0, tokens); };
+                          at::ScalarType type, bool rounded) {
+  const auto by_text = [&](const at::Tensor& y) {
+    return fast_weights::from_chunks(y, B).narrow(2, 0, tokens).to(type);
+  };
   if (!norm.defined()) return by_text(z);
   if (kernels_for(z, rounded) && z.scalar_type() == at::kFloat && norm.scalar_type() == at::kFloat) {
     const at::Tensor outputs = z.contiguous(), inputs = x.contiguous(), weight = norm.contiguous();
-    return (at::GradMode::is_enabled() ? OutputsNode::apply(outputs, inputs, weight, tokens)
-                                       : OutputsNode::run(outputs, inputs, weight, tokens))
+    return (at::GradMode::is_enabled() ? OutputsNode::apply(outputs, inputs, weight, tokens, type)
+                                       : OutputsNode::run(outputs, inputs, weight, tokens, type))
         .transpose(1, 2);
   }
   const at::Tensor normalized = at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps);

@@ -22,8 +22,8 @@ MemoryTokensInChunks memory_tokens(const at::Tensor& q, const at::Tensor& k, con
                                    int64_t T, bool raw, bool residual, bool rounded);
 
 // x + LayerNorm(z) norm at inputs x and outputs z of the memory in chunks; z without a norm (heads, dim), where it is
-// undefined. (B, H, tokens, dim)
+// undefined. (B, H, tokens, dim) of this type
 at::Tensor memory_outputs(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm, int64_t B, int64_t tokens,
-                          bool rounded);
+                          at::ScalarType type, bool rounded);
 
 }  // namespace lazy

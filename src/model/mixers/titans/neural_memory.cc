@@ -65,6 +65,10 @@ void join_beginning(std::vector<ChunkSpan>& pieces) {
   pieces.pop_back();
 }
 
+at::ScalarType output_type(const at::Tensor& q, const at::Tensor& computed, bool raw) {
+  return (raw ? q : computed).scalar_type();
+}
+
 // As memory_piece, for whole chunks or the beginning of one.
 at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm,
                              TensorList& state, bool rounded, bool raw) {
@@ -110,7 +114,7 @@ at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, c
   }
   if (piece.ends_chunk) s.base = s.weights;
   if (piece.needs_state) state = tensors(s);
-  return memory_outputs(result.out, in.q, norm, B, piece.length, rounded);
+  return memory_outputs(result.out, in.q, norm, B, piece.length, output_type(tokens[0], result.out, raw), rounded);
 }
 
 // Repeats the state of one sequence for each sequence of a batch.
@@ -138,7 +142,8 @@ struct RoundedProduct : torch::autograd::Function<RoundedProduct> {
 
 }  // namespace
 
-at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x, bool rounded) {
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x, at::ScalarType type) {
+  const bool rounded = at::elementSize(type) == 2;
   const at::Tensor queries = x.transpose(1, 2).contiguous();  // (B, H, T, D)
   const auto product = [&](const at::Tensor& a, const at::Tensor& b) {
     return rounded ? RoundedProduct::apply(a, b) : at::matmul(a, b);
@@ -146,7 +151,7 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at
   at::Tensor z = queries;
   for (size_t n = 0; n < weights.size(); ++n) z = product(n == 0 ? z : at::gelu(z), weights[n]);
   const auto as_chunk = [](const at::Tensor& t) { return t.flatten(0, 1).unsqueeze(0); };
-  return memory_outputs(as_chunk(z), as_chunk(queries), norm, x.size(0), x.size(1), rounded).transpose(1, 2);
+  return memory_outputs(as_chunk(z), as_chunk(queries), norm, x.size(0), x.size(1), type, rounded).transpose(1, 2);
 }
 
 at::Tensor memory_piece(const ChunkSpan& piece, const TensorList& given, const at::Tensor& norm, TensorList& state,
@@ -169,7 +174,7 @@ at::Tensor memory_piece(const ChunkSpan& piece, const TensorList& given, const a
   }
   if (piece.ends_chunk) s.base = s.weights;
   if (piece.needs_state) state = tensors(s);
-  return memory_output(x, tokens[0], norm);
+  return memory_output(x, tokens[0], norm).to(output_type(given[0], x, raw));
 }
 
 TensorList tensors(const MemoryState& s) {
