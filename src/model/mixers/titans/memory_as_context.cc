@@ -125,8 +125,8 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at
   }
   TensorList qkv = streams.chunk(3, -1);
   for (at::Tensor& x : qkv) x = x.view({B, T, segment.memory_heads, -1}).transpose(1, 2);
-  const auto gates = memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias],
-                                  qkv[0].size(-1), segment.chunk);
+  const auto gates =
+      memory_gates(at::linear(y, shared[kGateWeight]), shared[kGateBias], qkv[0].size(-1), segment.chunk);
   const auto by_head = [](const at::Tensor& gate) { return gate.transpose(1, 2); };
   TensorList memory(state.begin() + kMemory, state.end());
   const at::Tensor answers = memory_piece(
