@@ -60,9 +60,14 @@ struct MemoryFactors {
   float *d_step, *d_log_momentum, *d_log_keep;             // (chunks, T): the backward pass
 };
 
-// Tokens of Titans' memory: texts of chunks of T tokens, whose heads have 64 numbers.
+// Tokens of Titans' memory: texts of chunks of T tokens, whose heads have 64 numbers. What lacks in the chunks of a
+// text's `tokens` are zeros.
 struct MemoryShape {
-  int64_t chunks, batch, heads, T;
+  int64_t chunks, batch, heads, T, tokens;
+};
+struct MemoryStream {
+  const void* at;
+  int64_t text, head, token;  // from one to the next, in elements
 };
 
 // From projections to what fast weights are given: q and k of unit length, and the target v, or v - k (residual). The
@@ -70,22 +75,20 @@ struct MemoryShape {
 struct MemoryTokens {
   MemoryShape shape;
   kernels::DType type;  // of q, k, v and their gradients
-  struct Stream {
-    const void* at;
-    int64_t text, head, token;  // from one to the next, in elements
-  } q, k, v;
+  MemoryStream q, k, v;
   bool residual;
   float *unit_q, *unit_k, *target;  // (chunks, batch * heads, T, 64)
-  void *d_q, *d_k, *d_v;            // (batch, chunks * T, heads, 64): the backward pass
+  void *d_q, *d_k, *d_v;            // (batch, tokens, heads, 64): the backward pass
 };
 
 // From the memory's outputs z at x to x + LayerNorm(z) norm.
 struct MemoryOutputs {
   MemoryShape shape;
-  const float *z, *x;  // (chunks, batch * heads, T, 64)
-  const float* norm;   // (heads, 64)
-  float* out;          // (batch, chunks * T, heads, 64), like d_out
-  const float* d_out;  // the backward pass
+  kernels::DType type;  // of out and d_out
+  const float *z, *x;   // (chunks, batch * heads, T, 64)
+  const float* norm;    // (heads, 64)
+  void* out;            // (batch, tokens, heads, 64)
+  MemoryStream d_out;   // the backward pass
   float *d_z, *d_x;
   float* d_norm;  // (chunks, batch * heads, 64): to be added
 };

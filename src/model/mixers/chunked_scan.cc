@@ -63,9 +63,21 @@ std::vector<TensorList> split_tokens(const TensorList& tokens, const std::vector
   return out;
 }
 
+// Each of the outputs of spans that follow each other, joined along their tokens.
+TensorList join_outputs(const std::vector<TensorList>& spans, int64_t tokens) {
+  if (spans.size() == 1) return spans[0];
+  TensorList out;
+  for (size_t n = 0; n < spans[0].size(); ++n) {
+    TensorList parts;
+    for (const TensorList& span : spans) parts.push_back(span[n]);
+    out.push_back(at::cat(parts, tokens));
+  }
+  return out;
+}
+
 }  // namespace
 
-std::pair<at::Tensor, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
+std::pair<TensorList, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
                                               const TensorList& shared, const TensorList& state, bool last_state,
                                               const ChunkFunction& form) {
   if (!pieces.empty()) pieces.back().needs_state = last_state;
@@ -77,7 +89,7 @@ std::pair<at::Tensor, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, con
     lengths.back() += piece.length;
   }
   std::vector<TensorList> parts = split_tokens(tokens, lengths);
-  std::vector<at::Tensor> answers;
+  std::vector<TensorList> answers;
   TensorList current = state;
   for (size_t n = 0; n < groups.size(); ++n) {
     const std::vector<ChunkSpan>& group = groups[n];
@@ -92,20 +104,22 @@ std::pair<at::Tensor, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, con
       std::vector<int64_t> lengths;
       for (const ChunkSpan& piece : group) lengths.push_back(piece.length);
       std::vector<TensorList> parts = split_tokens(x, lengths);
-      std::vector<at::Tensor> out;
+      std::vector<TensorList> out;
       for (size_t n = 0; n < group.size(); ++n) {
         for (at::Tensor& t : parts[n]) t = t.transpose(1, 2);
         out.push_back(form(group[n], parts[n], constant, now));
       }
-      TensorList result = {(out.size() == 1 ? out[0] : at::cat(out, 2)).transpose(1, 2)};
+      TensorList result = join_outputs(out, 2);
+      for (at::Tensor& t : result) t = t.transpose(1, 2);
       if (group.back().needs_state) result.insert(result.end(), now.begin(), now.end());
       return result;
     };
     const TensorList result = keep_or_checkpoint(inputs, run);
-    answers.push_back(result[0]);
-    current.assign(result.begin() + 1, result.end());
+    const auto after = result.end() - static_cast<std::ptrdiff_t>(group.back().needs_state ? state.size() : 0);
+    answers.emplace_back(result.begin(), after);
+    current.assign(after, result.end());
   }
-  return {answers.size() == 1 ? answers[0] : at::cat(answers, 1), current};
+  return {join_outputs(answers, 1), current};
 }
 
 at::Tensor chunkwise_read(const ChunkwiseUpdate& form, const at::Tensor& x, const at::Tensor& W, const at::Tensor& S,

@@ -29,17 +29,17 @@ using TensorList = std::vector<at::Tensor>;
 
 constexpr int64_t kTokensPerCheckpoint = 256;  // tokens between two saved states
 
-// Computes the output (batch, heads, T, dim) of one span from its tokens, (batch, heads, T, ...) each, and tensors
+// Computes the outputs (batch, heads, T, dim) of one span from its tokens, (batch, heads, T, ...) each, and tensors
 // shared by all spans. Replaces the state by the one after the span if needs_state. It must not capture references,
 // because the autograd graph owns it.
 using ChunkFunction =
-    std::function<at::Tensor(const ChunkSpan&, const TensorList& tokens, const TensorList& shared, TensorList& state)>;
+    std::function<TensorList(const ChunkSpan&, const TensorList& tokens, const TensorList& shared, TensorList& state)>;
 
-// Runs the spans in order. tokens: (batch, length, heads, ...) each. Returns the output (batch, length, heads, dim) and
-// the last state, which is empty unless last_state. Memory is linear in the length: the inputs and one state per
+// Runs the spans in order. tokens: (batch, length, heads, ...) each. Returns the outputs (batch, length, heads, dim)
+// and the last state, which is empty unless last_state. Memory is linear in the length: the inputs and one state per
 // kTokensPerCheckpoint tokens are saved, and the backward pass recomputes the rest, unless there is memory for it
 // (keep_or_checkpoint).
-std::pair<at::Tensor, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
+std::pair<TensorList, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
                                               const TensorList& shared, const TensorList& state, bool last_state,
                                               const ChunkFunction& form);
 

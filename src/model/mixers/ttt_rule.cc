@@ -116,18 +116,18 @@ std::tuple<at::Tensor, TttState> ttt_products(const TttInputs& in, TttState stat
   const auto exact = [&](const at::Tensor& x) { return x.to(in.rate.scalar_type()); };
   const auto pieces = merge_whole_chunks(
       split_into_chunks(in.q.size(1), in.position_scale.size(0), state.chunk_position, {}), kTokensPerCheckpoint);
-  const auto [out, last] = scan_chunks(pieces, {exact(in.q), exact(in.k), exact(in.v), in.rate},
-                                       {in.position_scale, in.norm_weight, in.norm_bias}, tensors(state), in.last_state,
-                                       [rounded = in.rounded](const ChunkSpan& piece, const TensorList& tokens,
-                                                              const TensorList& shared, TensorList& now) {
-                                         return piece.offset == 0 && piece.ends_chunk
-                                                    ? ttt_mini_batches(piece, tokens, shared, now, rounded)
-                                                    : ttt_piece(piece, tokens, shared, now);
-                                       });
-  if (!in.last_state) return {out, state};
+  const auto [outs, last] = scan_chunks(
+      pieces, {exact(in.q), exact(in.k), exact(in.v), in.rate}, {in.position_scale, in.norm_weight, in.norm_bias},
+      tensors(state), in.last_state,
+      [rounded = in.rounded](const ChunkSpan& piece, const TensorList& tokens, const TensorList& shared,
+                             TensorList& now) {
+        return TensorList{piece.offset == 0 && piece.ends_chunk ? ttt_mini_batches(piece, tokens, shared, now, rounded)
+                                                                : ttt_piece(piece, tokens, shared, now)};
+      });
+  if (!in.last_state) return {outs[0], state};
   state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length);
   if (state.chunk_position == 0) clear_sums(state);  // no token of the next mini-batch seen
-  return {out, state};
+  return {outs[0], state};
 }
 
 // The whole mini-batches by kernels, what is before and after them by products.

@@ -26,7 +26,7 @@ __device__ void write(void* to, int64_t place, float2 x) {
 }
 
 // function(token's place in the chunk's tensors, in those by text, text, head, token of the text), for the warp's
-// tokens.
+// tokens, also those that are zeros.
 template <typename Function>
 __device__ void each_token(const MemoryShape& s, const Function& function) {
   const int64_t n = blockIdx.x % (s.batch * s.heads), chunk = blockIdx.x / (s.batch * s.heads);
@@ -34,7 +34,7 @@ __device__ void each_token(const MemoryShape& s, const Function& function) {
   for (int64_t t = warp(); t < s.T; t += kWarps) {
     const int64_t token = chunk * s.T + t;
     function((blockIdx.x * s.T + t) * kDim + 2 * lane(),
-             ((text * s.chunks * s.T + token) * s.heads + head) * kDim + 2 * lane(), text, head, token);
+             ((text * s.tokens + token) * s.heads + head) * kDim + 2 * lane(), text, head, token);
   }
 }
 
@@ -52,13 +52,17 @@ struct Unit {
 };
 
 template <typename T>
-__device__ float2 read_stream(const MemoryTokens::Stream& x, int64_t text, int64_t head, int64_t token) {
+__device__ float2 read_stream(const MemoryStream& x, int64_t text, int64_t head, int64_t token) {
   return read<T>(x.at, text * x.text + head * x.head + token * x.token + 2 * lane());
 }
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) tokens(const __grid_constant__ MemoryTokens p) {
   each_token(p.shape, [&](int64_t place, int64_t, int64_t text, int64_t head, int64_t token) {
+    if (token >= p.shape.tokens) {
+      for (float* to : {p.unit_q, p.unit_k, p.target}) set_pair(to + place, 0, 0);
+      return;
+    }
     const float2 q = Unit(read_stream<T>(p.q, text, head, token)).u, k = Unit(read_stream<T>(p.k, text, head, token)).u,
                  v = read_stream<T>(p.v, text, head, token);
     set_pair(p.unit_q + place, q.x, q.y);
@@ -70,6 +74,7 @@ __global__ void __launch_bounds__(kThreads) tokens(const __grid_constant__ Memor
 template <typename T>
 __global__ void __launch_bounds__(kThreads) token_gradients(const __grid_constant__ MemoryTokens p) {
   each_token(p.shape, [&](int64_t place, int64_t by_text, int64_t text, int64_t head, int64_t token) {
+    if (token >= p.shape.tokens) return;
     const float2 d_v = pair(p.target + place), d = pair(p.unit_k + place),
                  d_k = p.residual ? make_float2(d.x - d_v.x, d.y - d_v.y) : d;
     write<T>(p.d_q, by_text, Unit(read_stream<T>(p.q, text, head, token)).through(pair(p.unit_q + place)));
@@ -78,20 +83,23 @@ __global__ void __launch_bounds__(kThreads) token_gradients(const __grid_constan
   });
 }
 
+template <typename T>
 __global__ void __launch_bounds__(kThreads) outputs(const __grid_constant__ MemoryOutputs p) {
-  each_token(p.shape, [&](int64_t place, int64_t by_text, int64_t, int64_t head, int64_t) {
+  each_token(p.shape, [&](int64_t place, int64_t by_text, int64_t, int64_t head, int64_t token) {
+    if (token >= p.shape.tokens) return;
     const float2 x = pair(p.x + place), n = NormRow(pair(p.z + place)).n, w = pair(p.norm + head * kDim + 2 * lane());
-    set_pair(p.out + by_text, x.x + n.x * w.x, x.y + n.y * w.y);
+    write<T>(p.out, by_text, make_float2(x.x + n.x * w.x, x.y + n.y * w.y));
   });
 }
 
+template <typename T>
 __global__ void __launch_bounds__(kThreads) output_gradients(const __grid_constant__ MemoryOutputs p) {
   __shared__ float2 by_warp[kWarps][32];
   float2 d_norm{};
-  each_token(p.shape, [&](int64_t place, int64_t by_text, int64_t, int64_t head, int64_t) {
+  each_token(p.shape, [&](int64_t place, int64_t, int64_t text, int64_t head, int64_t token) {
     const NormRow norm(pair(p.z + place));
-    const float2 d = pair(p.d_out + by_text), w = pair(p.norm + head * kDim + 2 * lane()),
-                 d_z = norm.through(make_float2(d.x * w.x, d.y * w.y));
+    const float2 d = token < p.shape.tokens ? read_stream<T>(p.d_out, text, head, token) : float2{},
+                 w = pair(p.norm + head * kDim + 2 * lane()), d_z = norm.through(make_float2(d.x * w.x, d.y * w.y));
     set_pair(p.d_z + place, d_z.x, d_z.y);
     set_pair(p.d_x + place, d.x, d.y);
     d_norm.x += d.x * norm.n.x, d_norm.y += d.y * norm.n.y;
@@ -122,7 +130,11 @@ void memory_tokens(const MemoryTokens& p, cudaStream_t stream) {
 void memory_tokens_backward(const MemoryTokens& p, cudaStream_t stream) {
   with_type(p.type, [&](auto number) { launch(token_gradients<decltype(number)>, p, stream); });
 }
-void memory_outputs(const MemoryOutputs& p, cudaStream_t stream) { launch(outputs, p, stream); }
-void memory_outputs_backward(const MemoryOutputs& p, cudaStream_t stream) { launch(output_gradients, p, stream); }
+void memory_outputs(const MemoryOutputs& p, cudaStream_t stream) {
+  with_type(p.type, [&](auto number) { launch(outputs<decltype(number)>, p, stream); });
+}
+void memory_outputs_backward(const MemoryOutputs& p, cudaStream_t stream) {
+  with_type(p.type, [&](auto number) { launch(output_gradients<decltype(number)>, p, stream); });
+}
 
 }  // namespace lazy::ops::cuda

@@ -139,15 +139,22 @@ __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvoluti
     const T* d_y = static_cast<const T*>(a.d_y) + (blockIdx.z * a.length) * a.channels + channel;
     T* d_x = static_cast<T*>(a.d_x) + (blockIdx.z * a.length) * a.channels + channel;
     float d_window[TAPS][N] = {};  // of the window's inputs
-    constexpr int kHeld = 4;
-    for (int64_t top = first; top < end + TAPS - 1; top += kHeld) {
-      Bits<T, N> x[kHeld], dy[kHeld];
+    constexpr int kHeld = 4;       // tokens loaded at once, before those in front of them are worked on
+    Bits<T, N> next_x[kHeld], next_dy[kHeld];
+    const auto fetch = [&](int64_t top) {
 #pragma unroll
       for (int k = 0; k < kHeld; ++k) {
         const int64_t t = min(top + k, a.length - 1);
-        x[k] = c.input(t);
-        dy[k] = load_once<T, N>(d_y + t * a.channels);
+        next_x[k] = c.input(t);
+        next_dy[k] = load_once<T, N>(d_y + t * a.channels);
       }
+    };
+    fetch(first);
+    for (int64_t top = first; top < end + TAPS - 1; top += kHeld) {
+      Bits<T, N> x[kHeld], dy[kHeld];
+#pragma unroll
+      for (int k = 0; k < kHeld; ++k) x[k] = next_x[k], dy[k] = next_dy[k];
+      fetch(top + kHeld);
 #pragma unroll
       for (int k = 0; k < kHeld; ++k) {
         const int64_t t = top + k;

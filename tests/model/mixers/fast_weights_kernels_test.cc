@@ -444,28 +444,30 @@ TEST(GateProducts, MatchTheSumsOfLogarithms) {
 TEST(MemoryTokens, AreWhatPyTorchMakesOfThem) {
   const at::Device device = ops::test::test_device();
   if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
-  constexpr int64_t kBatch = 3, kChunks = 2, kTokens = 5 * kChunks;
+  constexpr int64_t kBatch = 3, kChunks = 2, kT = 5;
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     for (const bool residual : {false, true}) {
+      const int64_t tokens = kChunks * kT - (residual ? 3 : 0);
       at::manual_seed(1);
-      const Tensors inputs = {normal({kBatch, kTokens, 3, kHeads, kDim}).to(type).to(at::kDouble),
-                              normal({kChunks, kBatch * kHeads, kTokens / kChunks, kDim}, 2),
-                              1 + normal({kHeads, kDim}, 0.3)};
+      const Tensors inputs = {normal({kBatch, tokens, 3, kHeads, kDim}).to(type).to(at::kDouble),
+                              normal({kChunks, kBatch * kHeads, kT, kDim}, 2), 1 + normal({kHeads, kDim}, 0.3)};
       const auto streams = [](const at::Tensor& x) { return x.permute({2, 0, 3, 1, 4}).unbind(0); };
       const auto kernels = [&](const Tensors& t) {
         const auto stream = streams(t[0].to(type));
-        const auto in = memory_tokens(stream[0], stream[1], stream[2], kChunks, /*raw=*/true, residual, true);
-        return Tensors{in.q, in.k, in.target, memory_outputs(t[1], in.q, t[2], kBatch, true)};
+        const auto in = memory_tokens(stream[0], stream[1], stream[2], kChunks, kT, /*raw=*/true, residual, true);
+        return Tensors{in.q, in.k, in.target, memory_outputs(t[1], in.q, t[2], kBatch, tokens, at::kFloat, true)};
       };
       const auto definition = [&](const Tensors& t) {
         const auto unit = [](const at::Tensor& x) { return x / (x.square().sum(-1, true) + 1e-6).sqrt(); };
-        const auto in_chunks = [](const at::Tensor& x) { return fast_weights::to_chunks(x, kChunks); };
+        const auto in_chunks = [](const at::Tensor& x) {
+          return fast_weights::to_chunks(pad_tokens(x, kChunks * kT), kChunks);
+        };
         const auto stream = streams(t[0]);
         const at::Tensor q = in_chunks(unit(stream[0])), k = in_chunks(unit(stream[1])), v = in_chunks(stream[2]);
         const at::Tensor centered = t[1] - t[1].mean(-1, true),
                          normalized = centered / (centered.square().mean(-1, true) + kInnerNormEps).sqrt();
         const at::Tensor out = q + normalized * fast_weights::for_all(t[2].unsqueeze(1), kBatch);
-        return Tensors{q, k, residual ? v - k : v, fast_weights::from_chunks(out, kBatch)};
+        return Tensors{q, k, residual ? v - k : v, fast_weights::from_chunks(out, kBatch).narrow(2, 0, tokens)};
       };
       const auto all = [](const auto& f, const Tensors& in) {
         Tensors out = f(in);
@@ -484,6 +486,31 @@ TEST(MemoryTokens, AreWhatPyTorchMakesOfThem) {
         EXPECT_TRUE(at::equal(fast[n], again[n])) << type << " " << residual << " " << n;
       }
     }
+  }
+}
+
+// Outputs and their gradients of 16 bits, the latter as slices of a longer text, are those of fp32 rounded.
+TEST(MemoryTokens, OutputsOfSixteenBits) {
+  const at::Device device = ops::test::test_device();
+  if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  constexpr int64_t kBatch = 3, kChunks = 2, kT = 5, kTokens = 8;
+  at::manual_seed(1);
+  const auto leaf = [&](at::IntArrayRef sizes) { return normal(sizes).to(at::kFloat).to(device).requires_grad_(); };
+  const Tensors leaves = {leaf({kChunks, kBatch * kHeads, kT, kDim}), leaf({kChunks, kBatch * kHeads, kT, kDim}),
+                          leaf({kHeads, kDim})};
+  const at::Tensor d = normal({kBatch, kTokens + 3, kHeads, kDim}).to(at::kBFloat16).to(device);
+  const auto all = [&](at::ScalarType type) {
+    const at::Tensor out = memory_outputs(leaves[0], leaves[1], leaves[2], kBatch, kTokens, type, true);
+    EXPECT_EQ(out.scalar_type(), type);
+    Tensors results = {out.detach()};
+    for (const at::Tensor& x : torch::autograd::grad({out}, leaves, {d.to(type).narrow(1, 2, kTokens).transpose(1, 2)}))
+      results.push_back(x);
+    return results;
+  };
+  const Tensors narrow = all(at::kBFloat16), wide = all(at::kFloat);
+  for (size_t n = 0; n < wide.size(); ++n) {
+    EXPECT_TRUE(at::equal(narrow[n], wide[n].to(narrow[n].scalar_type()))) << n;
+    EXPECT_GT(wide[n].abs().max().item<double>(), 0.1);
   }
 }
 
@@ -517,7 +544,9 @@ TEST(MemoryTokens, OfAnyLengthAreThoseOfUnitLength) {
       };
     };
     EXPECT_FALSE(at::equal(form(true)(inputs)[0], form(false)(inputs)[0]));  // sums in another order
-    testing::expect_close(form(true)(inputs), form(false)(inputs), 1e-3, "outputs");
+    // Of raw tokens the outputs are of 16 bits too.
+    const auto wide = [&](const at::Tensor& x) { return x.to(at::kFloat); };
+    testing::expect_close({wide(form(true)(inputs)[0])}, form(false)(inputs), 1.0 / 128, "outputs");
     testing::expect_close(testing::gradients_of(form(true), inputs), testing::gradients_of(form(false), inputs), 1e-2,
                           "gradients");
   }

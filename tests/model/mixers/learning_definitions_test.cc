@@ -180,7 +180,7 @@ class Definition {
       }
       const at::Tensor place = at::full({1}, P + t % size), here = x.slice(0, t, t + 1);
       const at::Tensor recalled =
-          rms(recall(state.base, model_norm(), questions.slice(0, t, t + 1).unsqueeze(0), false).view({1, -1}),
+          rms(recall(state.base, model_norm(), questions.slice(0, t, t + 1).unsqueeze(0), at::kDouble).view({1, -1}),
               w("memory.recalled_norm.weight"));
       for (const at::Tensor& one : {recalled, here}) {
         keys.push_back(rotated(heads(one, "attn.k"), place));

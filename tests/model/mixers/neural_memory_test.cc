@@ -5,6 +5,7 @@
 
 #include "model/mixers/recurrence_checks.h"
 #include "model/mixers/reference_rules.h"
+#include "model/mixers/titans/memory_branch.h"
 #include "ops/device.h"
 
 namespace lazy {
@@ -127,12 +128,35 @@ TEST(NeuralMemoryByHand, NormIsResidual) {
   const auto z_of = [&](const at::Tensor& W, const at::Tensor& x, int64_t n) {
     return number(x, 0) * number(W, n) + number(x, 1) * number(W, 2 + n);
   };
-  const at::Tensor out = recall({c.weights[0].unsqueeze(0)}, c.in.norm, c.in.q, /*rounded=*/false);
+  const at::Tensor out = recall({c.weights[0].unsqueeze(0)}, c.in.norm, c.in.q, at::kDouble);
   const double half = (z_of(c.weights[0], c.in.q, 0) - z_of(c.weights[0], c.in.q, 1)) / 2;
   for (const int64_t n : {0, 1}) {
     const double normalized = (n == 0 ? half : -half) / std::sqrt(half * half + 1e-6);
     EXPECT_NEAR(number(out, n), number(c.in.q, n) + normalized * number(c.in.norm, n), 1e-12);
   }
+}
+
+TEST(MemoryGates, AreSigmoidsAndTheirLogarithms) {
+  constexpr int64_t kHeads = 2;
+  at::manual_seed(3);
+  const at::Tensor logits = (12 * at::randn({3, 5, 3 * kHeads})).to(at::kBFloat16), bias = at::randn({3 * kHeads});
+  const auto list = [](const MemoryGates& gates) { return Tensors{gates.step, gates.log_momentum, gates.log_keep}; };
+  const auto ours = [&](const Tensors& t) { return list(memory_gates(t[0], t[1], 64, 16)); };
+  const auto definition = [](const Tensors& t) {
+    const Tensors parts = (t[0] + t[1]).chunk(3, -1);
+    return Tensors{parts[0].sigmoid() * (-parts[1]).sigmoid() / 64, at::log_sigmoid(parts[1]),
+                   at::log_sigmoid(-parts[2])};
+  };
+  const Tensors exact = {logits.to(at::kDouble), bias.to(at::kDouble)};
+  const Tensors gates = ours({logits, bias}), want = definition(exact);
+  for (size_t n = 0; n < gates.size(); ++n) {
+    EXPECT_EQ(gates[n].scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::allclose(gates[n].to(at::kDouble), want[n], 3e-6, 1e-30)) << n;
+  }
+  const Tensors in_fp32 = {logits.to(at::kFloat), bias};
+  expect_close(gradients_of(ours, in_fp32), gradients_of(definition, exact), 1e-6, "gradient");
+  const Tensors rounded = gradients_of(ours, {logits, bias}), whole = gradients_of(ours, in_fp32);
+  EXPECT_TRUE(at::equal(rounded[0], whole[0].to(at::kBFloat16)) && at::equal(rounded[1], whole[1]));
 }
 
 TEST_P(NeuralMemory, GradientsThroughInnerSteps) {

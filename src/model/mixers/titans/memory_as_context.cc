@@ -41,12 +41,11 @@ struct MacSegment {
 
 // Indices of the tensors shared by all spans, and of the state entries before the memory's.
 enum MacShared {
-  kKeyWeight,
-  kValueWeight,
-  kPrefixKeys,
+  kKeyValueWeight,
+  kPrefixKeys,  // of every text, like the next
   kPrefixValues,
-  kMemoryWeight,
-  kGateWeight,
+  kPlaces,        // of a segment's tokens, after the prefix
+  kMemoryWeight,  // of q, k, v and the gates
   kGateBias,
   kRecalledNorm,
   kConvolution,
@@ -89,15 +88,15 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const T
   const int64_t B = q_x.size(0), T = q_x.size(1);
   const MemoryWeights base = memory_state({state.begin() + kMemory, state.end()}, 0).base;
   const at::Tensor recalled =
-      recall(base, model_norm(shared), tokens[0].transpose(1, 2), q_x.scalar_type() != at::kFloat).reshape({B, T, -1});
+      recall(base, model_norm(shared), tokens[0].transpose(1, 2), q_x.scalar_type()).reshape({B, T, -1});
   const at::Tensor h = ops::rms_norm(recalled, shared[kRecalledNorm], segment.norm_eps).to(q_x.scalar_type());
-  const int64_t first = segment.persistent + piece.offset;
-  const at::Tensor places = at::arange(first, first + T, h.options().dtype(at::kLong).requires_grad(false));
-  const at::Tensor k_h = segment.rotate(segment.by_head(at::linear(h, shared[kKeyWeight])), places);
-  const at::Tensor v_h = segment.by_head(at::linear(h, shared[kValueWeight]));
+  const at::Tensor places = shared[kPlaces].narrow(0, piece.offset, T);
+  const TensorList of_retrieved = at::linear(h, shared[kKeyValueWeight]).chunk(2, -1);
+  const at::Tensor k_h = segment.rotate(segment.by_head(of_retrieved[0]), places),
+                   v_h = segment.by_head(of_retrieved[1]);
   // The prefix, then the segment: what it had before and these tokens, which are kept unless they end it.
   const auto joined = [&](MacShared prefix, MacState past, const at::Tensor& of_h, const at::Tensor& of_x) {
-    const at::Tensor first = shared[prefix].unsqueeze(0).expand({B, -1, -1, -1}), seen = state[past];
+    const at::Tensor &first = shared[prefix], &seen = state[past];
     const at::Tensor all = Interleaved::apply(seen.size(1) > 0 ? at::cat({first, seen}, 1) : first, of_h, of_x);
     const int64_t kept = piece.ends_chunk ? 0 : all.size(1) - first.size(1);
     state[past] = all.narrow(1, first.size(1), kept).clone();
@@ -114,18 +113,22 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const T
 at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at::Tensor& y, const TensorList& shared,
                      TensorList& state) {
   const int64_t B = y.size(0), T = y.size(1);
-  at::Tensor streams = at::linear(y, shared[kMemoryWeight]);  // q, k, v concatenated
+  const int64_t width = y.size(2);
+  const TensorList projected =
+      at::linear(y, shared[kMemoryWeight]).split_with_sizes({3 * width, shared[kGateBias].size(0)}, -1);
+  at::Tensor streams = projected[0];  // q, k, v concatenated
   if (shared[kConvolution].numel() > 0) {
     const int64_t past = state[kPastInputs].size(1);
     const at::Tensor inputs = at::cat({state[kPastInputs], streams}, 1);
     streams = recurrence::short_convolution({.x = inputs, .weight = shared[kConvolution]}).out.narrow(1, past, T);
-    state[kPastInputs] = inputs.narrow(1, T, past).clone();
+    const at::Tensor latest = inputs.narrow(1, T, past);
+    state[kPastInputs] = at::GradMode::is_enabled() ? latest : latest.clone();  // a graph holds the inputs anyway
   } else {
     streams = at::silu(streams);
   }
-  const auto qkv = streams.view({B, T, 3, segment.memory_heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const auto gates = memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias],
-                                  qkv[0].size(-1), segment.chunk);
+  TensorList qkv = streams.chunk(3, -1);
+  for (at::Tensor& x : qkv) x = x.view({B, T, segment.memory_heads, -1}).transpose(1, 2);
+  const auto gates = memory_gates(projected[1], shared[kGateBias], qkv[0].size(-1), segment.chunk);
   const auto by_head = [](const at::Tensor& gate) { return gate.transpose(1, 2); };
   TensorList memory(state.begin() + kMemory, state.end());
   const at::Tensor answers = memory_piece(
@@ -207,16 +210,14 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
   const at::Tensor q = segment.rotate(segment.by_head(parts[0]), places),
                    k = segment.rotate(segment.by_head(parts[1]), places);
   const auto prefix = attention_.forward(persistent_tokens(table_, config_).to(type).unsqueeze(0));
-  const at::Tensor prefix_keys =
-      segment.rotate(segment.by_head(prefix[1]), at::arange(segment.persistent, whole)).squeeze(0);
+  const at::Tensor prefix_keys = segment.rotate(segment.by_head(prefix[1]), at::arange(segment.persistent, whole));
+  const auto of_every_text = [B](const at::Tensor& x) { return x.expand({B, -1, -1, -1}); };
 
-  const auto own = joined_weight(attention_, type).chunk(3);
-  TensorList shared = {own[1],
-                       own[2],
-                       prefix_keys,
-                       segment.by_head(prefix[2]).squeeze(0),
-                       projections,
-                       memory_.gate_weight(type),
+  TensorList shared = {joined_weight(attention_, type).narrow(0, config_.hidden_size, 2 * config_.hidden_size),
+                       of_every_text(prefix_keys),
+                       of_every_text(segment.by_head(prefix[2])),
+                       at::arange(segment.persistent, segment.persistent + size, whole),
+                       at::cat({projections, memory_.gate_weight(type)}),
                        memory_.gate_bias(),
                        table_["memory.recalled_norm.weight"],
                        convolutions};
@@ -227,20 +228,19 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
     state = {none, none, at::zeros({B, std::max<int64_t>(taps - 1, 0), 3 * config_.hidden_size}, none.options())};
     for (const at::Tensor& t : tensors(initial_memory_state(memory_.weights(), B))) state.push_back(t);
   }
-  const auto [both, after] = scan_chunks(
+  const auto [outs, after] = scan_chunks(
       split_into_chunks(L, size, earlier % size, {}), {questions, q, k, segment.by_head(parts[2])}, shared, state,
       options.cache != nullptr,
       [segment](const ChunkSpan& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
         const at::Tensor y = mac_attend(segment, piece, tokens, constant, now);
-        return at::cat({y.to(at::kFloat), mac_learn(segment, piece, y, constant, now)}, -1).unsqueeze(1);
+        return TensorList{y.unsqueeze(1), mac_learn(segment, piece, y, constant, now).unsqueeze(1)};
       });
   if (options.cache) {
     TensorList& kept = layer_state(*options.cache, layer);
     kept = {asked.state};
     kept.insert(kept.end(), after.begin(), after.end());
   }
-  const auto halves = both.squeeze(2).chunk(2, -1);
-  return product_.forward(halves[0], halves[1], type);
+  return product_.forward(outs[0].squeeze(2), product_.normalized(outs[1].squeeze(2), type), type);
 }
 
 }  // namespace

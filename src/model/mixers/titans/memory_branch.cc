@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,12 +19,50 @@ namespace {
 constexpr const char* kStreams[] = {"q", "k", "v"};
 constexpr const char* kGates[] = {"step", "momentum", "decay"};
 
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// By hand, for few kernels: MAC computes the gates of one segment after the other.
+struct GatesNode : torch::autograd::Function<GatesNode> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& bias,
+                               int64_t divisor) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const int64_t B = logits.size(0), T = logits.size(1), H = logits.size(2) / 3;
+    const at::Tensor all = at::empty({3, B, H, T}, logits.options().dtype(at::kFloat));
+    at::Tensor by_token = all.permute({1, 3, 0, 2});
+    at::add_out(by_token, logits.unflatten(2, {3, H}), bias.view({3, H}));
+    const at::Tensor log_momentum = at::log_sigmoid(all[1]);
+    all.narrow(0, 1, 2).neg_();
+    const at::Tensor log_keep = at::log_sigmoid(all[2]), sigmoids = all.narrow(0, 0, 2).sigmoid_();
+    const at::Tensor step = (sigmoids[0] * sigmoids[1]).div_(divisor);
+    context->save_for_backward({sigmoids, step, log_keep});
+    context->saved_data["type"] = logits.scalar_type();
+    return {step.transpose(1, 2), log_momentum.transpose(1, 2), log_keep.transpose(1, 2)};
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &sigmoids = saved[0], &step = saved[1], &log_keep = saved[2];
+    const auto by_head = [&](size_t n) { return gradients[n].transpose(1, 2); };
+    const at::Tensor by_log_step = by_head(0) * step;
+    const at::Tensor d = at::empty({3, step.size(0), step.size(1), step.size(2)}, step.options());
+    at::Tensor d_step = d[0], d_momentum = d[1], d_decay = d[2];
+    at::addcmul_out(d_step, by_log_step, by_log_step, sigmoids[0], -1);
+    at::mul_out(d_momentum, by_head(1) + by_log_step, sigmoids[1]);  // 1 - momentum
+    d_momentum.sub_(by_log_step);
+    at::mul_out(d_decay, by_head(2), log_keep.expm1());  // minus the decay
+    const at::Tensor d_logits = d.permute({1, 3, 0, 2})
+                                    .to(context->saved_data["type"].toScalarType(),
+                                        /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
+    return {d_logits.flatten(2), d.sum(at::IntArrayRef{1, 3}).flatten(), {}};
+  }
+};
+
 }  // namespace
 
-MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim, int64_t chunk) {
-  const auto parts = logits.chunk(3, -1);
-  const at::Tensor step = at::sigmoid(parts[0]) * at::sigmoid(-parts[1]) / std::max(key_dim, chunk);
-  return {step, at::log_sigmoid(parts[1]), at::log_sigmoid(-parts[2])};
+MemoryGates memory_gates(const at::Tensor& logits, const at::Tensor& bias, int64_t key_dim, int64_t chunk) {
+  const variable_list gates = GatesNode::apply(logits, bias, std::max(key_dim, chunk));
+  return {gates[0], gates[1], gates[2]};
 }
 
 at::Tensor joined_weight(const Linear& linear, at::ScalarType type) {
@@ -100,7 +139,7 @@ at::Tensor MemoryBranch::forward(const NormOutput& x, std::vector<at::Tensor>* s
   };
   const at::Tensor q = stream(0), k = stream(1), v = stream(2);
   const auto [step, log_momentum, log_keep] =
-      memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1), chunk_);
+      memory_gates(at::cat(gates_.forward(x), -1), gate_bias(), q.size(-1), chunk_);
   const MemoryState before = state && !state->empty() ? memory_state({state->begin() + 3, state->end()}, seen % chunk_)
                                                       : initial_memory_state(weights_, x.value.size(0));
   const MemoryInputs in{.q = q,
@@ -158,10 +197,12 @@ void BranchProduct::bind_parameters(const ParameterTable& table) {
   memory_norm_ = table["memory.norm.weight"];
 }
 
+at::Tensor BranchProduct::normalized(const at::Tensor& memory, at::ScalarType type) const {
+  return ops::rms_norm(memory, memory_norm_, eps_).to(type);
+}
+
 at::Tensor BranchProduct::forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const {
-  const at::Tensor a = ops::rms_norm(attention, attention_norm_, eps_).to(type),
-                   m = ops::rms_norm(memory, memory_norm_, eps_).to(type);
-  return output_.forward(ops::swiglu(m, a))[0];
+  return output_.forward(ops::swiglu(memory, ops::rms_norm(attention, attention_norm_, eps_).to(type)))[0];
 }
 
 void TitansMixer::register_parameters(NamedTensors made, at::Device device) {

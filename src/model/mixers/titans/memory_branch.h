@@ -6,14 +6,15 @@
 
 namespace lazy {
 
-// The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim and at
+// The recurrence's gates in fp32 from their logits (batch, length, 3 heads) of any floating type and a bias (3 heads):
+// step, momentum, decay. Differentiable once. A step is at most 1 / key_dim and at
 // most 1 / chunk, and it is multiplied by (1 - momentum) to offset the accumulation of momentum. All steps of a chunk
 // use gradients at the weights of its start, so with larger steps a chunk of similar keys overshoots and a two-layer
 // memory diverges within a few chunks.
 struct MemoryGates {
-  at::Tensor step, log_momentum, log_keep;  // (..., heads)
+  at::Tensor step, log_momentum, log_keep;  // (batch, length, heads); the tokens of a head lie side by side
 };
-MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim, int64_t chunk);
+MemoryGates memory_gates(const at::Tensor& logits, const at::Tensor& bias, int64_t key_dim, int64_t chunk);
 
 // The parts of a linear layer concatenated along out_features, in `type`; differentiable if autograd is enabled.
 at::Tensor joined_weight(const Linear& linear, at::ScalarType type);
@@ -28,8 +29,9 @@ class MemoryBranch {
   // As Mixer::init_parameter, for parameters named memory.*; nullopt: the default initialization applies.
   static std::optional<bool> init_parameter(const std::string& name, at::Tensor& tensor, at::Generator& generator);
 
-  // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that is filled if empty and continued
-  // otherwise. seen: number of earlier tokens. `packed`: null, or the layout of packed documents, without a state.
+  // M_t(q_t), (batch, length, heads, value_dim) of x's dtype. `state`: null, or a list that is filled if empty and
+  // continued otherwise. seen: number of earlier tokens. `packed`: null, or the layout of packed documents, without a
+  // state.
   at::Tensor forward(const NormOutput& x, std::vector<at::Tensor>* state, int64_t seen,
                      const PackedSequences* packed) const;
 
@@ -56,7 +58,7 @@ class MemoryOutput {
   NamedTensors own_parameters() const;
   std::vector<const Linear*> products() const;
   void bind_parameters(const ParameterTable& table);
-  // answers (batch, length, heads, value_dim) fp32, x the mixer's input -> the shape of x
+  // answers (batch, length, heads, value_dim), x the mixer's input -> the shape of x
   at::Tensor forward(const at::Tensor& answers, const NormOutput& x) const;
 
  private:
@@ -71,7 +73,8 @@ class BranchProduct {
   NamedTensors own_parameters() const { return {{"o_proj.weight", output_.parts()[0]}}; }
   const Linear& output() const { return output_; }
   void bind_parameters(const ParameterTable& table);
-  // Both inputs (batch, length, hidden_size), of any dtype -> the same shape in `type`.
+  // (batch, length, hidden_size) of any dtype -> the same shape in `type`; memory: what normalized() returned.
+  at::Tensor normalized(const at::Tensor& memory, at::ScalarType type) const;
   at::Tensor forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const;
 
  private:

@@ -38,20 +38,20 @@ bool in_pairs(const at::Tensor& x) {
   return true;
 }
 
+ops::MemoryStream stream_of(const at::Tensor& x) {  // (B, H, tokens, dim)
+  return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
+}
+
 // The kernels' arguments for q, k, v (B, H, tokens, dim), and what they make of them or the gradients with respect to
 // it.
 ops::MemoryTokens arguments(const variable_list& streams, const variable_list& made, bool residual) {
-  const auto stream = [&](size_t n) {
-    const at::Tensor& x = streams[n];
-    return ops::MemoryTokens::Stream{x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
-  };
   const auto out = [&](size_t n) { return made[n].mutable_data_ptr<float>(); };
   const int64_t chunks = made[0].size(0);
-  return {.shape = {chunks, streams[0].size(0), streams[0].size(1), made[0].size(2)},
+  return {.shape = {chunks, streams[0].size(0), streams[0].size(1), made[0].size(2), streams[0].size(2)},
           .type = ops::row_type("memory_tokens", streams[0]),
-          .q = stream(0),
-          .k = stream(1),
-          .v = stream(2),
+          .q = stream_of(streams[0]),
+          .k = stream_of(streams[1]),
+          .v = stream_of(streams[2]),
           .residual = residual,
           .unit_q = out(0),
           .unit_k = out(1),
@@ -59,20 +59,20 @@ ops::MemoryTokens arguments(const variable_list& streams, const variable_list& m
 }
 
 struct TokensNode : torch::autograd::Function<TokensNode> {
-  static variable_list run(const variable_list& streams, int64_t chunks, bool residual) {
+  static variable_list run(const variable_list& streams, int64_t chunks, int64_t T, bool residual) {
     const c10::DeviceGuard guard(streams[0].device());
     const at::Tensor& q = streams[0];
-    const std::vector<int64_t> sizes = {chunks, q.size(0) * q.size(1), q.size(2) / chunks, kDim};
+    const std::vector<int64_t> sizes = {chunks, q.size(0) * q.size(1), T, kDim};
     const variable_list made = {empty(q, sizes), empty(q, sizes), empty(q, sizes)};
     kernels_for(q, true)->tokens(arguments(streams, made, residual));
     return made;
   }
   static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               int64_t chunks, bool residual) {
+                               int64_t chunks, int64_t T, bool residual) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     context->save_for_backward({q, k, v});
     context->saved_data["residual"] = residual;
-    return run({q, k, v}, chunks, residual);
+    return run({q, k, v}, chunks, T, residual);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -87,44 +87,49 @@ struct TokensNode : torch::autograd::Function<TokensNode> {
     p.d_q = out[0].mutable_data_ptr(), p.d_k = out[1].mutable_data_ptr(), p.d_v = out[2].mutable_data_ptr();
     kernels_for(streams[0], true)->tokens_backward(p);
     for (at::Tensor& x : out) x = x.transpose(1, 2);
-    out.resize(5);  // no gradients for the numbers
+    out.resize(6);  // no gradients for the numbers
     return out;
   }
 };
 
 struct OutputsNode : torch::autograd::Function<OutputsNode> {
-  static ops::MemoryOutputs arguments(const at::Tensor& z, const at::Tensor& norm) {
+  static ops::MemoryOutputs arguments(const at::Tensor& z, const at::Tensor& norm, const at::Tensor& out) {
     const int64_t H = norm.size(0);
-    return {.shape = {z.size(0), z.size(1) / H, H, z.size(2)},
+    return {.shape = {z.size(0), z.size(1) / H, H, z.size(2), out.size(1)},
+            .type = ops::row_type("memory_outputs", out),
             .z = z.const_data_ptr<float>(),
             .norm = norm.const_data_ptr<float>()};
   }
-  static at::Tensor run(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
+  static at::Tensor run(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm, int64_t tokens,
+                        at::ScalarType type) {
     const c10::DeviceGuard guard(z.device());
-    ops::MemoryOutputs p = arguments(z, norm);
-    at::Tensor out = empty(z, {p.shape.batch, p.shape.chunks * p.shape.T, p.shape.heads, kDim});
-    p.x = x.const_data_ptr<float>(), p.out = out.mutable_data_ptr<float>();
+    const int64_t H = norm.size(0);
+    at::Tensor out = empty(z, {z.size(1) / H, tokens, H, kDim}, type);
+    ops::MemoryOutputs p = arguments(z, norm, out);
+    p.x = x.const_data_ptr<float>(), p.out = out.mutable_data_ptr();
     kernels_for(z, true)->outputs(p);
     return out;
   }
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& z, const at::Tensor& x,
-                            const at::Tensor& norm) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm,
+                            int64_t tokens, at::ScalarType type) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     context->save_for_backward({z, norm});
-    return run(z, x, norm);
+    return run(z, x, norm, tokens, type);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &z = saved[0], &norm = saved[1], d = gradients[0].contiguous();
+    const at::Tensor &z = saved[0], &norm = saved[1],
+                     d = in_pairs(gradients[0]) ? gradients[0] : gradients[0].contiguous();
     const c10::DeviceGuard device(z.device());
-    ops::MemoryOutputs p = arguments(z, norm);
+    ops::MemoryOutputs p = arguments(z, norm, d);
     at::Tensor d_z = at::empty_like(z), d_x = at::empty_like(z),
                d_norm = empty(z, {p.shape.chunks * p.shape.batch, p.shape.heads, kDim});
-    p.d_out = d.const_data_ptr<float>(), p.d_z = d_z.mutable_data_ptr<float>(), p.d_x = d_x.mutable_data_ptr<float>();
+    p.d_out = stream_of(d.transpose(1, 2));
+    p.d_z = d_z.mutable_data_ptr<float>(), p.d_x = d_x.mutable_data_ptr<float>();
     p.d_norm = d_norm.mutable_data_ptr<float>();
     kernels_for(z, true)->outputs_backward(p);
-    return {d_z, d_x, d_norm.sum(0)};
+    return {d_z, d_x, d_norm.sum(0), {}, {}};
   }
 };
 
@@ -137,31 +142,42 @@ at::Tensor unit_length(const at::Tensor& x) {
   return ops::rms_norm(x.to(at::kFloat), weight, 1e-6 / dim);
 }
 
+at::Tensor pad_tokens(const at::Tensor& x, int64_t length) {
+  if (x.size(2) == length) return x;
+  std::vector<int64_t> sides(static_cast<size_t>(2 * (x.dim() - 2)));  // from the last dimension to that of tokens
+  sides.back() = length - x.size(2);
+  return at::constant_pad_nd(x, sides);
+}
+
 MemoryTokensInChunks memory_tokens(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t chunks,
-                                   bool raw, bool residual, bool rounded) {
+                                   int64_t T, bool raw, bool residual, bool rounded) {
   if (raw && kernels_for(q, rounded)) {
     variable_list streams;
     for (const at::Tensor& x : {q, k, v}) streams.push_back(in_pairs(x) ? x : x.contiguous());
     const variable_list t = at::GradMode::is_enabled()
-                                ? TokensNode::apply(streams[0], streams[1], streams[2], chunks, residual)
-                                : TokensNode::run(streams, chunks, residual);
+                                ? TokensNode::apply(streams[0], streams[1], streams[2], chunks, T, residual)
+                                : TokensNode::run(streams, chunks, T, residual);
     return {t[0], t[1], t[2]};
   }
-  const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, chunks); };
+  const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(pad_tokens(x, chunks * T), chunks); };
   const at::Tensor unit_k = by_chunk(raw ? unit_length(k) : k), values = by_chunk(raw ? v.to(at::kFloat) : v);
   return {by_chunk(raw ? unit_length(q) : q), unit_k, residual ? values - unit_k : values};
 }
 
-at::Tensor memory_outputs(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm, int64_t B, bool rounded) {
-  if (!norm.defined()) return fast_weights::from_chunks(z, B);
+at::Tensor memory_outputs(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm, int64_t B, int64_t tokens,
+                          at::ScalarType type, bool rounded) {
+  const auto by_text = [&](const at::Tensor& y) {
+    return fast_weights::from_chunks(y, B).narrow(2, 0, tokens).to(type);
+  };
+  if (!norm.defined()) return by_text(z);
   if (kernels_for(z, rounded) && z.scalar_type() == at::kFloat && norm.scalar_type() == at::kFloat) {
     const at::Tensor outputs = z.contiguous(), inputs = x.contiguous(), weight = norm.contiguous();
-    return (at::GradMode::is_enabled() ? OutputsNode::apply(outputs, inputs, weight)
-                                       : OutputsNode::run(outputs, inputs, weight))
+    return (at::GradMode::is_enabled() ? OutputsNode::apply(outputs, inputs, weight, tokens, type)
+                                       : OutputsNode::run(outputs, inputs, weight, tokens, type))
         .transpose(1, 2);
   }
   const at::Tensor normalized = at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps);
-  return fast_weights::from_chunks(at::addcmul(x, normalized, fast_weights::for_all(norm.unsqueeze(1), B)), B);
+  return by_text(at::addcmul(x, normalized, fast_weights::for_all(norm.unsqueeze(1), B)));
 }
 
 }  // namespace lazy

@@ -64,24 +64,19 @@ void join_beginning(std::vector<ChunkSpan>& pieces) {
   ++before.chunks, before.ends_chunk = false;
   pieces.pop_back();
 }
-int64_t missing_tokens(const ChunkSpan& piece) {
-  return piece.chunks > 1 && !piece.ends_chunk ? piece.chunks * ops::kMemoryTokens - piece.length : 0;
+
+at::ScalarType output_type(const at::Tensor& q, const at::Tensor& computed, bool raw) {
+  return (raw ? q : computed).scalar_type();
 }
 
 // As memory_piece, for whole chunks or the beginning of one.
-at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& given, const at::Tensor& norm, TensorList& state,
-                             bool rounded, bool raw) {
-  TensorList tokens = given;
-  const int64_t missing = missing_tokens(piece);
-  if (missing > 0) {
-    for (at::Tensor& x : tokens) {
-      std::vector<int64_t> sides(static_cast<size_t>(2 * (x.dim() - 2)));  // from the last dimension to that of tokens
-      sides.back() = missing;
-      x = at::constant_pad_nd(x, sides);
-    }
-  }
+at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm,
+                             TensorList& state, bool rounded, bool raw) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
-  const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
+  const int64_t T = piece.chunks > 1 && !piece.ends_chunk ? ops::kMemoryTokens : piece.length / piece.chunks;
+  const auto by_chunk = [&](const at::Tensor& x) {
+    return fast_weights::to_chunks(pad_tokens(x, piece.chunks * T), piece.chunks);
+  };
   const auto joined_axes = [](const MemoryWeights& weights) {
     MemoryWeights out;
     for (const at::Tensor& w : weights) out.push_back(w.flatten(0, 1));
@@ -91,7 +86,7 @@ at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& given, co
   const GateProducts c =
       gate_products(by_chunk(loss_scaled_step(tokens[3], norm)), by_chunk(tokens[4]), by_chunk(tokens[5]), rounded);
   const MemoryTokensInChunks in =
-      memory_tokens(tokens[0], tokens[1], tokens[2], piece.chunks, raw, /*residual=*/norm.defined(), rounded);
+      memory_tokens(tokens[0], tokens[1], tokens[2], piece.chunks, T, raw, /*residual=*/norm.defined(), rounded);
   at::Tensor norm_weight, norm_bias;
   if (norm.defined()) {
     norm_weight = fast_weights::for_all(norm.unsqueeze(1), B);
@@ -119,8 +114,7 @@ at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& given, co
   }
   if (piece.ends_chunk) s.base = s.weights;
   if (piece.needs_state) state = tensors(s);
-  const at::Tensor out = memory_outputs(result.out, in.q, norm, B, rounded);
-  return missing == 0 ? out : out.narrow(2, 0, piece.length);
+  return memory_outputs(result.out, in.q, norm, B, piece.length, output_type(tokens[0], result.out, raw), rounded);
 }
 
 // Repeats the state of one sequence for each sequence of a batch.
@@ -148,15 +142,16 @@ struct RoundedProduct : torch::autograd::Function<RoundedProduct> {
 
 }  // namespace
 
-at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x, bool rounded) {
-  const at::Tensor queries = x.transpose(1, 2);  // (B, H, T, D)
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x, at::ScalarType type) {
+  const bool rounded = at::elementSize(type) == 2;
+  const at::Tensor queries = x.transpose(1, 2).contiguous();  // (B, H, T, D)
   const auto product = [&](const at::Tensor& a, const at::Tensor& b) {
     return rounded ? RoundedProduct::apply(a, b) : at::matmul(a, b);
   };
   at::Tensor z = queries;
   for (size_t n = 0; n < weights.size(); ++n) z = product(n == 0 ? z : at::gelu(z), weights[n]);
   const auto as_chunk = [](const at::Tensor& t) { return t.flatten(0, 1).unsqueeze(0); };
-  return memory_outputs(as_chunk(z), as_chunk(queries), norm, x.size(0), rounded).transpose(1, 2);
+  return memory_outputs(as_chunk(z), as_chunk(queries), norm, x.size(0), x.size(1), type, rounded).transpose(1, 2);
 }
 
 at::Tensor memory_piece(const ChunkSpan& piece, const TensorList& given, const at::Tensor& norm, TensorList& state,
@@ -179,7 +174,7 @@ at::Tensor memory_piece(const ChunkSpan& piece, const TensorList& given, const a
   }
   if (piece.ends_chunk) s.base = s.weights;
   if (piece.needs_state) state = tensors(s);
-  return memory_output(x, tokens[0], norm);
+  return memory_output(x, tokens[0], norm).to(output_type(given[0], x, raw));
 }
 
 TensorList tensors(const MemoryState& s) {
@@ -228,14 +223,15 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
       merge_whole_chunks(split_into_chunks(in.q.size(1), chunk, state.chunk_position, {}), kTokensPerCheckpoint);
   if (!in.last_state && kernels_serve(in, state, chunk)) join_beginning(pieces);
   const TensorList shared = in.norm.defined() ? TensorList{in.norm} : TensorList{};
-  const auto [out, last] = scan_chunks(
+  const auto [outs, last] = scan_chunks(
       pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state), in.last_state,
       [rounded = in.rounded, raw = in.raw](const ChunkSpan& piece, const TensorList& tokens, const TensorList& constant,
                                            TensorList& now) {
-        return memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded, raw);
+        return TensorList{
+            memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded, raw)};
       });
-  if (!in.last_state) return {out, state};
-  return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length)};
+  if (!in.last_state) return {outs[0], state};
+  return {outs[0], memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length)};
 }
 
 }  // namespace lazy

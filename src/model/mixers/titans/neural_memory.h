@@ -27,7 +27,7 @@ struct MemoryInputs {
   at::Tensor norm = {};     // of M; undefined: none
   bool rounded = false;     // see FastWeights
   bool last_state = true;   // false: the returned state is not the one after the last token
-  bool raw = false;         // q, k, v of any floating type; q and k are given unit length first
+  bool raw = false;         // q, k, v of any floating type, also the outputs'; q and k are given unit length first
 };
 
 // The recurrent state; its size does not depend on the length.
@@ -45,8 +45,9 @@ MemoryState initial_memory_state(const MemoryWeights& weights, int64_t batch);
 std::vector<at::Tensor> tensors(const MemoryState& state);
 MemoryState memory_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 
-// M(x) with constant weights: x (batch, length, heads, dim). rounded: see FastWeights.
-at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x, bool rounded);
+// M(x) with constant weights, of this type: x (batch, length, heads, dim). Of a 16-bit type, products are rounded as
+// in FastWeights.
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x, at::ScalarType type);
 
 // M_t(q_t), (batch, length, heads, dim), and the state after the last token, of
 //   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t,

@@ -105,14 +105,15 @@ at::Tensor TitansMag::forward(const NormOutput& x, int64_t layer, const ForwardO
   const at::Tensor persistent = persistent_tokens(table_, config_);
   const WithPersistent all = with_persistent(x.value, persistent, options);
   BranchStates states(options, layer, persistent.size(0));
-  const at::Tensor memory = all.text(memory_.forward(all.x, states.memory(), states.seen(), all.packed));
+  const at::Tensor memory = all.text(product_.normalized(
+      memory_.forward(all.x, states.memory(), states.seen(), all.packed).flatten(2), x.value.scalar_type()));
   const at::Tensor attended =
       attention_.forward(x,
                          {.positions = all.text(all.positions.unsqueeze(0)).squeeze(0),
                           .cu_seqlens = options.packed ? options.packed->cu_seqlens_q : at::Tensor()},
                          persistent, states.window(), options.deterministic);
   states.keep();
-  return product_.forward(attended, memory.reshape(x.value.sizes()), x.value.scalar_type());
+  return product_.forward(attended, memory, x.value.scalar_type());
 }
 
 TitansMal::TitansMal(const ModelConfig& c, int64_t layer, at::Device device)
