@@ -43,8 +43,11 @@ struct Tile {
   }
 };
 
-// Blocks with so much shared memory that a multiprocessor has at least, up to two (sm_90: 228 KiB, 1 each reserved).
-constexpr int blocks_with(int bytes) { return bytes <= (113 << 10) ? 2 : 1; }
+// Blocks that a multiprocessor of sm_90 has room for: 228 KiB, of which each block takes one more, and 128 registers
+// for each of 512 threads.
+constexpr int blocks_with(int bytes, int threads) {
+  return std::max(std::min((228 << 10) / (bytes + (1 << 10)), 512 / threads), 1);
+}
 
 namespace recurrence {
 // The block's dynamic shared memory.

@@ -27,7 +27,8 @@ struct Layout {
 };
 
 template <int K, int COLUMNS, bool DELTA>
-__global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads, blocks_with(Layout<K, COLUMNS, DELTA>::kBytes))
+__global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
+                                  blocks_with(Layout<K, COLUMNS, DELTA>::kBytes, Layout<K, COLUMNS, DELTA>::kThreads))
     state_gradients(const Recurrence a) {
   using L = Layout<K, COLUMNS, DELTA>;
   char* const memory = recurrence::shared_memory();
