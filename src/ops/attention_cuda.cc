@@ -2,7 +2,7 @@
 // outputs, runs the kernels on the current stream.
 #include "ops/attention_cuda.h"
 
-#include "lazy/attention_cuda.h"
+#include "lazy/softmax_part_cuda.h"
 #include "ops/attention_pointers.h"
 #include "ops/cuda_choice.h"
 #include "ops/cuda_stream.h"
@@ -194,9 +194,9 @@ bool rotates_back(const AttentionArguments& a) {
   return kernels::rotates_back_cuda(attention_problem(a, cu_q, cu_k), make_call(a.deterministic));
 }
 
-void run_attention_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
+bool run_attention_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
                             const at::Tensor& lse, const OptionalTensor& alive_sum, const Rotation& rotation,
-                            AttentionGradients& g) {
+                            AttentionGradients& g, bool of_part) {
   const DeviceGuard guard(a.q);
   CudaCall call = make_call(a.deterministic);
   const Prepared prepared(a, call);
@@ -212,6 +212,7 @@ void run_attention_backward(const AttentionArguments& a, const at::Tensor& d_out
   if (has_alive_sum) filled.arguments.alive_sum = const_view(alive);
   filled.arguments.cos = rotation.cos;
   filled.arguments.sin = rotation.sin;
+  if (of_part && !kernels::reads_rows_from_out_cuda(prepared.p, filled.arguments, call)) return false;
   const at::Tensor workspace = at::empty({static_cast<int64_t>(kernels::backward_workspace_cuda(prepared.p, call))},
                                          a.q.options().dtype(at::kByte));
   call.workspace = workspace.mutable_data_ptr();
@@ -219,6 +220,7 @@ void run_attention_backward(const AttentionArguments& a, const at::Tensor& d_out
   keep(g.q, room.q);
   keep(g.k, room.k);
   keep(g.v, room.v);
+  return true;
 }
 
 LAZY_KERNELS(CUDA, m) {

@@ -13,7 +13,8 @@ void backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Te
   const DeviceGuard guard(a.q);
   if (!rope.interleaved && rope.rotary_dim == a.q.size(-1) && rope.offset == 0 && rotates_back(a)) {
     const cuda::RopeTable table = rope_table(rope, a.q.size(1), a.q.get_device());
-    return run_attention_backward(a, d_out, out, lse, alive_sum, {table.cos, table.sin}, g);
+    run_attention_backward(a, d_out, out, lse, alive_sum, {table.cos, table.sin}, g);
+    return;
   }
   AttentionGradients rotated = g;
   rotated.q = at::empty(g.q.sizes(), g.q.options());

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "attention/cuda/launchers.h"
-#include "lazy/attention_cuda.h"
+#include "lazy/softmax_part_cuda.h"
 
 namespace lazy::kernels {
 
@@ -225,6 +225,12 @@ bool rotates_back_cuda(const Problem& p, const CudaCall& call) {
   return kernel == CudaKernel::hopper && !call.deterministic && !p.cu_seqlens_q && p.q_length == p.k_length &&
          p.q_length > 0 && p.head_dim == p.value_dim &&
          p.head_dim == cuda::hopper_columns(static_cast<int>(p.head_dim));
+}
+
+bool reads_rows_from_out_cuda(const Problem& p, const Backward<float>& a, const CudaCall& call) {
+  cuda::Params r = cuda::make_params(p, a);
+  r.deterministic = call.deterministic;
+  return served(p, r, call) != CudaKernel::plain && cuda::has_rounded_sums(r);
 }
 
 size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {

@@ -1,7 +1,9 @@
 // What the CUDA kernels promise beside the tolerance: the same bits when asked, errors that name the condition.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "run_cuda.h"
 
@@ -108,6 +110,56 @@ TEST_P(CudaKernels, NotANumberReachesItsRowAlone) {
       ASSERT_EQ(std::isnan(r.d_q.data[n]), n / elements == row) << n;
     }
   }
+}
+
+// A softmax in two parts, each with the out and lse of both.
+TEST_P(CudaKernels, PartsOfASoftmax) {
+  current_run().deterministic = false;
+  Shape s = usual(Normalizer::softmax);
+  s.causal = false;
+  s.q_length = 70;
+  s.k_length = 600;
+  s.bias_window = 0;
+  const Inputs inputs = make_inputs(s, 7);
+  const Results whole = run_cuda(s, inputs);
+  Shape half = s;
+  half.normalizer = Normalizer::softmax_sink;
+  half.k_length = s.k_length / 2;
+  std::vector<Results> parts;
+  for (const int64_t first : {int64_t{0}, half.k_length}) {
+    Inputs in = inputs;
+    const auto part_of = [&](const Tensor& x) {
+      Tensor part(1, half.k_length, x.heads, x.dim);
+      std::copy_n(x.row(0, first, 0), part.data.size(), part.data.begin());
+      return part;
+    };
+    in.k = part_of(inputs.k), in.v = part_of(inputs.v);
+    in.sink.assign(static_cast<size_t>(s.heads), 3.0);  // not read
+    current_run().whole = &whole;
+    if (GetParam() == CudaKernel::plain) {
+      EXPECT_THROW(run_cuda(half, in), std::logic_error);
+    } else {
+      parts.push_back(run_cuda(half, in));
+    }
+    current_run().whole = nullptr;
+  }
+  if (parts.empty()) return;
+  const auto expect_near = [](const std::vector<double>& got, const std::vector<double>& want, const char* what) {
+    ASSERT_EQ(got.size(), want.size());
+    double largest = 0, difference = 0;
+    for (size_t n = 0; n < want.size(); ++n) {
+      largest = std::max(largest, std::abs(want[n]));
+      difference = std::max(difference, std::abs(got[n] - want[n]));
+    }
+    EXPECT_LT(difference, 0.01 * largest) << what;
+  };
+  std::vector<double> d_q = parts[0].d_q.data, d_k = parts[0].d_k.data, d_v = parts[0].d_v.data;
+  for (size_t n = 0; n < d_q.size(); ++n) d_q[n] += parts[1].d_q.data[n];
+  d_k.insert(d_k.end(), parts[1].d_k.data.begin(), parts[1].d_k.data.end());
+  d_v.insert(d_v.end(), parts[1].d_v.data.begin(), parts[1].d_v.data.end());
+  expect_near(d_q, whole.d_q.data, "d_q");
+  expect_near(d_k, whole.d_k.data, "d_k");
+  expect_near(d_v, whole.d_v.data, "d_v");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaKernels, testing::Values(CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper),

@@ -128,6 +128,13 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   b.d_tau = d_tau.get();
   b.d_sink = d_sink.get();
   b.d_alibi_slopes = d_slopes.get();
+  if (const Results* whole = current_run().whole) {
+    b.d_sink = nullptr;
+    out.fill(whole->out);
+    const std::vector<float> of_whole(whole->lse.begin(), whole->lse.end());
+    lse.memory.write(of_whole.data(), of_whole.size() * 4);
+    if (!reads_rows_from_out_cuda(p, b, call)) throw std::logic_error("rows are read from the keys");
+  }
   const DeviceMemory workspace(backward_workspace_cuda(p, call));
   call.workspace = workspace.get();
   if (current_run().backward) backward_cuda(p, b, call);

@@ -3,17 +3,18 @@
 #include <string>
 
 #include "../case.h"
-#include "lazy/attention_cuda.h"
+#include "lazy/softmax_part_cuda.h"
 
 namespace lazy::kernels::test {
 
 struct CudaRun {
   CudaKernel kernel = CudaKernel::automatic;
   bool deterministic = false;
-  bool alive_sum = false;    // forward and backward share it where the kernel writes it
-  bool score_stats = true;   // are asked for
-  bool backward = true;      // runs too
-  bool stats_apart = false;  // the backward gets its inputs from another forward, without statistics
+  bool alive_sum = false;          // forward and backward share it where the kernel writes it
+  bool score_stats = true;         // are asked for
+  bool backward = true;            // runs too
+  bool stats_apart = false;        // the backward gets its inputs from another forward, without statistics
+  const Results* whole = nullptr;  // of whose softmax the keys are a part: std::logic_error where the kernel cannot
 };
 
 bool has_gpu();

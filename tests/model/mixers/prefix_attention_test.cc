@@ -57,8 +57,12 @@ TEST(PrefixAttention, IsOneSoftmax) {
   }
 }
 
-TEST(PrefixAttention, HalfPrecisionStaysNear) {
-  const Tensors in = inputs(2, 150, 150, at::kBFloat16, 64);
+class PrefixAttentionOf : public ::testing::TestWithParam<int64_t> {};
+// Tokens: on a GPU, up to 256 and more have kernels of their own.
+INSTANTIATE_TEST_SUITE_P(Tokens, PrefixAttentionOf, ::testing::Values(150, 300));
+
+TEST_P(PrefixAttentionOf, HalfPrecisionStaysNear) {
+  const Tensors in = inputs(2, GetParam(), GetParam(), at::kBFloat16, 64);
   Tensors there, exact;
   for (const at::Tensor& x : in) {
     there.push_back(x.to(ops::test::test_device())), exact.push_back(x.to(at::kDouble));

@@ -12,6 +12,7 @@
 #include "ops/attention_arguments.h"
 #include "ops/autograd.h"
 #include "ops/rope.h"
+#include "ops/softmax_part.h"
 
 namespace lazy {
 
@@ -79,9 +80,7 @@ struct HeadProducts {
 };
 
 // The window's output and the prefix's, each with its share of one softmax. The gradient of a score is weight (d_out .
-// (value - out)); attention's own gradients are those for a softmax over the window alone, which lack the gradient
-// d_lse of its log-sum-exp. With weights p, d lse_i / d q_i = scale sum_j p_ij k_j is attention with the keys as
-// values, and d lse_i / d k_j = scale p_ij q_i is summed over i like the gradient of a value.
+// (value - out)) with the out of both, which kernels that read out and lse give of the window alone.
 struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& prefix_q, const at::Tensor& prefix_k, const at::Tensor& prefix_v,
@@ -92,14 +91,14 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     const HeadProducts product(q, own_lse);
     const at::Tensor scores =
         by_head(product(flat(prefix_q), product.joined(prefix_k.permute({1, 2, 0}))), q) * scale(q);
-    const at::Tensor window_lse = own_lse.transpose(-1, -2).unsqueeze(-1);  // (..., tokens, heads, 1)
-    const at::Tensor lse = at::logaddexp(window_lse, scores.logsumexp(-1, /*keepdim=*/true)),
-                     weights = (scores - lse).exp(), share = (window_lse - lse).exp(),
+    const at::Tensor window_lse = by_token(own_lse),
+                     lse = at::logaddexp(window_lse, scores.logsumexp(-1, /*keepdim=*/true)),
+                     weights = (scores - lse).exp(),
                      of_prefix = at::mm(flat(weights).to(product.factors), product.joined(prefix_v.transpose(0, 1)));
     at::Tensor out = at::empty(q.sizes(), q.options());
-    at::addcmul_out(out, of_prefix.view(q.sizes()), own, share);
-    context->save_for_backward(
-        {q, k, v, prefix_q, prefix_k, prefix_v, tensor(cu_q), tensor(cu_k), own, own_lse, weights, share});
+    at::addcmul_out(out, of_prefix.view(q.sizes()), own, (window_lse - lse).exp());
+    context->save_for_backward({q, k, v, prefix_q, prefix_k, prefix_v, tensor(cu_q), tensor(cu_k), out,
+                                lse.squeeze(-1).transpose(-1, -2).contiguous(), weights});
     context->saved_data["window"] = window;
     context->saved_data["deterministic"] = deterministic;
     return out;
@@ -107,42 +106,72 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &prefix_q = saved[3], &prefix_k = saved[4],
-                     &prefix_v = saved[5], &own = saved[8], &own_lse = saved[9], &weights = saved[10],
-                     &share = saved[11];
-    const int64_t window = context->saved_data["window"].toInt(), H = q.size(-2);
-    const auto back = [&](const at::Tensor& d_out, const at::Tensor& values, const at::Tensor& result,
-                          bool values_alone) {
-      return backward_op().call(d_out, result, own_lse, q, k, values, {}, {}, {}, {}, "softmax", "per_visible", {}, {},
-                                true, window, optional(saved[6]), optional(saved[7]),
-                                context->saved_data["deterministic"].toBool(),
+    const at::Tensor &q = saved[0], &prefix_q = saved[3], &prefix_k = saved[4], &prefix_v = saved[5], &out = saved[8],
+                     &lse = saved[9], &weights = saved[10], d_out = gradients[0].contiguous(), d = flat(d_out);
+    const int64_t H = q.size(-2);
+    const HeadProducts product(q, lse);
+    const at::Tensor keys = product.joined(prefix_k.permute({1, 2, 0})),
+                     values = product.joined(prefix_v.transpose(0, 1)),
+                     at_out = (d_out * out).sum(-1, /*keepdim=*/true, product.sums),
+                     d_scores = weights * (by_head(product(d, values.t()), q) - at_out) * scale(q),
+                     rows = flat(d_scores);
+    const at::Tensor d_prefix_q = at::mm(rows.to(product.factors), keys.t()).to(q.scalar_type()).view(q.sizes()),
+                     d_keys = HeadProducts::blocks(product(flat(prefix_q).t(), rows), H).permute({1, 2, 0}),
+                     d_values = HeadProducts::blocks(product(flat(weights).t(), d), H).permute({0, 2, 1});
+    const int64_t window = context->saved_data["window"].toInt();
+    const bool deterministic = context->saved_data["deterministic"].toBool();
+    variable_list result = of_window(saved, d_out, window, deterministic);
+    if (result.empty()) result = of_window_alone(saved, d_out, d_scores, window, deterministic);
+    for (const at::Tensor& t : {d_prefix_q, d_keys.to(prefix_k.scalar_type()), d_values.to(prefix_v.scalar_type())})
+      result.push_back(t);
+    result.resize(10);  // none for the numbers
+    return result;
+  }
+
+ private:
+  // Gradients of q, k and v from the window's keys; empty: no kernel gives them.
+  static variable_list of_window(const variable_list& saved, const at::Tensor& d_out, int64_t window,
+                                 bool deterministic) {
+    const ops::SoftmaxPartBackward kernel = d_out.is_cuda() ? ops::softmax_part_backward() : nullptr;
+    if (!kernel) return {};
+    const OptionalTensor none, cu_q = optional(saved[6]), cu_k = optional(saved[7]),
+                               sink = at::zeros({saved[0].size(-2)}, saved[9].options());
+    const ops::AttentionArguments arguments{saved[0],      saved[1], saved[2], none, none,   sink, none, "softmax_sink",
+                                            "per_visible", {},       {},       true, window, cu_q, cu_k, deterministic};
+    ops::AttentionGradients g = ops::empty_gradients(arguments, {true, true, true, false, false, false, false});
+    return kernel(arguments, d_out, saved[8], saved[9], g) ? variable_list{g.q, g.k, g.v} : variable_list{};
+  }
+
+  // The same from attention's gradients, which are those of a softmax over the window and lack the gradient d_lse of
+  // its log-sum-exp. With its weights p, d lse_i / d q_i = scale sum_j p_ij k_j is attention with the keys as values,
+  // and d lse_i / d k_j = scale p_ij q_i is summed over i like the gradient of a value.
+  static variable_list of_window_alone(const variable_list& saved, const at::Tensor& d_out, const at::Tensor& d_scores,
+                                       int64_t window, bool deterministic) {
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
+    const ops::AttentionOptions how = options(saved[6], saved[7], window);
+    const auto [own, own_lse, stats] = ops::attention(q, k, v, {}, {}, how);
+    const auto back = [&, &lse = own_lse](const at::Tensor& d, const at::Tensor& values, const at::Tensor& result,
+                                          bool values_alone) {
+      return backward_op().call(d, result, lse, q, k, values, {}, {}, {}, {}, "softmax", "per_visible", {}, {}, true,
+                                window, optional(saved[6]), optional(saved[7]), deterministic,
                                 {!values_alone, !values_alone, true, false, false, false, false}, {});
     };
     const auto product_like_q = [&](const at::Tensor& a, const at::Tensor& b) {
       at::Tensor out = at::empty(q.sizes(), q.options());
       return at::mul_out(out, a, b);
     };
-    const at::Tensor d_out = gradients[0].contiguous(), d_own = product_like_q(d_out, share);
-    auto [d_q, d_k, d_v, none_1, none_2, none_3, none_4] = back(d_own, v, own, false);
-    const HeadProducts product(q, own_lse);
-    const at::Tensor keys = product.joined(prefix_k.permute({1, 2, 0})), queries = flat(prefix_q),
-                     values = product.joined(prefix_v.transpose(0, 1)), d = flat(d_out);
-    const at::Tensor d_weights = by_head(product(d, values.t()), q);
-    const at::Tensor at_out = (d_own * own).sum(-1, /*keepdim=*/true, product.sums) +
-                              (weights * d_weights).sum(-1, /*keepdim=*/true);  // d_out . out
-    const at::Tensor d_scores = weights * (d_weights - at_out) * scale(q);
+    auto [d_q, d_k, d_v, none_1, none_2, none_3, none_4] =
+        back(product_like_q(d_out, (by_token(own_lse) - by_token(saved[9])).exp()), v, own, false);
     const at::Tensor d_lse = -d_scores.sum(-1, /*keepdim=*/true);  // all gradients of a row's scores add up to zero
-    const at::Tensor mean_key = std::get<0>(ops::attention(q, k, k, {}, {}, options(saved[6], saved[7], window)));
+    const at::Tensor mean_key = std::get<0>(ops::attention(q, k, k, {}, {}, how));
     at::addcmul_out(d_q, d_q, mean_key, d_lse);
     d_k.add_(std::get<2>(back(product_like_q(q, d_lse), k, mean_key, true)));
-    const at::Tensor rows = flat(d_scores);
-    const at::Tensor d_prefix_q = at::mm(rows.to(product.factors), keys.t()).to(q.scalar_type()).view(q.sizes()),
-                     d_keys = HeadProducts::blocks(product(queries.t(), rows), H).permute({1, 2, 0}),
-                     d_values = HeadProducts::blocks(product(flat(weights).t(), d), H).permute({0, 2, 1});
-    return {d_q, d_k, d_v, d_prefix_q, d_keys.to(prefix_k.scalar_type()), d_values.to(prefix_v.scalar_type()),
-            {},  {},  {},  {}};
+    return {d_q, d_k, d_v};
   }
 
+  static at::Tensor by_token(const at::Tensor& lse) {  // (..., tokens, heads, 1)
+    return lse.transpose(-1, -2).unsqueeze(-1);
+  }
   static ops::AttentionOptions options(const at::Tensor& cu_q, const at::Tensor& cu_k, int64_t window) {
     ops::AttentionOptions out{.normalizer = "softmax", .window = window};
     out.cu_seqlens_q = cu_q, out.cu_seqlens_k = cu_k;

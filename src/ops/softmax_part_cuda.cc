@@ -1,0 +1,22 @@
+// Gradients of keys that are a part of their rows' softmax, on NVIDIA GPUs.
+#include "ops/attention_cuda.h"
+#include "ops/forced_kernel.h"
+#include "ops/softmax_part.h"
+
+namespace lazy::ops {
+
+namespace {
+
+bool backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
+              AttentionGradients& g) {
+  return !reference_is_forced(a) && run_attention_backward(a, d_out, out, lse, {}, {}, g, /*of_part=*/true);
+}
+
+const bool at_load = [] {
+  set_softmax_part_backward(backward);
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace lazy::ops
