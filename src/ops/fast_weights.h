@@ -11,9 +11,6 @@ namespace lazy::ops {
 struct FastWeightsKernels {
   // Whether there are kernels for this shape that the current device runs.
   bool (*serves)(int64_t T, int64_t H, bool momentum);
-  // Whether a cluster of blocks has the state of this shape, which it serves: the passes then use neither u nor the
-  // first layer's g, nor places for W and S at the start of the first chunk.
-  bool (*in_clusters)(int64_t T, int64_t H, bool momentum);
   // On the current stream.
   void (*forward)(const FastWeightsProblem& problem);
   void (*backward)(const FastWeightsProblem& problem);

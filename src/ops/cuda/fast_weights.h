@@ -11,7 +11,6 @@ namespace lazy::ops::cuda {
 
 // Whether there are kernels for this shape that the current GPU has shared memory for.
 bool serves_fast_weights(int64_t T, int64_t H, bool momentum);
-bool fast_weights_in_clusters(int64_t T, int64_t H, bool momentum);
 
 void fast_weights_forward(const FastWeightsProblem& problem, cudaStream_t stream);
 void fast_weights_backward(const FastWeightsProblem& problem, cudaStream_t stream);

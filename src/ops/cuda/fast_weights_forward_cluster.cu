@@ -245,11 +245,3 @@ bool forward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream) {
 }
 
 }  // namespace lazy::ops::cuda::learning
-
-namespace lazy::ops::cuda {
-
-bool fast_weights_in_clusters(int64_t T, int64_t H, bool momentum) {
-  return learning::serves({.T = T, .H = H, .momentum = momentum}, learning::forward_cluster);
-}
-
-}  // namespace lazy::ops::cuda

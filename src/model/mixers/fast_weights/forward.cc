@@ -130,11 +130,9 @@ FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedAc
   const int64_t C = in.q.size(0), N = in.q.size(1), T = in.q.size(2);
   const auto rows = [&](int64_t width) { return at::empty({C, N, T, width}, in.q.options()); };
   const auto* const kernels = kernels_for(in, spec);
-  const bool in_clusters = kernels && kernels->in_clusters(T, spec.layers == 2 ? in.W[0].size(-1) : 0, spec.momentum);
   // The kernels read W and S before the first chunk where they are.
   const auto chunks_from = [&](const at::Tensor& start, bool in_place) {
-    const int64_t places = in_clusters && in_place ? C - 1 : C;
-    const at::Tensor all = at::empty({places, start.size(0), start.size(1), start.size(2)}, start.options());
+    const at::Tensor all = at::empty({C, start.size(0), start.size(1), start.size(2)}, start.options());
     if (!in_place) all.select(0, 0).copy_(start);
     return all;
   };
@@ -142,8 +140,8 @@ FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedAc
   for (size_t n = 0; n < spec.layers; ++n) {
     const int64_t width = in.W[n].size(-1);
     c.W.push_back(chunks_from(in.W[n], kernels));
-    c.u.push_back(n == 0 ? in.k : in_clusters ? at::Tensor() : rows(in.W[n].size(-2)));
-    c.g.push_back(in_clusters && n + 1 < spec.layers ? at::Tensor() : rows(width));
+    c.u.push_back(n == 0 ? in.k : rows(in.W[n].size(-2)));
+    c.g.push_back(rows(width));
     if (spec.bias) c.b.push_back(chunks_from(in.b[n], false));
     if (spec.momentum) c.S.push_back(chunks_from(in.S[n], kernels));
     c.z.push_back(rows(width));

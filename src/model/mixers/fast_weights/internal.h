@@ -63,8 +63,7 @@ class RoundedProducts {
   bool set_;
 };
 
-// Activations of all chunks, (C, N, ...), one entry per layer. Without what kernels in clusters do not use
-// (ops/fast_weights.h): u but for the first layer's, its g, and W and S of the first chunk.
+// Activations of all chunks, (C, N, ...), one entry per layer.
 struct SavedActivations {
   std::vector<at::Tensor> W, b, S;  // at the start of the chunk
   std::vector<at::Tensor> u, g;     // a layer's input at k, and the loss gradient with respect to its output

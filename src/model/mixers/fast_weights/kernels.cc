@@ -24,10 +24,10 @@ class Call {
     p.overlap = write(c.overlap);
     for (size_t n = 0; n < spec.layers; ++n) {
       ops::FastWeightsLayer& to = layer(spec, n);
-      to.W = by_chunk(c.W[n]), to.g = write(c.g[n]), to.z = write(c.z[n]);
+      to.W = write(c.W[n]), to.g = write(c.g[n]), to.z = write(c.z[n]);
       to.W_start = read(in.W[n]);
       if (spec.momentum) to.S_start = read(in.S[n]);
-      (spec.momentum ? to.S : to.b) = spec.momentum ? by_chunk(c.S[n]) : write(c.b[n]);
+      (spec.momentum ? to.S : to.b) = write(spec.momentum ? c.S[n] : c.b[n]);
     }
     if (spec.layers == 2) p.u = write(c.u[1]), p.t = write(c.t[0]), p.x = write(c.x[0]);
   }
@@ -41,11 +41,6 @@ class Call {
     return kept_.back().const_data_ptr<float>();
   }
   static float* write(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
-  // Where the first chunk's would lie, also if it has no place.
-  float* by_chunk(const at::Tensor& states) const {
-    if (states.size(0) == p.C) return write(states);
-    return states.numel() == 0 ? nullptr : write(states) - states.stride(0);
-  }
   // Like `like`, contiguous.
   static float* make(at::Tensor& t, const at::Tensor& like) {
     if (!like.defined()) return nullptr;

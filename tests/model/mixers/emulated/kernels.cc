@@ -19,7 +19,6 @@ void run(const Problem& p) {
 
 const bool announced = [] {
   set_fast_weights_kernels(c10::DeviceType::CPU, {.serves = cuda::serves_fast_weights,
-                                                  .in_clusters = cuda::fast_weights_in_clusters,
                                                   .forward = run<cuda::fast_weights_forward>,
                                                   .backward = run<cuda::fast_weights_backward>,
                                                   .factors = run<cuda::memory_factors>,
