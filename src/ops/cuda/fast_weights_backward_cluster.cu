@@ -393,15 +393,15 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     cluster_wait();
 
     // Through the inner loss, and to the steps of the first layer, for the own tokens.
+    float2 d_target;
     {
-      float2 d_target, by_weight{}, by_bias{};
+      float2 by_weight{}, by_bias{};
       const float2 d_y = InnerLoss(p, n).backward(y, target, own_g, sum_of_blocks(sum_0 + own * kRow + 2 * lane()),
                                                   d_target, by_weight, by_bias);
       if (p.norm_weight) {
         float4& sum = by_norm();
         sum.x += by_weight.x, sum.y += by_weight.y, sum.z += by_bias.x, sum.w += by_bias.y;
       }
-      set_pair(own_row(p.d_target), d_target.x, d_target.y);
       write_row(Y, units_of_Y, own, d_y);
     }
     Tile by_first_overlap;
@@ -428,6 +428,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     activate(u);
     write_halves(u, inputs, inverse(units.of(kU)));
     cluster_arrive();
+    set_pair(own_row(p.d_target), d_target.x, d_target.y);
     cluster_wait();
     level_rows(Y, units_of_Y, units, kY);
     const float by_first_R = units.settle(kFirstR);
@@ -469,38 +470,39 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     cluster_wait();
 
     set_state(dw_first, dW_first, units, kState);
-    {
-      const float2 d_q = sum_of_blocks(sum_0 + own * kRow + 2 * lane()),
-                   d_k = sum_of_blocks(sum_1 + own * kRow + 2 * lane());
-      set_pair(own_row(p.d_q), d_q.x, d_q.y);
-      set_pair(own_row(p.d_k), d_k.x, d_k.y);
-    }
-    if (threadIdx.x < 4 * kOwned) {
-      const int which = static_cast<int>(threadIdx.x) / kOwned,
-                token = rank * kOwned + static_cast<int>(threadIdx.x) % kOwned;
-      float sum = 0;
+    const float2 sum_q = sum_of_blocks(sum_0 + own * kRow + 2 * lane()),
+                 sum_k = sum_of_blocks(sum_1 + own * kRow + 2 * lane());
+    const int factor = thread() / kOwned, token = rank * kOwned + thread() % kOwned;
+    const bool has_factor = factor < 4, has_coefficient = rank == 0 && warp() < 3;
+    float sum = 0;
+    if (has_factor) {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        const float* const from = of_block(sums, block) + which * kGroups * kT + token;
+        const float* const from = of_block(sums, block) + factor * kGroups * kT + token;
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) sum += from[group * kT];
       }
-      float* const all = which == 0   ? p.d_steps
-                         : which == 1 ? p.d_momentum_steps
-                         : which == 2 ? p.d_read_keep
-                                      : p.d_read_carry;
-      all[at.index * kT + token] = sum;
     }
-    if (rank == 0 && warp() < 3) {
-      float x = 0;
+    float dot = 0;
+    if (has_coefficient) {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        x += of_block(dots, block)[(lane() / kWarps * 3 + warp()) * kWarps + lane() % kWarps];
+        dot += of_block(dots, block)[(lane() / kWarps * 3 + warp()) * kWarps + lane() % kWarps];
       }
-      x = warp_sum(x);
-      if (lane() == 0) (warp() == 0 ? p.d_keep : warp() == 1 ? p.d_carry : p.d_momentum_keep)[at.index] = x;
+      dot = warp_sum(dot);
     }
     cluster_arrive();
+    set_pair(own_row(p.d_q), sum_q.x, sum_q.y), set_pair(own_row(p.d_k), sum_k.x, sum_k.y);
+    if (has_factor) {
+      float* const all = factor == 0   ? p.d_steps
+                         : factor == 1 ? p.d_momentum_steps
+                         : factor == 2 ? p.d_read_keep
+                                       : p.d_read_carry;
+      all[at.index * kT + token] = sum;
+    }
+    if (has_coefficient && lane() == 0) {
+      (warp() == 0 ? p.d_keep : warp() == 1 ? p.d_carry : p.d_momentum_keep)[at.index] = dot;
+    }
   }
   cluster_wait();
 

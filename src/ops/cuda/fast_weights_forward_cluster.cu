@@ -92,10 +92,10 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     };
 
     // A share becomes what the backward pass has of it, so that both compute the same of it.
-    const auto round_to_kept = [&](Tile& share, auto all, float by, float unit) {
+    const auto round_to_kept = [](Tile& share, float by, float unit) {
       const uint4 part = narrowed(share, by);
-      if (p.for_backward) (kept_of(p, at.index, rank).*all)[thread()] = part;
       widen(share, part, unit);
+      return part;
     };
 
     // The first layer at k and, but for the chunk's own steps, at q.
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       write_halves(overlap, P);
     }
     const float unit_of_U = kLongest * units.of(kFirstW);
-    round_to_kept(z, &Kept::z, 1 / kLongest, unit_of_U);
+    const uint4 kept_z = round_to_kept(z, 1 / kLongest, unit_of_U);
     const Slopes slopes = activate(z);
     write_halves(z, U, inverse(unit_of_U));
     __syncthreads();
@@ -137,10 +137,13 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     {
       float2 y = sum_of_blocks(Z + own * kRow + 2 * lane());
       const float2 g = loss.gradient(y, target);
-      if (p.for_backward) set_pair(last.z + own_place, y.x, y.y), set_pair(last.g + own_place, g.x, g.y);
       write_row(B, units_of_B, own, g);
+      cluster_arrive();
+      if (p.for_backward) {
+        kept_of(p, at.index, rank).z[thread()] = kept_z;
+        set_pair(last.z + own_place, y.x, y.y), set_pair(last.g + own_place, g.x, g.y);
+      }
     }
-    cluster_arrive();
     cluster_wait();
     level_rows(B, units_of_B, units, kB);
     __syncthreads();
@@ -161,7 +164,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     __syncthreads();
     {
       const float by = units.settle(kX);
-      round_to_kept(x, &Kept::x, by, inverse(by));
+      const uint4 part = round_to_kept(x, by, inverse(by));
+      if (p.for_backward) kept_of(p, at.index, rank).x[thread()] = part;
       activate(x);
       write_halves(x, X, by);
     }
@@ -225,14 +229,14 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     // The own tokens' outputs. P: the last layer's steps.
     {
       const float2 sum = sum_of_blocks(O + own * kRow + 2 * lane()), out = sum_of_blocks(Z + own * kRow + 2 * lane());
-      if (p.for_backward) set_pair(p.overlap + (at.index * kT + own) * kT + 2 * lane(), sum.x, sum.y);
       const float2 steps_of_row = make_float2(-sum.x * own_steps.x, -sum.y * own_steps.y);
       const float unit = row_unit(steps_of_row), by = inverse(unit);
       set_halves(P + warp() * kHalfRow + 2 * lane(), by * steps_of_row.x, by * steps_of_row.y);
       if (lane() == 0) units_of_P[warp()] = unit;
       set_pair(own_outputs + warp() * kRow + 2 * lane(), out.x, out.y);
+      cluster_arrive();
+      if (p.for_backward) set_pair(p.overlap + (at.index * kT + own) * kT + 2 * lane(), sum.x, sum.y);
     }
-    cluster_arrive();
     if (p.for_backward && thread() == 0) wait_for_bulk_reads();
     __syncthreads();
     if (!ends) {
