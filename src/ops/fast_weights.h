@@ -11,6 +11,10 @@ namespace lazy::ops {
 struct FastWeightsKernels {
   // Whether there are kernels for this shape that the current device runs.
   bool (*serves)(int64_t T, int64_t H, bool momentum);
+  // Bytes of a chunk and sequence that the kernels keep for the backward pass in a form of their own, so that the
+  // problem has `kept` and no W, S of chunks, u, t, x, g and z but the last layer's g and z; 0: has all but `kept`. By
+  // T, H, momentum and tanh.
+  int64_t (*kept_bytes)(const FastWeightsProblem& shape);
   // On the current stream.
   void (*forward)(const FastWeightsProblem& problem);
   void (*backward)(const FastWeightsProblem& problem);

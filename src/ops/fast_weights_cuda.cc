@@ -15,6 +15,7 @@ void on_current_stream(const Problem& p) {
 
 const bool announced = [] {
   set_fast_weights_kernels(c10::DeviceType::CUDA, {.serves = cuda::serves_fast_weights,
+                                                   .kept_bytes = cuda::fast_weights_kept_bytes,
                                                    .forward = on_current_stream<cuda::fast_weights_forward>,
                                                    .backward = on_current_stream<cuda::fast_weights_backward>,
                                                    .factors = on_current_stream<cuda::memory_factors>,

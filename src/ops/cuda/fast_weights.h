@@ -12,6 +12,9 @@ namespace lazy::ops::cuda {
 // Whether there are kernels for this shape that the current GPU has shared memory for.
 bool serves_fast_weights(int64_t T, int64_t H, bool momentum);
 
+// See ops/fast_weights.h.
+int64_t fast_weights_kept_bytes(const FastWeightsProblem& shape);
+
 void fast_weights_forward(const FastWeightsProblem& problem, cudaStream_t stream);
 void fast_weights_backward(const FastWeightsProblem& problem, cudaStream_t stream);
 

@@ -1,6 +1,6 @@
 // The backward pass of fast weights of two layers with momentum, over clusters of blocks. The gradients with respect to
-// a block's part of the state stay in its shared memory from chunk to chunk; the state that each chunk started with is
-// read twice or less.
+// a block's part of the state stay in its shared memory from chunk to chunk; the state that each chunk started with
+// comes there once, as the factors that it was in the forward pass.
 #include "ops/cuda/fast_weights_cluster.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -9,50 +9,56 @@ using namespace spread;
 
 namespace {
 
-// Factors, by unit. Those by the state follow each other as their tiles do; W again and the inputs at k again have the
-// units that they had.
+// Factors, by unit. Those by the state follow each other as their tiles do; inputs at k again have the unit that they
+// had. The last ones' are kept by the forward pass: U is z activated, V is x.
 enum {
   kState,
   kFirstDW = kState,
   kFirstDS,
   kLastDW,
   kLastDS,
-  kD,  // from here on places are used twice
+  kD,
   kB,
-  kLastW,
-  kLastS,
-  kU,
-  kV,
   kReadSteps,
   kX,
   kG,
-  kFirstW,
-  kFirstS,
   kT1,
   kFirstR,
   kZ,
-  kY,  // without a place
+  kY,  // from here on without a place
   kKeep,
   kCarry,
+  kKept,
+  kFirstW = kKept + Kept::kFirstW,
+  kFirstS = kKept + Kept::kFirstS,
+  kLastW = kKept + Kept::kLastW,
+  kLastS = kKept + Kept::kLastS,
+  kU = kKept + Kept::kZ,
+  kV = kKept + Kept::kX,
+  kOfT = kKept + Kept::kT,
   kFactors
 };
+static_assert(kY == Units::kPlaces);
 
 constexpr int kGroups = Tile::kColumnGroups;
 constexpr int kBytes =
-    (6 * kTile + 5 * kT + 4 * kGroups * kT + 6 * kWarps + kOwned * kDim + Units::numbers(kFactors) + 3) *
+    (6 * kTile + 5 * kT + 4 * kGroups * kT + 6 * kWarps + kOwned * kDim + Units::numbers(kFactors) + 2) *
         static_cast<int>(sizeof(float)) +
     (12 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
-static_assert(kBytes <= kMostBytes && (Units::numbers(kFactors) + 3) % 4 == 0);
+static_assert(kBytes <= kMostBytes && (Units::numbers(kFactors) + 2) % 4 == 0);
 
 // By W and S of a layer: what the gradients dW and dS of the state after the chunk give its coefficients.
 struct Dots {
   float keep = 0, carry = 0, momentum_keep = 0;
-  __device__ void add(const float4& w, const float4& s, const float* dW, const float* dS) {
-    const float4 d = *reinterpret_cast<const float4*>(dW), e = *reinterpret_cast<const float4*>(dS);
-    keep += dot_four(w, d), carry += dot_four(s, d), momentum_keep += dot_four(s, e);
+  __device__ Dots(const Half* W, const Half* S, float* dW, float* dS) {
+    each_fetched([&](int row, int column) {
+      const float4 w = four_halves(W + row * kHalfRow + column), s = four_halves(S + row * kHalfRow + column);
+      const float4 d = four(dW + row * kRow + column), e = four(dS + row * kRow + column);
+      keep += dot_four(w, d), carry += dot_four(s, d), momentum_keep += dot_four(s, e);
+    });
   }
-  __device__ void write(float* to) const {
-    const float all[3] = {warp_sum(keep), warp_sum(carry), warp_sum(momentum_keep)};
+  __device__ void write(float* to, float unit_W, float unit_S) const {
+    const float all[3] = {warp_sum(unit_W * keep), warp_sum(unit_S * carry), warp_sum(unit_S * momentum_keep)};
     if (lane() != 0) return;
 #pragma unroll
     for (int n = 0; n < 3; ++n) to[n * kWarps + warp()] = all[n];
@@ -75,7 +81,6 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
   // What is summed over the blocks: the gradients by the last g and by the first layer's overlap; those by q and k.
-  // Between chunks' sums: W and S of the first layer.
   float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
   float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
   float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
@@ -86,18 +91,19 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   float *const dots = sums + 4 * kGroups * kT, *const own_overlap = dots + 6 * kWarps;
   float* const units_of_Y = own_overlap + kOwned * kDim;  // of rows
   const Units units(units_of_Y + kT);
-  Half *const dw_first = reinterpret_cast<Half*>(units.all + kFactors + 3), *const ds_first = dw_first + kHalfTile;
+  Half *const dw_first = reinterpret_cast<Half*>(units.all + kFactors + 2), *const ds_first = dw_first + kHalfTile;
   Half *const dw_last = ds_first + kHalfTile, *const ds_last = dw_last + kHalfTile;
   // Eight tiles, most for several things one after the other.
-  Half *const D = ds_last + kHalfTile, *const B = D + kHalfTile, *const W = B + kHalfTile, *const S = W + kHalfTile;
-  Half *const U = S + kHalfTile, *const V = U + kHalfTile, *const R = V + kHalfTile, *const Q = R + kHalfTile;
+  Half *const D = ds_last + kHalfTile, *const B = D + kHalfTile, *const w_first = B + kHalfTile;
+  Half *const w_last = w_first + kHalfTile, *const U = w_last + kHalfTile, *const V = U + kHalfTile,
+              *const R = V + kHalfTile, *const Q = R + kHalfTile;
   Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
   // D: d_out; the first layer's steps; the gradients by its overlap times steps.
   Half *const P = D, *const R_first = D;
   // B: the last layer's g; its inputs at k, a second time. U: these for the first time; k.
   Half *const inputs = B, *const K = U;
-  // W and S: of the last layer; of the first. S: W of the last layer, a second time.
-  Half* const W_again = S;
+  // Q: S of the last layer; q. Between chunks' sums: S of the first layer.
+  Half *const s_last = Q, *const s_first = reinterpret_cast<Half*>(sum_0);
   // V: the last layer's inputs at q; the first one's g; the gradients by t; those by the last output at k.
   Half *const G = V, *const T = V, *const Y = V;
   // R: the gradients by the last layer's overlap; by the first one's output at q; by the first output at k.
@@ -123,7 +129,13 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   fetch_end(dS_first, first.d_S_end, start.first(rank), kHidden);
   fetch_end(dW_last, last.d_W_end, start.last(rank), kDim);
   fetch_end(dS_last, last.d_S_end, start.last(rank), kDim);
-  tensor_core::copies_commit();
+  // A chunk's last layer, which no one waits for here but the first time.
+  const auto fetch_last = [&](int64_t index) {
+    const Half* const state = kept_of(p, index, rank).state;
+    fetch_factors(w_last, state + 2 * kHalfTile), fetch_factors(s_last, state + 3 * kHalfTile);
+    tensor_core::copies_commit();
+  };
+  fetch_last((p.C - 1) * p.N + n);
   tensor_core::copies_wait<0>();
   propose_state(dW_first, units, kState);
   __syncthreads();
@@ -132,42 +144,29 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
 
   for (int index = static_cast<int>((p.C - 1) * p.N) + n; index >= 0; index -= static_cast<int>(p.N)) {
     const Place at{index, kHidden, kT};
-    const auto state = [&](const float* all, const float* of_first_chunk) {
-      return index >= p.N ? all : of_first_chunk;
-    };
+    const Kept& kept = kept_of(p, at.index, rank);
     const float* const read_steps = p.read_steps + at.index * kT * kT;
     const float* const overlaps = p.overlap + at.index * kT * kT;
     float* const d_read_steps = p.d_read_steps + at.index * kT * kT;
     const auto own_row = [&](auto* all) { return at.tokens(all) + own * kDim + 2 * lane(); };
-    const int64_t hidden = at.hidden(rank);
     Tile z, x;
-    read(z, first.z + hidden, kHidden);
-    read(x, p.x + hidden, kHidden);
-    Dots of_last;
-    float4 d[kFetched], g[kFetched], w[kFetched], s[kFetched];
-    read_part(w, state(last.W, last.W_start) + at.last(rank));
-    read_part(s, state(last.S, last.S_start) + at.last(rank));
+    const float unit_of_z = kept.units[Kept::kZ], unit_of_x = kept.units[Kept::kX];
+    widen(z, kept.z[thread()], unit_of_z);
+    widen(x, kept.x[thread()], unit_of_x);
+    float4 d[kFetched], g[kFetched];
     read_part(d, at.tokens(p.d_out));
     read_part(g, at.tokens(last.g));
+    if (thread() < Kept::kUnits) units.all[kKept + thread()] = kept.units[thread()];
     const Slopes slopes_k = activate(z), slopes_q = activate(x);
-    units.propose(kU, largest(z)), units.propose(kV, largest(x));
-    {
-      int m = 0;
-      each_fetched([&](int row, int column) {
-        of_last.add(w[m], s[m], dW_last + row * kRow + column, dS_last + row * kRow + column);
-        ++m;
-      });
-    }
-    units.propose(kLastW, largest(w)), units.propose(kLastS, largest(s));
+    write_halves(z, U, inverse(unit_of_z)), write_halves(x, V, inverse(unit_of_x));
     units.propose(kD, largest(d)), units.propose(kB, largest(g));
+    tensor_core::copies_wait<0>();
     __syncthreads();
-    set_part(W, w, units.settle(kLastW)), set_part(S, s, units.settle(kLastS));
     set_part(D, d, units.settle(kD)), set_part(B, g, units.settle(kB));
-    write_halves(z, U, units.settle(kU)), write_halves(x, V, units.settle(kV));
+    const Dots of_last(w_last, s_last, dW_last, dS_last);
     cluster_wait();  // the others have read the sums
-    of_last.write(dots);
-    fetch_tile(sum_0, state(first.W, first.W_start) + at.first(rank), kHidden);
-    fetch_tile(sum_1, state(first.S, first.S_start) + at.first(rank), kHidden);
+    of_last.write(dots, units.of(kLastW), units.of(kLastS));
+    fetch_factors(w_first, kept.state), fetch_factors(s_first, kept.state + kHalfTile);
     tensor_core::copies_commit();
     for (int i = threadIdx.x; i < 4 * kGroups * kT; i += kThreads) sums[i] = 0;
     if (warp() < 4) {
@@ -179,9 +178,6 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       if (which < 2) set_row(keep_factors + which * kT, x, units.all[kKeep + which]);
     }
     {
-      float4 queries[kFetched];
-      read_part(queries, at.tokens(p.q));
-      set_part(Q, queries);
       float4 step[kFetched];
       read_part(step, read_steps);
       units.propose(kReadSteps, largest(step));
@@ -235,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     {
       Tile by_W, by_S, d_steps;
       const Left by_outputs(D);
-      const RightAcross weights(W), momentum(S), g(B);
+      const RightAcross weights(w_last), momentum(s_last), g(B);
       each_step<2>([&](int n) {
         const Fragment d = by_outputs(n);
         add_product(by_W, d, weights(n));
@@ -308,36 +304,23 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     __syncthreads();
     write_halves(d_a, X, units.settle(kX));
     through_state(V, D, units.of(kV, kD), dW_last, dS_last, kLastDS);
-    float4 keys[kFetched];
-    read_part(keys, at.tokens(p.k));
+    float4 keys[kFetched], queries[kFetched];
+    read_part(keys, at.tokens(p.k)), read_part(queries, at.tokens(p.q));
     Tile t;  // what d_z takes from t's gradient
     {
       Tile z_again, g;
-      float most_W = 0, most_S = 0;
-      read(t, p.t + hidden, kHidden);
-      read(z_again, first.z + hidden, kHidden);
-      set_part(K, keys);
-      tensor_core::copies_wait<0>();
-      Dots of_first;
-      each_fetched([&](int row, int column) {
-        const int from = row * kRow + column;
-        const float4 w = four(sum_0 + from), s = four(sum_1 + from);
-        of_first.add(w, s, dW_first + from, dS_first + from);
-        most_W = largest(most_W, w), most_S = largest(most_S, s);
-      });
-      of_first.write(dots + 3 * kWarps);
+      widen(t, kept.t[thread()], units.of(kOfT));
+      widen(z_again, kept.z[thread()], units.of(kU));
+      set_part(K, keys), set_part(Q, queries);
       elements(t, [&](float& a, int m, int e) {
         g.c[m][e] = a * slopes_k(m, e);
         a *= Normal(z_again.c[m][e]).bend();
       });
-      units.propose(kFirstW, most_W), units.propose(kFirstS, most_S), units.propose(kG, largest(g));
+      units.propose(kG, largest(g));
+      tensor_core::copies_wait<0>();
       __syncthreads();
       write_halves(g, G, units.settle(kG));
-      const float by_W = units.settle(kFirstW), by_S = units.settle(kFirstS);
-      each_fetched([&](int row, int column) {
-        const int from = row * kRow + column, to = row * kHalfRow + column;
-        set_halves(W + to, four(sum_0 + from), by_W), set_halves(S + to, four(sum_1 + from), by_S);
-      });
+      Dots(w_first, s_first, dW_first, dS_first).write(dots + 3 * kWarps, units.of(kFirstW), units.of(kFirstS));
     }
 
     // The first layer, the same.
@@ -355,7 +338,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     __syncthreads();
     {
       Tile by_W, by_S;
-      multiply<2>(by_W, by_S, Left(X), RightAcross(W), RightAcross(S));
+      multiply<2>(by_W, by_S, Left(X), RightAcross(w_first), RightAcross(s_first));
       const float unit_W = units.of(kX, kFirstW), unit_S = units.of(kX, kFirstS);
       add_sums(sum_keep, by_W, unit_W, sum_carry, by_S, unit_S, Q);
       weighted(d_q, read_keep, by_W, unit_W, read_carry, by_S, unit_S);
@@ -392,17 +375,14 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       write_halves(d_first_g, T, units.settle(kT1));
       write(d_steps, sum_1, kRow);
     }
-    float4 again[kFetched];
-    read_part(again, state(last.W, last.W_start) + at.last(rank));
     through_state(Q, X, units.of(kX), dW_first, dS_first, kFirstDS);
-    set_part(W_again, again, inverse(units.of(kLastW)));
     __syncthreads();
 
     // Through the inner gradient's way from the last layer to the first.
     Tile u;
-    read(u, first.z + hidden, kHidden);
+    widen(u, kept.z[thread()], units.of(kU));
     const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target)), own_g = pair(own_row(last.g));
-    add_multiple<2>(d_g, Left(T), Right(W_again), [&] { return units.of(kT1, kLastW); });
+    add_multiple<2>(d_g, Left(T), Right(w_last), [&] { return units.of(kT1, kLastW); });
     write(d_g, sum_0, kRow);
     {
       Tile to;
@@ -413,15 +393,15 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     cluster_wait();
 
     // Through the inner loss, and to the steps of the first layer, for the own tokens.
+    float2 d_target;
     {
-      float2 d_target, by_weight{}, by_bias{};
+      float2 by_weight{}, by_bias{};
       const float2 d_y = InnerLoss(p, n).backward(y, target, own_g, sum_of_blocks(sum_0 + own * kRow + 2 * lane()),
                                                   d_target, by_weight, by_bias);
       if (p.norm_weight) {
         float4& sum = by_norm();
         sum.x += by_weight.x, sum.y += by_weight.y, sum.z += by_bias.x, sum.w += by_bias.y;
       }
-      set_pair(own_row(p.d_target), d_target.x, d_target.y);
       write_row(Y, units_of_Y, own, d_y);
     }
     Tile by_first_overlap;
@@ -437,21 +417,18 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     }
     units.propose(kFirstR, largest(by_first_overlap));
     if (index >= p.N) {
-      // What the next chunk starts with, to the L2 cache: of a block's tiles, a line for each thread.
-      const Place next{at.index - p.N, kHidden, kT};
-      const int line = thread() % (2 * kT), tensor = thread() / (2 * kT);
-      const float* const all = tensor == 0 ? first.z : tensor == 1 ? p.t : p.x;
-      if (tensor < 3) {
-        prefetch(all + next.hidden(rank) + line / 2 * kHidden + line % 2 * 32);
-      } else {
-        prefetch((index >= 2 * p.N ? last.W : last.W_start) + next.last(rank) + 32 * line),
-            prefetch((index >= 2 * p.N ? last.S : last.S_start) + next.last(rank) + 32 * line);
+      // What the next chunk starts with, to the L2 cache: of what is kept, a line for each thread.
+      const int64_t next = at.index - p.N;
+      static_assert(sizeof(Kept) <= 128 * kThreads);
+      if (thread() < static_cast<int>(sizeof(Kept) / 128)) {
+        prefetch(reinterpret_cast<const char*>(&kept_of(p, next, rank)) + 128 * thread());
       }
-      prefetch_part(next.index, rank, p.read_steps, p.overlap, last.z, p.target, p.d_out, last.g, p.q);
+      prefetch_part(next, rank, p.read_steps, p.overlap, last.z, p.target, p.d_out, last.g, p.q);
     }
     activate(u);
     write_halves(u, inputs, inverse(units.of(kU)));
     cluster_arrive();
+    set_pair(own_row(p.d_target), d_target.x, d_target.y);
     cluster_wait();
     level_rows(Y, units_of_Y, units, kY);
     const float by_first_R = units.settle(kFirstR);
@@ -461,7 +438,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     // Through the layers at k.
     {
       Tile back;
-      multiply<2>(back, Left(Y), RightAcross(W_again));
+      multiply<2>(back, Left(Y), RightAcross(w_last));
       const float unit = units.of(kY, kLastW);
       elements(t, [&](float& a, int m, int e) { a += (unit * back.c[m][e] + d_u.c[m][e]) * slopes_k(m, e); });
       units.propose(kZ, largest(t));
@@ -479,9 +456,10 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     if (has_own) add_multiple<2>(d_q, Left(R_first), Right(K), [&] { return units.of(kFirstR); });
     write(d_q, sum_0, kRow);
     __syncthreads();
+    if (index >= p.N) fetch_last(at.index - p.N);
     write_halves(t, Z, units.settle(kZ));
     __syncthreads();
-    add_multiple<2>(d_k, Left(Z), RightAcross(W), [&] { return units.of(kZ, kFirstW); });
+    add_multiple<2>(d_k, Left(Z), RightAcross(w_first), [&] { return units.of(kZ, kFirstW); });
     write(d_k, sum_1, kRow);
     {
       Tile to;
@@ -492,38 +470,39 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     cluster_wait();
 
     set_state(dw_first, dW_first, units, kState);
-    {
-      const float2 d_q = sum_of_blocks(sum_0 + own * kRow + 2 * lane()),
-                   d_k = sum_of_blocks(sum_1 + own * kRow + 2 * lane());
-      set_pair(own_row(p.d_q), d_q.x, d_q.y);
-      set_pair(own_row(p.d_k), d_k.x, d_k.y);
-    }
-    if (threadIdx.x < 4 * kOwned) {
-      const int which = static_cast<int>(threadIdx.x) / kOwned,
-                token = rank * kOwned + static_cast<int>(threadIdx.x) % kOwned;
-      float sum = 0;
+    const float2 sum_q = sum_of_blocks(sum_0 + own * kRow + 2 * lane()),
+                 sum_k = sum_of_blocks(sum_1 + own * kRow + 2 * lane());
+    const int factor = thread() / kOwned, token = rank * kOwned + thread() % kOwned;
+    const bool has_factor = factor < 4, has_coefficient = rank == 0 && warp() < 3;
+    float sum = 0;
+    if (has_factor) {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        const float* const from = of_block(sums, block) + which * kGroups * kT + token;
+        const float* const from = of_block(sums, block) + factor * kGroups * kT + token;
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) sum += from[group * kT];
       }
-      float* const all = which == 0   ? p.d_steps
-                         : which == 1 ? p.d_momentum_steps
-                         : which == 2 ? p.d_read_keep
-                                      : p.d_read_carry;
-      all[at.index * kT + token] = sum;
     }
-    if (rank == 0 && warp() < 3) {
-      float x = 0;
+    float dot = 0;
+    if (has_coefficient) {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        x += of_block(dots, block)[(lane() / kWarps * 3 + warp()) * kWarps + lane() % kWarps];
+        dot += of_block(dots, block)[(lane() / kWarps * 3 + warp()) * kWarps + lane() % kWarps];
       }
-      x = warp_sum(x);
-      if (lane() == 0) (warp() == 0 ? p.d_keep : warp() == 1 ? p.d_carry : p.d_momentum_keep)[at.index] = x;
+      dot = warp_sum(dot);
     }
     cluster_arrive();
+    set_pair(own_row(p.d_q), sum_q.x, sum_q.y), set_pair(own_row(p.d_k), sum_k.x, sum_k.y);
+    if (has_factor) {
+      float* const all = factor == 0   ? p.d_steps
+                         : factor == 1 ? p.d_momentum_steps
+                         : factor == 2 ? p.d_read_keep
+                                       : p.d_read_carry;
+      all[at.index * kT + token] = sum;
+    }
+    if (has_coefficient && lane() == 0) {
+      (warp() == 0 ? p.d_keep : warp() == 1 ? p.d_carry : p.d_momentum_keep)[at.index] = dot;
+    }
   }
   cluster_wait();
 

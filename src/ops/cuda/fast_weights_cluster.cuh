@@ -45,14 +45,14 @@ __device__ inline float inverse(float unit) { return __uint_as_float((254u << 23
 __device__ inline float row_unit(float2 x) { return unit_of(warp_max(bits(fmaxf(fabsf(x.x), fabsf(x.y))))); }
 
 // The units of a block's factors. A warp gives what is largest of its part; after a barrier of the block every thread
-// may write its part, and after one more `of` has the unit. Factors kReused apart have one place for what warps gave.
+// may write its part, and after one more `of` has the unit. Only the first factors have places for what warps gave.
 struct Units {
-  static constexpr int kPlaces = 12, kReused = 8;
+  static constexpr int kPlaces = 12;
   float *most, *all;  // in shared memory: (kPlaces, kWarps), (factors)
 
   __device__ explicit Units(float* at) : most(at), all(at + kPlaces * kWarps) {}
   static constexpr int numbers(int factors) { return kPlaces * kWarps + factors; }
-  __device__ float* given(int which) const { return most + (which < kPlaces ? which : which - kReused) * kWarps; }
+  __device__ float* given(int which) const { return most + which * kWarps; }
 
   __device__ void propose(int which, float largest) const {
     const uint32_t x = warp_max(bits(largest));
@@ -93,6 +93,11 @@ __device__ inline void set_halves(Half* at, const float4& x, float by) {
 
 __device__ inline float2 halves(const Half* at) {
   return tensor_core::unpack<Half>(*reinterpret_cast<const uint32_t*>(at));
+}
+__device__ inline float4 four_halves(const Half* at) {
+  const auto four = *reinterpret_cast<const uint2*>(at);
+  const float2 a = tensor_core::unpack<Half>(four.x), b = tensor_core::unpack<Half>(four.y);
+  return make_float4(a.x, a.y, b.x, b.y);
 }
 
 // What a lane holds of 16 inner indices of a factor: of the warp's 16 rows, or of its columns.
@@ -354,6 +359,37 @@ __device__ inline void set_state(Half* factors, float* tiles, const Units& units
   each_of_state(tiles, [&](int tile, int row, int column, const float4& x) {
     set_halves(factors + tile * kHalfTile + row * kHalfRow + column, x, by[tile]);
   });
+}
+
+// What the forward pass keeps of a block's part of a chunk for the backward pass, as its products had it.
+struct Kept {
+  enum { kFirstW, kFirstS, kLastW, kLastS, kZ, kX, kT, kUnits };
+  Half state[4 * kHalfTile];                    // at the chunk's start: W and S of the first layer, of the last
+  uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's part of a share
+  alignas(128) float units[kUnits];
+};
+static_assert(sizeof(Kept) % 128 == 0);
+__device__ inline Kept& kept_of(const FastWeightsProblem& p, int64_t index, int rank) {
+  return static_cast<Kept*>(p.kept)[index * kBlocks + rank];
+}
+// A thread's part of a share as it is kept, and from that.
+__device__ inline uint4 narrowed(const Tile& share, float by = 1) {
+  const auto two = [&](int n, int e) { return tensor_core::pack<Half>(by * share.c[n][e], by * share.c[n][e + 1]); };
+  static_assert(Tile::kTiles == 2);
+  return make_uint4(two(0, 0), two(0, 2), two(1, 0), two(1, 2));
+}
+__device__ inline void widen(Tile& share, const uint4& from, float unit) {
+  const uint32_t pairs[Tile::kTiles][2] = {{from.x, from.y}, {from.z, from.w}};
+  elements(share, [&](float& a, int n, int e) {
+    const float2 two = tensor_core::unpack<Half>(pairs[n][e / 2]);
+    a = unit * (e % 2 == 0 ? two.x : two.y);
+  });
+}
+// Queues the copy of a tile of factors.
+__device__ inline void fetch_factors(Half* tile, const Half* from) {
+  static_assert(kDim * kDim / 8 == kThreads);
+  const int at = thread() / (kDim / 8) * kHalfRow + thread() % (kDim / 8) * 8;
+  tensor_core::copy_async(tensor_core::shared_address(tile + at), from + at, true);
 }
 
 // Whether both passes are by clusters, on the current GPU and with one of their kernels as compiled for it.

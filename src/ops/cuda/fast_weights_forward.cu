@@ -239,6 +239,8 @@ void fast_weights_forward(const FastWeightsProblem& p, cudaStream_t stream) {
   });
 }
 
+int64_t fast_weights_kept_bytes(const FastWeightsProblem& p) { return learning::kept_by_cluster(p); }
+
 bool serves_fast_weights(int64_t T, int64_t H, bool momentum) {
   if (T != (momentum ? 64 : 16) || H % learning::kDim != 0 || (H == 0 && !momentum)) return false;
   return learning::backward_memory(momentum) <= most_shared_memory("fast_weights");

@@ -1,5 +1,5 @@
 // The forward pass of fast weights of two layers with momentum, over clusters of blocks. u and the first layer's g are
-// not written: the backward pass computes them.
+// not kept: the backward pass computes them.
 #include "ops/cuda/fast_weights_cluster.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     const Place at{chunk * p.N + n, kHidden, kT};
     const bool ends = chunk + 1 == p.C;
     const float* const read_steps = p.read_steps + at.index * kT * kT;
-    const int64_t own_place = (at.index * kT + own) * kDim + 2 * lane(), hidden = at.hidden(rank);
+    const int64_t own_place = (at.index * kT + own) * kDim + 2 * lane();
     const float2 target = pair(p.target + own_place), own_steps = pair(read_steps + own * kT + 2 * lane());
     if (warp() < 4) {
       const int which = warp();
@@ -81,12 +81,21 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     units.propose(kReadSteps, largest(step));
     set_part(K, next_k);
     set_part(Q, next_q);
+    if (p.for_backward) fence_for_bulk_copies();
     __syncthreads();
+    if (p.for_backward && thread() == 0) copy_bulk(kept_of(p, at.index, rank).state, w_first, sizeof(Kept::state));
     const auto mixed = [&](Tile& by_W, float unit_W, const Tile& by_S, float unit_S) {
       elements(by_W, [&](float& a, int m, int e) {
         const int row = Tile::row() + row_of(e);
         a = read_keep[row] * unit_W * a + read_carry[row] * unit_S * by_S.c[m][e];
       });
+    };
+
+    // A share becomes what the backward pass has of it, so that both compute the same of it.
+    const auto round_to_kept = [](Tile& share, float by, float unit) {
+      const uint4 part = narrowed(share, by);
+      widen(share, part, unit);
+      return part;
     };
 
     // The first layer at k and, but for the chunk's own steps, at q.
@@ -103,16 +112,14 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
         add_product(by_S, q, S(n));
         add_product(overlap, q, keys_across(n));
       });
-      const float unit_W = units.of(kFirstW);
-      mixed(x, unit_W, by_S, units.of(kFirstS));
-      scale(z, unit_W);
+      mixed(x, units.of(kFirstW), by_S, units.of(kFirstS));
       const float by = -units.settle(kReadSteps) / kLongest;
       elements(overlap, [&](float& a, int m, int e) { a *= by * step.c[m][e]; });
       write_halves(overlap, P);
     }
-    if (p.for_backward) write(z, first.z + hidden, kHidden);
-    const Slopes slopes = activate(z);
     const float unit_of_U = kLongest * units.of(kFirstW);
+    const uint4 kept_z = round_to_kept(z, 1 / kLongest, unit_of_U);
+    const Slopes slopes = activate(z);
     write_halves(z, U, inverse(unit_of_U));
     __syncthreads();
 
@@ -130,10 +137,13 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     {
       float2 y = sum_of_blocks(Z + own * kRow + 2 * lane());
       const float2 g = loss.gradient(y, target);
-      if (p.for_backward) set_pair(last.z + own_place, y.x, y.y), set_pair(last.g + own_place, g.x, g.y);
       write_row(B, units_of_B, own, g);
+      cluster_arrive();
+      if (p.for_backward) {
+        kept_of(p, at.index, rank).z[thread()] = kept_z;
+        set_pair(last.z + own_place, y.x, y.y), set_pair(last.g + own_place, g.x, g.y);
+      }
     }
-    cluster_arrive();
     cluster_wait();
     level_rows(B, units_of_B, units, kB);
     __syncthreads();
@@ -141,22 +151,32 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     {
       Tile t;
       multiply<4>(t, Left(B), RightAcross(w_last));
-      const float unit = units.of(kB, kLastW);
-      scale(t, unit);
-      if (p.for_backward) write(t, p.t + hidden, kHidden);
+      scale(t, units.of(kB, kLastW) * inverse(unit_of_G));
+      if (p.for_backward) kept_of(p, at.index, rank).t[thread()] = narrowed(t);
       elements(t, [&](float& a, int m, int e) { a *= slopes(m, e); });
-      write_halves(t, G, inverse(unit_of_G));
+      write_halves(t, G);
     }
     __syncthreads();
 
     // The outputs at q.
     add_multiple<4>(x, Left(P), Right(G), [&] { return kLongest * units.of(kReadSteps) * unit_of_G; });
-    if (p.for_backward) write(x, p.x + hidden, kHidden);
-    activate(x);
     units.propose(kX, largest(x));
     __syncthreads();
-    write_halves(x, X, units.settle(kX));
+    {
+      const float by = units.settle(kX);
+      const uint4 part = round_to_kept(x, by, inverse(by));
+      if (p.for_backward) kept_of(p, at.index, rank).x[thread()] = part;
+      activate(x);
+      write_halves(x, X, by);
+    }
     __syncthreads();
+    if (p.for_backward && thread() < Kept::kUnits) {
+      const int which = thread();
+      kept_of(p, at.index, rank).units[which] = which == Kept::kZ   ? unit_of_U
+                                                : which == Kept::kX ? units.of(kX)
+                                                : which == Kept::kT ? unit_of_G
+                                                                    : units.of(kState + which);
+    }
     Tile y, overlap;
     {
       Tile by_S;
@@ -178,9 +198,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     cluster_arrive();
 
     // The state after the chunk. Where it is not wanted there is none.
-    const Place after{ends ? n : at.index + p.N, kHidden, kT};
     const auto advance = [&](const Half* u, const Half* g, float unit, float* W, float* S, int w, float* to_W,
-                             float* to_S, int row) {
+                             float* to_S, int64_t part, int row) {
       const float by_steps = -units.of(kSteps) * unit, by_momentum_steps = -units.of(kMomentumSteps) * unit;
       float most_W = 0, most_S = 0;
       Tile by, by_momentum;
@@ -195,30 +214,30 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
         set_pair(at_W, next_w.x, next_w.y), set_pair(at_S, next_s.x, next_s.y);
         most_W = fmaxf(fmaxf(most_W, fabsf(next_w.x)), fabsf(next_w.y));
         most_S = fmaxf(fmaxf(most_S, fabsf(next_s.x)), fabsf(next_s.y));
-        if (!p.for_backward && !ends) return;
-        set_pair(to_W + i * row + j, next_w.x, next_w.y), set_pair(to_S + i * row + j, next_s.x, next_s.y);
+        if (!ends) return;
+        set_pair(to_W + part + i * row + j, next_w.x, next_w.y);
+        set_pair(to_S + part + i * row + j, next_s.x, next_s.y);
       });
       units.propose(w, most_W), units.propose(w + 1, most_S);
     };
     if (!ends || last.W_end) {
-      advance(K, G, unit_of_G, W_first, S_first, kFirstW, (ends ? first.W_end : first.W) + after.first(rank),
-              (ends ? first.S_end : first.S) + after.first(rank), kHidden);
-      advance(U, B, unit_of_U * units.of(kB), W_last, S_last, kLastW, (ends ? last.W_end : last.W) + after.last(rank),
-              (ends ? last.S_end : last.S) + after.last(rank), kDim);
+      advance(K, G, unit_of_G, W_first, S_first, kFirstW, first.W_end, first.S_end, start.first(rank), kHidden);
+      advance(U, B, unit_of_U * units.of(kB), W_last, S_last, kLastW, last.W_end, last.S_end, start.last(rank), kDim);
     }
     cluster_wait();
 
     // The own tokens' outputs. P: the last layer's steps.
     {
       const float2 sum = sum_of_blocks(O + own * kRow + 2 * lane()), out = sum_of_blocks(Z + own * kRow + 2 * lane());
-      if (p.for_backward) set_pair(p.overlap + (at.index * kT + own) * kT + 2 * lane(), sum.x, sum.y);
       const float2 steps_of_row = make_float2(-sum.x * own_steps.x, -sum.y * own_steps.y);
       const float unit = row_unit(steps_of_row), by = inverse(unit);
       set_halves(P + warp() * kHalfRow + 2 * lane(), by * steps_of_row.x, by * steps_of_row.y);
       if (lane() == 0) units_of_P[warp()] = unit;
       set_pair(own_outputs + warp() * kRow + 2 * lane(), out.x, out.y);
+      cluster_arrive();
+      if (p.for_backward) set_pair(p.overlap + (at.index * kT + own) * kT + 2 * lane(), sum.x, sum.y);
     }
-    cluster_arrive();
+    if (p.for_backward && thread() == 0) wait_for_bulk_reads();
     __syncthreads();
     if (!ends) {
       set_state(w_first, W_first, units, kState);
@@ -236,6 +255,10 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
   }
   cluster_wait();  // until then the others read this block's shared memory
+}
+
+int64_t kept_by_cluster(const FastWeightsProblem& p) {
+  return serves(p, forward_cluster) ? kBlocks * static_cast<int64_t>(sizeof(Kept)) : 0;
 }
 
 bool forward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream) {

@@ -57,12 +57,29 @@ constexpr bool kClusters = false;
 #else
 constexpr bool kClusters = true;
 #endif
-// The barrier of a cluster's threads, in two halves.
+// The barrier of a cluster's threads, in two halves. Whoever arrives waits until what it wrote to global memory is in
+// the L2 cache, so that is better written between the halves.
 __device__ inline void cluster_arrive() {
   if constexpr (kClusters) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 __device__ inline void cluster_wait() {
   if constexpr (kClusters) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Bulk copies from shared to global memory, both at multiples of 16 bytes, are queued by one thread, after a barrier
+// that every thread comes to with the fence behind what it wrote. The same thread waits until they have read.
+__device__ inline void fence_for_bulk_copies() {
+  if constexpr (kClusters) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ inline void copy_bulk(void* to, const void* from, uint32_t bytes) {
+  if constexpr (kClusters) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(static_cast<uint32_t>(__cvta_generic_to_shared(from))), "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  }
+}
+__device__ inline void wait_for_bulk_reads() {
+  if constexpr (kClusters) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 // A kernel's dynamic shared memory: the block's own already, but for the emulator.
 template <typename X>

@@ -51,6 +51,13 @@ struct Copy {
   char bytes[16];
 };
 
+struct BulkCopy {
+  void* to;
+  const void* from;
+  size_t bytes;
+  void land() const { std::memcpy(to, from, bytes); }
+};
+
 // Those who came to a collective and wait for the others.
 struct Meeting {
   uint64_t held = 0;  // meetings that have taken place
@@ -91,6 +98,8 @@ struct Thread {
   uint64_t until = 0, cluster_until = 0, from_round = 0;
   std::deque<std::vector<Copy>> groups;  // committed
   std::vector<Copy> open;
+  std::deque<std::vector<BulkCopy>> bulk_groups;
+  std::vector<BulkCopy> open_bulk;
   bool runnable() const { return run && round_of_warps >= from_round && (!waits_for || waits_for->held >= until); }
 };
 
@@ -149,6 +158,7 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
       t.run = fiber(std::allocator_arg, stacks, [&t, &kernel](fiber&& scheduler) {
         t.scheduler = std::move(scheduler);
         kernel();
+        if (!t.open_bulk.empty() || !t.bulk_groups.empty()) fail("ends, and has not waited for its bulk copies");
         --running;
         if (--t.block->running > 0 && t.block->meeting.count == t.block->running) hold(t.block->meeting);
         return std::move(t.scheduler);
@@ -285,6 +295,24 @@ void commit_copies() { current->groups.push_back(std::move(current->open)); }
 void wait_for_copies(int pending) {
   for (; static_cast<int>(current->groups.size()) > pending; current->groups.pop_front()) {
     land(current->groups.front());
+  }
+}
+
+void copy_bulk(void* to, const void* from, size_t bytes) {
+  const BulkCopy copy{to, from, bytes};
+  if (random()() % 2) {
+    copy.land();
+  } else {
+    current->open_bulk.push_back(copy);
+  }
+}
+void commit_bulk() {
+  current->bulk_groups.push_back(std::move(current->open_bulk));
+  current->open_bulk.clear();
+}
+void wait_for_bulk(int pending) {
+  for (; static_cast<int>(current->bulk_groups.size()) > pending; current->bulk_groups.pop_front()) {
+    for (const BulkCopy& copy : current->bulk_groups.front()) copy.land();
   }
 }
 

@@ -55,5 +55,9 @@ char* memory_of(char* own, int rank);
 void copy_async(char* to, const void* from, bool there);
 void commit_copies();
 void wait_for_copies(int pending);
+// cp.async.bulk from shared memory, in groups: it reads either at once or when it is waited for, at random.
+void copy_bulk(void* to, const void* from, size_t bytes);
+void commit_bulk();
+void wait_for_bulk(int pending);
 
 }  // namespace emulated

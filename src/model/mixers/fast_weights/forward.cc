@@ -114,7 +114,7 @@ std::vector<at::Tensor> flatten(const SavedActivations& activations) {
   std::vector<at::Tensor> list;
   const TensorSpec spec{copy.W.size(), false, !copy.b.empty(), !copy.S.empty(), false, false, false};
   each(copy, spec, [&](const at::Tensor& t) { list.push_back(t); });
-  if (activations.overlap.defined()) list.push_back(activations.overlap);
+  if (activations.overlap.defined()) list.insert(list.end(), {activations.overlap, activations.kept});
   return list;
 }
 
@@ -122,7 +122,7 @@ SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, cons
   SavedActivations activations;
   size_t next = 0;
   each(activations, spec, [&](at::Tensor& t) { t = list[next++]; });
-  if (next < list.size()) activations.overlap = list[next];
+  if (next < list.size()) activations.overlap = list[next], activations.kept = list[next + 1];
   return activations;
 }
 
@@ -137,6 +137,14 @@ FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedAc
     return all;
   };
   FastWeightsResult after;
+  const int64_t kept_bytes = kernels ? bytes_kept(*kernels, in, spec) : 0;
+  if (kept_bytes > 0) {
+    c.W.resize(spec.layers), c.S.resize(spec.layers), c.u.resize(spec.layers), c.g.resize(spec.layers);
+    c.z.resize(spec.layers), c.t.resize(spec.layers - 1), c.x.resize(spec.layers - 1);
+    c.g.back() = rows(in.W.back().size(-1)), c.z.back() = rows(in.W.back().size(-1));
+    if (for_backward) c.kept = at::empty({C, N, kept_bytes}, in.q.options().dtype(at::kByte));
+    return run_forward(*kernels, in, spec, c, for_backward);
+  }
   for (size_t n = 0; n < spec.layers; ++n) {
     const int64_t width = in.W[n].size(-1);
     c.W.push_back(chunks_from(in.W[n], kernels));

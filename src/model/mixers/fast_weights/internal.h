@@ -69,7 +69,7 @@ struct SavedActivations {
   std::vector<at::Tensor> u, g;     // a layer's input at k, and the loss gradient with respect to its output
   std::vector<at::Tensor> z;        // a layer's output at k; the last one without a norm: the prediction error
   std::vector<at::Tensor> t, x;     // the loss gradient at the activation, the output at q; not for the last layer
-  at::Tensor overlap;               // of the kernels: see ops/fast_weights_problem.h; otherwise undefined
+  at::Tensor overlap, kept;         // of the kernels: see ops/fast_weights_problem.h; otherwise undefined
 };
 
 // Converts `activations` to a flat list of tensors and back.

@@ -21,7 +21,7 @@ class Call {
     p.read_steps = read(in.read_steps), p.read_keep = read(in.read_keep), p.read_carry = read(in.read_carry);
     p.steps = read(in.steps), p.momentum_steps = read(in.momentum_steps);
     p.keep = read(in.keep), p.carry = read(in.carry), p.momentum_keep = read(in.momentum_keep);
-    p.overlap = write(c.overlap);
+    p.overlap = write(c.overlap), p.kept = c.kept.defined() ? c.kept.mutable_data_ptr() : nullptr;
     for (size_t n = 0; n < spec.layers; ++n) {
       ops::FastWeightsLayer& to = layer(spec, n);
       to.W = write(c.W[n]), to.g = write(c.g[n]), to.z = write(c.z[n]);
@@ -67,11 +67,16 @@ const ops::FastWeightsKernels* kernels_for(const FastWeights& in, const TensorSp
   return fit ? ops::fast_weights_kernels(in.q.device().type(), in.q.size(2), H, spec.momentum) : nullptr;
 }
 
+int64_t bytes_kept(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec) {
+  return kernels.kept_bytes(
+      {.T = in.q.size(2), .H = spec.layers == 2 ? in.W[0].size(-1) : 0, .momentum = spec.momentum, .tanh = spec.tanh});
+}
+
 FastWeightsResult run_forward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
                               SavedActivations& c, bool for_backward) {
   const c10::DeviceGuard guard(in.q.device());
   c.overlap = at::empty_like(in.read_steps, at::MemoryFormat::Contiguous);
-  if (spec.layers == 2) c.x[0] = at::empty_like(c.z[0]);
+  if (spec.layers == 2 && c.z[0].defined()) c.x[0] = at::empty_like(c.z[0]);
   FastWeightsResult after;
   Call call(in, spec, c);
   call.p.out = call.make(after.out, in.q);
@@ -119,7 +124,7 @@ FastWeights run_backward(const ops::FastWeightsKernels& kernels, const FastWeigh
     to.d_b = call.write(by.b[n]);
   }
   at::Tensor d_u, d_z;
-  if (spec.layers == 2) p.d_u = call.make(d_u, c.z[0][0]), p.d_z = call.make(d_z, c.z[0][0]);
+  if (spec.layers == 2 && c.z[0].defined()) p.d_u = call.make(d_u, c.z[0][0]), p.d_z = call.make(d_z, c.z[0][0]);
   kernels.backward(p);
   return by;
 }

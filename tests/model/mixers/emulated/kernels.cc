@@ -19,6 +19,7 @@ void run(const Problem& p) {
 
 const bool announced = [] {
   set_fast_weights_kernels(c10::DeviceType::CPU, {.serves = cuda::serves_fast_weights,
+                                                  .kept_bytes = cuda::fast_weights_kept_bytes,
                                                   .forward = run<cuda::fast_weights_forward>,
                                                   .backward = run<cuda::fast_weights_backward>,
                                                   .factors = run<cuda::memory_factors>,

@@ -17,6 +17,12 @@ template <typename X>
 X* of_block(X* own, int rank) {
   return reinterpret_cast<X*>(emulated::memory_of(reinterpret_cast<char*>(own), rank));
 }
+inline void fence_for_bulk_copies() {}
+inline void copy_bulk(void* to, const void* from, uint32_t bytes) {
+  emulated::copy_bulk(to, from, bytes);
+  emulated::commit_bulk();
+}
+inline void wait_for_bulk_reads() { emulated::wait_for_bulk(0); }
 inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
   namespace tensor_core = lazy::kernels::cuda;
   const float2 a = tensor_core::unpack<__half>(x), b = tensor_core::unpack<__half>(y);
