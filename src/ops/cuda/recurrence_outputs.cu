@@ -5,12 +5,10 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kWidth = 64;  // values at a time
+constexpr int kThreads = 128, kWidth = 64;  // values at a time
 
 template <int K>
 struct Layout {
-  // Warps that share 16 tokens, each with a part of the values: two blocks of four warps would be too few.
-  static constexpr int kShares = K == 256 ? 2 : 1, kThreads = 128 * kShares, kColumns = kWidth / kShares;
   using Keys = Tile<kChunk, K>;
   using State = Tile<K, kWidth>;
   using Values = Tile<kChunk, kWidth>;
@@ -18,13 +16,10 @@ struct Layout {
   static constexpr int kBytes = 3 * Keys::kBytes + 2 * Values::kBytes + static_cast<int>(sizeof(ReadGates));
 };
 
-// A warp has 16 tokens, whose scores it has like the warps that share them. Delta rule: u from memory; otherwise u =
-// beta v.
+// A warp has 16 tokens. Delta rule: u from memory; otherwise u = beta v.
 template <int K>
-__global__ void __launch_bounds__(Layout<K>::kThreads, blocks_with(Layout<K>::kBytes, Layout<K>::kThreads))
-    outputs(const Recurrence a) {
+__global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThreads)) outputs(const Recurrence a) {
   using L = Layout<K>;
-  constexpr int kThreads = L::kThreads, kTiles = L::kColumns / 8;
   char* const memory = recurrence::shared_memory();
   SharedMemory shared{memory};
   const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
@@ -36,8 +31,7 @@ __global__ void __launch_bounds__(Layout<K>::kThreads, blocks_with(Layout<K>::kB
   const auto u = [&](int part) { return typename L::Values{values_at + part % 2 * L::Values::kBytes}; };
   ReadGates& g = *reinterpret_cast<ReadGates*>(values_at + 2 * L::Values::kBytes);
   const ChunkPlace at(a, blockIdx.z, blockIdx.x, blockIdx.y);
-  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, row = warp % 4 * 16, column = warp / 4 * L::kColumns,
-            parts = static_cast<int>(a.V / kWidth);
+  const int lane = threadIdx.x & 31, row = threadIdx.x / 32 * 16, parts = static_cast<int>(a.V / kWidth);
   const bf16* values = a.delta ? a.u + at.row(a, a.V) : at.rows_of(a.v, at.h);
   const int64_t step = a.delta ? a.H * a.V : a.v.token;
   const auto load = [&](int part) {
@@ -70,9 +64,9 @@ __global__ void __launch_bounds__(Layout<K>::kThreads, blocks_with(Layout<K>::kB
     tensor_core::copies_commit();
     tensor_core::copies_wait<1>();
     __syncthreads();
-    float sum[1][kTiles][4] = {};
-    product<By::outer, By::inner, K / 16>(sum, q, row, state(part), column);
-    each_pair(sum, row, column, [&](int i, int, float& x, float& y) {
+    float sum[1][8][4] = {};
+    product<By::outer, By::inner, K / 16>(sum, q, row, state(part), 0);
+    each_pair(sum, row, 0, [&](int i, int, float& x, float& y) {
       x *= a.scale * g.read[i];
       y *= a.scale * g.read[i];
     });
@@ -80,16 +74,16 @@ __global__ void __launch_bounds__(Layout<K>::kThreads, blocks_with(Layout<K>::kB
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
-      for (int n = 0; n < kTiles / 2; ++n) {
+      for (int n = 0; n < 4; ++n) {
         uint32_t y[4];
         tensor_core::load_matrices_transposed(
-            y, from + tensor_core::portable::at<kWidth>(16 * i + (lane & 15), column / 8 + 2 * n + (lane >> 4)));
+            y, from + tensor_core::portable::at<kWidth>(16 * i + (lane & 15), 2 * n + (lane >> 4)));
         tensor_core::mma<bf16>(sum[0][2 * n], weights[i], y[0], y[1]);
         tensor_core::mma<bf16>(sum[0][2 * n + 1], weights[i], y[2], y[3]);
       }
     }
     const float skip = a.skip ? a.skip[at.h] : 0;
-    each_pair(sum, row, column, [&](int i, int j, float x, float y) {
+    each_pair(sum, row, 0, [&](int i, int j, float x, float y) {
       if (a.skip) {
         const float2 value = u(part).get(i, j);
         x = fmaf(skip, value.x, x);
@@ -105,7 +99,7 @@ __global__ void __launch_bounds__(Layout<K>::kThreads, blocks_with(Layout<K>::kB
 
 void recurrence_outputs(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) {
-    tensor_core::launch("linear_recurrence", outputs<keys()>, grid(a.chunks(), a.H, a.B), Layout<keys()>::kThreads,
+    tensor_core::launch("linear_recurrence", outputs<keys()>, grid(a.chunks(), a.H, a.B), kThreads,
                         Layout<keys()>::kBytes, stream, a);
   });
 }
