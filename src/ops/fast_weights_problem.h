@@ -38,7 +38,7 @@ struct FastWeightsProblem {
   float *u, *t, *x;  // two layers: (C, N, T, H), the last layer's input, its gradient, the first layer's output at q
   float* overlap;    // (C, N, T, T): products of the last layer's inputs at q and k, one more with a bias
   float* out;        // (C, N, T, 64)
-  void* kept;  // (C, N, kept_bytes), at a multiple of 128 bytes; null without for_backward: see ops/fast_weights.h
+  void* kept;        // (C, N, kept_bytes), at a multiple of 16 bytes; null without for_backward: see ops/fast_weights.h
 
   // The backward pass. Gradients are like what they belong to.
   const float* d_out;

@@ -363,12 +363,12 @@ __device__ inline void set_state(Half* factors, float* tiles, const Units& units
 
 // What the forward pass keeps of a block's part of a chunk for the backward pass, as its products had it.
 struct Kept {
-  enum { kFirstW, kFirstS, kLastW, kLastS, kZ, kX, kT, kUnits };
+  enum { kFirstW, kFirstS, kLastW, kLastS, kZ, kX, kT, kUnits, kRoom = 32 };
   Half state[4 * kHalfTile];                    // at the chunk's start: W and S of the first layer, of the last
   uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's part of a share
-  alignas(128) float units[kUnits];
+  float units[kRoom];
 };
-static_assert(sizeof(Kept) % 128 == 0);
+static_assert(sizeof(Kept) % 128 == 0);  // lines of the L2 cache
 __device__ inline Kept& kept_of(const FastWeightsProblem& p, int64_t index, int rank) {
   return static_cast<Kept*>(p.kept)[index * kBlocks + rank];
 }

@@ -239,6 +239,22 @@ TEST_P(FastWeightsKernels, KeptActivationsChangeNoBit) {
   }
 }
 
+// Over clusters: factors of 16 bits, of what products had of W, S, z, t and x.
+TEST(MemoryKernels, KeepHalfOfAChunk) {
+  constexpr int64_t kTokens = 64, kHidden = 4 * kDim;
+  const auto* const kernels =
+      ops::fast_weights_kernels(ops::test::test_device().type(), kTokens, kHidden, /*momentum=*/true);
+  if (!kernels) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has this test too";
+  const auto kept = [&](int64_t H, bool tanh) {
+    return kernels->kept_bytes({.T = kTokens, .H = H, .momentum = true, .tanh = tanh});
+  };
+  const int64_t computed = (4 * kDim + 3 * kTokens) * kHidden * static_cast<int64_t>(sizeof(float));
+  EXPECT_LT(kept(kHidden, false), computed * 55 / 100);  // none by slices
+  EXPECT_EQ(kept(kHidden, true), 0);
+  EXPECT_EQ(kept(kHidden / 2, false), 0);
+  EXPECT_EQ(kept(0, false), 0);
+}
+
 TEST(MemoryKernels, GradientsOfAnySize) {
   const at::Device device = ops::test::test_device();
   const Kind kind{"", 2, true, true, 4 * kDim};
