@@ -61,19 +61,26 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
 
   float sum[TILES][4] = {}, square = 0;
   for (int first = 0; first < own; first += STEPS) {
-    uint4 x[STEPS];
+    uint4 x[STEPS], more[NORM ? STEPS : 1];  // all are asked for before one is waited for
+    const auto each_there = [&](const auto& use) {
 #pragma unroll
-    for (int i = 0; i < STEPS; ++i) {
-      const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;
-      const bool there = first + i < own && k < in && g < rows;
+      for (int i = 0; i < STEPS; ++i) {
+        const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;
+        use(i, k, first + i < own && k < in && g < rows);
+      }
+    };
+    each_there([&](int i, int k, bool there) {
       x[i] = there ? __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + g * p.x_stride + k)) : uint4{};
       if constexpr (NORM) {
-        if (there && p.residual) {
-          const int64_t at = g * p.in + k;
-          x[i] = add<T>(x[i], __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + at)));
-          if (blockIdx.x == 0) *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + at) = x[i];
-        }
+        const auto* const residual = reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + g * in + k);
+        more[i] = there && p.residual ? __ldcg(residual) : uint4{};
       }
+    });
+    if (NORM && p.residual) {
+      each_there([&](int i, int k, bool there) {
+        x[i] = add<T>(x[i], more[NORM ? i : 0]);
+        if (there && blockIdx.x == 0) *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + g * in + k) = x[i];
+      });
     }
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
