@@ -158,6 +158,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     read_part(g, at.tokens(last.g));
     if (thread() < Kept::kUnits) units.all[kKept + thread()] = kept.units[thread()];
     const Slopes slopes_k = activate(z), slopes_q = activate(x);
+    __syncthreads();  // the cluster's barrier has let K be overwritten; racecheck knows this one alone
     write_halves(z, U, inverse(unit_of_z)), write_halves(x, V, inverse(unit_of_x));
     units.propose(kD, largest(d)), units.propose(kB, largest(g));
     tensor_core::copies_wait<0>();
