@@ -26,6 +26,7 @@
 #include "ops/dense_product.h"
 #include "ops/few_rows.h"
 #include "ops/linear_cross_entropy.h"
+#include "ops/step_layers.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -58,6 +59,7 @@ struct LanguageModel::Impl {
     }
     if (config.norm.final_norm) final_norm = make_norm(config, device);
     if (!config.tie_embeddings && !adaptive) head = table();
+    if (device.is_cuda()) step_counter = at::zeros({1}, options.dtype(at::kInt));
     collect();
   }
 
@@ -188,6 +190,8 @@ struct LanguageModel::Impl {
   ResidualStream begin(const at::Tensor& ids, const ForwardOptions& options) const;
   at::Tensor final_hidden(ResidualStream stream, const ForwardOptions& options) const;
   void forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options, at::Tensor* stats) const;
+  // All layers in one kernel. Returns false where they are not such a step's.
+  bool step_layers(ResidualStream& stream, const ForwardOptions& options) const;
   std::vector<ForwardResult> run(const std::vector<at::Tensor>& batches, ForwardOptions options,
                                  const std::function<void(double)>& step) const;
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
@@ -219,6 +223,7 @@ struct LanguageModel::Impl {
   NormWeights embedding_norm, final_norm;
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
+  at::Tensor step_counter;  // on a GPU: see ops::StepLayers
   ops::Int8Matrix head_int8;
   NamedTensors stored, trained;
   std::vector<ShardUnit> shard_units;
@@ -428,6 +433,34 @@ void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, co
   }
 }
 
+bool LanguageModel::Impl::step_layers(ResidualStream& stream, const ForwardOptions& options) const {
+  const PagedKeys* paged = options.paged;
+  if (!step_counter.defined() || !paged || paged->places.defined() || at::GradMode::is_enabled() || hooks ||
+      stream.residual.defined() || stream.branch.size(1) != 1 || options.return_stats || options.activation_hooks ||
+      options.rows.defined()) {
+    return false;
+  }
+  const at::Tensor x = stream.branch.squeeze(1);
+  ops::StepLayers step{.x = x.contiguous(), .eps = config.norm.eps};
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    ops::StepLayer layer;
+    if (!blocks[i].describe(layer, options)) return false;
+    layer.keys = paged->keys[i];
+    layer.values = paged->values[i];
+    step.layers.push_back(std::move(layer));
+  }
+  step.lengths = paged->lengths;
+  step.block_table = paged->block_table;
+  step.positions = paged->positions;
+  step.slots = paged->slots;
+  step.longest = paged->longest;
+  step.counter = step_counter;
+  const auto terms = ops::step_layers(step);
+  if (!terms) return false;
+  stream = {terms->first.unsqueeze(1), terms->second.unsqueeze(1)};
+  return true;
+}
+
 // The loop over the layers: every batch passes a layer before the next layer.
 std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor>& batches, ForwardOptions options,
                                                     const std::function<void(double)>& step) const {
@@ -440,7 +473,8 @@ std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor
     for (const at::Tensor& ids : batches) streams.push_back(begin(ids, options));
   }
   const auto total = static_cast<double>(blocks.size() * batches.size());
-  for (size_t i = 0; i < blocks.size(); ++i) {
+  const bool done = streams.size() == 1 && step_layers(streams.front(), options);
+  for (size_t i = 0; i < blocks.size() && !done; ++i) {
     const size_t unit = unit_of(static_cast<int64_t>(i));
     run_pre_forward_hooks(hooks, unit, unit + 1, streams);
     for (size_t b = 0; b < batches.size(); ++b) {

@@ -4,7 +4,9 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "ops/attention_pointers.h"
 #include "ops/cuda/step.h"
+#include "ops/decode_kernels.h"
 #include "ops/fused.h"
 #include "ops/rope_cuda.h"
 #include "ops/step_kernels.h"
@@ -18,6 +20,9 @@ bool aligned(const at::Tensor& t) { return reinterpret_cast<uintptr_t>(t.const_d
 at::Tensor on_16_bytes(const at::Tensor& t) {
   return !t.defined() || aligned(t) ? t : t.clone(at::MemoryFormat::Contiguous);
 }
+
+const float* pointer(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
+OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
 
 at::Tensor few_rows(const FewRowsInput& in, const at::Tensor& W, bool swiglu, bool wide) {
   const c10::cuda::CUDAGuard guard(in.x.device());
@@ -59,6 +64,13 @@ at::Tensor few_rows(const FewRowsInput& in, const at::Tensor& W, bool swiglu, bo
   return y;
 }
 
+cuda::RopeTable table_of(double base, const RopeOptions& rope, const at::Tensor& heads, int64_t longest) {
+  const RopeArguments a{base, 0, rope.rotary_dim < 0 ? heads.size(-1) : rope.rotary_dim, rope.interleaved,
+                        rope.scaling};
+  check_rope(heads, OptionalTensor(rope.positions), a);
+  return rope_table(a, std::min(longest, kMostRopePositions), heads.get_device());
+}
+
 at::Tensor rope_to_pages(const PageWrite& w) {
   const c10::cuda::CUDAGuard guard(w.q.device());
   const auto last_contiguous = [](const at::Tensor& t) { return t.stride(3) == 1 ? t : t.contiguous(); };
@@ -86,13 +98,86 @@ at::Tensor rope_to_pages(const PageWrite& w) {
   a.kv_heads = k.size(1);
   a.dim = q.size(2);
   a.interleaved = w.rope.interleaved;
-  if (w.rope_base > 0) {
-    const RopeArguments rope{w.rope_base, 0, w.rope.rotary_dim < 0 ? a.dim : w.rope.rotary_dim, w.rope.interleaved,
-                             w.rope.scaling};
-    check_rope(w.q, OptionalTensor(w.rope.positions), rope);
-    a.table = rope_table(rope, std::min(w.longest, kMostRopePositions), w.q.get_device());
-  }
+  if (w.rope_base > 0) a.table = table_of(w.rope_base, w.rope, w.q, w.longest);
   cuda::rope_to_pages(a, c10::cuda::getCurrentCUDAStream());
+  return out;
+}
+
+std::optional<std::pair<at::Tensor, at::Tensor>> step_layers(const StepLayers& in) {
+  const c10::cuda::CUDAGuard guard(in.x.device());
+  const StepLayer& first = in.layers.front();
+  const int64_t tokens = in.x.size(0), dim = first.keys.size(-1);
+  const auto in_place = [](const at::Tensor& t, at::ScalarType type) {
+    return !t.defined() || (t.scalar_type() == type && t.is_contiguous() && aligned(t));
+  };
+  const auto fits = [&](const StepLayer& l) {
+    const auto all = [&](at::ScalarType type, auto... tensors) { return (in_place(*tensors, type) && ...); };
+    const AttentionTerms& a = l.attention;
+    return all(at::kBFloat16, &l.qkv, &l.output, &l.gate_up, &l.down, &l.keys, &l.values) &&
+           all(at::kFloat, &l.norm, &l.mlp_norm, &a.distance_bias, &a.tau, &a.options.sink, &a.options.alibi_slopes);
+  };
+  if (!in_place(in.x, at::kBFloat16) || !std::all_of(in.layers.begin(), in.layers.end(), fits)) return {};
+  const at::Tensor q = at::empty({tokens, 1, first.heads, dim}, in.x.options());
+  const AttentionOptions& options = first.attention.options;
+  const OptionalTensor none, bias = optional(first.attention.distance_bias), tau = optional(first.attention.tau),
+                             sink = optional(options.sink), slopes = optional(options.alibi_slopes);
+  const AttentionArguments arguments{q,
+                                     first.keys,
+                                     first.values,
+                                     bias,
+                                     tau,
+                                     sink,
+                                     slopes,
+                                     options.normalizer,
+                                     options.offset,
+                                     options.sigmoid_bias,
+                                     options.scale,
+                                     options.causal,
+                                     options.window,
+                                     none,
+                                     none,
+                                     false,
+                                     "decode",
+                                     true};
+  check_decode(arguments, in.lengths, OptionalTensor(in.block_table), none);
+  const DecodeNumbers numbers(in.lengths, OptionalTensor(in.block_table), none);
+  const at::Tensor positions = in.positions.contiguous();
+  at::Tensor cu_q, cu_k;
+  std::vector<cuda::StepLayer> layers;
+  for (const StepLayer& l : in.layers) {
+    const AttentionTerms& a = l.attention;
+    layers.push_back({l.qkv.const_data_ptr(), l.output.const_data_ptr(), l.gate_up.const_data_ptr(),
+                      l.down.const_data_ptr(), pointer(l.norm), pointer(l.mlp_norm), l.keys.mutable_data_ptr(),
+                      l.values.mutable_data_ptr(), pointer(a.distance_bias), pointer(a.tau), pointer(a.options.sink),
+                      pointer(a.options.alibi_slopes)});
+  }
+  cuda::StepLayers p{};
+  p.layers = layers.data();
+  p.count = static_cast<int64_t>(layers.size());
+  p.problem = attention_problem(arguments, cu_q, cu_k);
+  numbers.set(p.attention, first.keys);
+  p.pages = first.keys.size(0);
+  p.rope.positions = positions.const_data_ptr<int64_t>();
+  p.rope.slots = in.slots.const_data_ptr<int64_t>();
+  p.rope.interleaved = first.rope.interleaved;
+  if (first.rope_base > 0) {
+    RopeOptions rope = first.rope;
+    rope.positions = positions;
+    p.rope.table = table_of(first.rope_base, rope, q, in.longest);
+  }
+  p.hidden = in.x.size(1);
+  p.inner = first.gate_up.size(0) / 2;
+  p.eps = static_cast<float>(in.eps);
+  p.x = in.x.const_data_ptr();
+  p.counter = static_cast<uint32_t*>(in.counter.mutable_data_ptr());
+  if (!cuda::serves_step_layers(p)) return {};
+  const at::Tensor memory =
+      at::empty({static_cast<int64_t>(cuda::step_layers_memory(p))}, in.x.options().dtype(at::kByte));
+  std::pair out{at::empty_like(in.x), at::empty_like(in.x)};
+  p.branch = out.first.mutable_data_ptr();
+  p.sum = out.second.mutable_data_ptr();
+  p.memory = memory.mutable_data_ptr();
+  cuda::step_layers(p, c10::cuda::getCurrentCUDAStream());
   return out;
 }
 
@@ -116,7 +201,6 @@ void sample_tokens(const SampleInputs& in) {
 static_assert(kMostStepKeys == cuda::kMostStepKeys);
 
 at::Tensor numbers(const at::Tensor& t) { return t.defined() ? t.to(at::kFloat).contiguous() : t; }
-const float* pointer(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 
 std::pair<at::Tensor, at::Tensor> recurrence_step(const LinearRecurrence& in) {
   const c10::cuda::CUDAGuard guard(in.v.device());
@@ -196,9 +280,13 @@ class GraphRecorder : public Recorder {
   const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
 };
 
-const StepKernels kKernels{
-    few_rows,        rope_to_pages,    sample_tokens,
-    recurrence_step, convolution_step, []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
+const StepKernels kKernels{few_rows,
+                           rope_to_pages,
+                           step_layers,
+                           sample_tokens,
+                           recurrence_step,
+                           convolution_step,
+                           []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
 const bool at_load = [] {
   set_step_kernels(&kKernels);
   return true;

@@ -10,12 +10,14 @@
 #include "ops/recurrence_step.h"
 #include "ops/rope_to_pages.h"
 #include "ops/sample_tokens.h"
+#include "ops/step_layers.h"
 
 namespace lazy::ops {
 
 struct StepKernels {
   at::Tensor (*few_rows)(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide);
   at::Tensor (*rope_to_pages)(const PageWrite& write);
+  std::optional<std::pair<at::Tensor, at::Tensor>> (*step_layers)(const StepLayers& in);
   void (*sample_tokens)(const SampleInputs& inputs);
   std::pair<at::Tensor, at::Tensor> (*recurrence_step)(const LinearRecurrence& in);
   std::pair<at::Tensor, at::Tensor> (*convolution_step)(const ConvolutionStep& in);

@@ -140,11 +140,10 @@ static size_t workspace(const Problem& p, const CacheSize& cache, bool step) {
   return cuda::decoding::lay_out(r, nullptr);
 }
 
-static void run(const Problem& p, const Decode<float>& a, const CacheSize& cache, const CudaCall& call, bool step) {
+// The kernels' arguments, but for `plain`: which ones serve.
+static cuda::decoding::Params prepare(const Problem& p, const Decode<float>& a, const CacheSize& cache,
+                                      const CudaCall& call, bool step, bool& plain) {
   using namespace cuda::decoding;
-  const std::string unmet = unmet_condition_decode_cuda(p, cache, call.kernel);
-  if (!unmet.empty()) throw std::invalid_argument(unmet);
-  if (p.batch * p.heads * p.q_length == 0) return;
   Params r = make_params(p, a, cache, step);
   lay_out(r, call.workspace);
   const bool in_place = aligned(r.k) && aligned(r.v);
@@ -154,9 +153,8 @@ static void run(const Problem& p, const Decode<float>& a, const CacheSize& cache
         "data aligned to 16 bytes");
   }
   r.q_aligned = aligned(r.q);
-  const auto stream = static_cast<cudaStream_t>(call.stream);
-  const bool plain = call.kernel == CudaKernel::plain || !in_place ||
-                     !unmet_condition_decode_cuda(p, cache, CudaKernel::portable).empty();
+  plain = call.kernel == CudaKernel::plain || !in_place ||
+          !unmet_condition_decode_cuda(p, cache, CudaKernel::portable).empty();
   const int rows = std::min(r.rows, kRows), ring = plain ? 0 : ring_bytes(head_size(r));
   const auto offsets = [&](int keys) {
     return plain || r.pages_of == Pages::keys ? keys : r.pages_of == Pages::units ? keys / kPad : 0;
@@ -167,8 +165,31 @@ static void run(const Problem& p, const Decode<float>& a, const CacheSize& cache
   const int of_warp = static_cast<int>(divide_up(r.max_parts, kWarps)) * r.part;
   r.tile_bytes = round_up(std::max(key_bytes(r.part, rows, offsets(of_warp), false, ring), r.value_bytes), 16);
   r.by_tile = r.by_tile && !plain && !r.stats && !r.score_stats && r.pages_of != Pages::keys;
-  if (plain) return decode_plain(r, stream);
-  decode_tensor_cores(r, stream);
+  return r;
+}
+
+static void run(const Problem& p, const Decode<float>& a, const CacheSize& cache, const CudaCall& call, bool step) {
+  const std::string unmet = unmet_condition_decode_cuda(p, cache, call.kernel);
+  if (!unmet.empty()) throw std::invalid_argument(unmet);
+  if (p.batch * p.heads * p.q_length == 0) return;
+  bool plain = false;
+  const cuda::decoding::Params r = prepare(p, a, cache, call, step, plain);
+  const auto stream = static_cast<cudaStream_t>(call.stream);
+  plain ? cuda::decoding::decode_plain(r, stream) : cuda::decoding::decode_tensor_cores(r, stream);
+}
+
+std::optional<cuda::decoding::Params> cuda::decoding::layer_params(const Problem& p, const Decode<float>& a,
+                                                                   const CacheSize& cache, const CudaCall& call) {
+  if (p.batch * p.heads * p.q_length == 0 || !unmet_condition_decode_cuda(p, cache, call.kernel).empty()) return {};
+  bool plain = false;
+  Params r = prepare(p, a, cache, call, true, plain);
+  const bool one_round = r.round_sequences >= r.batch && r.round_tiles >= r.kv_heads * r.tiles;
+  if (plain || !one_round || !r.q_aligned || r.pages_of != Pages::units || r.stats || r.score_stats ||
+      !in_family<NormalizerFamily::exponential>(r.normalizer)) {
+    return {};
+  }
+  r.separate_states = false;
+  return r;
 }
 
 size_t decode_workspace_cuda(const Problem& p, const CacheSize& cache) { return workspace(p, cache, false); }

@@ -1,5 +1,6 @@
 // Decode's kernels that touch neither K nor V: states, score statistics and sums.
 #include "attention/cuda/decode_normalizers.cuh"
+#include "attention/cuda/decode_spans.cuh"
 #include "attention/cuda/score_sums.cuh"
 
 namespace lazy::kernels::cuda::decoding {
@@ -99,31 +100,17 @@ __device__ void finish_stats(const Params& p, int row, int head, int query, cons
   p.stats[2 * rows + row] = bad ? NAN : static_cast<float>(alive);
 }
 
-// Grid: rows. The threads of a group have a dimension each; a group takes every groups-th span.
+// Grid: rows.
 __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__ Params p) {
   __shared__ float sums[kSumThreads];
   wait_for_launcher();
   let_next_start();
-  const int row = blockIdx.x, query = row % p.q_length, head = row / p.q_length % p.heads;
-  const int batch = row / p.q_length / p.heads;
-  const int groups = kSumThreads / p.value_dim, group = threadIdx.x / p.value_dim,
-            d = threadIdx.x - group * p.value_dim;
-  const Sequence s = read_sequence(p, batch);
-  const int spans = span_count(p, s);
-  if (group < groups) {
-    const float* from = p.sums + static_cast<int64_t>(row) * p.max_spans * p.value_dim + d;
-    float sum = 0;
-#pragma unroll 8
-    for (int n = group; n < spans; n += groups) sum += __ldcg(from + static_cast<int64_t>(n) * p.value_dim);
-    sums[threadIdx.x] = sum;
-  }
-  __syncthreads();
-  if (group == 0) {
-    float sum = 0;
-    for (int n = 0; n < groups; ++n) sum += sums[n * p.value_dim + d];
-    store_out(p, batch, head, query, d, s, sum);
-  }
-  if (p.stats && threadIdx.x < 32) finish_stats(p, row, head, query, s, spans);
+  const int row = blockIdx.x;
+  add_spans_of(p, row, sums);
+  if (!p.stats || threadIdx.x >= 32) return;
+  const int head = row / p.q_length % p.heads;
+  const Sequence s = read_sequence(p, row / p.q_length / p.heads);
+  finish_stats(p, row, head, row % p.q_length, s, span_count(p, s));
 }
 
 }  // namespace

@@ -7,6 +7,14 @@
 
 namespace lazy::kernels::cuda::decoding {
 
+// A tile's part of keys, by a warp.
+template <typename Products, Pages PAGES>
+__device__ void score_part(const Params& p, const RowTile& t, int index, char* memory) {
+  const int begin = t.sequence.first + index * p.part, count = min(t.sequence.end - begin, p.part);
+  if (count <= 0) return;
+  Products::template key_part<PAGES>(p, t, begin, count, memory, p.parts + t.row * p.max_parts + index);
+}
+
 // Grid: (blocks of keys, tiles of a sequence fastest, for neighbouring heads lie side by side in a cache; sequences).
 template <typename Products, Pages PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const __grid_constant__ Params p) {
@@ -16,27 +24,23 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const
   // The last keys first: those near the query have the distance bias, take longest and must not come last.
   const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32,
             index = (gridDim.x / p.round_tiles - 1 - block) * kWarps + warp;
-  const RowTile t = make_tile(p, blockIdx.y, blockIdx.x - block * p.round_tiles);
-  const int begin = t.sequence.first + index * p.part, count = min(t.sequence.end - begin, p.part);
-  if (count <= 0) return;
-  float2* const part = p.parts + t.row * p.max_parts + index;
-  Products::template key_part<PAGES>(p, t, begin, count, memory + warp * p.key_bytes, part);
+  score_part<Products, PAGES>(p, make_tile(p, blockIdx.y, blockIdx.x - block * p.round_tiles), index,
+                              memory + warp * p.key_bytes);
 }
 
-// States of the tile's rows, to shared memory; where no kernel made them, a warp a row, and span 0 keeps them. What
-// stands beyond t.rows is never used.
+// States of the tile's rows, to shared memory, by a group of kThreads threads; where no kernel made them, a warp a row,
+// and span 0 keeps them. What stands beyond t.rows is never used.
 __device__ inline void find_states(const Params& p, const RowTile& t, int span, RowState* states) {
-  const int lane = threadIdx.x % 32;
+  const int thread = threadIdx.x % kThreads, lane = threadIdx.x % 32;
   if (p.separate_states) {
     static_assert(sizeof(RowState) == 2 * sizeof(int4) && 2 * kRows <= kThreads);
-    if (threadIdx.x < 2 * t.rows) {
-      reinterpret_cast<int4*>(states)[threadIdx.x] =
-          __ldcg(reinterpret_cast<const int4*>(p.states + t.row) + threadIdx.x);
+    if (thread < 2 * t.rows) {
+      reinterpret_cast<int4*>(states)[thread] = __ldcg(reinterpret_cast<const int4*>(p.states + t.row) + thread);
     }
     return;
   }
   const int parts = part_count(p, t.sequence);
-  for (int r = threadIdx.x / 32; r < t.rows; r += kWarps) {
+  for (int r = thread / 32; r < t.rows; r += kWarps) {
     const float2 all = warp_merge(merge_parts(p.parts + (t.row + r) * p.max_parts, parts, lane, 32));
     if (lane != 0) continue;
     float lse;
@@ -46,54 +50,76 @@ __device__ inline void find_states(const Params& p, const RowTile& t, int span, 
   }
 }
 
-// Grid: (spans, tiles of a sequence fastest; sequences).
-template <typename Products>
-__global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const __grid_constant__ Params p) {
-  extern __shared__ __align__(16) char memory[];
-  __shared__ RowTile t;  // not in registers, which are scarce
-  __shared__ int span;
-  __shared__ RowState states[kRows];
-  __shared__ SpanStats stats[kWarps];
-  const int warp = threadIdx.x / 32;
-  if (threadIdx.x == 0) {
-    span = blockIdx.x / p.round_tiles;
-    // The kernel before has begun, so what came before that has ended: lengths may be read.
-    t = make_tile(p, blockIdx.y, blockIdx.x - span * p.round_tiles);
+// Shared memory of a span's threads; the tile is not in registers, which are scarce.
+struct SpanRoom {
+  RowTile t;
+  int span;
+  RowState states[kRows];
+  SpanStats stats[kWarps];
+};
+
+// Span room.span of the tile room.t, if it is there, by a group of kThreads threads. All groups of a block call it alike,
+// as they share its barriers. PLAIN: an exponential normalizer and no statistics.
+template <typename Products, bool PLAIN = false>
+__device__ void sum_span(const Params& p, SpanRoom& room, bool there, char* memory) {
+  const int thread = threadIdx.x % kThreads, warp = thread / 32, span = room.span;
+  const RowTile& t = room.t;
+  if (there) {
+    find_states(p, t, span, room.states);
+    if (thread < kWarps * kRows) room.stats[thread / kRows].of_row[thread % kRows] = {};
   }
-  wait_for_launcher();
-  let_next_start();
-  __syncthreads();
-  if (span >= span_count(p, t.sequence)) return;
-  find_states(p, t, span, states);
-  if (threadIdx.x < kWarps * kRows) stats[threadIdx.x / kRows].of_row[threadIdx.x % kRows] = {};
   __syncthreads();
   char* const mine = memory + warp * p.value_bytes;
   typename Products::Sums sums(p, t, mine);
   const int begin = t.sequence.first + (span * kWarps + warp) * p.scan, count = min(t.sequence.end - begin, p.scan);
-  if (count > 0) {
-    sum_keys(p, t, states, begin, count, mine + Products::kRingBytes, stats + warp, sums);
+  if (there && count > 0) {
+    const auto stats = [&] {
+      if constexpr (PLAIN) {
+        return nullptr;
+      } else {
+        return room.stats + warp;
+      }
+    }();
+    sum_keys<PLAIN>(p, t, room.states, begin, count, mine + Products::kRingBytes, stats, sums);
   }
   __syncthreads();  // the lists are used up
   auto* all = reinterpret_cast<float*>(memory);
   const int numbers = t.rows * p.value_dim;
-  sums.store(p, t, all + warp * numbers);
+  if (there) sums.store(p, t, all + warp * numbers);
   __syncthreads();
+  if (!there) return;
   float* to = p.sums + (t.row * p.max_spans + span) * p.value_dim;
-  for (int n = threadIdx.x; n < numbers; n += kThreads) {
+  for (int n = thread; n < numbers; n += kThreads) {
     float sum = 0;
     for (int w = 0; w < kWarps; ++w) sum += all[w * numbers + n];
     const int r = n / p.value_dim, d = n - r * p.value_dim;
-    to[static_cast<int64_t>(r) * p.max_spans * p.value_dim + d] = sum / states[r].weight_scale;
+    to[static_cast<int64_t>(r) * p.max_spans * p.value_dim + d] = sum / room.states[r].weight_scale;
   }
-  if (p.stats && threadIdx.x < t.rows) {
-    const int r = threadIdx.x;
+  if (!PLAIN && p.stats && thread < t.rows) {
+    const int r = thread;
     SpanStats::Row all{};
     for (int w = 0; w < kWarps; ++w) {
-      all.mass += stats[w].of_row[r].mass;
-      all.alive += stats[w].of_row[r].alive;
+      all.mass += room.stats[w].of_row[r].mass;
+      all.alive += room.stats[w].of_row[r].alive;
     }
     p.masses[(t.row + r) * p.max_spans + span] = {all.mass, __int_as_float(all.alive)};
   }
+}
+
+// Grid: (spans, tiles of a sequence fastest; sequences).
+template <typename Products>
+__global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const __grid_constant__ Params p) {
+  extern __shared__ __align__(16) char memory[];
+  __shared__ SpanRoom room;
+  if (threadIdx.x == 0) {
+    room.span = blockIdx.x / p.round_tiles;
+    // The kernel before has begun, so what came before that has ended: lengths may be read.
+    room.t = make_tile(p, blockIdx.y, blockIdx.x - room.span * p.round_tiles);
+  }
+  wait_for_launcher();
+  let_next_start();
+  __syncthreads();
+  if (room.span < span_count(p, room.t.sequence)) sum_span<Products>(p, room, true, memory);
 }
 
 // Grid: (tiles of a sequence, sequences). The numbers are those of the kernels one by one: a warp has some parts one

@@ -138,8 +138,8 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
 }
 
 // The same for any tile. `state`: in shared memory. The warp that has the sequence's first key also notes the weight on
-// it.
-template <typename Stats, typename Sums>
+// it. EXPONENTIAL: the normalizer is.
+template <bool EXPONENTIAL = false, typename Stats, typename Sums>
 __device__ void sum_keys(const Params& p, const RowTile& t, const RowState* state, int begin, int count, char* list,
                          Stats stats, Sums& sums) {
   if (std::is_same_v<Stats, SpanStats*> && begin == 0 && p.stats && threadIdx.x % 32 < t.rows) {
@@ -149,11 +149,15 @@ __device__ void sum_keys(const Params& p, const RowTile& t, const RowState* stat
     }
   }
   using enum NormalizerFamily;
-  if (needs_all_scores(p.normalizer)) {
-    sum_alive<8, threshold>(p, t, state, begin, count, list, stats, sums);
-  } else if (p.normalizer == Normalizer::sigmoid) {
-    sum_alive<8, sigmoid>(p, t, state, begin, count, list, stats, sums);
-  } else if (t.rows == 1) {
+  if constexpr (!EXPONENTIAL) {
+    if (needs_all_scores(p.normalizer)) {
+      return sum_alive<8, threshold>(p, t, state, begin, count, list, stats, sums);
+    }
+    if (p.normalizer == Normalizer::sigmoid) {
+      return sum_alive<8, sigmoid>(p, t, state, begin, count, list, stats, sums);
+    }
+  }
+  if (t.rows == 1) {
     sum_alive<1, exponential>(p, t, state, begin, count, list, stats, sums);
   } else if (t.rows == 2) {
     sum_alive<2, exponential>(p, t, state, begin, count, list, stats, sums);

@@ -41,6 +41,23 @@ __device__ inline uint4 load_shared(uint32_t from) {
   return x;
 }
 
+// Asks for what lies there, 16 bytes at a time, to be brought into the second-level cache.
+__device__ inline void ask_for(const void* from, int64_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(static_cast<uint32_t>(bytes)) : "memory");
+#endif
+}
+
+// A counter that blocks of the whole GPU share: who reads an addition sees what the adding thread has seen before it.
+__device__ inline void add_released(uint32_t* to, uint32_t x) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+__device__ inline uint32_t load_acquired(const uint32_t* from) {
+  uint32_t x;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+
 // Programmatic dependent launch: a kernel that was launched early waits here for the writes of the kernel before it,
 // which allows the early start.
 __device__ inline void wait_for_launcher() {

@@ -12,6 +12,7 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "attention/cuda/params.h"
 #include "lazy/attention_cuda.h"
@@ -100,6 +101,11 @@ struct Params {
 
 void decode_tensor_cores(const Params& p, cudaStream_t stream);  // 2-byte types, 16-byte loads of K and V
 void decode_plain(const Params& p, cudaStream_t stream);         // every problem, fp32 arithmetic
+
+// For the bodies of the kernels within another one, where that can be: scores, values with their states, sums, with
+// tensor cores, of pages of units, all of an exponential normalizer's sequences in one round. As decode_step_cuda.
+std::optional<Params> layer_params(const Problem& problem, const Decode<float>& arguments, const CacheSize& cache,
+                                   const CudaCall& call);
 
 void launch_states(const Params& p, int sequences, cudaStream_t stream);            // of the round
 void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream);  // likewise

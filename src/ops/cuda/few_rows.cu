@@ -1,140 +1,28 @@
-// Products of up to eight rows with a matrix that is read once, by tensor cores: rows of W are the rows of mma's A,
-// rows of x the columns of B. Fragments are what lanes get from 16-byte loads, because the order of the summed axis is
-// free. A block has 16 rows of W, with SWIGLU of each half; a warp has a part of the summed axis, of which a chunk is
-// one step. The first steps' weights are asked for before the kernel in front has ended.
-#include <algorithm>
-
-#include "attention/cuda/decode_memory.cuh"
+// Products of up to eight rows with a matrix that is read once. The first steps' weights are asked for before the
+// kernel in front has ended.
 #include "attention/cuda/decode_params.h"
-#include "ops/cuda/few_rows.cuh"
-#include "ops/cuda/step.h"
+#include "ops/cuda/few_rows_product.cuh"
 
 namespace lazy::ops::cuda {
 
 namespace step {
 
-namespace decoding = kernels::cuda::decoding;
-
-constexpr int kWarps = kParts, kThreads = 32 * kWarps;
-constexpr int kTile = 16, kRows = static_cast<int>(kRowsByThemselves);  // rows of W in a tile; of x
-constexpr int kStride = kRows + 1;                                      // of the products in shared memory
-
-template <typename T>
-__device__ void store_rounded(void* to, int64_t at, bool wide, float x) {
-  if (wide) {
-    static_cast<float*>(to)[at] = x;
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    static_cast<T*>(to)[at] = __float2bfloat16(x);
-  } else {
-    static_cast<T*>(to)[at] = __float2half(x);
-  }
-}
-// STEPS: chunks of a warp in flight.
-template <typename T, int STEPS, bool NORM, bool SWIGLU>
+template <typename T, bool NORM, bool SWIGLU>
 __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ FewRows p) {
-  constexpr int TILES = SWIGLU ? 2 : 1;
-  __shared__ float products[kWarps][TILES * kTile][kStride], squares[kWarps][kRows], scales[kRows];
-  const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
-  const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
-  const int chunks = (in + kChunk - 1) / kChunk, own = (chunks - warp + kWarps - 1) / kWarps;  // warp, warp + 8, ...
-  const int first_column = blockIdx.x * kTile;                                                 // of y
-  const uint64_t policy = decoding::read_once_policy();
-
-  uint4 w[STEPS][TILES][2];
-  const auto load_weights = [&](int step, uint4(&to)[TILES][2]) {
-    const int k = (warp + kWarps * step) * kChunk + 8 * c;
-#pragma unroll
-    for (int t = 0; t < TILES; ++t) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int column = first_column + g + 8 * h;
-        const bool there = step < own && k < in && column < out;
-        const auto at = static_cast<int64_t>(column + t * out) * in + k;
-        to[t][h] = there ? decoding::load_once(static_cast<const T*>(p.W) + at, policy) : uint4{};
-      }
-    }
-  };
-#pragma unroll
-  for (int i = 0; i < STEPS; ++i) load_weights(i, w[i]);
+  using Own = HeldProduct<T, NORM, SWIGLU>;
+  __shared__ typename Own::Room room;
+  const int tile = blockIdx.x;
+  Own product;
+  product.begin(p, tile);
   decoding::let_next_start();
   decoding::wait_for_launcher();
-
-  float sum[TILES][4] = {}, square = 0;
-  for (int first = 0; first < own; first += STEPS) {
-    uint4 x[STEPS];
-#pragma unroll
-    for (int i = 0; i < STEPS; ++i) {
-      const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;
-      const bool there = first + i < own && k < in && g < rows;
-      x[i] = there ? __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + g * p.x_stride + k)) : uint4{};
-      if constexpr (NORM) {
-        if (there && p.residual) {
-          const int64_t at = g * p.in + k;
-          x[i] = add<T>(x[i], __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + at)));
-          if (blockIdx.x == 0) *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + at) = x[i];
-        }
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < STEPS; ++i) {
-      if constexpr (NORM) {
-        const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;
-        const bool there = first + i < own && k < in;
-        const float4 none{};
-        const float4 low = there ? __ldg(reinterpret_cast<const float4*>(p.norm_weight + k)) : none,
-                     high = there ? __ldg(reinterpret_cast<const float4*>(p.norm_weight + k + 4)) : none;
-        x[i] = weigh<T>(x[i], low, high, square);
-      }
-#pragma unroll
-      for (int t = 0; t < TILES; ++t) {
-        const uint4 a = w[i][t][0], b = w[i][t][1];
-        kernels::cuda::mma<T>(sum[t], {a.x, b.x, a.y, b.y}, x[i].x, x[i].y);
-        kernels::cuda::mma<T>(sum[t], {a.z, b.z, a.w, b.w}, x[i].z, x[i].w);
-      }
-      load_weights(first + i + STEPS, w[i]);
-    }
-  }
-
-#pragma unroll
-  for (int t = 0; t < TILES; ++t) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) products[warp][t * kTile + g + e / 2 * 8][2 * c + e % 2] = sum[t][e];
-  }
-  if constexpr (NORM) {
-    square += __shfl_xor_sync(~0u, square, 1);
-    square += __shfl_xor_sync(~0u, square, 2);
-    if (c == 0) squares[warp][g] = square;
-    __syncthreads();
-    if (threadIdx.x < kRows) {
-      float all = 0;
-      for (int n = 0; n < kWarps; ++n) all += squares[n][threadIdx.x];
-      scales[threadIdx.x] = 1 / sqrtf(all / static_cast<float>(in) + p.eps);
-    }
-  }
-  __syncthreads();
-  if (threadIdx.x < kTile * kRows) {
-    const int r = threadIdx.x % kTile, row = threadIdx.x / kTile, column = first_column + r;
-    if (row >= rows || column >= out) return;
-    const float scale = NORM ? scales[row] : 1;
-    const auto product = [&](int of_tiles) {
-      float all = 0;
-      for (int i = 0; i < kWarps; ++i) all += products[i][of_tiles][row];
-      return all * scale;
-    };
-    float y;
-    if constexpr (SWIGLU) {
-      y = swiglu<T>(product(r), product(kTile + r));
-    } else {
-      y = product(r);
-    }
-    store_rounded<T>(p.y, row * p.out + column, p.wide, y);
-  }
+  product.finish(p, tile, room);
 }
 
 template <typename T, bool NORM, bool SWIGLU>
 void launch(const FewRows& p, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((p.out + kTile - 1) / kTile);
-  decoding::start<multiply<T, NORM || SWIGLU ? 4 : 8, NORM, SWIGLU>>(p, blocks, kThreads, 0, true, stream);
+  decoding::start<multiply<T, NORM, SWIGLU>>(p, blocks, kThreads, 0, true, stream);
 }
 
 }  // namespace step

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "lazy/attention.h"
+#include "lazy/decode.h"
 #include "ops/cuda/rows.h"
 
 namespace lazy::ops::cuda {
@@ -47,6 +48,36 @@ struct RopeToPages {
   bool interleaved;
 };
 void rope_to_pages(const RopeToPages& arguments, cudaStream_t stream);
+
+// The layers of a step in one kernel, whose blocks wait for each other between its phases: the bits of few_rows,
+// rope_to_pages and decode_step_cuda one after the other. bf16; up to kRowsByThemselves tokens, one of each sequence;
+// layers x += W_o attention(norm(x)), x += W_down swiglu(norm(x)).
+struct StepLayer {
+  const void *qkv, *output, *gate_up, *down;  // as FewRows::W; of qkv the rows of q's heads, then k's, then v's
+  const float *norm, *mlp_norm;               // weights (hidden)
+  void *keys, *values;                        // pages
+  const float *distance_bias, *tau, *sink, *alibi_slopes;  // as in Decode, or null
+};
+struct StepLayers {
+  const StepLayer* layers;
+  int64_t count;
+  kernels::Problem problem;            // of every layer
+  kernels::Decode<float> attention{};  // likewise: lengths and the block table
+  int64_t pages;
+  RopeToPages rope;  // likewise: positions, slots, table, interleaved
+  int64_t hidden, inner;
+  float eps;
+  const void* x;          // (tokens, hidden)
+  void *branch, *sum;     // alike: what comes out is their sum
+  void* memory;           // as many bytes as step_layers_memory says, aligned to 256 bytes
+  uint32_t* counter;      // zero at first, kept from step to step, of one step at a time
+  bool by_phase = false;  // a launch a phase
+  int most_blocks = 0;    // for tests; 0: as many as run at once
+};
+// Where the problem, the sizes and the current device allow it. Pointers do not matter.
+bool serves_step_layers(const StepLayers& arguments);
+size_t step_layers_memory(const StepLayers& arguments);
+void step_layers(const StepLayers& arguments, cudaStream_t stream);
 
 // The next token of each row: see ops/sample_tokens.h.
 struct SampleTokens {

@@ -500,5 +500,222 @@ TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
   }
 }
 
+// Layers whose phases follow one another in one kernel's blocks, against the kernels one by one.
+struct LayersCase {
+  int64_t rows, kv_heads, dim;
+  Normalizer normalizer;
+  bool interleaved;
+};
+
+class LayersOfAStep {
+ public:
+  explicit LayersOfAStep(const LayersCase& of) : c_(of) {
+    for (int64_t n = 0; n < c_.rows; ++n) {
+      lengths_.push_back(n % 3 == 0 ? kMost - 40 * n : 1 + 37 * n);
+      const int64_t last = lengths_.back() - 1;
+      positions_.push_back(last);
+      for (int64_t page = 0; page < kPages; ++page) table_.push_back((7 * page + n) % kPages * c_.rows + n);
+      slots_.push_back(table_[static_cast<size_t>(n * kPages + last / kPage)] * kPage + last % kPage);
+    }
+    for (int64_t n = 0; n < kMost * pairs(); ++n) {
+      const double angle = static_cast<double>(n / pairs()) * std::pow(0.9, static_cast<double>(n % pairs()));
+      cosines_.push_back(static_cast<float>(std::cos(angle)));
+      sines_.push_back(static_cast<float>(std::sin(angle)));
+    }
+    frequency_.resize(static_cast<size_t>(pairs()));
+    for (uint32_t layer = 0; layer < kLayers; ++layer) {
+      Weights w;
+      const auto halves = [&](int64_t rows, int64_t in, uint32_t seed) {
+        return ops::cuda::random_halves(rows * in, 1 / std::sqrt(static_cast<float>(in)), 10 * layer + seed);
+      };
+      w.qkv = halves(heads() + 2 * kv_heads(), kHidden, 1);
+      w.output = halves(kHidden, heads(), 2);
+      w.gate_up = halves(2 * kInner, kHidden, 3);
+      w.down = halves(kHidden, kInner, 4);
+      for (const Half x : ops::cuda::random_halves(2 * kHidden, 0.2F, 5)) w.norms.push_back(1 + ops::cuda::value(x));
+      for (const Half x : ops::cuda::random_halves(kHeads * kBias, 1, 6)) w.bias.push_back(ops::cuda::value(x));
+      for (const Half x : ops::cuda::random_halves(kHeads, 1, 7)) w.tau.push_back(-1 + ops::cuda::value(x));
+      for (std::vector<Half>* pool : {&w.keys, &w.values})
+        *pool = ops::cuda::random_halves(kPages * c_.rows * kPage * kv_heads(), 1, pool == &w.keys ? 8 : 9);
+      weights_.push_back(std::move(w));
+    }
+    x_ = ops::cuda::random_halves(c_.rows * kHidden, 1, 99);
+  }
+
+  // The stream's two terms and the pages.
+  std::vector<uint16_t> one_by_one() {
+    Pools pools(*this);
+    std::vector<Half> branch = x_, residual;
+    for (size_t n = 0; n < kLayers; ++n) {
+      const Weights& w = weights_[n];
+      const std::vector<Half> qkv = product(branch, &residual, w.norms.data(), w.qkv, heads() + 2 * kv_heads(), false);
+      std::vector<Half> q(static_cast<size_t>(c_.rows * heads())), out(q.size());
+      ops::cuda::RopeToPages r = rope();
+      r.q = qkv.data();
+      r.k = qkv.data() + heads();
+      r.v = qkv.data() + heads() + kv_heads();
+      r.q_token = r.k_token = r.v_token = heads() + 2 * kv_heads();
+      r.q_head = r.k_head = r.v_head = r.dim = c_.dim;
+      r.q_out = q.data();
+      r.keys = pools.keys[n].data();
+      r.values = pools.values[n].data();
+      r.tokens = c_.rows;
+      r.heads = kHeads;
+      r.kv_heads = c_.kv_heads;
+      rope_to_pages(r, nullptr);
+      Decode<float> a = attention(w);
+      a.q = {q.data(), heads(), heads(), c_.dim, 1};
+      a.k = {r.keys, kPage * kv_heads(), kv_heads(), c_.dim, 1};
+      a.v = {r.values, kPage * kv_heads(), kv_heads(), c_.dim, 1};
+      a.out = {out.data(), heads(), heads(), c_.dim, 1};
+      const CacheSize cache{kPages * kPage, kPages * c_.rows};
+      const test::DeviceMemory workspace(decode_step_workspace_cuda(problem(), cache));
+      CudaCall call;
+      call.workspace = workspace.get();
+      decode_step_cuda(problem(), a, cache, call);
+      const std::vector<Half> mixed = product(out, nullptr, nullptr, w.output, kHidden, false);
+      const std::vector<Half> activated = product(mixed, &residual, w.norms.data() + kHidden, w.gate_up, kInner, true);
+      branch = product(activated, nullptr, nullptr, w.down, kHidden, false);
+    }
+    return pools.bits({branch, residual});
+  }
+
+  std::vector<uint16_t> by_layers(int most_blocks) {
+    Pools pools(*this);
+    std::vector<ops::cuda::StepLayer> layers;
+    for (size_t n = 0; n < kLayers; ++n) {
+      const Weights& w = weights_[n];
+      const Decode<float> a = attention(w);
+      layers.push_back({w.qkv.data(), w.output.data(), w.gate_up.data(), w.down.data(), w.norms.data(),
+                        w.norms.data() + kHidden, pools.keys[n].data(), pools.values[n].data(), a.distance_bias, a.tau,
+                        nullptr, nullptr});
+    }
+    std::vector<Half> branch(x_.size()), sum(x_.size());
+    uint32_t counter = 0;
+    ops::cuda::StepLayers p{.layers = layers.data(), .count = kLayers, .problem = problem()};
+    p.attention = attention(weights_[0]);
+    p.pages = kPages * c_.rows;
+    p.rope = rope();
+    p.hidden = kHidden;
+    p.inner = kInner;
+    p.eps = 1e-5F;
+    p.x = x_.data();
+    p.branch = branch.data();
+    p.sum = sum.data();
+    p.counter = &counter;
+    p.by_phase = true;
+    p.most_blocks = most_blocks;
+    EXPECT_TRUE(serves_step_layers(p));
+    const test::DeviceMemory memory(step_layers_memory(p));
+    p.memory = memory.get();
+    step_layers(p, nullptr);
+    return pools.bits({branch, sum});
+  }
+
+ private:
+  using Half = __nv_bfloat16;
+  static constexpr int64_t kLayers = 2, kHeads = 4, kHidden = 264, kInner = 104, kPage = 16, kPages = 40, kBias = 70,
+                           kMost = 600;
+  struct Weights {
+    std::vector<Half> qkv, output, gate_up, down, keys, values;
+    std::vector<float> norms, bias, tau;
+  };
+  struct Pools {
+    std::vector<std::vector<Half>> keys, values;
+    explicit Pools(const LayersOfAStep& of) {
+      for (const Weights& w : of.weights_) keys.push_back(w.keys), values.push_back(w.values);
+    }
+    std::vector<uint16_t> bits(std::vector<std::vector<Half>> more) const {
+      more.insert(more.end(), keys.begin(), keys.end());
+      more.insert(more.end(), values.begin(), values.end());
+      std::vector<uint16_t> out;
+      for (const auto& one : more) {
+        for (const Half x : one) out.push_back(x.bits);
+      }
+      return out;
+    }
+  };
+
+  int64_t heads() const { return kHeads * c_.dim; }
+  int64_t kv_heads() const { return c_.kv_heads * c_.dim; }
+  int64_t pairs() const { return c_.dim / 2; }
+
+  // residual: null without a norm; empty before the first one.
+  std::vector<Half> product(const std::vector<Half>& x, std::vector<Half>* residual, const float* norm,
+                            const std::vector<Half>& W, int64_t out, bool swiglu) const {
+    std::vector<Half> y(static_cast<size_t>(c_.rows * out)), sum(x.size());
+    ops::cuda::FewRows a{.type = DType::bf16};
+    a.x = x.data();
+    a.W = W.data();
+    a.rows = c_.rows;
+    a.x_stride = a.in = static_cast<int64_t>(x.size()) / c_.rows;
+    a.out = out;
+    a.eps = 1e-5F;
+    a.norm_weight = norm;
+    a.swiglu = swiglu;
+    a.y = y.data();
+    if (residual && !residual->empty()) {
+      a.residual = residual->data();
+      a.sum = sum.data();
+    }
+    few_rows(a, nullptr);
+    if (residual) *residual = residual->empty() ? x : sum;
+    return y;
+  }
+  ops::cuda::RopeToPages rope() const {
+    ops::cuda::RopeToPages r{.type = DType::bf16};
+    r.positions = positions_.data();
+    r.slots = slots_.data();
+    r.table = {cosines_.data(), sines_.data(), frequency_.data(), 1, kMost, pairs()};
+    r.interleaved = c_.interleaved;
+    return r;
+  }
+  Problem problem() const {
+    Problem p;
+    p.dtype = DType::bf16;
+    p.normalizer = c_.normalizer;
+    p.batch = c_.rows;
+    p.q_length = 1;
+    p.heads = kHeads;
+    p.kv_heads = c_.kv_heads;
+    p.head_dim = p.value_dim = c_.dim;
+    p.scale = 0.125;
+    if (c_.normalizer == Normalizer::elastic) p.bias_window = kBias;
+    return p;
+  }
+  Decode<float> attention(const Weights& w) const {
+    Decode<float> a{};
+    if (c_.normalizer == Normalizer::elastic) {
+      a.tau = w.tau.data();
+      a.distance_bias = w.bias.data();
+    }
+    a.lengths = lengths_.data();
+    a.block_table = table_.data();
+    a.table_width = kPages;
+    a.page_size = kPage;
+    return a;
+  }
+
+  LayersCase c_;
+  std::vector<int64_t> lengths_, positions_, slots_, table_;
+  std::vector<float> cosines_, sines_;
+  std::vector<double> frequency_;
+  std::vector<Weights> weights_;
+  std::vector<Half> x_;
+};
+
+TEST(Step, LayersInOneKernelAreTheKernelsOneByOne) {
+  for (const LayersCase& c :
+       {LayersCase{1, 4, 64, Normalizer::elastic, false}, LayersCase{3, 2, 64, Normalizer::softmax, true},
+        LayersCase{8, 1, 64, Normalizer::elastic, false}, LayersCase{2, 2, 128, Normalizer::elastic, false}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.kv_heads << " heads of keys of " << c.dim << ", "
+                                    << name(c.normalizer));
+    LayersOfAStep step(c);
+    const std::vector<uint16_t> expected = step.one_by_one();
+    EXPECT_EQ(step.by_layers(3), expected);
+    EXPECT_EQ(step.by_layers(60), expected);
+  }
+}
+
 }  // namespace
 }  // namespace lazy::kernels

@@ -129,6 +129,7 @@ T atomicOr(T* to, T x) {
   *to = old | x;
   return old;
 }
+[[noreturn]] inline void __trap() { std::abort(); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
@@ -213,7 +214,8 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMajor,
   cudaDevAttrComputeCapabilityMinor,
   cudaDevAttrMaxSharedMemoryPerBlockOptin,
-  cudaDevAttrMultiProcessorCount
+  cudaDevAttrMultiProcessorCount,
+  cudaDevAttrCooperativeLaunch
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 inline const char* cudaGetErrorString(cudaError_t status) { return status == cudaSuccess ? "success" : "no memory"; }
@@ -231,6 +233,8 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
       return *value = emulated::kSharedMost, cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
       return *value = 108, cudaSuccess;
+    case cudaDevAttrCooperativeLaunch:
+      return *value = 1, cudaSuccess;
   }
   __builtin_unreachable();
 }
@@ -291,11 +295,19 @@ template <typename... P>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(P...)) {
   return cudaSuccess;
 }
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization, cudaLaunchAttributeClusterDimension };
+template <typename... P>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*)(P...), int, size_t) {
+  return *blocks = 1, cudaSuccess;
+}
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeProgrammaticStreamSerialization,
+  cudaLaunchAttributeClusterDimension,
+  cudaLaunchAttributeCooperative  // blocks still run one after the other
+};
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   struct {
-    int programmaticStreamSerializationAllowed;
+    int programmaticStreamSerializationAllowed, cooperative;
     struct {
       unsigned x, y, z;
     } clusterDim;

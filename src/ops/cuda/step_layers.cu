@@ -1,0 +1,371 @@
+// The layers of a decoding step in one kernel. Its blocks run at once and wait for each other between phases, each of
+// which has the work of one of the kernels that otherwise follow one another. A product's first weights are asked for
+// before a block waits for what they are multiplied with; the next products' weights come into the second-level cache
+// meanwhile.
+#include <algorithm>
+#include <climits>
+#include <optional>
+
+#include "attention/cuda/decode_kernels.cuh"
+#include "attention/cuda/decode_spans.cuh"
+#include "lazy/decode_step_cuda.h"
+#include "ops/cuda/few_rows_product.cuh"
+#include "ops/cuda/grid_barrier.cuh"
+#include "ops/cuda/rope_to_pages.cuh"
+
+namespace lazy::ops::cuda {
+
+namespace step {
+
+using kernels::cuda::check;
+
+constexpr int kBlocks = 2;               // a multiprocessor
+constexpr int64_t kMostLayers = 30;      // of a launch
+constexpr int kMostArguments = 4 << 10;  // bytes of a kernel's arguments
+
+enum Phase { kQkv, kRope, kScores, kValues, kSpans, kOutput, kGateUp, kDown, kPhases };
+
+struct Layers {
+  decoding::Params attention;  // what is a layer's own is the layer's
+  RopeToPages rope;            // likewise
+  RopeItems items;
+  int tokens, hidden, inner;
+  float eps;
+  const void *x, *residual;                  // before the first layer; residual may be null
+  void *qkv, *attended, *activated, *mixed;  // products' inputs and results
+  void *branch, *middle, *sum;               // the stream after a layer is branch + sum, within it mixed + middle
+  uint32_t* counter;
+  int first, last;  // phases
+  StepLayer layers[kMostLayers];
+};
+static_assert(sizeof(Layers) <= kMostArguments);
+
+// Of a block, one at a time.
+union Room {
+  ProductRoom<1> product;
+  ProductRoom<2> pair;
+  decoding::SpanRoom spans[kThreads / decoding::kThreads];
+  float sums[decoding::kSumThreads];
+};
+
+template <typename T>
+__device__ FewRows product_of(const Layers& s, const void* x, int in, const void* W, int out, void* y) {
+  FewRows p{.type = DType::bf16};
+  p.x = x;
+  p.W = W;
+  p.x_stride = p.in = in;
+  p.rows = s.tokens;
+  p.out = out;
+  p.y = y;
+  return p;
+}
+
+// The block's tile of W (halves * out, in) to the second-level cache.
+template <typename T>
+__device__ void ask_for_tile(const void* W, int in, int out, int halves) {
+  const int first = static_cast<int>(blockIdx.x) * kTile, rows = min(out - first, kTile);
+  if (threadIdx.x != 0 || rows <= 0) return;
+  for (int n = 0; n < halves; ++n) {
+    decoding::ask_for(static_cast<const T*>(W) + static_cast<int64_t>(first + n * out) * in,
+                      int64_t{rows} * in * static_cast<int64_t>(sizeof(T)));
+  }
+}
+
+// Most of a block's shared memory: what a warp has of 2816 numbers (88 KiB), or of 1280 of two matrices.
+template <typename T, bool SWIGLU>
+using OwnWeights = CopiedWeights<T, SWIGLU ? 2 : 1, SWIGLU ? 5 : 11, SWIGLU ? 4 : 11>;
+constexpr int kWeightBytes =
+    std::max(OwnWeights<__nv_bfloat16, false>::kBytes, OwnWeights<__nv_bfloat16, true>::kBytes);
+
+template <typename T, int D>
+__global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_constant__ Layers s) {
+  using Products = decoding::TensorCores<T, D>;
+  using decoding::Params;
+  constexpr int kGroups = kThreads / decoding::kThreads;
+  extern __shared__ __align__(16) char memory[];
+  __shared__ Room room;
+  __shared__ uint32_t barrier_end;
+  const GridBarrier barrier(s.counter, &barrier_end);
+  const int block = blockIdx.x, blocks = gridDim.x, warp = threadIdx.x / 32;
+  const int heads = s.attention.heads * s.attention.head_dim,
+            all_heads = heads + 2 * s.attention.kv_heads * s.attention.head_dim;
+
+  for (int layer = s.first / kPhases; layer * kPhases < s.last; ++layer) {
+    const StepLayer& l = s.layers[layer];
+    const bool first_of_all = layer == 0 && !s.residual;
+    const auto wanted = [&](Phase phase) {
+      const int n = layer * kPhases + phase;
+      return n >= s.first && n < s.last;
+    };
+    const auto multiply = [&]<bool NORM, bool SWIGLU>(const FewRows& p, auto& own) {
+      Product<T, OwnWeights<T, SWIGLU>, NORM, SWIGLU> product(memory);
+      product.begin(p, block);
+      barrier.wait();
+      const int tiles = (static_cast<int>(p.out) + kTile - 1) / kTile;
+      for (int tile = block; tile < tiles; tile += blocks) {
+        if (tile != block) {
+          __syncthreads();
+          product.begin(p, tile);
+        }
+        product.finish(p, tile, own);
+      }
+      decoding::wait_for_copies<0>();
+      barrier.arrive();
+    };
+    const auto attention = [&] {
+      Params p = s.attention;
+      p.k.data = l.keys;
+      p.v.data = l.values;
+      p.distance_bias = l.distance_bias;
+      p.tau = l.tau;
+      p.sink = l.sink;
+      p.alibi_slopes = l.alibi_slopes;
+      return p;
+    };
+
+    if (wanted(kQkv)) {
+      FewRows p = product_of<T>(s, layer == 0 ? s.x : s.branch, s.hidden, l.qkv, all_heads, s.qkv);
+      p.residual = layer == 0 ? s.residual : s.sum;
+      p.sum = s.middle;
+      p.norm_weight = l.norm;
+      p.eps = s.eps;
+      ask_for_tile<T>(l.output, heads, s.hidden, 1);
+      ask_for_tile<T>(l.gate_up, s.hidden, s.inner, 2);
+      multiply.template operator()<true, false>(p, room.product);
+    }
+    if (wanted(kRope)) {
+      RopeToPages p = s.rope;
+      p.keys = l.keys;
+      p.values = l.values;
+      barrier.wait();
+      const int all = static_cast<int>(s.items.all);
+      for (int n = block * kThreads + static_cast<int>(threadIdx.x); n < s.tokens * all; n += blocks * kThreads) {
+        const int token = n / all;
+        const auto item = static_cast<unsigned>(n - token * all);
+        p.interleaved ? rotate_item<T, kWide<T>, true>(p, s.items, token, item)
+                      : rotate_item<T, kWide<T>, false>(p, s.items, token, item);
+      }
+      barrier.arrive();
+    }
+    if (wanted(kScores)) {
+      const Params p = attention();
+      barrier.wait();
+      const int of_sequence = p.round_tiles * p.max_parts;
+      for (int n = warp * blocks + block; n < p.batch * of_sequence; n += blocks * kWarps) {
+        const int sequence = n / of_sequence, rest = n - sequence * of_sequence, part = rest / p.round_tiles;
+        __syncwarp();
+        decoding::score_part<Products, decoding::Pages::units>(
+            p, decoding::make_tile(p, sequence, rest - part * p.round_tiles), p.max_parts - 1 - part,
+            memory + warp * p.key_bytes);
+      }
+      barrier.arrive();
+    }
+    if (wanted(kValues)) {
+      const Params p = attention();
+      barrier.wait();
+      const int group = threadIdx.x / decoding::kThreads, of_sequence = p.round_tiles * p.max_spans;
+      decoding::SpanRoom& own = room.spans[group];
+      for (int first = block; first < p.batch * of_sequence; first += kGroups * blocks) {
+        const int n = first + group * blocks, sequence = n / of_sequence, rest = n - sequence * of_sequence;
+        if (threadIdx.x % decoding::kThreads == 0) {
+          const bool known = n < p.batch * of_sequence;
+          own.t = decoding::make_tile(p, known ? sequence : 0, rest % p.round_tiles);
+          own.span =
+              known && rest / p.round_tiles < decoding::span_count(p, own.t.sequence) ? rest / p.round_tiles : -1;
+        }
+        __syncthreads();
+        if (room.spans[0].span >= 0 || room.spans[1].span >= 0) {
+          decoding::sum_span<Products, true>(p, own, own.span >= 0, memory + group * decoding::kWarps * p.value_bytes);
+        }
+        __syncthreads();
+      }
+      barrier.arrive();
+    }
+    if (wanted(kSpans)) {
+      barrier.wait();
+      for (int row = block; row < s.tokens * s.attention.heads; row += blocks) {
+        __syncthreads();
+        decoding::add_spans_of(s.attention, row, room.sums);
+      }
+      barrier.arrive();
+    }
+    if (wanted(kOutput)) {
+      ask_for_tile<T>(l.down, s.inner, s.hidden, 1);
+      if (layer * kPhases + kPhases < s.last) ask_for_tile<T>(s.layers[layer + 1].qkv, s.hidden, all_heads, 1);
+      multiply.template operator()<false, false>(product_of<T>(s, s.attended, heads, l.output, s.hidden, s.mixed),
+                                                 room.product);
+    }
+    if (wanted(kGateUp)) {
+      FewRows p = product_of<T>(s, s.mixed, s.hidden, l.gate_up, s.inner, s.activated);
+      p.residual = first_of_all ? s.x : s.middle;
+      p.sum = s.sum;
+      p.norm_weight = l.mlp_norm;
+      p.eps = s.eps;
+      multiply.template operator()<true, true>(p, room.pair);
+    }
+    if (wanted(kDown)) {
+      multiply.template operator()<false, false>(product_of<T>(s, s.activated, s.inner, l.down, s.hidden, s.branch),
+                                                 room.product);
+    }
+  }
+}
+
+// The kernel of a head size, and what is known of it on the current device.
+struct Kernel {
+  void (*run)(Layers);
+  int most_shared = 0;  // dynamic memory of a block
+};
+
+template <int D>
+Kernel prepare() {
+  const auto run = run_layers<__nv_bfloat16, D>;
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, run), "to describe step_layers");
+  int device = 0, most = 0;
+  check(cudaGetDevice(&device), "to name the device");
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "to describe the device");
+  most -= static_cast<int>(attributes.sharedSizeBytes);
+  check(cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, most), "to prepare step_layers");
+  check(cudaFuncSetAttribute(run, cudaFuncAttributePreferredSharedMemoryCarveout, 100), "to prepare step_layers");
+  return {run, most};
+}
+
+Kernel kernel_of(int64_t head_dim) {
+  static const Kernel small = prepare<64>(), large = prepare<128>();
+  return head_dim <= 64 ? small : large;
+}
+
+int shared_bytes(const decoding::Params& p) {
+  return std::max(kWarps * std::max(p.key_bytes, p.value_bytes), kWeightBytes);
+}
+
+// Of the first layer; the parts of `memory`, which may be null.
+struct Division {
+  std::optional<decoding::Params> attention;
+  char *qkv, *q, *attended, *mixed, *activated, *middle, *workspace;
+  size_t bytes;
+};
+
+Division divide(const StepLayers& p) {
+  using Half = __nv_bfloat16;
+  Division d{};
+  const kernels::Problem& o = p.problem;
+  const int64_t heads = o.heads * o.head_dim, kv_heads = o.kv_heads * o.head_dim;
+  const kernels::CacheSize cache{p.attention.table_width * p.attention.page_size, p.pages};
+  kernels::cuda::Arena arena(p.memory);
+  const auto take = [&](char*& piece, int64_t numbers) {
+    arena.take(piece, o.batch * numbers * static_cast<int64_t>(sizeof(Half)));
+  };
+  take(d.qkv, heads + 2 * kv_heads);
+  take(d.q, heads);
+  take(d.attended, heads);
+  take(d.mixed, p.hidden);
+  take(d.activated, p.inner);
+  take(d.middle, p.hidden);
+  arena.take(d.workspace, static_cast<int64_t>(kernels::decode_step_workspace_cuda(o, cache)));
+  d.bytes = arena.used();
+  kernels::Decode<float> a = p.attention;
+  a.q = {d.q, heads, heads, o.head_dim, 1};
+  a.out = {d.attended, heads, heads, o.head_dim, 1};
+  a.k = a.v = {nullptr, p.attention.page_size * kv_heads, kv_heads, o.head_dim, 1};
+  kernels::CudaCall call;
+  call.workspace = d.workspace;
+  d.attention = decoding::layer_params(o, a, cache, call);
+  return d;
+}
+
+bool fits(const StepLayers& p, const decoding::Params& attention) {
+  constexpr int64_t kWidth = kWide<__nv_bfloat16>;
+  const kernels::Problem& o = p.problem;
+  const auto whole = [](auto... sizes) { return ((sizes % kWidth == 0) && ...); };
+  const auto small = [](auto... sizes) { return ((sizes <= INT_MAX / 4) && ...); };
+  return o.batch <= kRowsByThemselves && o.q_length == 1 && o.head_dim == o.value_dim && o.head_dim <= 128 &&
+         o.dtype == DType::bf16 && whole(o.head_dim, p.hidden, p.inner, p.rope.table.pairs) &&
+         small((o.heads + 2 * o.kv_heads) * o.head_dim, p.hidden, p.inner) &&
+         o.batch * attention.round_tiles * attention.max_parts <= INT_MAX &&
+         shared_bytes(attention) <= kernel_of(o.head_dim).most_shared;
+}
+
+int blocks_at_once(const Kernel& kernel, int bytes) {
+  int device = 0, multiprocessors = 0, each = 0;
+  check(cudaGetDevice(&device), "to name the device");
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "to describe the device");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel.run, kThreads, static_cast<size_t>(bytes)),
+        "to describe step_layers");
+  return multiprocessors * std::min(each, kBlocks);
+}
+
+}  // namespace step
+
+using namespace step;
+
+bool serves_step_layers(const StepLayers& p) {
+  int device = 0, major = 0, cooperative = 0;
+  check(cudaGetDevice(&device), "to name the device");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "to describe the device");
+  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), "to describe the device");
+  if (!cooperative || (major != 9 && !p.by_phase)) return false;
+  const Division d = divide(p);
+  return d.attention && fits(p, *d.attention) &&
+         blocks_at_once(kernel_of(p.problem.head_dim), shared_bytes(*d.attention)) > 0;
+}
+
+size_t step_layers_memory(const StepLayers& p) { return divide(p).bytes; }
+
+void step_layers(const StepLayers& p, cudaStream_t stream) {
+  const Division d = divide(p);
+  const kernels::Problem& o = p.problem;
+  const int64_t dim = o.head_dim, heads = o.heads * dim, kv_heads = o.kv_heads * dim;
+  Layers s{.attention = *d.attention, .rope = p.rope};
+  RopeToPages& r = s.rope;
+  r.type = DType::bf16;
+  r.q = d.qkv;
+  r.k = d.qkv + heads * 2;
+  r.v = d.qkv + (heads + kv_heads) * 2;
+  r.q_token = r.k_token = r.v_token = heads + 2 * kv_heads;
+  r.q_head = r.k_head = r.v_head = r.dim = dim;
+  r.q_out = d.q;
+  r.tokens = o.batch;
+  r.heads = o.heads;
+  r.kv_heads = o.kv_heads;
+  s.items = rope_items<kWide<__nv_bfloat16>>(r);
+  s.tokens = static_cast<int>(o.batch);
+  s.hidden = static_cast<int>(p.hidden);
+  s.inner = static_cast<int>(p.inner);
+  s.eps = p.eps;
+  s.x = p.x;
+  s.qkv = d.qkv;
+  s.attended = d.attended;
+  s.activated = d.activated;
+  s.mixed = d.mixed;
+  s.middle = d.middle;
+  s.branch = p.branch;
+  s.sum = p.sum;
+  s.counter = p.counter;
+  const Kernel kernel = kernel_of(dim);
+  const int bytes = shared_bytes(s.attention),
+            most = std::min<int>(blocks_at_once(kernel, bytes), GridBarrier::kMostBlocks);
+  cudaLaunchAttribute together{};
+  together.id = cudaLaunchAttributeCooperative;
+  together.val.cooperative = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(p.most_blocks > 0 ? std::min(p.most_blocks, most) : most);
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
+  config.stream = stream;
+  config.attrs = &together;
+  config.numAttrs = 1;
+  for (int64_t first = 0; first < p.count; first += kMostLayers) {
+    const int64_t count = std::min(p.count - first, kMostLayers);
+    std::copy_n(p.layers + first, count, s.layers);
+    const int phases = static_cast<int>(count) * kPhases, at_once = p.by_phase ? 1 : phases;
+    for (s.first = 0; s.first < phases; s.first = s.last) {
+      s.last = s.first + at_once;
+      check(cudaLaunchKernelEx(&config, kernel.run, s), "step_layers");
+    }
+    s.x = p.branch;
+    s.residual = p.sum;
+  }
+}
+
+}  // namespace lazy::ops::cuda
