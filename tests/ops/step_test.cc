@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
+#include "model/own_stream.h"
 #include "ops/decode.h"
 #include "ops/device.h"
 #include "ops/few_rows.h"
@@ -10,6 +11,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope_to_pages.h"
 #include "ops/sample_tokens.h"
+#include "ops/step_layers.h"
 #include "ops/swiglu.h"
 
 namespace lazy::ops {
@@ -109,6 +111,147 @@ TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
                             rope(write.k, 10000, 0, write.rope).flatten(0, 1)));
       EXPECT_TRUE(at::equal(write.values.flatten(0, 1).index_select(0, write.slots), write.v.flatten(0, 1)));
       EXPECT_EQ(write.keys.count_nonzero().item<int64_t>(), 5 * 2 * 64);
+    }
+  }
+}
+
+struct LayersCase {
+  int64_t rows, heads, kv_heads, dim, longest, layers;
+  bool lazy;  // else softmax
+};
+
+// Layers of random weights and a step's numbers, whose tensors stay where they are.
+class LayersOfAStep {
+ public:
+  explicit LayersOfAStep(const LayersCase& of) : c_(of), pages_((c_.longest + kPage - 1) / kPage) {
+    const auto numbers = at::TensorOptions().dtype(at::kLong);
+    in_.x = at::empty({c_.rows, kHidden}, random({1}, 1).options());
+    in_.lengths = at::zeros({c_.rows}, numbers).to(test_device());
+    in_.positions = at::zeros_like(in_.lengths);
+    in_.slots = at::zeros_like(in_.lengths);
+    // Sequences' pages take turns, and none follows another.
+    table_ =
+        (at::arange(pages_, numbers) * 7 % pages_ * c_.rows).unsqueeze(0) + at::arange(c_.rows, numbers).unsqueeze(1);
+    in_.block_table = table_.to(test_device());
+    in_.eps = 1e-5;
+    in_.longest = pages_ * kPage;
+    in_.counter = at::zeros({1}, in_.x.options().dtype(at::kInt));
+    for (int64_t n = 0; n < c_.layers; ++n) {
+      uint64_t seed = static_cast<uint64_t>(20 * n);
+      const auto matrix = [&](int64_t out, int64_t in) {
+        return random({out, in}, ++seed, at::kBFloat16, 1 / std::sqrt(static_cast<double>(in)));
+      };
+      StepLayer l;
+      l.heads = c_.heads;
+      l.kv_heads = c_.kv_heads;
+      l.qkv = matrix((c_.heads + 2 * c_.kv_heads) * c_.dim, kHidden);
+      l.output = matrix(kHidden, c_.heads * c_.dim);
+      l.gate_up = matrix(2 * kInner, kHidden);
+      l.down = matrix(kHidden, kInner);
+      l.norm = 1 + random({kHidden}, ++seed, at::kFloat, 0.2);
+      l.mlp_norm = 1 + random({kHidden}, ++seed, at::kFloat, 0.2);
+      l.attention.options.normalizer = c_.lazy ? "elastic" : "softmax";
+      if (c_.lazy) {
+        l.attention.distance_bias = random({c_.heads, 512}, ++seed, at::kFloat);
+        l.attention.tau = random({c_.heads}, ++seed, at::kFloat) - 1;
+      }
+      l.rope_base = 10000;
+      l.keys = random({pages_ * c_.rows, kPage, c_.kv_heads, c_.dim}, ++seed);
+      l.values = random({pages_ * c_.rows, kPage, c_.kv_heads, c_.dim}, ++seed);
+      in_.layers.push_back(l);
+    }
+  }
+
+  const StepLayers& inputs() const { return in_; }
+
+  // Other numbers and another x.
+  void set(int64_t step) {
+    const at::Tensor lengths = at::zeros({c_.rows}, at::kLong), slots = at::zeros_like(lengths);
+    for (int64_t row = 0; row < c_.rows; ++row) {
+      const int64_t length = row % 3 == 0 ? c_.longest - 5 * row - step : 1 + (row * 97 + step) % c_.longest;
+      lengths[row] = length;
+      slots[row] = table_[row][(length - 1) / kPage] * kPage + (length - 1) % kPage;
+    }
+    in_.lengths.copy_(lengths);
+    in_.positions.copy_(lengths - 1);
+    in_.slots.copy_(slots);
+    in_.x.copy_(random({c_.rows, kHidden}, static_cast<uint64_t>(1000 + step)));
+  }
+  void set_pages(const std::vector<at::Tensor>& pages) {
+    for (size_t n = 0; n < in_.layers.size(); ++n) {
+      in_.layers[n].keys.copy_(pages[2 * n]);
+      in_.layers[n].values.copy_(pages[2 * n + 1]);
+    }
+  }
+  std::vector<at::Tensor> pages() const {
+    std::vector<at::Tensor> out;
+    for (const StepLayer& l : in_.layers) out.insert(out.end(), {l.keys.clone(), l.values.clone()});
+    return out;
+  }
+
+  std::pair<at::Tensor, at::Tensor> one_by_one() const {
+    at::Tensor branch = in_.x, residual;
+    const auto normed = [&](const at::Tensor& weight) {
+      FewRowsInput input{.x = branch, .residual = residual, .norm_weight = weight, .eps = in_.eps};
+      residual = input.sum = residual.defined() ? at::empty_like(branch) : branch;
+      return input;
+    };
+    for (const StepLayer& l : in_.layers) {
+      const at::Tensor qkv = few_rows_product(normed(l.norm), l.qkv).view({c_.rows, 1, -1, c_.dim});
+      PageWrite write;
+      write.q = qkv.narrow(2, 0, l.heads);
+      write.k = qkv.narrow(2, l.heads, l.kv_heads);
+      write.v = qkv.narrow(2, l.heads + l.kv_heads, l.kv_heads);
+      write.keys = l.keys;
+      write.values = l.values;
+      write.slots = in_.slots;
+      write.rope_base = l.rope_base;
+      write.rope = l.rope;
+      write.rope.positions = in_.positions.unsqueeze(1);
+      write.longest = in_.longest;
+      const at::Tensor q = rope_to_pages(write);
+      const at::Tensor heads =
+          std::get<0>(decode(q, l.keys, l.values, in_.lengths, l.attention.distance_bias, l.attention.tau,
+                             l.attention.options, in_.block_table, {}, /*invariant=*/true));
+      branch = few_rows_linear(heads.view({c_.rows, -1}), l.output);
+      branch = few_rows_linear(few_rows_product(normed(l.mlp_norm), l.gate_up, /*swiglu=*/true), l.down);
+    }
+    return {branch, residual};
+  }
+
+ private:
+  static constexpr int64_t kHidden = 1024, kInner = 2816, kPage = 16;
+  LayersCase c_;
+  int64_t pages_;
+  at::Tensor table_;
+  StepLayers in_;
+};
+
+// Called, then recorded and replayed with other numbers.
+TEST_F(StepGpu, LayersInOneKernelAreTheKernelsOneByOne) {
+  for (const LayersCase& c : {LayersCase{1, 16, 16, 64, 1000, 3, true}, LayersCase{3, 16, 4, 64, 700, 2, true},
+                              LayersCase{8, 16, 16, 64, 1000, 2, false}, LayersCase{8, 16, 2, 64, 300, 2, true},
+                              LayersCase{2, 8, 8, 128, 5000, 1, true}, LayersCase{1, 16, 16, 64, 40000, 1, true},
+                              LayersCase{1, 4, 4, 64, 50, 33, false}}) {
+    SCOPED_TRACE(::testing::Message() << c.rows << " rows, " << c.heads << " heads of " << c.dim << ", " << c.kv_heads
+                                      << " of keys, " << c.longest << " tokens, " << c.layers << " layers");
+    const OwnStream stream(test_device());
+    LayersOfAStep step(c);
+    step.set(0);
+    std::optional<std::pair<at::Tensor, at::Tensor>> found = step_layers(step.inputs());
+    if (!found) GTEST_SKIP() << "needs a GPU of compute capability 9";
+    const auto again = make_recorder(test_device())->record([&] { found = step_layers(step.inputs()); });
+    for (int64_t n = 0; n < 4; ++n) {
+      const std::vector<at::Tensor> before = step.pages();
+      step.set(n);
+      again();
+      const std::vector<at::Tensor> after = step.pages();
+      step.set_pages(before);
+      const auto [branch, residual] = step.one_by_one();
+      const std::vector<at::Tensor> expected = step.pages();
+      EXPECT_TRUE(at::equal(found->first, branch)) << "step " << n;
+      EXPECT_TRUE(at::equal(found->second, residual)) << "step " << n;
+      for (size_t i = 0; i < after.size(); ++i) EXPECT_TRUE(at::equal(after[i], expected[i])) << "step " << n;
     }
   }
 }
