@@ -11,12 +11,12 @@ template <typename T, bool NORM, bool SWIGLU>
 __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ FewRows p) {
   using Own = HeldProduct<T, NORM, SWIGLU>;
   __shared__ typename Own::Room room;
-  const int tile = blockIdx.x;
+  const Columns columns{static_cast<int>(blockIdx.x) * kTile};
   Own product;
-  product.begin(p, tile);
+  product.begin(p, columns);
   decoding::let_next_start();
   decoding::wait_for_launcher();
-  product.finish(p, tile, room);
+  product.finish(p, columns, room);
 }
 
 template <typename T, bool NORM, bool SWIGLU>

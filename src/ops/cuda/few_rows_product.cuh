@@ -30,19 +30,24 @@ struct ProductRoom {
   float products[kWarps][TILES * kTile][kStride], squares[kWarps][kRows], scales[kRows];
 };
 
+// The rows of W, or columns of y, of a tile: eight from `first` on and eight from first + apart on.
+struct Columns {
+  int first, apart = kTile / 2;
+  __device__ int operator[](int n) const { return first + n % 8 + n / 8 * apart; }
+};
+
 // A lane's pieces of a tile of W, 16 bytes each, of which its warp's steps have 2 TILES each: rows g and g + 8 of the
 // tile and, with SWIGLU, of the other half of W. A warp has the chunks warp, warp + kWarps, ...
 template <typename T, int TILES>
 struct TilePieces {
-  static constexpr int kEach = 2 * TILES;
-
   const T* first;
-  int in, out, column, k, own;  // k: the lane's first number of a row; own: steps of the warp
+  int in, out, column, apart, k, own;  // k: the lane's first number of a row; own: steps of the warp
 
-  __device__ TilePieces(const FewRows& p, int tile)
+  __device__ TilePieces(const FewRows& p, const Columns& columns)
       : in(static_cast<int>(p.in)),
         out(static_cast<int>(p.out)),
-        column(tile * kTile + threadIdx.x % 32 / 4),
+        column(columns[threadIdx.x % 32 / 4]),
+        apart(columns.apart),
         k(threadIdx.x / 32 * kChunk + threadIdx.x % 4 * 8),
         own(((in + kChunk - 1) / kChunk - static_cast<int>(threadIdx.x) / 32 + kWarps - 1) / kWarps) {
     first = static_cast<const T*>(p.W) + static_cast<int64_t>(column) * in + k;
@@ -54,9 +59,9 @@ struct TilePieces {
   __device__ void each(int step, const Use& use) const {
     const bool any = there(step);
 #pragma unroll
-    for (int n = 0; n < kEach; ++n) {
-      const auto row = static_cast<int64_t>(n / 2 * out + n % 2 * 8);
-      use(n, any && column + n % 2 * 8 < out, first + row * in + step * kWarps * kChunk);
+    for (int n = 0; n < 2 * TILES; ++n) {
+      const auto row = static_cast<int64_t>(n / 2 * out + n % 2 * apart);
+      use(n, any && column + n % 2 * apart < out, first + row * in + step * kWarps * kChunk);
     }
   }
 };
@@ -108,17 +113,31 @@ struct Product {
   // memory: for weights that are copied.
   __device__ explicit Product(char* memory = nullptr) : weights(memory) {}
 
-  __device__ void begin(const FewRows& p, int tile) {
-    const TilePieces<T, TILES> pieces(p, tile);
+  __device__ void begin(const FewRows& p, const Columns& columns) {
+    const TilePieces<T, TILES> pieces(p, columns);
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) weights.ask(pieces, i, i);
   }
 
+  static __device__ auto loader(const FewRows& p) {
+    return [&p](int row, int k) {
+      return __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride + k));
+    };
+  }
+
   // Once x is known. What others read of `room` is used up.
-  __device__ void finish(const FewRows& p, int tile, Room& room) {
-    const TilePieces<T, TILES> pieces(p, tile);
+  __device__ void finish(const FewRows& p, const Columns& columns, Room& room) {
+    finish(p, columns, room, loader(p), [&](int row, int column, float y) {
+      if (row < p.rows && column < p.out) store_rounded<T>(p.y, row * p.out + column, p.wide, y);
+    });
+  }
+  // load: (row, k) to eight numbers of x; store: (row, column, y), by four whole warps, of rows and columns that may
+  // lie outside too.
+  template <typename Load, typename Store>
+  __device__ void finish(const FewRows& p, const Columns& columns, Room& room, const Load& load, const Store& store) {
+    const TilePieces<T, TILES> pieces(p, columns);
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
-    const int in = pieces.in, out = pieces.out, rows = static_cast<int>(p.rows), own = pieces.own;
+    const int in = pieces.in, rows = static_cast<int>(p.rows), own = pieces.own;
     float sum[TILES][4] = {}, square = 0;
     for (int first = 0; first < own; first += AT_ONCE) {
       uint4 x[AT_ONCE];
@@ -126,13 +145,12 @@ struct Product {
       for (int i = 0; i < AT_ONCE; ++i) {
         const int k = pieces.number(first + i);
         const bool there = pieces.there(first + i) && g < rows;
-        x[i] =
-            there ? __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + g * p.x_stride + k)) : uint4{};
+        x[i] = there ? load(g, k) : uint4{};
         if constexpr (NORM) {
           if (there && p.residual) {
             const int64_t at = g * p.in + k;
             x[i] = add<T>(x[i], __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + at)));
-            if (tile == 0) *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + at) = x[i];
+            if (columns.first == 0) *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + at) = x[i];
           }
         }
       }
@@ -176,21 +194,18 @@ struct Product {
     }
     __syncthreads();
     if (threadIdx.x >= kTile * kRows) return;
-    const int r = threadIdx.x % kTile, row = threadIdx.x / kTile, column = tile * kTile + r;
-    if (row >= rows || column >= out) return;
+    const int r = threadIdx.x % kTile, row = threadIdx.x / kTile;
     const float scale = NORM ? room.scales[row] : 1;
     const auto product = [&](int of_tiles) {
       float all = 0;
       for (int i = 0; i < kWarps; ++i) all += room.products[i][of_tiles][row];
       return all * scale;
     };
-    float y;
     if constexpr (SWIGLU) {
-      y = swiglu<T>(product(r), product(kTile + r));
+      store(row, columns[r], swiglu<T>(product(r), product(kTile + r)));
     } else {
-      y = product(r);
+      store(row, columns[r], product(r));
     }
-    store_rounded<T>(p.y, row * p.out + column, p.wide, y);
   }
 };
 

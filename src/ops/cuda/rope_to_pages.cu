@@ -1,9 +1,11 @@
-// Rotation of a few tokens' q and k, and their keys and values into pages.
+// Rotation of a few tokens' q and k, and their keys and values into pages: 16 bytes at a time, unless they are not
+// aligned. Blocks (token, piece of it); a token has items of its heads of q and k, then of v.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
-#include "ops/cuda/rope_to_pages.cuh"
+#include "ops/cuda/rope_pairs.cuh"
+#include "ops/cuda/step.h"
 
 namespace lazy::ops::cuda {
 
@@ -15,23 +17,69 @@ constexpr unsigned kMostThreads = 256;
 
 struct Work {
   RopeToPages p;
-  RopeItems items;
+  unsigned turned, items, of_value, all;  // items of a head of q and k, `turned` of them of pairs; of v; of a token
 };
 
-// Blocks (token, piece of it).
+// Not through the read-only path: the kernel in front may still write when this one starts.
+template <typename T, int N>
+__device__ Bits<T, N> fetch(const T* from) {
+  return __ldcg(reinterpret_cast<const Bits<T, N>*>(from));
+}
+
 template <typename T, int N, bool INTERLEAVED>
 __global__ void __launch_bounds__(kMostThreads) rotate_and_store(const __grid_constant__ Work work) {
   decoding::let_next_start();
   decoding::wait_for_launcher();
+  const RopeToPages& p = work.p;
   const unsigned index = blockIdx.y * blockDim.x + threadIdx.x;
-  if (index < work.items.all) rotate_item<T, N, INTERLEAVED>(work.p, work.items, blockIdx.x, index);
+  if (index >= work.all) return;
+  const int64_t token = blockIdx.x;
+  const unsigned heads = static_cast<unsigned>(p.heads), kv = static_cast<unsigned>(p.kv_heads);
+  const auto page = [&] { return p.slots[token] * p.kv_heads * p.dim; };
+  const auto copy = [](const T* from, T* to) { store<T, N>(to, fetch<T, N>(from)); };
+  const unsigned of_rotated = (heads + kv) * work.items;
+  if (index >= of_rotated) {
+    const unsigned head = (index - of_rotated) / work.of_value, item = (index - of_rotated) - head * work.of_value;
+    return copy(static_cast<const T*>(p.v) + token * p.v_token + head * p.v_head + item * N,
+                static_cast<T*>(p.values) + page() + head * p.dim + item * N);
+  }
+  const unsigned head = index / work.items, item = index - head * work.items;
+  const T* from;
+  T* to;
+  if (head < heads) {
+    from = static_cast<const T*>(p.q) + token * p.q_token + head * p.q_head;
+    to = static_cast<T*>(p.q_out) + (token * p.heads + head) * p.dim;
+  } else {
+    from = static_cast<const T*>(p.k) + token * p.k_token + (head - heads) * p.k_head;
+    to = static_cast<T*>(p.keys) + page() + (head - heads) * p.dim;
+  }
+  if (item >= work.turned) {
+    const int64_t at = 2 * p.table.pairs + (item - work.turned) * N;
+    return copy(from + at, to + at);
+  }
+  constexpr bool kOneVector = kPairsInVector<N, INTERLEAVED>;
+  constexpr int P = kOneVector ? N / 2 : N;  // pairs of a thread
+  const unsigned pair = item * P, first = INTERLEAVED ? 2 * pair : pair,
+                 second = INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(p.table.pairs);
+  Bits<T, N> low = fetch<T, N>(from + first), high{};
+  if constexpr (!kOneVector) high = fetch<T, N>(from + second);
+  float cos[P] = {}, sin[P] = {};
+  angles<P, true>(p.table, p.positions[token], pair, cos, sin);
+  turn<T, N, INTERLEAVED>(low, high, cos, sin);
+  store<T, N>(to + first, low);
+  if constexpr (!kOneVector) store<T, N>(to + second, high);
 }
 
 template <typename T, int N>
 void launch(const RopeToPages& p, cudaStream_t stream) {
-  const Work work{p, rope_items<N>(p)};
-  const unsigned all = work.items.all, threads = std::min((all + 31) / 32 * 32, kMostThreads);
-  const dim3 grid(static_cast<unsigned>(p.tokens), (all + threads - 1) / threads);
+  Work work{.p = p};
+  work.turned = static_cast<unsigned>((p.interleaved && N > 1 ? 2 : 1) * p.table.pairs / N);
+  work.items = work.turned + static_cast<unsigned>((p.dim - 2 * p.table.pairs) / N);
+  work.of_value = static_cast<unsigned>(p.dim / N);
+  work.all =
+      static_cast<unsigned>(p.heads + p.kv_heads) * work.items + static_cast<unsigned>(p.kv_heads) * work.of_value;
+  const unsigned threads = std::min((work.all + 31) / 32 * 32, kMostThreads);
+  const dim3 grid(static_cast<unsigned>(p.tokens), (work.all + threads - 1) / threads);
   const auto run = [&](auto interleaved) {
     decoding::start<rotate_and_store<T, N, decltype(interleaved)::value>>(work, grid, static_cast<int>(threads), 0,
                                                                           true, stream);

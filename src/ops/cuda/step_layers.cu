@@ -11,7 +11,7 @@
 #include "lazy/decode_step_cuda.h"
 #include "ops/cuda/few_rows_product.cuh"
 #include "ops/cuda/grid_barrier.cuh"
-#include "ops/cuda/rope_to_pages.cuh"
+#include "ops/cuda/rope_pairs.cuh"
 
 namespace lazy::ops::cuda {
 
@@ -23,17 +23,16 @@ constexpr int kBlocks = 2;               // a multiprocessor
 constexpr int64_t kMostLayers = 30;      // of a launch
 constexpr int kMostArguments = 4 << 10;  // bytes of a kernel's arguments
 
-enum Phase { kQkv, kRope, kScores, kValues, kSpans, kOutput, kGateUp, kDown, kPhases };
+enum Phase { kQkv, kScores, kValues, kSpans, kOutput, kGateUp, kDown, kPhases };
 
 struct Layers {
   decoding::Params attention;  // what is a layer's own is the layer's
-  RopeToPages rope;            // likewise
-  RopeItems items;
+  RopeToPages rope;            // q_out, positions, slots, table, interleaved
   int tokens, hidden, inner;
   float eps;
-  const void *x, *residual;                  // before the first layer; residual may be null
-  void *qkv, *attended, *activated, *mixed;  // products' inputs and results
-  void *branch, *middle, *sum;               // the stream after a layer is branch + sum, within it mixed + middle
+  const void *x, *residual;            // before the first layer; residual may be null
+  void *attended, *activated, *mixed;  // products' inputs and results
+  void *branch, *middle, *sum;         // the stream after a layer is branch + sum, within it mixed + middle
   uint32_t* counter;
   int first, last;  // phases
   StepLayer layers[kMostLayers];
@@ -58,6 +57,39 @@ __device__ FewRows product_of(const Layers& s, const void* x, int in, const void
   p.out = out;
   p.y = y;
   return p;
+}
+
+// Columns of q, k and v such that a tile of q or k has whole pairs.
+__device__ inline Columns columns_of_heads(const Layers& s, int tile) {
+  const int dim = s.attention.head_dim, turned = (s.attention.heads + s.attention.kv_heads) * dim,
+            apart = static_cast<int>(s.rope.table.pairs), first = tile * kTile;
+  if (first >= turned || s.rope.interleaved || apart == 0) return {first};
+  const int head = first / dim;
+  return {head * dim + (first - head * dim) / 2, apart};
+}
+
+// A number of q, k or v, turned with the other one of its pair as rope_to_pages does it: to q, or to its page.
+template <typename T>
+__device__ void store_head(const Layers& s, const StepLayer& l, int row, int column, float y) {
+  const decoding::Params& a = s.attention;
+  const bool interleaved = s.rope.interleaved;
+  const float own = rounded<T>(y), other = __shfl_xor_sync(~0u, own, interleaved ? 1 : 8);
+  const int dim = a.head_dim, head = column / dim, d = column - head * dim,
+            pairs = static_cast<int>(s.rope.table.pairs);
+  if (row >= s.tokens || head >= a.heads + 2 * a.kv_heads) return;
+  float x = own;
+  if (head < a.heads + a.kv_heads && pairs > 0) {
+    const bool second = interleaved ? d % 2 != 0 : d >= pairs;
+    float cos[1], sin[1];
+    angles<1, true>(s.rope.table, s.rope.positions[row], interleaved ? d / 2 : second ? d - pairs : d, cos, sin);
+    x = fmaf(second ? other : -other, sin[0], own * cos[0]);
+  }
+  T* to = static_cast<T*>(s.rope.q_out) + (static_cast<int64_t>(row) * a.heads + head) * dim;
+  if (head >= a.heads) {
+    const int of_kv = head - a.heads, kv_head = of_kv < a.kv_heads ? of_kv : of_kv - a.kv_heads;
+    to = static_cast<T*>(of_kv < a.kv_heads ? l.keys : l.values) + (s.rope.slots[row] * a.kv_heads + kv_head) * dim;
+  }
+  to[d] = ops::cuda::rounded<T>(x);
 }
 
 // The block's tile of W (halves * out, in) to the second-level cache.
@@ -97,21 +129,22 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       const int n = layer * kPhases + phase;
       return n >= s.first && n < s.last;
     };
-    const auto multiply = [&]<bool NORM, bool SWIGLU>(const FewRows& p, auto& own) {
+    const auto multiply = [&]<bool NORM, bool SWIGLU>(const FewRows& p, const auto& columns, const auto& finish) {
       Product<T, OwnWeights<T, SWIGLU>, NORM, SWIGLU> product(memory);
-      product.begin(p, block);
+      product.begin(p, columns(block));
       barrier.wait();
       const int tiles = (static_cast<int>(p.out) + kTile - 1) / kTile;
       for (int tile = block; tile < tiles; tile += blocks) {
         if (tile != block) {
           __syncthreads();
-          product.begin(p, tile);
+          product.begin(p, columns(tile));
         }
-        product.finish(p, tile, own);
+        finish(product, columns(tile));
       }
       decoding::wait_for_copies<0>();
       barrier.arrive();
     };
+    const auto in_order = [](int tile) { return Columns{tile * kTile}; };
     const auto attention = [&] {
       Params p = s.attention;
       p.k.data = l.keys;
@@ -124,28 +157,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
     };
 
     if (wanted(kQkv)) {
-      FewRows p = product_of<T>(s, layer == 0 ? s.x : s.branch, s.hidden, l.qkv, all_heads, s.qkv);
+      FewRows p = product_of<T>(s, layer == 0 ? s.x : s.branch, s.hidden, l.qkv, all_heads, nullptr);
       p.residual = layer == 0 ? s.residual : s.sum;
       p.sum = s.middle;
       p.norm_weight = l.norm;
       p.eps = s.eps;
       ask_for_tile<T>(l.output, heads, s.hidden, 1);
       ask_for_tile<T>(l.gate_up, s.hidden, s.inner, 2);
-      multiply.template operator()<true, false>(p, room.product);
-    }
-    if (wanted(kRope)) {
-      RopeToPages p = s.rope;
-      p.keys = l.keys;
-      p.values = l.values;
-      barrier.wait();
-      const int all = static_cast<int>(s.items.all);
-      for (int n = block * kThreads + static_cast<int>(threadIdx.x); n < s.tokens * all; n += blocks * kThreads) {
-        const int token = n / all;
-        const auto item = static_cast<unsigned>(n - token * all);
-        p.interleaved ? rotate_item<T, kWide<T>, true>(p, s.items, token, item)
-                      : rotate_item<T, kWide<T>, false>(p, s.items, token, item);
-      }
-      barrier.arrive();
+      multiply.template operator()<true, false>(
+          p, [&](int tile) { return columns_of_heads(s, tile); },
+          [&](auto& product, const Columns& columns) {
+            product.finish(p, columns, room.product, product.loader(p),
+                           [&](int row, int column, float y) { store_head<T>(s, l, row, column, y); });
+          });
     }
     if (wanted(kScores)) {
       const Params p = attention();
@@ -192,8 +216,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
     if (wanted(kOutput)) {
       ask_for_tile<T>(l.down, s.inner, s.hidden, 1);
       if (layer * kPhases + kPhases < s.last) ask_for_tile<T>(s.layers[layer + 1].qkv, s.hidden, all_heads, 1);
-      multiply.template operator()<false, false>(product_of<T>(s, s.attended, heads, l.output, s.hidden, s.mixed),
-                                                 room.product);
+      const FewRows p = product_of<T>(s, s.attended, heads, l.output, s.hidden, s.mixed);
+      multiply.template operator()<false, false>(
+          p, in_order, [&](auto& product, const Columns& columns) { product.finish(p, columns, room.product); });
     }
     if (wanted(kGateUp)) {
       FewRows p = product_of<T>(s, s.mixed, s.hidden, l.gate_up, s.inner, s.activated);
@@ -201,11 +226,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       p.sum = s.sum;
       p.norm_weight = l.mlp_norm;
       p.eps = s.eps;
-      multiply.template operator()<true, true>(p, room.pair);
+      multiply.template operator()<true, true>(
+          p, in_order, [&](auto& product, const Columns& columns) { product.finish(p, columns, room.pair); });
     }
     if (wanted(kDown)) {
-      multiply.template operator()<false, false>(product_of<T>(s, s.activated, s.inner, l.down, s.hidden, s.branch),
-                                                 room.product);
+      const FewRows p = product_of<T>(s, s.activated, s.inner, l.down, s.hidden, s.branch);
+      multiply.template operator()<false, false>(
+          p, in_order, [&](auto& product, const Columns& columns) { product.finish(p, columns, room.product); });
     }
   }
 }
@@ -242,7 +269,7 @@ int shared_bytes(const decoding::Params& p) {
 // Of the first layer; the parts of `memory`, which may be null.
 struct Division {
   std::optional<decoding::Params> attention;
-  char *qkv, *q, *attended, *mixed, *activated, *middle, *workspace;
+  char *q, *attended, *mixed, *activated, *middle, *workspace;
   size_t bytes;
 };
 
@@ -256,7 +283,6 @@ Division divide(const StepLayers& p) {
   const auto take = [&](char*& piece, int64_t numbers) {
     arena.take(piece, o.batch * numbers * static_cast<int64_t>(sizeof(Half)));
   };
-  take(d.qkv, heads + 2 * kv_heads);
   take(d.q, heads);
   take(d.attended, heads);
   take(d.mixed, p.hidden);
@@ -280,7 +306,8 @@ bool fits(const StepLayers& p, const decoding::Params& attention) {
   const auto whole = [](auto... sizes) { return ((sizes % kWidth == 0) && ...); };
   const auto small = [](auto... sizes) { return ((sizes <= INT_MAX / 4) && ...); };
   return o.batch <= kRowsByThemselves && o.q_length == 1 && o.head_dim == o.value_dim && o.head_dim <= 128 &&
-         o.dtype == DType::bf16 && whole(o.head_dim, p.hidden, p.inner, p.rope.table.pairs) &&
+         o.dtype == DType::bf16 && o.head_dim % kTile == 0 && whole(p.hidden, p.inner) &&
+         (p.rope.table.pairs == 0 || 2 * p.rope.table.pairs == o.head_dim) &&
          small((o.heads + 2 * o.kv_heads) * o.head_dim, p.hidden, p.inner) &&
          o.batch * attention.round_tiles * attention.max_parts <= INT_MAX &&
          shared_bytes(attention) <= kernel_of(o.head_dim).most_shared;
@@ -315,26 +342,13 @@ size_t step_layers_memory(const StepLayers& p) { return divide(p).bytes; }
 void step_layers(const StepLayers& p, cudaStream_t stream) {
   const Division d = divide(p);
   const kernels::Problem& o = p.problem;
-  const int64_t dim = o.head_dim, heads = o.heads * dim, kv_heads = o.kv_heads * dim;
   Layers s{.attention = *d.attention, .rope = p.rope};
-  RopeToPages& r = s.rope;
-  r.type = DType::bf16;
-  r.q = d.qkv;
-  r.k = d.qkv + heads * 2;
-  r.v = d.qkv + (heads + kv_heads) * 2;
-  r.q_token = r.k_token = r.v_token = heads + 2 * kv_heads;
-  r.q_head = r.k_head = r.v_head = r.dim = dim;
-  r.q_out = d.q;
-  r.tokens = o.batch;
-  r.heads = o.heads;
-  r.kv_heads = o.kv_heads;
-  s.items = rope_items<kWide<__nv_bfloat16>>(r);
+  s.rope.q_out = d.q;
   s.tokens = static_cast<int>(o.batch);
   s.hidden = static_cast<int>(p.hidden);
   s.inner = static_cast<int>(p.inner);
   s.eps = p.eps;
   s.x = p.x;
-  s.qkv = d.qkv;
   s.attended = d.attended;
   s.activated = d.activated;
   s.mixed = d.mixed;
@@ -342,7 +356,7 @@ void step_layers(const StepLayers& p, cudaStream_t stream) {
   s.branch = p.branch;
   s.sum = p.sum;
   s.counter = p.counter;
-  const Kernel kernel = kernel_of(dim);
+  const Kernel kernel = kernel_of(o.head_dim);
   const int bytes = shared_bytes(s.attention),
             most = std::min<int>(blocks_at_once(kernel, bytes), GridBarrier::kMostBlocks);
   cudaLaunchAttribute together{};
