@@ -29,4 +29,26 @@ __device__ inline void add_spans_of(const Params& p, int row, float* sums) {
   }
 }
 
+// The same by one thread, of four neighbouring dimensions of a row of D and at most MOST spans.
+template <int D, int MOST>
+__device__ float4 sum_of_spans(const Params& p, int64_t row, int spans, int d) {
+  constexpr int kGroups = kSumThreads / D;
+  const float* from = p.sums + row * p.max_spans * D + d;
+  float4 span[MOST];
+#pragma unroll
+  for (int n = 0; n < MOST; ++n) {
+    span[n] = n < spans ? __ldcg(reinterpret_cast<const float4*>(from + n * D)) : float4{};
+  }
+  const auto add = [](const float4& x, const float4& y) { return float4{x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w}; };
+  float4 all{};
+#pragma unroll
+  for (int group = 0; group < min(kGroups, MOST); ++group) {
+    float4 of_group{};
+#pragma unroll
+    for (int n = group; n < MOST; n += kGroups) of_group = add(of_group, span[n]);
+    all = add(all, of_group);
+  }
+  return all;
+}
+
 }  // namespace lazy::kernels::cuda::decoding

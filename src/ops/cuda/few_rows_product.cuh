@@ -125,11 +125,15 @@ struct Product {
     };
   }
 
+  static __device__ auto storer(const FewRows& p) {
+    return [&p](int row, int column, float y) {
+      if (row < p.rows && column < p.out) store_rounded<T>(p.y, row * p.out + column, p.wide, y);
+    };
+  }
+
   // Once x is known. What others read of `room` is used up.
   __device__ void finish(const FewRows& p, const Columns& columns, Room& room) {
-    finish(p, columns, room, loader(p), [&](int row, int column, float y) {
-      if (row < p.rows && column < p.out) store_rounded<T>(p.y, row * p.out + column, p.wide, y);
-    });
+    finish(p, columns, room, loader(p), storer(p));
   }
   // load: (row, k) to eight numbers of x; store: (row, column, y), by four whole warps, of rows and columns that may
   // lie outside too.

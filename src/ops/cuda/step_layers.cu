@@ -21,6 +21,8 @@ using kernels::cuda::check;
 
 constexpr int kBlocks = 2;               // a multiprocessor
 constexpr int64_t kMostLayers = 30;      // of a launch
+constexpr int kFewSpans = 9;             // of a row, which the next product adds up itself:
+constexpr int kFewSums = 3 * kFewSpans;  // likewise, of all tokens
 constexpr int kMostArguments = 4 << 10;  // bytes of a kernel's arguments
 
 enum Phase { kQkv, kScores, kValues, kSpans, kOutput, kGateUp, kDown, kPhases };
@@ -34,6 +36,7 @@ struct Layers {
   void *attended, *activated, *mixed;  // products' inputs and results
   void *branch, *middle, *sum;         // the stream after a layer is branch + sum, within it mixed + middle
   uint32_t* counter;
+  bool adds_spans;  // the product behind attention does
   int first, last;  // phases
   StepLayer layers[kMostLayers];
 };
@@ -103,11 +106,16 @@ __device__ void ask_for_tile(const void* W, int in, int out, int halves) {
   }
 }
 
-// Most of a block's shared memory: what a warp has of 2816 numbers (88 KiB), or of 1280 of two matrices.
-template <typename T, bool SWIGLU>
-using OwnWeights = CopiedWeights<T, SWIGLU ? 2 : 1, SWIGLU ? 5 : 11, SWIGLU ? 4 : 11>;
-constexpr int kWeightBytes =
-    std::max(OwnWeights<__nv_bfloat16, false>::kBytes, OwnWeights<__nv_bfloat16, true>::kBytes);
+// Most of a block's shared memory: a tile of 2816 numbers a row, or of 1280 of two matrices, or of 2048 beside
+// attention's results.
+template <typename T>
+using LongTile = CopiedWeights<T, 1, 11, 11>;
+template <typename T>
+using ShortTile = CopiedWeights<T, 1, 8, 4>;
+template <typename T>
+using PairOfTiles = CopiedWeights<T, 2, 5, 4>;
+constexpr int kWeightBytes = std::max(LongTile<__nv_bfloat16>::kBytes, PairOfTiles<__nv_bfloat16>::kBytes),
+              kBesideBytes = kWeightBytes - ShortTile<__nv_bfloat16>::kBytes;
 
 template <typename T, int D>
 __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_constant__ Layers s) {
@@ -129,10 +137,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       const int n = layer * kPhases + phase;
       return n >= s.first && n < s.last;
     };
-    const auto multiply = [&]<bool NORM, bool SWIGLU>(const FewRows& p, const auto& columns, const auto& finish) {
-      Product<T, OwnWeights<T, SWIGLU>, NORM, SWIGLU> product(memory);
+    const auto multiply = [&]<typename Weights, bool NORM, bool SWIGLU>(const FewRows& p, const auto& columns,
+                                                                        const auto& prepare, const auto& finish) {
+      Product<T, Weights, NORM, SWIGLU> product(memory);
       product.begin(p, columns(block));
       barrier.wait();
+      prepare();
       const int tiles = (static_cast<int>(p.out) + kTile - 1) / kTile;
       for (int tile = block; tile < tiles; tile += blocks) {
         if (tile != block) {
@@ -145,6 +155,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       barrier.arrive();
     };
     const auto in_order = [](int tile) { return Columns{tile * kTile}; };
+    const auto nothing = [] {};
     const auto attention = [&] {
       Params p = s.attention;
       p.k.data = l.keys;
@@ -164,8 +175,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       p.eps = s.eps;
       ask_for_tile<T>(l.output, heads, s.hidden, 1);
       ask_for_tile<T>(l.gate_up, s.hidden, s.inner, 2);
-      multiply.template operator()<true, false>(
-          p, [&](int tile) { return columns_of_heads(s, tile); },
+      multiply.template operator()<ShortTile<T>, true, false>(
+          p, [&](int tile) { return columns_of_heads(s, tile); }, nothing,
           [&](auto& product, const Columns& columns) {
             product.finish(p, columns, room.product, product.loader(p),
                            [&](int row, int column, float y) { store_head<T>(s, l, row, column, y); });
@@ -205,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       }
       barrier.arrive();
     }
-    if (wanted(kSpans)) {
+    if (wanted(kSpans) && !s.adds_spans) {
       barrier.wait();
       for (int row = block; row < s.tokens * s.attention.heads; row += blocks) {
         __syncthreads();
@@ -217,8 +228,31 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       ask_for_tile<T>(l.down, s.inner, s.hidden, 1);
       if (layer * kPhases + kPhases < s.last) ask_for_tile<T>(s.layers[layer + 1].qkv, s.hidden, all_heads, 1);
       const FewRows p = product_of<T>(s, s.attended, heads, l.output, s.hidden, s.mixed);
-      multiply.template operator()<false, false>(
-          p, in_order, [&](auto& product, const Columns& columns) { product.finish(p, columns, room.product); });
+      T* const results = reinterpret_cast<T*>(memory + ShortTile<T>::kBytes);  // attention's, where there is room
+      const auto add_up = [&] {
+        if (!s.adds_spans || block * kTile >= s.hidden) return;
+        for (int n = threadIdx.x * 4; n < s.tokens * heads; n += kThreads * 4) {
+          const int row = n / D, token = row / s.attention.heads;
+          const decoding::Sequence sequence = decoding::read_sequence(s.attention, token);
+          const float4 x = decoding::sum_of_spans<D, kFewSpans>(
+              s.attention, row, decoding::span_count(s.attention, sequence), n - row * D);
+          const auto pair = [&](float a, float b) {
+            return sequence.length < 0 ? kernels::cuda::pack<T>(NAN, NAN) : kernels::cuda::pack<T>(a, b);
+          };
+          *reinterpret_cast<uint2*>(results + n) = {pair(x.x, x.y), pair(x.z, x.w)};
+        }
+        __syncthreads();
+      };
+      multiply.template operator()<ShortTile<T>, false, false>(
+          p, in_order, add_up, [&](auto& product, const Columns& columns) {
+            product.finish(
+                p, columns, room.product,
+                [&](int row, int k) {
+                  return s.adds_spans ? *reinterpret_cast<const uint4*>(results + row * heads + k)
+                                      : product.loader(p)(row, k);
+                },
+                product.storer(p));
+          });
     }
     if (wanted(kGateUp)) {
       FewRows p = product_of<T>(s, s.mixed, s.hidden, l.gate_up, s.inner, s.activated);
@@ -226,13 +260,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       p.sum = s.sum;
       p.norm_weight = l.mlp_norm;
       p.eps = s.eps;
-      multiply.template operator()<true, true>(
-          p, in_order, [&](auto& product, const Columns& columns) { product.finish(p, columns, room.pair); });
+      multiply.template operator()<PairOfTiles<T>, true, true>(
+          p, in_order, nothing, [&](auto& product, const Columns& columns) { product.finish(p, columns, room.pair); });
     }
     if (wanted(kDown)) {
       const FewRows p = product_of<T>(s, s.activated, s.inner, l.down, s.hidden, s.branch);
-      multiply.template operator()<false, false>(
-          p, in_order, [&](auto& product, const Columns& columns) { product.finish(p, columns, room.product); });
+      multiply.template operator()<LongTile<T>, false, false>(
+          p, in_order, nothing,
+          [&](auto& product, const Columns& columns) { product.finish(p, columns, room.product); });
     }
   }
 }
@@ -300,6 +335,14 @@ Division divide(const StepLayers& p) {
   return d;
 }
 
+// Whether the product behind attention adds up the spans: few numbers, or many blocks would read a lot.
+bool adds_spans(const StepLayers& p, const decoding::Params& attention) {
+  const kernels::Problem& o = p.problem;
+  return (o.head_dim == 64 || o.head_dim == 128) && attention.max_spans <= kFewSpans &&
+         o.batch * attention.max_spans <= kFewSums &&
+         o.batch * o.heads * o.head_dim * static_cast<int64_t>(sizeof(__nv_bfloat16)) <= kBesideBytes;
+}
+
 bool fits(const StepLayers& p, const decoding::Params& attention) {
   constexpr int64_t kWidth = kWide<__nv_bfloat16>;
   const kernels::Problem& o = p.problem;
@@ -356,6 +399,7 @@ void step_layers(const StepLayers& p, cudaStream_t stream) {
   s.branch = p.branch;
   s.sum = p.sum;
   s.counter = p.counter;
+  s.adds_spans = adds_spans(p, s.attention);
   const Kernel kernel = kernel_of(o.head_dim);
   const int bytes = shared_bytes(s.attention),
             most = std::min<int>(blocks_at_once(kernel, bytes), GridBarrier::kMostBlocks);

@@ -502,7 +502,7 @@ TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
 
 // Layers whose phases follow one another in one kernel's blocks, against the kernels one by one.
 struct LayersCase {
-  int64_t rows, kv_heads, dim;
+  int64_t rows, kv_heads, dim, pages;
   Normalizer normalizer;
   bool interleaved;
 };
@@ -514,8 +514,8 @@ class LayersOfAStep {
       lengths_.push_back(n % 3 == 0 ? kMost - 40 * n : 1 + 37 * n);
       const int64_t last = lengths_.back() - 1;
       positions_.push_back(last);
-      for (int64_t page = 0; page < kPages; ++page) table_.push_back((7 * page + n) % kPages * c_.rows + n);
-      slots_.push_back(table_[static_cast<size_t>(n * kPages + last / kPage)] * kPage + last % kPage);
+      for (int64_t page = 0; page < c_.pages; ++page) table_.push_back((7 * page + n) % c_.pages * c_.rows + n);
+      slots_.push_back(table_[static_cast<size_t>(n * c_.pages + last / kPage)] * kPage + last % kPage);
     }
     for (int64_t n = 0; n < kMost * pairs(); ++n) {
       const double angle = static_cast<double>(n / pairs()) * std::pow(0.9, static_cast<double>(n % pairs()));
@@ -536,7 +536,7 @@ class LayersOfAStep {
       for (const Half x : ops::cuda::random_halves(kHeads * kBias, 1, 6)) w.bias.push_back(ops::cuda::value(x));
       for (const Half x : ops::cuda::random_halves(kHeads, 1, 7)) w.tau.push_back(-1 + ops::cuda::value(x));
       for (std::vector<Half>* pool : {&w.keys, &w.values})
-        *pool = ops::cuda::random_halves(kPages * c_.rows * kPage * kv_heads(), 1, pool == &w.keys ? 8 : 9);
+        *pool = ops::cuda::random_halves(c_.pages * c_.rows * kPage * kv_heads(), 1, pool == &w.keys ? 8 : 9);
       weights_.push_back(std::move(w));
     }
     x_ = ops::cuda::random_halves(c_.rows * kHidden, 1, 99);
@@ -568,7 +568,7 @@ class LayersOfAStep {
       a.k = {r.keys, kPage * kv_heads(), kv_heads(), c_.dim, 1};
       a.v = {r.values, kPage * kv_heads(), kv_heads(), c_.dim, 1};
       a.out = {out.data(), heads(), heads(), c_.dim, 1};
-      const CacheSize cache{kPages * kPage, kPages * c_.rows};
+      const CacheSize cache{c_.pages * kPage, c_.pages * c_.rows};
       const test::DeviceMemory workspace(decode_step_workspace_cuda(problem(), cache));
       CudaCall call;
       call.workspace = workspace.get();
@@ -594,7 +594,7 @@ class LayersOfAStep {
     uint32_t counter = 0;
     ops::cuda::StepLayers p{.layers = layers.data(), .count = kLayers, .problem = problem()};
     p.attention = attention(weights_[0]);
-    p.pages = kPages * c_.rows;
+    p.pages = c_.pages * c_.rows;
     p.rope = rope();
     p.hidden = kHidden;
     p.inner = kInner;
@@ -614,8 +614,7 @@ class LayersOfAStep {
 
  private:
   using Half = __nv_bfloat16;
-  static constexpr int64_t kLayers = 2, kHeads = 4, kHidden = 264, kInner = 104, kPage = 16, kPages = 40, kBias = 70,
-                           kMost = 600;
+  static constexpr int64_t kLayers = 2, kHeads = 4, kHidden = 264, kInner = 104, kPage = 16, kBias = 70, kMost = 600;
   struct Weights {
     std::vector<Half> qkv, output, gate_up, down, keys, values;
     std::vector<float> norms, bias, tau;
@@ -691,7 +690,7 @@ class LayersOfAStep {
     }
     a.lengths = lengths_.data();
     a.block_table = table_.data();
-    a.table_width = kPages;
+    a.table_width = c_.pages;
     a.page_size = kPage;
     return a;
   }
@@ -706,8 +705,8 @@ class LayersOfAStep {
 
 TEST(Step, LayersInOneKernelAreTheKernelsOneByOne) {
   for (const LayersCase& c :
-       {LayersCase{1, 4, 64, Normalizer::elastic, false}, LayersCase{3, 2, 64, Normalizer::softmax, true},
-        LayersCase{8, 1, 64, Normalizer::elastic, false}, LayersCase{2, 2, 128, Normalizer::elastic, false}}) {
+       {LayersCase{1, 4, 64, 40, Normalizer::elastic, false}, LayersCase{3, 2, 64, 40, Normalizer::softmax, true},
+        LayersCase{8, 1, 64, 40, Normalizer::elastic, false}, LayersCase{2, 2, 128, 300, Normalizer::elastic, false}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.kv_heads << " heads of keys of " << c.dim << ", "
                                     << name(c.normalizer));
     LayersOfAStep step(c);
