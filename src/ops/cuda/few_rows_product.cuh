@@ -70,6 +70,7 @@ struct TilePieces {
 template <typename T, int TILES, int STEPS>
 struct HeldWeights {
   static constexpr int kSteps = STEPS, kAtOnce = STEPS;  // in flight; of x
+  static constexpr bool kRegistersLeft = false;
   const uint64_t policy = decoding::read_once_policy();
   uint4 w[STEPS][2 * TILES];
 
@@ -87,6 +88,7 @@ struct HeldWeights {
 template <typename T, int TILES, int STEPS, int AT_ONCE>
 struct CopiedWeights {
   static constexpr int kSteps = STEPS, kAtOnce = AT_ONCE;
+  static constexpr bool kRegistersLeft = true;
   static constexpr int kBytes = STEPS * 2 * TILES * kThreads * 16;
   uint32_t own;
 
@@ -144,18 +146,32 @@ struct Product {
     const int in = pieces.in, rows = static_cast<int>(p.rows), own = pieces.own;
     float sum[TILES][4] = {}, square = 0;
     for (int first = 0; first < own; first += AT_ONCE) {
-      uint4 x[AT_ONCE];
+      // All loads before the first use of one.
+      uint4 x[AT_ONCE], more[NORM ? AT_ONCE : 1];
+      float4 low[NORM ? AT_ONCE : 1], high[NORM ? AT_ONCE : 1];
+      const auto load_norm = [&](int i) {
+        const int k = pieces.number(first + i);
+        const bool there = pieces.there(first + i);
+        low[i] = there ? __ldg(reinterpret_cast<const float4*>(p.norm_weight + k)) : float4{};
+        high[i] = there ? __ldg(reinterpret_cast<const float4*>(p.norm_weight + k + 4)) : float4{};
+      };
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i) {
         const int k = pieces.number(first + i);
         const bool there = pieces.there(first + i) && g < rows;
         x[i] = there ? load(g, k) : uint4{};
         if constexpr (NORM) {
-          if (there && p.residual) {
-            const int64_t at = g * p.in + k;
-            x[i] = add<T>(x[i], __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + at)));
-            if (columns.first == 0) *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + at) = x[i];
-          }
+          const auto* const residual = static_cast<const T*>(p.residual) + g * in + k;
+          more[i] = there && p.residual ? __ldcg(reinterpret_cast<const uint4*>(residual)) : uint4{};
+          if constexpr (Weights::kRegistersLeft) load_norm(i);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < (NORM ? AT_ONCE : 0); ++i) {
+        if (!p.residual) continue;
+        x[i] = add<T>(x[i], more[i]);
+        if (columns.first == 0 && pieces.there(first + i) && g < rows) {
+          *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + g * in + pieces.number(first + i)) = x[i];
         }
       }
 #pragma unroll
@@ -163,11 +179,8 @@ struct Product {
         const int step = first + i;
         if (step >= own) break;
         if constexpr (NORM) {
-          const int k = pieces.number(step);
-          const float4 none{};
-          const float4 low = k < in ? __ldg(reinterpret_cast<const float4*>(p.norm_weight + k)) : none,
-                       high = k < in ? __ldg(reinterpret_cast<const float4*>(p.norm_weight + k + 4)) : none;
-          x[i] = weigh<T>(x[i], low, high, square);
+          if constexpr (!Weights::kRegistersLeft) load_norm(i);
+          x[i] = weigh<T>(x[i], low[i], high[i], square);
         }
         weights.wait();
 #pragma unroll

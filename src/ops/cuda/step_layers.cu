@@ -42,6 +42,13 @@ struct Layers {
 };
 static_assert(sizeof(Layers) <= kMostArguments);
 
+// What a step's tokens have in all layers.
+template <int D>
+struct Tokens {
+  int64_t lengths[kRowsByThemselves], places[kRowsByThemselves];
+  float2 angles[kRowsByThemselves][D / 2];  // cosines and sines of their pairs
+};
+
 // Of a block, one at a time.
 union Room {
   ProductRoom<1> product;
@@ -63,34 +70,30 @@ __device__ FewRows product_of(const Layers& s, const void* x, int in, const void
 }
 
 // Columns of q, k and v such that a tile of q or k has whole pairs.
-__device__ inline Columns columns_of_heads(const Layers& s, int tile) {
-  const int dim = s.attention.head_dim, turned = (s.attention.heads + s.attention.kv_heads) * dim,
-            apart = static_cast<int>(s.rope.table.pairs), first = tile * kTile;
-  if (first >= turned || s.rope.interleaved || apart == 0) return {first};
-  const int head = first / dim;
-  return {head * dim + (first - head * dim) / 2, apart};
+template <int D>
+__device__ Columns columns_of_heads(const Layers& s, int tile) {
+  const int turned = (s.attention.heads + s.attention.kv_heads) * D, first = tile * kTile;
+  if (first >= turned || s.rope.interleaved || s.rope.table.pairs == 0) return {first};
+  return {first / D * D + first % D / 2, D / 2};
 }
 
 // A number of q, k or v, turned with the other one of its pair as rope_to_pages does it: to q, or to its page.
-template <typename T>
-__device__ void store_head(const Layers& s, const StepLayer& l, int row, int column, float y) {
-  const decoding::Params& a = s.attention;
-  const bool interleaved = s.rope.interleaved;
-  const float own = rounded<T>(y), other = __shfl_xor_sync(~0u, own, interleaved ? 1 : 8);
-  const int dim = a.head_dim, head = column / dim, d = column - head * dim,
-            pairs = static_cast<int>(s.rope.table.pairs);
-  if (row >= s.tokens || head >= a.heads + 2 * a.kv_heads) return;
+template <typename T, int D>
+__device__ void store_head(const Layers& s, const StepLayer& l, const Tokens<D>& tokens, int row, int column, float y) {
+  const int heads = s.attention.heads, kv_heads = s.attention.kv_heads, head = column / D, d = column % D;
+  const bool interleaved = s.rope.interleaved, second = interleaved ? d % 2 != 0 : d >= D / 2;
+  const float own = rounded<T>(y), other = __shfl_xor_sync(~0u, own, interleaved ? 1 : kTile / 2);
+  if (row >= s.tokens || head >= heads + 2 * kv_heads) return;
   float x = own;
-  if (head < a.heads + a.kv_heads && pairs > 0) {
-    const bool second = interleaved ? d % 2 != 0 : d >= pairs;
-    float cos[1], sin[1];
-    angles<1, true>(s.rope.table, s.rope.positions[row], interleaved ? d / 2 : second ? d - pairs : d, cos, sin);
-    x = fmaf(second ? other : -other, sin[0], own * cos[0]);
+  if (head < heads + kv_heads && s.rope.table.pairs > 0) {
+    const float2 angle = tokens.angles[row][interleaved ? d / 2 : d % (D / 2)];
+    x = fmaf(second ? other : -other, angle.y, own * angle.x);
   }
-  T* to = static_cast<T*>(s.rope.q_out) + (static_cast<int64_t>(row) * a.heads + head) * dim;
-  if (head >= a.heads) {
-    const int of_kv = head - a.heads, kv_head = of_kv < a.kv_heads ? of_kv : of_kv - a.kv_heads;
-    to = static_cast<T*>(of_kv < a.kv_heads ? l.keys : l.values) + (s.rope.slots[row] * a.kv_heads + kv_head) * dim;
+  T* to = static_cast<T*>(s.rope.q_out) + (row * heads + head) * D;
+  if (head >= heads) {
+    const bool of_v = head >= heads + kv_heads;
+    to = static_cast<T*>(of_v ? l.values : l.keys) +
+         (tokens.places[row] * kv_heads + head - heads - (of_v ? kv_heads : 0)) * D;
   }
   to[d] = ops::cuda::rounded<T>(x);
 }
@@ -124,11 +127,23 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
   constexpr int kGroups = kThreads / decoding::kThreads;
   extern __shared__ __align__(16) char memory[];
   __shared__ Room room;
+  __shared__ Tokens<D> tokens;
   __shared__ uint32_t barrier_end;
   const GridBarrier barrier(s.counter, &barrier_end);
   const int block = blockIdx.x, blocks = gridDim.x, warp = threadIdx.x / 32;
-  const int heads = s.attention.heads * s.attention.head_dim,
-            all_heads = heads + 2 * s.attention.kv_heads * s.attention.head_dim;
+  const int heads = s.attention.heads * D, all_heads = heads + 2 * s.attention.kv_heads * D;
+  for (int n = threadIdx.x; n < s.tokens * D / 2; n += kThreads) {
+    const int token = n / (D / 2), pair = n - token * (D / 2);
+    if (pair == 0) {
+      tokens.lengths[token] = s.attention.lengths[token];
+      tokens.places[token] = s.rope.slots[token];
+    }
+    if (s.rope.table.pairs == 0) continue;
+    float cos[1], sin[1];
+    angles<1, true>(s.rope.table, s.rope.positions[token], pair, cos, sin);
+    tokens.angles[token][pair] = {cos[0], sin[0]};
+  }
+  __syncthreads();
 
   for (int layer = s.first / kPhases; layer * kPhases < s.last; ++layer) {
     const StepLayer& l = s.layers[layer];
@@ -156,8 +171,18 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
     };
     const auto in_order = [](int tile) { return Columns{tile * kTile}; };
     const auto nothing = [] {};
+    // With what is known of it, which the compiler then knows too.
     const auto attention = [&] {
       Params p = s.attention;
+      p.q_length = p.q.dim = p.k.dim = p.v.dim = p.out.dim = p.score_row = 1;
+      p.head_dim = p.value_dim = D;
+      p.q_aligned = p.causal = true;
+      p.separate_states = false;
+      p.round_batch = p.round_tile = 0;
+      p.visible_counts = nullptr;
+      p.lse = p.stats = p.score_stats = nullptr;
+      p.dtype = DType::bf16;
+      p.lengths = tokens.lengths;
       p.k.data = l.keys;
       p.v.data = l.values;
       p.distance_bias = l.distance_bias;
@@ -176,10 +201,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       ask_for_tile<T>(l.output, heads, s.hidden, 1);
       ask_for_tile<T>(l.gate_up, s.hidden, s.inner, 2);
       multiply.template operator()<ShortTile<T>, true, false>(
-          p, [&](int tile) { return columns_of_heads(s, tile); }, nothing,
+          p, [&](int tile) { return columns_of_heads<D>(s, tile); }, nothing,
           [&](auto& product, const Columns& columns) {
             product.finish(p, columns, room.product, product.loader(p),
-                           [&](int row, int column, float y) { store_head<T>(s, l, row, column, y); });
+                           [&](int row, int column, float y) { store_head<T, D>(s, l, tokens, row, column, y); });
           });
     }
     if (wanted(kScores)) {
@@ -217,10 +242,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       barrier.arrive();
     }
     if (wanted(kSpans) && !s.adds_spans) {
+      const Params p = attention();
       barrier.wait();
-      for (int row = block; row < s.tokens * s.attention.heads; row += blocks) {
+      for (int row = block; row < s.tokens * p.heads; row += blocks) {
         __syncthreads();
-        decoding::add_spans_of(s.attention, row, room.sums);
+        decoding::add_spans_of(p, row, room.sums);
       }
       barrier.arrive();
     }
@@ -231,11 +257,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
       T* const results = reinterpret_cast<T*>(memory + ShortTile<T>::kBytes);  // attention's, where there is room
       const auto add_up = [&] {
         if (!s.adds_spans || block * kTile >= s.hidden) return;
+        const Params a = attention();
         for (int n = threadIdx.x * 4; n < s.tokens * heads; n += kThreads * 4) {
-          const int row = n / D, token = row / s.attention.heads;
-          const decoding::Sequence sequence = decoding::read_sequence(s.attention, token);
-          const float4 x = decoding::sum_of_spans<D, kFewSpans>(
-              s.attention, row, decoding::span_count(s.attention, sequence), n - row * D);
+          const int row = n / D, token = row / a.heads;
+          const decoding::Sequence sequence = decoding::read_sequence(a, token);
+          const float4 x = decoding::sum_of_spans<D, kFewSpans>(a, row, decoding::span_count(a, sequence), n - row * D);
           const auto pair = [&](float a, float b) {
             return sequence.length < 0 ? kernels::cuda::pack<T>(NAN, NAN) : kernels::cuda::pack<T>(a, b);
           };
@@ -338,8 +364,7 @@ Division divide(const StepLayers& p) {
 // Whether the product behind attention adds up the spans: few numbers, or many blocks would read a lot.
 bool adds_spans(const StepLayers& p, const decoding::Params& attention) {
   const kernels::Problem& o = p.problem;
-  return (o.head_dim == 64 || o.head_dim == 128) && attention.max_spans <= kFewSpans &&
-         o.batch * attention.max_spans <= kFewSums &&
+  return attention.max_spans <= kFewSpans && o.batch * attention.max_spans <= kFewSums &&
          o.batch * o.heads * o.head_dim * static_cast<int64_t>(sizeof(__nv_bfloat16)) <= kBesideBytes;
 }
 
@@ -348,8 +373,8 @@ bool fits(const StepLayers& p, const decoding::Params& attention) {
   const kernels::Problem& o = p.problem;
   const auto whole = [](auto... sizes) { return ((sizes % kWidth == 0) && ...); };
   const auto small = [](auto... sizes) { return ((sizes <= INT_MAX / 4) && ...); };
-  return o.batch <= kRowsByThemselves && o.q_length == 1 && o.head_dim == o.value_dim && o.head_dim <= 128 &&
-         o.dtype == DType::bf16 && o.head_dim % kTile == 0 && whole(p.hidden, p.inner) &&
+  return o.batch <= kRowsByThemselves && o.q_length == 1 && o.head_dim == o.value_dim &&
+         (o.head_dim == 64 || o.head_dim == 128) && o.causal && o.dtype == DType::bf16 && whole(p.hidden, p.inner) &&
          (p.rope.table.pairs == 0 || 2 * p.rope.table.pairs == o.head_dim) &&
          small((o.heads + 2 * o.kv_heads) * o.head_dim, p.hidden, p.inner) &&
          o.batch * attention.round_tiles * attention.max_parts <= INT_MAX &&
