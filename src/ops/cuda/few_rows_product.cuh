@@ -168,18 +168,20 @@ struct Product {
       }
 #pragma unroll
       for (int i = 0; i < (NORM ? AT_ONCE : 0); ++i) {
-        if (!p.residual) continue;
-        x[i] = add<T>(x[i], more[i]);
-        if (columns.first == 0 && pieces.there(first + i) && g < rows) {
-          *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + g * in + pieces.number(first + i)) = x[i];
+        if (p.residual) {
+          x[i] = add<T>(x[i], more[i]);
+          if (columns.first == 0 && pieces.there(first + i) && g < rows) {
+            *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + g * in + pieces.number(first + i)) = x[i];
+          }
         }
+        if constexpr (Weights::kRegistersLeft) x[i] = weigh<T>(x[i], low[i], high[i], square);
       }
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i) {
         const int step = first + i;
         if (step >= own) break;
-        if constexpr (NORM) {
-          if constexpr (!Weights::kRegistersLeft) load_norm(i);
+        if constexpr (NORM && !Weights::kRegistersLeft) {
+          load_norm(i);
           x[i] = weigh<T>(x[i], low[i], high[i], square);
         }
         weights.wait();
