@@ -141,7 +141,7 @@ std::optional<std::pair<at::Tensor, at::Tensor>> step_layers(const StepLayers& i
                                      true};
   check_decode(arguments, in.lengths, OptionalTensor(in.block_table), none);
   const DecodeNumbers numbers(in.lengths, OptionalTensor(in.block_table), none);
-  const at::Tensor positions = in.positions.contiguous();
+  const at::Tensor positions = in.positions.reshape({tokens, 1}).contiguous();
   at::Tensor cu_q, cu_k;
   std::vector<cuda::StepLayer> layers;
   for (const StepLayer& l : in.layers) {

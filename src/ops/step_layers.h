@@ -27,7 +27,7 @@ struct StepLayers {
   std::vector<StepLayer> layers;
   double eps = 0;
   at::Tensor lengths, block_table;  // as decode's, int64
-  at::Tensor positions, slots;      // as rope_to_pages's: (tokens), (tokens)
+  at::Tensor positions, slots;      // as rope_to_pages's, of (tokens) numbers
   int64_t longest = 0;              // likewise
   at::Tensor counter;               // (1) int32, zero at first: of all calls that may not run at the same time
 };

@@ -126,6 +126,24 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceStepsModels,
                                            "none"),
                          [](const auto& info) { return info.param; });
 
+// Up to eight texts pass a model's layers in one kernel, where heads have 64 dimensions and pages 16 keys; more do not.
+TEST(DeviceSteps, ATextDoesNotDependOnWhetherLayersAreOneKernel) {
+  if (!on_gpu()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  for (const char* kind : {"lazy", "softmax"}) {
+    ModelConfig c = small(kind);
+    c.hidden_size = 128;
+    c.attention.head_dim = 64;
+    LanguageModel model(c, 3);
+    model.set_compute_dtype(at::kBFloat16);
+    model.to(ops::test::test_device());
+    EngineOptions options = with_steps();
+    options.page_tokens = 16;
+    const std::vector<GenerationRequest> requests = mixed_requests();
+    const auto together = texts_of(model, options, requests, true), alone = texts_of(model, options, requests, false);
+    for (size_t n = 0; n < requests.size(); ++n) EXPECT_TRUE(same(together[n], alone[n])) << kind << ", request " << n;
+  }
+}
+
 // In fp32, of the same logits.
 TEST(DeviceSteps, ADrawIsThatOfTheHost) {
   LanguageModel model = model_of("lazy", at::kFloat);

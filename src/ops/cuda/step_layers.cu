@@ -109,6 +109,40 @@ __device__ void ask_for_tile(const void* W, int in, int out, int halves) {
   }
 }
 
+// What the layer's norms and attention read beside weights, to the second-level cache: keys and values of as many pages
+// as there are blocks from block `first` on.
+template <typename T, int D>
+__device__ void ask_for_rest(const Layers& s, const StepLayer& l, const Tokens<D>& tokens, int first) {
+  const decoding::Params& a = s.attention;
+  int n = static_cast<int>(blockIdx.x) - first;
+  if (threadIdx.x != 32 || n < 0) return;
+  const auto ask_for_floats = [](const float* from, int count) {
+    if (from && count >= 4) decoding::ask_for(from, count / 4 * 16);
+  };
+  if (n == 0) {
+    ask_for_floats(l.norm, s.hidden);
+    ask_for_floats(l.mlp_norm, s.hidden);
+    ask_for_floats(l.distance_bias, a.heads * a.bias_window);
+    for (const float* of_heads : {l.tau, l.sink, l.alibi_slopes}) ask_for_floats(of_heads, a.heads);
+    return;
+  }
+  --n;
+  if (a.window >= 0) return;
+  for (int token = 0; token < s.tokens; ++token) {
+    const int pages =
+        static_cast<int>(min((tokens.lengths[token] + a.page_size.value - 1) / a.page_size.value, a.table_width));
+    if (n < pages) {
+      const int64_t page = a.block_table[token * a.table_width + n];
+      if (page < 0 || page >= a.pages) return;
+      for (void* pool : {l.keys, l.values}) {
+        decoding::ask_for(static_cast<const T*>(pool) + page * a.k.batch, a.k.batch * static_cast<int64_t>(sizeof(T)));
+      }
+      return;
+    }
+    n -= max(pages, 0);
+  }
+}
+
 // Most of a block's shared memory: a tile of 2816 numbers a row, or of 1280 of two matrices, or of 2048 beside
 // attention's results.
 template <typename T>
@@ -144,6 +178,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
     tokens.angles[token][pair] = {cos[0], sin[0]};
   }
   __syncthreads();
+  ask_for_rest<T, D>(s, s.layers[s.first / kPhases], tokens, 0);
 
   for (int layer = s.first / kPhases; layer * kPhases < s.last; ++layer) {
     const StepLayer& l = s.layers[layer];
@@ -252,7 +287,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_layers(const __grid_con
     }
     if (wanted(kOutput)) {
       ask_for_tile<T>(l.down, s.inner, s.hidden, 1);
-      if (layer * kPhases + kPhases < s.last) ask_for_tile<T>(s.layers[layer + 1].qkv, s.hidden, all_heads, 1);
+      if (layer * kPhases + kPhases < s.last) {
+        ask_for_tile<T>(s.layers[layer + 1].qkv, s.hidden, all_heads, 1);
+        ask_for_rest<T, D>(s, s.layers[layer + 1], tokens, s.hidden / kTile);
+      }
       const FewRows p = product_of<T>(s, s.attended, heads, l.output, s.hidden, s.mixed);
       T* const results = reinterpret_cast<T*>(memory + ShortTile<T>::kBytes);  // attention's, where there is room
       const auto add_up = [&] {
