@@ -58,8 +58,8 @@ struct SpanRoom {
   SpanStats stats[kWarps];
 };
 
-// Span room.span of the tile room.t, if it is there, by a group of kThreads threads. All groups of a block call it alike,
-// as they share its barriers. PLAIN: an exponential normalizer and no statistics.
+// Span room.span of the tile room.t, if it is there, by a group of kThreads threads. All groups of a block call it
+// alike, as they share its barriers. PLAIN: an exponential normalizer and no statistics.
 template <typename Products, bool PLAIN = false>
 __device__ void sum_span(const Params& p, SpanRoom& room, bool there, char* memory) {
   const int thread = threadIdx.x % kThreads, warp = thread / 32, span = room.span;
