@@ -1,0 +1,77 @@
+// What a LanguageModel consists of: for the files that implement it.
+#pragma once
+#include <map>
+
+#include "model/blocks/adaptive_tables.h"
+#include "model/blocks/decoder_block.h"
+#include "model/blocks/linear.h"
+#include "model/blocks/shard_hooks.h"
+#include "model/checkpoint.h"
+#include "model/language_model.h"
+#include "model/offloaded_weights.h"
+#include "model/parameters.h"
+#include "model/quantization.h"
+#include "ops/few_rows.h"
+
+namespace lazy {
+
+struct LanguageModel::Impl {
+  // `empty`: allocates no memory for the trained weights.
+  Impl(const ModelConfig& model, at::Device where, bool empty = false);
+
+  // Weights: language_model.cc.
+  void collect();  // all tensors of the checkpoint in order; `trained` excludes fixed offsets
+  void initialize(uint64_t seed);
+  void quantize();  // as `quantization` says
+  void require_resident_weights(const char* what) const;
+  const ParameterShape& shape(const std::string& name) const;
+  // The attention terms of a layer; empty for other mixers.
+  ops::AttentionTerms terms(int64_t layer) const;
+  void require_attention(int64_t layer) const;
+  // A weight of the layer, or a copy if the weights are sharded or offloaded.
+  at::Tensor materialize(int64_t layer, const at::Tensor& weight) const;
+
+  // Passes: language_model_pass.cc.
+  void check(const at::Tensor& ids, const ForwardOptions& options) const;  // Error if the pass is not supported
+  // The input of the first layer; `options` gives the token positions.
+  at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const;
+  // begin: the stream before the first layer. The hidden states are those after the last norm.
+  ResidualStream begin(const at::Tensor& ids, const ForwardOptions& options) const;
+  void forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options, at::Tensor* stats) const;
+  at::Tensor final_hidden(ResidualStream stream, const ForwardOptions& options) const;
+  std::vector<ForwardResult> run(const std::vector<at::Tensor>& batches, ForwardOptions options,
+                                 const std::function<void(double)>& step) const;
+  // The results of ops::linear_cross_entropy; hidden (tokens, hidden_size).
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden, const at::Tensor& labels);
+  const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
+  // The head in the compute dtype: differentiable if autograd is enabled, else cast once and cached, unless the weights
+  // are sharded or offloaded.
+  at::Tensor head_matrix();
+
+  // Indices in `shard_units`.
+  static constexpr size_t kEmbedding = 0;
+  static size_t unit_of(int64_t layer) { return static_cast<size_t>(layer) + 1; }
+  size_t final_norm_unit() const { return blocks.size() + 1; }
+  size_t head_unit() const { return head.defined() ? blocks.size() + 2 : kEmbedding; }
+
+  ModelConfig config;
+  at::Device device;
+  CheckpointNames names;
+  std::map<std::string, ParameterShape> shapes;  // by name
+  at::Tensor embedding, position_table, head;    // head is undefined if tied to the embedding
+  std::optional<AdaptiveTables> adaptive;        // replaces embedding and head
+  NormWeights embedding_norm, final_norm;
+  std::vector<DecoderBlock> blocks;
+  CastCache head_cast;
+  ops::Int8Matrix head_int8;
+  NamedTensors stored, trained;
+  std::vector<ShardUnit> shard_units;
+  ShardHooks* hooks = nullptr;
+  std::unique_ptr<OffloadedWeights> loader;  // offloaded models: also their shard hooks
+  at::ScalarType dtype = at::kFloat;
+  Checkpointing checkpointing = Checkpointing::none;
+  bool deterministic = false;
+  Quantization quantization;
+};
+
+}  // namespace lazy

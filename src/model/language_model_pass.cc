@@ -1,0 +1,223 @@
+// The passes of a LanguageModel over tokens.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "core/error.h"
+#include "model/activation_hooks.h"
+#include "model/blocks/activation_checkpoint.h"
+#include "model/language_model_impl.h"
+#include "model/paged_keys.h"
+#include "model/positions/positions.h"
+#include "ops/decode.h"
+#include "ops/dense_product.h"
+#include "ops/linear_cross_entropy.h"
+
+namespace lazy {
+
+at::Tensor LanguageModel::Impl::embed(const at::Tensor& ids, const ForwardOptions& options) const {
+  const LayerHooks hooks(options.activation_hooks, -1);
+  const at::Tensor tokens = hooks("embedding.tokens", adaptive ? adaptive->embed(ids) : at::embedding(embedding, ids));
+  if (config.positions.kind != PositionKind::learned && config.positions.kind != PositionKind::sinusoidal)
+    return tokens.to(dtype);
+  const int64_t start = options.cache ? options.cache->length : 0;
+  const int64_t end = options.packed  ? options.packed->longest
+                      : options.paged ? options.paged->longest
+                                      : start + ids.size(1);
+  const at::Tensor places = options.packed  ? options.packed->positions
+                            : options.paged ? options.paged->positions
+                                            : at::arange(start, end, ids.options());
+  const at::Tensor positions = config.positions.kind == PositionKind::learned
+                                   ? learned_positions(position_table, places, end)
+                                   : sinusoidal_positions(places, config.hidden_size);
+  return (tokens + hooks("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> LanguageModel::Impl::cross_entropy(const at::Tensor& hidden,
+                                                                                  const at::Tensor& labels) {
+  return adaptive ? adaptive->cross_entropy(hidden, labels) : ops::linear_cross_entropy(hidden, head_matrix(), labels);
+}
+
+at::Tensor LanguageModel::Impl::head_matrix() {
+  return at::GradMode::is_enabled() || hooks ? head_leaf().to(dtype) : head_cast.get(head_leaf(), dtype);
+}
+
+void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& options) const {
+  if (ids.dim() != 2 || ids.scalar_type() != at::kLong) {
+    fail("model", "ids: expected int64 (batch, length), found {} with {} dimensions", at::toString(ids.scalar_type()),
+         ids.dim());
+  }
+  if (loader && at::GradMode::is_enabled()) require_resident_weights("gradients");
+  if (quantization.used() && at::GradMode::is_enabled())
+    fail("model", "rounded products and caches serve inference: disable gradients first");
+  if (options.cache && at::GradMode::is_enabled())
+    fail("model", "a KV cache serves inference: disable gradients first");
+  if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
+  if (options.paged) {
+    const std::string why = why_not_paged(config);
+    if (!why.empty()) fail("model", "pages of keys: {}", why);
+    if (at::GradMode::is_enabled()) fail("model", "pages of keys serve inference: disable gradients first");
+    if (options.cache || options.packed) fail("model", "pages of keys: expected neither a cache nor packed sequences");
+    if (ids.size(0) > 1 && ids.size(1) > ops::kFewRows) {
+      fail("model", "pages of keys: expected at most {} tokens of each of several sequences, found {}", ops::kFewRows,
+           ids.size(1));
+    }
+  }
+  if (options.activation_hooks && options.cache && options.cache->streaming)
+    fail("model", "a streaming cache serves no probes");
+  const PositionKind positions = config.positions.kind;
+  if (options.cache && options.cache->streaming && positions != PositionKind::rope && positions != PositionKind::none) {
+    fail("model", "a streaming cache serves RoPE or no positions, found {}", lazy::name(positions));
+  }
+  if (config.all_attention()) return;
+  if (options.packed && options.packed->keys.defined()) {
+    fail("model", "packed sequences: {} cannot continue another sequence, expected whole ones",
+         name(config.mixer.type));
+  }
+  if (options.cache && options.cache->streaming) {
+    fail("model", "a streaming cache serves models of attention alone, found {}", name(config.mixer.type));
+  }
+}
+
+ResidualStream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOptions& options) const {
+  ResidualStream stream;
+  stream.branch = embed(ids, options);
+  if (config.multipliers.embedding != 1) stream.branch = stream.branch * config.multipliers.embedding;
+  if (config.norm.embedding_norm) stream = {normalize(stream, embedding_norm, config.norm.eps).value, {}};
+  stream.branch = LayerHooks(options.activation_hooks, -1)("embedding", stream.branch);
+  return stream;
+}
+
+at::Tensor LanguageModel::Impl::final_hidden(ResidualStream stream, const ForwardOptions& options) const {
+  const LayerHooks hooks(options.activation_hooks, -1);
+  run_residual_hooks(stream, hooks, "final.residual");
+  const at::Tensor hidden = hooks(
+      "final.hidden", config.norm.final_norm ? normalize(stream, final_norm, config.norm.eps).value : sum_of(stream));
+  // The head is linear.
+  return config.multipliers.logits_divisor == 1 ? hidden : hidden / config.multipliers.logits_divisor;
+}
+
+// The last layer of a pass with `rows`: after its attention tokens are independent, so only these rows are computed.
+void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options,
+                                        at::Tensor* stats) const {
+  const DecoderBlock& block = blocks[index];
+  const auto layer = static_cast<int64_t>(index);
+  if (options.rows.defined() && index + 1 == blocks.size()) {
+    block.mix(stream, layer, options, stats);
+    stream.branch = stream.branch.index_select(1, options.rows);
+    if (stream.residual.defined()) stream.residual = stream.residual.index_select(1, options.rows);
+    block.feed_forward(stream, layer, options);
+    return;
+  }
+  const bool observed = options.return_stats || options.on_attention_input || options.activation_hooks;
+  switch (at::GradMode::is_enabled() && !observed ? checkpointing : Checkpointing::none) {
+    case Checkpointing::none:
+      block.forward(stream, layer, options, stats);
+      break;
+    case Checkpointing::mlp:
+      block.mix(stream, layer, options, nullptr);
+      block.feed_forward(stream, layer, options, /*recompute=*/true);
+      break;
+    case Checkpointing::attention:
+      stream = checkpoint_activations(
+          stream, [&block, layer, options](ResidualStream& s) { block.mix(s, layer, options, nullptr); });
+      block.feed_forward(stream, layer, options);
+      break;
+    case Checkpointing::full:
+      stream = checkpoint_activations(
+          stream, [&block, layer, options](ResidualStream& s) { block.forward(s, layer, options, nullptr); });
+      break;
+  }
+}
+
+// The loop over the layers: every batch passes a layer before the next layer.
+std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor>& batches, ForwardOptions options,
+                                                    const std::function<void(double)>& step) const {
+  for (const at::Tensor& ids : batches) check(ids, options);
+  options.deterministic |= deterministic;
+  std::vector<ForwardResult> results(batches.size());
+  std::vector<ResidualStream> streams;
+  {
+    const ScopedUnshard use(hooks, kEmbedding);
+    for (const at::Tensor& ids : batches) streams.push_back(begin(ids, options));
+  }
+  const auto total = static_cast<double>(blocks.size() * batches.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const size_t unit = unit_of(static_cast<int64_t>(i));
+    run_pre_forward_hooks(hooks, unit, unit + 1, streams);
+    for (size_t b = 0; b < batches.size(); ++b) {
+      at::Tensor stats;
+      forward_layer(i, streams[b], options, options.return_stats ? &stats : nullptr);
+      if (options.return_stats) results[b].stats.push_back(stats);
+      if (step) step(static_cast<double>(i * batches.size() + b + 1) / total);
+    }
+    run_post_forward_hooks(hooks, unit, i > 0 ? std::optional(unit - 1) : std::nullopt, streams);
+  }
+  if (options.cache) {
+    const int64_t length = options.cache->length + batches.front().size(1);
+    options.cache->length = options.cache->streaming ? std::min(length, options.cache->streaming->size()) : length;
+  }
+  const size_t last = final_norm_unit();
+  run_pre_forward_hooks(hooks, last, {}, streams);
+  for (ResidualStream& stream : streams) stream = {final_hidden(std::move(stream), options), {}};
+  run_post_forward_hooks(hooks, last, last - 1, streams);
+  for (size_t b = 0; b < batches.size(); ++b) results[b].hidden = std::move(streams[b].branch);
+  return results;
+}
+
+ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions& options) {
+  return std::move(impl_->run({ids}, options, {}).front());
+}
+
+std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Tensor>& batches,
+                                                       const ForwardOptions& options,
+                                                       const std::function<void(double)>& step) {
+  const at::NoGradGuard no_grad;
+  if (options.cache || options.packed || options.rows.defined())
+    fail("model", "batches a layer at a time: expected neither a cache nor packed ones");
+  return impl_->run(batches, options, step);
+}
+
+at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
+  if (impl_->hooks && at::GradMode::is_enabled())
+    fail("model", "logits: no gradient where weights are sharded; use loss");
+  const ScopedUnshard use(impl_->hooks, impl_->head_unit());
+  if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
+  const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});
+  if (at::GradMode::is_enabled()) return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
+  const at::Tensor logits = !ops::serves_few_rows(rows) ? ops::dense_product(rows, impl_->head_matrix())
+                            : impl_->head_int8.defined() && rows.is_cpu()
+                                ? ops::few_rows_linear(rows, impl_->head_int8)
+                                : ops::few_rows_linear(rows, impl_->head_matrix(), /*wide=*/rows.is_cuda());
+  std::vector<int64_t> shape = hidden.sizes().vec();
+  shape.back() = logits.size(1);
+  return logits.to(at::kFloat).view(shape);
+}
+
+at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {
+  const at::Tensor hidden = forward(ids).hidden;
+  const ScopedUnshard use(impl_->hooks, impl_->head_unit());  // the loss computes its gradients in the forward pass
+  return std::get<0>(impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1})));
+}
+
+std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor& ids, const at::Tensor& labels,
+                                                                const ForwardOptions& options) {
+  const at::NoGradGuard guard;
+  const at::Tensor hidden = forward(ids, options).hidden;
+  const ScopedUnshard use(impl_->hooks, impl_->head_unit());
+  const auto [loss, log_prob, best] = impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1}));
+  return {log_prob.view(labels.sizes()), best.view(labels.sizes())};
+}
+
+std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequences& packed, const at::Tensor& rows,
+                                                                const at::Tensor& labels) {
+  const at::NoGradGuard guard;
+  ForwardOptions options;
+  options.packed = &packed;
+  options.rows = rows;
+  const at::Tensor hidden = forward(packed.ids.unsqueeze(0), options).hidden;
+  const ScopedUnshard use(impl_->hooks, impl_->head_unit());
+  const auto [loss, log_prob, best] = impl_->cross_entropy(hidden.squeeze(0), labels);
+  return {log_prob, best};
+}
+
+}  // namespace lazy
