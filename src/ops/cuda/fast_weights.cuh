@@ -472,9 +472,9 @@ inline void copy_to_place(float* to, const float* from, int64_t numbers, cudaStr
 
 // Shared memory of the backward pass, which takes more.
 int backward_memory(bool momentum);
-// Queues the pass with the state over a cluster of blocks; false: not for this shape or GPU.
-// What it keeps, see kept_bytes in ops/fast_weights.h.
+// What a pass with the state over a cluster of blocks keeps: see kept_bytes in ops/fast_weights.h.
 int64_t kept_by_cluster(const FastWeightsProblem& p);
+// Queues that pass; false: not for this shape or GPU.
 bool forward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream);
 bool backward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream);
 

@@ -1,6 +1,6 @@
 // From chunk to chunk: a block has some columns of a head's state in registers and goes through the sequence. It leaves
 // the state before each chunk and, for the delta rule, what each token writes. The next chunk's tiles come while it
-// works, or, with one STAGE, while another block of the multiprocessor works.
+// works, or, with one stage, while another block of the multiprocessor works.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {

@@ -7,10 +7,9 @@
 namespace lazy {
 
 // The recurrence's gates in fp32 from their logits (batch, length, 3 heads) of any floating type and a bias (3 heads):
-// step, momentum, decay. Differentiable once. A step is at most 1 / key_dim and at
-// most 1 / chunk, and it is multiplied by (1 - momentum) to offset the accumulation of momentum. All steps of a chunk
-// use gradients at the weights of its start, so with larger steps a chunk of similar keys overshoots and a two-layer
-// memory diverges within a few chunks.
+// step, momentum, decay. Differentiable once. A step is at most 1 / key_dim and at most 1 / chunk, and it is multiplied
+// by (1 - momentum) to offset the accumulation of momentum. All steps of a chunk use gradients at the weights of its
+// start, so with larger steps a chunk of similar keys overshoots and a two-layer memory diverges within a few chunks.
 struct MemoryGates {
   at::Tensor step, log_momentum, log_keep;  // (batch, length, heads); the tokens of a head lie side by side
 };
