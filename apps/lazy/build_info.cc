@@ -17,7 +17,7 @@
 #include "commit.h"
 #include "core/text.h"
 #include "model/device.h"
-#include "ops/cuda_choice.h"
+#include "ops/cuda_library.h"
 #include "ops/load_cuda.h"
 
 namespace lazy::cli {
@@ -68,7 +68,7 @@ Json cuda_support() {
     for (const kernels::DType type : kernels::kKernelTypes) {
       for (const int64_t size : kernels::kTensorCoreHeadSizes) {
         served[kernels::name(normalizer)][kernels::name(type)][std::to_string(size)] =
-            ops::cuda_choice()(usual_problem(normalizer, type, size));
+            ops::cuda_library().attention_kernel(usual_problem(normalizer, type, size));
       }
     }
   }

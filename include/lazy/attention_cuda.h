@@ -33,6 +33,10 @@ bool writes_alive_sum_cuda(const Problem& problem, const CudaCall& call);
 // Whether the backward takes Backward::cos and sin.
 bool rotates_back_cuda(const Problem& problem, const CudaCall& call);
 
+// Whether the backward takes what a row's weights have in common from out and lse, and not from the keys: with
+// softmax_sink and without d_sink, the keys may then be a part of those that out and lse are of.
+bool reads_rows_from_out_cuda(const Problem& problem, const Backward<float>& arguments, const CudaCall& call);
+
 // Bytes of workspace. Linear in the lengths.
 size_t backward_workspace_cuda(const Problem& problem, const CudaCall& call);
 

@@ -5,7 +5,7 @@
 
 #include "lazy/kernel_table.h"
 #include "ops/attention_arguments.h"
-#include "ops/cuda_choice.h"
+#include "ops/cuda_library.h"
 #include "ops/forced_kernel.h"
 #include "ops/library.h"
 
@@ -38,17 +38,19 @@ static_assert(kMaxAliveSumHead == kernels::kMaxAliveSumHead);
 
 bool keeps_alive_sum(const kernels::Problem& problem, bool deterministic) {
   if (problem.normalizer != kernels::Normalizer::elastic || deterministic ||
-      (problem.dtype != kernels::DType::f16 && problem.dtype != kernels::DType::bf16) || !cuda_choice())
+      (problem.dtype != kernels::DType::f16 && problem.dtype != kernels::DType::bf16) ||
+      !cuda_library().attention_kernel)
     return false;
   kernels::Problem p = problem;
   p.q_length = p.k_length = 4096;  // the plain kernel serves the shortest
-  const std::string kernel = forced_kernel() == "automatic" ? cuda_choice()(p) : forced_kernel();
+  const std::string kernel = forced_kernel() == "automatic" ? cuda_library().attention_kernel(p) : forced_kernel();
   return std::max(p.head_dim, p.value_dim) <= kMaxAliveSumHead &&
          (kernel == name(kernels::CudaKernel::hopper) || kernel == name(kernels::CudaKernel::portable));
 }
 
 at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out) {
-  const bool kept = cuda_choice() && keeps_alive_sum(problem_of_any_length(a), deterministic_wanted(a.deterministic));
+  const bool kept = cuda_library().attention_kernel &&
+                    keeps_alive_sum(problem_of_any_length(a), deterministic_wanted(a.deterministic));
   return kept ? at::empty_like(out) : at::empty({0}, out.options());
 }
 

@@ -2,9 +2,9 @@
 // python/lazy_attention/_registration.py, over the same operators.
 #include "ops/attention.h"
 #include "ops/attention_arguments.h"
+#include "ops/cuda_library.h"
 #include "ops/forced_kernel.h"
 #include "ops/rope_autograd.h"
-#include "ops/rotated_attention.h"
 #include "ops/side_by_side.h"
 
 namespace lazy::ops {
@@ -169,12 +169,12 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                            .split_with_sizes({heads, kv_heads, kv_heads}, 2);
     AttentionGradients g;
     if (a.q.is_cuda() && !reference_is_forced(a)) {
-      TORCH_CHECK(rotated_backward(), "lazy::attention_backward: the CUDA operators are not loaded");
+      TORCH_CHECK(cuda_library().rotated_backward, "lazy::attention_backward: the CUDA operators are not loaded");
       check_backward(a, r.d_out, r.out, r.lse, r.alive_sum);
       mask[0] = mask[1] = mask[2] = false;
       g = empty_gradients(a, mask);
       g.q = parts[0], g.k = parts[1], g.v = parts[2];
-      rotated_backward()(a, r.d_out, r.out, r.lse, r.alive_sum, rotation, g);
+      cuda_library().rotated_backward(a, r.d_out, r.out, r.lse, r.alive_sum, rotation, g);
     } else {
       mask[0] = mask[1] = mask[2] = true;
       g = gradients_of(a, r, mask);

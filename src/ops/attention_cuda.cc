@@ -2,9 +2,9 @@
 // outputs, runs the kernels on the current stream.
 #include "ops/attention_cuda.h"
 
-#include "lazy/softmax_part_cuda.h"
+#include "lazy/attention_cuda.h"
 #include "ops/attention_pointers.h"
-#include "ops/cuda_choice.h"
+#include "ops/cuda_library.h"
 #include "ops/cuda_stream.h"
 #include "ops/forced_kernel.h"
 #include "ops/library.h"
@@ -227,7 +227,7 @@ LAZY_KERNELS(CUDA, m) {
   m.impl("attention", LAZY_KERNEL(attention_cuda));
   m.impl("attention_forward", LAZY_KERNEL(attention_forward_cuda));
   m.impl("attention_backward", LAZY_KERNEL(attention_backward_cuda));
-  set_cuda_choice(chosen);
+  cuda_library().attention_kernel = chosen;
 }
 
 }  // namespace lazy::ops

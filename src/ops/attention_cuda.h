@@ -12,7 +12,7 @@ struct Rotation {
 bool rotates_back(const AttentionArguments& a);
 
 // After check_backward. g: shapes as empty_gradients makes them, any memory. With a rotation d_q and d_k are those of
-// q and k before it. of_part: see softmax_part.h; otherwise true is returned.
+// q and k before it. of_part: see CudaLibrary; otherwise true is returned.
 bool run_attention_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
                             const at::Tensor& lse, const OptionalTensor& alive_sum, const Rotation& rotation,
                             AttentionGradients& g, bool of_part = false);

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ops/cuda_choice.h"
+#include "ops/cuda_library.h"
 
 namespace lazy::ops {
 
@@ -74,7 +74,7 @@ const bool at_start = [] {
 void load_cuda() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (cuda_choice()) return;
+  if (cuda_library().attention_kernel) return;
   std::string failed;
   if (!std::filesystem::exists(library_path())) {
     failed = open_operators();

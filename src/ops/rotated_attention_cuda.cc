@@ -1,8 +1,8 @@
 // Gradients of attention on NVIDIA GPUs that are rotated back: by the kernels themselves where they can.
 #include "ops/attention_cuda.h"
+#include "ops/cuda_library.h"
 #include "ops/cuda_stream.h"
 #include "ops/rope_cuda.h"
-#include "ops/rotated_attention.h"
 
 namespace lazy::ops {
 
@@ -25,7 +25,7 @@ void backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Te
 }
 
 const bool at_load = [] {
-  set_rotated_backward(backward);
+  cuda_library().rotated_backward = backward;
   return true;
 }();
 

@@ -1,7 +1,7 @@
 // Gradients of keys that are a part of their rows' softmax, on NVIDIA GPUs.
 #include "ops/attention_cuda.h"
+#include "ops/cuda_library.h"
 #include "ops/forced_kernel.h"
-#include "ops/softmax_part.h"
 
 namespace lazy::ops {
 
@@ -13,7 +13,7 @@ bool backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Te
 }
 
 const bool at_load = [] {
-  set_softmax_part_backward(backward);
+  cuda_library().softmax_part_backward = backward;
   return true;
 }();
 

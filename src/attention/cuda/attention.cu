@@ -7,7 +7,7 @@
 #include <string>
 
 #include "attention/cuda/launchers.h"
-#include "lazy/softmax_part_cuda.h"
+#include "lazy/attention_cuda.h"
 
 namespace lazy::kernels {
 

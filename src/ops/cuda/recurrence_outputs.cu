@@ -9,9 +9,6 @@ constexpr int kThreads = 128, kWidth = 64;  // values at a time
 
 template <int K>
 struct Layout {
-  // Of a warp: 16 MI tokens, and so many values at a time. With 32 tokens a value's column is read by half of the
-  // warps.
-  static constexpr int MI = K == 256 ? 2 : 1, kColumns = kWidth / MI;
   using Keys = Tile<kChunk, K>;
   using State = Tile<K, kWidth>;
   using Values = Tile<kChunk, kWidth>;
@@ -19,11 +16,10 @@ struct Layout {
   static constexpr int kBytes = 3 * Keys::kBytes + 2 * Values::kBytes + static_cast<int>(sizeof(ReadGates));
 };
 
-// Delta rule: u from memory; otherwise u = beta v.
+// A warp has 16 tokens. Delta rule: u from memory; otherwise u = beta v.
 template <int K>
 __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThreads)) outputs(const Recurrence a) {
   using L = Layout<K>;
-  constexpr int MI = L::MI, kTiles = L::kColumns / 8;
   char* const memory = recurrence::shared_memory();
   SharedMemory shared{memory};
   const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
@@ -35,8 +31,7 @@ __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThre
   const auto u = [&](int part) { return typename L::Values{values_at + part % 2 * L::Values::kBytes}; };
   ReadGates& g = *reinterpret_cast<ReadGates*>(values_at + 2 * L::Values::kBytes);
   const ChunkPlace at(a, blockIdx.z, blockIdx.x, blockIdx.y);
-  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, row = warp / MI * (16 * MI),
-            column = warp % MI * L::kColumns, parts = static_cast<int>(a.V / kWidth);
+  const int lane = threadIdx.x & 31, row = threadIdx.x / 32 * 16, parts = static_cast<int>(a.V / kWidth);
   const bf16* values = a.delta ? a.u + at.row(a, a.V) : at.rows_of(a.v, at.h);
   const int64_t step = a.delta ? a.H * a.V : a.v.token;
   const auto load = [&](int part) {
@@ -52,18 +47,15 @@ __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThre
   tensor_core::copies_commit();
   tensor_core::copies_wait<1>();
   __syncthreads();
-  float scores[MI][8][4] = {};
+  float scores[1][8][4] = {};
   product<By::outer, By::outer, K / 16>(scores, q, row, k, 0);
   each_pair(scores, row, 0, [&](int i, int j, float& x, float& y) {
     x *= a.scale * reach(g, i, j) * (a.delta ? 1 : g.beta[j]);
     y *= a.scale * reach(g, i, j + 1) * (a.delta ? 1 : g.beta[j + 1]);
   });
-  uint32_t weights[MI][4][4];
+  uint32_t weights[4][4];
 #pragma unroll
-  for (int m = 0; m < MI; ++m) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) tensor_core::portable::as_left<bf16>(weights[m][i], scores[m], i);
-  }
+  for (int i = 0; i < 4; ++i) tensor_core::portable::as_left<bf16>(weights[i], scores[0], i);
   __syncthreads();
 
   bf16* to = a.out + at.row(a, a.V);
@@ -72,9 +64,9 @@ __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThre
     tensor_core::copies_commit();
     tensor_core::copies_wait<1>();
     __syncthreads();
-    float sum[MI][kTiles][4] = {};
-    product<By::outer, By::inner, K / 16>(sum, q, row, state(part), column);
-    each_pair(sum, row, column, [&](int i, int, float& x, float& y) {
+    float sum[1][8][4] = {};
+    product<By::outer, By::inner, K / 16>(sum, q, row, state(part), 0);
+    each_pair(sum, row, 0, [&](int i, int, float& x, float& y) {
       x *= a.scale * g.read[i];
       y *= a.scale * g.read[i];
     });
@@ -82,19 +74,16 @@ __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThre
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
-      for (int n = 0; n < kTiles / 2; ++n) {
+      for (int n = 0; n < 4; ++n) {
         uint32_t y[4];
         tensor_core::load_matrices_transposed(
-            y, from + tensor_core::portable::at<kWidth>(16 * i + (lane & 15), column / 8 + 2 * n + (lane >> 4)));
-#pragma unroll
-        for (int m = 0; m < MI; ++m) {
-          tensor_core::mma<bf16>(sum[m][2 * n], weights[m][i], y[0], y[1]);
-          tensor_core::mma<bf16>(sum[m][2 * n + 1], weights[m][i], y[2], y[3]);
-        }
+            y, from + tensor_core::portable::at<kWidth>(16 * i + (lane & 15), 2 * n + (lane >> 4)));
+        tensor_core::mma<bf16>(sum[0][2 * n], weights[i], y[0], y[1]);
+        tensor_core::mma<bf16>(sum[0][2 * n + 1], weights[i], y[2], y[3]);
       }
     }
     const float skip = a.skip ? a.skip[at.h] : 0;
-    each_pair(sum, row, column, [&](int i, int j, float x, float y) {
+    each_pair(sum, row, 0, [&](int i, int j, float x, float y) {
       if (a.skip) {
         const float2 value = u(part).get(i, j);
         x = fmaf(skip, value.x, x);

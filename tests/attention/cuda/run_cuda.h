@@ -3,7 +3,7 @@
 #include <string>
 
 #include "../case.h"
-#include "lazy/softmax_part_cuda.h"
+#include "lazy/attention_cuda.h"
 
 namespace lazy::kernels::test {
 

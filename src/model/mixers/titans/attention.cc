@@ -11,8 +11,8 @@
 #include "model/mixers/packed_layouts.h"
 #include "ops/attention_arguments.h"
 #include "ops/autograd.h"
+#include "ops/cuda_library.h"
 #include "ops/rope.h"
-#include "ops/softmax_part.h"
 
 namespace lazy {
 
@@ -132,7 +132,7 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
   // Gradients of q, k and v from the window's keys; empty: no kernel gives them.
   static variable_list of_window(const variable_list& saved, const at::Tensor& d_out, int64_t window,
                                  bool deterministic) {
-    const ops::SoftmaxPartBackward kernel = d_out.is_cuda() ? ops::softmax_part_backward() : nullptr;
+    const auto kernel = d_out.is_cuda() ? ops::cuda_library().softmax_part_backward : nullptr;
     if (!kernel) return {};
     const OptionalTensor none, cu_q = optional(saved[6]), cu_k = optional(saved[7]),
                                sink = at::zeros({saved[0].size(-2)}, saved[9].options());
