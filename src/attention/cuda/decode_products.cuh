@@ -161,7 +161,7 @@ struct TensorCores {
           const int half = own_half(j), n = kPad * first + own_key(j);
           float x = s[0][0];
 #pragma unroll
-          for (int m = j; m < kHalves; m += kOwnKeys) x = m == half ? s[m / 2][m % 2 * 2] : x;
+          for (int i = j; i < kHalves; i += kOwnKeys) x = i == half ? s[i / 2][i % 2 * 2] : x;
           if (plain) {
             x *= p.scale;
             if (owns) kept[n] = x;
