@@ -8,7 +8,11 @@
 
 namespace lazy::ops {
 
+struct StepKernels;
+
 struct CudaLibrary {
+  const StepKernels* step_kernels = nullptr;  // step_kernels.h
+
   // The name of the kernel that serves a problem on the current GPU: "plain", "portable", "hopper".
   std::string (*attention_kernel)(const kernels::Problem& problem) = nullptr;
 

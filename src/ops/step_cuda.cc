@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ops/cuda/step.h"
+#include "ops/cuda_library.h"
 #include "ops/fused.h"
 #include "ops/rope_cuda.h"
 #include "ops/step_kernels.h"
@@ -200,7 +201,7 @@ const StepKernels kKernels{
     few_rows,        rope_to_pages,    sample_tokens,
     recurrence_step, convolution_step, []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
 const bool at_load = [] {
-  set_step_kernels(&kKernels);
+  cuda_library().step_kernels = &kKernels;
   return true;
 }();
 

@@ -2,14 +2,11 @@
 
 #include <c10/util/Exception.h>
 
+#include "ops/cuda_library.h"
+
 namespace lazy::ops {
 
 namespace {
-
-const StepKernels*& loaded() {
-  static const StepKernels* kernels = nullptr;
-  return kernels;
-}
 
 class Repeater : public Recorder {
  public:
@@ -18,8 +15,7 @@ class Repeater : public Recorder {
 
 }  // namespace
 
-const StepKernels* step_kernels() { return loaded(); }
-void set_step_kernels(const StepKernels* kernels) { loaded() = kernels; }
+const StepKernels* step_kernels() { return cuda_library().step_kernels; }
 
 std::unique_ptr<Recorder> make_recorder(c10::Device device) {
   if (!device.is_cuda()) return std::make_unique<Repeater>();

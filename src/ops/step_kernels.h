@@ -21,7 +21,6 @@ struct StepKernels {
   std::pair<at::Tensor, at::Tensor> (*convolution_step)(const ConvolutionStep& in);
   std::unique_ptr<Recorder> (*make_recorder)();
 };
-const StepKernels* step_kernels();                  // null until the CUDA library is loaded
-void set_step_kernels(const StepKernels* kernels);  // called by the library
+const StepKernels* step_kernels();  // CudaLibrary's: null until the library is loaded
 
 }  // namespace lazy::ops
