@@ -54,8 +54,13 @@ at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool
               input.x.sizes(), " of ", input.x.scalar_type(), " on ", input.x.device());
   TORCH_CHECK(W.scalar_type() == input.x.scalar_type() && W.device() == input.x.device(),
               "few_rows_product: expected weights like x, found ", W.scalar_type(), " on ", W.device());
-  TORCH_CHECK(!input.residual.defined() || (input.norm_weight.defined() && input.sum.defined()),
-              "few_rows_product: expected a norm and room for the sum beside a residual");
+  if (input.add.defined()) {
+    const at::Tensor& add = input.add;
+    TORCH_CHECK(!swiglu && !wide && add.scalar_type() == input.x.scalar_type() && add.device() == input.x.device() &&
+                    add.sizes() == at::IntArrayRef({input.x.size(0), W.size(0)}),
+                "few_rows_product: expected what is added to be like the product in x's type, found ", add.sizes(),
+                " of ", add.scalar_type(), " on ", add.device());
+  }
   return step_kernels()->few_rows(input, W, swiglu, wide);
 }
 

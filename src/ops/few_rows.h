@@ -28,14 +28,13 @@ bool serves_few_rows(const at::Tensor& x);
 at::Tensor few_rows_linear(const at::Tensor& x, const at::Tensor& W, bool wide = false);
 at::Tensor few_rows_linear(const at::Tensor& x, const Int8Matrix& W);
 
-// On a GPU, one pass: y = rms_norm(x + residual) W^T, with swiglu silu of the first half of W's product times the
-// second half. `sum` gets x + residual, rounded. Where serves_few_rows(x). All of x, residual and sum (rows, in),
-// contiguous.
+// On a GPU, one pass: y = rms_norm(x) W^T, with swiglu silu of the first half of W's product times the second half.
+// Where serves_few_rows(x).
 struct FewRowsInput {
-  at::Tensor x;
-  at::Tensor residual, sum = {};  // both or neither
-  at::Tensor norm_weight = {};    // (in) fp32; undefined: no norm, and no residual
+  at::Tensor x;                 // (rows, in)
+  at::Tensor norm_weight = {};  // (in) fp32; undefined: no norm
   double eps = 0;
+  at::Tensor add = {};  // (rows, out) of x's type, added to the rounded y; neither with swiglu nor with wide
 };
 at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu = false, bool wide = false);
 

@@ -22,26 +22,20 @@ at::Tensor on_16_bytes(const at::Tensor& t) {
 
 at::Tensor few_rows(const FewRowsInput& in, const at::Tensor& W, bool swiglu, bool wide) {
   const c10::cuda::CUDAGuard guard(in.x.device());
-  const bool strided = in.x.stride(1) == 1 && in.x.stride(0) % 8 == 0 && !in.residual.defined();
+  const bool strided = in.x.stride(1) == 1 && in.x.stride(0) % 8 == 0;
   const at::Tensor x = on_16_bytes(strided ? in.x : in.x.contiguous());
   const int64_t out = W.size(0) / (swiglu ? 2 : 1);
   at::Tensor y = at::empty({x.size(0), out}, wide ? x.options().dtype(at::kFloat) : x.options());
   cuda::FewRows a{.type = row_type("few_rows", x)};
   a.x = x.const_data_ptr();
   const at::Tensor weights = on_16_bytes(W), norm_weight = on_16_bytes(in.norm_weight);
-  at::Tensor residual;
   a.W = weights.const_data_ptr();
   a.x_stride = x.stride(0);
   a.rows = x.size(0);
   a.in = x.size(1);
   a.out = out;
-  if (in.residual.defined()) {
-    TORCH_CHECK(in.residual.is_contiguous() && in.sum.is_contiguous() && aligned(in.sum),
-                "few_rows: expected contiguous residuals and room aligned to 16 bytes for their sums");
-    residual = on_16_bytes(in.residual);
-    a.residual = residual.const_data_ptr();
-    a.sum = in.sum.mutable_data_ptr();
-  }
+  const at::Tensor add = on_16_bytes(in.add.defined() ? in.add.contiguous() : in.add);
+  if (add.defined()) a.add = add.const_data_ptr();
   at::Tensor weighed, scales;
   if (norm_weight.defined()) {
     a.norm_weight = norm_weight.const_data_ptr<float>();

@@ -32,13 +32,17 @@ NormOutput run_norm_hooks(const NormOutput& x, const LayerHooks& hooks, const ch
 }  // namespace
 
 NormOutput DecoderBlock::pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const {
-  if (!post_norm_) return later ? normalize_later(stream, norm, norm_eps_) : normalize(stream, norm, norm_eps_);
+  if (!post_norm_) {
+    return later && multiplier_ == 1 ? normalize_later(stream, norm, norm_eps_) : normalize(stream, norm, norm_eps_);
+  }
   stream.residual = stream.branch;
   return stream.branch;
 }
 
-void DecoderBlock::post_norm(ResidualStream& stream, const NormWeights& norm, at::Tensor branch) const {
+void DecoderBlock::add_branch(ResidualStream& stream, const NormOutput& x, const NormWeights& norm,
+                              at::Tensor branch) const {
   stream.branch = multiplier_ == 1 ? std::move(branch) : branch * multiplier_;
+  if (x.pending) return;  // the branch has the stream in it
   if (post_norm_) stream = {normalize(stream, norm, norm_eps_).value, {}};
 }
 
@@ -52,7 +56,7 @@ void DecoderBlock::mix(ResidualStream& stream, int64_t layer, const ForwardOptio
   const LayerHooks hooks(options.activation_hooks, layer);
   run_residual_hooks(stream, hooks, "residual");
   const NormOutput x = run_norm_hooks(pre_norm(stream, mixer_norm, mixer->computes_norm(options)), hooks, input_);
-  post_norm(stream, mixer_norm, hooks(output_, mixer->forward(x, layer, options, stats)));
+  add_branch(stream, x, mixer_norm, hooks(output_, mixer->forward(x, layer, options, stats)));
 }
 
 void DecoderBlock::feed_forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options,
@@ -62,7 +66,7 @@ void DecoderBlock::feed_forward(ResidualStream& stream, int64_t layer, const For
   run_residual_hooks(stream, hooks, "middle");
   const NormOutput x = run_norm_hooks(
       pre_norm(stream, mlp_norm, !options.activation_hooks && !recompute && mlp->computes_norm()), hooks, "mlp.input");
-  post_norm(stream, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute, hooks)));
+  add_branch(stream, x, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute, hooks)));
 }
 
 }  // namespace lazy

@@ -28,7 +28,8 @@ class DecoderBlock {
   // The input of a half, and the update of the stream by its output `branch`, for pre-norm and post-norm models.
   // later: the reader takes a pending norm.
   NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const;
-  void post_norm(ResidualStream& stream, const NormWeights& norm, at::Tensor branch) const;
+  // branch: what the reader of x, the output of pre_norm, returned.
+  void add_branch(ResidualStream& stream, const NormOutput& x, const NormWeights& norm, at::Tensor branch) const;
 
   const char *input_, *output_;  // hook point names of the mixer half
   double norm_eps_;

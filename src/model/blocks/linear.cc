@@ -219,14 +219,16 @@ at::Tensor Linear::decode(const at::Tensor& x) const {
 }
 
 at::Tensor Linear::decode_pending(const NormOutput& x, bool swiglu) const {
-  const auto rows = [&](const at::Tensor& t) { return t.defined() ? t.reshape({-1, packed_.size(1)}) : t; };
-  const auto& [branch, residual] = *x.pending;
-  return ops::few_rows_product({.x = rows(branch),
-                                .residual = rows(residual),
-                                .sum = residual.defined() ? rows(x.from) : at::Tensor(),
-                                .norm_weight = x.weight.detach(),
-                                .eps = x.eps},
-                               matrix(branch.scalar_type()), swiglu);
+  return ops::few_rows_product(
+      {.x = x.from.reshape({-1, packed_.size(1)}), .norm_weight = x.weight.detach(), .eps = x.eps},
+      matrix(x.from.scalar_type()), swiglu);
+}
+
+at::Tensor Linear::onto_stream(const at::Tensor& x, const at::Tensor& stream) const {
+  const at::Tensor rows = x.reshape({-1, packed_.size(1)});
+  if (!rows.is_cuda() || !decodes(rows)) return forward(x)[0] + stream;
+  return ops::few_rows_product({.x = rows, .add = stream.reshape({-1, packed_.size(0)})}, matrix(rows.scalar_type()))
+      .view(stream.sizes());
 }
 
 void Linear::hold_in(at::ScalarType dtype) const {

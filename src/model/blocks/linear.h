@@ -60,6 +60,8 @@ class Linear {
   at::Tensor decode(const at::Tensor& x) const;
   // The product of a pending norm; with swiglu that of the two parts.
   at::Tensor decode_pending(const NormOutput& x, bool swiglu = false) const;
+  // Of one part: x (..., in) -> its product + stream (..., out), in one pass where x is decoded on a GPU.
+  at::Tensor onto_stream(const at::Tensor& x, const at::Tensor& stream) const;
   // From now on the weights are in `dtype` alone. For inference.
   void hold_in(at::ScalarType dtype) const;
 

@@ -16,8 +16,9 @@ class FeedForward {
 
   // Whether forward() takes a pending norm (model/blocks/norm.h).
   virtual bool computes_norm() const { return false; }
-  // x (..., hidden_size) -> the same shape. With `recompute` intermediate activations are recomputed in the backward
-  // pass instead of saved; then there are no hooks. The hook point is mlp.inner.
+  // x (..., hidden_size) -> the same shape, of a pending norm with the stream added. With `recompute` intermediate
+  // activations are recomputed in the backward pass instead of saved; then there are no hooks. The hook point is
+  // mlp.inner.
   virtual at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const = 0;
 
   // fp32, named relative to the layer, in checkpoint order. Matrices are initialized from N(0,

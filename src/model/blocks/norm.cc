@@ -41,12 +41,9 @@ NormOutput normalize_later(ResidualStream& stream, const NormWeights& norm, doub
   const at::Tensor rows = stream.branch.reshape({-1, stream.branch.size(-1)});
   if (at::GradMode::is_enabled() || norm.bias.defined() || !rows.is_cuda() || !ops::serves_few_rows(rows))
     return normalize(stream, norm, eps);
-  NormOutput out{at::Tensor()};
-  out.pending = stream;
-  out.weight = norm.weight;
-  out.eps = eps;
-  out.from = stream.residual.defined() ? at::empty_like(stream.branch) : stream.branch;
-  stream.residual = out.from;
+  stream = {sum_of(stream), {}};
+  NormOutput out{at::Tensor(), stream.branch, norm.weight, eps};
+  out.pending = true;
   return out;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <utility>
 
 namespace lazy {
@@ -23,11 +22,11 @@ struct NormOutput {
   NormOutput(at::Tensor value, at::Tensor from, at::Tensor weight, double eps, at::Tensor bias = {})
       : value(std::move(value)), from(std::move(from)), weight(std::move(weight)), bias(std::move(bias)), eps(eps) {}
 
-  at::Tensor value;         // (..., dim); undefined where `pending` is set
+  at::Tensor value;         // (..., dim); undefined where `pending`
   at::Tensor from, weight;  // value = rms_norm(from, weight, eps); undefined for other inputs
-  // A norm that the product that reads it computes (ops::few_rows_product): from, if there is a residual, is written
-  // there too.
-  std::optional<ResidualStream> pending;
+  // The product that reads it computes the norm (ops::few_rows_product). Who reads it returns the stream: `from` with
+  // its own output added, by its last product (Linear::onto_stream).
+  bool pending = false;
   at::Tensor bias;  // of a LayerNorm; undefined: RMSNorm
   double eps = 0;
 

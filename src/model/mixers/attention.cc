@@ -173,8 +173,8 @@ at::Tensor AttentionMixer::project(const at::Tensor& heads, const NormOutput& x,
   at::Tensor out = heads;
   if (!gate.parts().empty())
     out = heads * probe("attention.gate", at::sigmoid(gate.forward(x)[0].unflatten(2, {heads_, -1})));
-  out = probe("attention.heads", out);
-  const at::Tensor y = output.forward(out.reshape({out.size(0), out.size(1), heads_ * head_dim_}))[0];
+  out = probe("attention.heads", out).reshape({out.size(0), out.size(1), heads_ * head_dim_});
+  const at::Tensor y = x.pending ? output.onto_stream(out, x.from) : output.forward(out)[0];
   return o_bias.defined() ? y + o_bias.to(y.scalar_type()) : y;
 }
 

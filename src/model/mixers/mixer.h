@@ -34,8 +34,9 @@ class Mixer {
 
   // Whether forward() takes a pending norm (model/blocks/norm.h).
   virtual bool computes_norm(const ForwardOptions&) const { return false; }
-  // x (batch, length, hidden_size) -> the same shape. `layer` is the index for the cache and the hooks. If not null,
-  // `stats` receives the attention statistics, (3, batch, heads, length); other mixers leave it undefined.
+  // x (batch, length, hidden_size) -> the same shape, of a pending norm with the stream added. `layer` is the index for
+  // the cache and the hooks. If not null, `stats` receives the attention statistics, (3, batch, heads, length); other
+  // mixers leave it undefined.
   virtual at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                              at::Tensor* stats) const = 0;
 

@@ -29,6 +29,12 @@ __device__ void store_rounded(void* to, int64_t at, bool wide, float x) {
     static_cast<T*>(to)[at] = __float2half(x);
   }
 }
+// Not through the read-only path: the kernel in front may still write when this one starts.
+template <typename T>
+__device__ float load_number(const void* from, int64_t at) {
+  const uint16_t bits = __ldcg(static_cast<const uint16_t*>(from) + at);
+  return kernels::cuda::unpack<T>(bits).x;
+}
 // STEPS: chunks of a warp in flight.
 template <typename T, int STEPS, bool NORM, bool SWIGLU>
 __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ FewRows p) {
@@ -59,28 +65,21 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
   decoding::let_next_start();
   decoding::wait_for_launcher();
 
+  // The number of y that a thread will store.
+  const int r = threadIdx.x % kTile, row = threadIdx.x / kTile, column = first_column + r;
+  const bool stores = row < rows && column < out;
+  float added = 0;
+  if constexpr (!SWIGLU) {
+    if (stores && p.add) added = load_number<T>(p.add, row * p.out + column);
+  }
   float sum[TILES][4] = {}, square = 0;
   for (int first = 0; first < own; first += STEPS) {
-    uint4 x[STEPS], more[NORM ? STEPS : 1];  // all are asked for before one is waited for
-    const auto each_there = [&](const auto& use) {
+    uint4 x[STEPS];  // all are asked for before one is waited for
 #pragma unroll
-      for (int i = 0; i < STEPS; ++i) {
-        const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;
-        use(i, k, first + i < own && k < in && g < rows);
-      }
-    };
-    each_there([&](int i, int k, bool there) {
+    for (int i = 0; i < STEPS; ++i) {
+      const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;
+      const bool there = first + i < own && k < in && g < rows;
       x[i] = there ? __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + g * p.x_stride + k)) : uint4{};
-      if constexpr (NORM) {
-        const auto* const residual = reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + g * in + k);
-        more[i] = there && p.residual ? __ldcg(residual) : uint4{};
-      }
-    });
-    if (NORM && p.residual) {
-      each_there([&](int i, int k, bool there) {
-        x[i] = add<T>(x[i], more[NORM ? i : 0]);
-        if (there && blockIdx.x == 0) *reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + g * in + k) = x[i];
-      });
     }
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
@@ -119,23 +118,21 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
     }
   }
   __syncthreads();
-  if (threadIdx.x < kTile * kRows) {
-    const int r = threadIdx.x % kTile, row = threadIdx.x / kTile, column = first_column + r;
-    if (row >= rows || column >= out) return;
-    const float scale = NORM ? scales[row] : 1;
-    const auto product = [&](int of_tiles) {
-      float all = 0;
-      for (int i = 0; i < kWarps; ++i) all += products[i][of_tiles][row];
-      return all * scale;
-    };
-    float y;
-    if constexpr (SWIGLU) {
-      y = swiglu<T>(product(r), product(kTile + r));
-    } else {
-      y = product(r);
-    }
-    store_rounded<T>(p.y, row * p.out + column, p.wide, y);
+  if (!stores) return;
+  const float scale = NORM ? scales[row] : 1;
+  const auto product = [&](int of_tiles) {
+    float all = 0;
+    for (int i = 0; i < kWarps; ++i) all += products[i][of_tiles][row];
+    return all * scale;
+  };
+  float y;
+  if constexpr (SWIGLU) {
+    y = swiglu<T>(product(r), product(kTile + r));
+  } else {
+    y = product(r);
+    if (p.add) y = rounded<T>(y) + added;
   }
+  store_rounded<T>(p.y, row * p.out + column, p.wide, y);
 }
 
 template <typename T, bool NORM, bool SWIGLU>

@@ -8,12 +8,7 @@ namespace lazy::ops::cuda::step {
 // A product is the sum of kParts sums, part n of the chunks n, n + kParts, ... of the summed axis.
 constexpr int kChunk = 32, kParts = 8;
 
-// Two neighbouring numbers of x, with the residual added.
-template <typename T>
-__device__ uint32_t add_pair(uint32_t x, uint32_t residual) {
-  const float2 a = kernels::cuda::unpack<T>(x), b = kernels::cuda::unpack<T>(residual);
-  return kernels::cuda::pack<T>(a.x + b.x, a.y + b.y);
-}
+// Two neighbouring numbers of x, times their weights.
 template <typename T>
 __device__ uint32_t weigh_pair(uint32_t x, float w0, float w1, float& squares) {
   const float2 a = kernels::cuda::unpack<T>(x);
@@ -21,11 +16,6 @@ __device__ uint32_t weigh_pair(uint32_t x, float w0, float w1, float& squares) {
   return kernels::cuda::pack<T>(a.x * w0, a.y * w1);
 }
 // Eight of them.
-template <typename T>
-__device__ uint4 add(const uint4& x, const uint4& residual) {
-  return {add_pair<T>(x.x, residual.x), add_pair<T>(x.y, residual.y), add_pair<T>(x.z, residual.z),
-          add_pair<T>(x.w, residual.w)};
-}
 template <typename T>
 __device__ uint4 weigh(const uint4& x, const float4& low, const float4& high, float& squares) {
   uint4 y;

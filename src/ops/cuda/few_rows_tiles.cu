@@ -1,8 +1,10 @@
 // Products of some ten to a few hundred rows with a matrix, bit for bit those of few_rows.cu. Blocks of columns and
 // rows share what they read: chunks of both matrices come through a ring in shared memory, and a warp multiplies a tile
 // of its own. With PARTS 8 each of a block's warps has one part of the block's tile, for so few rows that the matrix
-// has to be on its way in every multiprocessor at once; else a warp goes through the parts one after the other. The
-// norm is taken by a kernel in front: x times its weights, and what every row's products are to be multiplied by.
+// has to be on its way in every multiprocessor at once; else a warp goes through the parts one after the other.
+//
+// With PARTS 8 a warp takes the norm of what it multiplies, as in few_rows.cu. Else warps would do so once for each
+// tile of W, and a kernel in front does: x times its weights, and what every row's products are to be multiplied by.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -30,25 +32,20 @@ __global__ void __launch_bounds__(kNormThreads) weigh_rows(const __grid_constant
   const int64_t row = blockIdx.x * (kNormThreads / 32) + threadIdx.x / 32;
   if (row >= p.rows) return;
   const auto* const from = reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride);
-  const auto* const residual = reinterpret_cast<const uint4*>(static_cast<const T*>(p.residual) + row * p.in);
-  auto* const sum = reinterpret_cast<uint4*>(static_cast<T*>(p.sum) + row * p.in);
   auto* const weighed = reinterpret_cast<uint4*>(static_cast<T*>(p.weighed) + row * p.in);
   constexpr int kAtOnce = 4;  // pieces of 8 numbers that a lane asks for before it stores one
   float squares = 0;
   for (int first = lane; first < in / 8; first += 32 * kAtOnce) {
-    uint4 x[kAtOnce], more[kAtOnce];
+    uint4 x[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int n = first + 32 * i;
-      if (n >= in / 8) continue;
-      x[i] = __ldcg(from + n);
-      if (p.residual) more[i] = __ldcg(residual + n);
+      if (n < in / 8) x[i] = __ldcg(from + n);
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int n = first + 32 * i;
       if (n >= in / 8) continue;
-      if (p.residual) sum[n] = x[i] = add<T>(x[i], more[i]);
       const auto* const weights = reinterpret_cast<const float4*>(p.norm_weight) + 2 * n;
       weighed[n] = weigh<T>(x[i], __ldg(weights), __ldg(weights + 1), squares);
     }
@@ -83,14 +80,17 @@ struct Chunks {
   __device__ void advance() { chunk = PARTS == 1 && ends_part() ? chunk % kParts + 1 : chunk + kParts; }
 };
 
-template <typename T, typename N, bool SWIGLU>
+// NORM: the norm is taken here.
+template <typename T, typename N, bool NORM, bool SWIGLU>
 __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const __grid_constant__ FewRows p) {
   extern __shared__ __align__(16) char memory[];
+  __shared__ float squares[NORM ? kParts : 1][NORM ? N::kRowsX : 1];
   constexpr int kThreads = N::kThreads, kRows = N::kRows, PARTS = N::PARTS, TILES = N::TILES, GROUPS = N::GROUPS;
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int part = PARTS == 1 ? 0 : warp, warp_w = PARTS == 1 ? warp % N::WARPS_W : 0,
             warp_x = PARTS == 1 ? warp / N::WARPS_W : 0;
-  static_assert(PARTS == 1 || N::WARPS_W * N::WARPS_X == 1);
+  static_assert(PARTS == 1 ? !NORM : N::WARPS_W * N::WARPS_X == 1);
+  const bool weighed = !NORM && p.norm_weight;  // by the kernel in front
   const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
   const int first_row = blockIdx.x * N::kRowsX;
   constexpr int kColumns = SWIGLU ? N::kRowsW / 2 : N::kRowsW;  // of y
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
 #pragma unroll
   for (int i = 0; i < kCopiesX; ++i) {
     const int row = min(first_row + row0 + i * kPitch, rows - 1);
-    from_x[i] = static_cast<const T*>(p.norm_weight ? p.weighed : p.x) + row * (p.norm_weight ? p.in : p.x_stride) + k0;
+    from_x[i] = static_cast<const T*>(weighed ? p.weighed : p.x) + row * (weighed ? p.in : p.x_stride) + k0;
   }
   const auto copy_w = [&](int stage, int chunk) {
     const int k = chunk * kChunk;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     decoding::commit_copies();
   }
 
-  float sum[TILES][GROUPS][4] = {}, total[TILES][GROUPS][4] = {};
+  float sum[TILES][GROUPS][4] = {}, total[TILES][GROUPS][4] = {}, square[GROUPS] = {};
   const auto each = [](const auto& work) {
 #pragma unroll
     for (int t = 0; t < TILES; ++t) {
@@ -187,9 +187,18 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
       w[t][0] = decoding::load_shared(mine_w + at + t * 16 * kChunkBytes);
       w[t][1] = decoding::load_shared(mine_w + at + (t * 16 + 8) * kChunkBytes);
     }
+    float4 low{}, high{};  // the norm's weights of this chunk's piece
+    if constexpr (NORM) {
+      const int k = (now.chunk + part) * kChunk + 8 * c;
+      if (k < in) {
+        low = __ldg(reinterpret_cast<const float4*>(p.norm_weight + k));
+        high = __ldg(reinterpret_cast<const float4*>(p.norm_weight + k + 4));
+      }
+    }
 #pragma unroll
     for (int n = 0; n < GROUPS; ++n) {
-      const uint4 b = decoding::load_shared(mine_x + at + n * 8 * kChunkBytes);
+      uint4 b = decoding::load_shared(mine_x + at + n * 8 * kChunkBytes);
+      if constexpr (NORM) b = weigh<T>(b, low, high, square[n]);
 #pragma unroll
       for (int t = 0; t < TILES; ++t) {
         kernels::cuda::mma<T>(sum[t][n], {w[t][0].x, w[t][1].x, w[t][0].y, w[t][1].y}, b.x, b.y);
@@ -214,12 +223,30 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     const int m = part * N::kRowsX + (warp_x * GROUPS + n) * 8 + 2 * c + e % 2;
     products[m * N::kStride + (warp_w * TILES + t) * 16 + g + e / 2 * 8] = PARTS == 1 ? total[t][n][e] : sum[t][n][e];
   });
+  if constexpr (NORM) {
+#pragma unroll
+    for (int n = 0; n < GROUPS; ++n) {
+      square[n] += __shfl_xor_sync(~0u, square[n], 1);
+      square[n] += __shfl_xor_sync(~0u, square[n], 2);
+      if (c == 0) squares[part][n * 8 + g] = square[n];
+    }
+  }
   __syncthreads();
+  const auto scale_of = [&](int m) {
+    if constexpr (NORM) {
+      float all = 0;
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) all += squares[i][m];
+      return 1 / sqrtf(all / static_cast<float>(in) + p.eps);
+    } else {
+      return weighed ? __ldcg(p.scales + first_row + m) : 1;
+    }
+  };
   constexpr int kQuads = kColumns / 4;  // a thread has four neighbouring columns of y
   for (int n = threadIdx.x; n < kQuads * N::kRowsX; n += kThreads) {
     const int m = n / kQuads, r = n % kQuads * 4, row = first_row + m, column = first_column + r;
     if (row >= rows || column >= out) continue;
-    const float scale = p.norm_weight ? __ldcg(p.scales + row) : 1;
+    const float scale = scale_of(m);
     const auto product = [&](int of_block) {
       float4 all{};
 #pragma unroll
@@ -237,6 +264,18 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
       y = product(r);
     }
     const int64_t to = static_cast<int64_t>(row) * out + column;
+    if (!SWIGLU && p.add) {
+      const auto* const from = static_cast<const uint16_t*>(p.add) + to;
+      uint2 add{};
+      if (out % 4 == 0) {
+        add = __ldcg(reinterpret_cast<const uint2*>(from));
+      } else {
+        const auto number = [&](int i) { return column + i < out ? uint32_t{__ldcg(from + i)} : 0; };
+        add = {number(0) | number(1) << 16, number(2) | number(3) << 16};
+      }
+      const float2 a = kernels::cuda::unpack<T>(add.x), b = kernels::cuda::unpack<T>(add.y);
+      y = {rounded<T>(y.x) + a.x, rounded<T>(y.y) + a.y, rounded<T>(y.z) + b.x, rounded<T>(y.w) + b.y};
+    }
     const float one[4] = {y.x, y.y, y.z, y.w};
     if (p.wide) {
       auto* const result = static_cast<float*>(p.y) + to;
@@ -265,7 +304,19 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
 
 template <typename T, typename N, bool SWIGLU>
 void launch_tiles(const FewRows& p, const dim3& grid, cudaStream_t stream) {
-  decoding::start<multiply_tiles<T, N, SWIGLU>>(p, grid, N::kThreads, N::kBytes, true, stream);
+  const auto multiply = [&](auto norm) {
+    decoding::start<multiply_tiles<T, N, decltype(norm)::value, SWIGLU>>(p, grid, N::kThreads, N::kBytes, true, stream);
+  };
+  if constexpr (N::PARTS == 1) {
+    if (p.norm_weight) {
+      constexpr int kRows = kNormThreads / 32;
+      decoding::start<weigh_rows<T>>(p, static_cast<unsigned>((p.rows + kRows - 1) / kRows), kNormThreads, 0, true,
+                                     stream);
+    }
+    multiply(std::false_type{});
+  } else {
+    p.norm_weight ? multiply(std::true_type{}) : multiply(std::false_type{});
+  }
 }
 
 // Blocks of tiles that are large read less, as each of the matrices is read once for every tile of the other; blocks
@@ -297,11 +348,6 @@ void multiply_by_tiles(const FewRows& p, cudaStream_t stream) {
 void few_rows_tiles(const FewRows& p, cudaStream_t stream) {
   const auto of_type = [&](auto type) {
     using T = decltype(type);
-    if (p.norm_weight) {
-      constexpr int kRows = step::kNormThreads / 32;
-      kernels::cuda::decoding::start<step::weigh_rows<T>>(p, static_cast<unsigned>((p.rows + kRows - 1) / kRows),
-                                                          step::kNormThreads, 0, true, stream);
-    }
     p.swiglu ? step::multiply_by_tiles<T, true>(p, stream) : step::multiply_by_tiles<T, false>(p, stream);
   };
   p.type == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});

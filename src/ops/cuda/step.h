@@ -20,15 +20,15 @@ struct FewRows {
   const void *x, *W;
   int64_t x_stride;                    // elements from row to row, a multiple of 8
   int64_t rows, in, out;               // x (rows, in), W (out, in) contiguous; `in` a multiple of 8
-  const void* residual = nullptr;      // (rows, in) contiguous, added to x; `sum`, alike, gets the rounded sum
-  void* sum = nullptr;                 //
-  const float* norm_weight = nullptr;  // (in): x, or the sum, is replaced by its RMSNorm; residual needs it
+  const float* norm_weight = nullptr;  // (in): x is replaced by its RMSNorm
   float eps = 0;
-  bool swiglu = false;      // W (2 out, in): y = silu(x W_0^T) * x W_1^T
-  bool wide = false;        // y in fp32
-  void* y;                  // (rows, out) contiguous
-  void* weighed = nullptr;  // room for (rows, in) of `type`, and
-  float* scales = nullptr;  // (rows), with norm_weight and more than kRowsByThemselves rows
+  const void* add = nullptr;  // (rows, out) contiguous, added to the rounded y; neither with swiglu nor with wide
+  bool swiglu = false;        // W (2 out, in): y = silu(x W_0^T) * x W_1^T
+  bool wide = false;          // y in fp32
+  void* y;                    // (rows, out) contiguous
+  // Room for (rows, in) of `type` and for (rows), with norm_weight and more than kRowsByThemselves rows.
+  void* weighed = nullptr;
+  float* scales = nullptr;
 };
 void few_rows(const FewRows& arguments, cudaStream_t stream);
 void few_rows_tiles(const FewRows& arguments, cudaStream_t stream);  // the same, whatever the number of rows
