@@ -48,12 +48,16 @@ bool serves_few_rows(const at::Tensor& x) {
   return x.is_cpu() && x.size(0) <= kFewLinearRows && (type == at::kFloat || type == at::kBFloat16);
 }
 
-at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide) {
+void check_few_rows(const FewRowsInput& input, const at::Tensor& W) {
   check(input.x, W);
   TORCH_CHECK(serves_few_rows(input.x) && input.x.is_cuda(), "few_rows_product: expected x (rows, in) on a GPU, found ",
               input.x.sizes(), " of ", input.x.scalar_type(), " on ", input.x.device());
   TORCH_CHECK(W.scalar_type() == input.x.scalar_type() && W.device() == input.x.device(),
               "few_rows_product: expected weights like x, found ", W.scalar_type(), " on ", W.device());
+}
+
+at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide) {
+  check_few_rows(input, W);
   if (input.add.defined()) {
     const at::Tensor& add = input.add;
     TORCH_CHECK(!swiglu && !wide && add.scalar_type() == input.x.scalar_type() && add.device() == input.x.device() &&

@@ -37,5 +37,6 @@ struct FewRowsInput {
   at::Tensor add = {};  // (rows, out) of x's type, added to the rounded y; neither with swiglu nor with wide
 };
 at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu = false, bool wide = false);
+void check_few_rows(const FewRowsInput& input, const at::Tensor& W);  // throws c10::Error where they do not fit
 
 }  // namespace lazy::ops

@@ -2,9 +2,33 @@
 
 #include <ATen/ATen.h>
 
+#include "ops/few_rows.h"
 #include "ops/step_kernels.h"
 
 namespace lazy::ops {
+
+bool goes_to_pages(const PagePlaces& to) {
+  const auto in_vectors = [&](const at::Tensor& pages) {
+    return pages.is_contiguous() && reinterpret_cast<uintptr_t>(pages.const_data_ptr()) % 16 == 0;
+  };
+  return to.keys.is_cuda() && step_kernels() && to.keys.sizes() == to.values.sizes() && to.keys.size(3) % 8 == 0 &&
+         (to.rope_base <= 0 || to.rope.rotary_dim < 0 || to.rope.rotary_dim % 8 == 0) && in_vectors(to.keys) &&
+         in_vectors(to.values);
+}
+
+at::Tensor few_rows_to_pages(const FewRowsInput& input, const at::Tensor& W, const PagePlaces& to) {
+  check_few_rows(input, W);
+  const at::Tensor& positions = to.rope.positions;
+  const at::ScalarType type = input.x.scalar_type();
+  TORCH_CHECK(input.norm_weight.defined() && !input.add.defined() && goes_to_pages(to) &&
+                  to.keys.scalar_type() == type && to.values.scalar_type() == type && positions.dim() == 2 &&
+                  positions.numel() == input.x.size(0) && to.slots.numel() == input.x.size(0) &&
+                  W.size(0) % to.keys.size(3) == 0 && W.size(0) >= 2 * to.keys.size(2) * to.keys.size(3),
+              "few_rows_to_pages: expected a norm, pages like x, a position and a slot for each of its ",
+              input.x.size(0), " rows and whole heads, found pages ", to.keys.sizes(), " of ", to.keys.scalar_type(),
+              ", positions ", positions.sizes(), ", slots ", to.slots.sizes(), " and weights ", W.sizes());
+  return step_kernels()->few_rows_to_pages(input, W, to);
+}
 
 at::Tensor rope_to_pages(const PageWrite& w) {
   if (w.q.is_cuda() && step_kernels() && w.q.size(3) % 2 == 0 && w.keys.is_contiguous() && w.values.is_contiguous())

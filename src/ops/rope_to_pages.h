@@ -8,15 +8,23 @@
 
 namespace lazy::ops {
 
-struct PageWrite {
-  at::Tensor q, k, v;       // (batch, length, heads or kv_heads, head_dim)
+struct PagePlaces {
   at::Tensor keys, values;  // (pages, page_size, kv_heads, head_dim) contiguous; changed
   at::Tensor slots;         // (batch * length) int64: page * page_size + place
   double rope_base = 0;     // 0: no rotation
   RopeOptions rope;         // with positions (batch, length) int64
   int64_t longest = 0;      // an upper bound of the positions, for the size of tables; more is slower
 };
+struct PageWrite : PagePlaces {
+  at::Tensor q, k, v;  // (batch, length, heads or kv_heads, head_dim)
+};
 // Writes k, rotated, and v to their slots. Returns q, rotated.
 at::Tensor rope_to_pages(const PageWrite& write);
+
+// The same, bit for bit, in the product of a norm that makes q, k and v, W's parts: rows of input.x are tokens. Where
+// serves_few_rows(input.x) on a GPU and goes_to_pages(to).
+struct FewRowsInput;
+at::Tensor few_rows_to_pages(const FewRowsInput& input, const at::Tensor& W, const PagePlaces& to);
+bool goes_to_pages(const PagePlaces& to);
 
 }  // namespace lazy::ops

@@ -20,38 +20,81 @@ at::Tensor on_16_bytes(const at::Tensor& t) {
   return !t.defined() || aligned(t) ? t : t.clone(at::MemoryFormat::Contiguous);
 }
 
-at::Tensor few_rows(const FewRowsInput& in, const at::Tensor& W, bool swiglu, bool wide) {
-  const c10::cuda::CUDAGuard guard(in.x.device());
-  const bool strided = in.x.stride(1) == 1 && in.x.stride(0) % 8 == 0;
-  const at::Tensor x = on_16_bytes(strided ? in.x : in.x.contiguous());
-  const int64_t out = W.size(0) / (swiglu ? 2 : 1);
-  at::Tensor y = at::empty({x.size(0), out}, wide ? x.options().dtype(at::kFloat) : x.options());
-  cuda::FewRows a{.type = row_type("few_rows", x)};
-  a.x = x.const_data_ptr();
-  const at::Tensor weights = on_16_bytes(W), norm_weight = on_16_bytes(in.norm_weight);
-  a.W = weights.const_data_ptr();
-  a.x_stride = x.stride(0);
-  a.rows = x.size(0);
-  a.in = x.size(1);
-  a.out = out;
-  const at::Tensor add = on_16_bytes(in.add.defined() ? in.add.contiguous() : in.add);
-  if (add.defined()) a.add = add.const_data_ptr();
+// The kernels' arguments, but for where the results go.
+struct FewRowsCall {
+  const c10::cuda::CUDAGuard guard;
+  const at::Tensor x, weights, norm_weight, add;
   at::Tensor weighed, scales;
-  if (norm_weight.defined()) {
-    a.norm_weight = norm_weight.const_data_ptr<float>();
-    if (a.rows > cuda::kRowsByThemselves) {
-      weighed = at::empty({a.rows, a.in}, x.options());
-      scales = at::empty({a.rows}, x.options().dtype(at::kFloat));
-      a.weighed = weighed.mutable_data_ptr();
-      a.scales = scales.mutable_data_ptr<float>();
+  cuda::FewRows a;
+
+  FewRowsCall(const FewRowsInput& in, const at::Tensor& W)
+      : guard(in.x.device()),
+        x(on_16_bytes(in.x.stride(1) == 1 && in.x.stride(0) % 8 == 0 ? in.x : in.x.contiguous())),
+        weights(on_16_bytes(W)),
+        norm_weight(on_16_bytes(in.norm_weight)),
+        add(on_16_bytes(in.add.defined() ? in.add.contiguous() : in.add)),
+        a{.type = row_type("few_rows", x)} {
+    a.x = x.const_data_ptr();
+    a.W = weights.const_data_ptr();
+    a.x_stride = x.stride(0);
+    a.rows = x.size(0);
+    a.in = x.size(1);
+    if (add.defined()) a.add = add.const_data_ptr();
+    if (norm_weight.defined()) {
+      a.norm_weight = norm_weight.const_data_ptr<float>();
+      if (a.rows > cuda::kRowsByThemselves) {
+        weighed = at::empty({a.rows, a.in}, x.options());
+        scales = at::empty({a.rows}, x.options().dtype(at::kFloat));
+        a.weighed = weighed.mutable_data_ptr();
+        a.scales = scales.mutable_data_ptr<float>();
+      }
     }
+    a.eps = static_cast<float>(in.eps);
   }
-  a.eps = static_cast<float>(in.eps);
+};
+
+at::Tensor few_rows(const FewRowsInput& in, const at::Tensor& W, bool swiglu, bool wide) {
+  FewRowsCall call(in, W);
+  cuda::FewRows& a = call.a;
+  a.out = W.size(0) / (swiglu ? 2 : 1);
+  at::Tensor y = at::empty({a.rows, a.out}, wide ? in.x.options().dtype(at::kFloat) : in.x.options());
   a.swiglu = swiglu;
   a.wide = wide;
   a.y = y.mutable_data_ptr();
   cuda::few_rows(a, c10::cuda::getCurrentCUDAStream());
   return y;
+}
+
+// q: (batch, length, heads, head_dim), where it goes.
+cuda::ToPages to_pages(const PagePlaces& to, const at::Tensor& positions, const at::Tensor& q) {
+  cuda::ToPages a{};
+  a.q = q.mutable_data_ptr();
+  a.keys = to.keys.mutable_data_ptr();
+  a.values = to.values.mutable_data_ptr();
+  a.positions = positions.const_data_ptr<int64_t>();
+  a.slots = to.slots.const_data_ptr<int64_t>();
+  a.heads = q.size(2);
+  a.kv_heads = to.keys.size(2);
+  a.dim = q.size(3);
+  a.interleaved = to.rope.interleaved;
+  if (to.rope_base > 0) {
+    const RopeArguments rope{to.rope_base, 0, to.rope.rotary_dim < 0 ? a.dim : to.rope.rotary_dim, to.rope.interleaved,
+                             to.rope.scaling};
+    check_rope(q, OptionalTensor(to.rope.positions), rope);
+    a.table = rope_table(rope, std::min(to.longest, kMostRopePositions), q.get_device());
+  }
+  return a;
+}
+
+at::Tensor few_rows_to_pages(const FewRowsInput& in, const at::Tensor& W, const PagePlaces& to) {
+  FewRowsCall call(in, W);
+  const at::Tensor positions = to.rope.positions.contiguous();
+  const int64_t kv_heads = to.keys.size(2), dim = to.keys.size(3);
+  at::Tensor q = at::empty({positions.size(0), positions.size(1), W.size(0) / dim - 2 * kv_heads, dim}, in.x.options());
+  call.a.out = W.size(0) / 2;
+  call.a.pages = to_pages(to, positions, q);
+  cuda::few_rows(call.a, c10::cuda::getCurrentCUDAStream());
+  return q;
 }
 
 at::Tensor rope_to_pages(const PageWrite& w) {
@@ -71,22 +114,8 @@ at::Tensor rope_to_pages(const PageWrite& w) {
   a.k_head = k.stride(1);
   a.v_token = v.stride(0);
   a.v_head = v.stride(1);
-  a.q_out = out.mutable_data_ptr();
-  a.keys = w.keys.mutable_data_ptr();
-  a.values = w.values.mutable_data_ptr();
-  a.positions = positions.const_data_ptr<int64_t>();
-  a.slots = w.slots.const_data_ptr<int64_t>();
   a.tokens = q.size(0);
-  a.heads = q.size(1);
-  a.kv_heads = k.size(1);
-  a.dim = q.size(2);
-  a.interleaved = w.rope.interleaved;
-  if (w.rope_base > 0) {
-    const RopeArguments rope{w.rope_base, 0, w.rope.rotary_dim < 0 ? a.dim : w.rope.rotary_dim, w.rope.interleaved,
-                             w.rope.scaling};
-    check_rope(w.q, OptionalTensor(w.rope.positions), rope);
-    a.table = rope_table(rope, std::min(w.longest, kMostRopePositions), w.q.get_device());
-  }
+  a.to = to_pages(w, positions, out);
   cuda::rope_to_pages(a, c10::cuda::getCurrentCUDAStream());
   return out;
 }
@@ -191,9 +220,13 @@ class GraphRecorder : public Recorder {
   const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
 };
 
-const StepKernels kKernels{
-    few_rows,        rope_to_pages,    sample_tokens,
-    recurrence_step, convolution_step, []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
+const StepKernels kKernels{few_rows,
+                           rope_to_pages,
+                           few_rows_to_pages,
+                           sample_tokens,
+                           recurrence_step,
+                           convolution_step,
+                           []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
 const bool at_load = [] {
   cuda_library().step_kernels = &kKernels;
   return true;

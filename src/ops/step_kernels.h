@@ -16,6 +16,7 @@ namespace lazy::ops {
 struct StepKernels {
   at::Tensor (*few_rows)(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide);
   at::Tensor (*rope_to_pages)(const PageWrite& write);
+  at::Tensor (*few_rows_to_pages)(const FewRowsInput& input, const at::Tensor& W, const PagePlaces& to);
   void (*sample_tokens)(const SampleInputs& inputs);
   std::pair<at::Tensor, at::Tensor> (*recurrence_step)(const LinearRecurrence& in);
   std::pair<at::Tensor, at::Tensor> (*convolution_step)(const ConvolutionStep& in);

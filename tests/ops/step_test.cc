@@ -88,20 +88,55 @@ TEST_F(StepGpu, ProductsInTilesAreThoseOfRowsByThemselves) {
   }
 }
 
+// What is written is given: joint (tokens, 1, heads + 2 kv_heads, head_dim).
+PageWrite page_write(const at::Tensor& joint, int64_t kv_heads, int64_t rotary, bool interleaved) {
+  const int64_t tokens = joint.size(0), heads = joint.size(2) - 2 * kv_heads, pages = tokens * 20 / 16 + 1;
+  PageWrite write;
+  write.q = joint.narrow(2, 0, heads);
+  write.k = joint.narrow(2, heads, kv_heads);
+  write.v = joint.narrow(2, heads + kv_heads, kv_heads);
+  write.keys = at::zeros({pages, 16, kv_heads, joint.size(3)}, joint.options());
+  write.values = at::zeros_like(write.keys);
+  write.slots = (at::arange(tokens - 1, -1, -1, at::kLong) * 20 + 3).to(test_device());
+  write.rope_base = 10000;
+  write.rope = {.rotary_dim = rotary, .interleaved = interleaved};
+  // Some are beyond the table of angles.
+  write.rope.positions = (at::arange(tokens, at::kLong) * 6667 % 20001).view({tokens, 1}).to(test_device());
+  return write;
+}
+
+// Bit for bit what a product and a rotation behind it give, at the shapes of models.
+TEST_F(StepGpu, AProductGoesToPages) {
+  struct Shape {
+    int64_t in, heads, kv_heads, dim;
+  };
+  for (const auto& [in, heads, kv_heads, dim] :
+       {Shape{264, 8, 2, 64}, Shape{1024, 16, 16, 64}, Shape{1024, 16, 4, 128}, Shape{2048, 32, 32, 128}}) {
+    const int64_t all = heads + 2 * kv_heads;
+    const at::Tensor W = random({all * dim, in}, 5, at::kBFloat16, 0.05), weight = 1 + random({in}, 2, at::kFloat, 0.2);
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      for (const int64_t rows : {1, 3, 8, 9, 17, 32, 33, 70, 256}) {
+        const FewRowsInput input{.x = random({rows, in}, 3, type), .norm_weight = weight, .eps = 1e-5};
+        const at::Tensor joint = few_rows_product(input, W.to(type)).view({rows, 1, all, dim});
+        for (const int64_t rotary : {dim, dim / 2}) {
+          for (const bool interleaved : {false, true}) {
+            const PageWrite apart = page_write(joint, kv_heads, rotary, interleaved),
+                            at_once = page_write(joint, kv_heads, rotary, interleaved);
+            EXPECT_TRUE(at::equal(few_rows_to_pages(input, W.to(type), at_once), rope_to_pages(apart)))
+                << rows << " rows of " << in << ", " << heads << " heads, interleaved " << interleaved;
+            EXPECT_TRUE(at::equal(at_once.keys, apart.keys));
+            EXPECT_TRUE(at::equal(at_once.values, apart.values));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
   for (const bool interleaved : {false, true}) {
     for (const int64_t rotary : {64, 32}) {
-      PageWrite write;
-      const at::Tensor joint = random({5, 1, 12, 64}, 1);
-      write.q = joint.narrow(2, 0, 8);
-      write.k = joint.narrow(2, 8, 2);
-      write.v = joint.narrow(2, 10, 2);
-      write.keys = at::zeros({7, 16, 2, 64}, joint.options());
-      write.values = at::zeros_like(write.keys);
-      write.slots = at::tensor({3, 99, 17, 50, 4}, at::kLong).to(test_device());
-      write.rope_base = 10000;
-      write.rope = {.rotary_dim = rotary, .interleaved = interleaved};
-      write.rope.positions = at::tensor({3, 0, 8191, 20000, 77}, at::kLong).view({5, 1}).to(test_device());
+      const PageWrite write = page_write(random({5, 1, 12, 64}, 1), 2, rotary, interleaved);
       const at::Tensor q = rope_to_pages(write);
       EXPECT_TRUE(at::equal(q, rope(write.q, 10000, 0, write.rope)));
       EXPECT_TRUE(at::equal(write.keys.flatten(0, 1).index_select(0, write.slots),

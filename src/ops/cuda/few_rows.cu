@@ -1,13 +1,12 @@
 // Products of up to eight rows with a matrix that is read once, by tensor cores: rows of W are the rows of mma's A,
 // rows of x the columns of B. Fragments are what lanes get from 16-byte loads, because the order of the summed axis is
-// free. A block has 16 rows of W, with SWIGLU of each half; a warp has a part of the summed axis, of which a chunk is
+// free. A block has 16 rows of W, with SwiGLU of each half; a warp has a part of the summed axis, of which a chunk is
 // one step. The first steps' weights are asked for before the kernel in front has ended.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
 #include "ops/cuda/few_rows.cuh"
-#include "ops/cuda/step.h"
 
 namespace lazy::ops::cuda {
 
@@ -18,6 +17,10 @@ namespace decoding = kernels::cuda::decoding;
 constexpr int kWarps = kParts, kThreads = 32 * kWarps;
 constexpr int kTile = 16, kRows = static_cast<int>(kRowsByThemselves);  // rows of W in a tile; of x
 constexpr int kStride = kRows + 1;                                      // of the products in shared memory
+
+// Of y, a block. The products of a pair that goes to pages have the same lane of one tile: of a tile each, W would take
+// too many registers.
+constexpr int columns_of(Mode mode) { return mode == Mode::pages ? kTile / 2 : kTile; }
 
 template <typename T>
 __device__ void store_rounded(void* to, int64_t at, bool wide, float x) {
@@ -36,16 +39,23 @@ __device__ float load_number(const void* from, int64_t at) {
   return kernels::cuda::unpack<T>(bits).x;
 }
 // STEPS: chunks of a warp in flight.
-template <typename T, int STEPS, bool NORM, bool SWIGLU>
+template <typename T, int STEPS, bool NORM, Mode MODE>
 __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ FewRows p) {
-  constexpr int TILES = SWIGLU ? 2 : 1;
+  constexpr int TILES = MODE == Mode::swiglu ? 2 : 1, kColumns = columns_of(MODE);
   __shared__ float products[kWarps][TILES * kTile][kStride], squares[kWarps][kRows], scales[kRows];
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
   const int chunks = (in + kChunk - 1) / kChunk, own = (chunks - warp + kWarps - 1) / kWarps;  // warp, warp + 8, ...
-  const int first_column = blockIdx.x * kTile;                                                 // of y
+  const int first_column = blockIdx.x * kColumns;
   const uint64_t policy = decoding::read_once_policy();
 
+  const auto column_of = [&](int h) { return first_column + g + 8 * h % kColumns; };
+  int row_of_w[TILES][2];
+#pragma unroll
+  for (int t = 0; t < TILES; ++t) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) row_of_w[t][h] = row_of<MODE>(p, column_of(h), MODE == Mode::pages ? h : t);
+  }
   uint4 w[STEPS][TILES][2];
   const auto load_weights = [&](int step, uint4(&to)[TILES][2]) {
     const int k = (warp + kWarps * step) * kChunk + 8 * c;
@@ -53,9 +63,8 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
     for (int t = 0; t < TILES; ++t) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int column = first_column + g + 8 * h;
-        const bool there = step < own && k < in && column < out;
-        const auto at = static_cast<int64_t>(column + t * out) * in + k;
+        const bool there = step < own && k < in && column_of(h) < out;
+        const auto at = static_cast<int64_t>(row_of_w[t][h]) * in + k;
         to[t][h] = there ? decoding::load_once(static_cast<const T*>(p.W) + at, policy) : uint4{};
       }
     }
@@ -66,20 +75,29 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
   decoding::wait_for_launcher();
 
   // The number of y that a thread will store.
-  const int r = threadIdx.x % kTile, row = threadIdx.x / kTile, column = first_column + r;
+  const int r = threadIdx.x % kColumns, row = threadIdx.x / kColumns, column = first_column + r;
   const bool stores = row < rows && column < out;
   float added = 0;
-  if constexpr (!SWIGLU) {
+  if constexpr (MODE == Mode::plain) {
     if (stores && p.add) added = load_number<T>(p.add, row * p.out + column);
   }
+  [[maybe_unused]] Place place{};
+  [[maybe_unused]] Angles<1> by;
+  if constexpr (MODE == Mode::pages) {
+    if (stores) place = place_of(p.pages, row);
+  }
   float sum[TILES][4] = {}, square = 0;
-  for (int first = 0; first < own; first += STEPS) {
+  constexpr bool kOnceAtLeast = MODE == Mode::pages;  // angles are asked for behind the first numbers of x
+  for (int first = 0; first < own || (kOnceAtLeast && first == 0); first += STEPS) {
     uint4 x[STEPS];  // all are asked for before one is waited for
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
       const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;
       const bool there = first + i < own && k < in && g < rows;
       x[i] = there ? __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + g * p.x_stride + k)) : uint4{};
+    }
+    if constexpr (MODE == Mode::pages) {
+      if (stores && first == 0) by = angles_of<1>(p.pages, pair_of(p.pages, column), place);
     }
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
@@ -125,8 +143,12 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
     for (int i = 0; i < kWarps; ++i) all += products[i][of_tiles][row];
     return all * scale;
   };
+  if constexpr (MODE == Mode::pages) {
+    store_pairs<T, 1>(p.pages, row, pair_of(p.pages, column), place, by, {product(r)}, {product(kColumns + r)});
+    return;
+  }
   float y;
-  if constexpr (SWIGLU) {
+  if constexpr (MODE == Mode::swiglu) {
     y = swiglu<T>(product(r), product(kTile + r));
   } else {
     y = product(r);
@@ -135,10 +157,11 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
   store_rounded<T>(p.y, row * p.out + column, p.wide, y);
 }
 
-template <typename T, bool NORM, bool SWIGLU>
+template <typename T, bool NORM, Mode MODE>
 void launch(const FewRows& p, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>((p.out + kTile - 1) / kTile);
-  decoding::start<multiply<T, NORM || SWIGLU ? 4 : 8, NORM, SWIGLU>>(p, blocks, kThreads, 0, true, stream);
+  constexpr int kColumns = columns_of(MODE), kSteps = NORM || MODE != Mode::plain ? 4 : 8;
+  const auto blocks = static_cast<unsigned>((p.out + kColumns - 1) / kColumns);
+  decoding::start<multiply<T, kSteps, NORM, MODE>>(p, blocks, kThreads, 0, true, stream);
 }
 
 }  // namespace step
@@ -150,8 +173,11 @@ void few_rows(const FewRows& p, cudaStream_t stream) {
   if (p.rows > kRowsByThemselves) return few_rows_tiles(p, stream);
   const auto of_type = [&](auto type) {
     using T = decltype(type);
-    if (p.swiglu) return p.norm_weight ? launch<T, true, true>(p, stream) : launch<T, false, true>(p, stream);
-    p.norm_weight ? launch<T, true, false>(p, stream) : launch<T, false, false>(p, stream);
+    const auto of_mode = [&]<Mode MODE>() {
+      p.norm_weight ? launch<T, true, MODE>(p, stream) : launch<T, false, MODE>(p, stream);
+    };
+    if (!p.y) return launch<T, true, Mode::pages>(p, stream);
+    p.swiglu ? of_mode.template operator()<Mode::swiglu>() : of_mode.template operator()<Mode::plain>();
   };
   p.type == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});
 }

@@ -1,12 +1,27 @@
-// What the kernels of products of few rows share: how the summed axis is divided, how x is added to and weighed, and
-// how results are rounded.
+// What the kernels of products of few rows share: how the summed axis is divided, how x is weighed, and what is made of
+// products.
 #pragma once
 #include "attention/cuda/mma.cuh"
+#include "ops/cuda/to_pages.cuh"
 
 namespace lazy::ops::cuda::step {
 
 // A product is the sum of kParts sums, part n of the chunks n, n + kParts, ... of the summed axis.
 constexpr int kChunk = 32, kParts = 8;
+
+// A result is a product, or made of two: of half 0 and 1.
+enum class Mode { plain, swiglu, pages };
+
+// The row of W of a result's product.
+template <Mode MODE>
+__device__ int row_of(const FewRows& p, int column, int half) {
+  if constexpr (MODE == Mode::pages) {
+    const Pair pair = pair_of(p.pages, column);
+    return pair.head * static_cast<int>(p.pages.dim) + (half == 0 ? pair.first : pair.second);
+  } else {
+    return column + half * static_cast<int>(p.out);
+  }
+}
 
 // Two neighbouring numbers of x, times their weights.
 template <typename T>

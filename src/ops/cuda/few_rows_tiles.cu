@@ -10,7 +10,6 @@
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
 #include "ops/cuda/few_rows.cuh"
-#include "ops/cuda/step.h"
 
 namespace lazy::ops::cuda {
 
@@ -81,10 +80,11 @@ struct Chunks {
 };
 
 // NORM: the norm is taken here.
-template <typename T, typename N, bool NORM, bool SWIGLU>
+template <typename T, typename N, bool NORM, Mode MODE>
 __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const __grid_constant__ FewRows p) {
   extern __shared__ __align__(16) char memory[];
   __shared__ float squares[NORM ? kParts : 1][NORM ? N::kRowsX : 1];
+  __shared__ Place places[MODE == Mode::pages ? N::kRowsX : 1];
   constexpr int kThreads = N::kThreads, kRows = N::kRows, PARTS = N::PARTS, TILES = N::TILES, GROUPS = N::GROUPS;
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int part = PARTS == 1 ? 0 : warp, warp_w = PARTS == 1 ? warp % N::WARPS_W : 0,
@@ -93,11 +93,12 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   const bool weighed = !NORM && p.norm_weight;  // by the kernel in front
   const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
   const int first_row = blockIdx.x * N::kRowsX;
-  constexpr int kColumns = SWIGLU ? N::kRowsW / 2 : N::kRowsW;  // of y
+  constexpr bool kPairs = MODE != Mode::plain;
+  constexpr int kColumns = kPairs ? N::kRowsW / 2 : N::kRowsW;  // of y
   const int first_column = blockIdx.y * kColumns;
   const uint32_t ring = kernels::cuda::shared_address(memory);
 
-  // Copies. A thread has the same piece of rows of both matrices in every step; with SWIGLU tiles of both halves of W
+  // Copies. A thread has the same piece of rows of both matrices in every step; tiles of a result's two products
   // take turns. What is behind the last row or column is multiplied like the last one, and not stored. Rows of
   // neighbouring parts are swapped by twos, which keeps a row's pieces in different banks.
   constexpr int kOfRow = PARTS * kPieces,
@@ -111,8 +112,9 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
 #pragma unroll
   for (int i = 0; i < kCopiesW; ++i) {
     const int row = row0 + i * kPitch, tile = row / 16;
-    const int column = min(first_column + (SWIGLU ? tile / 2 * 16 + row % 16 : row), out - 1);
-    from_w[i] = static_cast<const T*>(p.W) + static_cast<int64_t>(column + (SWIGLU && tile % 2 ? out : 0)) * in + k0;
+    const int column = min(first_column + (kPairs ? tile / 2 * 16 + row % 16 : row), out - 1);
+    from_w[i] =
+        static_cast<const T*>(p.W) + static_cast<int64_t>(row_of<MODE>(p, column, kPairs ? tile % 2 : 0)) * in + k0;
   }
 #pragma unroll
   for (int i = 0; i < kCopiesX; ++i) {
@@ -151,6 +153,11 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     if (n < steps) copy_x(n, ahead.chunk);
     ahead.advance();
     decoding::commit_copies();
+  }
+
+  if constexpr (MODE == Mode::pages) {
+    const int m = threadIdx.x;
+    if (m < N::kRowsX && first_row + m < rows) places[m] = place_of(p.pages, first_row + m);
   }
 
   float sum[TILES][GROUPS][4] = {}, total[TILES][GROUPS][4] = {}, square[GROUPS] = {};
@@ -231,6 +238,24 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
       if (c == 0) squares[part][n * 8 + g] = square[n];
     }
   }
+  constexpr int kQuads = kColumns / 4;  // a thread has four neighbouring columns of y at a time
+  constexpr int kEach = (kQuads * N::kRowsX + kThreads - 1) / kThreads;
+  struct Quad {
+    int m, r, row, column;
+    bool there;
+  };
+  const auto quad_of = [&](int n) {
+    const int m = n / kQuads, r = n % kQuads * 4, row = first_row + m, column = first_column + r;
+    return Quad{m, r, row, column, n < kQuads * N::kRowsX && row < rows && column < out};
+  };
+  [[maybe_unused]] Angles<4> by[MODE == Mode::pages ? kEach : 1];
+  if constexpr (MODE == Mode::pages) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const Quad a = quad_of(threadIdx.x + i * kThreads);
+      if (a.there) by[i] = angles_of<4>(p.pages, pair_of(p.pages, a.column), places[a.m]);
+    }
+  }
   __syncthreads();
   const auto scale_of = [&](int m) {
     if constexpr (NORM) {
@@ -242,29 +267,35 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
       return weighed ? __ldcg(p.scales + first_row + m) : 1;
     }
   };
-  constexpr int kQuads = kColumns / 4;  // a thread has four neighbouring columns of y
-  for (int n = threadIdx.x; n < kQuads * N::kRowsX; n += kThreads) {
-    const int m = n / kQuads, r = n % kQuads * 4, row = first_row + m, column = first_column + r;
-    if (row >= rows || column >= out) continue;
-    const float scale = scale_of(m);
-    const auto product = [&](int of_block) {
-      float4 all{};
+  const auto product = [&](int m, float scale, int of_block) {
+    float4 all{};
 #pragma unroll
-      for (int i = 0; i < PARTS; ++i) {
-        const float4 one = *reinterpret_cast<const float4*>(products + (i * N::kRowsX + m) * N::kStride + of_block);
-        all = {all.x + one.x, all.y + one.y, all.z + one.z, all.w + one.w};
-      }
-      return float4{all.x * scale, all.y * scale, all.z * scale, all.w * scale};
-    };
+    for (int i = 0; i < PARTS; ++i) {
+      const float4 one = *reinterpret_cast<const float4*>(products + (i * N::kRowsX + m) * N::kStride + of_block);
+      all = {all.x + one.x, all.y + one.y, all.z + one.z, all.w + one.w};
+    }
+    return float4{all.x * scale, all.y * scale, all.z * scale, all.w * scale};
+  };
+  const auto of_pair = [](int r) { return r / 16 * 32 + r % 16; };  // the first product of a pair in its block's
+  const auto finish = [&](const Quad& quad, [[maybe_unused]] const Angles<4>& angles) {
+    const auto& [m, r, row, column, there] = quad;
+    if (!there) return;
+    const float scale = scale_of(m);
+    if constexpr (MODE == Mode::pages) {
+      const float4 x = product(m, scale, of_pair(r)), y = product(m, scale, of_pair(r) + 16);
+      store_pairs<T, 4>(p.pages, row, pair_of(p.pages, column), places[m], angles, {x.x, x.y, x.z, x.w},
+                        {y.x, y.y, y.z, y.w});
+      return;
+    }
     float4 y;
-    if constexpr (SWIGLU) {
-      const float4 gate = product(r / 16 * 32 + r % 16), up = product(r / 16 * 32 + 16 + r % 16);
+    if constexpr (MODE == Mode::swiglu) {
+      const float4 gate = product(m, scale, of_pair(r)), up = product(m, scale, of_pair(r) + 16);
       y = {swiglu<T>(gate.x, up.x), swiglu<T>(gate.y, up.y), swiglu<T>(gate.z, up.z), swiglu<T>(gate.w, up.w)};
     } else {
-      y = product(r);
+      y = product(m, scale, r);
     }
     const int64_t to = static_cast<int64_t>(row) * out + column;
-    if (!SWIGLU && p.add) {
+    if (MODE == Mode::plain && p.add) {
       const auto* const from = static_cast<const uint16_t*>(p.add) + to;
       uint2 add{};
       if (out % 4 == 0) {
@@ -299,13 +330,19 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
         }
       }
     }
+  };
+  if constexpr (MODE == Mode::pages) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) finish(quad_of(threadIdx.x + i * kThreads), by[i]);
+  } else {
+    for (int n = threadIdx.x; n < kQuads * N::kRowsX; n += kThreads) finish(quad_of(n), {});
   }
 }
 
-template <typename T, typename N, bool SWIGLU>
+template <typename T, typename N, Mode MODE>
 void launch_tiles(const FewRows& p, const dim3& grid, cudaStream_t stream) {
   const auto multiply = [&](auto norm) {
-    decoding::start<multiply_tiles<T, N, decltype(norm)::value, SWIGLU>>(p, grid, N::kThreads, N::kBytes, true, stream);
+    decoding::start<multiply_tiles<T, N, decltype(norm)::value, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
   };
   if constexpr (N::PARTS == 1) {
     if (p.norm_weight) {
@@ -315,32 +352,34 @@ void launch_tiles(const FewRows& p, const dim3& grid, cudaStream_t stream) {
     }
     multiply(std::false_type{});
   } else {
-    p.norm_weight ? multiply(std::true_type{}) : multiply(std::false_type{});
+    if (MODE == Mode::pages || p.norm_weight) return multiply(std::true_type{});
+    if constexpr (MODE != Mode::pages) multiply(std::false_type{});
   }
 }
 
 // Blocks of tiles that are large read less, as each of the matrices is read once for every tile of the other; blocks
 // that are many keep more of the GPU at work.
-template <typename T, bool SWIGLU>
+template <typename T, Mode MODE>
 void multiply_by_tiles(const FewRows& p, cudaStream_t stream) {
   const auto ceil_div = [](int64_t x, int64_t by) { return static_cast<unsigned>((x + by - 1) / by); };
+  constexpr bool kPairs = MODE != Mode::plain;
   bool done = false;
   const auto unless_done = [&](auto tiling, int64_t least_rows, int64_t least_blocks) {
     using N = decltype(tiling);
     if (done || p.rows < least_rows) return;
-    const dim3 grid(ceil_div(p.rows, N::kRowsX), ceil_div(p.out, SWIGLU ? N::kRowsW / 2 : N::kRowsW));
+    const dim3 grid(ceil_div(p.rows, N::kRowsX), ceil_div(p.out, kPairs ? N::kRowsW / 2 : N::kRowsW));
     if (int64_t{grid.x} * grid.y < least_blocks) return;
-    launch_tiles<T, N, SWIGLU>(p, grid, stream);
+    launch_tiles<T, N, MODE>(p, grid, stream);
     done = true;
   };
   unless_done(Tiling<2, 8, 4, 2, 1>{}, 65, 80);                        // 128 rows of W, 128 of x
   unless_done(Tiling<2, 4, 4, 2, 1>{}, 33, 80);                        // 128, 64
   unless_done(Tiling<2, 4, 2, 2, 1>{}, 33, 32);                        // 64, 64
   unless_done(Tiling<2, 2, 2, 2, 1>{}, 17, 400);                       // 64, 32
-  unless_done(Tiling<2, 4, 1, 1, 8>{}, 17, SWIGLU ? 0 : 64);           // 32, 32
-  if constexpr (!SWIGLU) unless_done(Tiling<1, 4, 1, 1, 8>{}, 17, 0);  // 16, 32
-  unless_done(Tiling<2, 2, 1, 1, 8>{}, 0, SWIGLU ? 0 : 64);            // 32, 16
-  if constexpr (!SWIGLU) unless_done(Tiling<1, 2, 1, 1, 8>{}, 0, 0);   // 16, 16
+  unless_done(Tiling<2, 4, 1, 1, 8>{}, 17, kPairs ? 0 : 64);           // 32, 32
+  if constexpr (!kPairs) unless_done(Tiling<1, 4, 1, 1, 8>{}, 17, 0);  // 16, 32
+  unless_done(Tiling<2, 2, 1, 1, 8>{}, 0, kPairs ? 0 : 64);            // 32, 16
+  if constexpr (!kPairs) unless_done(Tiling<1, 2, 1, 1, 8>{}, 0, 0);   // 16, 16
 }
 
 }  // namespace step
@@ -348,7 +387,9 @@ void multiply_by_tiles(const FewRows& p, cudaStream_t stream) {
 void few_rows_tiles(const FewRows& p, cudaStream_t stream) {
   const auto of_type = [&](auto type) {
     using T = decltype(type);
-    p.swiglu ? step::multiply_by_tiles<T, true>(p, stream) : step::multiply_by_tiles<T, false>(p, stream);
+    if (!p.y) return step::multiply_by_tiles<T, step::Mode::pages>(p, stream);
+    p.swiglu ? step::multiply_by_tiles<T, step::Mode::swiglu>(p, stream)
+             : step::multiply_by_tiles<T, step::Mode::plain>(p, stream);
   };
   p.type == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});
 }

@@ -14,6 +14,17 @@ namespace lazy::ops::cuda {
 // Products of up to so many rows are one kernel that reads every number of W once; of more they are made in tiles.
 constexpr int64_t kRowsByThemselves = 8;
 
+// Where a step's tokens put q, k and v: q and k turned by their positions, k and v in their pages.
+struct ToPages {
+  void* q;                   // (tokens, heads, dim) contiguous
+  void *keys, *values;       // pages, (places, kv_heads, dim) contiguous
+  const int64_t* positions;  // (tokens), from 0
+  const int64_t* slots;      // (tokens): places
+  int64_t heads, kv_heads, dim;
+  RopeTable table;  // pairs 0: no rotation. What it does not hold is computed
+  bool interleaved;
+};
+
 // y = x W^T. A row's bits depend on that row and on `in` alone, not on the number of rows.
 struct FewRows {
   DType type;  // bf16 or f16
@@ -25,26 +36,24 @@ struct FewRows {
   const void* add = nullptr;  // (rows, out) contiguous, added to the rounded y; neither with swiglu nor with wide
   bool swiglu = false;        // W (2 out, in): y = silu(x W_0^T) * x W_1^T
   bool wide = false;          // y in fp32
-  void* y;                    // (rows, out) contiguous
+  void* y;                    // (rows, out) contiguous; null, with a norm: to `pages`
   // Room for (rows, in) of `type` and for (rows), with norm_weight and more than kRowsByThemselves rows.
   void* weighed = nullptr;
   float* scales = nullptr;
+  // W's rows are the heads of q, k and v, `out` is the number of their pairs; a row of x is a token. Bit for bit what
+  // rope_to_pages makes of the product. `dim` and the turned dimensions are multiples of 8, pointers aligned to 16
+  // bytes.
+  ToPages pages = {};
 };
 void few_rows(const FewRows& arguments, cudaStream_t stream);
 void few_rows_tiles(const FewRows& arguments, cudaStream_t stream);  // the same, whatever the number of rows
 
-// Rotates q and k by their tokens' positions and writes k and v to their pages.
 struct RopeToPages {
   DType type;
   const void *q, *k, *v;  // (tokens, heads or kv_heads, dim); the last axis is contiguous
   int64_t q_token, q_head, k_token, k_head, v_token, v_head;
-  void* q_out;               // (tokens, heads, dim) contiguous
-  void *keys, *values;       // pages, (places, kv_heads, dim) contiguous
-  const int64_t* positions;  // (tokens), from 0
-  const int64_t* slots;      // (tokens): places
-  int64_t tokens, heads, kv_heads, dim;
-  RopeTable table;  // pairs 0: no rotation. What it does not hold is computed
-  bool interleaved;
+  int64_t tokens;
+  ToPages to;
 };
 void rope_to_pages(const RopeToPages& arguments, cudaStream_t stream);
 

@@ -45,30 +45,21 @@ class FewRowsProduct {
 
   // By the kernels, of `rows` rows from `first` on.
   std::vector<float> run(int64_t rows, int64_t first = 0) {
-    FewRows a{.type = DType::bf16};
-    a.x = x_.data() + first * p_.in;
-    a.W = W_.data();
-    a.x_stride = a.in = p_.in;
-    a.rows = rows;
-    a.out = p_.out;
-    if (p_.add) a.add = add_.data() + first * p_.out;
-    std::vector<Half> weighed(static_cast<size_t>(rows * p_.in));
-    std::vector<float> scales(static_cast<size_t>(rows));
-    if (p_.norm) {
-      a.norm_weight = norm_.data();
-      a.weighed = weighed.data();
-      a.scales = scales.data();
-    }
-    a.eps = 1e-5F;
-    a.swiglu = p_.swiglu;
-    a.wide = p_.wide;
     std::vector<float> y(static_cast<size_t>(rows * p_.out));
     std::vector<Half> halves(y.size());
-    a.y = p_.wide ? static_cast<void*>(y.data()) : halves.data();
-    few_rows(a, nullptr);
+    run(rows, first, p_.wide ? static_cast<void*>(y.data()) : halves.data());
     for (size_t n = 0; !p_.wide && n < y.size(); ++n) y[n] = value(halves[n]);
     return y;
   }
+
+  // All rows, rounded.
+  std::vector<Half> rounded() {
+    std::vector<Half> y(static_cast<size_t>(p_.rows * p_.out));
+    run(p_.rows, 0, y.data());
+    return y;
+  }
+
+  void run_to(const ToPages& pages) { run(p_.rows, 0, nullptr, pages); }
 
   // In float64.
   std::vector<double> expected() const {
@@ -99,6 +90,29 @@ class FewRowsProduct {
   }
 
  private:
+  void run(int64_t rows, int64_t first, void* y, const ToPages& pages = {}) {
+    FewRows a{.type = DType::bf16};
+    a.x = x_.data() + first * p_.in;
+    a.W = W_.data();
+    a.x_stride = a.in = p_.in;
+    a.rows = rows;
+    a.out = y ? p_.out : p_.out / 2;
+    if (p_.add) a.add = add_.data() + first * p_.out;
+    std::vector<Half> weighed(static_cast<size_t>(rows * p_.in));
+    std::vector<float> scales(static_cast<size_t>(rows));
+    if (p_.norm) {
+      a.norm_weight = norm_.data();
+      a.weighed = weighed.data();
+      a.scales = scales.data();
+    }
+    a.eps = 1e-5F;
+    a.swiglu = p_.swiglu;
+    a.wide = p_.wide;
+    a.y = y;
+    a.pages = pages;
+    few_rows(a, nullptr);
+  }
+
   Product p_;
   std::vector<Half> x_, add_, W_;
   std::vector<float> norm_;
@@ -152,38 +166,100 @@ TEST(Step, ProductsInTilesAreThoseOfRowsByThemselves) {
   }
 }
 
-void turn_keys(int64_t pairs, bool interleaved) {
-  constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = 24, kPlaces = 32, kTable = 100;
-  const int64_t heads = kHeads + 2 * kKvHeads;
-  const std::vector<Half> joint = random_halves(kTokens * heads * kDim, 1, 1);
-  const std::vector<int64_t> positions{3, 0, 99, 2000, 7}, slots{3, 31, 17, 5, 4};
+// Pages for tokens' keys. Some tokens stand beyond the table of angles.
+struct Pages {
+  static constexpr int64_t kDim = 24, kTable = 100;
+  int64_t heads, kv_heads, pairs, all = heads + 2 * kv_heads;
+  std::vector<int64_t> positions, slots;
   std::vector<double> frequency;
   std::vector<float> cosines, sines;
-  for (int64_t n = 0; n < pairs; ++n) frequency.push_back(std::pow(100.0, -static_cast<double>(n) / pairs));
-  for (int64_t n = 0; n < kTable * pairs; ++n) {
-    const double angle = static_cast<double>(n / pairs) * frequency[static_cast<size_t>(n % pairs)];
-    cosines.push_back(static_cast<float>(std::cos(angle)));
-    sines.push_back(static_cast<float>(std::sin(angle)));
+  std::vector<Half> q, keys, values;
+
+  Pages(int64_t tokens, int64_t heads, int64_t kv_heads, int64_t pairs)
+      : heads(heads),
+        kv_heads(kv_heads),
+        pairs(pairs),
+        q(static_cast<size_t>(tokens * heads * kDim)),
+        keys(static_cast<size_t>((7 * tokens + 3) * kv_heads * kDim)),
+        values(keys.size()) {
+    for (int64_t n = 0; n < tokens; ++n) {
+      positions.push_back(n % 5 == 3 ? 2000 + n : 33 * n % kTable);
+      slots.push_back(7 * (tokens - n) + n % 3);
+    }
+    for (int64_t n = 0; n < pairs; ++n) frequency.push_back(std::pow(100.0, -static_cast<double>(n) / pairs));
+    for (int64_t n = 0; n < kTable * pairs; ++n) {
+      const double angle = static_cast<double>(n / pairs) * frequency[static_cast<size_t>(n % pairs)];
+      cosines.push_back(static_cast<float>(std::cos(angle)));
+      sines.push_back(static_cast<float>(std::sin(angle)));
+    }
   }
-  std::vector<Half> q(kTokens * kHeads * kDim), keys(kPlaces * kKvHeads * kDim), values(keys.size());
-  RopeToPages a{.type = DType::bf16};
-  a.q = joint.data();
-  a.k = joint.data() + kHeads * kDim;
-  a.v = joint.data() + (kHeads + kKvHeads) * kDim;
-  a.q_token = a.k_token = a.v_token = heads * kDim;
-  a.q_head = a.k_head = a.v_head = kDim;
-  a.q_out = q.data();
-  a.keys = keys.data();
-  a.values = values.data();
-  a.positions = positions.data();
-  a.slots = slots.data();
-  a.tokens = kTokens;
-  a.heads = kHeads;
-  a.kv_heads = kKvHeads;
-  a.dim = kDim;
-  a.table = {cosines.data(), sines.data(), frequency.data(), 1, kTable, pairs};
-  a.interleaved = interleaved;
-  rope_to_pages(a, nullptr);
+
+  ToPages places(bool interleaved) {
+    return {.q = q.data(),
+            .keys = keys.data(),
+            .values = values.data(),
+            .positions = positions.data(),
+            .slots = slots.data(),
+            .heads = heads,
+            .kv_heads = kv_heads,
+            .dim = kDim,
+            .table = {cosines.data(), sines.data(), frequency.data(), 1, kTable, pairs},
+            .interleaved = interleaved};
+  }
+
+  // joint: (tokens, all, kDim).
+  void turn(const std::vector<Half>& joint, bool interleaved) {
+    RopeToPages a{.type = DType::bf16};
+    a.q = joint.data();
+    a.k = joint.data() + heads * kDim;
+    a.v = joint.data() + (heads + kv_heads) * kDim;
+    a.q_token = a.k_token = a.v_token = all * kDim;
+    a.q_head = a.k_head = a.v_head = kDim;
+    a.tokens = static_cast<int64_t>(slots.size());
+    a.to = places(interleaved);
+    rope_to_pages(a, nullptr);
+  }
+};
+
+std::vector<uint16_t> bits_of(const std::vector<Half>& x) {
+  std::vector<uint16_t> out;
+  for (const Half n : x) out.push_back(n.bits);
+  return out;
+}
+
+// Bit for bit what a product and a rotation behind it give: by rows by themselves and by every shape of tiles.
+TEST(Step, ProductsOfFewRowsGoToPages) {
+  struct Shape {
+    int64_t rows, in, heads, kv_heads;
+  };
+  for (const auto& [rows, in, heads, kv_heads] :
+       {Shape{1, 264, 4, 2}, Shape{8, 264, 4, 2}, Shape{8, 8, 3, 1}, Shape{9, 264, 4, 2}, Shape{17, 264, 4, 2},
+        Shape{17, 40, 1064, 4}, Shape{33, 264, 4, 2}, Shape{33, 40, 83, 3}, Shape{41, 40, 420, 4}, Shape{70, 264, 4, 2},
+        Shape{70, 40, 420, 4}}) {
+    for (const int64_t pairs : {0, 4, 12}) {
+      for (const bool interleaved : {false, true}) {
+        if (heads > 100 && pairs != 4) continue;  // takes long here
+        SCOPED_TRACE(testing::Message() << rows << " rows of " << in << ", " << heads << " heads, " << pairs
+                                        << " pairs, interleaved " << interleaved);
+        Pages apart(rows, heads, kv_heads, pairs), at_once(rows, heads, kv_heads, pairs);
+        FewRowsProduct product({rows, in, apart.all * Pages::kDim, true, false, false, false});
+        apart.turn(product.rounded(), interleaved);
+        product.run_to(at_once.places(interleaved));
+        EXPECT_EQ(bits_of(at_once.q), bits_of(apart.q));
+        EXPECT_EQ(bits_of(at_once.keys), bits_of(apart.keys));
+        EXPECT_EQ(bits_of(at_once.values), bits_of(apart.values));
+      }
+    }
+  }
+}
+
+void turn_keys(int64_t pairs, bool interleaved) {
+  constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = Pages::kDim, heads = kHeads + 2 * kKvHeads;
+  const std::vector<Half> joint = random_halves(kTokens * heads * kDim, 1, 1);
+  Pages pages(kTokens, kHeads, kKvHeads, pairs);
+  pages.turn(joint, interleaved);
+  const std::vector<Half>&q = pages.q, &keys = pages.keys, &values = pages.values;
+  const std::vector<int64_t>&positions = pages.positions, &slots = pages.slots;
   int64_t written = 0;
   for (const Half x : keys) written += x.bits != 0;
   EXPECT_EQ(written, kTokens * kKvHeads * kDim);
@@ -201,7 +277,7 @@ void turn_keys(int64_t pairs, bool interleaved) {
           const bool second = interleaved ? d % 2 == 1 : d >= pairs;
           const double other = value(from[interleaved ? d ^ 1 : (d + pairs) % (2 * pairs)]);
           const double angle =
-              static_cast<double>(positions[static_cast<size_t>(token)]) * frequency[static_cast<size_t>(pair)];
+              static_cast<double>(positions[static_cast<size_t>(token)]) * pages.frequency[static_cast<size_t>(pair)];
           x = x * std::cos(angle) + (second ? other : -other) * std::sin(angle);
         }
         EXPECT_NEAR(value(to[d]), x, 0x1p-8 * std::abs(x) + 1e-6) << "token " << token << " head " << head;
