@@ -218,10 +218,16 @@ at::Tensor Linear::decode(const at::Tensor& x) const {
                                        : ops::few_rows_linear(x, matrix(x.scalar_type()));
 }
 
+ops::FewRowsInput Linear::pending_rows(const NormOutput& x) const {
+  return {.x = x.from.reshape({-1, packed_.size(1)}), .norm_weight = x.weight.detach(), .eps = x.eps};
+}
+
 at::Tensor Linear::decode_pending(const NormOutput& x, bool swiglu) const {
-  return ops::few_rows_product(
-      {.x = x.from.reshape({-1, packed_.size(1)}), .norm_weight = x.weight.detach(), .eps = x.eps},
-      matrix(x.from.scalar_type()), swiglu);
+  return ops::few_rows_product(pending_rows(x), matrix(x.from.scalar_type()), swiglu);
+}
+
+at::Tensor Linear::decode_to_pages(const NormOutput& x, const ops::PagePlaces& to) const {
+  return ops::few_rows_to_pages(pending_rows(x), matrix(x.from.scalar_type()), to);
 }
 
 at::Tensor Linear::onto_stream(const at::Tensor& x, const at::Tensor& stream) const {

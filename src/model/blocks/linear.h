@@ -7,6 +7,7 @@
 #include "model/blocks/norm.h"
 #include "ops/few_rows.h"
 #include "ops/quantize_fp8.h"
+#include "ops/rope_to_pages.h"
 #include "ops/round_to_nearest.h"
 
 namespace lazy {
@@ -60,6 +61,8 @@ class Linear {
   at::Tensor decode(const at::Tensor& x) const;
   // The product of a pending norm; with swiglu that of the two parts.
   at::Tensor decode_pending(const NormOutput& x, bool swiglu = false) const;
+  // Likewise, of parts q, k and v, which go to pages (ops/rope_to_pages.h). Returns q.
+  at::Tensor decode_to_pages(const NormOutput& x, const ops::PagePlaces& to) const;
   // Of one part: x (..., in) -> its product + stream (..., out), in one pass where x is decoded on a GPU.
   at::Tensor onto_stream(const at::Tensor& x, const at::Tensor& stream) const;
   // From now on the weights are in `dtype` alone. For inference.
@@ -76,6 +79,7 @@ class Linear {
   mutable ops::Rounded rounded_;  // W's integers, undefined where it was not rounded
 
   at::Tensor product_of_rounded(const at::Tensor& x) const;
+  ops::FewRowsInput pending_rows(const NormOutput& x) const;
 };
 
 // A factor of matrix products: as it is, or in 8-bit floating point.

@@ -206,14 +206,13 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
                                    at::Tensor* stats) const {
   const int64_t batch = x.sizes()[0], length = x.sizes()[1];
   const int64_t start = options.cache ? options.cache->length : 0;
-  const auto parts = qkv.forward(x);
   const LayerHooks probe(options.activation_hooks, layer);
   if (options.cache && options.cache->streaming) {
     if (stats || options.on_attention_input)
       fail("model", "a streaming cache serves neither statistics nor maps of attention");
-    return project(stream(parts, layer, *options.cache), x, probe);
+    return project(stream(qkv.forward(x), layer, *options.cache), x, probe);
   }
-  if (r_proj.defined()) return project(attend_relative(x, parts, layer, options, stats), x, probe);
+  if (r_proj.defined()) return project(attend_relative(x, qkv.forward(x), layer, options, stats), x, probe);
   const Rope rope = rope_at(config_, options.packed ? options.packed->longest : start + length);
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
@@ -221,6 +220,15 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   // Pages get keys in the pass that turns them, unless something reads them in between.
   const bool turned_later =
       options.paged && !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
+  ops::AttentionOptions attention = attention_options();
+  attention.return_stats = stats != nullptr;
+  attention.deterministic = options.deterministic;
+  if (turned_later && x.pending && !q_bias.defined() && !q_norm.defined()) {
+    const ops::PagePlaces places = places_of(layer, rope.base, turned, *options.paged);
+    if (ops::goes_to_pages(places))
+      return project(attend_paged(qkv.decode_to_pages(x, places), layer, *options.paged, attention, stats), x, probe);
+  }
+  const auto parts = qkv.forward(x);
   // The plain pass of a training: attention rotates.
   const bool turned_inside = rope.base > 0 && !options.cache && !options.packed && !options.paged &&
                              !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
@@ -241,17 +249,14 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
     v = options.cache->values[static_cast<size_t>(layer)].narrow(1, 0, start + length);
   }
   if (options.on_attention_input) options.on_attention_input(layer, q, k);
-  ops::AttentionOptions attention = attention_options();
-  attention.return_stats = stats != nullptr;
-  attention.deterministic = options.deterministic;
   if (probe.wants("attention.scores") || probe.wants("attention.weights")) {
     if (options.packed) fail("model", "packed sequences: expected no probe of scores or weights, found one");
     return project(attend_explicitly(q, k, v, start, probe, stats), x, probe);
   }
   if (options.packed) return project(attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0), x, probe);
   if (options.paged) {
-    return project(attend_paged(q, k, v, layer, turned_later ? rope.base : 0, turned, *options.paged, attention, stats),
-                   x, probe);
+    ops::PageWrite write{places_of(layer, turned_later ? rope.base : 0, turned, *options.paged), q, k, v};
+    return project(attend_paged(ops::rope_to_pages(write), layer, *options.paged, attention, stats), x, probe);
   }
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
@@ -283,29 +288,29 @@ at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::
   return out;
 }
 
-at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t layer,
-                                        double rope_base, const ops::RopeOptions& rope, const PagedKeys& paged,
+ops::PagePlaces AttentionMixer::places_of(int64_t layer, double rope_base, const ops::RopeOptions& rope,
+                                          const PagedKeys& paged) const {
+  return {.keys = paged.keys[static_cast<size_t>(layer)],
+          .values = paged.values[static_cast<size_t>(layer)],
+          .slots = paged.slots,
+          .rope_base = rope_base,
+          .rope = rope,
+          .longest = paged.longest};
+}
+
+at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, const PagedKeys& paged,
                                         ops::AttentionOptions options, at::Tensor* stats) const {
   const at::Tensor &keys = paged.keys[static_cast<size_t>(layer)], &values = paged.values[static_cast<size_t>(layer)];
-  const at::Tensor turned = ops::rope_to_pages({.q = q,
-                                                .k = k,
-                                                .v = v,
-                                                .keys = keys,
-                                                .values = values,
-                                                .slots = paged.slots,
-                                                .rope_base = rope_base,
-                                                .rope = rope,
-                                                .longest = paged.longest});
   const auto places = [&](const at::Tensor& pool) { return pool.flatten(0, 1).index_select(0, paged.places); };
   at::Tensor out, lse, statistics;
   if (paged.places.defined()) {
     options.cu_seqlens_q = paged.cu_seqlens_q;
     options.cu_seqlens_k = paged.cu_seqlens_k;
     std::tie(out, lse, statistics) =
-        ops::attention(turned.squeeze(0), places(keys), places(values), distance_bias, tau, options);
+        ops::attention(q.squeeze(0), places(keys), places(values), distance_bias, tau, options);
     out = out.unsqueeze(0);
   } else if (q.size(1) <= ops::kFewRows) {
-    std::tie(out, lse, statistics) = ops::decode(turned, keys, values, paged.lengths, distance_bias, tau, options,
+    std::tie(out, lse, statistics) = ops::decode(q, keys, values, paged.lengths, distance_bias, tau, options,
                                                  paged.block_table, {}, /*invariant=*/true);
   } else {
     // All places of the only sequence, in order.
@@ -316,8 +321,7 @@ at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, const at::Tensor& k
           .narrow(0, 0, paged.longest)
           .unsqueeze(0);
     };
-    std::tie(out, lse, statistics) =
-        ops::attention(turned, gathered(keys), gathered(values), distance_bias, tau, options);
+    std::tie(out, lse, statistics) = ops::attention(q, gathered(keys), gathered(values), distance_bias, tau, options);
   }
   if (stats) *stats = statistics;
   return out;

@@ -53,10 +53,12 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
 
-  // Rotates q and k (`rope_base` 0: they are), writes k and v to their pages, then attends to each sequence's pages.
-  at::Tensor attend_paged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t layer,
-                          double rope_base, const ops::RopeOptions& rope, const PagedKeys& paged,
-                          ops::AttentionOptions options, at::Tensor* stats) const;
+  // Where the layer's keys and values go. `rope_base` 0: q and k are rotated.
+  ops::PagePlaces places_of(int64_t layer, double rope_base, const ops::RopeOptions& rope,
+                            const PagedKeys& paged) const;
+  // Attends to each sequence's pages, which have the keys and values of q, rotated, already.
+  at::Tensor attend_paged(const at::Tensor& q, int64_t layer, const PagedKeys& paged, ops::AttentionOptions options,
+                          at::Tensor* stats) const;
 
   // Reshapes one part of qkv to (batch, length, heads, head_dim) and adds its bias, if any.
   at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const;
