@@ -88,6 +88,37 @@ TEST_F(StepGpu, ProductsInTilesAreThoseOfRowsByThemselves) {
   }
 }
 
+// Few and many tiles, sums with fewer steps than are in flight and with more, columns and chunks that are no whole
+// ones.
+TEST_F(StepGpu, ProductsOfPartsAreThoseOfRowsByThemselves) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    for (const int64_t in : {40, 520, 1288, 2312, 3080}) {
+      const at::Tensor x = random({64, in}, 1, type), weight = 1 + random({in}, 2, at::kFloat, 0.2);
+      for (const int64_t out : {50, 82, 1000, 2034, 3530}) {
+        const at::Tensor W = random({out, in}, 3, type, 0.05), add = random({64, out}, 4, type);
+        for (const bool norm : {false, true}) {
+          for (const bool swiglu : {false, true}) {
+            const bool wide = norm && !swiglu;  // else what is added
+            const auto product = [&](int64_t first, int64_t rows) {
+              FewRowsInput input{.x = x.narrow(0, first, rows), .eps = 1e-5};
+              if (norm) input.norm_weight = weight;
+              if (!wide && !swiglu) input.add = add.narrow(0, first, rows);
+              return few_rows_product(input, W, swiglu, wide);
+            };
+            std::vector<at::Tensor> parts;
+            for (int64_t first = 0; first < 64; first += 8) parts.push_back(product(first, 8));
+            const at::Tensor all = at::cat(parts);
+            for (const int64_t rows : {9, 16, 17, 27, 32, 33, 64}) {
+              EXPECT_TRUE(at::equal(product(64 - rows, rows), all.narrow(0, 64 - rows, rows)))
+                  << rows << " rows of " << in << ", " << out << " columns, norm " << norm << ", SwiGLU " << swiglu;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // joint: q, k and v, (tokens, 1, heads + 2 kv_heads, head_dim).
 PageWrite page_write(const at::Tensor& joint, int64_t kv_heads, int64_t rotary, bool interleaved) {
   const int64_t tokens = joint.size(0), heads = joint.size(2) - 2 * kv_heads, pages = tokens * 20 / 16 + 1;
@@ -116,7 +147,7 @@ TEST_F(StepGpu, AProductGoesToPages) {
     const at::Tensor weight = 1 + random({in}, 2, at::kFloat, 0.2);
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
       const at::Tensor W = random({all * dim, in}, 5, type, 0.05);
-      for (const int64_t rows : {1, 3, 8, 9, 17, 32, 33, 70, 256}) {
+      for (const int64_t rows : {1, 3, 8, 9, 16, 17, 27, 32, 33, 64, 70, 256}) {
         const FewRowsInput input{.x = random({rows, in}, 3, type), .norm_weight = weight, .eps = 1e-5};
         const at::Tensor joint = few_rows_product(input, W).view({rows, 1, all, dim});
         for (const int64_t rotary : {dim, dim / 2}) {

@@ -110,37 +110,62 @@ void launch_sums(const Params& p, cudaStream_t stream);                         
 constexpr int kSharedMost = 96 << 10;  // dynamic, of a block; every GPU from sm_80 on has as much
 constexpr int kSharedPercent = 86;     // 196 KiB on sm_90; loads in flight need the rest
 
-// after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
-// (programmatic dependent launch), where the machine code can wait for it (sm_90).
-template <auto kernel, typename Arguments>
-void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
-  static const bool can_wait = [] {
+// Of the current GPU.
+inline int gpu_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  check(cudaGetDevice(&device), "to name the device");
+  check(cudaDeviceGetAttribute(&value, attribute, device), "to describe the device");
+  return value;
+}
+
+// Whether the current GPU and the kernel's machine code have what came with sm_90: a kernel that was launched early can
+// wait, blocks form clusters.
+template <auto kernel>
+bool has_sm_90() {
+  if (gpu_attribute(cudaDevAttrComputeCapabilityMajor) < 9) return false;
+  static const bool compiled = [] {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
-    int device = 0, most = 0;  // of a block: static and dynamic memory together
-    check(cudaGetDevice(&device), "to name the device");
-    check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "to describe the device");
+    return attributes.ptxVersion >= 90;
+  }();
+  return compiled;
+}
+
+// after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
+// (programmatic dependent launch), where the machine code can wait for it. cluster: blocks of a cluster, along x.
+template <auto kernel, typename Arguments>
+void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream,
+           unsigned cluster = 1) {
+  static const bool prepared = [] {
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
+    const int most = gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);  // static and dynamic memory together
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               std::min(kSharedMost, most - static_cast<int>(attributes.sharedSizeBytes))),
+                               most - static_cast<int>(attributes.sharedSizeBytes)),
           "to prepare decode");
     // The same division of the memory for all, so that kernels can share a multiprocessor where one ends.
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent),
           "to prepare decode");
-    return attributes.ptxVersion >= 90;
+    return true;
   }();
-  int device = 0, major = 0;
-  check(cudaGetDevice(&device), "to name the device");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "to name the device");
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  (void)prepared;
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (after_own && has_sm_90<kernel>()) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {cluster, 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = after_own && can_wait && major >= 9 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   check(cudaLaunchKernelEx(&config, kernel, p), "decode");
 }
 

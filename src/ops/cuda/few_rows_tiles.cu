@@ -1,15 +1,14 @@
-// Products of some ten to a few hundred rows with a matrix, bit for bit those of few_rows.cu. Blocks of columns and
-// rows share what they read: chunks of both matrices come through a ring in shared memory, and a warp multiplies a tile
-// of its own. With PARTS 8 each of a block's warps has one part of the block's tile, for so few rows that the matrix
-// has to be on its way in every multiprocessor at once; else a warp goes through the parts one after the other.
+// Products of many rows or columns, bit for bit those of few_rows.cu. Blocks of columns and rows share what they read:
+// chunks of both matrices come through a ring in shared memory, and a warp multiplies a tile of its own, one part after
+// the other.
 //
-// With PARTS 8 a warp takes the norm of what it multiplies, as in few_rows.cu. Else warps would do so once for each
-// tile of W, and a kernel in front does: x times its weights, and what every row's products are to be multiplied by.
+// Each tile of W would take the norm of x again, so a kernel in front does: x times its weights, and what every row's
+// products are to be multiplied by.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
-#include "ops/cuda/few_rows.cuh"
+#include "ops/cuda/few_rows_finish.cuh"
 
 namespace lazy::ops::cuda {
 
@@ -56,65 +55,51 @@ __global__ void __launch_bounds__(kNormThreads) weigh_rows(const __grid_constant
   if (lane == 0) p.scales[row] = 1 / sqrtf(all / static_cast<float>(in) + p.eps);
 }
 
-// A warp's tile: TILES of 16 rows of W and GROUPS of 8 rows of x. A block has WARPS_W by WARPS_X of them, PARTS times.
-template <int TILES_, int GROUPS_, int WARPS_W_, int WARPS_X_, int PARTS_>
+// A warp's tile: TILES of 16 rows of W and GROUPS of 8 rows of x. A block has WARPS_W by WARPS_X of them.
+template <int TILES_, int GROUPS_, int WARPS_W_, int WARPS_X_>
 struct Tiling {
-  static constexpr int TILES = TILES_, GROUPS = GROUPS_, WARPS_W = WARPS_W_, WARPS_X = WARPS_X_, PARTS = PARTS_;
-  static constexpr int kThreads = 32 * WARPS_W * WARPS_X * PARTS;
-  static constexpr int kRowsW = 16 * TILES * WARPS_W, kRowsX = 8 * GROUPS * WARPS_X, kRows = kRowsW + kRowsX;
-  static constexpr int kStageBytes = PARTS * kRows * kChunkBytes;
+  static constexpr int TILES = TILES_, GROUPS = GROUPS_, WARPS_W = WARPS_W_, WARPS_X = WARPS_X_;
+  static constexpr int kThreads = 32 * WARPS_W * WARPS_X;
+  static constexpr int kRowsW = 16 * TILES * WARPS_W, kRowsX = 8 * GROUPS * WARPS_X;
+  static constexpr int kStageBytes = (kRowsW + kRowsX) * kChunkBytes;
   static constexpr int kStages = std::min(kRingBytes / kStageBytes, 6);
   static constexpr int kStride = kRowsW + 4;  // of a row of products, in floats
-  static constexpr int kBytes = std::max(kStages * kStageBytes, PARTS* kRowsX* kStride * 4);
+  static constexpr int kBytes = std::max(kStages * kStageBytes, kRowsX* kStride * 4);
   static constexpr int kBlocks = kThreads * TILES * GROUPS <= 2048 ? 512 / kThreads : 1;  // a multiprocessor
-  static_assert(kStages >= 3 && kBytes <= kRingBytes && (PARTS == 1 || PARTS == kParts));
+  static_assert(kStages >= 3 && kBytes <= kRingBytes);
 };
 
-// The order in which chunks come, of which a block takes PARTS at a time.
-template <int PARTS>
+// The order in which chunks come: a part's, then the next part's.
 struct Chunks {
   int all, chunk = 0;
-  __device__ int steps() const { return (all + PARTS - 1) / PARTS; }
   __device__ bool ends_part() const { return chunk + kParts >= all; }
-  __device__ void advance() { chunk = PARTS == 1 && ends_part() ? chunk % kParts + 1 : chunk + kParts; }
+  __device__ void advance() { chunk = ends_part() ? chunk % kParts + 1 : chunk + kParts; }
 };
 
-// NORM: the norm is taken here.
-template <typename T, typename N, bool NORM, Mode MODE>
+template <typename T, typename N, Mode MODE>
 __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const __grid_constant__ FewRows p) {
   extern __shared__ __align__(16) char memory[];
-  __shared__ float squares[NORM ? kParts : 1][NORM ? N::kRowsX : 1];
   __shared__ Place places[MODE == Mode::pages ? N::kRowsX : 1];
-  constexpr int kThreads = N::kThreads, kRows = N::kRows, PARTS = N::PARTS, TILES = N::TILES, GROUPS = N::GROUPS;
+  constexpr int kThreads = N::kThreads, TILES = N::TILES, GROUPS = N::GROUPS;
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
-  const int part = PARTS == 1 ? 0 : warp, warp_w = PARTS == 1 ? warp % N::WARPS_W : 0,
-            warp_x = PARTS == 1 ? warp / N::WARPS_W : 0;
-  static_assert(PARTS == 1 ? !NORM : N::WARPS_W * N::WARPS_X == 1);
-  const bool weighed = !NORM && p.norm_weight;  // by the kernel in front
-  const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
-  const int first_row = blockIdx.x * N::kRowsX;
-  constexpr bool kPairs = MODE != Mode::plain;
-  constexpr int kColumns = kPairs ? N::kRowsW / 2 : N::kRowsW;  // of y
-  const int first_column = blockIdx.y * kColumns;
+  const int warp_w = warp % N::WARPS_W, warp_x = warp / N::WARPS_W;
+  const bool weighed = p.norm_weight;  // by the kernel in front
+  const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows);
+  const int first_row = blockIdx.x * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   const uint32_t ring = kernels::cuda::shared_address(memory);
 
-  // Copies. A thread has the same piece of rows of both matrices in every step; tiles of a result's two products
-  // take turns. What is behind the last row or column is multiplied like the last one, and not stored. Rows of
-  // neighbouring parts are swapped by twos, which keeps a row's pieces in different banks.
-  constexpr int kOfRow = PARTS * kPieces,
-                kPitch = kThreads / kOfRow;  // pieces of a row; rows between a thread's copies
+  // Copies. A thread has the same piece of rows of both matrices in every step. What is behind the last row is
+  // multiplied like the last one, and not stored.
+  constexpr int kPitch = kThreads / kPieces;  // rows between a thread's copies
   constexpr int kCopiesW = N::kRowsW / kPitch, kCopiesX = N::kRowsX / kPitch;
-  static_assert(kThreads % kOfRow == 0 && kPitch % 2 == 0 && N::kRowsW % kPitch == 0 && N::kRowsX % kPitch == 0);
-  const int piece = threadIdx.x % kOfRow, of_part = piece / kPieces, k0 = piece * 8, row0 = threadIdx.x / kOfRow;
-  const uint32_t to =
-      ring + (of_part * kRows + (row0 ^ (of_part & 1))) * kChunkBytes + static_cast<uint32_t>(piece % kPieces * 16);
+  static_assert(kThreads % kPieces == 0 && N::kRowsW % kPitch == 0 && N::kRowsX % kPitch == 0);
+  const int piece = threadIdx.x % kPieces, k0 = piece * 8, row0 = threadIdx.x / kPieces;
+  const uint32_t to = ring + row0 * kChunkBytes + piece * 16;
   const T *from_w[kCopiesW], *from_x[kCopiesX];
 #pragma unroll
   for (int i = 0; i < kCopiesW; ++i) {
-    const int row = row0 + i * kPitch, tile = row / 16;
-    const int column = min(first_column + (kPairs ? tile / 2 * 16 + row % 16 : row), out - 1);
-    from_w[i] =
-        static_cast<const T*>(p.W) + static_cast<int64_t>(row_of<MODE>(p, column, kPairs ? tile % 2 : 0)) * in + k0;
+    const int row = row_in_tile<MODE>(p, first_column, row0 + i * kPitch);
+    from_w[i] = static_cast<const T*>(p.W) + static_cast<int64_t>(row) * in + k0;
   }
 #pragma unroll
   for (int i = 0; i < kCopiesX; ++i) {
@@ -138,8 +123,8 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   };
 
   // All stages are asked for before the first one is waited for.
-  Chunks<PARTS> ahead{(in + kChunk - 1) / kChunk}, now = ahead;
-  const int steps = now.steps();
+  const int steps = (in + kChunk - 1) / kChunk;
+  Chunks ahead{steps}, now = ahead;
 #pragma unroll
   for (int n = 0; n < N::kStages; ++n) {
     if (n < steps) copy_w(n, ahead.chunk);
@@ -160,7 +145,7 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     if (m < N::kRowsX && first_row + m < rows) places[m] = place_of(p.pages, first_row + m);
   }
 
-  float sum[TILES][GROUPS][4] = {}, total[TILES][GROUPS][4] = {}, square[GROUPS] = {};
+  float sum[TILES][GROUPS][4] = {}, total[TILES][GROUPS][4] = {};
   const auto each = [](const auto& work) {
 #pragma unroll
     for (int t = 0; t < TILES; ++t) {
@@ -171,7 +156,7 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
       }
     }
   };
-  const uint32_t mine = ring + (part * kRows + (g ^ (part & 1))) * kChunkBytes + c * 16;
+  const uint32_t mine = ring + g * kChunkBytes + c * 16;
   const uint32_t mine_w = mine + warp_w * TILES * 16 * kChunkBytes,
                  mine_x = mine + (N::kRowsW + warp_x * GROUPS * 8) * kChunkBytes;
   int stage = 0;
@@ -194,25 +179,16 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
       w[t][0] = decoding::load_shared(mine_w + at + t * 16 * kChunkBytes);
       w[t][1] = decoding::load_shared(mine_w + at + (t * 16 + 8) * kChunkBytes);
     }
-    float4 low{}, high{};  // the norm's weights of this chunk's piece
-    if constexpr (NORM) {
-      const int k = (now.chunk + part) * kChunk + 8 * c;
-      if (k < in) {
-        low = __ldg(reinterpret_cast<const float4*>(p.norm_weight + k));
-        high = __ldg(reinterpret_cast<const float4*>(p.norm_weight + k + 4));
-      }
-    }
 #pragma unroll
     for (int n = 0; n < GROUPS; ++n) {
-      uint4 b = decoding::load_shared(mine_x + at + n * 8 * kChunkBytes);
-      if constexpr (NORM) b = weigh<T>(b, low, high, square[n]);
+      const uint4 b = decoding::load_shared(mine_x + at + n * 8 * kChunkBytes);
 #pragma unroll
       for (int t = 0; t < TILES; ++t) {
         kernels::cuda::mma<T>(sum[t][n], {w[t][0].x, w[t][1].x, w[t][0].y, w[t][1].y}, b.x, b.y);
         kernels::cuda::mma<T>(sum[t][n], {w[t][0].z, w[t][1].z, w[t][0].w, w[t][1].w}, b.z, b.w);
       }
     }
-    if (PARTS == 1 && now.ends_part()) {
+    if (now.ends_part()) {
       each([&](int t, int n, int e) {
         total[t][n][e] += sum[t][n][e];
         sum[t][n][e] = 0;
@@ -222,164 +198,73 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     stage = stage + 1 == N::kStages ? 0 : stage + 1;
   }
 
-  // The parts' products (PARTS, rows of x, rows of W) take the ring's place.
+  // The products (rows of x, rows of W) take the ring's place.
   decoding::wait_for_copies<0>();
   __syncthreads();
   auto* const products = reinterpret_cast<float*>(memory);
   each([&](int t, int n, int e) {  // row g (e < 2) or g + 8 of the tile, row 2 c or 2 c + 1 of x's group
-    const int m = part * N::kRowsX + (warp_x * GROUPS + n) * 8 + 2 * c + e % 2;
-    products[m * N::kStride + (warp_w * TILES + t) * 16 + g + e / 2 * 8] = PARTS == 1 ? total[t][n][e] : sum[t][n][e];
+    const int m = (warp_x * GROUPS + n) * 8 + 2 * c + e % 2;
+    products[m * N::kStride + (warp_w * TILES + t) * 16 + g + e / 2 * 8] = total[t][n][e];
   });
-  if constexpr (NORM) {
-#pragma unroll
-    for (int n = 0; n < GROUPS; ++n) {
-      square[n] += __shfl_xor_sync(~0u, square[n], 1);
-      square[n] += __shfl_xor_sync(~0u, square[n], 2);
-      if (c == 0) squares[part][n * 8 + g] = square[n];
-    }
-  }
-  constexpr int kQuads = kColumns / 4;  // a thread has four neighbouring columns of y at a time
-  constexpr int kEach = (kQuads * N::kRowsX + kThreads - 1) / kThreads;
-  struct Quad {
-    int m, r, row, column;
-    bool there;
-  };
-  const auto quad_of = [&](int n) {
-    const int m = n / kQuads, r = n % kQuads * 4, row = first_row + m, column = first_column + r;
-    return Quad{m, r, row, column, n < kQuads * N::kRowsX && row < rows && column < out};
-  };
+  constexpr int kQuads = columns_of_tile(MODE, N::kRowsW) / 4 * N::kRowsX;
+  constexpr int kEach = (kQuads + kThreads - 1) / kThreads;
+  const auto quad_of = [&](int n) { return step::quad_of<MODE, N::kRowsW, N::kRowsX>(p, n, first_row, first_column); };
   [[maybe_unused]] Angles<4> by[MODE == Mode::pages ? kEach : 1];
   if constexpr (MODE == Mode::pages) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const Quad a = quad_of(threadIdx.x + i * kThreads);
-      if (a.there) by[i] = angles_of<4>(p.pages, pair_of(p.pages, a.column), places[a.m]);
+      const Quad quad = quad_of(threadIdx.x + i * kThreads);
+      if (quad.there) by[i] = angles_of<4>(p.pages, pair_of(p.pages, quad.column), places[quad.m]);
     }
   }
   __syncthreads();
-  const auto scale_of = [&](int m) {
-    if constexpr (NORM) {
-      float all = 0;
-#pragma unroll
-      for (int i = 0; i < kParts; ++i) all += squares[i][m];
-      return 1 / sqrtf(all / static_cast<float>(in) + p.eps);
-    } else {
-      return weighed ? __ldcg(p.scales + first_row + m) : 1;
-    }
-  };
-  const auto product = [&](int m, float scale, int of_block) {
-    float4 all{};
-#pragma unroll
-    for (int i = 0; i < PARTS; ++i) {
-      const float4 one = *reinterpret_cast<const float4*>(products + (i * N::kRowsX + m) * N::kStride + of_block);
-      all = {all.x + one.x, all.y + one.y, all.z + one.z, all.w + one.w};
-    }
-    return float4{all.x * scale, all.y * scale, all.z * scale, all.w * scale};
-  };
-  const auto of_pair = [](int r) { return r / 16 * 32 + r % 16; };  // the first product of a pair in its block's
-  const auto finish = [&](const Quad& quad, [[maybe_unused]] const Angles<4>& angles) {
-    const auto& [m, r, row, column, there] = quad;
-    if (!there) return;
-    const float scale = scale_of(m);
-    if constexpr (MODE == Mode::pages) {
-      const float4 x = product(m, scale, of_pair(r)), y = product(m, scale, of_pair(r) + 16);
-      store_pairs<T, 4>(p.pages, row, pair_of(p.pages, column), places[m], angles, {x.x, x.y, x.z, x.w},
-                        {y.x, y.y, y.z, y.w});
-      return;
-    }
-    float4 y;
-    if constexpr (MODE == Mode::swiglu) {
-      const float4 gate = product(m, scale, of_pair(r)), up = product(m, scale, of_pair(r) + 16);
-      y = {swiglu<T>(gate.x, up.x), swiglu<T>(gate.y, up.y), swiglu<T>(gate.z, up.z), swiglu<T>(gate.w, up.w)};
-    } else {
-      y = product(m, scale, r);
-    }
-    const int64_t to = static_cast<int64_t>(row) * out + column;
-    if (MODE == Mode::plain && p.add) {
-      const auto* const from = static_cast<const uint16_t*>(p.add) + to;
-      uint2 add{};
-      if (out % 4 == 0) {
-        add = __ldcg(reinterpret_cast<const uint2*>(from));
-      } else {
-        const auto number = [&](int i) { return column + i < out ? uint32_t{__ldcg(from + i)} : 0; };
-        add = {number(0) | number(1) << 16, number(2) | number(3) << 16};
-      }
-      const float2 a = kernels::cuda::unpack<T>(add.x), b = kernels::cuda::unpack<T>(add.y);
-      y = {rounded<T>(y.x) + a.x, rounded<T>(y.y) + a.y, rounded<T>(y.z) + b.x, rounded<T>(y.w) + b.y};
-    }
-    const float one[4] = {y.x, y.y, y.z, y.w};
-    if (p.wide) {
-      auto* const result = static_cast<float*>(p.y) + to;
-      if (out % 4 == 0) {
-        *reinterpret_cast<float4*>(result) = y;
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (column + i < out) result[i] = one[i];
-        }
-      }
-    } else {
-      const uint2 both{kernels::cuda::pack<T>(y.x, y.y), kernels::cuda::pack<T>(y.z, y.w)};
-      auto* const result = static_cast<uint16_t*>(p.y) + to;
-      if (out % 4 == 0) {
-        *reinterpret_cast<uint2*>(result) = both;
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (column + i < out) result[i] = static_cast<uint16_t>((i < 2 ? both.x : both.y) >> i % 2 * 16);
-        }
-      }
-    }
+  const auto finish_quad = [&](const Quad& quad, Beside beside) {
+    if (!quad.there) return;
+    const float scale = weighed ? __ldcg(p.scales + quad.row) : 1;
+    if constexpr (MODE == Mode::plain) beside.add = residual(p, quad);
+    finish<T, MODE>(p, quad, beside, [&](int r) {
+      const float4 x = *reinterpret_cast<const float4*>(products + quad.m * N::kStride + r);
+      return float4{x.x * scale, x.y * scale, x.z * scale, x.w * scale};
+    });
   };
   if constexpr (MODE == Mode::pages) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) finish(quad_of(threadIdx.x + i * kThreads), by[i]);
+    for (int i = 0; i < kEach; ++i) {
+      const Quad quad = quad_of(threadIdx.x + i * kThreads);
+      finish_quad(quad, {.place = places[quad.m], .angles = by[i]});
+    }
   } else {
-    for (int n = threadIdx.x; n < kQuads * N::kRowsX; n += kThreads) finish(quad_of(n), {});
+    for (int n = threadIdx.x; n < kQuads; n += kThreads) finish_quad(quad_of(n), {});
   }
 }
 
 template <typename T, typename N, Mode MODE>
 void launch_tiles(const FewRows& p, const dim3& grid, cudaStream_t stream) {
-  const auto multiply = [&](auto norm) {
-    decoding::start<multiply_tiles<T, N, decltype(norm)::value, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
-  };
-  if constexpr (N::PARTS == 1) {
-    if (p.norm_weight) {
-      constexpr int kRows = kNormThreads / 32;
-      decoding::start<weigh_rows<T>>(p, static_cast<unsigned>((p.rows + kRows - 1) / kRows), kNormThreads, 0, true,
-                                     stream);
-    }
-    multiply(std::false_type{});
-  } else {
-    if (MODE == Mode::pages || p.norm_weight) return multiply(std::true_type{});
-    if constexpr (MODE != Mode::pages) multiply(std::false_type{});
+  if (p.norm_weight) {
+    constexpr int kRows = kNormThreads / 32;
+    decoding::start<weigh_rows<T>>(p, ceil_div(p.rows, kRows), kNormThreads, 0, true, stream);
   }
+  decoding::start<multiply_tiles<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
 }
 
 // Blocks of tiles that are large read less, as each of the matrices is read once for every tile of the other; blocks
 // that are many keep more of the GPU at work.
 template <typename T, Mode MODE>
 void multiply_by_tiles(const FewRows& p, cudaStream_t stream) {
-  const auto ceil_div = [](int64_t x, int64_t by) { return static_cast<unsigned>((x + by - 1) / by); };
-  constexpr bool kPairs = MODE != Mode::plain;
   bool done = false;
   const auto unless_done = [&](auto tiling, int64_t least_rows, int64_t least_blocks) {
     using N = decltype(tiling);
     if (done || p.rows < least_rows) return;
-    const dim3 grid(ceil_div(p.rows, N::kRowsX), ceil_div(p.out, kPairs ? N::kRowsW / 2 : N::kRowsW));
+    const dim3 grid(ceil_div(p.rows, N::kRowsX), ceil_div(p.out, columns_of_tile(MODE, N::kRowsW)));
     if (int64_t{grid.x} * grid.y < least_blocks) return;
     launch_tiles<T, N, MODE>(p, grid, stream);
     done = true;
   };
-  unless_done(Tiling<2, 8, 4, 2, 1>{}, 65, 80);                        // 128 rows of W, 128 of x
-  unless_done(Tiling<2, 4, 4, 2, 1>{}, 33, 80);                        // 128, 64
-  unless_done(Tiling<2, 4, 2, 2, 1>{}, 33, 32);                        // 64, 64
-  unless_done(Tiling<2, 2, 2, 2, 1>{}, 17, 400);                       // 64, 32
-  unless_done(Tiling<2, 4, 1, 1, 8>{}, 17, kPairs ? 0 : 64);           // 32, 32
-  if constexpr (!kPairs) unless_done(Tiling<1, 4, 1, 1, 8>{}, 17, 0);  // 16, 32
-  unless_done(Tiling<2, 2, 1, 1, 8>{}, 0, kPairs ? 0 : 64);            // 32, 16
-  if constexpr (!kPairs) unless_done(Tiling<1, 2, 1, 1, 8>{}, 0, 0);   // 16, 16
+  unless_done(Tiling<2, 8, 4, 2>{}, 65, 80);   // 128 rows of W, 128 of x
+  unless_done(Tiling<2, 4, 4, 2>{}, 33, 80);   // 128, 64
+  unless_done(Tiling<2, 4, 2, 2>{}, 65, 32);   // 64, 64
+  unless_done(Tiling<2, 2, 2, 2>{}, 17, 400);  // 64, 32
+  if (!done) few_rows_split(p, stream);
 }
 
 }  // namespace step

@@ -46,7 +46,9 @@ struct FewRows {
   ToPages pages = {};
 };
 void few_rows(const FewRows& arguments, cudaStream_t stream);
-void few_rows_tiles(const FewRows& arguments, cudaStream_t stream);  // the same, whatever the number of rows
+// The same, whatever the number of rows; few_rows_tiles leaves to few_rows_split what is too small for its tiles.
+void few_rows_tiles(const FewRows& arguments, cudaStream_t stream);
+void few_rows_split(const FewRows& arguments, cudaStream_t stream);
 
 struct RopeToPages {
   DType type;

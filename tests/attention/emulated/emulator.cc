@@ -1,7 +1,6 @@
 #include "emulator.h"
 
 #include <algorithm>
-#include <array>
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <cstdio>
@@ -23,14 +22,15 @@ LAZY_EMULATED_SHARED(float, room);
 namespace lazy::kernels::cuda::decoding {
 LAZY_EMULATED_SHARED(char, memory);
 }
-namespace lazy::ops::cuda::learning {  // of every block of a cluster
+namespace lazy::ops::cuda::recurrence {
+LAZY_EMULATED_SHARED(char, memory);
+}
+// Of every block of a cluster.
+namespace lazy::ops::cuda::learning {
 alignas(128) thread_local float memory[emulated::kMostBlocks * emulated::kSharedStride / sizeof(float)];
 }
 namespace lazy::ops::cuda::step {
-LAZY_EMULATED_SHARED(char, memory);
-}
-namespace lazy::ops::cuda::recurrence {
-LAZY_EMULATED_SHARED(char, memory);
+alignas(128) thread_local char memory[emulated::kMostBlocks * emulated::kSharedStride];
 }
 
 emulated::Index threadIdx, blockIdx, blockDim, gridDim;
@@ -197,10 +197,16 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
 
 namespace {
 
-std::array<char*, 6> shared_memories() {
-  return {lazy::kernels::cuda::portable::memory, reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
-          lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::step::memory,
-          lazy::ops::cuda::recurrence::memory,   reinterpret_cast<char*>(lazy::ops::cuda::learning::memory)};
+// Of kernels that form clusters, every block's.
+std::vector<char*> shared_memories(unsigned cluster) {
+  std::vector<char*> all = {lazy::kernels::cuda::portable::memory,
+                            reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
+                            lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::recurrence::memory};
+  for (unsigned rank = 0; rank < cluster; ++rank) {
+    all.push_back(reinterpret_cast<char*>(lazy::ops::cuda::learning::memory) + rank * kSharedStride);
+    all.push_back(lazy::ops::cuda::step::memory + rank * kSharedStride);
+  }
+  return all;
 }
 
 }  // namespace
@@ -214,16 +220,11 @@ char* memory_of(char* own, int rank) {
 }
 
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster) {
-  if (shared_bytes > kSharedMost) fail("more shared memory than the GPU has");
+  if (shared_bytes > static_cast<size_t>(gpu.shared_most)) fail("more shared memory than the GPU has");
   if (cluster > kMostBlocks || grid.x % cluster != 0) fail("a grid that is not of such clusters");
   gridDim = grid;
   blockDim = block;
-  const auto memories = [cluster] {
-    std::vector<char*> all;
-    for (char* memory : shared_memories()) all.push_back(memory);
-    for (unsigned rank = 1; rank < cluster; ++rank) all.push_back(shared_memories().back() + rank * kSharedStride);
-    return all;
-  }();
+  const std::vector<char*> memories = shared_memories(cluster);
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; x += cluster) {

@@ -22,13 +22,16 @@ struct Thread;
 extern Thread* current;
 int lane();
 
-// Dynamic shared memory of a block: an A100's, unless a target says otherwise.
+// An A100, unless a target or a test says otherwise.
 #ifndef LAZY_EMULATED_SHARED_KIB
 #define LAZY_EMULATED_SHARED_KIB 163
 #endif
-constexpr int kSharedMost = LAZY_EMULATED_SHARED_KIB << 10;
-// The compute capability whose PTX kernels are compiled to.
-constexpr int kPtxVersion = LAZY_EMULATED_SHARED_KIB < 227 ? 80 : 90;
+struct Gpu {
+  int major = 8;                                               // compute capability
+  int ptx_version = LAZY_EMULATED_SHARED_KIB < 227 ? 80 : 90;  // that kernels are compiled to
+  int shared_most = LAZY_EMULATED_SHARED_KIB << 10;            // dynamic, of a block
+};
+inline Gpu gpu;
 // From block to block of a cluster: more than a block has, so that what lies behind is seen to be written.
 constexpr size_t kSharedStride = (227 << 10) + 128;
 constexpr unsigned kMostBlocks = 4;

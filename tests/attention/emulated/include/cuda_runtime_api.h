@@ -224,11 +224,11 @@ inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
-      return *value = 8, cudaSuccess;
+      return *value = emulated::gpu.major, cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
       return *value = 0, cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      return *value = emulated::kSharedMost, cudaSuccess;
+      return *value = emulated::gpu.shared_most, cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
       return *value = 108, cudaSuccess;
   }
@@ -278,13 +278,13 @@ cudaError_t launch_kernel(void (*kernel)(P...), Index grid, Index block, size_t 
 template <typename... P>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute, int value) {
   if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-    if (value > emulated::kSharedMost) return cudaErrorMemoryAllocation;
+    if (value > emulated::gpu.shared_most) return cudaErrorMemoryAllocation;
     emulated::shared_limits()[reinterpret_cast<const void*>(kernel)] = value;
   }
   return cudaSuccess;
 }
 struct cudaFuncAttributes {
-  int ptxVersion = emulated::kPtxVersion;
+  int ptxVersion = emulated::gpu.ptx_version;
   size_t sharedSizeBytes = 0;  // static memory is not counted
 };
 template <typename... P>

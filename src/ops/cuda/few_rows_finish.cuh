@@ -1,0 +1,97 @@
+// What the kernels of tiles of few rows share: which rows of W a tile has, and the way of its products to y or to
+// pages.
+#pragma once
+#include "ops/cuda/few_rows.cuh"
+
+namespace lazy::ops::cuda::step {
+
+inline unsigned ceil_div(int64_t x, int64_t by) { return static_cast<unsigned>((x + by - 1) / by); }
+
+// Of y, in a tile of so many rows of W. Where a result is made of two products, 16 rows of W of half 0 and 16 of half 1
+// take turns.
+constexpr int columns_of_tile(Mode mode, int rows_of_w) { return mode == Mode::plain ? rows_of_w : rows_of_w / 2; }
+
+// The row of W that is row r of a tile. What is behind the last column is multiplied like the last one, and not stored.
+template <Mode MODE>
+__device__ int row_in_tile(const FewRows& p, int first_column, int r) {
+  constexpr bool kPlain = MODE == Mode::plain;
+  const int column = first_column + (kPlain ? r : r / 32 * 16 + r % 16);
+  return row_of<MODE>(p, min(column, static_cast<int>(p.out) - 1), kPlain ? 0 : r / 16 % 2);
+}
+
+// Four neighbouring columns of a row of y, which a thread finishes at a time.
+struct Quad {
+  int row, column;  // of y
+  int m, r;         // of the tile: the row of x and the first row of W
+  bool there;
+};
+// Quad n of a tile of ROWS_W rows of W and ROWS_X rows of x.
+template <Mode MODE, int ROWS_W, int ROWS_X>
+__device__ Quad quad_of(const FewRows& p, int n, int first_row, int first_column) {
+  constexpr int kQuads = columns_of_tile(MODE, ROWS_W) / 4;  // of a row
+  const int m = n / kQuads, column = n % kQuads * 4;
+  Quad quad{first_row + m, first_column + column, m, MODE == Mode::plain ? column : column / 16 * 32 + column % 16};
+  quad.there = n < kQuads * ROWS_X && quad.row < p.rows && quad.column < p.out;
+  return quad;
+}
+
+// What a quad needs beside its products, and may ask for before these are known.
+struct Beside {
+  Place place;       // to pages
+  Angles<4> angles;  // likewise
+  uint2 add;         // plain
+};
+// Four neighbours of what is added to y. Not through the read-only path: the kernel in front may have written it.
+__device__ inline uint2 residual(const FewRows& p, const Quad& quad) {
+  if (!p.add) return {};
+  const auto* const from = static_cast<const uint16_t*>(p.add) + quad.row * p.out + quad.column;
+  if (p.out % 4 == 0) return __ldcg(reinterpret_cast<const uint2*>(from));
+  const auto number = [&](int i) { return quad.column + i < p.out ? uint32_t{__ldcg(from + i)} : 0; };
+  return {number(0) | number(1) << 16, number(2) | number(3) << 16};
+}
+
+// product(r): the products with the tile's rows r to r + 3 of W, four numbers.
+template <typename T, Mode MODE, typename Product>
+__device__ void finish(const FewRows& p, const Quad& quad, const Beside& beside, const Product& product) {
+  if constexpr (MODE == Mode::pages) {
+    const float4 x = product(quad.r), y = product(quad.r + 16);
+    store_pairs<T, 4>(p.pages, quad.row, pair_of(p.pages, quad.column), beside.place, beside.angles,
+                      {x.x, x.y, x.z, x.w}, {y.x, y.y, y.z, y.w});
+    return;
+  }
+  float4 y = product(quad.r);
+  if constexpr (MODE == Mode::swiglu) {
+    const float4 up = product(quad.r + 16);
+    y = {swiglu<T>(y.x, up.x), swiglu<T>(y.y, up.y), swiglu<T>(y.z, up.z), swiglu<T>(y.w, up.w)};
+  }
+  if (MODE == Mode::plain && p.add) {
+    const float2 a = kernels::cuda::unpack<T>(beside.add.x), b = kernels::cuda::unpack<T>(beside.add.y);
+    y = {rounded<T>(y.x) + a.x, rounded<T>(y.y) + a.y, rounded<T>(y.z) + b.x, rounded<T>(y.w) + b.y};
+  }
+  const int64_t to = quad.row * p.out + quad.column;
+  if (p.wide) {
+    auto* const result = static_cast<float*>(p.y) + to;
+    if (p.out % 4 == 0) {
+      *reinterpret_cast<float4*>(result) = y;
+    } else {
+      const float one[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (quad.column + i < p.out) result[i] = one[i];
+      }
+    }
+  } else {
+    const uint2 both{kernels::cuda::pack<T>(y.x, y.y), kernels::cuda::pack<T>(y.z, y.w)};
+    auto* const result = static_cast<uint16_t*>(p.y) + to;
+    if (p.out % 4 == 0) {
+      *reinterpret_cast<uint2*>(result) = both;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (quad.column + i < p.out) result[i] = static_cast<uint16_t>((i < 2 ? both.x : both.y) >> i % 2 * 16);
+      }
+    }
+  }
+}
+
+}  // namespace lazy::ops::cuda::step
