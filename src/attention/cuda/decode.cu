@@ -171,6 +171,18 @@ static void run(const Problem& p, const Decode<float>& a, const CacheSize& cache
   decode_tensor_cores(r, stream);
 }
 
+std::optional<cuda::decoding::Params> cuda::decoding::step_params(const Problem& p, const Decode<float>& a,
+                                                                  const CacheSize& cache, void* workspace) {
+  if (!in_family<NormalizerFamily::exponential>(p.normalizer) ||
+      !unmet_condition_decode_cuda(p, cache, CudaKernel::portable).empty()) {
+    return {};
+  }
+  Params r = make_params(p, a, cache, true);
+  if (r.pages_of != Pages::units || r.lse || r.stats || r.score_stats) return {};
+  lay_out(r, workspace);
+  return r;
+}
+
 size_t decode_workspace_cuda(const Problem& p, const CacheSize& cache) { return workspace(p, cache, false); }
 size_t decode_step_workspace_cuda(const Problem& p, const CacheSize& cache) { return workspace(p, cache, true); }
 

@@ -19,7 +19,7 @@ struct Weighed {
 
 // A NaN is alive: it shows.
 __device__ inline Weighed weigh_softmax(const RowState& r, float score) {
-  const float weight = expf(score - r.largest) * r.inverse + r.offset;
+  const float weight = fmaf(expf(score - r.largest), r.inverse, r.offset);
   const bool alive = !(weight <= r.dead);
   return {alive ? weight : 0, alive};
 }
@@ -70,10 +70,11 @@ __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) 
   return state;
 }
 
-// Largest score and sum of exponentials relative to it. A NaN anywhere ends up in the sum.
+// Largest score and sum of exponentials relative to it. A NaN anywhere ends up in the sum. The products are rounded, so
+// that neither side is first and every kernel has the same bits.
 __device__ inline float2 merge(float2 a, float2 b) {
   const float largest = fmaxf(a.x, b.x), base = largest == -INFINITY ? 0 : largest;
-  return {largest, a.y * expf(a.x - base) + b.y * expf(b.x - base)};
+  return {largest, __fadd_rn(__fmul_rn(a.y, expf(a.x - base)), __fmul_rn(b.y, expf(b.x - base)))};
 }
 __device__ inline float2 warp_merge(float2 x) {
   for (int step = 16; step > 0; step /= 2) {
@@ -82,31 +83,39 @@ __device__ inline float2 warp_merge(float2 x) {
   return x;
 }
 
-// Parts first, first + step, ... below `parts`.
-__device__ inline float2 merge_parts(const float2* part, int parts, int first, int step) {
-  constexpr int kAtOnce = 4;
+// Parts first, first + step, ... below `parts`. load(n, x): part n and what follows by `step` to all of x.
+constexpr int kPartsAtOnce = 4;
+template <typename Load>
+__device__ float2 merge_loaded_parts(const Load& load, int parts, int first, int step) {
   float2 all{-INFINITY, 0};
-  for (int n = first; n < parts; n += kAtOnce * step) {
-    float2 x[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      x[i] = n + i * step < parts ? __ldcg(part + n + i * step) : float2{-INFINITY, 0};
-    }
+  for (int n = first; n < parts; n += kPartsAtOnce * step) {
+    float2 x[kPartsAtOnce];
+    load(n, x);
     float largest = all.x;
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) largest = fmaxf(largest, x[i].x);
+    for (int i = 0; i < kPartsAtOnce; ++i) largest = fmaxf(largest, x[i].x);
     const float base = largest == -INFINITY ? 0 : largest;
-    float sum = all.y * expf(all.x - base);
+    float sum = __fmul_rn(all.y, expf(all.x - base));
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) sum += x[i].y * expf(x[i].x - base);
+    for (int i = 0; i < kPartsAtOnce; ++i) sum = fmaf(x[i].y, expf(x[i].x - base), sum);
     all = {largest, sum};
   }
   return all;
 }
+__device__ inline float2 merge_parts(const float2* part, int parts, int first, int step) {
+  return merge_loaded_parts(
+      [&](int n, float2(&x)[kPartsAtOnce]) {
+#pragma unroll
+        for (int i = 0; i < kPartsAtOnce; ++i) {
+          x[i] = n + i * step < parts ? __ldcg(part + n + i * step) : float2{-INFINITY, 0};
+        }
+      },
+      parts, first, step);
+}
 
 // all: of the row's parts. lse: of the row, where it is wanted.
-__device__ inline RowState finish_state(const Params& p, const RowTile& t, int r, float2 all, float& lse) {
-  RowState state = make_state(p, t, r);
+__device__ inline RowState finish_state(const Params& p, const RowTile& t, int r, RowState state, float2 all,
+                                        float& lse) {
   lse = 0;
   if (p.normalizer == Normalizer::softmax_sink) all = merge(all, {p.sink[t.head(p, r)], 1});
   if (p.normalizer != Normalizer::sigmoid) {
@@ -116,6 +125,9 @@ __device__ inline RowState finish_state(const Params& p, const RowTile& t, int r
   }
   if (t.sequence.length < 0) lse = NAN;
   return state;
+}
+__device__ inline RowState finish_state(const Params& p, const RowTile& t, int r, float2 all, float& lse) {
+  return finish_state(p, t, r, make_state(p, t, r), all, lse);
 }
 
 // By one thread.

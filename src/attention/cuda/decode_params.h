@@ -12,6 +12,7 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "attention/cuda/params.h"
 #include "lazy/attention_cuda.h"
@@ -100,6 +101,12 @@ struct Params {
 
 void decode_tensor_cores(const Params& p, cudaStream_t stream);  // 2-byte types, 16-byte loads of K and V
 void decode_plain(const Params& p, cudaStream_t stream);         // every problem, fp32 arithmetic
+
+// What decode_step_cuda's kernels would get, for another kernel with the same bits (ops/cuda/step_layers.cu); only the
+// workspace's scores are used. Nothing unless tensor cores serve, the normalizer is exponential and kPad keys lie on
+// one page.
+std::optional<Params> step_params(const Problem& problem, const Decode<float>& arguments, const CacheSize& cache,
+                                  void* workspace);
 
 void launch_states(const Params& p, int sequences, cudaStream_t stream);            // of the round
 void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream);  // likewise

@@ -63,6 +63,15 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
   return static_cast<std::common_type_t<A, B>>(a) < static_cast<std::common_type_t<A, B>>(b) ? b : a;
 }
 inline float __fdividef(float x, float y) { return x / y; }
+// Not contracted.
+inline float __fmul_rn(float x, float y) {
+  const volatile float product = x * y;
+  return product;
+}
+inline float __fadd_rn(float x, float y) {
+  const volatile float sum = x + y;
+  return sum;
+}
 inline float __expf(float x) { return expf(x); }
 inline float __log2f(float x) { return log2f(x); }
 inline float __frcp_rn(float x) { return 1 / x; }
@@ -129,6 +138,7 @@ T atomicOr(T* to, T x) {
   *to = old | x;
   return old;
 }
+[[noreturn]] inline void __trap() { std::abort(); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
@@ -213,7 +223,8 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMajor,
   cudaDevAttrComputeCapabilityMinor,
   cudaDevAttrMaxSharedMemoryPerBlockOptin,
-  cudaDevAttrMultiProcessorCount
+  cudaDevAttrMultiProcessorCount,
+  cudaDevAttrCooperativeLaunch
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 inline const char* cudaGetErrorString(cudaError_t status) { return status == cudaSuccess ? "success" : "no memory"; }
@@ -231,6 +242,8 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
       return *value = emulated::gpu.shared_most, cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
       return *value = 108, cudaSuccess;
+    case cudaDevAttrCooperativeLaunch:
+      return *value = 1, cudaSuccess;
   }
   __builtin_unreachable();
 }
@@ -291,11 +304,15 @@ template <typename... P>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(P...)) {
   return cudaSuccess;
 }
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization, cudaLaunchAttributeClusterDimension };
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeProgrammaticStreamSerialization,
+  cudaLaunchAttributeClusterDimension,
+  cudaLaunchAttributeCooperative
+};
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   struct {
-    int programmaticStreamSerializationAllowed;
+    int programmaticStreamSerializationAllowed, cooperative;
     struct {
       unsigned x, y, z;
     } clusterDim;
@@ -313,6 +330,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   unsigned cluster = 1;
   for (unsigned n = 0; n < config->numAttrs; ++n) {
     if (config->attrs[n].id == cudaLaunchAttributeClusterDimension) cluster = config->attrs[n].val.clusterDim.x;
+    if (config->attrs[n].id == cudaLaunchAttributeCooperative) cluster = config->gridDim.x;
   }
   return emulated::launch_kernel(kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, cluster,
                                  arguments...);
