@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "lazy/attention.h"
+#include "lazy/attention_cuda.h"
 #include "ops/cuda/rows.h"
 
 namespace lazy::ops::cuda {
@@ -58,6 +58,35 @@ struct RopeToPages {
   ToPages to;
 };
 void rope_to_pages(const RopeToPages& arguments, cudaStream_t stream);
+
+// The layers of a step of one text in one kernel: the bits of few_rows, few_rows to pages and decode_step_cuda one
+// after the other. bf16; layers x += W_o attention(norm(x)), x += W_down swiglu(norm(x)).
+struct StepLayer {
+  const void *qkv, *output, *gate_up, *down;  // as FewRows::W; of qkv the rows of q's heads, then k's, then v's
+  const float *norm, *mlp_norm;               // weights (hidden)
+  void *keys, *values;                        // pages
+  const float *distance_bias, *tau, *sink, *alibi_slopes;  // as in Decode, or null
+};
+struct StepLayers {
+  const StepLayer* layers;
+  int64_t count;
+  kernels::Problem problem;               // of every layer
+  kernels::Decode<float> attention = {};  // likewise: lengths, the block table, whether there is a distance bias
+  int64_t pages;
+  ToPages to;  // likewise: positions, slots, table, interleaved, heads, kv_heads, dim
+  int64_t hidden, inner;
+  float eps;
+  const void* x;  // (hidden)
+  void* y;        // likewise
+  // As many words of 64 bits as step_layers_words says, aligned to 128 bytes. Zero at first, then kept from step to
+  // step, for steps of the same shape, of which none begins before the last one has ended.
+  void* words;
+  int most_blocks = 0;  // for tests; 0: a block a multiprocessor
+};
+// Where the problem, the sizes and the current device allow it. Pointers do not matter.
+bool serves_step_layers(const StepLayers& arguments);
+int64_t step_layers_words(const StepLayers& arguments);
+void step_layers(const StepLayers& arguments, cudaStream_t stream);
 
 // The next token of each row: see ops/sample_tokens.h.
 struct SampleTokens {

@@ -84,7 +84,7 @@ uint64_t round_of_warps = 0;
 struct Block {
   Index index;
   unsigned rank = 0;  // in its cluster
-  Meeting meeting;
+  Meeting meeting, meeting_of_some;
   int running = 0;
 };
 
@@ -116,12 +116,6 @@ void wait_for(Meeting& meeting, uint64_t until) {
   self->until = until;
   self->scheduler = std::move(self->scheduler).resume();
   self->waits_for = nullptr;
-}
-
-void let_others_run() {
-  Thread* const self = current;
-  self->from_round = round_of_warps + 1;
-  self->scheduler = std::move(self->scheduler).resume();
 }
 
 void hold(Meeting& meeting) {
@@ -211,6 +205,12 @@ std::vector<char*> shared_memories(unsigned cluster) {
 
 }  // namespace
 
+void let_others_run() {
+  Thread* const self = current;
+  self->from_round = round_of_warps + 1;
+  self->scheduler = std::move(self->scheduler).resume();
+}
+
 int lane() { return current->lane; }
 char* dynamic_memory() { return lazy::kernels::cuda::portable::memory; }
 
@@ -270,6 +270,15 @@ bool meet_block(bool value) {
     hold(block.meeting);
   }
   return block.meeting.result;
+}
+
+void meet_threads(int count) {
+  Meeting& meeting = current->block->meeting_of_some;
+  if (++meeting.count < count) {
+    wait_for(meeting, meeting.held + 1);
+  } else {
+    hold(meeting);
+  }
 }
 
 void arrive_in_cluster() {

@@ -5,8 +5,8 @@
 // that a result that depends on a missing barrier shows. Shared memory starts as NaN. A copy of cp.async lands either
 // at once or when it is waited for, at random. What ends the program with a message: threads that wait for each other
 // forever, lanes of a warp at different collectives, more shared memory than was asked for or than the GPU has.
-// The blocks of a cluster run at the same time, others one after the other. Seeds: LAZY_EMULATOR_SEED. Not emulated:
-// the cost of anything, Hopper's instructions but clusters.
+// The blocks of a cluster, and of a cooperative grid, run at the same time, others one after the other. Seeds:
+// LAZY_EMULATOR_SEED. Not emulated: the cost of anything, Hopper's instructions but clusters.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -46,8 +46,13 @@ using Operation = void (*)(void* const* slots, uint32_t mask);
 void meet_warp(uint32_t mask, void* slot, Operation operation);
 // All threads of the block that still run meet. Returns whether any came with `value`.
 bool meet_block(bool value);
+// `count` threads of the block meet.
+void meet_threads(int count);
+// For who waits for what another thread writes, which must be of this block or of its cluster.
+void let_others_run();
 
-// Of a cluster: its barrier's two halves; where this block has what a kernel finds at `memory`; where the block `rank`
+// Of a cluster: its barrier's two halves; where this block has what a kernel finds at `memory`, of the learners' and of
+// decoding steps' kernels; where the block `rank`
 // has what this block has at `own`.
 void arrive_in_cluster();
 void wait_in_cluster();

@@ -1,0 +1,45 @@
+// src/attention/cuda/hopper_copies.cuh without PTX, for the emulator. A copy lands at once.
+#pragma once
+#include "attention/cuda/mma.cuh"
+
+namespace lazy::kernels::cuda {
+
+namespace emulation {
+
+// In the 64 bits of a barrier.
+struct Barrier {
+  int32_t bytes;  // that are expected, less those that have come
+  uint8_t arrivals, left, phase, unused;
+  void end_phase_if_due() {
+    if (left > 0 || bytes != 0) return;
+    left = arrivals;
+    phase ^= 1;
+  }
+};
+static_assert(sizeof(Barrier) == sizeof(uint64_t));
+inline Barrier& at(uint64_t* barrier) { return *reinterpret_cast<Barrier*>(barrier); }
+
+}  // namespace emulation
+
+inline void barrier_init(uint64_t* barrier, int arrivals) {
+  const auto count = static_cast<uint8_t>(arrivals);
+  emulation::at(barrier) = {0, count, count, 0, 0};
+}
+inline void barrier_arrive(uint64_t* barrier) {
+  --emulation::at(barrier).left;
+  emulation::at(barrier).end_phase_if_due();
+}
+inline void barrier_expect(uint64_t* barrier, int bytes) {
+  emulation::at(barrier).bytes += bytes;
+  barrier_arrive(barrier);
+}
+inline void barrier_wait(uint64_t* barrier, int parity) {
+  while (emulation::at(barrier).phase == parity) emulated::let_others_run();
+}
+inline void copy_bytes(void* to, const void* from, int bytes, uint64_t* barrier) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+  emulation::at(barrier).bytes -= bytes;
+  emulation::at(barrier).end_phase_if_due();
+}
+
+}  // namespace lazy::kernels::cuda

@@ -1,0 +1,19 @@
+// src/ops/cuda/step_ptx.cuh without PTX, for the emulator.
+#pragma once
+#include <cuda_runtime.h>
+
+namespace lazy::ops::cuda::step {
+
+inline void put_word(uint64_t* to, uint64_t x) { *to = x; }
+inline void put_words(uint64_t* to, uint64_t x, uint64_t y) { to[0] = x, to[1] = y; }
+inline void get_words(const uint64_t* from, uint64_t (&x)[1]) { x[0] = *from; }
+inline void get_words(const uint64_t* from, uint64_t (&x)[2]) { x[0] = from[0], x[1] = from[1]; }
+inline void let_others_write() { emulated::let_others_run(); }
+template <int THREADS>
+void meet_threads() {
+  emulated::meet_threads(THREADS);
+}
+inline void fence_barriers() {}
+inline void ask_for(const void*, uint32_t) {}
+
+}  // namespace lazy::ops::cuda::step
