@@ -12,6 +12,7 @@
 #include "model/parameters.h"
 #include "model/quantization.h"
 #include "ops/few_rows.h"
+#include "ops/step_layers.h"
 
 namespace lazy {
 
@@ -39,6 +40,8 @@ struct LanguageModel::Impl {
   ResidualStream begin(const at::Tensor& ids, const ForwardOptions& options) const;
   void forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options, at::Tensor* stats) const;
   at::Tensor final_hidden(ResidualStream stream, const ForwardOptions& options) const;
+  // All layers in one kernel. Returns false where they are not such a step's.
+  bool step_layers(ResidualStream& stream, const ForwardOptions& options) const;
   std::vector<ForwardResult> run(const std::vector<at::Tensor>& batches, ForwardOptions options,
                                  const std::function<void(double)>& step) const;
   // The results of ops::linear_cross_entropy; hidden (tokens, hidden_size).
@@ -64,6 +67,7 @@ struct LanguageModel::Impl {
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
   ops::Int8Matrix head_int8;
+  mutable ops::StepWords step_words;
   NamedTensors stored, trained;
   std::vector<ShardUnit> shard_units;
   ShardHooks* hooks = nullptr;

@@ -129,6 +129,33 @@ void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, co
   }
 }
 
+bool LanguageModel::Impl::step_layers(ResidualStream& stream, const ForwardOptions& options) const {
+  const PagedKeys* paged = options.paged;
+  if (!device.is_cuda() || !paged || paged->places.defined() || at::GradMode::is_enabled() || hooks ||
+      stream.residual.defined() || stream.branch.size(0) * stream.branch.size(1) != 1 || options.return_stats ||
+      options.activation_hooks || options.rows.defined()) {
+    return false;
+  }
+  ops::StepLayers step{.x = stream.branch.squeeze(1).contiguous(), .eps = config.norm.eps};
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    ops::StepLayer layer;
+    if (!blocks[i].describe(layer, options)) return false;
+    layer.pages.keys = paged->keys[i];
+    layer.pages.values = paged->values[i];
+    layer.pages.slots = paged->slots;
+    layer.pages.rope.positions = paged->positions;
+    layer.pages.longest = paged->longest;
+    step.layers.push_back(std::move(layer));
+  }
+  step.lengths = paged->lengths;
+  step.block_table = paged->block_table;
+  step.words = &step_words;
+  const std::optional<at::Tensor> x = ops::step_layers(step);
+  if (!x) return false;
+  stream = {x->unsqueeze(1), {}};
+  return true;
+}
+
 // The loop over the layers: every batch passes a layer before the next layer.
 std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor>& batches, ForwardOptions options,
                                                     const std::function<void(double)>& step) const {
@@ -141,7 +168,8 @@ std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor
     for (const at::Tensor& ids : batches) streams.push_back(begin(ids, options));
   }
   const auto total = static_cast<double>(blocks.size() * batches.size());
-  for (size_t i = 0; i < blocks.size(); ++i) {
+  const bool done = streams.size() == 1 && step_layers(streams.front(), options);
+  for (size_t i = 0; i < blocks.size() && !done; ++i) {
     const size_t unit = unit_of(static_cast<int64_t>(i));
     run_pre_forward_hooks(hooks, unit, unit + 1, streams);
     for (size_t b = 0; b < batches.size(); ++b) {

@@ -11,8 +11,14 @@ namespace {
 std::string read_environment() {
   const char* value = std::getenv("LAZY_KERNEL");
   const std::string name = value && *value ? value : "automatic";
-  TORCH_CHECK(name == "automatic" || name == "reference" || name == "plain" || name == "portable" || name == "hopper",
-              "LAZY_KERNEL: expected automatic, reference, plain, portable or hopper, received \"", name, "\"");
+  TORCH_CHECK(name == "automatic" || name == "one_by_one" || name == "reference" || name == "plain" ||
+                  name == "portable" || name == "hopper",
+              "LAZY_KERNEL: expected automatic, one_by_one, reference, plain, portable or hopper, received \"", name,
+              "\"");
+  return name;
+}
+const std::string& environment() {
+  static const std::string name = read_environment();
   return name;
 }
 
@@ -25,9 +31,10 @@ at::Tensor like(const at::Tensor& t, const at::Tensor& q, at::ScalarType type) {
 }  // namespace
 
 const std::string& forced_kernel() {
-  static const std::string name = read_environment();
+  static const std::string name = environment() == "one_by_one" ? "automatic" : environment();
   return name;
 }
+bool one_by_one_is_forced() { return environment() != "automatic"; }
 
 bool reference_is_forced(const AttentionArguments& a) {
   return forced_kernel() == "reference" && !(a.q.is_cpu() && a.q.scalar_type() == at::kDouble);

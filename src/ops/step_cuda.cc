@@ -4,8 +4,10 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "ops/attention_pointers.h"
 #include "ops/cuda/step.h"
 #include "ops/cuda_library.h"
+#include "ops/decode_kernels.h"
 #include "ops/fused.h"
 #include "ops/rope_cuda.h"
 #include "ops/step_kernels.h"
@@ -19,6 +21,9 @@ bool aligned(const at::Tensor& t) { return reinterpret_cast<uintptr_t>(t.const_d
 at::Tensor on_16_bytes(const at::Tensor& t) {
   return !t.defined() || aligned(t) ? t : t.clone(at::MemoryFormat::Contiguous);
 }
+
+const float* pointer(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
+OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
 
 // The kernels' arguments, but for where the results go.
 struct FewRowsCall {
@@ -120,6 +125,75 @@ at::Tensor rope_to_pages(const PageWrite& w) {
   return out;
 }
 
+std::optional<at::Tensor> step_layers(const StepLayers& in) {
+  const c10::cuda::CUDAGuard guard(in.x.device());
+  const StepLayer& first = in.layers.front();
+  const PagePlaces& pages = first.pages;
+  const int64_t tokens = in.x.size(0), dim = pages.keys.size(3);
+  const auto in_place = [](const at::Tensor& t, at::ScalarType type) {
+    return !t.defined() || (t.scalar_type() == type && t.is_contiguous() && aligned(t));
+  };
+  const auto fits = [&](const StepLayer& l) {
+    const auto all = [&](at::ScalarType type, auto... tensors) { return (in_place(*tensors, type) && ...); };
+    const AttentionTerms& a = l.attention;
+    return all(at::kBFloat16, &l.qkv, &l.output, &l.gate_up, &l.down, &l.pages.keys, &l.pages.values) &&
+           all(at::kFloat, &l.norm, &l.mlp_norm, &a.distance_bias, &a.tau, &a.options.sink, &a.options.alibi_slopes);
+  };
+  if (!in_place(in.x, at::kBFloat16) || !std::all_of(in.layers.begin(), in.layers.end(), fits)) return {};
+  const at::Tensor q = at::empty({tokens, 1, first.heads, dim}, in.x.options());  // of the checks
+  const AttentionOptions& options = first.attention.options;
+  const OptionalTensor none, bias = optional(first.attention.distance_bias), tau = optional(first.attention.tau),
+                             sink = optional(options.sink), slopes = optional(options.alibi_slopes);
+  const AttentionArguments arguments{q,
+                                     pages.keys,
+                                     pages.values,
+                                     bias,
+                                     tau,
+                                     sink,
+                                     slopes,
+                                     options.normalizer,
+                                     options.offset,
+                                     options.sigmoid_bias,
+                                     options.scale,
+                                     options.causal,
+                                     options.window,
+                                     none,
+                                     none,
+                                     false,
+                                     "decode",
+                                     true};
+  check_decode(arguments, in.lengths, OptionalTensor(in.block_table), none);
+  const DecodeNumbers numbers(in.lengths, OptionalTensor(in.block_table), none);
+  const at::Tensor positions = pages.rope.positions.contiguous();
+  at::Tensor cu_q, cu_k;
+  std::vector<cuda::StepLayer> layers;
+  for (const StepLayer& l : in.layers) {
+    const AttentionTerms& a = l.attention;
+    layers.push_back({l.qkv.const_data_ptr(), l.output.const_data_ptr(), l.gate_up.const_data_ptr(),
+                      l.down.const_data_ptr(), pointer(l.norm), pointer(l.mlp_norm), l.pages.keys.mutable_data_ptr(),
+                      l.pages.values.mutable_data_ptr(), pointer(a.distance_bias), pointer(a.tau),
+                      pointer(a.options.sink), pointer(a.options.alibi_slopes)});
+  }
+  cuda::StepLayers p{};
+  p.layers = layers.data();
+  p.count = static_cast<int64_t>(layers.size());
+  p.problem = attention_problem(arguments, cu_q, cu_k);
+  numbers.set(p.attention, pages.keys);
+  p.attention.distance_bias = layers.front().distance_bias;  // whether there is one
+  p.pages = pages.keys.size(0);
+  p.to = to_pages(pages, positions, q);
+  p.hidden = in.x.size(1);
+  p.inner = first.gate_up.size(0) / 2;
+  p.eps = static_cast<float>(in.eps);
+  p.x = in.x.const_data_ptr();
+  if (!cuda::serves_step_layers(p)) return {};
+  p.words = in.words->of(cuda::step_layers_words(p), in.x.device()).mutable_data_ptr();
+  at::Tensor y = at::empty_like(in.x);
+  p.y = y.mutable_data_ptr();
+  cuda::step_layers(p, c10::cuda::getCurrentCUDAStream());
+  return y;
+}
+
 void sample_tokens(const SampleInputs& in) {
   const c10::cuda::CUDAGuard guard(in.logits.device());
   cuda::SampleTokens a{};
@@ -140,7 +214,6 @@ void sample_tokens(const SampleInputs& in) {
 static_assert(kMostStepKeys == cuda::kMostStepKeys);
 
 at::Tensor numbers(const at::Tensor& t) { return t.defined() ? t.to(at::kFloat).contiguous() : t; }
-const float* pointer(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 
 std::pair<at::Tensor, at::Tensor> recurrence_step(const LinearRecurrence& in) {
   const c10::cuda::CUDAGuard guard(in.v.device());
@@ -220,13 +293,11 @@ class GraphRecorder : public Recorder {
   const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
 };
 
-const StepKernels kKernels{few_rows,
-                           rope_to_pages,
-                           few_rows_to_pages,
-                           sample_tokens,
-                           recurrence_step,
-                           convolution_step,
-                           []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
+const StepKernels kKernels{
+    few_rows,          rope_to_pages,
+    few_rows_to_pages, step_layers,
+    sample_tokens,     recurrence_step,
+    convolution_step,  []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
 const bool at_load = [] {
   cuda_library().step_kernels = &kKernels;
   return true;

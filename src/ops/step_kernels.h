@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "ops/few_rows.h"
@@ -10,6 +11,7 @@
 #include "ops/recurrence_step.h"
 #include "ops/rope_to_pages.h"
 #include "ops/sample_tokens.h"
+#include "ops/step_layers.h"
 
 namespace lazy::ops {
 
@@ -17,6 +19,7 @@ struct StepKernels {
   at::Tensor (*few_rows)(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide);
   at::Tensor (*rope_to_pages)(const PageWrite& write);
   at::Tensor (*few_rows_to_pages)(const FewRowsInput& input, const at::Tensor& W, const PagePlaces& to);
+  std::optional<at::Tensor> (*step_layers)(const StepLayers& in);
   void (*sample_tokens)(const SampleInputs& inputs);
   std::pair<at::Tensor, at::Tensor> (*recurrence_step)(const LinearRecurrence& in);
   std::pair<at::Tensor, at::Tensor> (*convolution_step)(const ConvolutionStep& in);

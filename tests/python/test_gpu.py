@@ -195,7 +195,7 @@ print(lazy_attention.attention(q, q, q, tau=torch.full((2,), -1.0, device="cuda"
     assert max(values) - min(values) < 0.05 * abs(values[0]) + 1, values
     wrong = run("portable", script.replace("torch.bfloat16", "torch.float32"))
     assert "the portable kernel takes bfloat16 or float16, received float32" in wrong.stderr
-    assert "LAZY_KERNEL: expected automatic, reference, plain, portable or hopper" in run("fast").stderr
+    assert "LAZY_KERNEL: expected automatic, one_by_one, reference, plain, portable or hopper" in run("fast").stderr
 
 
 def test_a_hugging_face_llama_trains_compiled():

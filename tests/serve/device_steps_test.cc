@@ -126,6 +126,26 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceStepsModels,
                                            "none"),
                          [](const auto& info) { return info.param; });
 
+// A text alone passes a model's layers in one kernel (ops/step_layers.h), where sizes allow it; several do not.
+TEST(DeviceSteps, ATextDoesNotDependOnWhetherLayersAreOneKernel) {
+  if (!on_gpu()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  for (const char* kind : {"lazy", "softmax"}) {
+    ModelConfig c = small(kind);
+    c.hidden_size = 256;
+    c.attention.num_heads = c.attention.num_kv_heads = 4;
+    c.attention.head_dim = 64;
+    c.mlp.intermediate_size = 512;
+    LanguageModel model(c, 3);
+    model.set_compute_dtype(at::kBFloat16);
+    model.to(ops::test::test_device());
+    EngineOptions options = with_steps();
+    options.page_tokens = 16;
+    const std::vector<GenerationRequest> requests = mixed_requests();
+    const auto together = texts_of(model, options, requests, true), alone = texts_of(model, options, requests, false);
+    for (size_t n = 0; n < requests.size(); ++n) EXPECT_TRUE(same(together[n], alone[n])) << kind << ", request " << n;
+  }
+}
+
 // In fp32, of the same logits.
 TEST(DeviceSteps, ADrawIsThatOfTheHost) {
   LanguageModel model = model_of("lazy", at::kFloat);

@@ -46,6 +46,13 @@ void DecoderBlock::add_branch(ResidualStream& stream, const NormOutput& x, const
   if (post_norm_) stream = {normalize(stream, norm, norm_eps_).value, {}};
 }
 
+bool DecoderBlock::describe(ops::StepLayer& layer, const ForwardOptions& options) const {
+  if (post_norm_ || multiplier_ != 1 || !mlp || mixer_norm.bias.defined() || mlp_norm.bias.defined()) return false;
+  layer.norm = mixer_norm.weight.detach();
+  layer.mlp_norm = mlp_norm.weight.detach();
+  return mixer->describe(layer, options) && mlp->describe(layer);
+}
+
 void DecoderBlock::forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options,
                            at::Tensor* stats) const {
   mix(stream, layer, options, stats);

@@ -20,6 +20,9 @@ class DecoderBlock {
   // `recompute`: see mlp.h.
   void feed_forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options, bool recompute = false) const;
 
+  // The layer as one kernel computes it with the others. Returns false where it is another one.
+  bool describe(ops::StepLayer& layer, const ForwardOptions& options) const;
+
   NormWeights mixer_norm, mlp_norm;
   std::unique_ptr<Mixer> mixer;
   std::unique_ptr<FeedForward> mlp;  // null: none

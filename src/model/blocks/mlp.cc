@@ -80,6 +80,7 @@ class SwigluMlp : public FeedForward {
   // saved.
   at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const override;
   bool computes_norm() const override { return !gate_up_.rounds_inputs(); }
+  bool describe(ops::StepLayer& layer) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&gate_up_, &down_}; }
 
@@ -151,6 +152,13 @@ SwigluMlp::SwigluMlp(const ModelConfig& c, at::Device device)
     : config_(c),
       gate_up_(c.hidden_size, {c.intermediate(), c.intermediate()}, device),
       down_(c.intermediate(), {c.hidden_size}, device) {}
+
+bool SwigluMlp::describe(ops::StepLayer& layer) const {
+  if (gate_up_.rounds_inputs() || down_.rounds_inputs()) return false;
+  layer.gate_up = gate_up_.matrix(layer.qkv.scalar_type());
+  layer.down = down_.matrix(layer.qkv.scalar_type());
+  return true;
+}
 
 NamedTensors SwigluMlp::parameters() const {
   const CheckpointNames names(config_);

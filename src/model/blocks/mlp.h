@@ -5,6 +5,7 @@
 #include "model/blocks/linear.h"
 #include "model/config.h"
 #include "model/safetensors.h"
+#include "ops/step_layers.h"
 
 namespace lazy {
 
@@ -16,6 +17,9 @@ class FeedForward {
 
   // Whether forward() takes a pending norm (model/blocks/norm.h).
   virtual bool computes_norm() const { return false; }
+  // The part of a layer that one kernel computes with the others (ops/step_layers.h). Returns false where there is
+  // none.
+  virtual bool describe(ops::StepLayer&) const { return false; }
   // x (..., hidden_size) -> the same shape, of a pending norm with the stream added. With `recompute` intermediate
   // activations are recomputed in the backward pass instead of saved; then there are no hooks. The hook point is
   // mlp.inner.

@@ -132,6 +132,23 @@ bool AttentionMixer::computes_norm(const ForwardOptions& options) const {
          !qkv.rounds_inputs();
 }
 
+bool AttentionMixer::describe(ops::StepLayer& layer, const ForwardOptions& options) const {
+  for (const at::Tensor& more : {q_bias, k_bias, v_bias, o_bias, q_norm, k_norm}) {
+    if (more.defined()) return false;
+  }
+  if (!computes_norm(options) || options.on_attention_input || cache_rounding_.used() || output.rounds_inputs())
+    return false;
+  const at::ScalarType dtype = options.paged->keys.front().scalar_type();
+  layer.qkv = qkv.matrix(dtype);
+  layer.output = output.matrix(dtype);
+  layer.heads = heads_;
+  layer.attention = *attention_terms();
+  const Rope rope = rope_at(config_, 1);
+  layer.pages.rope_base = rope.base;
+  layer.pages.rope = {.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
+  return true;
+}
+
 at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const {
   return (bias.defined() ? part + bias.to(part.scalar_type()) : part)
       .view({part.size(0), part.size(1), heads, head_dim_});

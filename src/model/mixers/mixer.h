@@ -15,6 +15,7 @@
 #include "model/safetensors.h"
 #include "ops/attention_weights.h"
 #include "ops/round_to_nearest.h"
+#include "ops/step_layers.h"
 
 namespace lazy {
 
@@ -53,6 +54,10 @@ class Mixer {
 
   // From now on keys and values are rounded as the cache would hold them. Returns false for a mixer without any.
   virtual bool set_cache_rounding(const ops::Rounding&) const { return false; }
+
+  // The mixer's part of a layer that one kernel computes with the others (ops/step_layers.h). Returns false where it
+  // has none.
+  virtual bool describe(ops::StepLayer&, const ForwardOptions&) const { return false; }
 
   // The attention terms and projections of the layer; empty for other mixers.
   virtual std::optional<ops::AttentionTerms> attention_terms() const { return std::nullopt; }
