@@ -179,6 +179,41 @@ TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
   }
 }
 
+// One query a kv head, by every number of blocks: decode_row.cu has two, few texts other kernels.
+TEST_F(StepGpu, ATextsAttentionDoesNotDependOnTheirNumber) {
+  for (const char* normalizer : {"softmax", "elastic", "softmax_sink"}) {
+    for (const int64_t dim : {64, 128}) {
+      for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+        const int64_t heads = 16, texts = 200, page = 48, pages = 30;
+        const at::Tensor k = random({4 * pages, page, heads, dim}, 1, type),
+                         v = random({4 * pages, page, heads, dim}, 2, type),
+                         q = random({texts, 1, heads, dim}, 3, type), bias = random({heads, 300}, 4, at::kFloat),
+                         tau = random({heads}, 5, at::kFloat) - 1;
+        const at::Tensor numbers = at::arange(texts, at::kLong);
+        const at::Tensor lengths = (1 + numbers * 97 % (pages * page - 1)).to(test_device());
+        const at::Tensor table =
+            ((at::arange(pages, at::kLong).unsqueeze(0) * 7 + numbers.unsqueeze(1) * 11) % (4 * pages))
+                .to(test_device());
+        AttentionOptions options;
+        options.normalizer = normalizer;
+        if (options.normalizer == "softmax_sink") options.sink = random({heads}, 6, at::kFloat);
+        const auto run = [&](int64_t first, int64_t count) {
+          return std::get<0>(decode(q.narrow(0, first, count), k, v, lengths.narrow(0, first, count), bias,
+                                    options.normalizer == "elastic" ? tau : at::Tensor(), options,
+                                    table.narrow(0, first, count), {}, /*invariant=*/true));
+        };
+        const at::Tensor all = run(0, texts);
+        for (const int64_t count : {3, 20}) {
+          for (int64_t first = 0; first + count <= texts; first += 60) {
+            EXPECT_TRUE(at::equal(run(first, count), all.narrow(0, first, count)))
+                << normalizer << ", heads of " << dim << ", " << count << " texts from " << first << " on";
+          }
+        }
+      }
+    }
+  }
+}
+
 // Alone and in a batch, with a block table of the least width and with a wide one.
 TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
   for (const char* normalizer : {"softmax", "elastic", "entmax15"}) {

@@ -168,7 +168,7 @@ static void run(const Problem& p, const Decode<float>& a, const CacheSize& cache
   r.tile_bytes = round_up(std::max(key_bytes(r.part, rows, offsets(of_warp), false, ring), r.value_bytes), 16);
   r.by_tile = r.by_tile && !plain && !r.stats && !r.score_stats && r.pages_of != Pages::keys;
   if (plain) return decode_plain(r, stream);
-  decode_tensor_cores(r, stream);
+  serves_decode_row(r) ? decode_row(r, stream) : decode_tensor_cores(r, stream);
 }
 
 std::optional<cuda::decoding::Params> cuda::decoding::step_params(const Problem& p, const Decode<float>& a,

@@ -41,6 +41,18 @@ __device__ inline uint4 load_shared(uint32_t from) {
   return x;
 }
 
+__device__ inline uint32_t load_word(uint32_t from) {
+  uint32_t x;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+  return x;
+}
+__device__ inline void store_word(uint32_t to, uint32_t x) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ inline void store_half(uint32_t to, uint32_t x) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(static_cast<uint16_t>(x)) : "memory");
+}
+
 // Programmatic dependent launch: a kernel that was launched early waits here for the writes of the kernel before it,
 // which allows the early start.
 __device__ inline void wait_for_launcher() {

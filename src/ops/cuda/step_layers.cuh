@@ -47,9 +47,9 @@ struct Piece {
   int64_t at[kPiece / kUnitKeys];
 };
 
-// The results of a product: its parts' numbers, unit by unit; the parts' sums of squares.
+// The results of a product: its parts' numbers, unit by unit, for whole warps; the parts' sums of squares.
 struct ProductRoom {
-  float products[kParts][kUnits * 16], squares[kParts];
+  float products[kParts][(kUnits * 16 + 31) / 32 * 32], squares[kParts];
 };
 
 template <int D>

@@ -572,20 +572,22 @@ namespace {
 // Alone and in batches, with a block table of the least width and with a wide one. In the large batch a block has a
 // tile, unless statistics are asked for or a unit of keys lies on two pages.
 TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
-  constexpr int64_t kHeads = 4, kKvHeads = 2, kFew = 3, kMany = 128;
+  constexpr int64_t kHeads = 4, kFew = 3, kSome = 100, kMany = 128, kBias = 70;
   struct Case {
     Normalizer normalizer;
-    int64_t length, dim = 64, page = 16;
+    int64_t length, dim = 64, page = 16, kv_heads = 2, window = -1;
   };
-  for (const auto& [normalizer, length, kDim, kPage] :
+  for (const auto& [normalizer, length, kDim, kPage, kKvHeads, window] :
        {Case{Normalizer::softmax, 1}, Case{Normalizer::elastic, 70}, Case{Normalizer::entmax15, 70},
         Case{Normalizer::entmax15, 700}, Case{Normalizer::sigmoid, 200}, Case{Normalizer::elastic, 700},
-        Case{Normalizer::elastic, 700, 64, 8}, Case{Normalizer::softmax, 300, 128, 48}}) {
+        Case{Normalizer::elastic, 700, 64, 8}, Case{Normalizer::softmax, 300, 128, 48},
+        Case{Normalizer::softmax, 1, 64, 16, 4}, Case{Normalizer::elastic, 700, 64, 16, 4},
+        Case{Normalizer::softmax_sink, 300, 128, 48, 4, 130}, Case{Normalizer::softmax, 2200, 64, 16, 4}}) {
     const int64_t pages = (length + kPage - 1) / kPage;
     const auto halves = [](int64_t size, uint32_t seed) { return ops::cuda::random_halves(size, 1, seed); };
     const auto k = halves((pages + 1) * kPage * kKvHeads * kDim, 1),
                v = halves((pages + 1) * kPage * kKvHeads * kDim, 2), q = halves(kMany * kHeads * kDim, 3);
-    const std::vector<float> tau(kHeads, -1);
+    const std::vector<float> tau(kHeads, -1), sink(kHeads, 0.5F), bias(kHeads * kBias, 0.3F);
     const auto run = [&](int64_t batch, int64_t width, bool with_stats = false) {
       std::vector<int64_t> table(static_cast<size_t>(batch * width)), lengths(static_cast<size_t>(batch), length);
       for (int64_t n = 0; n < batch; ++n) {
@@ -609,7 +611,10 @@ TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
       a.k = {k.data(), kPage * kKvHeads * kDim, kKvHeads * kDim, kDim, 1};
       a.v = {v.data(), kPage * kKvHeads * kDim, kKvHeads * kDim, kDim, 1};
       a.out = {out.data(), kHeads * kDim, kHeads * kDim, kDim, 1};
+      p.window = window;
       if (normalizer == Normalizer::elastic) a.tau = tau.data();
+      if (normalizer == Normalizer::softmax_sink) a.sink = sink.data();
+      if (kKvHeads == kHeads) p.bias_window = kBias, a.distance_bias = bias.data();
       if (with_stats) a.stats = stats.data();
       a.lengths = lengths.data();
       a.block_table = table.data();
@@ -629,6 +634,8 @@ TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
                                     << ", pages of " << kPage);
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), many.begin()));
     EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin()));
+    const std::vector<uint16_t> some = run(kSome, pages);
+    EXPECT_TRUE(std::equal(some.begin(), some.end(), many.begin()));
     EXPECT_EQ(run(1, 2048), alone);
     EXPECT_EQ(run(kMany, pages, true), many);
   }

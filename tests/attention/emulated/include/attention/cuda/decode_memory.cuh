@@ -13,6 +13,11 @@ void wait_for_copies() {
   emulated::wait_for_copies(LEFT);
 }
 inline uint4 load_shared(uint32_t from) { return *reinterpret_cast<const uint4*>(at_address(from)); }
+inline uint32_t load_word(uint32_t from) { return *reinterpret_cast<const uint32_t*>(at_address(from)); }
+inline void store_word(uint32_t to, uint32_t x) { *reinterpret_cast<uint32_t*>(at_address(to)) = x; }
+inline void store_half(uint32_t to, uint32_t x) {
+  *reinterpret_cast<uint16_t*>(at_address(to)) = static_cast<uint16_t>(x);
+}
 inline void wait_for_launcher() {}
 inline void let_next_start() {}
 
