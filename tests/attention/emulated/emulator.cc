@@ -14,6 +14,9 @@
 
 // `extern __shared__ char memory[]` in a kernel names a variable of the kernel's namespace.
 #define LAZY_EMULATED_SHARED(type, name) alignas(128) thread_local type name[emulated::kSharedStride / sizeof(type)]
+// Of every block of a cluster.
+#define LAZY_EMULATED_CLUSTER(type, name) \
+  alignas(128) thread_local type name[emulated::kMostBlocks * emulated::kSharedStride / sizeof(type)]
 namespace lazy::kernels::cuda::portable {
 LAZY_EMULATED_SHARED(char, memory);
 }
@@ -23,11 +26,11 @@ LAZY_EMULATED_SHARED(float, room);
 namespace lazy::kernels::cuda::decoding {
 LAZY_EMULATED_SHARED(char, memory);
 }
-namespace lazy::ops::cuda::learning {  // of every block of a cluster
-alignas(128) thread_local float memory[emulated::kMostBlocks * emulated::kSharedStride / sizeof(float)];
+namespace lazy::ops::cuda::learning {
+LAZY_EMULATED_CLUSTER(float, memory);
 }
 namespace lazy::ops::cuda::step {
-LAZY_EMULATED_SHARED(char, memory);
+LAZY_EMULATED_CLUSTER(char, memory);
 }
 namespace lazy::ops::cuda::recurrence {
 LAZY_EMULATED_SHARED(char, memory);
@@ -95,12 +98,15 @@ struct Thread {
   Meeting* warp = nullptr;
   fiber run, scheduler;
   const Meeting* waits_for = nullptr;
+  const std::function<bool()>* ready = nullptr;  // what it waits for
   uint64_t until = 0, cluster_until = 0, from_round = 0;
   std::deque<std::vector<Copy>> groups;  // committed
   std::vector<Copy> open;
   std::deque<std::vector<BulkCopy>> bulk_groups;
   std::vector<BulkCopy> open_bulk;
-  bool runnable() const { return run && round_of_warps >= from_round && (!waits_for || waits_for->held >= until); }
+  bool runnable() const {
+    return run && round_of_warps >= from_round && (!waits_for || waits_for->held >= until) && (!ready || (*ready)());
+  }
 };
 
 Thread* current = nullptr;
@@ -197,10 +203,12 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
 
 namespace {
 
+// Those of clusters come last.
+constexpr size_t kOfClusters = 2;
 std::array<char*, 6> shared_memories() {
   return {lazy::kernels::cuda::portable::memory, reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
-          lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::step::memory,
-          lazy::ops::cuda::recurrence::memory,   reinterpret_cast<char*>(lazy::ops::cuda::learning::memory)};
+          lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::recurrence::memory,
+          lazy::ops::cuda::step::memory,         reinterpret_cast<char*>(lazy::ops::cuda::learning::memory)};
 }
 
 }  // namespace
@@ -220,8 +228,11 @@ void launch(Index grid, Index block, size_t shared_bytes, const std::function<vo
   blockDim = block;
   const auto memories = [cluster] {
     std::vector<char*> all;
-    for (char* memory : shared_memories()) all.push_back(memory);
-    for (unsigned rank = 1; rank < cluster; ++rank) all.push_back(shared_memories().back() + rank * kSharedStride);
+    const auto memories = shared_memories();
+    for (size_t n = 0; n < memories.size(); ++n) {
+      const unsigned blocks = n + kOfClusters < memories.size() ? 1 : cluster;
+      for (unsigned rank = 0; rank < blocks; ++rank) all.push_back(memories[n] + rank * kSharedStride);
+    }
     return all;
   }();
   for (unsigned z = 0; z < grid.z; ++z) {
@@ -269,6 +280,14 @@ bool meet_block(bool value) {
     hold(block.meeting);
   }
   return block.meeting.result;
+}
+
+void wait_until(const std::function<bool()>& ready) {
+  if (ready()) return;
+  Thread* const self = current;
+  self->ready = &ready;
+  self->scheduler = std::move(self->scheduler).resume();
+  self->ready = nullptr;
 }
 
 void arrive_in_cluster() {

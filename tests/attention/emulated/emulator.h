@@ -6,7 +6,7 @@
 // at once or when it is waited for, at random. What ends the program with a message: threads that wait for each other
 // forever, lanes of a warp at different collectives, more shared memory than was asked for or than the GPU has.
 // The blocks of a cluster run at the same time, others one after the other. Seeds: LAZY_EMULATOR_SEED. Not emulated:
-// the cost of anything, Hopper's instructions but clusters.
+// the cost of anything, Hopper's instructions but clusters, barriers and wgmma, which is done at once.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +31,7 @@ constexpr int kSharedMost = LAZY_EMULATED_SHARED_KIB << 10;
 constexpr int kPtxVersion = LAZY_EMULATED_SHARED_KIB < 227 ? 80 : 90;
 // From block to block of a cluster: more than a block has, so that what lies behind is seen to be written.
 constexpr size_t kSharedStride = (227 << 10) + 128;
-constexpr unsigned kMostBlocks = 4;
+constexpr unsigned kMostBlocks = 8;
 
 // Kernel launches: `kernel` is called once a thread. cluster: blocks that run at the same time.
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster = 1);
@@ -43,6 +43,9 @@ using Operation = void (*)(void* const* slots, uint32_t mask);
 void meet_warp(uint32_t mask, void* slot, Operation operation);
 // All threads of the block that still run meet. Returns whether any came with `value`.
 bool meet_block(bool value);
+
+// The thread goes on once ready() is true, which threads of its cluster bring about.
+void wait_until(const std::function<bool()>& ready);
 
 // Of a cluster: its barrier's two halves; where this block has what a kernel finds at `memory`; where the block `rank`
 // has what this block has at `own`.

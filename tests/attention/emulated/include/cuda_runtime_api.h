@@ -224,7 +224,7 @@ inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
-      return *value = 8, cudaSuccess;
+      return *value = emulated::kPtxVersion / 10, cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
       return *value = 0, cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
