@@ -111,9 +111,10 @@ constexpr int kSharedMost = 96 << 10;  // dynamic, of a block; every GPU from sm
 constexpr int kSharedPercent = 86;     // 196 KiB on sm_90; loads in flight need the rest
 
 // after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
-// (programmatic dependent launch), where the machine code can wait for it (sm_90).
+// (programmatic dependent launch), where the machine code can wait for it (sm_90). cluster: of so many blocks along x.
 template <auto kernel, typename Arguments>
-void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
+void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream,
+           unsigned cluster = 1) {
   static const bool can_wait = [] {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
@@ -121,7 +122,7 @@ void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool af
     check(cudaGetDevice(&device), "to name the device");
     check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "to describe the device");
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               std::min(kSharedMost, most - static_cast<int>(attributes.sharedSizeBytes))),
+                               most - static_cast<int>(attributes.sharedSizeBytes)),
           "to prepare decode");
     // The same division of the memory for all, so that kernels can share a multiprocessor where one ends.
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent),
@@ -131,16 +132,24 @@ void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool af
   int device = 0, major = 0;
   check(cudaGetDevice(&device), "to name the device");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "to name the device");
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = after_own && can_wait && major >= 9 ? 1 : 0;
+  config.attrs = attributes;
+  if (after_own && can_wait && major >= 9) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    cudaLaunchAttribute& blocks = attributes[config.numAttrs++];
+    blocks.id = cudaLaunchAttributeClusterDimension;
+    blocks.val.clusterDim.x = cluster;
+    blocks.val.clusterDim.y = blocks.val.clusterDim.z = 1;
+  }
   check(cudaLaunchKernelEx(&config, kernel, p), "decode");
 }
 

@@ -17,6 +17,10 @@ __device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
 __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
+// Once all copy_async of the thread up to here have landed; one of the barrier's arrivals.
+__device__ inline void barrier_arrive_after_copies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 __device__ inline void barrier_wait(uint64_t* barrier, int parity) {
   asm volatile(
       "{.reg .pred done;\n"
@@ -26,13 +30,16 @@ __device__ inline void barrier_wait(uint64_t* barrier, int parity) {
       : "memory");
 }
 
+// Behind barrier_init, before others use the barriers.
+__device__ inline void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
 // Barriers of a circular buffer of STAGES stages: use n takes stage n % STAGES in phase n / STAGES % 2.
 template <int STAGES>
 struct Pipeline {
   uint64_t full[STAGES], empty[STAGES];
-  __device__ void init(int consumers) {
+  __device__ void init(int consumers, int producers = 1) {
     for (int n = 0; n < STAGES; ++n) {
-      barrier_init(&full[n], 1);
+      barrier_init(&full[n], producers);
       barrier_init(&empty[n], consumers);
     }
   }
@@ -56,6 +63,11 @@ __device__ inline void copy_bytes(void* to, const void* from, int bytes, uint64_
                    shared_address(to)),
                "l"(from), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
+}
+
+// Likewise, to the L2 cache.
+__device__ inline void prefetch_bytes(const void* from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
 }
 
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -89,6 +101,12 @@ __device__ inline uint32_t descriptor_base(uint32_t address, uint32_t next = 16)
 }
 __device__ constexpr uint32_t descriptor_units(int bytes) { return static_cast<uint32_t>(bytes) >> 4; }
 __device__ inline uint64_t descriptor(uint32_t start) { return uint64_t{0x40000040} << 32 | start; }
+
+// Descriptor of core matrices, 8 rows of 16 bytes, without a swizzle; `inner` and `outer` are the distances in bytes to
+// the next one along the product's inner axis and along the other.
+__device__ inline uint64_t core_descriptor(uint32_t address, uint32_t inner, uint32_t outer) {
+  return uint64_t{outer >> 4} << 32 | descriptor_base(address, inner);
+}
 
 // Packs max(x, 0) and max(y, 0), x in the lower half; a NaN stays a NaN.
 template <typename T>

@@ -9,7 +9,7 @@
 
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
-#include "ops/cuda/few_rows.cuh"
+#include "ops/cuda/few_rows_block.cuh"
 
 namespace lazy::ops::cuda {
 
@@ -17,44 +17,7 @@ namespace step {
 
 namespace decoding = kernels::cuda::decoding;
 
-constexpr int kChunkBytes = 2 * kChunk;    // of a row
-constexpr int kPieces = kChunkBytes / 16;  // of a row of a chunk, as they are copied
 constexpr int kRingBytes = decoding::kSharedMost;
-
-// A warp a row; a lane has the same numbers as in few_rows.cu, so that squares add up alike.
-constexpr int kNormThreads = 128;
-template <typename T>
-__global__ void __launch_bounds__(kNormThreads) weigh_rows(const __grid_constant__ FewRows p) {
-  decoding::let_next_start();
-  decoding::wait_for_launcher();
-  const int lane = threadIdx.x % 32, in = static_cast<int>(p.in);
-  const int64_t row = blockIdx.x * (kNormThreads / 32) + threadIdx.x / 32;
-  if (row >= p.rows) return;
-  const auto* const from = reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride);
-  auto* const weighed = reinterpret_cast<uint4*>(static_cast<T*>(p.weighed) + row * p.in);
-  constexpr int kAtOnce = 4;  // pieces of 8 numbers that a lane asks for before it stores one
-  float squares = 0;
-  for (int first = lane; first < in / 8; first += 32 * kAtOnce) {
-    uint4 x[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int n = first + 32 * i;
-      if (n < in / 8) x[i] = __ldcg(from + n);
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int n = first + 32 * i;
-      if (n >= in / 8) continue;
-      const auto* const weights = reinterpret_cast<const float4*>(p.norm_weight) + 2 * n;
-      weighed[n] = weigh<T>(x[i], __ldg(weights), __ldg(weights + 1), squares);
-    }
-  }
-  squares += __shfl_xor_sync(~0u, squares, 1);
-  squares += __shfl_xor_sync(~0u, squares, 2);
-  float all = 0;
-  for (int part = 0; part < kParts; ++part) all += __shfl_sync(~0u, squares, 4 * part);
-  if (lane == 0) p.scales[row] = 1 / sqrtf(all / static_cast<float>(in) + p.eps);
-}
 
 // A warp's tile: TILES of 16 rows of W and GROUPS of 8 rows of x. A block has WARPS_W by WARPS_X of them, PARTS times.
 template <int TILES_, int GROUPS_, int WARPS_W_, int WARPS_X_, int PARTS_>
@@ -238,25 +201,6 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
       if (c == 0) squares[part][n * 8 + g] = square[n];
     }
   }
-  constexpr int kQuads = kColumns / 4;  // a thread has four neighbouring columns of y at a time
-  constexpr int kEach = (kQuads * N::kRowsX + kThreads - 1) / kThreads;
-  struct Quad {
-    int m, r, row, column;
-    bool there;
-  };
-  const auto quad_of = [&](int n) {
-    const int m = n / kQuads, r = n % kQuads * 4, row = first_row + m, column = first_column + r;
-    return Quad{m, r, row, column, n < kQuads * N::kRowsX && row < rows && column < out};
-  };
-  [[maybe_unused]] Angles<4> by[MODE == Mode::pages ? kEach : 1];
-  if constexpr (MODE == Mode::pages) {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const Quad a = quad_of(threadIdx.x + i * kThreads);
-      if (a.there) by[i] = angles_of<4>(p.pages, pair_of(p.pages, a.column), places[a.m]);
-    }
-  }
-  __syncthreads();
   const auto scale_of = [&](int m) {
     if constexpr (NORM) {
       float all = 0;
@@ -267,76 +211,16 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
       return weighed ? __ldcg(p.scales + first_row + m) : 1;
     }
   };
-  const auto product = [&](int m, float scale, int of_block) {
+  const auto product = [&](int m, int r, int half) {
+    const int row = kPairs ? r / 16 * 32 + r % 16 + half * 16 : r;
     float4 all{};
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
-      const float4 one = *reinterpret_cast<const float4*>(products + (i * N::kRowsX + m) * N::kStride + of_block);
-      all = {all.x + one.x, all.y + one.y, all.z + one.z, all.w + one.w};
+      all = all + *reinterpret_cast<const float4*>(products + (i * N::kRowsX + m) * N::kStride + row);
     }
-    return float4{all.x * scale, all.y * scale, all.z * scale, all.w * scale};
+    return all;
   };
-  const auto of_pair = [](int r) { return r / 16 * 32 + r % 16; };  // the first product of a pair in its block's
-  const auto finish = [&](const Quad& quad, [[maybe_unused]] const Angles<4>& angles) {
-    const auto& [m, r, row, column, there] = quad;
-    if (!there) return;
-    const float scale = scale_of(m);
-    if constexpr (MODE == Mode::pages) {
-      const float4 x = product(m, scale, of_pair(r)), y = product(m, scale, of_pair(r) + 16);
-      store_pairs<T, 4>(p.pages, row, pair_of(p.pages, column), places[m], angles, {x.x, x.y, x.z, x.w},
-                        {y.x, y.y, y.z, y.w});
-      return;
-    }
-    float4 y;
-    if constexpr (MODE == Mode::swiglu) {
-      const float4 gate = product(m, scale, of_pair(r)), up = product(m, scale, of_pair(r) + 16);
-      y = {swiglu<T>(gate.x, up.x), swiglu<T>(gate.y, up.y), swiglu<T>(gate.z, up.z), swiglu<T>(gate.w, up.w)};
-    } else {
-      y = product(m, scale, r);
-    }
-    const int64_t to = static_cast<int64_t>(row) * out + column;
-    if (MODE == Mode::plain && p.add) {
-      const auto* const from = static_cast<const uint16_t*>(p.add) + to;
-      uint2 add{};
-      if (out % 4 == 0) {
-        add = __ldcg(reinterpret_cast<const uint2*>(from));
-      } else {
-        const auto number = [&](int i) { return column + i < out ? uint32_t{__ldcg(from + i)} : 0; };
-        add = {number(0) | number(1) << 16, number(2) | number(3) << 16};
-      }
-      const float2 a = kernels::cuda::unpack<T>(add.x), b = kernels::cuda::unpack<T>(add.y);
-      y = {rounded<T>(y.x) + a.x, rounded<T>(y.y) + a.y, rounded<T>(y.z) + b.x, rounded<T>(y.w) + b.y};
-    }
-    const float one[4] = {y.x, y.y, y.z, y.w};
-    if (p.wide) {
-      auto* const result = static_cast<float*>(p.y) + to;
-      if (out % 4 == 0) {
-        *reinterpret_cast<float4*>(result) = y;
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (column + i < out) result[i] = one[i];
-        }
-      }
-    } else {
-      const uint2 both{kernels::cuda::pack<T>(y.x, y.y), kernels::cuda::pack<T>(y.z, y.w)};
-      auto* const result = static_cast<uint16_t*>(p.y) + to;
-      if (out % 4 == 0) {
-        *reinterpret_cast<uint2*>(result) = both;
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (column + i < out) result[i] = static_cast<uint16_t>((i < 2 ? both.x : both.y) >> i % 2 * 16);
-        }
-      }
-    }
-  };
-  if constexpr (MODE == Mode::pages) {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) finish(quad_of(threadIdx.x + i * kThreads), by[i]);
-  } else {
-    for (int n = threadIdx.x; n < kQuads * N::kRowsX; n += kThreads) finish(quad_of(n), {});
-  }
+  finish_block<T, MODE, kColumns, N::kRowsX, kThreads>(p, first_row, first_column, places, scale_of, product);
 }
 
 template <typename T, typename N, Mode MODE>
@@ -345,11 +229,7 @@ void launch_tiles(const FewRows& p, const dim3& grid, cudaStream_t stream) {
     decoding::start<multiply_tiles<T, N, decltype(norm)::value, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
   };
   if constexpr (N::PARTS == 1) {
-    if (p.norm_weight) {
-      constexpr int kRows = kNormThreads / 32;
-      decoding::start<weigh_rows<T>>(p, static_cast<unsigned>((p.rows + kRows - 1) / kRows), kNormThreads, 0, true,
-                                     stream);
-    }
+    if (p.norm_weight) start_weighing<T, false>(p, stream);
     multiply(std::false_type{});
   } else {
     if (MODE == Mode::pages || p.norm_weight) return multiply(std::true_type{});
@@ -361,7 +241,6 @@ void launch_tiles(const FewRows& p, const dim3& grid, cudaStream_t stream) {
 // that are many keep more of the GPU at work.
 template <typename T, Mode MODE>
 void multiply_by_tiles(const FewRows& p, cudaStream_t stream) {
-  const auto ceil_div = [](int64_t x, int64_t by) { return static_cast<unsigned>((x + by - 1) / by); };
   constexpr bool kPairs = MODE != Mode::plain;
   bool done = false;
   const auto unless_done = [&](auto tiling, int64_t least_rows, int64_t least_blocks) {
