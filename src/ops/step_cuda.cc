@@ -45,14 +45,12 @@ struct FewRowsCall {
     a.rows = x.size(0);
     a.in = x.size(1);
     if (add.defined()) a.add = add.const_data_ptr();
-    if (norm_weight.defined()) {
-      a.norm_weight = norm_weight.const_data_ptr<float>();
-      if (a.rows > cuda::kRowsByThemselves) {
-        weighed = at::empty({a.rows, a.in}, x.options());
-        scales = at::empty({a.rows}, x.options().dtype(at::kFloat));
-        a.weighed = weighed.mutable_data_ptr();
-        a.scales = scales.mutable_data_ptr<float>();
-      }
+    if (norm_weight.defined()) a.norm_weight = norm_weight.const_data_ptr<float>();
+    if (a.rows > cuda::kRowsByThemselves) {
+      weighed = at::empty({(a.rows + 7) / 8 * 8, a.in}, x.options());
+      scales = at::empty({a.rows}, x.options().dtype(at::kFloat));
+      a.weighed = weighed.mutable_data_ptr();
+      a.scales = scales.mutable_data_ptr<float>();
     }
     a.eps = static_cast<float>(in.eps);
   }

@@ -68,21 +68,21 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
 // At the shapes of a model, of which every one has its own tiles.
 TEST_F(StepGpu, ProductsInTilesAreThoseOfRowsByThemselves) {
   for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
-           {1024, 3072}, {1024, 1024}, {1024, 5632}, {2816, 1024}, {1024, 32000}, {1032, 2999}}) {
+           {1024, 3072}, {1024, 1024}, {1024, 5632}, {2816, 1024}, {1024, 32000}, {6912, 1000}, {1032, 2999}}) {
     const at::Tensor x = random({256, in}, 1), W = random({out, in}, 2, at::kBFloat16, 0.05),
                      weight = 1 + random({in}, 3, at::kFloat, 0.2);
-    const auto product = [&](int64_t first, int64_t rows, bool swiglu) {
-      return few_rows_product({.x = x.narrow(0, first, rows), .norm_weight = swiglu ? weight : at::Tensor()}, W, swiglu,
-                              true);
-    };
-    for (const bool swiglu : {false, true}) {
+    for (const auto& [norm, swiglu] : {std::pair{false, false}, {true, false}, {true, true}}) {
       if (swiglu && out % 2 != 0) continue;
+      const auto product = [&](int64_t first, int64_t rows) {
+        return few_rows_product({.x = x.narrow(0, first, rows), .norm_weight = norm ? weight : at::Tensor()}, W, swiglu,
+                                true);
+      };
       std::vector<at::Tensor> parts;
-      for (int64_t first = 0; first < 256; first += 8) parts.push_back(product(first, 8, swiglu));
+      for (int64_t first = 0; first < 256; first += 8) parts.push_back(product(first, 8));
       const at::Tensor all = at::cat(parts);
-      for (const int64_t rows : {9, 16, 31, 64, 100, 128, 256}) {
-        EXPECT_TRUE(at::equal(product(256 - rows, rows, swiglu), all.narrow(0, 256 - rows, rows)))
-            << rows << " rows of " << in << ", " << out << " columns, SwiGLU " << swiglu;
+      for (const int64_t rows : {9, 16, 31, 64, 65, 100, 128, 192, 256}) {
+        EXPECT_TRUE(at::equal(product(256 - rows, rows), all.narrow(0, 256 - rows, rows)))
+            << rows << " rows of " << in << ", " << out << " columns, norm " << norm << ", SwiGLU " << swiglu;
       }
     }
   }
@@ -147,7 +147,7 @@ TEST_F(StepGpu, AProductGoesToPages) {
     const at::Tensor weight = 1 + random({in}, 2, at::kFloat, 0.2);
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
       const at::Tensor W = random({all * dim, in}, 5, type, 0.05);
-      for (const int64_t rows : {1, 3, 8, 9, 16, 17, 27, 32, 33, 64, 70, 256}) {
+      for (const int64_t rows : {1, 3, 8, 9, 16, 17, 27, 32, 33, 64, 65, 70, 100, 128, 192, 256}) {
         const FewRowsInput input{.x = random({rows, in}, 3, type), .norm_weight = weight, .eps = 1e-5};
         const at::Tensor joint = few_rows_product(input, W).view({rows, 1, all, dim});
         for (const int64_t rotary : {dim, dim / 2}) {

@@ -103,7 +103,7 @@ void decode_tensor_cores(const Params& p, cudaStream_t stream);  // 2-byte types
 // A block a tile of one row, of p.by_tile: straight code for what steps of many texts have, with the same bits.
 bool serves_decode_row(const Params& p);
 void decode_row(const Params& p, cudaStream_t stream);
-void decode_plain(const Params& p, cudaStream_t stream);         // every problem, fp32 arithmetic
+void decode_plain(const Params& p, cudaStream_t stream);  // every problem, fp32 arithmetic
 
 // What decode_step_cuda's kernels would get, for another kernel with the same bits (ops/cuda/step_layers.cu); only the
 // workspace's scores are used. Nothing unless tensor cores serve, the normalizer is exponential and kPad keys lie on

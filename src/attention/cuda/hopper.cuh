@@ -2,25 +2,11 @@
 #pragma once
 #include <cuda.h>
 
-#include "attention/cuda/hopper_copies.cuh"
+#include "attention/cuda/hopper_pipeline.cuh"
 #include "attention/cuda/params.h"
 #include "attention/cuda/wgmma.cuh"
 
 namespace lazy::kernels::cuda {
-
-// Barriers of a circular buffer of STAGES stages: use n takes stage n % STAGES in phase n / STAGES % 2.
-template <int STAGES>
-struct Pipeline {
-  uint64_t full[STAGES], empty[STAGES];
-  __device__ void init(int consumers) {
-    for (int n = 0; n < STAGES; ++n) {
-      barrier_init(&full[n], 1);
-      barrier_init(&empty[n], consumers);
-    }
-  }
-  __device__ void wait_full(int n) { barrier_wait(&full[n % STAGES], n / STAGES % 2); }
-  __device__ void wait_empty(int n) { barrier_wait(&empty[n % STAGES], (n / STAGES % 2) ^ 1); }
-};
 
 // Box of a (dim, head, token, batch) tensor map; coordinates in that order.
 __device__ inline void copy_box(void* to, const CUtensorMap* map, uint64_t* barrier, int dim, int head, int token,
@@ -63,6 +49,12 @@ __device__ inline uint32_t descriptor_base(uint32_t address, uint32_t next = 16)
 }
 __device__ constexpr uint32_t descriptor_units(int bytes) { return static_cast<uint32_t>(bytes) >> 4; }
 __device__ inline uint64_t descriptor(uint32_t start) { return uint64_t{0x40000040} << 32 | start; }
+
+// Descriptor of core matrices, 8 rows of 16 bytes, without a swizzle; `inner` and `outer` are the distances in bytes to
+// the next one along the product's inner axis and along the other.
+__device__ inline uint64_t core_descriptor(uint32_t address, uint32_t inner, uint32_t outer) {
+  return uint64_t{outer >> 4} << 32 | descriptor_base(address, inner);
+}
 
 // Packs max(x, 0) and max(y, 0), x in the lower half; a NaN stays a NaN.
 template <typename T>

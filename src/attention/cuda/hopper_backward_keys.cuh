@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
       barrier_init(&sm.ds.full[n], 4 * S::consumers);
       barrier_init(&sm.ds.empty[n], 4 * S::consumers);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_barriers();
   }
   __syncthreads();
   Step now{0, kv_head * heads, rows.begin};

@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
     t = found;
     barrier_init(&sm.rows_full, 1);
     sm.tiles.init(4 * S::consumers);  // arrivals: warps
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_barriers();
   }
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();

@@ -14,6 +14,10 @@ __device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
 __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
+// Once all copy_async of the thread up to here have landed; one of the barrier's arrivals.
+__device__ inline void barrier_arrive_after_copies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 __device__ inline void barrier_wait(uint64_t* barrier, int parity) {
   asm volatile(
       "{.reg .pred done;\n"
@@ -23,12 +27,19 @@ __device__ inline void barrier_wait(uint64_t* barrier, int parity) {
       : "memory");
 }
 
+// Behind barrier_init, before others use the barriers.
+__device__ inline void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
 // Contiguous bytes, a multiple of 16.
 __device__ inline void copy_bytes(void* to, const void* from, int bytes, uint64_t* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)),
                "l"(from), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
+}
+// Likewise, to the second-level cache.
+__device__ inline void prefetch_bytes(const void* from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 }  // namespace lazy::kernels::cuda

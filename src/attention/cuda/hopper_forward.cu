@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(ForwardShape<D, has(SWEEP, kAliveSum)>::thread
     barrier_init(&sm.q_full, 1);
     sm.k.init(4 * S::consumers);  // arrivals: warps
     sm.v.init(4 * S::consumers);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_barriers();
   }
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();

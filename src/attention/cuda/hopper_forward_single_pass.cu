@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   if (threadIdx.x == 0) {
     sm.q.init(8);  // arrivals: warps
     sm.kv.init(8);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_barriers();
   }
   __syncthreads();
   const TileScheduler scheduler{tiles, p.batch * p.heads};

@@ -170,7 +170,10 @@ using namespace step;
 
 void few_rows(const FewRows& p, cudaStream_t stream) {
   if (p.rows == 0 || p.out == 0) return;
-  if (p.rows > kRowsByThemselves) return few_rows_tiles(p, stream);
+  if (p.rows > kRowsByThemselves) {
+    if (!few_rows_hopper(p, stream)) few_rows_tiles(p, stream);
+    return;
+  }
   const auto of_type = [&](auto type) {
     using T = decltype(type);
     const auto of_mode = [&]<Mode MODE>() {

@@ -94,4 +94,45 @@ __device__ void finish(const FewRows& p, const Quad& quad, const Beside& beside,
   }
 }
 
+__device__ inline float4 operator+(const float4& x, const float4& y) {
+  return {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
+}
+__device__ inline float4 operator*(const float4& x, float by) { return {x.x * by, x.y * by, x.z * by, x.w * by}; }
+
+// A block's tile, once its threads have stored their products (rows of x, rows of W with a stride of N::kStride).
+// scale_of(quad): what they are multiplied by.
+template <typename T, typename N, Mode MODE, typename Scale>
+__device__ void finish_tile(const FewRows& p, int first_row, int first_column, const Place* places,
+                            const float* products, const Scale& scale_of) {
+  constexpr int kQuads = columns_of_tile(MODE, N::kRowsW) / 4 * N::kRowsX;
+  constexpr int kEach = (kQuads + N::kThreads - 1) / N::kThreads;
+  const auto quad_of = [&](int n) { return step::quad_of<MODE, N::kRowsW, N::kRowsX>(p, n, first_row, first_column); };
+  [[maybe_unused]] Angles<4> by[MODE == Mode::pages ? kEach : 1];
+  if constexpr (MODE == Mode::pages) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const Quad quad = quad_of(threadIdx.x + i * N::kThreads);
+      if (quad.there) by[i] = angles_of<4>(p.pages, pair_of(p.pages, quad.column), places[quad.m]);
+    }
+  }
+  __syncthreads();
+  const auto finish_quad = [&](const Quad& quad, Beside beside) {
+    if (!quad.there) return;
+    const float scale = scale_of(quad);
+    if constexpr (MODE == Mode::plain) beside.add = residual(p, quad);
+    finish<T, MODE>(p, quad, beside, [&](int r) {
+      return *reinterpret_cast<const float4*>(products + quad.m * N::kStride + r) * scale;
+    });
+  };
+  if constexpr (MODE == Mode::pages) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const Quad quad = quad_of(threadIdx.x + i * N::kThreads);
+      finish_quad(quad, {.place = places[quad.m], .angles = by[i]});
+    }
+  } else {
+    for (int n = threadIdx.x; n < kQuads; n += N::kThreads) finish_quad(quad_of(n), {});
+  }
+}
+
 }  // namespace lazy::ops::cuda::step

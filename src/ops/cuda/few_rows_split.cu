@@ -227,10 +227,9 @@ __device__ __forceinline__ void multiply_parts(const FewRows& p, int stages) {
     float4 all{};
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      const float4 one = *reinterpret_cast<const float4*>(products + (i * N::kOwnX + quad.m) * N::kStride + r);
-      all = {all.x + one.x, all.y + one.y, all.z + one.z, all.w + one.w};
+      all = all + *reinterpret_cast<const float4*>(products + (i * N::kOwnX + quad.m) * N::kStride + r);
     }
-    return float4{all.x * scale, all.y * scale, all.z * scale, all.w * scale};
+    return all * scale;
   });
 }
 

@@ -9,6 +9,7 @@
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
 #include "ops/cuda/few_rows_finish.cuh"
+#include "ops/cuda/few_rows_weigh.cuh"
 
 namespace lazy::ops::cuda {
 
@@ -16,44 +17,7 @@ namespace step {
 
 namespace decoding = kernels::cuda::decoding;
 
-constexpr int kChunkBytes = 2 * kChunk;    // of a row
-constexpr int kPieces = kChunkBytes / 16;  // of a row of a chunk, as they are copied
 constexpr int kRingBytes = decoding::kSharedMost;
-
-// A warp a row; a lane has the same numbers as in few_rows.cu, so that squares add up alike.
-constexpr int kNormThreads = 128;
-template <typename T>
-__global__ void __launch_bounds__(kNormThreads) weigh_rows(const __grid_constant__ FewRows p) {
-  decoding::let_next_start();
-  decoding::wait_for_launcher();
-  const int lane = threadIdx.x % 32, in = static_cast<int>(p.in);
-  const int64_t row = blockIdx.x * (kNormThreads / 32) + threadIdx.x / 32;
-  if (row >= p.rows) return;
-  const auto* const from = reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride);
-  auto* const weighed = reinterpret_cast<uint4*>(static_cast<T*>(p.weighed) + row * p.in);
-  constexpr int kAtOnce = 4;  // pieces of 8 numbers that a lane asks for before it stores one
-  float squares = 0;
-  for (int first = lane; first < in / 8; first += 32 * kAtOnce) {
-    uint4 x[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int n = first + 32 * i;
-      if (n < in / 8) x[i] = __ldcg(from + n);
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int n = first + 32 * i;
-      if (n >= in / 8) continue;
-      const auto* const weights = reinterpret_cast<const float4*>(p.norm_weight) + 2 * n;
-      weighed[n] = weigh<T>(x[i], __ldg(weights), __ldg(weights + 1), squares);
-    }
-  }
-  squares += __shfl_xor_sync(~0u, squares, 1);
-  squares += __shfl_xor_sync(~0u, squares, 2);
-  float all = 0;
-  for (int part = 0; part < kParts; ++part) all += __shfl_sync(~0u, squares, 4 * part);
-  if (lane == 0) p.scales[row] = 1 / sqrtf(all / static_cast<float>(in) + p.eps);
-}
 
 // A warp's tile: TILES of 16 rows of W and GROUPS of 8 rows of x. A block has WARPS_W by WARPS_X of them.
 template <int TILES_, int GROUPS_, int WARPS_W_, int WARPS_X_>
@@ -206,44 +170,13 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     const int m = (warp_x * GROUPS + n) * 8 + 2 * c + e % 2;
     products[m * N::kStride + (warp_w * TILES + t) * 16 + g + e / 2 * 8] = total[t][n][e];
   });
-  constexpr int kQuads = columns_of_tile(MODE, N::kRowsW) / 4 * N::kRowsX;
-  constexpr int kEach = (kQuads + kThreads - 1) / kThreads;
-  const auto quad_of = [&](int n) { return step::quad_of<MODE, N::kRowsW, N::kRowsX>(p, n, first_row, first_column); };
-  [[maybe_unused]] Angles<4> by[MODE == Mode::pages ? kEach : 1];
-  if constexpr (MODE == Mode::pages) {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const Quad quad = quad_of(threadIdx.x + i * kThreads);
-      if (quad.there) by[i] = angles_of<4>(p.pages, pair_of(p.pages, quad.column), places[quad.m]);
-    }
-  }
-  __syncthreads();
-  const auto finish_quad = [&](const Quad& quad, Beside beside) {
-    if (!quad.there) return;
-    const float scale = weighed ? __ldcg(p.scales + quad.row) : 1;
-    if constexpr (MODE == Mode::plain) beside.add = residual(p, quad);
-    finish<T, MODE>(p, quad, beside, [&](int r) {
-      const float4 x = *reinterpret_cast<const float4*>(products + quad.m * N::kStride + r);
-      return float4{x.x * scale, x.y * scale, x.z * scale, x.w * scale};
-    });
-  };
-  if constexpr (MODE == Mode::pages) {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const Quad quad = quad_of(threadIdx.x + i * kThreads);
-      finish_quad(quad, {.place = places[quad.m], .angles = by[i]});
-    }
-  } else {
-    for (int n = threadIdx.x; n < kQuads; n += kThreads) finish_quad(quad_of(n), {});
-  }
+  finish_tile<T, N, MODE>(p, first_row, first_column, places, products,
+                          [&](const Quad& quad) { return weighed ? __ldcg(p.scales + quad.row) : 1; });
 }
 
 template <typename T, typename N, Mode MODE>
 void launch_tiles(const FewRows& p, const dim3& grid, cudaStream_t stream) {
-  if (p.norm_weight) {
-    constexpr int kRows = kNormThreads / 32;
-    decoding::start<weigh_rows<T>>(p, ceil_div(p.rows, kRows), kNormThreads, 0, true, stream);
-  }
+  if (p.norm_weight) start_weighing<T, false>(p, stream);
   decoding::start<multiply_tiles<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
 }
 

@@ -37,7 +37,7 @@ struct FewRows {
   bool swiglu = false;        // W (2 out, in): y = silu(x W_0^T) * x W_1^T
   bool wide = false;          // y in fp32
   void* y;                    // (rows, out) contiguous; null, with a norm: to `pages`
-  // Room for (rows, in) of `type` and for (rows), with norm_weight and more than kRowsByThemselves rows.
+  // Room for (rows rounded up to 8, in) of `type` and for (rows), with more than kRowsByThemselves rows.
   void* weighed = nullptr;
   float* scales = nullptr;
   // W's rows are the heads of q, k and v, `out` is the number of their pairs; a row of x is a token. Bit for bit what
@@ -49,6 +49,8 @@ void few_rows(const FewRows& arguments, cudaStream_t stream);
 // The same, whatever the number of rows; few_rows_tiles leaves to few_rows_split what is too small for its tiles.
 void few_rows_tiles(const FewRows& arguments, cudaStream_t stream);
 void few_rows_split(const FewRows& arguments, cudaStream_t stream);
+// The same, of more than 64 rows on compute capability 9; false, and nothing is done, for what it does not serve.
+bool few_rows_hopper(const FewRows& arguments, cudaStream_t stream);
 
 struct RopeToPages {
   DType type;

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
       kernels::cuda::barrier_init(&shared.full[n], 1);
       kernels::cuda::barrier_init(&shared.empty[n], kWorkers);
     }
-    fence_barriers();
+    kernels::cuda::fence_barriers();
     shared.length = s.attention.lengths[0];
     shared.slot = s.pages.slots[0];
   }

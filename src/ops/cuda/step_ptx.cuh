@@ -1,4 +1,4 @@
-// PTX of step_layers.cu: words of 64 bits in the second-level cache, a barrier of the workers, prefetching.
+// PTX of step_layers.cu: words of 64 bits in the second-level cache, a barrier of the workers.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -23,12 +23,6 @@ __device__ inline void let_others_write() {}  // between two reads of a word: fo
 template <int THREADS>
 __device__ void meet_threads() {
   asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
-}
-__device__ inline void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-
-// To the second-level cache: a multiple of 16 bytes.
-__device__ inline void ask_for(const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 }  // namespace lazy::ops::cuda::step

@@ -8,7 +8,7 @@ namespace lazy::ops::cuda::step {
 __device__ inline void ask_for_vectors(const Layers& s, const StepLayer& l) {
   const int heads = s.attention.heads, blocks = gridDim.x;
   const auto vector = [&](int n, const float* from, int count) {
-    if (from && static_cast<int>(blockIdx.x) == n % blocks) ask_for(from, static_cast<uint32_t>(count / 4 * 16));
+    if (from && static_cast<int>(blockIdx.x) == n % blocks) kernels::cuda::prefetch_bytes(from, count / 4 * 16);
   };
   vector(0, l.norm, s.hidden);
   vector(1, l.mlp_norm, s.hidden);

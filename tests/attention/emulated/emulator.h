@@ -6,7 +6,8 @@
 // at once or when it is waited for, at random. What ends the program with a message: threads that wait for each other
 // forever, lanes of a warp at different collectives, more shared memory than was asked for or than the GPU has.
 // The blocks of a cluster, and of a cooperative grid, run at the same time, others one after the other. Seeds:
-// LAZY_EMULATOR_SEED. Not emulated: the cost of anything, Hopper's instructions but clusters.
+// LAZY_EMULATOR_SEED. Not emulated: the cost of anything, Hopper's instructions but clusters, barriers and wgmma, which
+// is done at once.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +35,7 @@ struct Gpu {
 inline Gpu gpu;
 // From block to block of a cluster: more than a block has, so that what lies behind is seen to be written.
 constexpr size_t kSharedStride = (227 << 10) + 128;
-constexpr unsigned kMostBlocks = 4;
+constexpr unsigned kMostBlocks = 8;
 
 // Kernel launches: `kernel` is called once a thread. cluster: blocks that run at the same time.
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster = 1);
@@ -52,8 +53,7 @@ void meet_threads(int count);
 void let_others_run();
 
 // Of a cluster: its barrier's two halves; where this block has what a kernel finds at `memory`, of the learners' and of
-// decoding steps' kernels; where the block `rank`
-// has what this block has at `own`.
+// decoding steps' kernels; where the block `rank` has what this block has at `own`.
 void arrive_in_cluster();
 void wait_in_cluster();
 char* own_memory(char* memory);

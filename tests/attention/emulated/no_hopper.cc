@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "attention/cuda/launchers.h"
+#include "ops/cuda/step.h"
 
 namespace lazy::kernels::cuda {
 
@@ -11,3 +12,9 @@ bool fits_single_pass(const Params&) { return false; }
 void hopper_forward_single_pass(const Params&, cudaStream_t) { throw std::logic_error("no Hopper"); }
 
 }  // namespace lazy::kernels::cuda
+
+namespace lazy::ops::cuda {
+
+bool few_rows_hopper(const FewRows&, cudaStream_t) { return false; }
+
+}  // namespace lazy::ops::cuda

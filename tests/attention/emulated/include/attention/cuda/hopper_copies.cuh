@@ -33,13 +33,21 @@ inline void barrier_expect(uint64_t* barrier, int bytes) {
   emulation::at(barrier).bytes += bytes;
   barrier_arrive(barrier);
 }
+inline void barrier_arrive_after_copies(uint64_t* barrier) {
+  emulated::commit_copies();
+  emulated::wait_for_copies(0);
+  barrier_arrive(barrier);
+}
 inline void barrier_wait(uint64_t* barrier, int parity) {
   while (emulation::at(barrier).phase == parity) emulated::let_others_run();
 }
+inline void fence_barriers() {}
 inline void copy_bytes(void* to, const void* from, int bytes, uint64_t* barrier) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 || reinterpret_cast<uintptr_t>(from) % 16 || bytes % 16) std::abort();
   std::memcpy(to, from, static_cast<size_t>(bytes));
   emulation::at(barrier).bytes -= bytes;
   emulation::at(barrier).end_phase_if_due();
 }
+inline void prefetch_bytes(const void*, int) {}
 
 }  // namespace lazy::kernels::cuda

@@ -13,7 +13,5 @@ template <int THREADS>
 void meet_threads() {
   emulated::meet_threads(THREADS);
 }
-inline void fence_barriers() {}
-inline void ask_for(const void*, uint32_t) {}
 
 }  // namespace lazy::ops::cuda::step

@@ -1,0 +1,77 @@
+// The kernel in front of products in large tiles (few_rows_tiles.cu, few_rows_hopper.cu): each tile of W would take the
+// norm of x again.
+#pragma once
+#include "attention/cuda/decode_memory.cuh"
+#include "attention/cuda/decode_params.h"
+#include "ops/cuda/few_rows_finish.cuh"
+
+namespace lazy::ops::cuda::step {
+
+constexpr int kChunkBytes = 2 * kChunk;    // of a row
+constexpr int kPieces = kChunkBytes / 16;  // of a row of a chunk, as they are copied
+constexpr int kGroupBytes = 8 * kChunkBytes;
+
+// Packed x (few_rows_hopper.cu): (chunks, groups of 8 rows, 4 matrices, 8 rows, 16 bytes).
+__device__ inline int groups_of(int rows) { return (rows + 7) / 8; }
+__device__ inline char* packed_chunk(const FewRows& p, int groups, int chunk) {
+  return static_cast<char*>(p.weighed) + static_cast<int64_t>(chunk) * groups * kGroupBytes;
+}
+// Piece c of a row of a group's chunk at `to`.
+__device__ inline void store_packed(char* to, int row, int c, const uint4& x) {
+  char* const at = to + row * 16 + c * 4;
+  *reinterpret_cast<uint32_t*>(at) = x.x;
+  *reinterpret_cast<uint32_t*>(at + 128) = x.y;
+  *reinterpret_cast<uint32_t*>(at + 256) = x.z;
+  *reinterpret_cast<uint32_t*>(at + 384) = x.w;
+}
+
+// x times its norm's weights, if any, and what every row's products are to be multiplied by. A warp a row; a lane has
+// the same numbers as in few_rows.cu, so that squares add up alike.
+constexpr int kNormThreads = 128;
+template <typename T, bool PACKED>
+__global__ void __launch_bounds__(kNormThreads) weigh_rows(const __grid_constant__ FewRows p) {
+  kernels::cuda::decoding::let_next_start();
+  kernels::cuda::decoding::wait_for_launcher();
+  const int lane = threadIdx.x % 32, in = static_cast<int>(p.in);
+  const int64_t row = blockIdx.x * (kNormThreads / 32) + threadIdx.x / 32;
+  if (row >= p.rows) return;
+  const auto* const from = reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride);
+  [[maybe_unused]] const int groups = groups_of(static_cast<int>(p.rows));
+  constexpr int kAtOnce = 4;  // pieces of 8 numbers that a lane asks for before it stores one
+  float squares = 0;
+  for (int first = lane; first < in / 8; first += 32 * kAtOnce) {
+    uint4 x[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int n = first + 32 * i;
+      if (n < in / 8) x[i] = __ldcg(from + n);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int n = first + 32 * i;
+      if (n >= in / 8) continue;
+      if (p.norm_weight) {
+        const auto* const weights = reinterpret_cast<const float4*>(p.norm_weight) + 2 * n;
+        x[i] = weigh<T>(x[i], __ldg(weights), __ldg(weights + 1), squares);
+      }
+      if constexpr (PACKED) {
+        store_packed(packed_chunk(p, groups, n / kPieces) + row / 8 * kGroupBytes, row % 8, n % kPieces, x[i]);
+      } else {
+        reinterpret_cast<uint4*>(static_cast<T*>(p.weighed) + row * p.in)[n] = x[i];
+      }
+    }
+  }
+  if (!p.norm_weight) return;
+  squares += __shfl_xor_sync(~0u, squares, 1);
+  squares += __shfl_xor_sync(~0u, squares, 2);
+  float all = 0;
+  for (int part = 0; part < kParts; ++part) all += __shfl_sync(~0u, squares, 4 * part);
+  if (lane == 0) p.scales[row] = 1 / sqrtf(all / static_cast<float>(in) + p.eps);
+}
+template <typename T, bool PACKED>
+void start_weighing(const FewRows& p, cudaStream_t stream) {
+  kernels::cuda::decoding::start<weigh_rows<T, PACKED>>(p, ceil_div(p.rows, kNormThreads / 32), kNormThreads, 0, true,
+                                                        stream);
+}
+
+}  // namespace lazy::ops::cuda::step

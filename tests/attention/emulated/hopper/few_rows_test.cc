@@ -1,0 +1,59 @@
+// Products of more than 64 rows by wgmma (src/ops/cuda/few_rows_hopper.cu).
+#include <array>
+#include <stdexcept>
+
+#include "../few_rows_case.h"
+
+namespace lazy::kernels::cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw std::runtime_error(what);
+}
+
+}  // namespace lazy::kernels::cuda
+
+namespace lazy::ops::cuda {
+namespace {
+
+// By clusters and by every shape of blocks; chunks of 1 to 27 a part.
+TEST(FewRowsHopper, ProductsAreThoseOfRowsByThemselves) {
+  const As hopper(kGpus[0]);
+  for (const Product& p : {
+           Product{65, 256, 40, false, false, false, true},     // clusters
+           Product{70, 1024, 132, false, true, false, false},   // clusters
+           Product{136, 3328, 64, false, true, false, false},   // clusters
+           Product{70, 6912, 36, false, true, false, false},    // blocks: no room for a cluster's parts
+           Product{100, 256, 68, true, false, false, true},     // 64 x 64
+           Product{65, 2816, 20, true, false, true, true},      // 64 x 64
+           Product{130, 512, 40, true, true, false, false},     // 64 x 64
+           Product{70, 256, 3600, true, false, false, true},    // 128 x 64
+           Product{70, 512, 1804, true, false, true, false},    // 128 x 64
+           Product{129, 256, 7000, false, false, false, true},  // 128 x 128
+           Product{70, 256, 3600, true, false, true, false},    // 128 x 128
+       }) {
+    compare_with_rows_by_themselves(p);
+  }
+}
+
+TEST(FewRowsHopper, ProductsGoToPages) {
+  const As hopper(kGpus[0]);
+  for (const PagesShape& shape : {PagesShape{65, 512, 4, 2}, PagesShape{136, 256, 3, 1}, PagesShape{70, 256, 148, 4},
+                                  PagesShape{70, 256, 290, 4}}) {
+    compare_with_rotations(shape);
+  }
+}
+
+// Shapes that are left to other kernels; nothing is written.
+TEST(FewRowsHopper, ServesWhatItIsMadeFor) {
+  const As hopper(kGpus[0]);
+  FewRows a{.type = DType::bf16};
+  for (const auto& [rows, in, out] : {std::array<int64_t, 3>{64, 256, 64}, {65, 264, 64}, {65, 256, 66}}) {
+    a.rows = rows;
+    a.in = in;
+    a.out = out;
+    EXPECT_FALSE(few_rows_hopper(a, nullptr));
+  }
+}
+
+}  // namespace
+}  // namespace lazy::ops::cuda

@@ -1,0 +1,39 @@
+// src/attention/cuda/hopper.cuh without PTX, for the emulator, as far as src/ops uses it.
+#pragma once
+#include "attention/cuda/hopper_pipeline.cuh"
+
+namespace lazy::kernels::cuda {
+
+inline void wgmma_fence() {}
+inline void wgmma_commit() {}
+template <int pending>
+void wgmma_wait() {}
+template <int A>
+void fence_registers(float (&)[A]) {}
+
+// The address, and both distances in units of 16 bytes.
+inline uint64_t core_descriptor(uint32_t address, uint32_t inner, uint32_t outer) {
+  return uint64_t{address} | uint64_t{inner >> 4} << 32 | uint64_t{outer >> 4} << 48;
+}
+// B by core_descriptor.
+template <typename T, int TRANSPOSED, int A>
+void wgmma(float (&c)[A], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+  static_assert(!TRANSPOSED);
+  const auto address = static_cast<uint32_t>(b), inner = static_cast<uint32_t>(b >> 32 & 0xFFFF) << 4,
+             outer = static_cast<uint32_t>(b >> 48) << 4;
+  for (int n = 0; n < A / 4; ++n) {
+    float sum[4];
+    for (int e = 0; e < 4; ++e) sum[e] = accumulate ? c[4 * n + e] : 0;
+    uint32_t x[2];
+    for (uint32_t i = 0; i < 2; ++i) {
+      std::memcpy(&x[i],
+                  at_address(address + static_cast<uint32_t>(n) * outer + i * inner +
+                             static_cast<uint32_t>(emulated::lane()) * 4),
+                  4);
+    }
+    mma<T>(sum, a, x[0], x[1]);
+    for (int e = 0; e < 4; ++e) c[4 * n + e] = sum[e];
+  }
+}
+
+}  // namespace lazy::kernels::cuda
