@@ -31,6 +31,14 @@ __device__ void fence_registers(float (&c)[A]) {
   for (int n = 0; n < A; ++n) asm volatile("" : "+f"(c[n]));
 }
 
+// The register is in use up to here.
+__device__ inline void keep_register(uint32_t& x) { asm volatile("" : "+r"(x)); }
+__device__ inline uint32_t exclusive_or(uint32_t x, uint32_t y) {
+  uint32_t z;
+  asm volatile("xor.b32 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
+  return z;
+}
+
 template <int registers>
 __device__ void dealloc_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));

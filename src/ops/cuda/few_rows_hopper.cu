@@ -33,16 +33,32 @@ struct Fragments {
   __device__ explicit Fragments(uint32_t at)
       : low(decoding::load_shared(at)), high(decoding::load_shared(at + 8 * kChunkBytes)) {}
 };
+// The same in the order of two operands. wgmma reads registers until it has ended, which the compiler does not know:
+// hold() stands where it has, so that the registers are no others' up to there. `zero` is one that the compiler does
+// not know either, or it would copy an operand's registers once more, and nothing held the copies.
+struct Operands {
+  uint32_t a[2][4] = {};
+  __device__ void set(const Fragments& w, uint32_t zero) {
+    const uint32_t words[2][4] = {{w.low.x, w.high.x, w.low.y, w.high.y}, {w.low.z, w.high.z, w.low.w, w.high.w}};
+#pragma unroll
+    for (int n = 0; n < 8; ++n) a[n / 4][n % 4] = kernels::cuda::exclusive_or(words[n / 4][n % 4], zero);
+  }
+  __device__ void hold() {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) kernels::cuda::keep_register(a[n / 4][n % 4]);
+  }
+};
+__device__ inline uint32_t unknown_zero(const FewRows& p) { return __float_as_uint(p.eps) >> 31; }
 // sum (64 rows of W by x's) is begun or gone on with by a chunk, whose x lies at `x`.
 template <typename T, int SUMS>
-__device__ void multiply_chunk(float (&sum)[SUMS], const Fragments& w, uint32_t x, bool goes_on) {
+__device__ void multiply_chunk(float (&sum)[SUMS], const Operands& w, uint32_t x, bool goes_on) {
   using namespace kernels::cuda;
   constexpr int kMatrix = 8 * 16;
   const uint64_t first = core_descriptor(x, kMatrix, kGroupBytes),
                  second = core_descriptor(x + 2 * kMatrix, kMatrix, kGroupBytes);
   wgmma_fence();
-  wgmma<T, 0>(sum, {w.low.x, w.high.x, w.low.y, w.high.y}, first, goes_on);
-  wgmma<T, 0>(sum, {w.low.z, w.high.z, w.low.w, w.high.w}, second, 1);
+  wgmma<T, 0>(sum, w.a[0], first, goes_on);
+  wgmma<T, 0>(sum, w.a[1], second, 1);
   wgmma_commit();
 }
 template <int SUMS>
@@ -134,12 +150,16 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
       for (int n = 0; n < N::kSums; ++n) total[n] += sum[n];
     };
     int step = 0;
+    Operands w;
+    const uint32_t zero = unknown_zero(p);
     for (int part = 0; part < kParts; ++part) {
       for (int i = 0; i < chunks; ++i, ++step) {
         const uint32_t stage = stages + step % N::kStages * N::kStage;
         ring.wait_full(step);
-        const Fragments w(stage + own);  // while the chunk in front is multiplied
+        const Fragments next(stage + own);  // while the chunk in front is multiplied
         finish_products(sum);
+        w.hold();
+        w.set(next, zero);
         __syncwarp();
         if (step > 0 && threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[(step - 1) % N::kStages]);
         if (i == 0) end_part();  // the one in front, or zeros
@@ -219,10 +239,14 @@ __global__ void __launch_bounds__(kTileThreads) multiply_parts(const __grid_cons
   __syncthreads();
 
   float sum[kTile / 2] = {};
+  Operands w;
+  const uint32_t zero = unknown_zero(p);
 #pragma unroll 1
   for (int i = 0; i < chunks; ++i) {
-    const Fragments w(w_at + i * kTileBytes + own_w());
+    const Fragments next(w_at + i * kTileBytes + own_w());
     finish_products(sum);
+    w.hold();
+    w.set(next, zero);
     multiply_chunk<T>(sum, w, x_at + i * kTileBytes, true);
   }
   finish_products(sum);

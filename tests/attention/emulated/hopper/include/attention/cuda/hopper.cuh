@@ -10,6 +10,8 @@ template <int pending>
 void wgmma_wait() {}
 template <int A>
 void fence_registers(float (&)[A]) {}
+inline void keep_register(uint32_t&) {}
+inline uint32_t exclusive_or(uint32_t x, uint32_t y) { return x ^ y; }
 
 // The address, and both distances in units of 16 bytes.
 inline uint64_t core_descriptor(uint32_t address, uint32_t inner, uint32_t outer) {
