@@ -102,6 +102,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   }
   decoding::let_next_start();
   __syncthreads();
+  float total[N::kSums] = {};  // of a consumer
   if (threadIdx.x >= N::kConsumers) {
     const int t = threadIdx.x - N::kConsumers, piece = t % kPieces, row0 = t / kPieces;
     constexpr int kPitch = 128 / kPieces, kCopies = N::kRowsW / kPitch;
@@ -141,10 +142,9 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
       copy_w(step);
       copy_x(step);
     }
-    __syncthreads();
   } else {
     const uint32_t own = N::kChunkX + own_w();
-    float sum[N::kSums] = {}, total[N::kSums] = {};
+    float sum[N::kSums] = {};
     const auto end_part = [&] {
 #pragma unroll
       for (int n = 0; n < N::kSums; ++n) total[n] += sum[n];
@@ -168,9 +168,9 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
     }
     finish_products(sum);
     end_part();
-    __syncthreads();  // the ring is used up, and scales and places are there
-    store_sums(total, reinterpret_cast<float*>(memory), N::kStride);
   }
+  __syncthreads();  // the ring is used up, and scales and places are there
+  if (threadIdx.x < N::kConsumers) store_sums(total, reinterpret_cast<float*>(memory), N::kStride);
   finish_tile<T, N, MODE>(p, first_row, first_column, places, reinterpret_cast<const float*>(memory),
                           [&](const Quad& quad) { return scales[quad.m]; });
 }
