@@ -1,0 +1,2 @@
+#define PRODUCT 0
+#include "variants.inc"

@@ -1,0 +1,2 @@
+#define PRODUCT 1
+#include "variants.inc"

@@ -1,0 +1,2 @@
+#define PRODUCT 2
+#include "variants.inc"

@@ -1,0 +1,2 @@
+#define PRODUCT 3
+#include "variants.inc"
