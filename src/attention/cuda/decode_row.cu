@@ -416,9 +416,7 @@ void launch_row(const Params& p, cudaStream_t stream) {
 
 template <typename T, int D, Pages PAGES>
 void launch_of_warps(const Params& p, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0;
-  check(cudaGetDevice(&device), "to name the device");
-  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "to describe the device");
+  const int multiprocessors = gpu_attribute(cudaDevAttrMultiProcessorCount);
   // Tiles that all run at once have as many warps as there is room for.
   p.batch* p.heads <= 4 * multiprocessors ? launch_row<T, D, PAGES, 8, D == 64 ? 4 : 2, 2>(p, stream)
                                           : launch_row<T, D, PAGES, 4, 4, D == 64 ? 4 : 2>(p, stream);

@@ -174,15 +174,7 @@ void few_rows(const FewRows& p, cudaStream_t stream) {
     if (!few_rows_hopper(p, stream)) few_rows_tiles(p, stream);
     return;
   }
-  const auto of_type = [&](auto type) {
-    using T = decltype(type);
-    const auto of_mode = [&]<Mode MODE>() {
-      p.norm_weight ? launch<T, true, MODE>(p, stream) : launch<T, false, MODE>(p, stream);
-    };
-    if (!p.y) return launch<T, true, Mode::pages>(p, stream);
-    p.swiglu ? of_mode.template operator()<Mode::swiglu>() : of_mode.template operator()<Mode::plain>();
-  };
-  p.type == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});
+  with_kind(p, [&]<typename T, bool NORM, Mode MODE>() { launch<T, NORM, MODE>(p, stream); });
 }
 
 }  // namespace lazy::ops::cuda

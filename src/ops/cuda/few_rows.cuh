@@ -12,6 +12,19 @@ constexpr int kChunk = 32, kParts = 8;
 // A result is a product, or made of two: of half 0 and 1.
 enum class Mode { plain, swiglu, pages };
 
+// Calls run<T, NORM, MODE>() for what the arguments ask for. What goes to pages has a norm.
+template <typename Run>
+void with_kind(const FewRows& p, const Run& run) {
+  const auto of_type = [&]<typename T>() {
+    if (!p.y) return run.template operator()<T, true, Mode::pages>();
+    const auto of_mode = [&]<Mode MODE>() {
+      p.norm_weight ? run.template operator()<T, true, MODE>() : run.template operator()<T, false, MODE>();
+    };
+    p.swiglu ? of_mode.template operator()<Mode::swiglu>() : of_mode.template operator()<Mode::plain>();
+  };
+  p.type == DType::bf16 ? of_type.template operator()<__nv_bfloat16>() : of_type.template operator()<__half>();
+}
+
 // The row of W of a result's product.
 template <Mode MODE>
 __device__ int row_of(const FewRows& p, int column, int half) {

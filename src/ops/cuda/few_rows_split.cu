@@ -276,17 +276,8 @@ void multiply_by_parts(const FewRows& p, cudaStream_t stream) {
 }  // namespace step
 
 void few_rows_split(const FewRows& p, cudaStream_t stream) {
-  using step::Mode;
-  const auto of_type = [&](auto type) {
-    using T = decltype(type);
-    const auto of_mode = [&]<Mode MODE>() {
-      p.norm_weight ? step::multiply_by_parts<T, true, MODE>(p, stream)
-                    : step::multiply_by_parts<T, false, MODE>(p, stream);
-    };
-    if (!p.y) return step::multiply_by_parts<T, true, Mode::pages>(p, stream);
-    p.swiglu ? of_mode.template operator()<Mode::swiglu>() : of_mode.template operator()<Mode::plain>();
-  };
-  p.type == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});
+  step::with_kind(p,
+                  [&]<typename T, bool NORM, step::Mode MODE>() { step::multiply_by_parts<T, NORM, MODE>(p, stream); });
 }
 
 }  // namespace lazy::ops::cuda

@@ -128,13 +128,8 @@ struct Kernel {
 template <int D>
 Kernel prepare() {
   Kernel k{run_layers<__nv_bfloat16, D>, kSharedBytes<D>};
-  int device = 0;
-  kernels::cuda::check(cudaGetDevice(&device), "to name the device");
-  const auto attribute = [&](cudaDeviceAttr which, int& value) {
-    kernels::cuda::check(cudaDeviceGetAttribute(&value, which, device), "to describe the device");
-  };
-  attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, k.most_shared);
-  attribute(cudaDevAttrMultiProcessorCount, k.multiprocessors);
+  k.most_shared = decoding::gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  k.multiprocessors = decoding::gpu_attribute(cudaDevAttrMultiProcessorCount);
   kernels::cuda::check(cudaFuncSetAttribute(k.run, cudaFuncAttributeMaxDynamicSharedMemorySize, k.most_shared),
                        "to prepare step_layers");
   return k;
@@ -215,11 +210,10 @@ bool serves_step_layers(const StepLayers& p) {
       p.to.table.pairs % 8 != 0) {
     return false;
   }
-  int device = 0, major = 0, cooperative = 0;
-  kernels::cuda::check(cudaGetDevice(&device), "to name the device");
-  kernels::cuda::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "to describe it");
-  kernels::cuda::check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), "to describe it");
-  if (major != 9 || !cooperative) return false;
+  if (decoding::gpu_attribute(cudaDevAttrComputeCapabilityMajor) != 9 ||
+      !decoding::gpu_attribute(cudaDevAttrCooperativeLaunch)) {
+    return false;
+  }
   return room_of(p, kernel_of(o.head_dim)).slots >= kUnits && plan(p).has_value();
 }
 
