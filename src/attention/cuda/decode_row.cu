@@ -77,7 +77,6 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   const uint32_t ring = keep(shared_address(own)), units_at = keep(shared_address(table));
   const uint64_t policy = read_once_policy();
 
-  wait_for_launcher();
   let_next_start();
   const Sequence sequence = read_sequence(p, batch);
   const int keys = sequence.end - sequence.first, units = (keys + kPad - 1) / kPad;
@@ -109,42 +108,63 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   __syncwarp();
   bad = __any_sync(~0u, bad);
 
-  // A unit to a stage of the ring. 16 bytes at `chunk` of row r stand at chunk ^ r % 8.
-  const char* const k = static_cast<const char*>(p.k.data) +
-                        (head * p.k.head + lane / kChunks * p.k.token + lane % kChunks * 8) * sizeof(T);
-  const int64_t k_step = keep(static_cast<int64_t>(kRowsAtOnce * p.k.token * sizeof(T)));
+  // A unit of K or V to a stage of the ring. 16 bytes at `chunk` of row r stand at chunk ^ r % 8.
+  const auto lanes_place = [&](const Tensor& cache) {
+    return static_cast<const char*>(cache.data) +
+           (head * cache.head + lane / kChunks * cache.token + lane % kChunks * 8) * sizeof(T);
+  };
+  const auto step_of = [](const Tensor& cache) {
+    return keep(static_cast<int64_t>(kRowsAtOnce * cache.token * sizeof(T)));
+  };
+  const char *const k = lanes_place(p.k), *const v_rows = lanes_place(p.v);
+  const int64_t k_step = step_of(p.k), v_step = step_of(p.v);
   uint32_t places[8 / kRowsAtOnce];  // of the lane's rows, which repeat after eight
 #pragma unroll
   for (int i = 0; i < 8 / kRowsAtOnce; ++i) {
     const int row = kRowsAtOnce * i + lane / kChunks;
     places[i] = keep(ring + row * D * 2 + (lane % kChunks ^ row) * 16);
   }
-  const auto ask = [&](int unit, uint32_t stage) {
+  const auto ask = [&](int unit, uint32_t stage, bool of_values = false) {
     if (unit >= units) return;
-    const uint32_t at = load_word(units_at + unit * 8);
-    const char* from = k + uint64_t{at} * 16;
+    const uint32_t at = load_word(units_at + unit * 8 + (of_values ? 4 : 0));
+    const char* const begin = of_values ? v_rows : k;
+    const int64_t step = of_values ? v_step : k_step;
+    const char* from = begin + uint64_t{at} * 16;
     if (at != kNowhere && kPad * unit + kPad <= keys) {
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
         copy_once(places[i % (8 / kRowsAtOnce)] + i * kRowsAtOnce / 8 * 8 * D * 2 + stage, from, true, policy);
-        from += k_step;
+        from += step;
       }
     } else {
       int row = lane / kChunks;
       const int rows = at == kNowhere ? 0 : keys - kPad * unit;
 #pragma unroll 1
       for (int i = 0; i < kCopies; ++i) {
-        copy_once(ring + stage + row * D * 2 + (lane % kChunks ^ row % 8) * 16, row < rows ? from : k, row < rows,
+        copy_once(ring + stage + row * D * 2 + (lane % kChunks ^ row % 8) * 16, row < rows ? from : begin, row < rows,
                   policy);
-        from += k_step, row += kRowsAtOnce;
+        from += step, row += kRowsAtOnce;
       }
     }
   };
+  // The kernel in front may write the newest key: what comes before its unit is asked for at once. Lengths and the block
+  // table are the step's, from before all of its kernels.
+  const auto first_unit = [&](int n) { return (warp + n / kUnits * WARPS) * kUnits + n % kUnits; };
+  int asked = 0;
 #pragma unroll 1
-  for (int n = 0; n < STAGES; ++n) {
-    ask((warp + n / kUnits * WARPS) * kUnits + n % kUnits, n * kStage);
+  for (; asked < STAGES && first_unit(asked) < units - 1; ++asked) {
+    ask(first_unit(asked), asked * kStage);
     commit_copies();
   }
+  wait_for_launcher();
+#pragma unroll 1
+  for (; asked < STAGES; ++asked) {
+    ask(first_unit(asked), asked * kStage);
+    commit_copies();
+  }
+  // Every key has weight, but for those that a mask or rounding takes it from: behind its last part of K a warp asks for
+  // the beginning of its first piece's values.
+  const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
 
   uint32_t q[D / 16][2];
   {
@@ -199,7 +219,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
       __syncwarp();
       const int n = j + STAGES;
-      ask((part + n / kUnits * WARPS) * kUnits + n % kUnits, from);
+      const bool of_values = n >= kUnits && part + WARPS >= parts && values_ahead;
+      ask(of_values ? warp * (kPiece / kPad) + n % kUnits : (part + n / kUnits * WARPS) * kUnits + n % kUnits, from,
+          of_values);
       commit_copies();
     }
 #pragma unroll
@@ -235,7 +257,6 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
     for (int step = 1; step < 32; step *= 2) all += __shfl_xor_sync(~0u, all, step);
     if (lane == 0) part_sums[part] = {largest, all};
   }
-  wait_for_copies<0>();
   RowTile t{};
   t.batch = batch, t.kv_head = head, t.rows = 1, t.sequence = sequence;
   RowState state = make_state(p, t, 0);
@@ -268,6 +289,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
     }
 
     constexpr int kUnitBytes = kPad * D * 2, kAhead = kRing / kUnitBytes;
+    static_assert(kUnitBytes == kStage && kAhead == STAGES && STAGES % 2 == 0 && STAGES <= kPiece / kPad);
     constexpr int kPiecesOfRow = D / 8, kValueCopies = kPad * kPiecesOfRow / 32;
     constexpr int kRowsOfCopy = 32 / kPiecesOfRow, kSwizzle = kPiecesOfRow < 8 ? 8 / kPiecesOfRow : 1;
     const auto place = [](int row, int i) { return row * D * 2 + (i ^ row / kSwizzle % kPiecesOfRow % 8) * 16; };
@@ -300,6 +322,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
       __syncwarp();
       int listed = 0;
+      bool asked_for = values_ahead && piece == warp;  // the units that were asked for are the list's first ones
       const uint32_t of_values = units_at + (piece * kPiece + lane) / kPad * 8 + 4;
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) {
@@ -315,6 +338,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
           store_half(high + 2 * kPiece + 2 * n, lower);
         }
         listed += __popc(mask);
+        if (32 * i < kAhead * kPad) asked_for = asked_for && mask == ~0u;
       }
       const int used = (listed + kPad - 1) / kPad;
       if (lane < kPad && listed + lane < used * kPad) {
@@ -337,8 +361,11 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
         }
         commit_copies();
       };
+      if (!asked_for) {
+        wait_for_copies<0>();  // of the units that were asked for
 #pragma unroll 1
-      for (int unit = 0; unit < kAhead; ++unit) copy(unit, unit * kUnitBytes);
+        for (int unit = 0; unit < kAhead; ++unit) copy(unit, unit * kUnitBytes);
+      }
       float sum[D / 16][4] = {};
       // Column 0 of mma's B has the upper parts, column 4 the lower ones.
       const uint32_t weights = (g < 4 ? high : high + 2 * kPiece) + 4 * c;

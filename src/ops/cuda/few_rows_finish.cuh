@@ -99,19 +99,19 @@ __device__ inline float4 operator+(const float4& x, const float4& y) {
 }
 __device__ inline float4 operator*(const float4& x, float by) { return {x.x * by, x.y * by, x.z * by, x.w * by}; }
 
-// A block's tile, once its threads have stored their products (rows of x, rows of W with a stride of N::kStride).
-// scale_of(quad): what they are multiplied by.
-template <typename T, typename N, Mode MODE, typename Scale>
+// A block's tile, once its threads have stored their products (rows of x, rows of W with a stride of N::kStride). The
+// first THREADS of the block finish it; others come to the barrier. scale_of(quad): what they are multiplied by.
+template <typename T, typename N, Mode MODE, int THREADS = N::kThreads, typename Scale>
 __device__ void finish_tile(const FewRows& p, int first_row, int first_column, const Place* places,
                             const float* products, const Scale& scale_of) {
   constexpr int kQuads = columns_of_tile(MODE, N::kRowsW) / 4 * N::kRowsX;
-  constexpr int kEach = (kQuads + N::kThreads - 1) / N::kThreads;
+  constexpr int kEach = (kQuads + THREADS - 1) / THREADS;
   const auto quad_of = [&](int n) { return step::quad_of<MODE, N::kRowsW, N::kRowsX>(p, n, first_row, first_column); };
   [[maybe_unused]] Angles<4> by[MODE == Mode::pages ? kEach : 1];
   if constexpr (MODE == Mode::pages) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const Quad quad = quad_of(threadIdx.x + i * N::kThreads);
+      const Quad quad = quad_of(threadIdx.x + i * THREADS);
       if (quad.there) by[i] = angles_of<4>(p.pages, pair_of(p.pages, quad.column), places[quad.m]);
     }
   }
@@ -127,11 +127,11 @@ __device__ void finish_tile(const FewRows& p, int first_row, int first_column, c
   if constexpr (MODE == Mode::pages) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const Quad quad = quad_of(threadIdx.x + i * N::kThreads);
+      const Quad quad = quad_of(threadIdx.x + i * THREADS);
       finish_quad(quad, {.place = places[quad.m], .angles = by[i]});
     }
   } else {
-    for (int n = threadIdx.x; n < kQuads; n += N::kThreads) finish_quad(quad_of(n), {});
+    for (int n = threadIdx.x; n < kQuads; n += THREADS) finish_quad(quad_of(n), {});
   }
 }
 

@@ -12,6 +12,7 @@
 #include "attention/cuda/hopper.cuh"
 #include "ops/cuda/fast_weights_ptx.cuh"
 #include "ops/cuda/few_rows_weigh.cuh"
+#include "ops/cuda/load_once.cuh"
 
 namespace lazy::ops::cuda {
 
@@ -22,16 +23,13 @@ using kernels::cuda::wgmma_wait;
 
 constexpr int kLeastRows = 65;
 constexpr int kRingBytes = 180 << 10;  // with all else of a block's within kSharedPercent of a multiprocessor's
+// Of a multiprocessor: all, what blocks have by kSharedPercent, and what the system takes for each.
+constexpr int kSharedOfAll = 228 << 10, kSharedOfBlocks = 196 << 10, kSharedOfSystem = 1 << 10;
+constexpr int64_t kMostPrefetched = 8 << 20;                        // numbers of W
 
-// Where a lane has its 16 bytes of a tile of W: rows of kChunkBytes, of which a warp has 16.
-__device__ inline uint32_t own_w() {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  return (warp * 16 + lane / 4) * kChunkBytes + lane % 4 * 16;
-}
+// A lane's 16 bytes of W.
 struct Fragments {
   uint4 low, high;  // of row lane / 4 of a warp's 16, and 8 rows further
-  __device__ explicit Fragments(uint32_t at)
-      : low(decoding::load_shared(at)), high(decoding::load_shared(at + 8 * kChunkBytes)) {}
 };
 // The same in the order of two operands. wgmma reads registers until it has ended, which the compiler does not know:
 // hold() stands where it has, so that the registers are no others' up to there. `zero` is one that the compiler does
@@ -76,14 +74,20 @@ __device__ void store_sums(const float (&sum)[SUMS], float* to, int stride) {
   }
 }
 
-// A tile of 64 rows of W for each of WARPGROUPS by ROWS rows of x, and a warpgroup that copies.
-template <int WARPGROUPS, int ROWS>
+// A tile of 64 rows of W for each of WARPGROUPS by ROWS rows of x, and a warpgroup that copies x. AHEAD chunks of W are
+// on their way to a warpgroup's registers; a stage of the ring has as many chunks of x. GROUP of them are multiplied
+// before their sums are waited for; a part is a multiple of it.
+template <int WARPGROUPS_, int ROWS, int AHEAD_, int GROUP_>
 struct Wide {
+  static constexpr int WARPGROUPS = WARPGROUPS_, AHEAD = AHEAD_, GROUP = GROUP_;
   static constexpr int kConsumers = 128 * WARPGROUPS, kThreads = kConsumers + 128;
   static constexpr int kRowsW = 64 * WARPGROUPS, kRowsX = ROWS, kSums = ROWS / 2;
-  static constexpr int kChunkX = kRowsX * kChunkBytes, kStage = kChunkX + kRowsW * kChunkBytes;
-  static constexpr int kStages = kRingBytes / kStage;
+  static constexpr int kChunkX = kRowsX * kChunkBytes, kStage = AHEAD * kChunkX, kStages = kRingBytes / kStage;
   static constexpr int kStride = kRowsW + 4, kBytes = std::max(kStages * kStage, kRowsX*kStride * 4);
+  // Registers of the copying warpgroup that the others take.
+  static constexpr bool kGives = WARPGROUPS > 1;
+  static constexpr int kLeft = 40, kTaken = WARPGROUPS == 2 ? 232 : 152;
+  static_assert(kParts % AHEAD == 0 && AHEAD % GROUP == 0 && WARPGROUPS <= 3);
 };
 
 template <typename T, typename N, Mode MODE>
@@ -93,177 +97,198 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   __shared__ Pipeline<N::kStages> ring;
   __shared__ Place places[MODE == Mode::pages ? N::kRowsX : 1];
   __shared__ float scales[N::kRowsX];
+  constexpr int AHEAD = N::AHEAD, GROUP = N::GROUP;
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows), chunks = in / (kParts * kChunk);  // of a part
   const int first_column = blockIdx.x * columns_of_tile(MODE, N::kRowsW), first_row = blockIdx.y * N::kRowsX;
-  const uint32_t stages = shared_address(memory);
+  const int stages = kParts * chunks / AHEAD;
+  const auto w_row = [&](int row) {
+    return static_cast<const T*>(p.W) + static_cast<int64_t>(row_in_tile<MODE>(p, first_column, row)) * in;
+  };
   if (threadIdx.x == 0) {
-    ring.init(N::kConsumers / 32, 128 + 1);  // every copying thread's rows of W, and x
+    ring.init(N::kConsumers / 32);
     fence_barriers();
   }
   decoding::let_next_start();
-  __syncthreads();
-  float total[N::kSums] = {};  // of a consumer
   if (threadIdx.x >= N::kConsumers) {
-    const int t = threadIdx.x - N::kConsumers, piece = t % kPieces, row0 = t / kPieces;
-    constexpr int kPitch = 128 / kPieces, kCopies = N::kRowsW / kPitch;
-    const auto w_row = [&](int row) {
-      return static_cast<const T*>(p.W) + static_cast<int64_t>(row_in_tile<MODE>(p, first_column, row)) * in;
-    };
-    if (t < N::kRowsW) prefetch_bytes(w_row(t), 2 * in);
-    const T* from_w[kCopies];
-#pragma unroll
-    for (int i = 0; i < kCopies; ++i) from_w[i] = w_row(row0 + i * kPitch) + piece * 8;
-    const int groups = groups_of(rows), own_groups = min(N::kRowsX / 8, groups - first_row / 8);
-    const auto chunk_of = [&](int step) { return step / chunks + step % chunks * kParts; };
-    const auto copy_w = [&](int step) {
-      const int stage = step % N::kStages, k = chunk_of(step) * kChunk;
-      const uint32_t to = stages + stage * N::kStage + N::kChunkX + row0 * kChunkBytes + piece * 16;
-#pragma unroll
-      for (int i = 0; i < kCopies; ++i) copy_async(to + i * kPitch * kChunkBytes, from_w[i] + k, true);
-      barrier_arrive_after_copies(&ring.full[stage]);
-    };
-    const auto copy_x = [&](int step) {
-      if (t != 0) return;
-      const int stage = step % N::kStages, bytes = own_groups * kGroupBytes;
-      barrier_expect(&ring.full[stage], bytes);
-      copy_bytes(memory + stage * N::kStage, packed_chunk(p, groups, chunk_of(step)) + first_row / 8 * kGroupBytes,
-                 bytes, &ring.full[stage]);
-    };
-    const int steps = kParts * chunks, first = min(steps, N::kStages);
-    for (int step = 0; step < first; ++step) copy_w(step);
+    if constexpr (N::kGives) dealloc_registers<N::kLeft>();
+    const int t = threadIdx.x - N::kConsumers;
+    // Blocks that do not all run at once would bring more to the L2 cache than it keeps.
+    if (p.out * in <= kMostPrefetched) {
+      for (int row = t; row < N::kRowsW; row += 128) prefetch_bytes(w_row(row), 2 * in);
+    }
+    __syncthreads();
     decoding::wait_for_launcher();
-    for (int step = 0; step < first; ++step) copy_x(step);
+    const int groups = groups_of(rows), bytes = min(N::kRowsX / 8, groups - first_row / 8) * kGroupBytes;
+    const char* const x = packed_chunk(p, groups, 0) + first_row / 8 * kGroupBytes;
+    const auto copy_stage = [&](int n) {
+      uint64_t* const full = &ring.full[n % N::kStages];
+      barrier_expect(full, AHEAD * bytes);
+      for (int i = 0; i < AHEAD; ++i) {
+        const int step = n * AHEAD + i, chunk = step / chunks + step % chunks * kParts;
+        copy_bytes(memory + n % N::kStages * N::kStage + i * N::kChunkX,
+                   x + static_cast<int64_t>(chunk) * groups * kGroupBytes, bytes, full);
+      }
+    };
+    const int first = min(stages, N::kStages);
+    if (t == 0) {
+      for (int n = 0; n < first; ++n) copy_stage(n);
+    }
     if (t < N::kRowsX && first_row + t < rows) {
       scales[t] = p.norm_weight ? __ldcg(p.scales + first_row + t) : 1;
       if constexpr (MODE == Mode::pages) places[t] = place_of(p.pages, first_row + t);
     }
-    for (int step = first; step < steps; ++step) {
-      ring.wait_empty(step);
-      copy_w(step);
-      copy_x(step);
-    }
-  } else {
-    const uint32_t own = N::kChunkX + own_w();
-    float sum[N::kSums] = {};
-    const auto end_part = [&] {
-#pragma unroll
-      for (int n = 0; n < N::kSums; ++n) total[n] += sum[n];
-    };
-    int step = 0;
-    Operands w;
-    const uint32_t zero = unknown_zero(p);
-    for (int part = 0; part < kParts; ++part) {
-      for (int i = 0; i < chunks; ++i, ++step) {
-        const uint32_t stage = stages + step % N::kStages * N::kStage;
-        ring.wait_full(step);
-        const Fragments next(stage + own);  // while the chunk in front is multiplied
-        finish_products(sum);
-        w.hold();
-        w.set(next, zero);
-        __syncwarp();
-        if (step > 0 && threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[(step - 1) % N::kStages]);
-        if (i == 0) end_part();  // the one in front, or zeros
-        multiply_chunk<T>(sum, w, stage, i > 0);
+    if (t == 0) {
+      for (int n = first; n < stages; ++n) {
+        ring.wait_empty(n);
+        copy_stage(n);
       }
     }
-    finish_products(sum);
-    end_part();
+    __syncwarp();
+    __syncthreads();
+    __syncthreads();  // as finish_tile
+    return;
+  }
+  if constexpr (N::kGives) alloc_registers<N::kTaken>();
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
+  const T *const low = w_row(row) + lane % 4 * 8, *const high = w_row(row + 8) + lane % 4 * 8;
+  Fragments w[AHEAD];
+  int part = 0, chunk_ahead = 0;  // that come next
+  const auto load = [&](Fragments& to) {
+    const int k = (part + chunk_ahead * kParts) * kChunk;
+    load_once(to.low, low + k);
+    load_once(to.high, high + k);
+    if (++chunk_ahead == chunks) chunk_ahead = 0, ++part;
+  };
+#pragma unroll
+  for (int s = 0; s < AHEAD; ++s) load(w[s]);
+  __syncthreads();
+  float sum[N::kSums] = {}, total[N::kSums] = {};
+  const uint32_t zero = unknown_zero(p), memory_at = shared_address(memory);
+  int chunk = 0;  // of its part
+#pragma unroll 1
+  for (int n = 0; n < stages; ++n) {
+    const uint32_t stage = memory_at + n % N::kStages * N::kStage;
+#pragma unroll
+    for (int first = 0; first < AHEAD; first += GROUP) {
+      Operands operands[GROUP];
+#pragma unroll
+      for (int g = 0; g < GROUP; ++g) {
+        operands[g].set(w[first + g], zero);
+        if (n + 1 < stages) load(w[first + g]);
+        if (first + g == 0) ring.wait_full(n);
+        multiply_chunk<T>(sum, operands[g], stage + (first + g) * N::kChunkX, chunk + g > 0);
+        if (g > 0) {
+          wgmma_wait<1>();
+          operands[g - 1].hold();
+        }
+      }
+      finish_products(sum);
+      operands[GROUP - 1].hold();
+      chunk += GROUP;
+      if (chunk == chunks) {
+        chunk = 0;
+#pragma unroll
+        for (int i = 0; i < N::kSums; ++i) total[i] += sum[i];
+      }
+    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&ring.empty[n % N::kStages]);
   }
   __syncthreads();  // the ring is used up, and scales and places are there
-  if (threadIdx.x < N::kConsumers) store_sums(total, reinterpret_cast<float*>(memory), N::kStride);
-  finish_tile<T, N, MODE>(p, first_row, first_column, places, reinterpret_cast<const float*>(memory),
-                          [&](const Quad& quad) { return scales[quad.m]; });
+  store_sums(total, reinterpret_cast<float*>(memory), N::kStride);
+  finish_tile<T, N, MODE, N::kConsumers>(p, first_row, first_column, places, reinterpret_cast<const float*>(memory),
+                                         [&](const Quad& quad) { return scales[quad.m]; });
 }
 
-// A cluster's tile, and what its blocks add up of it.
-constexpr int kTile = 64, kTileBytes = kTile * kChunkBytes, kTileStride = kTile + 4, kTileThreads = 128;
-constexpr int kOwnRows = kTile / kParts;
-constexpr int kAtOnce = 12;  // chunks of x that a lane asks for before it stores one
+// Of a cluster and of its blocks.
+struct Parts {
+  static constexpr int kRowsW = 128, kRowsX = 64, kStride = kRowsW + 4, kThreads = 2 * kRowsW;
+  static constexpr int kBlocks = 3;  // a multiprocessor
+  static constexpr int kOwnRows = kRowsX / kParts, kChunkX = kRowsX * kChunkBytes;
+  static constexpr int kAhead = 4;   // chunks of W on their way to registers
+  static constexpr int kAtOnce = 6;  // chunks of x that a lane asks for before it stores one
+  static int bytes(int chunks) { return std::max(chunks * kChunkX, kRowsX * kStride * 4); }
+  static_assert(kRowsX / 8 == kThreads / 32 && kOwnRows * kRowsW == 4 * kThreads);
+};
 
 template <typename T>
-__global__ void __launch_bounds__(kTileThreads) multiply_parts(const __grid_constant__ FewRows p) {
+__global__ void __launch_bounds__(Parts::kThreads, Parts::kBlocks) multiply_parts(const __grid_constant__ FewRows p) {
   using namespace kernels::cuda;
+  using N = Parts;
   extern __shared__ __align__(128) char memory[];
   char* const own = own_memory(memory);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows);
-  const int part = blockIdx.x, first_column = blockIdx.y * kTile, first_row = blockIdx.z * kTile;
+  const int part = blockIdx.x, first_column = blockIdx.y * N::kRowsW, first_row = blockIdx.z * N::kRowsX;
   const int chunks = in / (kParts * kChunk);
   constexpr int kSpan = kParts * kChunk;  // from a part's chunk to the next one
-  const uint32_t x_at = shared_address(own), w_at = x_at + chunks * kTileBytes;
 
   const auto w_row = [&](int row) {
     return static_cast<const T*>(p.W) + static_cast<int64_t>(row_in_tile<Mode::plain>(p, first_column, row)) * in;
   };
-  if (threadIdx.x < kOwnRows) prefetch_bytes(w_row(part * kOwnRows + threadIdx.x), 2 * in);  // the cluster all rows
-  constexpr int kPitch = kTileThreads / kPieces;
-  for (int row = threadIdx.x / kPieces; row < kTile; row += kPitch) {
-    const int piece = threadIdx.x % kPieces;
-    const T* const from = w_row(row) + part * kChunk + piece * 8;
-    const uint32_t to = w_at + row * kChunkBytes + piece * 16;
-    for (int i = 0; i < chunks; ++i) copy_async(to + i * kTileBytes, from + i * kSpan, true);
+  constexpr int kPrefetched = N::kRowsW / kParts;  // rows, of a block: the cluster has all
+  if (threadIdx.x < kPrefetched) prefetch_bytes(w_row(part * kPrefetched + threadIdx.x), 2 * in);
+  const T *const low = w_row(warp * 16 + g) + part * kChunk + 8 * c,
+                *const high = w_row(warp * 16 + g + 8) + part * kChunk + 8 * c;
+  Fragments w[N::kAhead];
+  const auto load = [&](Fragments& to, int i) {
+    load_once(to.low, low + i * kSpan);
+    load_once(to.high, high + i * kSpan);
+  };
+#pragma unroll
+  for (int i = 0; i < N::kAhead; ++i) {
+    if (i < chunks) load(w[i], i);
   }
-  copies_commit();
   decoding::let_next_start();
   decoding::wait_for_launcher();
 
-  // A warp has two groups of x's rows; lanes are a group's rows and their pieces.
-  constexpr int kGroups = kTile / 8 / (kTileThreads / 32);
-  const T* from_x[kGroups];
+  // A warp has a group of x's rows; lanes are its rows and their pieces.
+  const T* const from_x =
+      static_cast<const T*>(p.x) + min(first_row + warp * 8 + g, rows - 1) * p.x_stride + part * kChunk + 8 * c;
+  for (int first = 0; first < chunks; first += N::kAtOnce) {
+    uint4 x[N::kAtOnce];
 #pragma unroll
-  for (int n = 0; n < kGroups; ++n) {
-    const int row = min(first_row + (warp * kGroups + n) * 8 + g, rows - 1);
-    from_x[n] = static_cast<const T*>(p.x) + row * p.x_stride + part * kChunk + 8 * c;
-  }
-  for (int first = 0; first < chunks; first += kAtOnce) {
-    uint4 x[kAtOnce][kGroups];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-#pragma unroll
-      for (int n = 0; n < kGroups; ++n) {
-        if (first + i < chunks) x[i][n] = __ldcg(reinterpret_cast<const uint4*>(from_x[n] + (first + i) * kSpan));
-      }
+    for (int i = 0; i < N::kAtOnce; ++i) {
+      if (first + i < chunks) x[i] = __ldcg(reinterpret_cast<const uint4*>(from_x + (first + i) * kSpan));
     }
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-#pragma unroll
-      for (int n = 0; n < kGroups; ++n) {
-        if (first + i < chunks) {
-          store_packed(own + (first + i) * kTileBytes + (warp * kGroups + n) * kGroupBytes, g, c, x[i][n]);
-        }
-      }
+    for (int i = 0; i < N::kAtOnce; ++i) {
+      if (first + i < chunks) store_packed(own + (first + i) * N::kChunkX + warp * kGroupBytes, g, c, x[i]);
     }
   }
-  copies_wait<0>();
   fence_for_bulk_copies();  // wgmma reads what was stored
   __syncthreads();
 
-  float sum[kTile / 2] = {};
-  Operands w;
-  const uint32_t zero = unknown_zero(p);
+  float sum[N::kRowsX / 2] = {};
+  Operands operands;
+  const uint32_t zero = unknown_zero(p), x_at = shared_address(own);
 #pragma unroll 1
-  for (int i = 0; i < chunks; ++i) {
-    const Fragments next(w_at + i * kTileBytes + own_w());
-    finish_products(sum);
-    w.hold();
-    w.set(next, zero);
-    multiply_chunk<T>(sum, w, x_at + i * kTileBytes, true);
+  for (int first = 0; first < chunks; first += N::kAhead) {
+#pragma unroll
+    for (int s = 0; s < N::kAhead; ++s) {
+      const int i = first + s;
+      if (i >= chunks) break;
+      operands.set(w[s], zero);
+      if (i + N::kAhead < chunks) load(w[s], i + N::kAhead);
+      multiply_chunk<T>(sum, operands, x_at + i * N::kChunkX, true);
+      finish_products(sum);
+      operands.hold();
+    }
   }
-  finish_products(sum);
-  __syncthreads();  // W and x are used up
+  __syncthreads();  // x is used up
   auto* const products = reinterpret_cast<float*>(own);
-  store_sums(sum, products, kTileStride);
+  store_sums(sum, products, N::kStride);
   cluster_arrive();
   // A block adds the parts of its rows of x: four columns a thread.
-  static_assert(kOwnRows * kTile == 4 * kTileThreads);
-  const Quad quad = quad_of<Mode::plain, kTile, kOwnRows>(p, threadIdx.x, first_row + part * kOwnRows, first_column);
+  const Quad quad = quad_of<Mode::plain, N::kRowsW, N::kOwnRows>(p, threadIdx.x, first_row + part * N::kOwnRows,
+                                                                 first_column);
   Beside beside{};
   if (quad.there) beside.add = residual(p, quad);
   cluster_wait();
   float4 all{};
 #pragma unroll
   for (int from = 0; from < kParts; ++from) {
-    all = all + *reinterpret_cast<const float4*>(of_block(products, from) + (part * kOwnRows + quad.m) * kTileStride +
+    all = all + *reinterpret_cast<const float4*>(of_block(products, from) + (part * N::kOwnRows + quad.m) * N::kStride +
                                                  quad.r);
   }
   cluster_arrive();
@@ -274,18 +299,42 @@ __global__ void __launch_bounds__(kTileThreads) multiply_parts(const __grid_cons
 template <typename T, Mode MODE>
 void multiply_by_blocks(const FewRows& p, int multiprocessors, cudaStream_t stream) {
   start_weighing<T, true>(p, stream);
-  bool done = false;
-  const auto unless_done = [&](auto shape, bool any) {
-    using N = decltype(shape);
-    const dim3 grid(ceil_div(p.out, columns_of_tile(MODE, N::kRowsW)), ceil_div(p.rows, N::kRowsX));
-    if (done || (!any && grid.x * grid.y > static_cast<unsigned>(multiprocessors))) return;
-    decoding::start<multiply_wide<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
-    done = true;
+  const auto of_group = [&]<int GROUP>() {
+    bool done = false;
+    const auto unless_done = [&](auto shape, bool any) {
+      using N = decltype(shape);
+      const dim3 grid(ceil_div(p.out, columns_of_tile(MODE, N::kRowsW)), ceil_div(p.rows, N::kRowsX));
+      if (done || (!any && 4 * grid.x * grid.y > 3 * static_cast<unsigned>(multiprocessors))) return;
+      decoding::start<multiply_wide<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
+      done = true;
+    };
+    // The smallest blocks that leave a quarter of the multiprocessors: all would ask the L2 cache for more than it
+    // gives.
+    unless_done(Wide<1, 64, 8, GROUP>{}, false);
+    unless_done(Wide<2, 64, 4, GROUP>{}, false);
+    unless_done(Wide<2, 128, 4, GROUP>{}, true);
   };
-  // The smallest blocks that all run at once.
-  unless_done(Wide<1, 64>{}, false);
-  unless_done(Wide<2, 64>{}, false);
-  unless_done(Wide<2, 128>{}, true);
+  const int64_t chunks = p.in / (kParts * kChunk);
+  if (chunks % 4 == 0) return of_group.template operator()<4>();
+  chunks % 2 == 0 ? of_group.template operator()<2>() : of_group.template operator()<1>();
+}
+
+// False, and nothing is done, where the blocks of all clusters would not run at once.
+template <typename T>
+bool multiply_by_clusters(const FewRows& p, int multiprocessors, cudaStream_t stream) {
+  const dim3 grid(kParts, ceil_div(p.out, Parts::kRowsW), ceil_div(p.rows, Parts::kRowsX));
+  const int bytes = Parts::bytes(static_cast<int>(p.in / (kParts * kChunk)));
+  // A multiprocessor has as few blocks as it can: clusters fill some multiprocessors before they go to others, unless
+  // their blocks ask for more shared memory than they use. Not every multiprocessor is in reach of a whole cluster.
+  for (int blocks = 1; blocks <= Parts::kBlocks; ++blocks) {
+    const int most = kSharedOfBlocks / blocks - kSharedOfSystem;
+    if (bytes > most) return false;
+    if (8 * kParts * grid.y * grid.z > 7 * static_cast<unsigned>(blocks * multiprocessors)) continue;
+    const int asked = std::max(bytes, kSharedOfAll / (blocks + 1) - kSharedOfSystem + 128);
+    decoding::start<multiply_parts<T>>(p, grid, Parts::kThreads, asked, true, stream, kParts);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace step
@@ -299,13 +348,8 @@ bool few_rows_hopper(const FewRows& p, cudaStream_t stream) {
     using T = decltype(type);
     if (!p.y) return multiply_by_blocks<T, Mode::pages>(p, multiprocessors, stream);
     if (p.swiglu) return multiply_by_blocks<T, Mode::swiglu>(p, multiprocessors, stream);
-    const dim3 grid(kParts, ceil_div(p.out, kTile), ceil_div(p.rows, kTile));
-    const auto chunks = static_cast<int>(p.in / (kParts * kChunk)),
-               bytes = std::max(2 * chunks * kTileBytes, kTile * kTileStride * 4);
-    if (p.norm_weight || bytes > kRingBytes || grid.y * grid.z > static_cast<unsigned>(multiprocessors)) {
-      return multiply_by_blocks<T, Mode::plain>(p, multiprocessors, stream);
-    }
-    decoding::start<multiply_parts<T>>(p, grid, kTileThreads, bytes, true, stream, kParts);
+    if (!p.norm_weight && multiply_by_clusters<T>(p, multiprocessors, stream)) return;
+    multiply_by_blocks<T, Mode::plain>(p, multiprocessors, stream);
   };
   p.type == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});
   return true;

@@ -15,21 +15,27 @@ void check(cudaError_t status, const char* what) {
 namespace lazy::ops::cuda {
 namespace {
 
-// By clusters and by every shape of blocks; chunks of 1 to 27 a part.
+// By clusters and by every shape of blocks; chunks of 1 to 49 a part, which are multiplied by ones, twos and fours.
 TEST(FewRowsHopper, ProductsAreThoseOfRowsByThemselves) {
   const As hopper(kGpus[0]);
   for (const Product& p : {
-           Product{65, 256, 40, false, false, false, true},     // clusters
-           Product{70, 1024, 132, false, true, false, false},   // clusters
-           Product{136, 3328, 64, false, true, false, false},   // clusters
-           Product{70, 6912, 36, false, true, false, false},    // blocks: no room for a cluster's parts
-           Product{100, 256, 68, true, false, false, true},     // 64 x 64
-           Product{65, 2816, 20, true, false, true, true},      // 64 x 64
-           Product{130, 512, 40, true, true, false, false},     // 64 x 64
-           Product{70, 256, 3600, true, false, false, true},    // 128 x 64
-           Product{70, 512, 1804, true, false, true, false},    // 128 x 64
+           Product{65, 256, 40, false, false, false, true},     // clusters, a block a multiprocessor
+           Product{70, 1024, 132, false, true, false, false},   // likewise
+           Product{136, 3328, 64, false, true, false, false},   // likewise
+           Product{70, 256, 900, false, false, false, true},    // two blocks
+           Product{70, 512, 1500, false, true, false, false},   // three
+           Product{70, 256, 2500, false, true, false, false},   // blocks by themselves: too many clusters
+           Product{70, 12544, 36, false, true, false, false},   // likewise: no room for a cluster's parts
+           Product{100, 256, 68, true, false, false, true},     // 64 x 64, by ones
+           Product{65, 2816, 20, true, false, true, true},      // by ones
+           Product{130, 512, 40, true, true, false, false},     // by twos
+           Product{70, 1024, 36, true, false, true, false},     // by fours
+           Product{70, 256, 1804, true, false, true, false},    // 128 x 64
+           Product{70, 512, 1804, true, false, true, false},    // by twos
+           Product{70, 1024, 3600, true, false, false, true},   // by fours
            Product{129, 256, 7000, false, false, false, true},  // 128 x 128
-           Product{70, 256, 3600, true, false, true, false},    // 128 x 128
+           Product{70, 512, 3600, true, false, true, false},    // by twos
+           Product{70, 1024, 3600, true, false, true, false},   // by fours
        }) {
     compare_with_rows_by_themselves(p);
   }

@@ -8,6 +8,10 @@ inline void wgmma_fence() {}
 inline void wgmma_commit() {}
 template <int pending>
 void wgmma_wait() {}
+template <int registers>
+void dealloc_registers() {}
+template <int registers>
+void alloc_registers() {}
 template <int A>
 void fence_registers(float (&)[A]) {}
 inline void keep_register(uint32_t&) {}
