@@ -11,6 +11,7 @@
 #include "ops/few_rows.h"
 #include "serve/device_steps.h"
 #include "serve/engine.h"
+#include "serve/packed_passes.h"
 #include "serve/page_pool.h"
 
 namespace lazy {
@@ -21,9 +22,6 @@ std::span<const int64_t> chunk_of(std::span<const int64_t> ids, int64_t computed
   return ids.subspan(static_cast<size_t>(computed),
                      std::min(ids.size() - static_cast<size_t>(computed), static_cast<size_t>(chunk)));
 }
-
-constexpr int64_t kPassTokens = 4096;  // of prompts, on a GPU: about what keeps it as busy as the host
-constexpr int64_t kKeyTile = 128;      // the most keys that an attention kernel on a GPU reads as one
 
 class PagedStore : public SequenceStore {
  public:
@@ -37,6 +35,8 @@ class PagedStore : public SequenceStore {
     if (!options.device_steps.value_or(model.device().is_cuda())) return;
     device_steps_ =
         std::make_unique<DeviceSteps>(model, paged_, options.page_tokens, options.max_running, options.record_steps);
+    packed_passes_ =
+        std::make_unique<PackedPasses>(model, paged_, options.page_tokens, options.chunk, options.record_steps);
   }
 
   int64_t max_tokens() const override { return pool_.pages() * pool_.page_size(); }
@@ -61,7 +61,7 @@ class PagedStore : public SequenceStore {
   }
 
   PassSize pass_size() const override {
-    if (device_steps_) return {SIZE_MAX, std::max(kPassTokens, pool_.chunk())};
+    if (packed_passes_) return {SIZE_MAX, packed_passes_->most_tokens()};
     return {1, pool_.chunk()};
   }
 
@@ -72,7 +72,7 @@ class PagedStore : public SequenceStore {
       ids.insert(ids.end(), chunk.begin(), chunk.end());
       ends.push_back(static_cast<int64_t>(ids.size()));
     }
-    const at::Tensor hidden = device_steps_ ? packed_pass(parts, ids) : whole_pass(parts[0], ids);
+    const at::Tensor hidden = packed_passes_ ? packed_pass(parts) : whole_pass(parts[0], ids);
     std::vector<at::Tensor> out;
     for (size_t n = 0; n < parts.size(); ++n) {
       const int64_t count = ends[n + 1] - ends[n];
@@ -147,70 +147,10 @@ class PagedStore : public SequenceStore {
     size_t shared_ = 0;
   };
 
-  // The chunks end to end, those of a prompt as one sequence: a row of attention has the same bits either way, because
-  // chunks begin at multiples of the 16 rows of a warp's product. On a GPU all passes have one shape, so that a token's
-  // products do not depend on what else is in the pass: behind the chunks come tokens at place 0 of page 0, in
-  // sequences of a chunk at most. Behind a prompt's keys come as many of place 0, without queries, as fill a tile: a
-  // kernel multiplies what lies behind the keys in their last tile by zero, and a NaN of another request times zero is
-  // a NaN.
-  at::Tensor packed_pass(std::span<const Part> parts, std::vector<int64_t> ids) {
-    const auto real = static_cast<int64_t>(ids.size());
-    if (model_.device().is_cuda()) ids.resize(static_cast<size_t>(pass_size().tokens), 0);
-    const auto tokens = static_cast<int64_t>(ids.size());
-    std::vector<int64_t> positions, slots, places;
-    std::vector<int32_t> ends_q{0}, ends_k{0};
-    const auto end_sequence = [&](int64_t keys) {
-      ends_q.push_back(static_cast<int32_t>(positions.size()));
-      ends_k.push_back(static_cast<int32_t>(ends_k.back() + keys));
-    };
-    int64_t longest = 1;
-    for (size_t n = 0, next = 0; n < parts.size(); n = next) {
-      while (next < parts.size() && parts[next].memory == parts[n].memory) ++next;
-      const Part &first = parts[n], &last = parts[next - 1];
-      const std::vector<int64_t>& table = static_cast<const Pages&>(*first.memory).table();
-      const int64_t end = std::min(last.computed + pool_.chunk(), static_cast<int64_t>(last.ids.size()));
-      for (int64_t at = 0; at < end; ++at) {
-        places.push_back(table[static_cast<size_t>(at / pool_.page_size())] * pool_.page_size() +
-                         at % pool_.page_size());
-        if (at < first.computed) continue;
-        positions.push_back(at);
-        slots.push_back(places.back());
-      }
-      end_sequence(end);
-      if (const int64_t rest = -end & (kKeyTile - 1); rest > 0 && model_.device().is_cuda()) {
-        places.resize(places.size() + static_cast<size_t>(rest), 0);
-        end_sequence(rest);
-      }
-      longest = std::max(longest, end);
-    }
-    for (int64_t at = real; at < tokens; at += pool_.chunk()) {
-      const int64_t count = std::min(pool_.chunk(), tokens - at);
-      positions.resize(positions.size() + static_cast<size_t>(count), 0);
-      slots.resize(slots.size() + static_cast<size_t>(count), 0);
-      places.resize(places.size() + static_cast<size_t>(count), 0);
-      end_sequence(count);
-    }
-    // What a pass leaves behind belongs to the pages of the steps.
-    PagedKeys paged = paged_;
-    paged.longest = longest;
-    paged.positions = sent(positions).unsqueeze(0);
-    paged.slots = sent(slots);
-    paged.places = sent(places);
-    paged.cu_seqlens_q = on_host(ends_q);  // checked without waiting, then copied
-    paged.cu_seqlens_k = on_host(ends_k);
-    return model_.forward(sent(ids).unsqueeze(0), {.paged = &paged}).hidden[0];
-  }
-
-  template <typename T>
-  at::Tensor on_host(const std::vector<T>& numbers) const {
-    const auto type = sizeof(T) == 4 ? at::kInt : at::kLong;
-    const at::Tensor out = at::empty({static_cast<int64_t>(numbers.size())},
-                                     at::TensorOptions().dtype(type).pinned_memory(model_.device().is_cuda()));
-    std::copy(numbers.begin(), numbers.end(), out.mutable_data_ptr<T>());
-    return out;
-  }
-  at::Tensor sent(const std::vector<int64_t>& numbers) const {
-    return on_host(numbers).to(model_.device(), /*non_blocking=*/true);
+  at::Tensor packed_pass(std::span<const Part> parts) {
+    std::vector<PackedPasses::Part> packed;
+    for (const Part& part : parts) packed.push_back({pages(*part.memory), part.ids, part.computed});
+    return packed_passes_->run(packed);
   }
 
   at::Tensor whole_pass(const Part& part, const std::vector<int64_t>& ids) {
@@ -253,6 +193,7 @@ class PagedStore : public SequenceStore {
   PagePool pool_;
   PagedKeys paged_;
   std::unique_ptr<DeviceSteps> device_steps_;
+  std::unique_ptr<PackedPasses> packed_passes_;  // where device_steps_ is
 };
 
 class SeparateStore : public SequenceStore {
