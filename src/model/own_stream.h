@@ -14,7 +14,7 @@ class OwnStream {
     if (!device.is_cuda()) return;
     const c10::impl::VirtualGuardImpl gpu(device.type());
     gpu.getDefaultStream(device).synchronize();  // the weights are there
-    guard_.emplace(gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/true));
+    guard_.emplace(gpu.getStreamFromGlobalPool(device));
   }
   ~OwnStream() {
     if (guard_) guard_->current_stream().synchronize();

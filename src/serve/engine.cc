@@ -207,16 +207,18 @@ struct Engine::Impl {
       admit();
       publish();
       if (!active.empty()) {
-        const size_t before = queued.size();
-        Prompts prompts = begin_prompts();
+        read_prompts();
+        std::vector<Sequence*> texts;
+        for (const auto& sequence : active) {
+          if (!sequence->ended && !sequence->in_prompt()) texts.push_back(sequence.get());
+        }
         if (store->device_steps()) {
           // The last step's tokens are read while this one runs.
-          queue_steps(texts());
-          end_prompts(prompts);
+          const size_t before = queued.size();
+          queue_steps(texts);
           receive(queued.size() > before ? queued.size() - before : 0);
         } else {
-          end_prompts(prompts);
-          guarded(texts(), [&](auto& all) { continue_texts(all); });
+          guarded(texts, [&](auto& all) { continue_texts(all); });
         }
       }
       std::erase_if(active, [](const auto& sequence) { return sequence->ended; });
@@ -300,26 +302,11 @@ struct Engine::Impl {
     }
   }
 
-  std::vector<Sequence*> texts() const {
-    std::vector<Sequence*> out;
-    for (const auto& sequence : active) {
-      if (!sequence->ended && !sequence->in_prompt()) out.push_back(sequence.get());
-    }
-    return out;
-  }
-
-  // A pass over chunks of prompts.
-  struct Prompts {
+  // A pass over the next chunks of prompts, in the order of arrival; behind a prompt's last one the first token.
+  void read_prompts() {
+    const auto [most_parts, most_tokens] = store->pass_size();
     std::vector<Sequence*> readers, owners;  // owners: of the parts
     std::vector<SequenceStore::Part> parts;
-    std::vector<at::Tensor> hidden;  // of the parts; none: the pass has failed
-  };
-
-  // The next chunks, in the order of arrival.
-  Prompts begin_prompts() {
-    const auto [most_parts, most_tokens] = store->pass_size();
-    Prompts prompts;
-    auto& [readers, owners, parts, hidden] = prompts;
     int64_t room = most_tokens;
     for (const auto& sequence : active) {
       Sequence& s = *sequence;
@@ -344,17 +331,8 @@ struct Engine::Impl {
       }
     }
     guarded(readers, [&](auto&) {
-      if (!parts.empty()) hidden = store->extend(parts);
-    });
-    return prompts;
-  }
-
-  // Behind a prompt's last chunk the first token.
-  void end_prompts(const Prompts& prompts) {
-    const auto& [readers, owners, parts, hidden] = prompts;
-    if (hidden.empty()) return;
-    guarded(readers, [&](auto&) {
-      store->join_extend();
+      if (parts.empty()) return;
+      const std::vector<at::Tensor> hidden = store->extend(parts);
       std::vector<Sequence*> begun;
       std::vector<at::Tensor> last;
       for (size_t n = 0; n < parts.size(); ++n) {

@@ -1,8 +1,6 @@
 #include "serve/packed_passes.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <bit>
@@ -51,13 +49,7 @@ PackedPasses::PackedPasses(LanguageModel& model, const PagedKeys& pages, int64_t
       most_tokens_(std::max(kPassTokens, chunk)),
       // The host reads which experts have tokens.
       records_(record && model.device().is_cuda() && model.config().mlp.kind != MlpKind::experts),
-      recorder_(ops::make_recorder(model.device())) {
-  if (!model.device().is_cuda()) return;
-  const c10::impl::VirtualGuardImpl gpu(model.device().type());
-  stream_ = gpu.getStreamFromGlobalPool(model.device());
-  begun_ = c10::Event(model.device().type());
-  done_ = c10::Event(model.device().type());
-}
+      recorder_(ops::make_recorder(model.device())) {}
 
 // The chunks end to end, those of a prompt as one sequence: a row of attention has the same bits either way, because
 // chunks begin at multiples of the 16 rows of a warp's product. Behind a prompt's keys come as many of place 0, without
@@ -129,8 +121,7 @@ at::Tensor PackedPasses::run_once(const Layout& layout) const {
   return forward(sent(layout.ids), paged);
 }
 
-// Whether the pass was a recorded one: it makes nothing that others use.
-bool PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Recorded& recorded) {
+void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Recorded& recorded) {
   const int64_t ends = shape.sequences + 1;
   const int64_t size = 3 * most_tokens_ + shape.keys + ends;
   const at::Tensor host = on_host(size, at::kLong);
@@ -144,10 +135,7 @@ bool PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Record
   const at::TensorOptions numbers = at::TensorOptions().dtype(at::kLong).device(model_.device());
   if (first) recorded.input = at::empty({size}, numbers);
   recorded.input.copy_(host, /*non_blocking=*/true);
-  if (!first) {
-    recorded.replay();
-    return true;
-  }
+  if (!first) return recorded.replay();
 
   if (!hidden_.defined()) {
     hidden_ = at::empty({most_tokens_, model_.config().hidden_size}, numbers.dtype(model_.compute_dtype()));
@@ -169,10 +157,12 @@ bool PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Record
   const auto work = [&] { hidden_.copy_(forward(ids, paged)); };
   work();  // checks the same cu_seqlens, which a recorded pass cannot
   recorded.replay = recorder_->record(work);
-  return false;
 }
 
-at::Tensor PackedPasses::run_padded(const Layout& layout, const Shape& shape, bool& beside) {
+at::Tensor PackedPasses::run(std::span<const Part> parts) {
+  Layout layout = lay_out(parts);
+  if (!model_.device().is_cuda()) return run_once(layout);
+  const Shape shape = pad(layout);
   const auto known = recorded_.find(shape);
   if (!records_ || (known == recorded_.end() && recorded_.size() == kMostRecorded)) return run_once(layout);
   if (known == recorded_.end()) {
@@ -180,45 +170,12 @@ at::Tensor PackedPasses::run_padded(const Layout& layout, const Shape& shape, bo
     return run_once(layout);
   }
   try {
-    beside = run_recorded(layout, shape, known->second);
+    run_recorded(layout, shape, known->second);
   } catch (...) {  // one that cannot be recorded is tried again
     if (!known->second.replay) known->second.input = at::Tensor();
     throw;
   }
   return hidden_;
-}
-
-at::Tensor PackedPasses::begin(std::span<const Part> parts) {
-  Layout layout = lay_out(parts);
-  if (!stream_) return run_once(layout);
-  const Shape shape = pad(layout);
-  const c10::impl::VirtualGuardImpl gpu(model_.device().type());
-  begun_.record(gpu.getStream(model_.device()));
-  begun_.block(*stream_);
-  bool beside = false;
-  // Others use what a pass makes at its first time (casts of weights, tables of angles) without waiting for it.
-  const auto end = [&] {
-    done_.record(*stream_);
-    if (!beside) join();
-  };
-  try {
-    at::Tensor hidden;
-    {
-      const c10::StreamGuard guard(*stream_);
-      hidden = run_padded(layout, shape, beside);
-    }
-    end();
-    return hidden;
-  } catch (...) {
-    end();
-    throw;
-  }
-}
-
-void PackedPasses::join() {
-  if (!stream_) return;
-  const c10::impl::VirtualGuardImpl gpu(model_.device().type());
-  done_.block(gpu.getStream(model_.device()));
 }
 
 }  // namespace lazy

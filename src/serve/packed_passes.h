@@ -3,19 +3,15 @@
 //
 // On a GPU a pass always has most_tokens() tokens, so that a token's products do not depend on what else is in the
 // pass: behind the chunks come tokens at place 0 of page 0. A pass is a CUDA graph, recorded when its shape comes for
-// the second time: a few hundred kernels take the host longer than the GPU. It runs on a stream of its own, beside the
-// steps of other sequences: products of many rows fill what steps, which wait for memory, leave.
+// the second time: a few hundred kernels take the host longer than the GPU.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
-#include <c10/core/Stream.h>
 
 #include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -39,12 +35,8 @@ class PackedPasses {
 
   // Of a pass, on a GPU exactly.
   int64_t most_tokens() const { return most_tokens_; }
-  // Begins a pass, behind all that is queued on the current stream; what is queued there until join() runs beside it.
-  // Returns the hidden states (tokens, hidden_size) of the parts, one behind the other, which are there after join() and
-  // until the next pass.
-  at::Tensor begin(std::span<const Part> parts);
-  // The current stream waits for the pass.
-  void join();
+  // Hidden states (tokens, hidden_size) of the parts, one behind the other. Valid until the next pass.
+  at::Tensor run(std::span<const Part> parts);
 
  private:
   struct Layout;
@@ -62,8 +54,7 @@ class PackedPasses {
   at::Tensor on_host(int64_t size, at::ScalarType type) const;
   at::Tensor forward(const at::Tensor& ids, PagedKeys paged) const;
   at::Tensor run_once(const Layout& layout) const;
-  bool run_recorded(const Layout& layout, const Shape& shape, Recorded& recorded);
-  at::Tensor run_padded(const Layout& layout, const Shape& shape, bool& beside);
+  void run_recorded(const Layout& layout, const Shape& shape, Recorded& recorded);
 
   LanguageModel& model_;
   const PagedKeys& pages_;
@@ -72,8 +63,6 @@ class PackedPasses {
   at::Tensor hidden_;  // of recorded passes
   std::unique_ptr<ops::Recorder> recorder_;
   std::map<Shape, Recorded> recorded_;  // without input: has run once
-  std::optional<c10::Stream> stream_;   // of a GPU
-  c10::Event begun_{c10::DeviceType::CPU}, done_{c10::DeviceType::CPU};
 };
 
 }  // namespace lazy

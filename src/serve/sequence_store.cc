@@ -87,10 +87,6 @@ class PagedStore : public SequenceStore {
     return out;
   }
 
-  void join_extend() override {
-    if (packed_passes_) packed_passes_->join();
-  }
-
   at::Tensor step(std::span<const Step> steps) override {
     std::vector<at::Tensor> logits;
     for (size_t begin = 0; begin < steps.size(); begin += static_cast<size_t>(rows_)) {
@@ -154,7 +150,7 @@ class PagedStore : public SequenceStore {
   at::Tensor packed_pass(std::span<const Part> parts) {
     std::vector<PackedPasses::Part> packed;
     for (const Part& part : parts) packed.push_back({pages(*part.memory), part.ids, part.computed});
-    return packed_passes_->begin(packed);
+    return packed_passes_->run(packed);
   }
 
   at::Tensor whole_pass(const Part& part, const std::vector<int64_t>& ids) {

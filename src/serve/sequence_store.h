@@ -33,15 +33,13 @@ class SequenceStore {
   // that are known; at least the last one is left to compute.
   virtual int64_t reuse(Memory& memory, std::span<const int64_t> ids, int64_t computed) = 0;
   // One pass over a chunk of each: of `ids`, from `computed` on. A sequence's chunks follow one another. Returns their
-  // hidden states, each (tokens, hidden_size), which are there once join_extend() has been called: until then the pass
-  // may run beside device_steps() of other sequences.
+  // hidden states, each (tokens, hidden_size).
   struct Part {
     Memory* memory;
     std::span<const int64_t> ids;
     int64_t computed;
   };
   virtual std::vector<at::Tensor> extend(std::span<const Part> parts) = 0;
-  virtual void join_extend() {}
   // Of a pass of extend, at most.
   struct PassSize {
     size_t parts;
