@@ -2,6 +2,7 @@
 // pages.
 #pragma once
 #include "ops/cuda/few_rows.cuh"
+#include "ops/cuda/step_ptx.cuh"
 
 namespace lazy::ops::cuda::step {
 
@@ -100,7 +101,7 @@ __device__ inline float4 operator+(const float4& x, const float4& y) {
 __device__ inline float4 operator*(const float4& x, float by) { return {x.x * by, x.y * by, x.z * by, x.w * by}; }
 
 // A block's tile, once its threads have stored their products (rows of x, rows of W with a stride of N::kStride). The
-// first THREADS of the block finish it; others come to the barrier. scale_of(quad): what they are multiplied by.
+// first THREADS of the block finish it. scale_of(quad): what they are multiplied by.
 template <typename T, typename N, Mode MODE, int THREADS = N::kThreads, typename Scale>
 __device__ void finish_tile(const FewRows& p, int first_row, int first_column, const Place* places,
                             const float* products, const Scale& scale_of) {
@@ -115,7 +116,7 @@ __device__ void finish_tile(const FewRows& p, int first_row, int first_column, c
       if (quad.there) by[i] = angles_of<4>(p.pages, pair_of(p.pages, quad.column), places[quad.m]);
     }
   }
-  __syncthreads();
+  THREADS == N::kThreads ? __syncthreads() : meet_threads<THREADS>();
   const auto finish_quad = [&](const Quad& quad, Beside beside) {
     if (!quad.there) return;
     const float scale = scale_of(quad);

@@ -13,6 +13,7 @@
 #include "ops/cuda/fast_weights_ptx.cuh"
 #include "ops/cuda/few_rows_weigh.cuh"
 #include "ops/cuda/load_once.cuh"
+#include "ops/cuda/step_ptx.cuh"
 
 namespace lazy::ops::cuda {
 
@@ -109,6 +110,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
     fence_barriers();
   }
   decoding::let_next_start();
+  __syncthreads();
   if (threadIdx.x >= N::kConsumers) {
     if constexpr (N::kGives) dealloc_registers<N::kLeft>();
     const int t = threadIdx.x - N::kConsumers;
@@ -116,7 +118,6 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
     if (p.out * in <= kMostPrefetched) {
       for (int row = t; row < N::kRowsW; row += 128) prefetch_bytes(w_row(row), 2 * in);
     }
-    __syncthreads();
     decoding::wait_for_launcher();
     const int groups = groups_of(rows), bytes = min(N::kRowsX / 8, groups - first_row / 8) * kGroupBytes;
     const char* const x = packed_chunk(p, groups, 0) + first_row / 8 * kGroupBytes;
@@ -144,8 +145,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
       }
     }
     __syncwarp();
-    __syncthreads();
-    __syncthreads();  // as finish_tile
+    meet_threads<N::kThreads>();
     return;
   }
   if constexpr (N::kGives) alloc_registers<N::kTaken>();
@@ -161,7 +161,6 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   };
 #pragma unroll
   for (int s = 0; s < AHEAD; ++s) load(w[s]);
-  __syncthreads();
   float sum[N::kSums] = {}, total[N::kSums] = {};
   const uint32_t zero = unknown_zero(p), memory_at = shared_address(memory);
   int chunk = 0;  // of its part
@@ -194,7 +193,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
     __syncwarp();
     if (lane == 0) barrier_arrive(&ring.empty[n % N::kStages]);
   }
-  __syncthreads();  // the ring is used up, and scales and places are there
+  meet_threads<N::kThreads>();  // the ring is used up, and scales and places are there
   store_sums(total, reinterpret_cast<float*>(memory), N::kStride);
   finish_tile<T, N, MODE, N::kConsumers>(p, first_row, first_column, places, reinterpret_cast<const float*>(memory),
                                          [&](const Quad& quad) { return scales[quad.m]; });

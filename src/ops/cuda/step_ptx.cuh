@@ -1,4 +1,5 @@
-// PTX of step_layers.cu: words of 64 bits in the second-level cache, a barrier of the workers.
+// PTX of a step's kernels: words of 64 bits in the second-level cache (step_layers.cu), a barrier of some of a block's
+// threads.
 #pragma once
 #include <cuda_runtime.h>
 
