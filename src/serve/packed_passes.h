@@ -23,7 +23,8 @@ namespace lazy {
 
 class PackedPasses {
  public:
-  // A chunk of a sequence: of `ids`, from `computed` on. Chunks of a sequence, which have its pages, follow one another.
+  // A chunk of a sequence: of `ids`, from `computed` on. Chunks of a sequence, which have its pages, follow one
+  // another.
   struct Part {
     std::span<const int64_t> pages;  // of the sequence
     std::span<const int64_t> ids;    // all that are known

@@ -141,7 +141,8 @@ TEST(DeviceSteps, APromptIsReadAlikeEachTime) {
       };
       const std::vector<ScoredToken> expected = scores(unrecorded);
       EXPECT_EQ(expected.size(), length);
-      for (int n = 0; n < 4; ++n) EXPECT_TRUE(same(scores(engine), expected)) << kind << ", " << length << ", time " << n;
+      for (int n = 0; n < 4; ++n)
+        EXPECT_TRUE(same(scores(engine), expected)) << kind << ", " << length << ", time " << n;
     }
   }
 }

@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
     }
   };
-  // The kernel in front may write the newest key: what comes before its unit is asked for at once. Lengths and the block
-  // table are the step's, from before all of its kernels.
+  // The kernel in front may write the newest key: what comes before its unit is asked for at once. Lengths and the
+  // block table are the step's, from before all of its kernels.
   const auto first_unit = [&](int n) { return (warp + n / kUnits * WARPS) * kUnits + n % kUnits; };
   int asked = 0;
 #pragma unroll 1
@@ -162,8 +162,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
     ask(first_unit(asked), asked * kStage);
     commit_copies();
   }
-  // Every key has weight, but for those that a mask or rounding takes it from: behind its last part of K a warp asks for
-  // the beginning of its first piece's values.
+  // Every key has weight, but for those that a mask or rounding takes it from: behind its last part of K a warp asks
+  // for the beginning of its first piece's values.
   const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
 
   uint32_t q[D / 16][2];

@@ -26,7 +26,7 @@ constexpr int kLeastRows = 65;
 constexpr int kRingBytes = 180 << 10;  // with all else of a block's within kSharedPercent of a multiprocessor's
 // Of a multiprocessor: all, what blocks have by kSharedPercent, and what the system takes for each.
 constexpr int kSharedOfAll = 228 << 10, kSharedOfBlocks = 196 << 10, kSharedOfSystem = 1 << 10;
-constexpr int64_t kMostPrefetched = 8 << 20;                        // numbers of W
+constexpr int64_t kMostPrefetched = 8 << 20;  // numbers of W
 
 // A lane's 16 bytes of W.
 struct Fragments {
@@ -227,8 +227,8 @@ __global__ void __launch_bounds__(Parts::kThreads, Parts::kBlocks) multiply_part
   };
   constexpr int kPrefetched = N::kRowsW / kParts;  // rows, of a block: the cluster has all
   if (threadIdx.x < kPrefetched) prefetch_bytes(w_row(part * kPrefetched + threadIdx.x), 2 * in);
-  const T *const low = w_row(warp * 16 + g) + part * kChunk + 8 * c,
-                *const high = w_row(warp * 16 + g + 8) + part * kChunk + 8 * c;
+  const T *const low = w_row(warp * 16 + g) + part * kChunk + 8 * c, *const high = w_row(warp * 16 + g + 8) +
+                                                                                   part * kChunk + 8 * c;
   Fragments w[N::kAhead];
   const auto load = [&](Fragments& to, int i) {
     load_once(to.low, low + i * kSpan);
@@ -279,8 +279,8 @@ __global__ void __launch_bounds__(Parts::kThreads, Parts::kBlocks) multiply_part
   store_sums(sum, products, N::kStride);
   cluster_arrive();
   // A block adds the parts of its rows of x: four columns a thread.
-  const Quad quad = quad_of<Mode::plain, N::kRowsW, N::kOwnRows>(p, threadIdx.x, first_row + part * N::kOwnRows,
-                                                                 first_column);
+  const Quad quad =
+      quad_of<Mode::plain, N::kRowsW, N::kOwnRows>(p, threadIdx.x, first_row + part * N::kOwnRows, first_column);
   Beside beside{};
   if (quad.there) beside.add = residual(p, quad);
   cluster_wait();
