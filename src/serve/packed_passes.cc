@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/log.h"
+
 namespace lazy {
 
 namespace {
@@ -156,7 +158,12 @@ void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Record
   paged.cu_seqlens_k = both.narrow(0, ends, ends);
   const auto work = [&] { hidden_.copy_(forward(ids, paged)); };
   work();  // checks the same cu_seqlens, which a recorded pass cannot
-  recorded.replay = recorder_->record(work);
+  try {
+    recorded.replay = recorder_->record(work);
+  } catch (const std::exception& error) {  // memory, most likely: the pass itself has run
+    records_ = false;
+    log::warn("serve: passes over prompts are not recorded: {}", error.what());
+  }
 }
 
 at::Tensor PackedPasses::run(std::span<const Part> parts) {
@@ -171,7 +178,7 @@ at::Tensor PackedPasses::run(std::span<const Part> parts) {
   }
   try {
     run_recorded(layout, shape, known->second);
-  } catch (...) {  // one that cannot be recorded is tried again
+  } catch (...) {  // a first one is tried again
     if (!known->second.replay) known->second.input = at::Tensor();
     throw;
   }
