@@ -85,11 +85,18 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   const int seen_from = seen.begin - sequence.first;  // relative, as all keys below
   const unsigned seen_count = static_cast<unsigned>(seen.end - seen.begin);
 
-  // Where the warp's units lie: those of every WARPS-th part.
+  // Every key has weight, but for those that a mask or rounding takes it from: behind its last part of K a warp asks for
+  // the beginning of its first piece's values.
+  const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
+
+  // Where the warp's units lie: those that it asks for ahead, which another warp fills in too, as no barrier comes before
+  // they are used; then those of every WARPS-th part.
   bool bad = false;
+  const int ahead = values_ahead ? STAGES : 0;
 #pragma unroll 1
-  for (int n = lane;; n += 32) {
-    const int unit = (warp + n / kUnits * WARPS) * kUnits + n % kUnits;
+  for (int n = lane - ahead;; n += 32) {
+    const int unit = n < 0 ? warp * (kPiece / kPad) + n + ahead : (warp + n / kUnits * WARPS) * kUnits + n % kUnits;
+    if (n < 0 && unit >= units) continue;
     if (unit >= units) break;
     const int key = sequence.first + unit * kPad;
     uint2 at;
@@ -162,10 +169,6 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
     ask(first_unit(asked), asked * kStage);
     commit_copies();
   }
-  // Every key has weight, but for those that a mask or rounding takes it from: behind its last part of K a warp asks
-  // for the beginning of its first piece's values.
-  const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
-
   uint32_t q[D / 16][2];
   {
     constexpr int kWords = D / 64;
