@@ -85,12 +85,12 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   const int seen_from = seen.begin - sequence.first;  // relative, as all keys below
   const unsigned seen_count = static_cast<unsigned>(seen.end - seen.begin);
 
-  // Every key has weight, but for those that a mask or rounding takes it from: behind its last part of K a warp asks for
-  // the beginning of its first piece's values.
+  // Every key has weight, but for those that a mask or rounding takes it from: behind its last part of K a warp asks
+  // for the beginning of its first piece's values.
   const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
 
-  // Where the warp's units lie: those that it asks for ahead, which another warp fills in too, as no barrier comes before
-  // they are used; then those of every WARPS-th part.
+  // Where the warp's units lie: those that it asks for ahead, which another warp fills in too, as no barrier comes
+  // before they are used; then those of every WARPS-th part.
   bool bad = false;
   const int ahead = values_ahead ? STAGES : 0;
 #pragma unroll 1
