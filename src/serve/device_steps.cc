@@ -4,20 +4,18 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 #include "core/error.h"
 #include "ops/few_rows.h"
 #include "serve/generation.h"
+#include "serve/padded_sizes.h"
 
 namespace lazy {
 
 namespace {
 
 constexpr int64_t kLeastWidth = 64;  // pages of a recorded step's block table
-
-int64_t power_above(int64_t x) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(x))); }
 
 at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
   return at::empty(shape, at::TensorOptions().dtype(type).pinned_memory(pinned));

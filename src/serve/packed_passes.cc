@@ -3,9 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "core/log.h"
+#include "model/blocks/host_tensor.h"
+#include "serve/padded_sizes.h"
 
 namespace lazy {
 
@@ -15,14 +16,6 @@ constexpr int64_t kPassTokens = 4096;    // on a GPU: enough to keep it busy
 constexpr int64_t kKeyTile = 128;        // the most keys that an attention kernel on a GPU reads as one
 constexpr int64_t kLeastSequences = 32;  // of a recorded pass
 constexpr size_t kMostRecorded = 64;     // shapes
-
-int64_t power_above(int64_t x) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(x))); }
-
-// Four sizes between a power of two and the next one.
-int64_t padded(int64_t keys) {
-  const int64_t step = std::max<int64_t>(power_above(keys) / 8, kKeyTile);
-  return (keys + step - 1) / step * step;
-}
 
 }  // namespace
 
@@ -36,7 +29,7 @@ struct PackedPasses::Layout {
     ends_q.push_back(static_cast<int32_t>(positions.size()));
     ends_k.push_back(static_cast<int32_t>(ends_k.back() + keys));
   }
-  // A sequence without queries, of as many keys of place 0.
+  // Ends a sequence of as many keys of place 0, likewise.
   void add_keys(int64_t keys) {
     places.resize(places.size() + static_cast<size_t>(keys), 0);
     end_sequence(keys);
@@ -85,18 +78,14 @@ PackedPasses::Shape PackedPasses::pad(Layout& layout) const {
       numbers->resize(numbers->size() + static_cast<size_t>(count), 0);
     layout.add_keys(count);
   }
-  const auto keys = static_cast<int64_t>(layout.places.size());
-  if (padded(keys) > keys) layout.add_keys(padded(keys) - keys);
+  const auto real = static_cast<int64_t>(layout.places.size()), keys = quarter_above(real, kKeyTile);
+  if (keys > real) layout.add_keys(keys - real);
   const int64_t sequences = power_above(std::max(static_cast<int64_t>(layout.ends_q.size()) - 1, kLeastSequences));
   while (static_cast<int64_t>(layout.ends_q.size()) <= sequences) layout.end_sequence(0);
   layout.longest = power_above(std::max(layout.longest, most_tokens_));
   const ModelConfig& c = model_.config();
   if (c.positions.kind == PositionKind::learned) layout.longest = std::min(layout.longest, c.max_length);
-  return {sequences, padded(keys), layout.longest};
-}
-
-at::Tensor PackedPasses::on_host(int64_t size, at::ScalarType type) const {
-  return at::empty({size}, at::TensorOptions().dtype(type).pinned_memory(model_.device().is_cuda()));
+  return {sequences, keys, layout.longest};
 }
 
 at::Tensor PackedPasses::forward(const at::Tensor& ids, PagedKeys paged) const {
@@ -106,57 +95,51 @@ at::Tensor PackedPasses::forward(const at::Tensor& ids, PagedKeys paged) const {
 }
 
 at::Tensor PackedPasses::run_once(const Layout& layout) const {
-  const auto host = [&](const auto& numbers) {
-    using T = std::decay_t<decltype(numbers[0])>;
-    const at::Tensor out = on_host(static_cast<int64_t>(numbers.size()), sizeof(T) == 4 ? at::kInt : at::kLong);
-    std::copy(numbers.begin(), numbers.end(), out.template mutable_data_ptr<T>());
-    return out;
-  };
-  const auto sent = [&](const auto& numbers) { return host(numbers).to(model_.device(), /*non_blocking=*/true); };
+  const at::Device device = model_.device();
   PagedKeys paged;
   paged.longest = layout.longest;
-  paged.positions = sent(layout.positions).unsqueeze(0);
-  paged.slots = sent(layout.slots);
-  paged.places = sent(layout.places);
-  paged.cu_seqlens_q = host(layout.ends_q);  // checked without waiting, then copied
-  paged.cu_seqlens_k = host(layout.ends_k);
-  return forward(sent(layout.ids), paged);
+  paged.positions = on_device(layout.positions, device).unsqueeze(0);
+  paged.slots = on_device(layout.slots, device);
+  paged.places = on_device(layout.places, device);
+  paged.cu_seqlens_q = on_host(layout.ends_q, at::kInt, device);  // checked without waiting, then copied
+  paged.cu_seqlens_k = on_host(layout.ends_k, at::kInt, device);
+  return forward(on_device(layout.ids, device), paged);
 }
 
 void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Recorded& recorded) {
-  const int64_t ends = shape.sequences + 1;
-  const int64_t size = 3 * most_tokens_ + shape.keys + ends;
-  const at::Tensor host = on_host(size, at::kLong);
-  int64_t* to = host.mutable_data_ptr<int64_t>();
-  for (const auto* numbers : {&layout.ids, &layout.positions, &layout.slots, &layout.places})
-    to = std::copy(numbers->begin(), numbers->end(), to);
-  auto* to_ends = reinterpret_cast<int32_t*>(to);
-  for (const auto* numbers : {&layout.ends_q, &layout.ends_k})
-    to_ends = std::copy(numbers->begin(), numbers->end(), to_ends);
-  const bool first = !recorded.input.defined();
-  const at::TensorOptions numbers = at::TensorOptions().dtype(at::kLong).device(model_.device());
-  if (first) recorded.input = at::empty({size}, numbers);
-  recorded.input.copy_(host, /*non_blocking=*/true);
-  if (!first) return recorded.replay();
+  const at::Device device = model_.device();
+  std::vector<int64_t> numbers;
+  for (const auto* some : {&layout.ids, &layout.positions, &layout.slots, &layout.places})
+    numbers.insert(numbers.end(), some->begin(), some->end());
+  std::vector<int32_t> ends = layout.ends_q;
+  ends.insert(ends.end(), layout.ends_k.begin(), layout.ends_k.end());
+  const auto send = [&](at::Tensor& to, const at::Tensor& from) {
+    if (!to.defined()) to = at::empty(from.sizes(), from.options().device(device).pinned_memory(false));
+    to.copy_(from, /*non_blocking=*/true);
+  };
+  send(recorded.numbers, on_host(numbers, at::kLong, device));
+  send(recorded.ends, on_host(ends, at::kInt, device));
+  if (recorded.replay) return recorded.replay();
 
   if (!hidden_.defined()) {
-    hidden_ = at::empty({most_tokens_, model_.config().hidden_size}, numbers.dtype(model_.compute_dtype()));
+    const at::TensorOptions options = at::TensorOptions().dtype(model_.compute_dtype()).device(device);
+    hidden_ = at::empty({most_tokens_, model_.config().hidden_size}, options);
   }
   int64_t begin = 0;
   const auto next = [&](int64_t count) {
     begin += count;
-    return recorded.input.narrow(0, begin - count, count);
+    return recorded.numbers.narrow(0, begin - count, count);
   };
+  const at::Tensor ids = next(most_tokens_);
   PagedKeys paged;
   paged.longest = shape.longest;
-  const at::Tensor ids = next(most_tokens_);
   paged.positions = next(most_tokens_).unsqueeze(0);
   paged.slots = next(most_tokens_);
   paged.places = next(shape.keys);
-  const at::Tensor both = next(ends).view(at::kInt);
-  paged.cu_seqlens_q = both.narrow(0, 0, ends);
-  paged.cu_seqlens_k = both.narrow(0, ends, ends);
-  const auto work = [&] { hidden_.copy_(forward(ids, paged)); };
+  const std::vector<at::Tensor> cu_seqlens = recorded.ends.chunk(2);
+  paged.cu_seqlens_q = cu_seqlens[0];
+  paged.cu_seqlens_k = cu_seqlens[1];
+  const auto work = [this, ids, paged] { hidden_.copy_(forward(ids, paged)); };
   work();  // checks the same cu_seqlens, which a recorded pass cannot
   try {
     recorded.replay = recorder_->record(work);
@@ -171,18 +154,12 @@ at::Tensor PackedPasses::run(std::span<const Part> parts) {
   if (!model_.device().is_cuda()) return run_once(layout);
   const Shape shape = pad(layout);
   const auto known = recorded_.find(shape);
-  if (!records_ || (known == recorded_.end() && recorded_.size() == kMostRecorded)) return run_once(layout);
-  if (known == recorded_.end()) {
-    recorded_.emplace(shape, Recorded{});
-    return run_once(layout);
-  }
-  try {
+  if (known != recorded_.end() && records_) {
     run_recorded(layout, shape, known->second);
-  } catch (...) {  // a first one is tried again
-    if (!known->second.replay) known->second.input = at::Tensor();
-    throw;
+    return hidden_;
   }
-  return hidden_;
+  if (records_ && recorded_.size() < kMostRecorded) recorded_.emplace(shape, Recorded{});
+  return run_once(layout);
 }
 
 }  // namespace lazy

@@ -46,13 +46,12 @@ class PackedPasses {
     auto operator<=>(const Shape&) const = default;
   };
   struct Recorded {
-    at::Tensor input;  // int64: ids, positions, slots, places, both cu_seqlens in 32 bits
-    std::function<void()> replay;
+    at::Tensor numbers, ends;      // on the GPU: ids, positions, slots and places, int64; both cu_seqlens, int32
+    std::function<void()> replay;  // empty: has run once
   };
 
   Layout lay_out(std::span<const Part> parts) const;
   Shape pad(Layout& layout) const;
-  at::Tensor on_host(int64_t size, at::ScalarType type) const;
   at::Tensor forward(const at::Tensor& ids, PagedKeys paged) const;
   at::Tensor run_once(const Layout& layout) const;
   void run_recorded(const Layout& layout, const Shape& shape, Recorded& recorded);
@@ -63,7 +62,7 @@ class PackedPasses {
   bool records_;       // else every pass is queued kernel by kernel
   at::Tensor hidden_;  // of recorded passes
   std::unique_ptr<ops::Recorder> recorder_;
-  std::map<Shape, Recorded> recorded_;  // without input: has run once
+  std::map<Shape, Recorded> recorded_;
 };
 
 }  // namespace lazy
