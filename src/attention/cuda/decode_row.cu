@@ -93,9 +93,10 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   // before they are used; then those of every WARPS-th part.
   bool bad = false;
   const int ahead = values_ahead ? STAGES : 0;
+  const auto unit_of = [](int part, int n) { return (part + n / kUnits * WARPS) * kUnits + n % kUnits; };
 #pragma unroll 1
   for (int n = lane - ahead;; n += 32) {
-    const int unit = n < 0 ? warp * (kPiece / kPad) + n + ahead : (warp + n / kUnits * WARPS) * kUnits + n % kUnits;
+    const int unit = n < 0 ? warp * (kPiece / kPad) + n + ahead : unit_of(warp, n);
     if (n < 0 && unit >= units) continue;
     if (unit >= units) break;
     const int key = sequence.first + unit * kPad;
@@ -156,19 +157,19 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   };
   // The kernel in front may write the newest key: what comes before its unit is asked for at once. Lengths and the
   // block table are the step's, from before all of its kernels.
-  const auto first_unit = [&](int n) { return (warp + n / kUnits * WARPS) * kUnits + n % kUnits; };
   int asked = 0;
 #pragma unroll 1
-  for (; asked < STAGES && first_unit(asked) < units - 1; ++asked) {
-    ask(first_unit(asked), asked * kStage);
+  for (; asked < STAGES && unit_of(warp, asked) < units - 1; ++asked) {
+    ask(unit_of(warp, asked), asked * kStage);
     commit_copies();
   }
   wait_for_launcher();
 #pragma unroll 1
   for (; asked < STAGES; ++asked) {
-    ask(first_unit(asked), asked * kStage);
+    ask(unit_of(warp, asked), asked * kStage);
     commit_copies();
   }
+
   uint32_t q[D / 16][2];
   {
     constexpr int kWords = D / 64;
@@ -223,8 +224,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       __syncwarp();
       const int n = j + STAGES;
       const bool of_values = n >= kUnits && part + WARPS >= parts && values_ahead;
-      ask(of_values ? warp * (kPiece / kPad) + n % kUnits : (part + n / kUnits * WARPS) * kUnits + n % kUnits, from,
-          of_values);
+      ask(of_values ? warp * (kPiece / kPad) + n % kUnits : unit_of(part, n), from, of_values);
       commit_copies();
     }
 #pragma unroll
@@ -291,24 +291,15 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       p.lse[batch * p.heads + head] = state.begin < state.end ? all.x + logf(all.y) : -INFINITY;
     }
 
-    constexpr int kUnitBytes = kPad * D * 2, kAhead = kRing / kUnitBytes;
-    static_assert(kUnitBytes == kStage && kAhead == STAGES && STAGES % 2 == 0 && STAGES <= kPiece / kPad);
-    constexpr int kPiecesOfRow = D / 8, kValueCopies = kPad * kPiecesOfRow / 32;
-    constexpr int kRowsOfCopy = 32 / kPiecesOfRow, kSwizzle = kPiecesOfRow < 8 ? 8 / kPiecesOfRow : 1;
-    const auto place = [](int row, int i) { return row * D * 2 + (i ^ row / kSwizzle % kPiecesOfRow % 8) * 16; };
-    const char* const v =
-        keep(static_cast<const char*>(p.v.data) + (head * p.v.head + lane % kPiecesOfRow * 8) * sizeof(T));
-    constexpr int kPlaces = std::min(kValueCopies, std::max(8 / kRowsOfCopy, 1));  // of rows, which repeat
-    uint32_t places[kPlaces], fragments[D / 16];
-#pragma unroll
-    for (int i = 0; i < kPlaces; ++i) {
-      places[i] = keep(ring + place(i * kRowsOfCopy + lane / kPiecesOfRow, lane % kPiecesOfRow));
-    }
+    // The ring and the lanes' places in it are those of `ask`.
+    static_assert(STAGES % 2 == 0 && STAGES <= kPiece / kPad);
+    const char* const v = keep(static_cast<const char*>(p.v.data) + (head * p.v.head + lane % kChunks * 8) * sizeof(T));
+    uint32_t fragments[D / 16];
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) {
-      fragments[n] = keep(ring + place(lane / 16 * 8 + lane % 8, 2 * n + lane / 8 % 2));
+      fragments[n] = keep(ring + (lane / 16 * 8 + lane % 8) * D * 2 + (2 * n + lane / 8 % 2 ^ lane % 8) * 16);
     }
-    const uint32_t list_at = keep(shared_address(list)), from_list = keep(list_at + lane / kPiecesOfRow * 4);
+    const uint32_t list_at = keep(shared_address(list)), from_list = keep(list_at + lane / kChunks * 4);
     const uint32_t before = keep((1u << lane) - 1), row_of_unit = keep(lane % kPad * shape.v_token);
 #pragma unroll 1
     for (int piece = warp; piece < pieces; piece += WARPS) {
@@ -341,7 +332,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
           store_half(high + 2 * kPiece + 2 * n, lower);
         }
         listed += __popc(mask);
-        if (32 * i < kAhead * kPad) asked_for = asked_for && mask == ~0u;
+        if (32 * i < STAGES * kPad) asked_for = asked_for && mask == ~0u;
       }
       const int used = (listed + kPad - 1) / kPad;
       if (lane < kPad && listed + lane < used * kPad) {
@@ -350,16 +341,16 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
         store_half(high + 2 * (kPiece + listed + lane), 0);
       }
       __syncwarp();
-      static_assert((kAhead & (kAhead - 1)) == 0);
+      static_assert((STAGES & (STAGES - 1)) == 0);
       const auto copy = [&](int unit, uint32_t stage) {
         if (unit < used) {
-          uint32_t at[kValueCopies];
+          uint32_t at[kCopies];
 #pragma unroll
-          for (int i = 0; i < kValueCopies; ++i) at[i] = load_word(from_list + (unit * kPad + i * kRowsOfCopy) * 4);
+          for (int i = 0; i < kCopies; ++i) at[i] = load_word(from_list + (unit * kPad + i * kRowsAtOnce) * 4);
 #pragma unroll
-          for (int i = 0; i < kValueCopies; ++i) {
-            copy_once(places[i % kPlaces] + i / kPlaces * kPlaces * kRowsOfCopy * D * 2 + stage,
-                      v + uint64_t{at[i]} * 16, at[i] != kNowhere, policy);
+          for (int i = 0; i < kCopies; ++i) {
+            copy_once(places[i % (8 / kRowsAtOnce)] + i * kRowsAtOnce / 8 * 8 * D * 2 + stage, v + uint64_t{at[i]} * 16,
+                      at[i] != kNowhere, policy);
           }
         }
         commit_copies();
@@ -367,7 +358,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       if (!asked_for) {
         wait_for_copies<0>();  // of the units that were asked for
 #pragma unroll 1
-        for (int unit = 0; unit < kAhead; ++unit) copy(unit, unit * kUnitBytes);
+        for (int unit = 0; unit < STAGES; ++unit) copy(unit, unit * kStage);
       }
       float sum[D / 16][4] = {};
       // Column 0 of mma's B has the upper parts, column 4 the lower ones.
@@ -381,7 +372,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
           b[h] = load_word(weights + unit * kPad * 2 + 16 * h);
           if (g % 4 != 0) b[h] = 0;
         }
-        wait_for_copies<kAhead - 1>();
+        wait_for_copies<STAGES - 1>();
         __syncwarp();
 #pragma unroll
         for (int n = 0; n < D / 16; ++n) {
@@ -390,8 +381,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
           mma<T>(sum[n], a, b[0], b[1]);
         }
         __syncwarp();
-        copy(unit + kAhead, stage);
-        stage = (stage + kUnitBytes) % kRing;
+        copy(unit + STAGES, stage);
+        stage = (stage + kStage) % kRing;
       }
 #pragma unroll
       for (int n = 0; n < D / 16; ++n) {

@@ -87,8 +87,8 @@ struct Wide {
   static constexpr int kStride = kRowsW + 4, kBytes = std::max(kStages * kStage, kRowsX*kStride * 4);
   // Registers of the copying warpgroup that the others take.
   static constexpr bool kGives = WARPGROUPS > 1;
-  static constexpr int kLeft = 40, kTaken = WARPGROUPS == 2 ? 232 : 152;
-  static_assert(kParts % AHEAD == 0 && AHEAD % GROUP == 0 && WARPGROUPS <= 3);
+  static constexpr int kLeft = 40, kTaken = 232;
+  static_assert(kParts % AHEAD == 0 && AHEAD % GROUP == 0 && WARPGROUPS <= 2);
 };
 
 template <typename T, typename N, Mode MODE>

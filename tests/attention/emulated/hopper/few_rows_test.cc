@@ -43,8 +43,8 @@ TEST(FewRowsHopper, ProductsAreThoseOfRowsByThemselves) {
 
 TEST(FewRowsHopper, ProductsGoToPages) {
   const As hopper(kGpus[0]);
-  for (const PagesShape& shape : {PagesShape{65, 512, 4, 2}, PagesShape{136, 256, 3, 1}, PagesShape{70, 256, 148, 4},
-                                  PagesShape{70, 256, 290, 4}}) {
+  for (const PagesShape& shape : {PagesShape{65, 512, 4, 2}, PagesShape{66, 1024, 2, 1}, PagesShape{136, 256, 3, 1},
+                                  PagesShape{70, 256, 148, 4}, PagesShape{70, 256, 290, 4}}) {
     compare_with_rotations(shape);
   }
 }
