@@ -51,7 +51,8 @@ Inputs make_inputs(const Shape& shape, uint64_t seed);
 double liveness_band(double largest_score);
 
 Results run_reference(const Shape& shape, const Inputs& inputs);
-Results run_plain(const Shape& shape, const Inputs& inputs, uint64_t seed);   // the seed orders the sums
+// In several orders of the sums, of seeds from `seed` on.
+std::vector<Results> run_plain(const Shape& shape, const Inputs& inputs, uint64_t seed, int orders, bool gradients);
 Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // where device.h says
 
 // The tolerance: kernel results may be at most twice as far from the reference as the plain computation is, plus one

@@ -76,17 +76,18 @@ void sigmoid_row(const std::vector<float>& s, const std::vector<float>& dw, Plai
 
 // The threshold in fp64 from the fp32 scores, then fp32: sorting has no rounding to imitate.
 void sparse_row(const std::vector<float>& s, const std::vector<float>& dw, bool entmax, PlainRow& row) {
-  std::vector<double> sorted(s.begin(), s.end());
-  const double largest = *std::max_element(sorted.begin(), sorted.end());
+  std::vector<double> scores(s.begin(), s.end());
+  const double largest = *std::max_element(scores.begin(), scores.end());
   double lo = largest - (entmax ? 2 : 1), hi = largest;
   for (int n = 0; n < 100; ++n) {
     const double middle = (lo + hi) / 2;
     double sum = 0;
-    for (double x : sorted) {
+    for (double x : scores) {
       const double z = std::max(entmax ? (x - middle) / 2 : x - middle, 0.0);
       sum += entmax ? z * z : z;
     }
     (sum > 1 ? lo : hi) = middle;
+    if (sum > 1) std::erase_if(scores, [&](double x) { return x <= lo; });  // zero from here on
   }
   const float theta = static_cast<float>(lo);
   row.lse = entmax ? theta / 2 : theta;
@@ -125,41 +126,86 @@ void softpick_row(const std::vector<float>& s, const std::vector<float>& dw, Pla
   }
 }
 
+// A tensor's values as (batch, tokens, heads, dim).
+struct Rows {
+  int64_t tokens, heads, dim;
+  std::vector<float> data;
+  explicit Rows(const Tensor& t) : tokens(t.tokens), heads(t.heads), dim(t.dim), data(t.data.begin(), t.data.end()) {}
+  const float* row(int64_t b, int64_t t, int64_t h) const { return data.data() + ((b * tokens + t) * heads + h) * dim; }
+  float* row(int64_t b, int64_t t, int64_t h) { return data.data() + ((b * tokens + t) * heads + h) * dim; }
+};
+
+// The same values as (batch, heads, dim, tokens): a product with many keys is a loop over neighbours.
+struct Columns {
+  int64_t tokens, heads, dim;
+  std::vector<float> data;
+  explicit Columns(const Tensor& t) : tokens(t.tokens), heads(t.heads), dim(t.dim), data(t.data.size()) {
+    for (int64_t b = 0; b < t.batch; ++b) {
+      for (int64_t n = 0; n < tokens; ++n) {
+        for (int64_t h = 0; h < heads; ++h) {
+          for (int64_t d = 0; d < dim; ++d) data[index(b, h, d) + n] = static_cast<float>(t.row(b, n, h)[d]);
+        }
+      }
+    }
+  }
+  int64_t index(int64_t b, int64_t h, int64_t d) const { return ((b * heads + h) * dim + d) * tokens; }
+  const float* column(int64_t b, int64_t h, int64_t d) const { return data.data() + index(b, h, d); }
+};
+
+struct PlainInputs {
+  Rows q, k, v, d_out;
+  Columns k_columns, v_columns;
+  explicit PlainInputs(const Inputs& in)
+      : q(in.q), k(in.k), v(in.v), d_out(in.d_out), k_columns(in.k), v_columns(in.v) {}
+};
+
+void add_product(float factor, const float* __restrict x, int64_t count, float* __restrict sums) {
+  for (int64_t n = 0; n < count; ++n) sums[n] += factor * x[n];
+}
+
 struct Plain {
   const Shape& shape;
   const Inputs& in;
+  const PlainInputs& x;
   Problem p;
+  bool gradients;
   Results& r;
   std::mt19937_64 random;
+  Rows out{r.out}, d_q{r.d_q}, d_k{r.d_k}, d_v{r.d_v};  // sums
   std::vector<int64_t> order(int64_t begin, int64_t end) {
     std::vector<int64_t> n(end - begin);
     std::iota(n.begin(), n.end(), begin);
     std::shuffle(n.begin(), n.end(), random);
     return n;
   }
-  std::vector<int64_t> head_dims, value_dims;
+  std::vector<int64_t> head_dims = order(0, shape.head_dim), value_dims = order(0, shape.value_dim);
+
+  // The products of a row with the columns of every key that it sees.
+  std::vector<float> dots(const float* row, const Columns& columns, const std::vector<int64_t>& dims, const Sequence& s,
+                          int64_t kv, const KeyRange& keys) {
+    std::vector<float> sums(keys.count(), 0.0f);
+    for (int64_t d : dims) {
+      add_product(row[d], columns.column(s.batch, kv, d) + s.k_begin + keys.begin, keys.count(), sums.data());
+    }
+    return sums;
+  }
 
   void row(const Sequence& s, int64_t h, int64_t i) {
     const KeyRange keys = visible_keys(p, s, i);
     const int64_t kv = h / (p.heads / p.kv_heads), index = (s.batch * p.heads + h) * p.q_length + s.q_begin + i;
-    const double* q = in.q.row(s.batch, s.q_begin + i, h);
-    const double* d_out = in.d_out.row(s.batch, s.q_begin + i, h);
+    const auto dot = dots(x.q.row(s.batch, s.q_begin + i, h), x.k_columns, head_dims, s, kv, keys);
+    const auto d_weight = dots(x.d_out.row(s.batch, s.q_begin + i, h), x.v_columns, value_dims, s, kv, keys);
     std::vector<float> scores, dw;
     const std::vector<int64_t> key_order = order(keys.begin, keys.end);
     size_t first = 0;
     for (int64_t j : key_order) {
       if (j == 0) first = scores.size();
-      const double* k = in.k.row(s.batch, s.k_begin + j, kv);
-      const double* v = in.v.row(s.batch, s.k_begin + j, kv);
-      float dot = 0, d_weight = 0;
-      for (int64_t d : head_dims) dot += static_cast<float>(q[d]) * static_cast<float>(k[d]);
-      for (int64_t d : value_dims) d_weight += static_cast<float>(d_out[d]) * static_cast<float>(v[d]);
       const int64_t distance = std::abs(position(s, i) - j);
-      float score = static_cast<float>(p.scale) * dot;
+      float score = static_cast<float>(p.scale) * dot[j - keys.begin];
       if (distance < p.bias_window) score += static_cast<float>(in.distance_bias[h * p.bias_window + distance]);
       if (p.alibi) score -= static_cast<float>(in.alibi_slopes[h]) * static_cast<float>(distance);
       scores.push_back(score);
-      dw.push_back(d_weight);
+      dw.push_back(d_weight[j - keys.begin]);
     }
     PlainRow row;
     const float count = static_cast<float>(keys.count());
@@ -200,17 +246,17 @@ struct Plain {
   // center = d_out . out - offset e, e = d_out . alive_sum. A row's only key has no gradient whatever its score.
   void use_rounded_sums(const Sequence& s, int64_t h, int64_t i, int64_t kv, const std::vector<int64_t>& keys,
                         PlainRow& row, float per) {
-    const double* d_out = in.d_out.row(s.batch, s.q_begin + i, h);
+    const float* gradient = x.d_out.row(s.batch, s.q_begin + i, h);
     float of_out = 0, e = 0;
     for (int64_t d : value_dims) {
-      float out = 0, alive_sum = 0;
+      float sum = 0, alive_sum = 0;
       for (size_t n = 0; n < keys.size(); ++n) {
-        const float v = static_cast<float>(in.v.row(s.batch, s.k_begin + keys[n], kv)[d]);
-        out += static_cast<float>(round_to(shape.dtype, row.weight[n])) * v;
-        if (row.weight[n] > 0) alive_sum += v;
+        const float value = x.v.row(s.batch, s.k_begin + keys[n], kv)[d];
+        sum += static_cast<float>(round_to(shape.dtype, row.weight[n])) * value;
+        if (row.weight[n] > 0) alive_sum += value;
       }
-      of_out += static_cast<float>(round_to(shape.dtype, out) * d_out[d]);
-      e += static_cast<float>(round_to(shape.dtype, alive_sum) * d_out[d]);
+      of_out += static_cast<float>(round_to(shape.dtype, sum) * gradient[d]);
+      e += static_cast<float>(round_to(shape.dtype, alive_sum) * gradient[d]);
     }
     const float center = of_out - static_cast<float>(in.tau[h]) * per * e;
     for (size_t n = 0; n < keys.size(); ++n) row.d_score[n] = keys.size() == 1 ? 0 : row.p[n] * (row.g[n] - center);
@@ -219,27 +265,18 @@ struct Plain {
 
   void add(const Sequence& s, int64_t h, int64_t i, int64_t kv, const std::vector<int64_t>& keys, const PlainRow& row,
            float per) {
-    const double* q = in.q.row(s.batch, s.q_begin + i, h);
-    const double* d_out = in.d_out.row(s.batch, s.q_begin + i, h);
-    double* out = r.out.row(s.batch, s.q_begin + i, h);
-    double* d_q = r.d_q.row(s.batch, s.q_begin + i, h);
+    const int64_t at = s.q_begin + i;
     const float scale = static_cast<float>(p.scale);
     auto plus = [](double& sum, float x) { sum = static_cast<float>(sum) + x; };
     for (size_t n = 0; n < keys.size(); ++n) {
       const int64_t j = keys[n];
       const float weight = row.weight[n], ds = row.d_score[n];
-      const double* k = in.k.row(s.batch, s.k_begin + j, kv);
-      const double* v = in.v.row(s.batch, s.k_begin + j, kv);
-      double* d_k = r.d_k.row(s.batch, s.k_begin + j, kv);
-      double* d_v = r.d_v.row(s.batch, s.k_begin + j, kv);
-      for (int64_t d = 0; d < p.value_dim; ++d) {
-        plus(out[d], weight * static_cast<float>(v[d]));
-        plus(d_v[d], weight * static_cast<float>(d_out[d]));
-      }
-      for (int64_t d = 0; d < p.head_dim; ++d) {
-        plus(d_q[d], scale * ds * static_cast<float>(k[d]));
-        plus(d_k[d], scale * ds * static_cast<float>(q[d]));
-      }
+      const int64_t key = s.k_begin + j;
+      add_product(weight, x.v.row(s.batch, key, kv), p.value_dim, out.row(s.batch, at, h));
+      if (!gradients) continue;
+      add_product(weight, x.d_out.row(s.batch, at, h), p.value_dim, d_v.row(s.batch, key, kv));
+      add_product(scale * ds, x.k.row(s.batch, key, kv), p.head_dim, d_q.row(s.batch, at, h));
+      add_product(scale * ds, x.q.row(s.batch, at, h), p.head_dim, d_k.row(s.batch, key, kv));
       const int64_t distance = std::abs(position(s, i) - j);
       if (distance < p.bias_window) {
         const double of_bias = shape.rounded_sums ? round_to(shape.dtype, ds) : ds;
@@ -274,29 +311,36 @@ std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<d
   throw std::invalid_argument(unknown_normalizer(normalizer));
 }
 
-Results run_plain(const Shape& shape, const Inputs& in, uint64_t seed) {
-  Results r{in.d_out, in.q, in.k, in.v, {}, {}, {}, {}, {}, {}};
-  for (Tensor* t : {&r.out, &r.d_q, &r.d_k, &r.d_v}) std::fill(t->data.begin(), t->data.end(), 0.0);
-  r.lse.assign(shape.batch * shape.heads * shape.q_length, 0);
-  r.stats.assign(3 * r.lse.size(), 0);
-  r.score_stats.assign(2 * r.lse.size(), 0);
-  r.d_distance_bias.assign(in.distance_bias.size(), 0);
-  r.d_tau.assign(in.tau.size(), 0);
-  r.d_sink.assign(in.sink.size(), 0);
-  r.d_alibi_slopes.assign(in.alibi_slopes.size(), 0);
-  Plain plain{shape, in, make_problem(shape), r, std::mt19937_64(seed), {}, {}};
-  plain.head_dims = plain.order(0, shape.head_dim);
-  plain.value_dims = plain.order(0, shape.value_dim);
-  for (int64_t n = 0; n < sequence_count(plain.p); ++n) {
-    const Sequence s = sequence(plain.p, n);
-    for (int64_t h : plain.order(0, shape.heads)) {
-      for (int64_t i : plain.order(0, s.q_length)) plain.row(s, h, i);
+std::vector<Results> run_plain(const Shape& shape, const Inputs& in, uint64_t seed, int orders, bool gradients) {
+  const PlainInputs inputs(in);
+  std::vector<Results> all;
+  for (int n = 0; n < orders; ++n) {
+    Results& r = all.emplace_back();
+    r.out = Tensor(in.q.batch, in.q.tokens, in.q.heads, in.v.dim);
+    r.lse.assign(shape.batch * shape.heads * shape.q_length, 0);
+    r.stats.assign(3 * r.lse.size(), 0);
+    r.score_stats.assign(2 * r.lse.size(), 0);
+    if (gradients) {
+      for (auto [gradient, of] : {std::pair{&r.d_q, &in.q}, {&r.d_k, &in.k}, {&r.d_v, &in.v}})
+        *gradient = Tensor(of->batch, of->tokens, of->heads, of->dim);
+      r.d_distance_bias.assign(in.distance_bias.size(), 0);
+      r.d_tau.assign(in.tau.size(), 0);
+      r.d_sink.assign(in.sink.size(), 0);
+      r.d_alibi_slopes.assign(in.alibi_slopes.size(), 0);
     }
+    Plain plain{shape, in, inputs, make_problem(shape), gradients, r, std::mt19937_64(seed + n)};
+    for (int64_t m = 0; m < sequence_count(plain.p); ++m) {
+      const Sequence s = sequence(plain.p, m);
+      for (int64_t h : plain.order(0, shape.heads)) {
+        for (int64_t i : plain.order(0, s.q_length)) plain.row(s, h, i);
+      }
+    }
+    using Pair = std::pair<const Rows*, Tensor*>;
+    for (auto [sums, to] : {Pair{&plain.out, &r.out}, {&plain.d_q, &r.d_q}, {&plain.d_k, &r.d_k}, {&plain.d_v, &r.d_v}})
+      std::transform(sums->data.begin(), sums->data.end(), to->data.begin(),
+                     [&](float sum) { return round_to(shape.dtype, sum); });
   }
-  for (Tensor* t : {&r.out, &r.d_q, &r.d_k, &r.d_v}) {
-    for (double& x : t->data) x = round_to(shape.dtype, x);
-  }
-  return r;
+  return all;
 }
 
 }  // namespace lazy::kernels::test
