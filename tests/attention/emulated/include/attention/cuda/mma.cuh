@@ -62,6 +62,21 @@ struct Product {
   uint32_t b[2];
 };
 
+// c += a b, c in the lanes' registers.
+template <int K>
+void add_product(const float (&a)[16][K], const float (&b)[K][8], void* const* slots) {
+  float sums[16][8] = {};
+  for (int row = 0; row < 16; ++row) {
+    for (int k = 0; k < K; ++k) {
+      for (int column = 0; column < 8; ++column) sums[row][column] += a[row][k] * b[k][column];
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    float* c = static_cast<Product*>(slots[lane])->c;
+    for (int e = 0; e < 4; ++e) c[e] += sums[lane / 4 + e / 2 * 8][2 * (lane % 4) + e % 2];
+  }
+}
+
 }  // namespace emulation
 
 inline void load_matrices(uint32_t (&r)[4], uint32_t address) { emulation::load_matrices<false>(r, address); }
@@ -72,7 +87,7 @@ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   emulation::Product slot{c, a, {b0, b1}};
   emulated::meet_warp(~0u, &slot, [](void* const* slots, uint32_t) {
     using emulation::half_of, emulation::Product;
-    float a[16][16], b[8][16];  // b by column
+    float a[16][16], b[16][8];
     for (int lane = 0; lane < 32; ++lane) {
       const auto* s = static_cast<const Product*>(slots[lane]);
       const int row = lane / 4, k = 2 * (lane % 4);
@@ -81,19 +96,11 @@ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
         a[row + 8][k + n] = half_of<T>(s->a[1], n);
         a[row][k + 8 + n] = half_of<T>(s->a[2], n);
         a[row + 8][k + 8 + n] = half_of<T>(s->a[3], n);
-        b[row][k + n] = half_of<T>(s->b[0], n);
-        b[row][k + 8 + n] = half_of<T>(s->b[1], n);
+        b[k + n][row] = half_of<T>(s->b[0], n);
+        b[k + 8 + n][row] = half_of<T>(s->b[1], n);
       }
     }
-    for (int lane = 0; lane < 32; ++lane) {
-      float* c = static_cast<Product*>(slots[lane])->c;
-      for (int e = 0; e < 4; ++e) {
-        const float *x = a[lane / 4 + e / 2 * 8], *y = b[2 * (lane % 4) + e % 2];
-        float sum = 0;
-        for (int k = 0; k < 16; ++k) sum += x[k] * y[k];
-        c[e] += sum;
-      }
-    }
+    emulation::add_product(a, b, slots);
   });
 }
 

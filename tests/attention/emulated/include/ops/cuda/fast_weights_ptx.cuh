@@ -41,22 +41,14 @@ inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
   lazy::kernels::cuda::emulation::Product slot{c, a, {b0, b1}};
   emulated::meet_warp(~0u, &slot, [](void* const* slots, uint32_t) {
     using lazy::kernels::cuda::emulation::Product;
-    float a[16][8], b[8][8];  // b by column
+    float a[16][8], b[8][8];
     for (int lane = 0; lane < 32; ++lane) {
       const auto* s = static_cast<const Product*>(slots[lane]);
       const int i = lane / 4, j = lane % 4;
       for (int n = 0; n < 4; ++n) a[i + n % 2 * 8][j + n / 2 * 4] = __uint_as_float(s->a[n]);
-      for (int n = 0; n < 2; ++n) b[i][j + 4 * n] = __uint_as_float(s->b[n]);
+      for (int n = 0; n < 2; ++n) b[j + 4 * n][i] = __uint_as_float(s->b[n]);
     }
-    for (int lane = 0; lane < 32; ++lane) {
-      float* c = static_cast<Product*>(slots[lane])->c;
-      for (int e = 0; e < 4; ++e) {
-        const float *x = a[lane / 4 + e / 2 * 8], *y = b[2 * (lane % 4) + e % 2];
-        float sum = 0;
-        for (int k = 0; k < 8; ++k) sum += x[k] * y[k];
-        c[e] += sum;
-      }
-    }
+    lazy::kernels::cuda::emulation::add_product(a, b, slots);
   });
 }
 
