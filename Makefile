@@ -29,7 +29,7 @@ test:           ## build and run every test
 	@scripts/build.sh $(PRESET) build
 	@scripts/test.sh build
 	@if [ -n "$(CI)" ]; then $(MAKE) --no-print-directory test-tsan; fi
-	@FUZZ_SEED=1 FUZZ_SECONDS=$${FUZZ_SECONDS:-$(if $(CI),60,5)} scripts/fuzz.sh build/fuzz-seeds
+	@FUZZ_SEED=1 FUZZ_SECONDS=$${FUZZ_SECONDS:-$(if $(CI),20,5)} scripts/fuzz.sh build/fuzz-seeds
 
 test-isa:       ## the numerical tests with the instructions of an AVX2 machine, and with SSE alone
 	@scripts/setup.sh test
