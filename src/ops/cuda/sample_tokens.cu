@@ -3,6 +3,7 @@
 // keeps is a prefix of the order by (key, id), so a prefix is found by its sum of weights or its number of tokens:
 // three digits of the key, one after the other, each by a histogram, then the id among equal keys.
 #include <cfloat>
+#include <type_traits>
 
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
@@ -15,8 +16,9 @@ namespace {
 
 namespace decoding = kernels::cuda::decoding;
 
-constexpr int kThreads = 1024, kWarps = kThreads / 32;
-constexpr int kDigitBits = 11, kBuckets = 1 << kDigitBits;
+constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int kBlocks = 2;  // of a multiprocessor, so that 256 rows are under way at once
+constexpr int kDigitBits = 11, kBuckets = 1 << kDigitBits, kOwnBuckets = kBuckets / kThreads;
 constexpr float kKeySteps = 67108864.0f;        // 2^26 of a unit of d; keys end at d = 64
 constexpr float kWeightSteps = 68719476736.0f;  // 2^36
 
@@ -43,16 +45,19 @@ struct Memory {
   int id;
 };
 
+// ADJUSTED: where a row may be. Loops that ask for many scores at once are unrolled, and what adjusts one is so long
+// that these would not fit the instruction cache.
+template <bool ADJUSTED>
 struct Row {
+  static constexpr int kAtOnce = ADJUSTED ? 2 : 16;        // scores that a thread asks for before it uses one
+  static constexpr int kScannedAtOnce = ADJUSTED ? 1 : 4;  // likewise, where a warp scans them
   const float* logits;
   const int32_t* counts;  // null: not adjusted
   const float* bias;
   int vocabulary;
   float repetition, presence, frequency, inverse_temperature, largest;
 
-  __device__ float score(int id) const {
-    float x = __ldcg(logits + id);
-    if (!counts) return x;
+  __device__ float adjusted(int id, float x) const {
     x += bias[id];
     const int32_t seen = counts[id];
     if (seen == 0) return x;
@@ -60,7 +65,26 @@ struct Row {
     const int32_t text = seen & (kInPrompt - 1);
     return text > 0 ? x - (presence + frequency * static_cast<float>(text)) : x;
   }
-  __device__ float distance(int id) const { return (largest - score(id)) * inverse_temperature; }
+  // use(i, id, score) for i from 0 on and id = first, first + STEP, ... up to `end`; COUNT of them.
+  template <int STEP, int COUNT, typename Use>
+  __device__ void scores(int first, int end, const Use& use) const {
+    float x[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) x[i] = first + i * STEP < end ? __ldcg(logits + first + i * STEP) : 0;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const int id = first + i * STEP;
+      if constexpr (ADJUSTED) {
+        if (id < end && counts) x[i] = adjusted(id, x[i]);
+      }
+      if (id < end) use(i, id, x[i]);
+    }
+  }
+  template <int STEP, typename Use>
+  __device__ void all_scores(int first, int end, const Use& use) const {
+    for (int id = first; id < end; id += kAtOnce * STEP) scores<STEP, kAtOnce>(id, end, use);
+  }
+  __device__ float distance(float score) const { return (largest - score) * inverse_temperature; }
 };
 
 __device__ inline uint32_t key_of(float distance) {
@@ -110,29 +134,38 @@ __device__ inline Amount scan(Amount x, Memory& m, Amount& all) {
 }
 
 // The first id at which the sum of the tokens that in(id, d) lets through, behind `before`, is beyond what was asked
-// for. There must be one. A warp has a stretch of ids, of which its lanes read neighbours.
-template <typename In, typename Beyond>
-__device__ int find_in_order(const Row& row, Memory& m, const Amount& before, const In& in, const Beyond& beyond) {
+// for: beyond_of(their sum)(sum). There must be one. A warp has a stretch of ids, of which its lanes read neighbours.
+template <typename Row, typename In, typename BeyondOf>
+__device__ int find_in_order(const Row& row, Memory& m, const Amount& before, const In& in, const BeyondOf& beyond_of) {
   const int lane = threadIdx.x % 32, stretch = (row.vocabulary + kThreads - 1) / kThreads * 32,
             begin = static_cast<int>(threadIdx.x) / 32 * stretch, end = min(begin + stretch, row.vocabulary);
-  const auto amount = [&](int id) {
-    if (id >= end) return Amount{};
-    const float d = row.distance(id);
+  const auto amount = [&](int id, float score) {
+    const float d = row.distance(score);
     return in(id, d) ? Amount{weight_of(d), 1} : Amount{};
   };
   Amount own{}, all;
-  for (int id = begin + lane; id < end; id += 32) own = own + amount(id);
+  row.template all_scores<32>(begin + lane, end, [&](int, int id, float x) { own = own + amount(id, x); });
   const Amount sum = scan(own, m, all);
+  const auto beyond = beyond_of(all);
   Amount here = before + of_lane(sum - own, 0);
   if (!beyond(here) && beyond(before + of_lane(sum, 31))) {
-    for (int id = begin; id < end; id += 32) {
-      const Amount next = here + scan_warp(amount(id + lane));
-      const uint32_t found = __ballot_sync(~0u, beyond(next));
-      if (found != 0) {
-        m.id = id + __ffs(static_cast<int>(found)) - 1;
-        break;
+    bool done = false;
+    for (int first = begin; first < end && !done; first += Row::kScannedAtOnce * 32) {
+      Amount sums[Row::kScannedAtOnce] = {};
+      row.template scores<32, Row::kScannedAtOnce>(first + lane, end,
+                                                   [&](int i, int id, float x) { sums[i] = amount(id, x); });
+#pragma unroll
+      for (int i = 0; i < Row::kScannedAtOnce; ++i) sums[i] = scan_warp(sums[i]);
+#pragma unroll
+      for (int i = 0; i < Row::kScannedAtOnce; ++i) {
+        const Amount next = here + sums[i];
+        const uint32_t found = __ballot_sync(~0u, beyond(next));
+        if (found != 0 && !done) {
+          m.id = first + i * 32 + __ffs(static_cast<int>(found)) - 1;
+          done = true;
+        }
+        here = of_lane(next, 31);
       }
-      here = of_lane(next, 31);
     }
   }
   __syncthreads();
@@ -143,11 +176,13 @@ __device__ int find_in_order(const Row& row, Memory& m, const Amount& before, co
 
 // The first token, in the order by (key, id), at which the sum of weights exceeds `weight`, or with by_count the number
 // of tokens exceeds `count`. There must be one.
-__device__ inline Place find(const Row& row, Memory& m, bool by_count, uint64_t weight, uint32_t count) {
+template <typename Row>
+__device__ __noinline__ Place find(const Row& row, Memory& m, bool by_count, uint64_t weight, uint32_t count) {
   const auto beyond = [&](const Amount& sum) { return by_count ? sum.count > count : sum.weight > weight; };
   uint32_t prefix = 0;  // digits found so far
   int shift = 32;
   Amount before{};
+#pragma unroll 1
   for (int digit = 0; digit < 3; ++digit) {
     const int bits = digit < 2 ? kDigitBits : 32 - 2 * kDigitBits;
     for (int n = threadIdx.x; n < kBuckets; n += kThreads) {
@@ -155,25 +190,28 @@ __device__ inline Place find(const Row& row, Memory& m, bool by_count, uint64_t 
       m.counts[n] = 0;
     }
     __syncthreads();
-    for (int id = threadIdx.x; id < row.vocabulary; id += kThreads) {
-      const float d = row.distance(id);
+    row.template all_scores<kThreads>(threadIdx.x, row.vocabulary, [&](int, int, float x) {
+      const float d = row.distance(x);
       const uint32_t key = key_of(d);
-      if (digit > 0 && key >> shift != prefix) continue;
+      if (digit > 0 && key >> shift != prefix) return;
       const uint32_t bucket = key >> (shift - bits) & ((1u << bits) - 1);
       atomicAdd(reinterpret_cast<unsigned long long*>(m.weights + bucket),
                 static_cast<unsigned long long>(weight_of(d)));
       atomicAdd(m.counts + bucket, 1u);
-    }
+    });
     __syncthreads();
-    static_assert(kBuckets == 2 * kThreads);
-    const int n = 2 * static_cast<int>(threadIdx.x);
-    const Amount low{m.weights[n], m.counts[n]}, high{m.weights[n + 1], m.counts[n + 1]};
-    Amount all, sum = scan(low + high, m, all);
-    const Amount start = before + sum - low - high, middle = start + low, end = middle + high;
-    if (!beyond(start) && beyond(end)) {
-      const bool first = beyond(middle);
-      m.found = static_cast<uint32_t>(n + !first);
-      m.before = first ? start : middle;
+    const int own = kOwnBuckets * static_cast<int>(threadIdx.x);
+    const auto bucket = [&](int n) { return Amount{m.weights[own + n], m.counts[own + n]}; };
+    Amount sum{}, all;
+    for (int n = 0; n < kOwnBuckets; ++n) sum = sum + bucket(n);
+    Amount start = before + scan(sum, m, all) - sum;
+    for (int n = 0; n < kOwnBuckets; ++n) {
+      const Amount end = start + bucket(n);
+      if (!beyond(start) && beyond(end)) {
+        m.found = static_cast<uint32_t>(own + n);
+        m.before = start;
+      }
+      start = end;
     }
     __syncthreads();
     prefix = prefix << bits | m.found;
@@ -182,18 +220,18 @@ __device__ inline Place find(const Row& row, Memory& m, bool by_count, uint64_t 
     __syncthreads();
   }
   const int id = find_in_order(
-      row, m, before, [&](int, float d) { return key_of(d) == prefix; }, beyond);
+      row, m, before, [&](int, float d) { return key_of(d) == prefix; }, [&](const Amount&) { return beyond; });
   return {prefix, id};
 }
 
 // The sum of the weights that keep(id, d) lets through.
-template <typename Keep>
-__device__ uint64_t sum_of(const Row& row, Memory& m, const Keep& keep) {
+template <typename Row, typename Keep>
+__device__ __noinline__ uint64_t sum_of(const Row& row, Memory& m, const Keep& keep) {
   Amount own{}, all;
-  for (int id = threadIdx.x; id < row.vocabulary; id += kThreads) {
-    const float d = row.distance(id);
+  row.template all_scores<kThreads>(threadIdx.x, row.vocabulary, [&](int, int id, float x) {
+    const float d = row.distance(x);
     if (keep(id, d)) own.weight += weight_of(d);
-  }
+  });
   scan(own, m, all);
   return all.weight;
 }
@@ -212,7 +250,8 @@ __device__ inline uint64_t upper_product(uint64_t x, uint64_t y) {
   return x1 * y1 + (middle >> 32) + (low >> 32);
 }
 
-__global__ void __launch_bounds__(kThreads) sample(const __grid_constant__ SampleTokens p) {
+template <bool ADJUSTED>
+__global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constant__ SampleTokens p) {
   __shared__ Memory m;
   decoding::let_next_start();
   decoding::wait_for_launcher();
@@ -221,27 +260,26 @@ __global__ void __launch_bounds__(kThreads) sample(const __grid_constant__ Sampl
   const auto number = [&](SampleNumber n) { return numbers[static_cast<int>(n)]; };
   const auto real = [&](SampleNumber n) { return __int_as_float(static_cast<int32_t>(number(n))); };
   const int64_t slot = p.slots[blockIdx.x];
-  const bool adjusted = number(SampleNumber::adjusted) != 0 && p.counts;
+  const bool adjusted = ADJUSTED && number(SampleNumber::adjusted) != 0;
   const float temperature = real(SampleNumber::temperature);
-  Row row{.logits = p.logits + blockIdx.x * p.vocabulary,
-          .counts = adjusted ? p.counts + slot * p.vocabulary : nullptr,
-          .bias = adjusted ? p.bias + slot * p.vocabulary : nullptr,
-          .vocabulary = static_cast<int>(p.vocabulary),
-          .repetition = real(SampleNumber::repetition_penalty),
-          .presence = real(SampleNumber::presence_penalty),
-          .frequency = real(SampleNumber::frequency_penalty),
-          .inverse_temperature = fminf(1 / temperature, FLT_MAX),
-          .largest = 0};
+  Row<ADJUSTED> row{.logits = p.logits + blockIdx.x * p.vocabulary,
+                    .counts = adjusted ? p.counts + slot * p.vocabulary : nullptr,
+                    .bias = adjusted ? p.bias + slot * p.vocabulary : nullptr,
+                    .vocabulary = static_cast<int>(p.vocabulary),
+                    .repetition = real(SampleNumber::repetition_penalty),
+                    .presence = real(SampleNumber::presence_penalty),
+                    .frequency = real(SampleNumber::frequency_penalty),
+                    .inverse_temperature = fminf(1 / temperature, FLT_MAX),
+                    .largest = 0};
 
   // The largest score, of equal ones the first.
   float best = -INFINITY;
   int best_id = row.vocabulary;
   bool bad = false;
-  for (int id = threadIdx.x; id < row.vocabulary; id += kThreads) {
-    const float x = row.score(id);
+  row.template all_scores<kThreads>(threadIdx.x, row.vocabulary, [&](int, int id, float x) {
     bad |= isnan(x);
     if (x > best || best_id == row.vocabulary) best = x, best_id = id;
-  }
+  });
   const auto take = [&](float other, int other_id) {
     if (other > best || (other == best && other_id < best_id)) best = other, best_id = other_id;
   };
@@ -264,26 +302,32 @@ __global__ void __launch_bounds__(kThreads) sample(const __grid_constant__ Sampl
     const int64_t top_k = number(SampleNumber::top_k);
     const float top_p = real(SampleNumber::top_p), min_p = real(SampleNumber::min_p);
     const bool by_k = top_k > 0 && top_k < row.vocabulary, sorted = by_k || top_p < 1;
-    // The prefix that is kept: all, the first k, of these the smallest one with a share top_p of their weight.
-    Place last{~0u, row.vocabulary};
-    const auto inside = [&](int id, float d) {
-      const uint32_t key = key_of(d);
-      return key < last.key || (key == last.key && id <= last.id);
-    };
-    if (by_k) last = find(row, m, true, 0, static_cast<uint32_t>(top_k - 1));
-    uint64_t total = sum_of(row, m, inside);
-    if (top_p < 1) {
-      const auto wanted = static_cast<uint64_t>(static_cast<double>(top_p) * static_cast<double>(total));
-      last = find(row, m, false, wanted > 0 ? wanted - 1 : 0, 0);
-      total = sum_of(row, m, inside);
-    }
-    const auto kept = [&](int id, float d) { return inside(id, d) && expf(-d) >= min_p; };  // a prefix too
-    if (min_p > 0) total = sum_of(row, m, kept);
     const uint64_t random = random_number(static_cast<uint64_t>(number(SampleNumber::seed)),
                                           static_cast<uint64_t>(number(SampleNumber::draw)));
-    const uint64_t point = upper_product(random, total);
-    token = sorted ? find(row, m, false, point, 0).id
-                   : find_in_order(row, m, {}, kept, [&](const Amount& sum) { return sum.weight > point; });
+    const auto likely = [&](float d) { return expf(-d) >= min_p; };  // a prefix too
+    if (sorted) {
+      // The prefix that is kept: all, the first k, of these the smallest one with a share top_p of their weight.
+      Place last{~0u, row.vocabulary};
+      const auto inside = [&](int id, float d) {
+        const uint32_t key = key_of(d);
+        return key < last.key || (key == last.key && id <= last.id);
+      };
+      if (by_k) last = find(row, m, true, 0, static_cast<uint32_t>(top_k - 1));
+      uint64_t total = sum_of(row, m, inside);
+      if (top_p < 1) {
+        const auto wanted = static_cast<uint64_t>(static_cast<double>(top_p) * static_cast<double>(total));
+        last = find(row, m, false, wanted > 0 ? wanted - 1 : 0, 0);
+        total = sum_of(row, m, inside);
+      }
+      if (min_p > 0) total = sum_of(row, m, [&](int id, float d) { return inside(id, d) && likely(d); });
+      token = find(row, m, false, upper_product(random, total), 0).id;
+    } else {
+      token = find_in_order(
+          row, m, {}, [&](int, float d) { return likely(d); },
+          [&](const Amount& total) {
+            return [point = upper_product(random, total.weight)](const Amount& sum) { return sum.weight > point; };
+          });
+    }
   }
   if (threadIdx.x != 0) return;
   p.tokens[blockIdx.x] = bad ? -1 : token;
@@ -295,7 +339,10 @@ __global__ void __launch_bounds__(kThreads) sample(const __grid_constant__ Sampl
 
 void sample_tokens(const SampleTokens& p, cudaStream_t stream) {
   if (p.rows == 0) return;
-  decoding::start<sample>(p, static_cast<unsigned>(p.rows), kThreads, 0, true, stream);
+  const auto run = [&](auto adjusted) {
+    decoding::start<sample<decltype(adjusted)::value>>(p, static_cast<unsigned>(p.rows), kThreads, 0, true, stream);
+  };
+  p.counts ? run(std::true_type{}) : run(std::false_type{});
 }
 
 }  // namespace lazy::ops::cuda
