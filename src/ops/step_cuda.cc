@@ -1,5 +1,6 @@
 // The kernels of decoding steps on NVIDIA GPUs, and CUDA graphs.
 #include <ATen/ATen.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -45,6 +46,10 @@ struct FewRowsCall {
     a.rows = x.size(0);
     a.in = x.size(1);
     if (add.defined()) a.add = add.const_data_ptr();
+    if (in.next_W.defined()) {
+      a.next_W = in.next_W.const_data_ptr();
+      a.next_bytes = static_cast<int64_t>(in.next_W.nbytes());
+    }
     if (norm_weight.defined()) a.norm_weight = norm_weight.const_data_ptr<float>();
     if (a.rows > cuda::kRowsByThemselves) {
       weighed = at::empty({(a.rows + 7) / 8 * 8, a.in}, x.options());
@@ -209,6 +214,18 @@ void sample_tokens(const SampleInputs& in) {
   cuda::sample_tokens(a, c10::cuda::getCurrentCUDAStream());
 }
 
+void pinned_copy(const at::Tensor& to, const at::Tensor& from) {
+  const at::Tensor &on_gpu = to.is_cuda() ? to : from, &host = to.is_cuda() ? from : to;
+  const c10::cuda::CUDAGuard guard(on_gpu.device());
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  cuda::pinned_copy({static_cast<uint64_t*>(to.mutable_data_ptr()),
+                     static_cast<const uint64_t*>(from.const_data_ptr()), static_cast<int64_t>(to.nbytes() / 8)},
+                    stream);
+  // The memory is not given away before the kernel has ended.
+  at::getHostAllocator(at::kCUDA)->record_event(host.mutable_data_ptr(), host.storage().data_ptr().get_context(),
+                                                stream.unwrap());
+}
+
 static_assert(kMostStepKeys == cuda::kMostStepKeys);
 
 at::Tensor numbers(const at::Tensor& t) { return t.defined() ? t.to(at::kFloat).contiguous() : t; }
@@ -294,8 +311,8 @@ class GraphRecorder : public Recorder {
 const StepKernels kKernels{
     few_rows,          rope_to_pages,
     few_rows_to_pages, step_layers,
-    sample_tokens,     recurrence_step,
-    convolution_step,  []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
+    sample_tokens,     pinned_copy,
+    recurrence_step,   convolution_step,  []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
 const bool at_load = [] {
   cuda_library().step_kernels = &kKernels;
   return true;

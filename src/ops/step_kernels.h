@@ -21,6 +21,7 @@ struct StepKernels {
   at::Tensor (*few_rows_to_pages)(const FewRowsInput& input, const at::Tensor& W, const PagePlaces& to);
   std::optional<at::Tensor> (*step_layers)(const StepLayers& in);
   void (*sample_tokens)(const SampleInputs& inputs);
+  void (*pinned_copy)(const at::Tensor& to, const at::Tensor& from);
   std::pair<at::Tensor, at::Tensor> (*recurrence_step)(const LinearRecurrence& in);
   std::pair<at::Tensor, at::Tensor> (*convolution_step)(const ConvolutionStep& in);
   std::unique_ptr<Recorder> (*make_recorder)();

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "ops/few_rows.h"
+#include "ops/pinned_copy.h"
 #include "serve/generation.h"
 #include "serve/padded_sizes.h"
 
@@ -94,7 +95,7 @@ void DeviceSteps::send(std::span<const Row> rows, const Shape& shape) {
     places[n] = row.pages[page] * page_size_ + row.position % page_size_;
     std::copy_n(row.pages.begin(), page + 1, table + static_cast<int64_t>(n) * width);
   }
-  input_.narrow(0, 0, size).copy_(host, /*non_blocking=*/true);
+  ops::pinned_copy(input_.narrow(0, 0, size), host);
 }
 
 void DeviceSteps::sample(const at::Tensor& logits, const Inputs& in, const Shape& shape) {
@@ -167,7 +168,8 @@ std::unique_ptr<DeviceSteps::Result> DeviceSteps::fetch(std::span<const Row> row
     host.copy_(some, /*non_blocking=*/true);
     return host;
   };
-  result->tokens = to_host(tokens_);
+  result->tokens = host_tensor({count}, at::kLong, pinned);
+  ops::pinned_copy(result->tokens, tokens_.narrow(0, 0, count));
   if (scored) {
     result->logprobs = to_host(logprobs_);
     result->likely = to_host(likely_);

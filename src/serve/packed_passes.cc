@@ -6,6 +6,7 @@
 
 #include "core/log.h"
 #include "model/blocks/host_tensor.h"
+#include "ops/pinned_copy.h"
 #include "serve/padded_sizes.h"
 
 namespace lazy {
@@ -74,8 +75,10 @@ PackedPasses::Layout PackedPasses::lay_out(std::span<const Part> parts) const {
 PackedPasses::Shape PackedPasses::pad(Layout& layout) const {
   for (auto at = static_cast<int64_t>(layout.ids.size()); at < most_tokens_; at += chunk_) {
     const int64_t count = std::min(chunk_, most_tokens_ - at);
-    for (auto* numbers : {&layout.ids, &layout.positions, &layout.slots})
+    for (auto* numbers : {&layout.ids, &layout.positions})
       numbers->resize(numbers->size() + static_cast<size_t>(count), 0);
+    // All of page 0: thousands of writes to one place wait for each other.
+    for (int64_t n = 0; n < count; ++n) layout.slots.push_back(n % page_size_);
     layout.add_keys(count);
   }
   const auto real = static_cast<int64_t>(layout.places.size()), keys = quarter_above(real, kKeyTile);
@@ -115,7 +118,7 @@ void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Record
   ends.insert(ends.end(), layout.ends_k.begin(), layout.ends_k.end());
   const auto send = [&](at::Tensor& to, const at::Tensor& from) {
     if (!to.defined()) to = at::empty(from.sizes(), from.options().device(device).pinned_memory(false));
-    to.copy_(from, /*non_blocking=*/true);
+    ops::pinned_copy(to, from);
   };
   send(recorded.numbers, on_host(numbers, at::kLong, device));
   send(recorded.ends, on_host(ends, at::kInt, device));

@@ -6,6 +6,7 @@
 #include "ops/decode.h"
 #include "ops/device.h"
 #include "ops/few_rows.h"
+#include "ops/pinned_copy.h"
 #include "ops/recorder.h"
 #include "ops/rms_norm.h"
 #include "ops/rope_to_pages.h"
@@ -236,6 +237,26 @@ TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
       EXPECT_TRUE(at::equal(run(6, 2048), all)) << normalizer << " " << length;
       EXPECT_TRUE(at::equal(run(2, 4096), all.narrow(0, 0, 2))) << normalizer << " " << length;
     }
+  }
+}
+
+TEST(PinnedCopy, HasEveryWordBothWays) {
+  const bool pinned = test_device().is_cuda();
+  for (const int64_t words : {1, 255, 1024, 70001}) {
+    const at::Tensor from = at::arange(words, at::TensorOptions().dtype(at::kLong).pinned_memory(pinned)) * 7919;
+    const at::Tensor sent = pinned ? from.pin_memory() : from;
+    const at::Tensor there = at::zeros({words}, from.options().pinned_memory(false).device(test_device()));
+    const at::Tensor back = at::zeros({words}, sent.options().pinned_memory(pinned));
+    pinned_copy(there, sent);
+    pinned_copy(back, there);
+    EXPECT_TRUE(at::equal(there.cpu(), from)) << words;  // waits for both
+    EXPECT_TRUE(at::equal(back, from)) << words;
+  }
+  const at::Tensor one = at::zeros({2}, at::kLong);
+  EXPECT_THROW(pinned_copy(one, at::zeros({3}, at::kLong)), c10::Error);
+  EXPECT_THROW(pinned_copy(at::zeros({3}, at::kFloat), at::zeros({3}, at::kFloat)), c10::Error);
+  if (pinned) {
+    EXPECT_THROW(pinned_copy(one.to(test_device()), one), c10::Error);
   }
 }
 

@@ -33,10 +33,12 @@ struct FewRows {
   int64_t rows, in, out;               // x (rows, in), W (out, in) contiguous; `in` a multiple of 8
   const float* norm_weight = nullptr;  // (in): x is replaced by its RMSNorm
   float eps = 0;
-  const void* add = nullptr;  // (rows, out) contiguous, added to the rounded y; neither with swiglu nor with wide
-  bool swiglu = false;        // W (2 out, in): y = silu(x W_0^T) * x W_1^T
-  bool wide = false;          // y in fp32
-  void* y;                    // (rows, out) contiguous; null, with a norm: to `pages`
+  const void* add = nullptr;     // (rows, out) contiguous, added to the rounded y; neither with swiglu nor with wide
+  const void* next_W = nullptr;  // likely to be read by the next kernel: a hint
+  int64_t next_bytes = 0;
+  bool swiglu = false;  // W (2 out, in): y = silu(x W_0^T) * x W_1^T
+  bool wide = false;    // y in fp32
+  void* y;              // (rows, out) contiguous; null, with a norm: to `pages`
   // Room for (rows rounded up to 8, in) of `type` and for (rows), with more than kRowsByThemselves rows.
   void* weighed = nullptr;
   float* scales = nullptr;
@@ -102,6 +104,14 @@ struct SampleTokens {
   int64_t rows, vocabulary;
 };
 void sample_tokens(const SampleTokens& arguments, cudaStream_t stream);
+
+// Between a GPU's and pinned host memory.
+struct PinnedCopy {
+  uint64_t* to;
+  const uint64_t* from;
+  int64_t words;
+};
+void pinned_copy(const PinnedCopy& arguments, cudaStream_t stream);
 
 // A token of a linear recurrence (cuda/recurrence.h), arithmetic in fp32.
 constexpr int64_t kMostStepKeys = 512;

@@ -1,6 +1,7 @@
 // Kernels of a decoding step (src/ops/cuda/step.h, lazy/decode_step_cuda.h) against plain loops and the host's sampler.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -230,6 +231,16 @@ TEST(Step, ATokenOfAConvolution) {
       const double expected = sum / (1 + std::exp(-sum));
       EXPECT_NEAR(value(y[static_cast<size_t>(b * kChannels + channel)]), expected, 0x1p-7 * std::abs(expected) + 1e-5);
     }
+  }
+}
+
+TEST(Step, CopiesHaveEveryWord) {
+  for (const size_t words : {1, 255, 1024, 70001}) {
+    std::vector<uint64_t> from(words), to(words + 1, 7);
+    for (size_t n = 0; n < words; ++n) from[n] = n * 0x9E3779B97F4A7C15u + 1;
+    pinned_copy({to.data(), from.data(), static_cast<int64_t>(words)}, nullptr);
+    EXPECT_TRUE(std::equal(from.begin(), from.end(), to.begin())) << words;
+    EXPECT_EQ(to.back(), 7);
   }
 }
 

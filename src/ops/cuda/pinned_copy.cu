@@ -1,0 +1,37 @@
+// Copies between a GPU and pinned host memory, 8 bytes a thread at a time, of which a warp's lanes have neighbours.
+#include <algorithm>
+
+#include "attention/cuda/decode_params.h"
+#include "ops/cuda/step.h"
+
+namespace lazy::ops::cuda {
+
+namespace {
+
+constexpr int kThreads = 256, kAtOnce = 4;  // words that a thread asks for before it stores one
+
+__global__ void __launch_bounds__(kThreads) copy(const __grid_constant__ PinnedCopy p) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t first = blockIdx.x * kThreads + threadIdx.x; first < p.words; first += kAtOnce * step) {
+    uint64_t words[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i * step < p.words) words[i] = __ldcg(p.from + first + i * step);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i * step < p.words) p.to[first + i * step] = words[i];
+    }
+  }
+}
+
+}  // namespace
+
+void pinned_copy(const PinnedCopy& p, cudaStream_t stream) {
+  if (p.words == 0) return;
+  constexpr int64_t kMostBlocks = 64;  // enough for the bus
+  const int64_t blocks = std::min((p.words + kThreads * kAtOnce - 1) / (kThreads * kAtOnce), kMostBlocks);
+  kernels::cuda::decoding::start<copy>(p, static_cast<unsigned>(blocks), kThreads, 0, false, stream);
+}
+
+}  // namespace lazy::ops::cuda
