@@ -222,8 +222,11 @@ ops::FewRowsInput Linear::pending_rows(const NormOutput& x) const {
   return {.x = x.from.reshape({-1, packed_.size(1)}), .norm_weight = x.weight.detach(), .eps = x.eps};
 }
 
-at::Tensor Linear::decode_pending(const NormOutput& x, bool swiglu) const {
-  return ops::few_rows_product(pending_rows(x), matrix(x.from.scalar_type()), swiglu);
+at::Tensor Linear::decode_pending(const NormOutput& x, bool swiglu, const Linear* next) const {
+  const at::ScalarType type = x.from.scalar_type();
+  ops::FewRowsInput rows = pending_rows(x);
+  if (next && rows.x.is_cuda()) rows.next_W = next->matrix(type);
+  return ops::few_rows_product(rows, matrix(type), swiglu);
 }
 
 at::Tensor Linear::decode_to_pages(const NormOutput& x, const ops::PagePlaces& to) const {

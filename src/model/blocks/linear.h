@@ -60,7 +60,7 @@ class Linear {
   bool decodes(const at::Tensor& x) const;
   at::Tensor decode(const at::Tensor& x) const;
   // The product of a pending norm; with swiglu that of the two parts.
-  at::Tensor decode_pending(const NormOutput& x, bool swiglu = false) const;
+  at::Tensor decode_pending(const NormOutput& x, bool swiglu = false, const Linear* next = nullptr) const;
   // Likewise, of parts q, k and v, which go to pages (ops/rope_to_pages.h). Returns q.
   at::Tensor decode_to_pages(const NormOutput& x, const ops::PagePlaces& to) const;
   // Of one part: x (..., in) -> its product + stream (..., out), in one pass where x is decoded on a GPU.

@@ -166,7 +166,7 @@ NamedTensors SwigluMlp::parameters() const {
 }
 
 at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const {
-  if (x.pending) return down_.onto_stream(gate_up_.decode_pending(x, /*swiglu=*/true), x.from);
+  if (x.pending) return down_.onto_stream(gate_up_.decode_pending(x, /*swiglu=*/true, &down_), x.from);
   if (hooks.wants("mlp.inner") || down_.rounds_inputs()) {
     const std::vector<at::Tensor> products = gate_up_.forward(x);
     return down_.forward(hooks("mlp.inner", ops::swiglu(products[0], products[1])))[0];

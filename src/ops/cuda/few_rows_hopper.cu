@@ -75,6 +75,18 @@ __device__ void store_sums(const float (&sum)[SUMS], float* to, int stride) {
   }
 }
 
+// The grid's threads t = 0 ... 127 of every block ask the L2 cache for the next product's W. Its own blocks could not
+// early enough: they find no room beside this kernel's.
+__device__ inline void prefetch_next(const FewRows& p, int t) {
+  constexpr int kPiece = 2048;
+  if (p.next_bytes > 2 * kMostPrefetched) return;
+  const int64_t blocks = gridDim.x * gridDim.y, block = blockIdx.y * gridDim.x + blockIdx.x;
+  for (int64_t at = (t * blocks + block) * kPiece; at < p.next_bytes; at += 128 * blocks * kPiece) {
+    const auto bytes = static_cast<int>(min(p.next_bytes - at, int64_t{kPiece})) & ~15;
+    if (bytes > 0) kernels::cuda::prefetch_bytes(static_cast<const char*>(p.next_W) + at, bytes);
+  }
+}
+
 // A tile of 64 rows of W for each of WARPGROUPS by ROWS rows of x, and a warpgroup that copies x. AHEAD chunks of W are
 // on their way to a warpgroup's registers; a stage of the ring has as many chunks of x. GROUP of them are multiplied
 // before their sums are waited for; a part is a multiple of it.
@@ -100,7 +112,8 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   __shared__ float scales[N::kRowsX];
   constexpr int AHEAD = N::AHEAD, GROUP = N::GROUP;
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows), chunks = in / (kParts * kChunk);  // of a part
-  const int first_column = blockIdx.x * columns_of_tile(MODE, N::kRowsW), first_row = blockIdx.y * N::kRowsX;
+  // Neighbours have the same rows of W, so that the second one finds them in the L2 cache.
+  const int first_row = blockIdx.x * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   const int stages = kParts * chunks / AHEAD;
   const auto w_row = [&](int row) {
     return static_cast<const T*>(p.W) + static_cast<int64_t>(row_in_tile<MODE>(p, first_column, row)) * in;
@@ -117,6 +130,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
     // Blocks that do not all run at once would bring more to the L2 cache than it keeps.
     if (p.out * in <= kMostPrefetched) {
       for (int row = t; row < N::kRowsW; row += 128) prefetch_bytes(w_row(row), 2 * in);
+      prefetch_next(p, t);
     }
     decoding::wait_for_launcher();
     const int groups = groups_of(rows), bytes = min(N::kRowsX / 8, groups - first_row / 8) * kGroupBytes;
@@ -145,7 +159,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
       }
     }
     __syncwarp();
-    meet_threads<N::kThreads>();
+    arrive_threads<N::kThreads>();
     return;
   }
   if constexpr (N::kGives) alloc_registers<N::kTaken>();
@@ -302,7 +316,7 @@ void multiply_by_blocks(const FewRows& p, int multiprocessors, cudaStream_t stre
     bool done = false;
     const auto unless_done = [&](auto shape, bool any) {
       using N = decltype(shape);
-      const dim3 grid(ceil_div(p.out, columns_of_tile(MODE, N::kRowsW)), ceil_div(p.rows, N::kRowsX));
+      const dim3 grid(ceil_div(p.rows, N::kRowsX), ceil_div(p.out, columns_of_tile(MODE, N::kRowsW)));
       if (done || (!any && 4 * grid.x * grid.y > 3 * static_cast<unsigned>(multiprocessors))) return;
       decoding::start<multiply_wide<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
       done = true;

@@ -30,14 +30,25 @@ __device__ inline void store_packed(char* to, int row, int c, const uint4& x) {
 constexpr int kNormThreads = 128;
 template <typename T, bool PACKED>
 __global__ void __launch_bounds__(kNormThreads) weigh_rows(const __grid_constant__ FewRows p) {
-  kernels::cuda::decoding::let_next_start();
-  kernels::cuda::decoding::wait_for_launcher();
+  constexpr int kAtOnce = 4;  // pieces of 8 numbers that a lane asks for before it stores one
   const int lane = threadIdx.x % 32, in = static_cast<int>(p.in);
+  float4 weights[kAtOnce][2];
+  const auto load_weights = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < 2 * kAtOnce; ++i) {
+      const int n = first + 32 * (i / 2);
+      if (p.norm_weight && n < in / 8) {
+        weights[i / 2][i % 2] = __ldg(reinterpret_cast<const float4*>(p.norm_weight) + 2 * n + i % 2);
+      }
+    }
+  };
+  kernels::cuda::decoding::let_next_start();
+  load_weights(lane);
+  kernels::cuda::decoding::wait_for_launcher();
   const int64_t row = blockIdx.x * (kNormThreads / 32) + threadIdx.x / 32;
   if (row >= p.rows) return;
   const auto* const from = reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride);
   [[maybe_unused]] const int groups = groups_of(static_cast<int>(p.rows));
-  constexpr int kAtOnce = 4;  // pieces of 8 numbers that a lane asks for before it stores one
   float squares = 0;
   for (int first = lane; first < in / 8; first += 32 * kAtOnce) {
     uint4 x[kAtOnce];
@@ -46,14 +57,12 @@ __global__ void __launch_bounds__(kNormThreads) weigh_rows(const __grid_constant
       const int n = first + 32 * i;
       if (n < in / 8) x[i] = __ldcg(from + n);
     }
+    if (first != lane) load_weights(first);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int n = first + 32 * i;
       if (n >= in / 8) continue;
-      if (p.norm_weight) {
-        const auto* const weights = reinterpret_cast<const float4*>(p.norm_weight) + 2 * n;
-        x[i] = weigh<T>(x[i], __ldg(weights), __ldg(weights + 1), squares);
-      }
+      if (p.norm_weight) x[i] = weigh<T>(x[i], weights[i][0], weights[i][1], squares);
       if constexpr (PACKED) {
         store_packed(packed_chunk(p, groups, n / kPieces) + row / 8 * kGroupBytes, row % 8, n % kPieces, x[i]);
       } else {

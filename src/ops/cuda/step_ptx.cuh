@@ -21,9 +21,14 @@ __device__ inline void get_words(const uint64_t* from, uint64_t (&x)[2]) {
 }
 __device__ inline void let_others_write() {}  // between two reads of a word: for the emulator
 
+// THREADS of the block meet, all at the same place of the program; some may arrive elsewhere, without waiting.
 template <int THREADS>
 __device__ void meet_threads() {
   asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
+template <int THREADS>
+__device__ void arrive_threads() {
+  asm volatile("bar.arrive 1, %0;" ::"n"(THREADS) : "memory");
 }
 
 }  // namespace lazy::ops::cuda::step

@@ -8,7 +8,10 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <random>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 // `extern __shared__ char memory[]` in a kernel names a variable of the kernel's namespace.
@@ -85,6 +88,7 @@ struct Block {
   Index index;
   unsigned rank = 0;  // in its cluster
   Meeting meeting, meeting_of_some;
+  std::optional<std::pair<std::string_view, unsigned>> place_of_some;
   int running = 0;
 };
 
@@ -272,13 +276,24 @@ bool meet_block(bool value) {
   return block.meeting.result;
 }
 
-void meet_threads(int count) {
-  Meeting& meeting = current->block->meeting_of_some;
+void meet_threads(int count, const std::source_location& place) {
+  Block& block = *current->block;
+  Meeting& meeting = block.meeting_of_some;
+  const std::pair<std::string_view, unsigned> here(place.file_name(), place.line());
+  if (block.place_of_some.value_or(here) != here) fail("threads meet at different places of the program");
   if (++meeting.count < count) {
+    block.place_of_some = here;
     wait_for(meeting, meeting.held + 1);
   } else {
+    block.place_of_some.reset();
     hold(meeting);
   }
+}
+void arrive_threads(int count) {
+  Block& block = *current->block;
+  if (++block.meeting_of_some.count < count) return;
+  block.place_of_some.reset();
+  hold(block.meeting_of_some);
 }
 
 void arrive_in_cluster() {

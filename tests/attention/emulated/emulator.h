@@ -4,7 +4,8 @@
 // A block's threads are fibers of one thread. They take turns at the collectives, warps and lanes in random order, so
 // that a result that depends on a missing barrier shows. Shared memory starts as NaN. A copy of cp.async lands either
 // at once or when it is waited for, at random. What ends the program with a message: threads that wait for each other
-// forever, lanes of a warp at different collectives, more shared memory than was asked for or than the GPU has.
+// forever, lanes of a warp at different collectives, threads of a block at one named barrier in different places of the
+// program, more shared memory than was asked for or than the GPU has.
 // The blocks of a cluster, and of a cooperative grid, run at the same time, others one after the other. Seeds:
 // LAZY_EMULATOR_SEED. Not emulated: the cost of anything, Hopper's instructions but clusters, barriers and wgmma, which
 // is done at once.
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <source_location>
 
 namespace emulated {
 
@@ -47,8 +49,9 @@ using Operation = void (*)(void* const* slots, uint32_t mask);
 void meet_warp(uint32_t mask, void* slot, Operation operation);
 // All threads of the block that still run meet. Returns whether any came with `value`.
 bool meet_block(bool value);
-// `count` threads of the block meet.
-void meet_threads(int count);
+// `count` threads of the block meet, all at one place of the program; some may arrive elsewhere, without waiting.
+void meet_threads(int count, const std::source_location& place);
+void arrive_threads(int count);
 // For who waits for what another thread writes, which must be of this block or of its cluster.
 void let_others_run();
 

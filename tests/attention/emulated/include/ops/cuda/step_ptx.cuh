@@ -2,6 +2,8 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <source_location>
+
 namespace lazy::ops::cuda::step {
 
 inline void put_word(uint64_t* to, uint64_t x) { *to = x; }
@@ -10,8 +12,12 @@ inline void get_words(const uint64_t* from, uint64_t (&x)[1]) { x[0] = *from; }
 inline void get_words(const uint64_t* from, uint64_t (&x)[2]) { x[0] = from[0], x[1] = from[1]; }
 inline void let_others_write() { emulated::let_others_run(); }
 template <int THREADS>
-void meet_threads() {
-  emulated::meet_threads(THREADS);
+void meet_threads(std::source_location place = std::source_location::current()) {
+  emulated::meet_threads(THREADS, place);
+}
+template <int THREADS>
+void arrive_threads() {
+  emulated::arrive_threads(THREADS);
 }
 
 }  // namespace lazy::ops::cuda::step
