@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "model/language_model.h"
+#include "model/recorded_work.h"
 #include "ops/recorder.h"
 
 namespace lazy {
@@ -66,12 +67,13 @@ at::Tensor CacheSteps::logits(const at::Tensor& ids, KVCache& cache) {
   ids_.copy_(ids);
   const int64_t place = cache.length % cycle_;
   const auto [known, first] = recorded_.try_emplace(place);
-  if (first) {
-    run(place);
-  } else {
-    if (!known->second) known->second = recorder_->record([this, place] { run(place); });
-    known->second();
+  auto& replay = known->second;
+  if (!first && records_ && !replay) {
+    replay = record_or_warn(
+        *recorder_, [this, place] { run(place); }, "generate: steps");
+    records_ = replay != nullptr;
   }
+  replay ? replay() : run(place);
   ++cache.length;
   return logits_;
 }

@@ -43,6 +43,7 @@ class CacheSteps {
   LanguageModel& model_;
   int64_t cycle_;  // tokens after which the same work comes again; 0: never
   std::unique_ptr<ops::Recorder> recorder_;
+  bool records_ = true;  // until it fails
   at::Tensor ids_, logits_;
   States states_;
   KVCache* turn_ = nullptr;                            // its states are `states_`

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "model/recorded_work.h"
 #include "ops/few_rows.h"
 #include "ops/pinned_copy.h"
 #include "serve/generation.h"
@@ -140,12 +141,13 @@ std::unique_ptr<DeviceSteps::Result> DeviceSteps::step(std::span<const Row> rows
   send(rows, shape);
   // A shape's first step makes what is made once (handles, workspaces, tables); it is recorded behind it.
   const auto [known, first] = recorded_.try_emplace(shape);
-  if (first || !records_) {
-    run(shape);
-  } else {
-    if (!known->second) known->second = recorder_->record([this, shape] { run(shape); });
-    known->second();
+  auto& replay = known->second;
+  if (!first && records_ && !replay) {
+    replay = record_or_warn(
+        *recorder_, [this, shape] { run(shape); }, "serve: steps");
+    records_ = replay != nullptr;
   }
+  replay ? replay() : run(shape);
   return fetch(rows, shape.scored);
 }
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "core/log.h"
 #include "model/blocks/host_tensor.h"
+#include "model/recorded_work.h"
 #include "ops/pinned_copy.h"
 #include "serve/padded_sizes.h"
 
@@ -144,12 +144,8 @@ void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Record
   paged.cu_seqlens_k = cu_seqlens[1];
   const auto work = [this, ids, paged] { hidden_.copy_(forward(ids, paged)); };
   work();  // checks the same cu_seqlens, which a recorded pass cannot
-  try {
-    recorded.replay = recorder_->record(work);
-  } catch (const std::exception& error) {  // memory, most likely: the pass itself has run
-    records_ = false;
-    log::warn("serve: passes over prompts are not recorded: {}", error.what());
-  }
+  recorded.replay = record_or_warn(*recorder_, work, "serve: passes over prompts");
+  if (!recorded.replay) records_ = false;  // the pass itself has run
 }
 
 at::Tensor PackedPasses::run(std::span<const Part> parts) {

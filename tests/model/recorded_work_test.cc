@@ -1,0 +1,30 @@
+#include "model/recorded_work.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace lazy {
+namespace {
+
+struct NoRoom : ops::Recorder {
+  std::function<void()> record(const std::function<void()>&) override { throw std::runtime_error("no room"); }
+};
+
+TEST(RecordedWork, WhereRecordingFailsThereIsAWarningAndNothingRecorded) {
+  int done = 0;
+  NoRoom recorder;
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(record_or_warn(
+      recorder, [&] { ++done; }, "steps"));
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                "steps are queued kernel by kernel, for recording them has failed: no room"),
+            std::string::npos);
+  EXPECT_EQ(done, 0);
+  record_or_warn(
+      *ops::make_recorder(at::kCPU), [&] { ++done; }, "steps")();
+  EXPECT_EQ(done, 1);
+}
+
+}  // namespace
+}  // namespace lazy
