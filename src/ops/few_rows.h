@@ -34,7 +34,7 @@ struct FewRowsInput {
   at::Tensor x;                 // (rows, in)
   at::Tensor norm_weight = {};  // (in) fp32; undefined: no norm
   double eps = 0;
-  at::Tensor add = {};  // (rows, out) of x's type, added to the rounded y; neither with swiglu nor with wide
+  at::Tensor add = {};     // (rows, out) of x's type, added to the rounded y; neither with swiglu nor with wide
   at::Tensor next_W = {};  // of the product behind this one: a hint to ask memory for it meanwhile
 };
 at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu = false, bool wide = false);

@@ -218,8 +218,8 @@ void pinned_copy(const at::Tensor& to, const at::Tensor& from) {
   const at::Tensor &on_gpu = to.is_cuda() ? to : from, &host = to.is_cuda() ? from : to;
   const c10::cuda::CUDAGuard guard(on_gpu.device());
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
-  cuda::pinned_copy({static_cast<uint64_t*>(to.mutable_data_ptr()),
-                     static_cast<const uint64_t*>(from.const_data_ptr()), static_cast<int64_t>(to.nbytes() / 8)},
+  cuda::pinned_copy({static_cast<uint64_t*>(to.mutable_data_ptr()), static_cast<const uint64_t*>(from.const_data_ptr()),
+                     static_cast<int64_t>(to.nbytes() / 8)},
                     stream);
   // The memory is not given away before the kernel has ended.
   at::getHostAllocator(at::kCUDA)->record_event(host.mutable_data_ptr(), host.storage().data_ptr().get_context(),
@@ -309,10 +309,9 @@ class GraphRecorder : public Recorder {
 };
 
 const StepKernels kKernels{
-    few_rows,          rope_to_pages,
-    few_rows_to_pages, step_layers,
-    sample_tokens,     pinned_copy,
-    recurrence_step,   convolution_step,  []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
+    few_rows,        rope_to_pages,    few_rows_to_pages,
+    step_layers,     sample_tokens,    pinned_copy,
+    recurrence_step, convolution_step, []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
 const bool at_load = [] {
   cuda_library().step_kernels = &kKernels;
   return true;
