@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Where the time of a CUDA program goes: its kernels as they run, CUDA graphs and overlaps included, by CUPTI.
+
+    python benchmarks/kernel_times.py [--most 30] [--pause 15] [--around KERNEL] COMMAND ...
+    python benchmarks/kernel_times.py --around sample python benchmarks/generate_gpu.py server --lazy build/lazy
+
+For every process of COMMAND that uses a GPU: its last stretch of work, which is what lies between two pauses of the GPU
+of more than --pause ms (of those at least half as long as the longest). Then a line a kernel and grid, the costliest
+first: ms in all, how often, us each that no kernel before was still running, us each in all. Then when the GPU was
+idle, by the kernels before and behind. --around: the kernels from one whose name contains KERNEL to the next such one,
+in the middle of the stretch, with start and duration in us.
+
+ncu empties the caches and runs kernels one by one; here they run as ever (lazy serve loses 0.5 to 2 % of its speed).
+Needs a C compiler and CUPTI 13, which PyTorch's package brings.
+"""
+
+import argparse
+import collections
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Kernel(NamedTuple):
+    start: int  # ns
+    duration: int
+    name: str  # with the grid
+
+
+def short(name):
+    """A mangled or plain name without types, namespaces and arguments."""
+    if name.startswith("_Z"):
+        parts, rest = [], re.sub(r"^_ZN?", "", name)
+        while m := re.match(r"(\d+)", rest):
+            size, at = int(m[1]), len(m[1])
+            parts.append(rest[at : at + size])
+            rest = rest[at + size :]
+        parts = [part for part in parts if not part.startswith("_GLOBAL_")]
+        sizes = re.findall(r"L[ib](\d+)E", rest)
+        return (parts[-1] if parts else name[:60]) + (f"<{', '.join(sizes)}>" if sizes else "")
+    return re.sub(r"<.*|\(.*", "", name.removeprefix("void ")).split("::")[-1]
+
+
+def read(path):
+    kernels = []
+    for line in Path(path).read_text().splitlines():
+        fields = line.split(",", 3)
+        if len(fields) < 4:
+            continue  # cut off as the process ended
+        start, duration, grid, name = fields
+        kernels.append(Kernel(int(start), int(duration), f"{short(name)}  {grid}".rstrip()))
+    return sorted(kernels)
+
+
+def last_stretch(kernels, pause):
+    """pause: ns."""
+    stretches, end = [], 0
+    for k in kernels:
+        if not stretches or k.start - end > pause:
+            stretches.append([])
+        stretches[-1].append(k)
+        end = max(end, k.start + k.duration)
+    length = [s[-1].start + s[-1].duration - s[0].start for s in stretches]
+    return next(s for s, ns in zip(reversed(stretches), reversed(length), strict=True) if 2 * ns >= max(length))
+
+
+def report(kernels, most, around):
+    """Lines of text."""
+    begin = end = kernels[0].start
+    new, own, count = (collections.Counter() for _ in range(3))
+    idle, idle_count = collections.Counter(), collections.Counter()
+    before = None
+    for k in kernels:
+        if k.start > end:
+            idle[before, k.name] += k.start - end
+            idle_count[before, k.name] += 1
+        new[k.name] += max(0, k.start + k.duration - max(end, k.start))
+        own[k.name] += k.duration
+        count[k.name] += 1
+        end, before = max(end, k.start + k.duration), k.name
+    yield f"{len(kernels)} kernels and copies in {(end - begin) / 1e6:.2f} ms, idle {sum(idle.values()) / 1e6:.2f} ms"
+    yield "      ms   times   us alone   us each"
+    for name, ns in new.most_common(most):
+        n = count[name]
+        yield f"{ns / 1e6:8.2f} {n:7d} {ns / n / 1e3:10.2f} {own[name] / n / 1e3:9.2f}  {name}"
+    yield " idle ms   times   us each"
+    for (left, right), ns in idle.most_common(most // 3):
+        n = idle_count[left, right]
+        yield f"{ns / 1e6:8.2f} {n:7d} {ns / n / 1e3:9.2f}  {left} -> {right}"
+    places = [n for n, k in enumerate(kernels) if around and around in k.name.partition("  ")[0]]
+    if len(places) > 1:
+        first, last = places[len(places) // 2 - 1 : len(places) // 2 + 1]
+        yield f"from one {around} to the next, us: start, duration"
+        for k in kernels[first : last + 1]:
+            yield f"{(k.start - kernels[first].start) / 1e3:10.2f} {k.duration / 1e3:9.2f}  {k.name}"
+
+
+def build(folder):
+    """The library to inject, by the headers and libraries of PyTorch's packages."""
+    import torch
+
+    cuda = Path(torch.__file__).parent.parent / "nvidia/cu13"
+    if not (cuda / "include/cupti.h").is_file():
+        raise SystemExit(f"kernel_times.py: expected CUPTI's header in {cuda / 'include'}, found none")
+    library = Path(folder) / "kernel_trace.so"
+    source = Path(__file__).with_name("kernel_trace.c")
+    command = ["cc", "-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O2", "-fPIC", "-shared"]
+    command += [source, "-o", library, f"-I{cuda / 'include'}", f"-L{cuda / 'lib'}", "-l:libcupti.so.13"]
+    subprocess.run([*command, f"-Wl,-rpath,{cuda / 'lib'}"], check=True)
+    return library
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most", type=int, default=30, help="lines of kernels")
+    parser.add_argument("--pause", type=float, default=15, help="ms")
+    parser.add_argument("--around", default="")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    a = parser.parse_args()
+    if not a.command:
+        parser.error("expected a command, found none")
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "CUDA_INJECTION64_PATH": str(build(folder)), "KERNEL_TRACE": folder}
+        status = subprocess.run(a.command, env=environment).returncode
+        traces = {int(path.stem): read(path) for path in Path(folder).glob("*.csv")}
+        if not any(traces.values()):
+            print("kernel_times.py: expected a process with kernels on a GPU, found none", file=sys.stderr)
+            return status or 1
+        for process, kernels in sorted(traces.items()):
+            if kernels:
+                print(f"\nprocess {process}:")
+                for line in report(last_stretch(kernels, a.pause * 1e6), a.most, a.around):
+                    print(line)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
