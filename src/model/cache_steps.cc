@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
+
 #include "model/language_model.h"
-#include "model/recorded_work.h"
-#include "ops/recorder.h"
 
 namespace lazy {
 namespace {
@@ -55,9 +55,8 @@ void copy(const std::vector<std::vector<at::Tensor>>& to, const std::vector<std:
 
 }  // namespace
 
-CacheSteps::CacheSteps(LanguageModel& model, bool record) : model_(model), cycle_(record ? cycle_of(model) : 0) {
-  if (cycle_ > 0) recorder_ = ops::make_recorder(model.device());
-}
+CacheSteps::CacheSteps(LanguageModel& model, bool record)
+    : model_(model), cycle_(record ? cycle_of(model) : 0), recorded_(model.device(), cycle_ > 0, "generate: steps") {}
 CacheSteps::~CacheSteps() = default;
 
 at::Tensor CacheSteps::logits(const at::Tensor& ids, KVCache& cache) {
@@ -66,14 +65,7 @@ at::Tensor CacheSteps::logits(const at::Tensor& ids, KVCache& cache) {
   enter(ids, cache);
   ids_.copy_(ids);
   const int64_t place = cache.length % cycle_;
-  const auto [known, first] = recorded_.try_emplace(place);
-  auto& replay = known->second;
-  if (!first && records_ && !replay) {
-    replay = record_or_warn(
-        *recorder_, [this, place] { run(place); }, "generate: steps");
-    records_ = replay != nullptr;
-  }
-  replay ? replay() : run(place);
+  recorded_.run(place, [this, place] { run(place); });
   ++cache.length;
   return logits_;
 }

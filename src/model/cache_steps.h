@@ -3,19 +3,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <memory>
 #include <vector>
 
 #include "model/kv_cache.h"
+#include "model/recorded_work.h"
 
 namespace lazy {
 
 class LanguageModel;
-namespace ops {
-class Recorder;
-}
 
 // Serves models whose tokens find all that they need in states of constant size: RetNet, Mamba2, DeltaNet, Gated
 // DeltaNet, and TTT, which has a record for each place in a mini-batch. The pass reads the states from tensors that
@@ -41,13 +36,11 @@ class CacheSteps {
   void run(int64_t place);
 
   LanguageModel& model_;
-  int64_t cycle_;  // tokens after which the same work comes again; 0: never
-  std::unique_ptr<ops::Recorder> recorder_;
-  bool records_ = true;  // until it fails
+  int64_t cycle_;                   // tokens after which the same work comes again; 0: never
+  RecordedWork<int64_t> recorded_;  // by the place in the cycle
   at::Tensor ids_, logits_;
   States states_;
-  KVCache* turn_ = nullptr;                            // its states are `states_`
-  std::map<int64_t, std::function<void()>> recorded_;  // by the place in the cycle; empty: has run once
+  KVCache* turn_ = nullptr;  // its states are `states_`
 };
 
 }  // namespace lazy

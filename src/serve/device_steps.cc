@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "core/error.h"
-#include "model/recorded_work.h"
 #include "ops/few_rows.h"
 #include "ops/pinned_copy.h"
 #include "serve/generation.h"
@@ -31,7 +30,12 @@ struct DeviceSteps::Inputs {
 };
 
 DeviceSteps::DeviceSteps(LanguageModel& model, const PagedKeys& pages, int64_t page_size, int64_t slots, bool record)
-    : model_(model), pages_(pages), page_size_(page_size), slots_(slots) {
+    : model_(model),
+      pages_(pages),
+      page_size_(page_size),
+      slots_(slots),
+      // The host reads which experts have tokens.
+      recorded_(model.device(), record && model.config().mlp.kind != MlpKind::experts, "serve: steps") {
   const ModelConfig& c = model.config();
   const at::TensorOptions numbers = at::TensorOptions().dtype(at::kLong).device(model.device());
   // Where products do not compute rows by themselves, all steps have one shape.
@@ -40,7 +44,6 @@ DeviceSteps::DeviceSteps(LanguageModel& model, const PagedKeys& pages, int64_t p
   const int64_t most = model.device().is_cuda() ? ops::kFewCudaRows : ops::kFewLinearRows;
   most_rows_ = by_rows ? std::min(power_above(slots), most) : kOneShape;
   least_rows_ = by_rows ? 1 : kOneShape;
-  records_ = record && c.mlp.kind != MlpKind::experts;  // the host reads which experts have tokens
   last_ = at::zeros({slots + 1}, numbers);
   tokens_ = at::zeros({most_rows_}, numbers);
   logprobs_ = at::zeros({most_rows_}, numbers.dtype(at::kFloat));
@@ -49,7 +52,6 @@ DeviceSteps::DeviceSteps(LanguageModel& model, const PagedKeys& pages, int64_t p
   likely_ = at::zeros({most_rows_, likely}, numbers.dtype(at::kFloat));
   const int64_t width = std::max(power_above(pages.keys.front().size(0)), kLeastWidth);
   input_ = at::zeros({most_rows_ * (4 + ops::kSampleNumberCount + width)}, numbers);
-  recorder_ = ops::make_recorder(model.device());
 }
 
 DeviceSteps::Shape DeviceSteps::shape_of(std::span<const Row> rows, int64_t padded, int64_t width) {
@@ -139,15 +141,7 @@ std::unique_ptr<DeviceSteps::Result> DeviceSteps::step(std::span<const Row> rows
   const Shape shape = shape_of(rows, std::max(power_above(static_cast<int64_t>(rows.size())), least_rows_),
                                std::max(power_above(longest), kLeastWidth));
   send(rows, shape);
-  // A shape's first step makes what is made once (handles, workspaces, tables); it is recorded behind it.
-  const auto [known, first] = recorded_.try_emplace(shape);
-  auto& replay = known->second;
-  if (!first && records_ && !replay) {
-    replay = record_or_warn(
-        *recorder_, [this, shape] { run(shape); }, "serve: steps");
-    records_ = replay != nullptr;
-  }
-  replay ? replay() : run(shape);
+  recorded_.run(shape, [this, shape] { run(shape); });
   return fetch(rows, shape.scored);
 }
 

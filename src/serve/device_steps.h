@@ -11,8 +11,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,7 +18,7 @@
 #include "generate/sampler.h"
 #include "model/language_model.h"
 #include "model/paged_keys.h"
-#include "ops/recorder.h"
+#include "model/recorded_work.h"
 #include "ops/sample_tokens.h"
 
 namespace lazy {
@@ -83,13 +81,11 @@ class DeviceSteps {
   const PagedKeys& pages_;
   const int64_t page_size_, slots_;
   int64_t least_rows_ = 1, most_rows_ = 0;
-  bool records_;              // else steps are queued kernel by kernel
   at::Tensor input_;          // int64, what send() sends
   at::Tensor last_;           // (slots + 1) int64: the newest token of each slot; the last one is the padding's
   at::Tensor counts_, bias_;  // (slots + 1, vocabulary), made when first needed
   at::Tensor tokens_, logprobs_, likely_ids_, likely_;  // results
-  std::unique_ptr<ops::Recorder> recorder_;
-  std::map<Shape, std::function<void()>> recorded_;  // empty: has run once
+  RecordedWork<Shape> recorded_;
 };
 
 }  // namespace lazy

@@ -2,7 +2,7 @@
 // of the engine's pool.
 //
 // On a GPU a pass always has most_tokens() tokens, so that a token's products do not depend on what else is in the
-// pass: behind the chunks come tokens at place 0 of page 0. A pass is a CUDA graph, recorded when its shape comes for
+// pass: behind the chunks come tokens that write to page 0. A pass is a CUDA graph, recorded when its shape comes for
 // the second time: a few hundred kernels take the host longer than the GPU.
 #pragma once
 #include <ATen/core/Tensor.h>

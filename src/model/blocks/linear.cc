@@ -225,7 +225,7 @@ ops::FewRowsInput Linear::pending_rows(const NormOutput& x) const {
 at::Tensor Linear::decode_pending(const NormOutput& x, bool swiglu, const Linear* next) const {
   const at::ScalarType type = x.from.scalar_type();
   ops::FewRowsInput rows = pending_rows(x);
-  if (next && rows.x.is_cuda()) rows.next_W = next->matrix(type);
+  if (next) rows.next_W = next->matrix(type);
   return ops::few_rows_product(rows, matrix(type), swiglu);
 }
 

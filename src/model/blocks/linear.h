@@ -59,7 +59,8 @@ class Linear {
   // out_features).
   bool decodes(const at::Tensor& x) const;
   at::Tensor decode(const at::Tensor& x) const;
-  // The product of a pending norm; with swiglu that of the two parts.
+  // The product of a pending norm; with swiglu that of the two parts. next: the layer behind it, whose weights memory
+  // is asked for meanwhile.
   at::Tensor decode_pending(const NormOutput& x, bool swiglu = false, const Linear* next = nullptr) const;
   // Likewise, of parts q, k and v, which go to pages (ops/rope_to_pages.h). Returns q.
   at::Tensor decode_to_pages(const NormOutput& x, const ops::PagePlaces& to) const;

@@ -68,6 +68,7 @@ struct Meeting {
   uint32_t came = 0;
   int count = 0;  // of a block
   bool any = false, result = false;
+  std::optional<std::pair<std::string_view, unsigned>> place;  // of the program, where threads that came wait
   Operation operation = nullptr;
   void* slots[32];
 };
@@ -88,7 +89,6 @@ struct Block {
   Index index;
   unsigned rank = 0;  // in its cluster
   Meeting meeting, meeting_of_some;
-  std::optional<std::pair<std::string_view, unsigned>> place_of_some;
   int running = 0;
 };
 
@@ -126,6 +126,7 @@ void hold(Meeting& meeting) {
   meeting.result = meeting.any;
   meeting.any = false;
   meeting.count = 0;
+  meeting.place.reset();
   ++meeting.held;
 }
 
@@ -277,23 +278,19 @@ bool meet_block(bool value) {
 }
 
 void meet_threads(int count, const std::source_location& place) {
-  Block& block = *current->block;
-  Meeting& meeting = block.meeting_of_some;
+  Meeting& meeting = current->block->meeting_of_some;
   const std::pair<std::string_view, unsigned> here(place.file_name(), place.line());
-  if (block.place_of_some.value_or(here) != here) fail("threads meet at different places of the program");
+  if (meeting.place.value_or(here) != here) fail("threads meet at different places of the program");
   if (++meeting.count < count) {
-    block.place_of_some = here;
+    meeting.place = here;
     wait_for(meeting, meeting.held + 1);
   } else {
-    block.place_of_some.reset();
     hold(meeting);
   }
 }
 void arrive_threads(int count) {
-  Block& block = *current->block;
-  if (++block.meeting_of_some.count < count) return;
-  block.place_of_some.reset();
-  hold(block.meeting_of_some);
+  Meeting& meeting = current->block->meeting_of_some;
+  if (++meeting.count == count) hold(meeting);
 }
 
 void arrive_in_cluster() {
