@@ -16,6 +16,7 @@ Needs a C compiler and CUPTI 13, which PyTorch's package brings.
 
 import argparse
 import collections
+import importlib.util
 import os
 import re
 import subprocess
@@ -110,6 +111,11 @@ def build(folder):
     source = Path(__file__).with_name("kernel_trace.c")
     command = ["cc", "-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O2", "-fPIC", "-shared"]
     command += [source, "-o", library, f"-I{cuda / 'include'}", f"-L{cuda / 'lib'}", "-l:libcupti.so.13"]
+    # The package has no crt/, which its headers include: the toolkit does, and Triton.
+    triton = importlib.util.find_spec("triton")
+    others = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
+    others += [Path(triton.origin).parent / "backends/nvidia/include"] if triton else []
+    command += [f"-idirafter{folder}" for folder in others]
     subprocess.run([*command, f"-Wl,-rpath,{cuda / 'lib'}"], check=True)
     return library
 
