@@ -49,8 +49,7 @@ struct Memory {
 // that these would not fit the instruction cache.
 template <bool ADJUSTED>
 struct Row {
-  static constexpr int kAtOnce = ADJUSTED ? 2 : 16;        // scores that a thread asks for before it uses one
-  static constexpr int kScannedAtOnce = ADJUSTED ? 1 : 4;  // likewise, where a warp scans them
+  static constexpr int kAtOnce = ADJUSTED ? 2 : 16;  // scores that a thread asks for before it uses one
   const float* logits;
   const int32_t* counts;  // null: not adjusted
   const float* bias;
@@ -134,39 +133,41 @@ __device__ inline Amount scan(Amount x, Memory& m, Amount& all) {
 }
 
 // The first id at which the sum of the tokens that in(id, d) lets through, behind `before`, is beyond what was asked
-// for: beyond_of(their sum)(sum). There must be one. A warp has a stretch of ids, of which its lanes read neighbours.
+// for: beyond_of(their sum)(sum). There must be one. First a warp has a stretch of ids, of which its lanes read
+// neighbours; then a thread has a part of the stretch that was found.
 template <typename Row, typename In, typename BeyondOf>
 __device__ int find_in_order(const Row& row, Memory& m, const Amount& before, const In& in, const BeyondOf& beyond_of) {
-  const int lane = threadIdx.x % 32, stretch = (row.vocabulary + kThreads - 1) / kThreads * 32,
-            begin = static_cast<int>(threadIdx.x) / 32 * stretch, end = min(begin + stretch, row.vocabulary);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int part = (row.vocabulary + kThreads * kWarps - 1) / (kThreads * kWarps), stretch = part * kThreads;
+  const int begin = warp * stretch, end = min(begin + stretch, row.vocabulary);
   const auto amount = [&](int id, float score) {
     const float d = row.distance(score);
     return in(id, d) ? Amount{weight_of(d), 1} : Amount{};
   };
   Amount own{}, all;
   row.template all_scores<32>(begin + lane, end, [&](int, int id, float x) { own = own + amount(id, x); });
-  const Amount sum = scan(own, m, all);
+  const Amount sum = before + scan(own, m, all);
   const auto beyond = beyond_of(all);
-  Amount here = before + of_lane(sum - own, 0);
-  if (!beyond(here) && beyond(before + of_lane(sum, 31))) {
+  // A warp's sum begins with its first lane's, without that lane's own.
+  const Amount at_begin = of_lane(sum - own, 0), at_end = of_lane(sum, 31);
+  if (lane == 0 && !beyond(at_begin) && beyond(at_end)) {
+    m.before = at_begin;
+    m.id = begin;
+  }
+  __syncthreads();
+  const int first = m.id + static_cast<int>(threadIdx.x) * part,
+            last = min(min(first + part, m.id + stretch), row.vocabulary);
+  Amount here = m.before;
+  own = {};
+  row.template all_scores<1>(first, last, [&](int, int id, float x) { own = own + amount(id, x); });
+  const Amount next = here + scan(own, m, all);
+  here = next - own;
+  if (!beyond(here) && beyond(next)) {
     bool done = false;
-    for (int first = begin; first < end && !done; first += Row::kScannedAtOnce * 32) {
-      Amount sums[Row::kScannedAtOnce] = {};
-      row.template scores<32, Row::kScannedAtOnce>(first + lane, end,
-                                                   [&](int i, int id, float x) { sums[i] = amount(id, x); });
-#pragma unroll
-      for (int i = 0; i < Row::kScannedAtOnce; ++i) sums[i] = scan_warp(sums[i]);
-#pragma unroll
-      for (int i = 0; i < Row::kScannedAtOnce; ++i) {
-        const Amount next = here + sums[i];
-        const uint32_t found = __ballot_sync(~0u, beyond(next));
-        if (found != 0 && !done) {
-          m.id = first + i * 32 + __ffs(static_cast<int>(found)) - 1;
-          done = true;
-        }
-        here = of_lane(next, 31);
-      }
-    }
+    row.template all_scores<1>(first, last, [&](int, int id, float x) {
+      here = here + amount(id, x);
+      if (!done && beyond(here)) m.id = id, done = true;
+    });
   }
   __syncthreads();
   const int id = m.id;
