@@ -37,8 +37,9 @@ struct ForwardOptions {
   const ActivationHooks* activation_hooks = nullptr;  // reads or replaces named activations; must outlive the graph
   const PackedSequences* packed = nullptr;            // ids must be (1, tokens); incompatible with a cache
   const PagedKeys* paged = nullptr;                   // instead of a cache: see model/paged_keys.h; inference only
-  at::Tensor
-      rows;  // int64: of a packed pass, the tokens whose hidden states are returned, in this order; undefined: all
+  // int64: of a pass over sequences end to end, the tokens whose hidden states are returned, in this order; undefined:
+  // all
+  at::Tensor rows;
 };
 
 }  // namespace lazy

@@ -131,7 +131,7 @@ void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, co
 
 bool LanguageModel::Impl::step_layers(ResidualStream& stream, const ForwardOptions& options) const {
   const PagedKeys* paged = options.paged;
-  if (!device.is_cuda() || !paged || paged->places.defined() || at::GradMode::is_enabled() || hooks ||
+  if (!device.is_cuda() || !paged || paged->sources.defined() || at::GradMode::is_enabled() || hooks ||
       stream.residual.defined() || stream.branch.size(0) * stream.branch.size(1) != 1 || options.return_stats ||
       options.activation_hooks || options.rows.defined()) {
     return false;

@@ -12,7 +12,7 @@ namespace lazy {
 
 // One pass over new tokens of several sequences: ids (batch, length), sequence b continues its own text. The pass
 // writes the keys and values of the new tokens into the pool and attends to each sequence's pages. Positions and
-// lengths differ by sequence; `length` is the same for all, and at most ops::kFewRows unless batch is 1. With `places`
+// lengths differ by sequence; `length` is the same for all, and at most ops::kFewRows unless batch is 1. With `sources`
 // sequences of any lengths lie end to end instead: ids (1, tokens), without block_table and lengths.
 struct PagedKeys {
   // By layer, (pages, page_size, kv_heads, head_dim) in the compute dtype. Changed in place.
@@ -24,8 +24,9 @@ struct PagedKeys {
   at::Tensor slots;        // (batch * length): page * page_size + place, of the new tokens
   int64_t longest = 0;     // of `lengths`, or an upper bound where a step is recorded
   // Undefined, or of sequences that lie end to end: (sequences + 1) int32 offsets of each one's new tokens and of all
-  // its tokens, and the places of the latter (int64: page * page_size + place).
-  at::Tensor cu_seqlens_q, cu_seqlens_k, places;
+  // its tokens, and where the keys of the latter come from (int64, ops/rope_to_pages.h). Only new tokens whose keys
+  // are among these go to pages.
+  at::Tensor cu_seqlens_q, cu_seqlens_k, sources;
 };
 
 // Pools, not yet written, for `pages` pages. Error if why_not_paged is not empty.

@@ -30,13 +30,37 @@ at::Tensor few_rows_to_pages(const FewRowsInput& input, const at::Tensor& W, con
   return step_kernels()->few_rows_to_pages(input, W, to);
 }
 
+namespace {
+
+bool has_kernel(const PageWrite& w) {
+  return w.q.is_cuda() && step_kernels() && w.q.size(3) % 2 == 0 && w.keys.is_contiguous() && w.values.is_contiguous();
+}
+
+}  // namespace
+
 at::Tensor rope_to_pages(const PageWrite& w) {
-  if (w.q.is_cuda() && step_kernels() && w.q.size(3) % 2 == 0 && w.keys.is_contiguous() && w.values.is_contiguous())
-    return step_kernels()->rope_to_pages(w);
+  if (has_kernel(w)) return step_kernels()->rope_to_pages(w, {}).q;
   const auto rotated = [&](const at::Tensor& x) { return w.rope_base > 0 ? rope(x, w.rope_base, 0, w.rope) : x; };
   w.keys.flatten(0, 1).index_copy_(0, w.slots, rotated(w.k).flatten(0, 1));
   w.values.flatten(0, 1).index_copy_(0, w.slots, w.v.flatten(0, 1));
   return rotated(w.q);
+}
+
+GatheredKeys rope_to_pages_and_gather(const PageWrite& w, const at::Tensor& sources) {
+  TORCH_CHECK(sources.dim() == 1 && sources.scalar_type() == at::kLong && sources.device() == w.q.device(),
+              "rope_to_pages_and_gather: expected sources (rows) int64 on ", w.q.device(), ", found ", sources.sizes(),
+              " ", sources.scalar_type(), " on ", sources.device());
+  if (has_kernel(w)) return step_kernels()->rope_to_pages(w, sources);
+  GatheredKeys out{.q = rope_to_pages(w), .keys = {}, .values = {}};
+  const at::Tensor places =
+      at::where(sources >= 0, w.slots.index_select(0, sources.clamp_min(0)), (-2 - sources).clamp_min(0));
+  const at::Tensor zeros = (sources == kZeros).view({-1, 1, 1});
+  const auto gathered = [&](const at::Tensor& pages) {
+    return pages.flatten(0, 1).index_select(0, places).masked_fill_(zeros, 0);
+  };
+  out.keys = gathered(w.keys);
+  out.values = gathered(w.values);
+  return out;
 }
 
 }  // namespace lazy::ops

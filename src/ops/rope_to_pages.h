@@ -1,4 +1,4 @@
-// Rotation of new tokens and their keys and values into pages, in one pass on a GPU.
+// Rotation of new tokens and their keys and values into pages, in one pass on a GPU, and what attention reads of them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -20,6 +20,16 @@ struct PageWrite : PagePlaces {
 };
 // Writes k, rotated, and v to their slots. Returns q, rotated.
 at::Tensor rope_to_pages(const PageWrite& write);
+
+// The same, and keys and values of whole sequences as attention reads them. Row n of these comes from sources[n]
+// (int64): a token, from 0 on, which only then need be written to its slot; in_pages(place); or kZeros. What sources
+// find in pages is not a slot of `write`.
+constexpr int64_t kZeros = -1;
+constexpr int64_t in_pages(int64_t place) { return -2 - place; }
+struct GatheredKeys {
+  at::Tensor q, keys, values;  // keys and values (rows, kv_heads, head_dim)
+};
+GatheredKeys rope_to_pages_and_gather(const PageWrite& write, const at::Tensor& sources);
 
 // The same, bit for bit, in the product of a norm that makes q, k and v, W's parts: rows of input.x are tokens. Where
 // serves_few_rows(input.x) on a GPU and goes_to_pages(to).

@@ -105,13 +105,13 @@ at::Tensor few_rows_to_pages(const FewRowsInput& in, const at::Tensor& W, const 
   return q;
 }
 
-at::Tensor rope_to_pages(const PageWrite& w) {
+GatheredKeys rope_to_pages(const PageWrite& w, const at::Tensor& sources) {
   const c10::cuda::CUDAGuard guard(w.q.device());
   const auto last_contiguous = [](const at::Tensor& t) { return t.stride(3) == 1 ? t : t.contiguous(); };
   // A token's rows: batch and length as one axis.
   const auto tokens = [&](const at::Tensor& t) { return last_contiguous(t).flatten(0, 1); };
   const at::Tensor q = tokens(w.q), k = tokens(w.k), v = tokens(w.v), positions = w.rope.positions.contiguous();
-  at::Tensor out = at::empty(w.q.sizes(), w.q.options());
+  GatheredKeys out{.q = at::empty(w.q.sizes(), w.q.options()), .keys = {}, .values = {}};
   cuda::RopeToPages a{.type = row_type("rope_to_pages", q)};
   a.q = q.const_data_ptr();
   a.k = k.const_data_ptr();
@@ -123,7 +123,15 @@ at::Tensor rope_to_pages(const PageWrite& w) {
   a.v_token = v.stride(0);
   a.v_head = v.stride(1);
   a.tokens = q.size(0);
-  a.to = to_pages(w, positions, out);
+  a.to = to_pages(w, positions, out.q);
+  if (sources.defined()) {
+    out.keys = at::empty({sources.size(0), a.to.kv_heads, a.to.dim}, w.k.options());
+    out.values = at::empty_like(out.keys);
+    a.sources = sources.const_data_ptr<int64_t>();
+    a.rows = sources.size(0);
+    a.gathered_keys = out.keys.mutable_data_ptr();
+    a.gathered_values = out.values.mutable_data_ptr();
+  }
   cuda::rope_to_pages(a, c10::cuda::getCurrentCUDAStream());
   return out;
 }

@@ -17,7 +17,7 @@ namespace lazy::ops {
 
 struct StepKernels {
   at::Tensor (*few_rows)(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide);
-  at::Tensor (*rope_to_pages)(const PageWrite& write);
+  GatheredKeys (*rope_to_pages)(const PageWrite& write, const at::Tensor& sources);  // undefined: none
   at::Tensor (*few_rows_to_pages)(const FewRowsInput& input, const at::Tensor& W, const PagePlaces& to);
   std::optional<at::Tensor> (*step_layers)(const StepLayers& in);
   void (*sample_tokens)(const SampleInputs& inputs);

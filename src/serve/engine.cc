@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <deque>
@@ -26,6 +27,10 @@ namespace lazy {
 namespace {
 
 constexpr int64_t kHeadRows = 64;  // of a prompt, whose logits are in memory at once
+
+// Requests that come together share a pass: where nothing runs and a pass takes many prompts, the first one waits until
+// no other has come for kQuiet, kMostQuiet at most.
+constexpr std::chrono::microseconds kQuiet{200}, kMostQuiet{1000};
 
 // While it lives, small models decode on one thread. A token's matrix products take microseconds each, so that
 // synchronizing a second thread costs as much as it saves, and far more on a busy machine.
@@ -207,6 +212,7 @@ struct Engine::Impl {
       admit();
       publish();
       if (!active.empty()) {
+        const size_t before = queued.size();
         read_prompts();
         std::vector<Sequence*> texts;
         for (const auto& sequence : active) {
@@ -214,9 +220,8 @@ struct Engine::Impl {
         }
         if (store->device_steps()) {
           // The last step's tokens are read while this one runs.
-          const size_t before = queued.size();
           queue_steps(texts);
-          receive(queued.size() > before ? queued.size() - before : 0);
+          receive(queued.size() - before);
         } else {
           guarded(texts, [&](auto& all) { continue_texts(all); });
         }
@@ -227,12 +232,29 @@ struct Engine::Impl {
     }
   }
 
+  void wait_for_burst(std::unique_lock<std::mutex>& lock) {
+    const SequenceStore::PassSize most = store->pass_size();
+    const auto full = [&] {
+      int64_t tokens = 0;
+      for (const auto& sequence : arrived) tokens += sequence->prompt_size();
+      return arrived.size() >= most.parts || tokens >= most.tokens;
+    };
+    const auto end = std::chrono::steady_clock::now() + kMostQuiet;
+    for (size_t before = 0; !stopping && before != arrived.size() && !full();) {
+      before = arrived.size();
+      const auto until = std::min(end, std::chrono::steady_clock::now() + kQuiet);
+      changed.wait_until(lock, until, [&] { return stopping || arrived.size() != before; });
+      if (until == end) break;
+    }
+  }
+
   // Waits for work; takes what arrived and what was cancelled. False: the end.
   bool begin_step() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] {
       return stopping || !arrived.empty() || !cancelled.empty() || !active.empty() || !waiting.empty() || !jobs.empty();
     });
+    if (active.empty() && waiting.empty()) wait_for_burst(lock);
     for (auto& sequence : arrived) waiting.push_back(std::move(sequence));
     arrived.clear();
     taken = static_cast<int64_t>(waiting.size());
@@ -302,16 +324,19 @@ struct Engine::Impl {
     }
   }
 
-  // A pass over the next chunks of prompts, in the order of arrival; behind a prompt's last one the first token.
+  // A pass over the next chunks of prompts, in the order of arrival; behind a prompt's last one the first token. All or
+  // none of these prompts are scored, so that the pass of one does not depend on the others.
   void read_prompts() {
-    const auto [most_parts, most_tokens] = store->pass_size();
+    const SequenceStore::PassSize most = store->pass_size();
     std::vector<Sequence*> readers, owners;  // owners: of the parts
     std::vector<SequenceStore::Part> parts;
-    int64_t room = most_tokens;
+    int64_t room = most.tokens, ends = 0;
+    bool scored = false;
     for (const auto& sequence : active) {
       Sequence& s = *sequence;
       if (s.ended || !s.in_prompt()) continue;
-      if (room == 0 || parts.size() >= most_parts) break;
+      if (readers.empty()) scored = s.request.prompt_logprobs;
+      if (room == 0 || parts.size() >= most.parts || ends == most.ends || s.request.prompt_logprobs != scored) break;
       readers.push_back(&s);
       const std::span<const int64_t> prompt = s.request.prompt;
       if (!s.request.prompt_logprobs) {
@@ -319,7 +344,7 @@ struct Engine::Impl {
         s.computed += reused;
         counts.reused_tokens += reused;
       }
-      for (int64_t at = s.computed; at < s.prompt_size() && parts.size() < most_parts; at += options.chunk) {
+      for (int64_t at = s.computed; at < s.prompt_size() && parts.size() < most.parts; at += options.chunk) {
         const int64_t count = std::min(options.chunk, s.prompt_size() - at);
         if (count > room) {
           room = 0;
@@ -328,21 +353,22 @@ struct Engine::Impl {
         parts.push_back({s.memory.get(), prompt, at});
         owners.push_back(&s);
         room -= count;
+        ends += at + count == s.prompt_size();
       }
     }
     guarded(readers, [&](auto&) {
       if (parts.empty()) return;
-      const std::vector<at::Tensor> hidden = store->extend(parts);
+      const std::vector<SequenceStore::Extended> extended = store->extend(parts, /*ends=*/!scored);
       std::vector<Sequence*> begun;
       std::vector<at::Tensor> last;
       for (size_t n = 0; n < parts.size(); ++n) {
         Sequence& s = *owners[n];
-        const int64_t count = hidden[n].size(0);
-        if (s.request.prompt_logprobs) score_prompt(s, hidden[n]);
-        s.computed += count;
-        counts.prompt_tokens += count;
+        const auto& [tokens, hidden] = extended[n];
+        if (scored) score_prompt(s, hidden);
+        s.computed += tokens;
+        counts.prompt_tokens += tokens;
         if (s.in_prompt()) continue;
-        if (s.request.prompt_logprobs) s.receiver->on_prompt(s.prompt);
+        if (scored) s.receiver->on_prompt(s.prompt);
         if (s.request.max_tokens <= 0) {
           end(s, FinishReason::length);
           continue;
@@ -352,7 +378,7 @@ struct Engine::Impl {
           if (s.ended) continue;
         }
         begun.push_back(&s);
-        last.push_back(hidden[n].narrow(0, count - 1, 1));
+        last.push_back(hidden.narrow(0, hidden.size(0) - 1, 1));
       }
       begin_texts(begun, last);
     });

@@ -7,6 +7,7 @@
 #include "model/blocks/host_tensor.h"
 #include "model/recorded_work.h"
 #include "ops/pinned_copy.h"
+#include "ops/rope_to_pages.h"
 #include "serve/padded_sizes.h"
 
 namespace lazy {
@@ -21,7 +22,8 @@ constexpr size_t kMostRecorded = 64;     // shapes
 }  // namespace
 
 struct PackedPasses::Layout {
-  std::vector<int64_t> ids, positions, slots, places;
+  std::vector<int64_t> ids, positions, slots, sources;
+  std::vector<int64_t> rows;  // whose hidden states are returned; empty: all
   std::vector<int32_t> ends_q{0}, ends_k{0};
   int64_t longest = 1;
 
@@ -30,9 +32,9 @@ struct PackedPasses::Layout {
     ends_q.push_back(static_cast<int32_t>(positions.size()));
     ends_k.push_back(static_cast<int32_t>(ends_k.back() + keys));
   }
-  // Ends a sequence of as many keys of place 0, likewise.
-  void add_keys(int64_t keys) {
-    places.resize(places.size() + static_cast<size_t>(keys), 0);
+  // Ends a sequence of as many keys that are zeros, likewise.
+  void add_zeros(int64_t keys) {
+    sources.resize(sources.size() + static_cast<size_t>(keys), ops::kZeros);
     end_sequence(keys);
   }
 };
@@ -48,26 +50,33 @@ PackedPasses::PackedPasses(LanguageModel& model, const PagedKeys& pages, int64_t
       recorder_(ops::make_recorder(model.device())) {}
 
 // The chunks end to end, those of a prompt as one sequence: a row of attention has the same bits either way, because
-// chunks begin at multiples of the 16 rows of a warp's product. Behind a prompt's keys come as many of place 0, without
+// chunks begin at multiples of the 16 rows of a warp's product. Behind a prompt's keys come as many zeros, without
 // queries, as fill a tile: a kernel multiplies what lies behind the keys in their last tile by zero, and a NaN of
 // another request times zero is a NaN.
-PackedPasses::Layout PackedPasses::lay_out(std::span<const Part> parts) const {
+PackedPasses::Layout PackedPasses::lay_out(std::span<const Part> parts, bool ends) const {
   Layout out;
   for (size_t n = 0, next = 0; n < parts.size(); n = next) {
     const Part& first = parts[n];
     while (next < parts.size() && parts[next].pages.data() == first.pages.data()) ++next;
     const int64_t end = std::min(parts[next - 1].computed + chunk_, static_cast<int64_t>(first.ids.size()));
     for (int64_t at = 0; at < end; ++at) {
-      out.places.push_back(first.pages[static_cast<size_t>(at / page_size_)] * page_size_ + at % page_size_);
-      if (at < first.computed) continue;
+      const int64_t place = first.pages[static_cast<size_t>(at / page_size_)] * page_size_ + at % page_size_;
+      if (at < first.computed) {
+        out.sources.push_back(ops::in_pages(place));
+        continue;
+      }
+      out.sources.push_back(static_cast<int64_t>(out.ids.size()));
       out.ids.push_back(first.ids[static_cast<size_t>(at)]);
       out.positions.push_back(at);
-      out.slots.push_back(out.places.back());
+      out.slots.push_back(place);
     }
+    if (ends && end == static_cast<int64_t>(first.ids.size())) out.rows.push_back(out.sources.back());
     out.end_sequence(end);
-    if (const int64_t rest = -end & (kKeyTile - 1); rest > 0 && model_.device().is_cuda()) out.add_keys(rest);
+    if (const int64_t rest = -end & (kKeyTile - 1); rest > 0 && model_.device().is_cuda()) out.add_zeros(rest);
     out.longest = std::max(out.longest, end);
   }
+  // Always as many: so a row's products do not depend on the others.
+  if (ends) out.rows.resize(static_cast<size_t>(kMostEnds), 0);
   return out;
 }
 
@@ -75,26 +84,24 @@ PackedPasses::Layout PackedPasses::lay_out(std::span<const Part> parts) const {
 PackedPasses::Shape PackedPasses::pad(Layout& layout) const {
   for (auto at = static_cast<int64_t>(layout.ids.size()); at < most_tokens_; at += chunk_) {
     const int64_t count = std::min(chunk_, most_tokens_ - at);
-    for (auto* numbers : {&layout.ids, &layout.positions})
+    for (auto* numbers : {&layout.ids, &layout.positions, &layout.slots})
       numbers->resize(numbers->size() + static_cast<size_t>(count), 0);
-    // All of page 0: thousands of writes to one place wait for each other.
-    for (int64_t n = 0; n < count; ++n) layout.slots.push_back(n % page_size_);
-    layout.add_keys(count);
+    layout.add_zeros(count);
   }
-  const auto real = static_cast<int64_t>(layout.places.size()), keys = quarter_above(real, kKeyTile);
-  if (keys > real) layout.add_keys(keys - real);
+  const auto real = static_cast<int64_t>(layout.sources.size()), keys = quarter_above(real, kKeyTile);
+  if (keys > real) layout.add_zeros(keys - real);
   const int64_t sequences = power_above(std::max(static_cast<int64_t>(layout.ends_q.size()) - 1, kLeastSequences));
   while (static_cast<int64_t>(layout.ends_q.size()) <= sequences) layout.end_sequence(0);
   layout.longest = power_above(std::max(layout.longest, most_tokens_));
   const ModelConfig& c = model_.config();
   if (c.positions.kind == PositionKind::learned) layout.longest = std::min(layout.longest, c.max_length);
-  return {sequences, keys, layout.longest};
+  return {sequences, keys, layout.longest, !layout.rows.empty()};
 }
 
-at::Tensor PackedPasses::forward(const at::Tensor& ids, PagedKeys paged) const {
+at::Tensor PackedPasses::forward(const at::Tensor& ids, PagedKeys paged, const at::Tensor& rows) const {
   paged.keys = pages_.keys;
   paged.values = pages_.values;
-  return model_.forward(ids.unsqueeze(0), {.paged = &paged}).hidden[0];
+  return model_.forward(ids.unsqueeze(0), {.paged = &paged, .rows = rows}).hidden[0];
 }
 
 at::Tensor PackedPasses::run_once(const Layout& layout) const {
@@ -103,25 +110,26 @@ at::Tensor PackedPasses::run_once(const Layout& layout) const {
   paged.longest = layout.longest;
   paged.positions = on_device(layout.positions, device).unsqueeze(0);
   paged.slots = on_device(layout.slots, device);
-  paged.places = on_device(layout.places, device);
+  paged.sources = on_device(layout.sources, device);
   paged.cu_seqlens_q = on_host(layout.ends_q, at::kInt, device);  // checked without waiting, then copied
   paged.cu_seqlens_k = on_host(layout.ends_k, at::kInt, device);
-  return forward(on_device(layout.ids, device), paged);
+  const at::Tensor rows = layout.rows.empty() ? at::Tensor() : on_device(layout.rows, device);
+  return forward(on_device(layout.ids, device), paged, rows);
 }
 
 void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Recorded& recorded) {
   const at::Device device = model_.device();
   std::vector<int64_t> numbers;
-  for (const auto* some : {&layout.ids, &layout.positions, &layout.slots, &layout.places})
+  for (const auto* some : {&layout.ids, &layout.positions, &layout.slots, &layout.sources, &layout.rows})
     numbers.insert(numbers.end(), some->begin(), some->end());
-  std::vector<int32_t> ends = layout.ends_q;
-  ends.insert(ends.end(), layout.ends_k.begin(), layout.ends_k.end());
+  std::vector<int32_t> offsets = layout.ends_q;
+  offsets.insert(offsets.end(), layout.ends_k.begin(), layout.ends_k.end());
   const auto send = [&](at::Tensor& to, const at::Tensor& from) {
     if (!to.defined()) to = at::empty(from.sizes(), from.options().device(device).pinned_memory(false));
     ops::pinned_copy(to, from);
   };
   send(recorded.numbers, on_host(numbers, at::kLong, device));
-  send(recorded.ends, on_host(ends, at::kInt, device));
+  send(recorded.offsets, on_host(offsets, at::kInt, device));
   if (recorded.replay) return recorded.replay();
 
   if (!hidden_.defined()) {
@@ -138,18 +146,20 @@ void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Record
   paged.longest = shape.longest;
   paged.positions = next(most_tokens_).unsqueeze(0);
   paged.slots = next(most_tokens_);
-  paged.places = next(shape.keys);
-  const std::vector<at::Tensor> cu_seqlens = recorded.ends.chunk(2);
+  paged.sources = next(shape.keys);
+  const at::Tensor rows = shape.ends ? next(kMostEnds) : at::Tensor();
+  const at::Tensor hidden = shape.ends ? hidden_.narrow(0, 0, kMostEnds) : hidden_;
+  const std::vector<at::Tensor> cu_seqlens = recorded.offsets.chunk(2);
   paged.cu_seqlens_q = cu_seqlens[0];
   paged.cu_seqlens_k = cu_seqlens[1];
-  const auto work = [this, ids, paged] { hidden_.copy_(forward(ids, paged)); };
+  const auto work = [this, ids, paged, rows, hidden] { hidden.copy_(forward(ids, paged, rows)); };
   work();  // checks the same cu_seqlens, which a recorded pass cannot
   recorded.replay = record_or_warn(*recorder_, work, "serve: passes over prompts");
   if (!recorded.replay) records_ = false;  // the pass itself has run
 }
 
-at::Tensor PackedPasses::run(std::span<const Part> parts) {
-  Layout layout = lay_out(parts);
+at::Tensor PackedPasses::run(std::span<const Part> parts, bool ends) {
+  Layout layout = lay_out(parts, ends);
   if (!model_.device().is_cuda()) return run_once(layout);
   const Shape shape = pad(layout);
   const auto known = recorded_.find(shape);

@@ -2,7 +2,7 @@
 // of the engine's pool.
 //
 // On a GPU a pass always has most_tokens() tokens, so that a token's products do not depend on what else is in the
-// pass: behind the chunks come tokens that write to page 0. A pass is a CUDA graph, recorded when its shape comes for
+// pass: behind the chunks come tokens that go to no page. A pass is a CUDA graph, recorded when its shape comes for
 // the second time: a few hundred kernels take the host longer than the GPU.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -36,23 +36,28 @@ class PackedPasses {
 
   // Of a pass, on a GPU exactly.
   int64_t most_tokens() const { return most_tokens_; }
-  // Hidden states (tokens, hidden_size) of the parts, one behind the other. Valid until the next pass.
-  at::Tensor run(std::span<const Part> parts);
+  // Hidden states (tokens, hidden_size) of the parts, one behind the other. Valid until the next pass. With `ends` only
+  // those of the last token of each sequence that the parts reach the end of, at most kMostEnds: behind the last
+  // layer's attention nothing else is computed.
+  at::Tensor run(std::span<const Part> parts, bool ends);
+  static constexpr int64_t kMostEnds = 256;
 
  private:
   struct Layout;
   struct Shape {
     int64_t sequences, keys, longest;
+    bool ends;
     auto operator<=>(const Shape&) const = default;
   };
   struct Recorded {
-    at::Tensor numbers, ends;      // on the GPU: ids, positions, slots and places, int64; both cu_seqlens, int32
+    // On the GPU: ids, positions, slots, sources and rows, int64; both cu_seqlens, int32.
+    at::Tensor numbers, offsets;
     std::function<void()> replay;  // empty: has run once
   };
 
-  Layout lay_out(std::span<const Part> parts) const;
+  Layout lay_out(std::span<const Part> parts, bool ends) const;
   Shape pad(Layout& layout) const;
-  at::Tensor forward(const at::Tensor& ids, PagedKeys paged) const;
+  at::Tensor forward(const at::Tensor& ids, PagedKeys paged, const at::Tensor& rows) const;
   at::Tensor run_once(const Layout& layout) const;
   void run_recorded(const Layout& layout, const Shape& shape, Recorded& recorded);
 

@@ -61,27 +61,25 @@ class PagedStore : public SequenceStore {
   }
 
   PassSize pass_size() const override {
-    if (packed_passes_) return {SIZE_MAX, packed_passes_->most_tokens()};
-    return {1, pool_.chunk()};
+    if (packed_passes_) return {SIZE_MAX, packed_passes_->most_tokens(), PackedPasses::kMostEnds};
+    return {1, pool_.chunk(), 1};
   }
 
-  std::vector<at::Tensor> extend(std::span<const Part> parts) override {
-    std::vector<int64_t> ends{0}, ids;
+  std::vector<Extended> extend(std::span<const Part> parts, bool ends) override {
+    const at::Tensor hidden = packed_passes_ ? packed_pass(parts, ends) : whole_pass(parts[0]);
+    ends = ends && packed_passes_;
+    std::vector<Extended> out;
+    int64_t row = 0;
     for (const Part& part : parts) {
       const std::span<const int64_t> chunk = chunk_of(part.ids, part.computed, pool_.chunk());
-      ids.insert(ids.end(), chunk.begin(), chunk.end());
-      ends.push_back(static_cast<int64_t>(ids.size()));
-    }
-    const at::Tensor hidden = packed_passes_ ? packed_pass(parts) : whole_pass(parts[0], ids);
-    std::vector<at::Tensor> out;
-    for (size_t n = 0; n < parts.size(); ++n) {
-      const int64_t count = ends[n + 1] - ends[n];
-      out.push_back(hidden.narrow(0, ends[n], count));
-      auto& pages = static_cast<Pages&>(*parts[n].memory);
-      if (count != pool_.chunk() || parts[n].computed != pages.shared_tokens()) continue;
+      const auto count = static_cast<int64_t>(chunk.size());
+      const bool at_end = part.computed + count == static_cast<int64_t>(part.ids.size());
+      const int64_t rows = !ends ? count : at_end ? 1 : 0;
+      out.push_back({count, hidden.narrow(0, row, rows)});
+      row += rows;
+      auto& pages = static_cast<Pages&>(*part.memory);
+      if (count != pool_.chunk() || part.computed != pages.shared_tokens()) continue;
       const std::span<const int64_t> own = pages.own_of(static_cast<size_t>(count / pool_.page_size()));
-      const std::span<const int64_t> chunk =
-          std::span(ids).subspan(static_cast<size_t>(ends[n]), ends[n + 1] - ends[n]);
       if (PagePool::Chunk* kept = pool_.keep(pages.last(), chunk, own)) pages.share(kept);
     }
     return out;
@@ -147,15 +145,17 @@ class PagedStore : public SequenceStore {
     size_t shared_ = 0;
   };
 
-  at::Tensor packed_pass(std::span<const Part> parts) {
+  at::Tensor packed_pass(std::span<const Part> parts, bool ends) {
     std::vector<PackedPasses::Part> packed;
     for (const Part& part : parts) packed.push_back({pages(*part.memory), part.ids, part.computed});
-    return packed_passes_->run(packed);
+    return packed_passes_->run(packed, ends);
   }
 
-  at::Tensor whole_pass(const Part& part, const std::vector<int64_t>& ids) {
+  at::Tensor whole_pass(const Part& part) {
+    const std::span<const int64_t> ids = chunk_of(part.ids, part.computed, pool_.chunk());
     const auto count = static_cast<int64_t>(ids.size());
-    return pass({static_cast<const Pages*>(part.memory)}, at::tensor(ids, at::kLong),
+    return pass({static_cast<const Pages*>(part.memory)},
+                at::tensor(at::IntArrayRef(ids.data(), ids.size()), at::kLong),
                 at::arange(part.computed, part.computed + count, at::kLong), count)[0];
   }
 
@@ -238,12 +238,13 @@ class SeparateStore : public SequenceStore {
 
   int64_t reuse(Memory&, std::span<const int64_t>, int64_t) override { return 0; }
 
-  PassSize pass_size() const override { return {1, chunk_}; }
-  std::vector<at::Tensor> extend(std::span<const Part> parts) override {
+  PassSize pass_size() const override { return {1, chunk_, 1}; }
+  std::vector<Extended> extend(std::span<const Part> parts, bool) override {
     // Dynamic RoPE turns a key by the length of the text at which it came: the whole prompt's, as in transformers.
     const bool whole = !streaming_ && model_.config().positions.rope_scaling.type == "dynamic";
     const auto& [memory, ids, computed] = parts[0];
-    return {pass(*memory, chunk_of(ids, computed, whole ? static_cast<int64_t>(ids.size()) : chunk_))};
+    const at::Tensor hidden = pass(*memory, chunk_of(ids, computed, whole ? static_cast<int64_t>(ids.size()) : chunk_));
+    return {{hidden.size(0), hidden}};
   }
 
   at::Tensor step(std::span<const Step> steps) override {

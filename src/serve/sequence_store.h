@@ -32,18 +32,24 @@ class SequenceStore {
   // How many tokens from `computed` on need not be computed, as another sequence began with the same ones. `ids`: all
   // that are known; at least the last one is left to compute.
   virtual int64_t reuse(Memory& memory, std::span<const int64_t> ids, int64_t computed) = 0;
-  // One pass over a chunk of each: of `ids`, from `computed` on. A sequence's chunks follow one another. Returns their
-  // hidden states, each (tokens, hidden_size).
+  // One pass over a chunk of each: of `ids`, from `computed` on. A sequence's chunks follow one another.
   struct Part {
     Memory* memory;
     std::span<const int64_t> ids;
     int64_t computed;
   };
-  virtual std::vector<at::Tensor> extend(std::span<const Part> parts) = 0;
+  struct Extended {
+    int64_t tokens;
+    at::Tensor hidden;  // states (tokens, hidden_size)
+  };
+  // ends: of a part that reaches the end of `ids` only the last hidden states may be there, of others none. A pass with
+  // `ends` gives other bits than one without.
+  virtual std::vector<Extended> extend(std::span<const Part> parts, bool ends) = 0;
   // Of a pass of extend, at most.
   struct PassSize {
     size_t parts;
     int64_t tokens;
+    int64_t ends;  // parts that reach the end of their ids
   };
   virtual PassSize pass_size() const = 0;
 

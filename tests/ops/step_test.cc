@@ -180,6 +180,43 @@ TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
   }
 }
 
+// Of every source, whether vectors are aligned or not.
+TEST(RopeToPages, GathersWhatAttentionReads) {
+  std::vector<int64_t> sources;
+  while (sources.size() < 1100)
+    sources.insert(sources.end(), {in_pages(40), 2, 0, kZeros, in_pages(7), 4, kZeros, 1, in_pages(40)});
+  const auto type = test_device().is_cuda() ? at::kBFloat16 : at::kFloat;
+  for (const int64_t dim : {64, 12}) {
+    for (const bool interleaved : {false, true}) {
+      PageWrite write = page_write(random({5, 1, 12, dim}, 1, type), 2, dim / 2, interleaved);
+      write.keys.copy_(random(write.keys.sizes(), 2, type));
+      write.values.copy_(random(write.values.sizes(), 3, type));
+      PageWrite apart = write;
+      apart.keys = write.keys.clone();
+      apart.values = write.values.clone();
+      const at::Tensor q = rope_to_pages(apart);
+      const auto [found, keys, values] =
+          rope_to_pages_and_gather(write, at::tensor(sources, at::kLong).to(test_device()));
+      EXPECT_TRUE(at::equal(found, q));
+      for (size_t n = 0; n < sources.size(); n += 121) {  // of every kind
+        const int64_t source = sources[n], place = source < kZeros    ? in_pages(source)
+                                                   : source == kZeros ? 0
+                                                                      : write.slots[source].item<int64_t>();
+        const auto expect = [&](const at::Tensor& row, const at::Tensor& pages) {
+          const at::Tensor there = pages.flatten(0, 1)[place];
+          EXPECT_TRUE(at::equal(row, source == kZeros ? at::zeros_like(there) : there))
+              << "row " << n << ", " << dim << ", interleaved " << interleaved;
+        };
+        expect(keys[static_cast<int64_t>(n)], apart.keys);
+        expect(values[static_cast<int64_t>(n)], apart.values);
+        if (source < 0) continue;
+        EXPECT_TRUE(at::equal(write.keys.flatten(0, 1)[place], apart.keys.flatten(0, 1)[place]));
+        EXPECT_TRUE(at::equal(write.values.flatten(0, 1)[place], apart.values.flatten(0, 1)[place]));
+      }
+    }
+  }
+}
+
 // One query a kv head, by every number of blocks: decode_row.cu has two, few texts other kernels.
 TEST_F(StepGpu, ATextsAttentionDoesNotDependOnTheirNumber) {
   for (const char* normalizer : {"softmax", "elastic", "softmax_sink"}) {

@@ -58,6 +58,7 @@ std::vector<GenerationRequest> mixed_requests() {
     const size_t n = all.size();
     all.push_back(request(prompt(1 + 9 * n, n), static_cast<int64_t>(10 + 5 * n), sampling));
     if (n % 3 == 0) all.back().logprobs = 4;
+    if (n % 4 == 1) all.back().prompt_logprobs = true;  // passes of their own
   }
   return all;
 }

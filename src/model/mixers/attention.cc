@@ -242,7 +242,7 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   attention.deterministic = options.deterministic;
   if (turned_later && x.pending && !q_bias.defined() && !q_norm.defined()) {
     const ops::PagePlaces places = places_of(layer, rope.base, turned, *options.paged);
-    if (ops::goes_to_pages(places))
+    if (!options.paged->sources.defined() && ops::goes_to_pages(places))
       return project(attend_paged(qkv.decode_to_pages(x, places), layer, *options.paged, attention, stats), x, probe);
   }
   const auto parts = qkv.forward(x);
@@ -273,7 +273,10 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   if (options.packed) return project(attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0), x, probe);
   if (options.paged) {
     ops::PageWrite write{places_of(layer, turned_later ? rope.base : 0, turned, *options.paged), q, k, v};
-    return project(attend_paged(ops::rope_to_pages(write), layer, *options.paged, attention, stats), x, probe);
+    const at::Tensor out = options.paged->sources.defined()
+                               ? attend_end_to_end(write, *options.paged, attention, stats)
+                               : attend_paged(ops::rope_to_pages(write), layer, *options.paged, attention, stats);
+    return project(out, x, probe);
   }
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
@@ -315,18 +318,21 @@ ops::PagePlaces AttentionMixer::places_of(int64_t layer, double rope_base, const
           .longest = paged.longest};
 }
 
+at::Tensor AttentionMixer::attend_end_to_end(const ops::PageWrite& write, const PagedKeys& paged,
+                                             ops::AttentionOptions options, at::Tensor* stats) const {
+  const auto [q, keys, values] = ops::rope_to_pages_and_gather(write, paged.sources);
+  options.cu_seqlens_q = paged.cu_seqlens_q;
+  options.cu_seqlens_k = paged.cu_seqlens_k;
+  const auto [out, lse, statistics] = ops::attention(q.squeeze(0), keys, values, distance_bias, tau, options);
+  if (stats) *stats = statistics;
+  return out.unsqueeze(0);
+}
+
 at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, const PagedKeys& paged,
                                         ops::AttentionOptions options, at::Tensor* stats) const {
   const at::Tensor &keys = paged.keys[static_cast<size_t>(layer)], &values = paged.values[static_cast<size_t>(layer)];
-  const auto places = [&](const at::Tensor& pool) { return pool.flatten(0, 1).index_select(0, paged.places); };
   at::Tensor out, lse, statistics;
-  if (paged.places.defined()) {
-    options.cu_seqlens_q = paged.cu_seqlens_q;
-    options.cu_seqlens_k = paged.cu_seqlens_k;
-    std::tie(out, lse, statistics) =
-        ops::attention(q.squeeze(0), places(keys), places(values), distance_bias, tau, options);
-    out = out.unsqueeze(0);
-  } else if (q.size(1) <= ops::kFewRows) {
+  if (q.size(1) <= ops::kFewRows) {
     std::tie(out, lse, statistics) = ops::decode(q, keys, values, paged.lengths, distance_bias, tau, options,
                                                  paged.block_table, {}, /*invariant=*/true);
   } else {

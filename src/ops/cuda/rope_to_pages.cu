@@ -1,5 +1,6 @@
-// Rotation of a few tokens' q and k, and their keys and values into pages: 16 bytes at a time, unless they are not
-// aligned. Blocks (token, piece of it); a token has items of its heads of q and k, then of v.
+// Rotation of tokens' q and k, and their keys and values into pages: 16 bytes at a time, unless they are not aligned.
+// A thread has one item of several heads, which have the same angles: what it asks for is on its way at once. Threads
+// (item of a group of heads of q, then of k, then of v; token, or where keys and values are gathered row of these).
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -14,10 +15,15 @@ namespace {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr unsigned kMostThreads = 256;
+// Of a row's source, as in ops/rope_to_pages.h.
+constexpr int64_t kZeros = -1;
+__device__ int64_t in_pages(int64_t source) { return -2 - source; }
 
 struct Work {
   RopeToPages p;
-  unsigned turned, items, of_value, all;  // items of a head of q and k, `turned` of them of pairs; of v; of a token
+  unsigned turned, items, of_value;  // items of a head of q and k, `turned` of them of pairs; of v
+  unsigned groups, kv_groups;        // of heads of q; of k and v
+  unsigned width, tokens;            // a block's threads: of a token (or row), and how many tokens
 };
 
 // Not through the read-only path: the kernel in front may still write when this one starts.
@@ -26,48 +32,79 @@ __device__ Bits<T, N> fetch(const T* from) {
   return __ldcg(reinterpret_cast<const Bits<T, N>*>(from));
 }
 
-template <typename T, int N, bool INTERLEAVED>
+// HEADS: of a group, which are as far apart as there are groups.
+template <typename T, int N, bool INTERLEAVED, int HEADS>
 __global__ void __launch_bounds__(kMostThreads) rotate_and_store(const __grid_constant__ Work work) {
   decoding::let_next_start();
   decoding::wait_for_launcher();
   const RopeToPages& p = work.p;
-  const unsigned index = blockIdx.y * blockDim.x + threadIdx.x;
-  if (index >= work.all) return;
-  const int64_t token = blockIdx.x;
-  const unsigned heads = static_cast<unsigned>(p.to.heads), kv = static_cast<unsigned>(p.to.kv_heads);
-  const auto page = [&] { return p.to.slots[token] * p.to.kv_heads * p.to.dim; };
-  const auto copy = [](const T* from, T* to) { store<T, N>(to, fetch<T, N>(from)); };
-  const unsigned of_rotated = (heads + kv) * work.items;
-  if (index >= of_rotated) {
-    const unsigned head = (index - of_rotated) / work.of_value, item = (index - of_rotated) - head * work.of_value;
-    return copy(static_cast<const T*>(p.v) + token * p.v_token + head * p.v_head + item * N,
-                static_cast<T*>(p.to.values) + page() + head * p.to.dim + item * N);
-  }
-  const unsigned head = index / work.items, item = index - head * work.items;
-  const T* from;
-  T* to;
-  if (head < heads) {
-    from = static_cast<const T*>(p.q) + token * p.q_token + head * p.q_head;
-    to = static_cast<T*>(p.to.q) + (token * p.to.heads + head) * p.to.dim;
+  const unsigned of_q = work.groups * work.items, of_rotated = of_q + work.kv_groups * work.items;
+  const unsigned of_block = threadIdx.x / work.width, index = blockIdx.y * work.width + threadIdx.x % work.width;
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * work.tokens + of_block;
+  const bool is_q = index < of_q, is_v = index >= of_rotated, gathers = !is_q && p.rows > 0;
+  if (index >= of_rotated + work.kv_groups * work.of_value || n >= (gathers ? p.rows : p.tokens)) return;
+  const int64_t token = gathers ? p.sources[n] : n;
+  const unsigned among = is_q ? index : is_v ? index - of_rotated : index - of_q;
+  const unsigned groups = is_q ? work.groups : work.kv_groups, items = is_v ? work.of_value : work.items;
+  const unsigned group = among / items, item = among - group * items;
+  const auto heads = static_cast<unsigned>(is_q ? p.to.heads : p.to.kv_heads);
+
+  // The first head; a source of zeros is null, as is where nothing goes.
+  const T* from = nullptr;
+  T *to = nullptr, *also = nullptr;
+  int64_t from_head = p.to.dim;
+  const int64_t row_size = heads * p.to.dim;
+  if (is_q) {
+    from = static_cast<const T*>(p.q) + token * p.q_token;
+    from_head = p.q_head;
+    to = static_cast<T*>(p.to.q) + token * row_size;
   } else {
-    from = static_cast<const T*>(p.k) + token * p.k_token + (head - heads) * p.k_head;
-    to = static_cast<T*>(p.to.keys) + page() + (head - heads) * p.to.dim;
+    T* const pages = static_cast<T*>(is_v ? p.to.values : p.to.keys);
+    if (gathers) also = static_cast<T*>(is_v ? p.gathered_values : p.gathered_keys) + n * row_size;
+    if (token >= 0) {
+      from = static_cast<const T*>(is_v ? p.v : p.k) + token * (is_v ? p.v_token : p.k_token);
+      from_head = is_v ? p.v_head : p.k_head;
+      to = pages + p.to.slots[token] * row_size;
+    } else if (token < kZeros) {
+      from = pages + in_pages(token) * row_size;
+    }
   }
-  if (item >= work.turned) {
-    const int64_t at = 2 * p.to.table.pairs + (item - work.turned) * N;
-    return copy(from + at, to + at);
+  const auto fetch_all = [&](Bits<T, N>(&x)[HEADS], int64_t at) {
+#pragma unroll
+    for (int h = 0; h < HEADS; ++h) {
+      const unsigned head = h * groups + group;
+      x[h] = from && head < heads ? fetch<T, N>(from + head * from_head + at) : Bits<T, N>{};
+    }
+  };
+  const auto store_all = [&](const Bits<T, N>(&x)[HEADS], int64_t at) {
+#pragma unroll
+    for (int h = 0; h < HEADS; ++h) {
+      const unsigned head = h * groups + group;
+      if (head >= heads) break;
+      if (to) store<T, N>(to + head * p.to.dim + at, x[h]);
+      if (also) store<T, N>(also + head * p.to.dim + at, x[h]);
+    }
+  };
+  Bits<T, N> low[HEADS], high[HEADS] = {};
+  if (is_v || item >= work.turned) {
+    const int64_t at = is_v ? item * N : 2 * p.to.table.pairs + (item - work.turned) * N;
+    fetch_all(low, at);
+    return store_all(low, at);
   }
   constexpr bool kOneVector = kPairsInVector<N, INTERLEAVED>;
   constexpr int P = kOneVector ? N / 2 : N;  // pairs of a thread
   const unsigned pair = item * P, first = INTERLEAVED ? 2 * pair : pair,
                  second = INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(p.to.table.pairs);
-  Bits<T, N> low = fetch<T, N>(from + first), high{};
-  if constexpr (!kOneVector) high = fetch<T, N>(from + second);
-  float cos[P] = {}, sin[P] = {};
-  angles<P, true>(p.to.table, p.to.positions[token], pair, cos, sin);
-  turn<T, N, INTERLEAVED>(low, high, cos, sin);
-  store<T, N>(to + first, low);
-  if constexpr (!kOneVector) store<T, N>(to + second, high);
+  fetch_all(low, first);
+  if constexpr (!kOneVector) fetch_all(high, second);
+  if (token >= 0) {
+    float cos[P] = {}, sin[P] = {};
+    angles<P, true>(p.to.table, p.to.positions[token], pair, cos, sin);
+#pragma unroll
+    for (int h = 0; h < HEADS; ++h) turn<T, N, INTERLEAVED>(low[h], high[h], cos, sin);
+  }
+  store_all(low, first);
+  if constexpr (!kOneVector) store_all(high, second);
 }
 
 template <typename T, int N>
@@ -76,21 +113,33 @@ void launch(const RopeToPages& p, cudaStream_t stream) {
   work.turned = static_cast<unsigned>((p.to.interleaved && N > 1 ? 2 : 1) * p.to.table.pairs / N);
   work.items = work.turned + static_cast<unsigned>((p.to.dim - 2 * p.to.table.pairs) / N);
   work.of_value = static_cast<unsigned>(p.to.dim / N);
-  work.all = static_cast<unsigned>(p.to.heads + p.to.kv_heads) * work.items +
-             static_cast<unsigned>(p.to.kv_heads) * work.of_value;
-  const unsigned threads = std::min((work.all + 31) / 32 * 32, kMostThreads);
-  const dim3 grid(static_cast<unsigned>(p.tokens), (work.all + threads - 1) / threads);
-  const auto run = [&](auto interleaved) {
-    decoding::start<rotate_and_store<T, N, decltype(interleaved)::value>>(work, grid, static_cast<int>(threads), 0,
-                                                                          true, stream);
+  const int64_t places = std::max(p.tokens, p.rows);
+  const auto run = [&](auto interleaved, auto heads) {
+    constexpr int HEADS = decltype(heads)::value;
+    const auto groups_of = [](int64_t count) { return static_cast<unsigned>((count + HEADS - 1) / HEADS); };
+    work.groups = groups_of(p.to.heads);
+    work.kv_groups = groups_of(p.to.kv_heads);
+    const unsigned all = (work.groups + work.kv_groups) * work.items + work.kv_groups * work.of_value;
+    work.width = std::min(all, kMostThreads);
+    work.tokens = kMostThreads / work.width;
+    const dim3 grid(static_cast<unsigned>((places + work.tokens - 1) / work.tokens),
+                    (all + work.width - 1) / work.width);
+    decoding::start<rotate_and_store<T, N, decltype(interleaved)::value, HEADS>>(
+        work, grid, static_cast<int>(work.width * work.tokens), 0, true, stream);
   };
-  p.to.interleaved ? run(std::true_type{}) : run(std::false_type{});
+  const auto of_heads = [&](auto interleaved) {
+    // Few tokens have few threads, each of which would wait for more.
+    constexpr int64_t kManyTokens = 1024;
+    N > 1 && places >= kManyTokens ? run(interleaved, std::integral_constant < int, N == 1 ? 1 : 4 > {})
+                                   : run(interleaved, std::integral_constant<int, 1>{});
+  };
+  p.to.interleaved ? of_heads(std::true_type{}) : of_heads(std::false_type{});
 }
 
 }  // namespace
 
 void rope_to_pages(const RopeToPages& p, cudaStream_t stream) {
-  if (p.tokens == 0 || p.to.heads + p.to.kv_heads == 0 || p.to.dim == 0) return;
+  if (p.tokens + p.rows == 0 || p.to.heads + p.to.kv_heads == 0 || p.to.dim == 0) return;
   with_type(p.type, [&](auto zero) {
     using T = decltype(zero);
     constexpr int N = kWide<T>;
@@ -98,7 +147,7 @@ void rope_to_pages(const RopeToPages& p, cudaStream_t stream) {
     const bool wide = whole(p.to.dim, p.to.interleaved ? 2 * p.to.table.pairs : p.to.table.pairs, p.q_token, p.q_head,
                             p.k_token, p.k_head, p.v_token, p.v_head) &&
                       aligned(p.q) && aligned(p.k) && aligned(p.v) && aligned(p.to.q) && aligned(p.to.keys) &&
-                      aligned(p.to.values);
+                      aligned(p.to.values) && aligned(p.gathered_keys) && aligned(p.gathered_values);
     wide ? launch<T, N>(p, stream) : launch<T, 1>(p, stream);
   });
 }

@@ -60,6 +60,11 @@ struct RopeToPages {
   int64_t q_token, q_head, k_token, k_head, v_token, v_head;
   int64_t tokens;
   ToPages to;
+  // Where keys and values are gathered too, (rows, kv_heads, dim) contiguous: ops/rope_to_pages.h says from where. Only
+  // tokens that are a source then go to pages. Pages that are a source are no token's slot.
+  const int64_t* sources = nullptr;  // (rows)
+  int64_t rows = 0;                  // 0: nothing is gathered
+  void *gathered_keys = nullptr, *gathered_values = nullptr;
 };
 void rope_to_pages(const RopeToPages& arguments, cudaStream_t stream);
 

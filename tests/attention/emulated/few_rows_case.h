@@ -198,7 +198,9 @@ struct PagesOf {
   }
 
   // joint: (tokens, all, kDim).
-  void turn(const std::vector<T>& joint, bool interleaved) {
+  void turn(const std::vector<T>& joint, bool interleaved) { turn(joint, interleaved, {}, nullptr, nullptr); }
+  void turn(const std::vector<T>& joint, bool interleaved, const std::vector<int64_t>& sources, T* gathered_keys,
+            T* gathered_values) {
     RopeToPages a{.type = kType<T>};
     a.q = joint.data();
     a.k = joint.data() + heads * kDim;
@@ -207,6 +209,10 @@ struct PagesOf {
     a.q_head = a.k_head = a.v_head = kDim;
     a.tokens = static_cast<int64_t>(slots.size());
     a.to = places(interleaved);
+    a.sources = sources.data();
+    a.rows = static_cast<int64_t>(sources.size());
+    a.gathered_keys = gathered_keys;
+    a.gathered_values = gathered_values;
     rope_to_pages(a, nullptr);
   }
 };

@@ -121,6 +121,52 @@ void turn_keys(int64_t pairs, bool interleaved) {
   }
 }
 
+// Tokens that are a source, places of pages, zeros (ops/rope_to_pages.h); a token that is none goes to no page.
+void gather_keys(int64_t pairs, bool interleaved, int times) {
+  constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = Pages::kDim, kRow = kKvHeads * kDim;
+  const std::vector<Half> joint = random_halves(kTokens * (kHeads + 2 * kKvHeads) * kDim, 1, 1);
+  Pages apart(kTokens, kHeads, kKvHeads, pairs), gathered(kTokens, kHeads, kKvHeads, pairs);
+  for (Pages* pages : {&apart, &gathered}) {
+    pages->keys = random_halves(static_cast<int64_t>(pages->keys.size()), 2, 1);
+    pages->values = random_halves(static_cast<int64_t>(pages->values.size()), 3, 1);
+  }
+  const std::vector<Half> keys_before = gathered.keys;
+  std::vector<int64_t> sources;
+  for (int n = 0; n < times; ++n) sources.insert(sources.end(), {-2 - 1, 2, 0, -1, -2, 4, -1, 1, -2 - 1});
+  std::vector<Half> keys(sources.size() * kRow), values(keys.size());
+  apart.turn(joint, interleaved);
+  gathered.turn(joint, interleaved, sources, keys.data(), values.data());
+  EXPECT_EQ(bits_of(gathered.q), bits_of(apart.q));
+  const auto row_of = [&](const std::vector<Half>& all, int64_t row) {
+    const auto bits = bits_of(all);
+    return std::vector<uint16_t>(bits.begin() + row * kRow, bits.begin() + (row + 1) * kRow);
+  };
+  for (size_t n = 0; n < sources.size(); ++n) {
+    const int64_t source = sources[n], place = source < 0 ? -2 - source : apart.slots[static_cast<size_t>(source)];
+    const auto row = static_cast<int64_t>(n);
+    SCOPED_TRACE(testing::Message() << "row " << n);
+    if (source == -1) {
+      EXPECT_EQ(row_of(keys, row), std::vector<uint16_t>(kRow, 0));
+      EXPECT_EQ(row_of(values, row), std::vector<uint16_t>(kRow, 0));
+      continue;
+    }
+    EXPECT_EQ(row_of(keys, row), row_of(apart.keys, place));
+    EXPECT_EQ(row_of(values, row), row_of(apart.values, place));
+    EXPECT_EQ(row_of(gathered.keys, place), row_of(apart.keys, place));
+  }
+  EXPECT_EQ(row_of(gathered.keys, apart.slots[3]), row_of(keys_before, apart.slots[3]));
+}
+
+TEST(Step, KeysAreGatheredOnTheirWayToPages) {
+  for (const bool interleaved : {false, true}) {
+    for (const int64_t pairs : {0, 6, 8}) {
+      SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
+      gather_keys(pairs, interleaved, 1);
+      gather_keys(pairs, interleaved, 120);  // a thread has several heads
+    }
+  }
+}
+
 TEST(Step, KeysAreTurnedOnTheirWayToPages) {
   for (const bool interleaved : {false, true}) {
     for (const int64_t pairs : {0, 6, 8}) {  // 8: by 16 bytes
