@@ -41,7 +41,7 @@ swiglu-rope ops_tests *Fused.Swiglu*:*Fused.Rope/*
 convolution ops_tests *Fused.ShortConvolution/*
 loss ops_tests FusedValues.LinearCrossEntropyReportsTokens:*Fused.LinearCrossEntropy/BFloat16
 hopper-rotated ops_tests AttentionOperator.RotatesQueriesAndKeysInside
-steps ops_tests StepGpu.*:SampleTokens.*:PinnedCopy.*
+steps ops_tests StepGpu.*:SampleTokens.*:PinnedCopy.*:RopeToPages.*
 step-layers ops_tests StepLayersGpu.*'
 lists=$(grep -E "^(${ONLY:-.*}) " <<< "$lists")
 [ -n "$lists" ] || { echo "sanitize_gpu.sh: ONLY=$ONLY: expected a name of the list, found none" >&2; exit 2; }
