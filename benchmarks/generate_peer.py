@@ -7,7 +7,7 @@ Run it by an interpreter with llama_cpp (llama-cpp-python, built on this machine
 folder's weights are written as GGUF in F32, BF16 and Q8_0 (8 bits with a scale for 32 weights; ours has one for a row)
 beside a temporary file; both sides get the same token ids and sample greedily without an end. Before anything is timed
 the first tokens of both in fp32 are compared. Decoding is the time of --tokens more tokens, the prompt that of --prompt
-tokens; of --repeat runs the best. Both run in turns.
+tokens; of --repeat runs the best. Both take turns.
 """
 
 import argparse
@@ -45,7 +45,10 @@ TYPES = {
 
 def write_gguf(folder, path, precision):
     config = json.loads((folder / "config.json").read_text())
-    weights = load_file(folder / "model.safetensors")
+    try:
+        weights = load_file(folder / "model.safetensors")
+    except TypeError as error:  # NumPy has no bfloat16
+        raise SystemExit(f"{folder / 'model.safetensors'}: expected weights in fp32 or fp16: {error}") from error
     heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(config["max_position_embeddings"])
@@ -142,17 +145,27 @@ def serve(a, arguments):
         process.wait()
 
 
-def measure(side, a, vocabulary):
-    def time_of(length, tokens):
+def measure(sides, a, vocabulary):
+    """Of each side; they take turns, so that what else the machine does meets both."""
+
+    def time_of(side, length, tokens):
         prompt = [random.randrange(5, vocabulary) for _ in range(length)]  # nothing to reuse
         begin = time.perf_counter()
         side.generate(prompt, tokens)
         return time.perf_counter() - begin
 
-    side.generate([1, 2, 3], 4)
-    decode = min(time_of(8, a.tokens + 4) - time_of(8, 4) for _ in range(a.repeat))
-    prompt = min(time_of(a.prompt, 1) - time_of(8, 1) for _ in range(a.repeat))
-    return {"tokens_per_second": a.tokens / decode, "prompt_tokens_per_second": (a.prompt - 8) / prompt}
+    runs = {name: [] for name in sides}
+    for side in sides.values():
+        side.generate([1, 2, 3], 4)
+    for _ in range(a.repeat):
+        for name, side in sides.items():
+            decode = time_of(side, 8, a.tokens + 4) - time_of(side, 8, 4)
+            runs[name].append((decode, time_of(side, a.prompt, 1) - time_of(side, 8, 1)))
+    best = {name: [min(times) for times in zip(*some, strict=True)] for name, some in runs.items()}
+    return {
+        name: {"tokens_per_second": a.tokens / decode, "prompt_tokens_per_second": (a.prompt - 8) / prompt}
+        for name, (decode, prompt) in best.items()
+    }
 
 
 def main():
@@ -183,8 +196,7 @@ def main():
                     print(f"greedy text of both in fp32: the first {equal} of 24 tokens are equal", flush=True)
                     if equal < 8:
                         raise SystemExit("the two sides do not compute the same model")
-                results[precision] = {"lazy": measure(ours, a, config["vocab_size"])}
-                results[precision]["llama.cpp"] = measure(theirs, a, config["vocab_size"])
+                results[precision] = measure({"lazy": ours, "llama.cpp": theirs}, a, config["vocab_size"])
             del theirs
             for side, figures in results[precision].items():
                 print(precision, side, {key: round(value, 1) for key, value in figures.items()}, flush=True)

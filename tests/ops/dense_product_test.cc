@@ -1,4 +1,4 @@
-// Products of dense matrices while signals come.
+// Products of dense matrices: their values, and while signals come.
 #include "ops/dense_product.h"
 
 #include <ATen/ATen.h>
@@ -15,6 +15,22 @@
 namespace lazy::ops {
 namespace {
 using namespace std::chrono_literals;
+
+// As close as the rounding of bf16 to products of the same numbers in fp64: few rows and many, in one piece and in
+// several, with strides.
+TEST(DenseProduct, ProductsOfBf16AreRoundedOnce) {
+  struct Shape {
+    int64_t m, n, k;
+  };
+  for (const auto& [m, n, k] : {Shape{3, 70, 40}, Shape{64, 33, 96}, Shape{130, 257, 1000}, Shape{65, 9000, 1100}}) {
+    const at::Tensor a = at::randn({m, k}).to(at::kBFloat16), b = at::randn({k, n}).to(at::kBFloat16).t();
+    const at::Tensor exact = at::mm(a.to(at::kDouble), b.to(at::kDouble).t()), y = dense_product(a, b);
+    ASSERT_EQ(y.scalar_type(), at::kBFloat16);
+    ASSERT_EQ(y.sizes(), exact.sizes());
+    const double size = exact.abs().max().item<double>();
+    EXPECT_TRUE(at::allclose(y.to(at::kDouble), exact, 0x1p-8, 1e-5 * size)) << m << " x " << n << " x " << k;
+  }
+}
 
 // With more than 84 numbers in an inner product oneDNN's kernel moved the stack pointer into the heap: without
 // use_signal_stack() the first of about a thousand signals ends this test in malloc() or free().
