@@ -1,6 +1,7 @@
 #include "serve/sequence_store.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 #include "model/mixers/attention.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "core/error.h"
 #include "model/activation_hooks.h"
@@ -329,7 +330,7 @@ at::Tensor AttentionMixer::attend_end_to_end(const ops::PageWrite& write, const 
 }
 
 at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, const PagedKeys& paged,
-                                        ops::AttentionOptions options, at::Tensor* stats) const {
+                                        const ops::AttentionOptions& options, at::Tensor* stats) const {
   const at::Tensor &keys = paged.keys[static_cast<size_t>(layer)], &values = paged.values[static_cast<size_t>(layer)];
   at::Tensor out, lse, statistics;
   if (q.size(1) <= ops::kFewRows) {

@@ -61,8 +61,8 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_end_to_end(const ops::PageWrite& write, const PagedKeys& paged, ops::AttentionOptions options,
                                at::Tensor* stats) const;
   // Without: attends to each sequence's pages, which have the keys and values of q, rotated, already.
-  at::Tensor attend_paged(const at::Tensor& q, int64_t layer, const PagedKeys& paged, ops::AttentionOptions options,
-                          at::Tensor* stats) const;
+  at::Tensor attend_paged(const at::Tensor& q, int64_t layer, const PagedKeys& paged,
+                          const ops::AttentionOptions& options, at::Tensor* stats) const;
 
   // Reshapes one part of qkv to (batch, length, heads, head_dim) and adds its bias, if any.
   at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const;
