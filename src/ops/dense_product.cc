@@ -50,7 +50,6 @@ at::Tensor by_widening(const at::Tensor& a, const at::Tensor& b) {
   constexpr int64_t kMostAtOnce = 1 << 23;  // numbers of b, 32 MB
   const at::Tensor wide = a.to(at::kFloat);
   const int64_t rows = std::max<int64_t>(kMostAtOnce / b.size(1), 1);
-  if (rows >= b.size(0)) return by_onednn(wide, b.to(at::kFloat)).to(at::kBFloat16);
   at::Tensor out = at::empty({a.size(0), b.size(0)}, a.options());
   for (int64_t n = 0; n < b.size(0); n += rows) {
     const int64_t count = std::min(rows, b.size(0) - n);

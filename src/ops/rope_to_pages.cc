@@ -53,7 +53,7 @@ GatheredKeys rope_to_pages_and_gather(const PageWrite& w, const at::Tensor& sour
   if (has_kernel(w)) return step_kernels()->rope_to_pages(w, sources);
   GatheredKeys out{.q = rope_to_pages(w), .keys = {}, .values = {}};
   const at::Tensor places =
-      at::where(sources >= 0, w.slots.index_select(0, sources.clamp_min(0)), (-2 - sources).clamp_min(0));
+      at::where(sources >= 0, w.slots.index_select(0, sources.clamp_min(0)), (in_pages(0) - sources).clamp_min(0));
   const at::Tensor zeros = (sources == kZeros).view({-1, 1, 1});
   const auto gathered = [&](const at::Tensor& pages) {
     return pages.flatten(0, 1).index_select(0, places).masked_fill_(zeros, 0);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "ops/key_sources.h"
 #include "ops/rope.h"
 
 namespace lazy::ops {
@@ -22,10 +23,8 @@ struct PageWrite : PagePlaces {
 at::Tensor rope_to_pages(const PageWrite& write);
 
 // The same, and keys and values of whole sequences as attention reads them. Row n of these comes from sources[n]
-// (int64): a token, from 0 on, which only then need be written to its slot; in_pages(place); or kZeros. What sources
-// find in pages is not a slot of `write`.
-constexpr int64_t kZeros = -1;
-constexpr int64_t in_pages(int64_t place) { return -2 - place; }
+// (int64, ops/key_sources.h). A token that is none of these need not be written to its slot. What sources find in pages
+// is not a slot of `write`.
 struct GatheredKeys {
   at::Tensor q, keys, values;  // keys and values (rows, kv_heads, head_dim)
 };

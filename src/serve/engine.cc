@@ -234,14 +234,8 @@ struct Engine::Impl {
   }
 
   void wait_for_burst(std::unique_lock<std::mutex>& lock) {
-    const SequenceStore::PassSize most = store->pass_size();
-    const auto full = [&] {
-      int64_t tokens = 0;
-      for (const auto& sequence : arrived) tokens += sequence->prompt_size();
-      return arrived.size() >= most.parts || tokens >= most.tokens;
-    };
     const auto end = std::chrono::steady_clock::now() + kMostQuiet;
-    for (size_t before = 0; !stopping && before != arrived.size() && !full();) {
+    for (size_t before = 0; !stopping && before != arrived.size();) {
       before = arrived.size();
       const auto until = std::min(end, std::chrono::steady_clock::now() + kQuiet);
       changed.wait_until(lock, until, [&] { return stopping || arrived.size() != before; });
@@ -255,7 +249,7 @@ struct Engine::Impl {
     changed.wait(lock, [&] {
       return stopping || !arrived.empty() || !cancelled.empty() || !active.empty() || !waiting.empty() || !jobs.empty();
     });
-    if (active.empty() && waiting.empty()) wait_for_burst(lock);
+    if (active.empty() && waiting.empty() && store->pass_size().parts > 1) wait_for_burst(lock);
     for (auto& sequence : arrived) waiting.push_back(std::move(sequence));
     arrived.clear();
     taken = static_cast<int64_t>(waiting.size());
@@ -359,7 +353,7 @@ struct Engine::Impl {
     }
     guarded(readers, [&](auto&) {
       if (parts.empty()) return;
-      const std::vector<SequenceStore::Extended> extended = store->extend(parts, /*ends=*/!scored);
+      const std::vector<SequenceStore::Extended> extended = store->extend(parts, /*last_tokens_only=*/!scored);
       std::vector<Sequence*> begun;
       std::vector<at::Tensor> last;
       for (size_t n = 0; n < parts.size(); ++n) {

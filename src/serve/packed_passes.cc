@@ -53,7 +53,7 @@ PackedPasses::PackedPasses(LanguageModel& model, const PagedKeys& pages, int64_t
 // chunks begin at multiples of the 16 rows of a warp's product. Behind a prompt's keys come as many zeros, without
 // queries, as fill a tile: a kernel multiplies what lies behind the keys in their last tile by zero, and a NaN of
 // another request times zero is a NaN.
-PackedPasses::Layout PackedPasses::lay_out(std::span<const Part> parts, bool ends) const {
+PackedPasses::Layout PackedPasses::lay_out(std::span<const Part> parts, bool last_tokens_only) const {
   Layout out;
   for (size_t n = 0, next = 0; n < parts.size(); n = next) {
     const Part& first = parts[n];
@@ -70,13 +70,13 @@ PackedPasses::Layout PackedPasses::lay_out(std::span<const Part> parts, bool end
       out.positions.push_back(at);
       out.slots.push_back(place);
     }
-    if (ends && end == static_cast<int64_t>(first.ids.size())) out.rows.push_back(out.sources.back());
+    if (last_tokens_only && end == static_cast<int64_t>(first.ids.size())) out.rows.push_back(out.sources.back());
     out.end_sequence(end);
     if (const int64_t rest = -end & (kKeyTile - 1); rest > 0 && model_.device().is_cuda()) out.add_zeros(rest);
     out.longest = std::max(out.longest, end);
   }
   // Always as many: so a row's products do not depend on the others.
-  if (ends) out.rows.resize(static_cast<size_t>(kMostEnds), 0);
+  if (last_tokens_only) out.rows.resize(static_cast<size_t>(kMostEnds), 0);
   return out;
 }
 
@@ -147,8 +147,8 @@ void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Record
   paged.positions = next(most_tokens_).unsqueeze(0);
   paged.slots = next(most_tokens_);
   paged.sources = next(shape.keys);
-  const at::Tensor rows = shape.ends ? next(kMostEnds) : at::Tensor();
-  const at::Tensor hidden = shape.ends ? hidden_.narrow(0, 0, kMostEnds) : hidden_;
+  const at::Tensor rows = shape.last_tokens_only ? next(kMostEnds) : at::Tensor();
+  const at::Tensor hidden = shape.last_tokens_only ? hidden_.narrow(0, 0, kMostEnds) : hidden_;
   const std::vector<at::Tensor> cu_seqlens = recorded.offsets.chunk(2);
   paged.cu_seqlens_q = cu_seqlens[0];
   paged.cu_seqlens_k = cu_seqlens[1];
@@ -158,8 +158,8 @@ void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Record
   if (!recorded.replay) records_ = false;  // the pass itself has run
 }
 
-at::Tensor PackedPasses::run(std::span<const Part> parts, bool ends) {
-  Layout layout = lay_out(parts, ends);
+at::Tensor PackedPasses::run(std::span<const Part> parts, bool last_tokens_only) {
+  Layout layout = lay_out(parts, last_tokens_only);
   if (!model_.device().is_cuda()) return run_once(layout);
   const Shape shape = pad(layout);
   const auto known = recorded_.find(shape);

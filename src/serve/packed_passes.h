@@ -36,17 +36,17 @@ class PackedPasses {
 
   // Of a pass, on a GPU exactly.
   int64_t most_tokens() const { return most_tokens_; }
-  // Hidden states (tokens, hidden_size) of the parts, one behind the other. Valid until the next pass. With `ends` only
-  // those of the last token of each sequence that the parts reach the end of, at most kMostEnds: behind the last
-  // layer's attention nothing else is computed.
-  at::Tensor run(std::span<const Part> parts, bool ends);
+  // Hidden states (tokens, hidden_size) of the parts, one behind the other. Valid until the next pass. With
+  // last_tokens_only those of the last token of each sequence that the parts reach the end of, at most kMostEnds:
+  // behind the last layer's attention nothing else is computed.
+  at::Tensor run(std::span<const Part> parts, bool last_tokens_only);
   static constexpr int64_t kMostEnds = 256;
 
  private:
   struct Layout;
   struct Shape {
     int64_t sequences, keys, longest;
-    bool ends;
+    bool last_tokens_only;
     auto operator<=>(const Shape&) const = default;
   };
   struct Recorded {
@@ -55,7 +55,7 @@ class PackedPasses {
     std::function<void()> replay;  // empty: has run once
   };
 
-  Layout lay_out(std::span<const Part> parts, bool ends) const;
+  Layout lay_out(std::span<const Part> parts, bool last_tokens_only) const;
   Shape pad(Layout& layout) const;
   at::Tensor forward(const at::Tensor& ids, PagedKeys paged, const at::Tensor& rows) const;
   at::Tensor run_once(const Layout& layout) const;

@@ -66,16 +66,16 @@ class PagedStore : public SequenceStore {
     return {1, pool_.chunk(), 1};
   }
 
-  std::vector<Extended> extend(std::span<const Part> parts, bool ends) override {
-    const at::Tensor hidden = packed_passes_ ? packed_pass(parts, ends) : whole_pass(parts[0]);
-    ends = ends && packed_passes_;
+  std::vector<Extended> extend(std::span<const Part> parts, bool last_tokens_only) override {
+    last_tokens_only = last_tokens_only && packed_passes_;
+    const at::Tensor hidden = packed_passes_ ? packed_pass(parts, last_tokens_only) : whole_pass(parts[0]);
     std::vector<Extended> out;
     int64_t row = 0;
     for (const Part& part : parts) {
       const std::span<const int64_t> chunk = chunk_of(part.ids, part.computed, pool_.chunk());
       const auto count = static_cast<int64_t>(chunk.size());
       const bool at_end = part.computed + count == static_cast<int64_t>(part.ids.size());
-      const int64_t rows = !ends ? count : at_end ? 1 : 0;
+      const int64_t rows = !last_tokens_only ? count : at_end ? 1 : 0;
       out.push_back({count, hidden.narrow(0, row, rows)});
       row += rows;
       auto& pages = static_cast<Pages&>(*part.memory);
@@ -146,10 +146,10 @@ class PagedStore : public SequenceStore {
     size_t shared_ = 0;
   };
 
-  at::Tensor packed_pass(std::span<const Part> parts, bool ends) {
+  at::Tensor packed_pass(std::span<const Part> parts, bool last_tokens_only) {
     std::vector<PackedPasses::Part> packed;
     for (const Part& part : parts) packed.push_back({pages(*part.memory), part.ids, part.computed});
-    return packed_passes_->run(packed, ends);
+    return packed_passes_->run(packed, last_tokens_only);
   }
 
   at::Tensor whole_pass(const Part& part) {

@@ -42,9 +42,9 @@ class SequenceStore {
     int64_t tokens;
     at::Tensor hidden;  // states (tokens, hidden_size)
   };
-  // ends: of a part that reaches the end of `ids` only the last hidden states may be there, of others none. A pass with
-  // `ends` gives other bits than one without.
-  virtual std::vector<Extended> extend(std::span<const Part> parts, bool ends) = 0;
+  // last_tokens_only: of a part that reaches the end of `ids` only the last hidden states may be there, of others none.
+  // Such a pass gives other bits than one without it.
+  virtual std::vector<Extended> extend(std::span<const Part> parts, bool last_tokens_only) = 0;
   // Of a pass of extend, at most.
   struct PassSize {
     size_t parts;

@@ -275,7 +275,7 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   if (options.paged) {
     ops::PageWrite write{places_of(layer, turned_later ? rope.base : 0, turned, *options.paged), q, k, v};
     const at::Tensor out = options.paged->sources.defined()
-                               ? attend_end_to_end(write, *options.paged, attention, stats)
+                               ? attend_gathered(write, *options.paged, attention, stats)
                                : attend_paged(ops::rope_to_pages(write), layer, *options.paged, attention, stats);
     return project(out, x, probe);
   }
@@ -319,8 +319,8 @@ ops::PagePlaces AttentionMixer::places_of(int64_t layer, double rope_base, const
           .longest = paged.longest};
 }
 
-at::Tensor AttentionMixer::attend_end_to_end(const ops::PageWrite& write, const PagedKeys& paged,
-                                             ops::AttentionOptions options, at::Tensor* stats) const {
+at::Tensor AttentionMixer::attend_gathered(const ops::PageWrite& write, const PagedKeys& paged,
+                                           ops::AttentionOptions options, at::Tensor* stats) const {
   const auto [q, keys, values] = ops::rope_to_pages_and_gather(write, paged.sources);
   options.cu_seqlens_q = paged.cu_seqlens_q;
   options.cu_seqlens_k = paged.cu_seqlens_k;

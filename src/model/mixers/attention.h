@@ -58,8 +58,8 @@ class AttentionMixer : public Mixer {
   ops::PagePlaces places_of(int64_t layer, double rope_base, const ops::RopeOptions& rope,
                             const PagedKeys& paged) const;
   // With paged.sources: writes to pages, and attends to what is gathered.
-  at::Tensor attend_end_to_end(const ops::PageWrite& write, const PagedKeys& paged, ops::AttentionOptions options,
-                               at::Tensor* stats) const;
+  at::Tensor attend_gathered(const ops::PageWrite& write, const PagedKeys& paged, ops::AttentionOptions options,
+                             at::Tensor* stats) const;
   // Without: attends to each sequence's pages, which have the keys and values of q, rotated, already.
   at::Tensor attend_paged(const at::Tensor& q, int64_t layer, const PagedKeys& paged,
                           const ops::AttentionOptions& options, at::Tensor* stats) const;

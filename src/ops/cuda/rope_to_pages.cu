@@ -7,6 +7,7 @@
 #include "attention/cuda/decode_params.h"
 #include "ops/cuda/rope_pairs.cuh"
 #include "ops/cuda/step.h"
+#include "ops/key_sources.h"
 
 namespace lazy::ops::cuda {
 
@@ -15,9 +16,6 @@ namespace {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr unsigned kMostThreads = 256;
-// Of a row's source, as in ops/rope_to_pages.h.
-constexpr int64_t kZeros = -1;
-__device__ int64_t in_pages(int64_t source) { return -2 - source; }
 
 struct Work {
   RopeToPages p;
@@ -130,8 +128,10 @@ void launch(const RopeToPages& p, cudaStream_t stream) {
   const auto of_heads = [&](auto interleaved) {
     // Few tokens have few threads, each of which would wait for more.
     constexpr int64_t kManyTokens = 1024;
-    N > 1 && places >= kManyTokens ? run(interleaved, std::integral_constant < int, N == 1 ? 1 : 4 > {})
-                                   : run(interleaved, std::integral_constant<int, 1>{});
+    if constexpr (N > 1) {
+      if (places >= kManyTokens) return run(interleaved, std::integral_constant<int, 4>{});
+    }
+    run(interleaved, std::integral_constant<int, 1>{});
   };
   p.to.interleaved ? of_heads(std::true_type{}) : of_heads(std::false_type{});
 }

@@ -157,11 +157,10 @@ __device__ int find_in_order(const Row& row, Memory& m, const Amount& before, co
   __syncthreads();
   const int first = m.id + static_cast<int>(threadIdx.x) * part,
             last = min(min(first + part, m.id + stretch), row.vocabulary);
-  Amount here = m.before;
   own = {};
   row.template all_scores<1>(first, last, [&](int, int id, float x) { own = own + amount(id, x); });
-  const Amount next = here + scan(own, m, all);
-  here = next - own;
+  const Amount next = m.before + scan(own, m, all);
+  Amount here = next - own;
   if (!beyond(here) && beyond(next)) {
     bool done = false;
     row.template all_scores<1>(first, last, [&](int, int id, float x) {
