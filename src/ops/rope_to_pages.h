@@ -23,7 +23,7 @@ struct PageWrite : PagePlaces {
 at::Tensor rope_to_pages(const PageWrite& write);
 
 // The same, and keys and values of whole sequences as attention reads them. Row n of these comes from sources[n]
-// (int64, ops/key_sources.h). A token that is none of these need not be written to its slot. What sources find in pages
+// (int64, ops/key_sources.h). A token that no source names need not be written to its slot. What sources find in pages
 // is not a slot of `write`.
 struct GatheredKeys {
   at::Tensor q, keys, values;  // keys and values (rows, kv_heads, head_dim)

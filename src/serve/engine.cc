@@ -30,8 +30,8 @@ namespace {
 constexpr int64_t kHeadRows = 64;  // of a prompt, whose logits are in memory at once
 
 // Requests that come together share a pass: where nothing runs and a pass takes many prompts, the first one waits until
-// no other has come for kQuiet, kMostQuiet at most.
-constexpr std::chrono::microseconds kQuiet{200}, kMostQuiet{1000};
+// no other has come for kQuiet, kLongestWait at most.
+constexpr std::chrono::microseconds kQuiet{200}, kLongestWait{1000};
 
 // While it lives, small models decode on one thread. A token's matrix products take microseconds each, so that
 // synchronizing a second thread costs as much as it saves, and far more on a busy machine.
@@ -234,7 +234,7 @@ struct Engine::Impl {
   }
 
   void wait_for_burst(std::unique_lock<std::mutex>& lock) {
-    const auto end = std::chrono::steady_clock::now() + kMostQuiet;
+    const auto end = std::chrono::steady_clock::now() + kLongestWait;
     for (size_t before = 0; !stopping && before != arrived.size();) {
       before = arrived.size();
       const auto until = std::min(end, std::chrono::steady_clock::now() + kQuiet);
