@@ -2,12 +2,15 @@
 
 `ttt-linear`, `ttt-mlp`: ttt.py of test-time-training/ttt-lm-pytorch, whose folder `--ttt-lm` names. Ours loads its
 models, so the hidden states of equal weights are compared before anything is timed.
-`titans-lmm`, `titans-mac`: titans-pytorch 0.5.5 of PyPI. A memory with gates of its own for every token, as ours has,
-is its `chunk_size=1`, which keeps every token's weights and is for tests only (tests/python/test_learning_in_time.py
-compares it with ours). Timed is what its README shows: gates of a chunk.
+`titans-lmm-equal`: titans_lmm of ours, of titans-pytorch 0.5.5 of PyPI: gates of every token (`chunk_size=1`) and
+gradients at the start of every 64 (`batch_size=64`). Hidden states of equal weights are compared before anything is
+timed. The package keeps every token's weights, so each layer's memory is computed again in the backward pass.
+`titans-lmm`, `titans-mac`: what the package's README shows, which is another function and far less work: gates of a
+chunk of 64 tokens, and all gradients at the weights before the text. No results are compared.
 """
 
 import importlib.metadata
+import json
 import subprocess
 import sys
 import tempfile
@@ -16,6 +19,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from peer_decoder import Block, Decoder, HeadLoss, chunk_loss
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 CHUNK = 64  # tokens of Titans' chunk and segment, as in ours
 
@@ -47,6 +52,17 @@ def hidden_states_of_ours(a, model, ids):
         return load_file(work / "hidden.safetensors")["final.hidden"]
 
 
+def expect_ours(a, model, hidden_states):
+    """Compares hidden states of the same tokens, hidden_states(ids [1, length]) with ours."""
+    ids = torch.randint(0, a.vocab, (100,))  # with an incomplete chunk
+    with torch.no_grad():
+        theirs = hidden_states(ids[None])
+    difference = (hidden_states_of_ours(a, model, ids) - theirs).abs().max().item()
+    print(f"{a.peer[0]}: hidden states of equal weights differ by {difference:.1e} of {theirs.abs().max().item():.1f}")
+    if not difference < 1e-4 * theirs.abs().max():
+        sys.exit(f"{a.peer[0]}: hidden states: expected a difference below 1e-4 of the largest, found {difference:.1e}")
+
+
 def ttt(a, kind):
     if not a.ttt_lm or not a.ours:
         sys.exit(
@@ -74,13 +90,7 @@ def ttt(a, kind):
             tie_word_embeddings=False,
         )
     )
-    ids = torch.randint(0, a.vocab, (100,))  # with an incomplete mini-batch
-    with torch.no_grad():
-        theirs = model.model(ids[None]).last_hidden_state[0]
-    difference = (hidden_states_of_ours(a, model, ids) - theirs).abs().max().item()
-    print(f"{a.peer[0]}: hidden states of equal weights differ by {difference:.1e} of {theirs.abs().max().item():.1f}")
-    if not difference < 1e-4 * theirs.abs().max():
-        sys.exit(f"{a.peer[0]}: hidden states: expected a difference below 1e-4 of the largest, found {difference:.1e}")
+    expect_ours(a, model, lambda ids: model.model(ids).last_hidden_state[0])
     if a.tied:
         model.lm_head.weight = model.model.embed_tokens.weight
     body = compiled(model.model, a)
@@ -103,6 +113,150 @@ class MemoryBlock(Block):
         return x + self.down(F.silu(gate) * up)
 
 
+class Part(nn.Module):
+    """Numbers `begin` to `end` of every token."""
+
+    def __init__(self, begin, end):
+        super().__init__()
+        self.begin, self.end = begin, end
+
+    def forward(self, x):
+        return x[..., self.begin : self.end]
+
+
+class ResidualNorm(nn.Module):
+    """x + LayerNorm(model(x)). The norm has no weight, which in ours does not learn in time, and starts as one."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        z = self.model(x)
+        return x + F.layer_norm(z, z.shape[-1:], eps=1e-6)
+
+
+class Convolution(nn.Module):
+    """Causal, of each channel by itself, and SiLU."""
+
+    def __init__(self, channels, taps=4):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels, 1, taps).uniform_(-(taps**-0.5), taps**-0.5))
+
+    def forward(self, x):
+        taps = self.weight.shape[-1]
+        return F.silu(F.conv1d(F.pad(x.mT, (taps - 1, 0)), self.weight, groups=x.shape[-1]).mT)
+
+
+class TokenMemoryBlock(nn.Module):
+    """A block of titans_lmm, whose parameters have our names, on the package's memory.
+
+    Streams and gates are computed outside the package, over the whole text; it takes its parts of them.
+    """
+
+    def __init__(self, width, heads, inner, eps):
+        super().__init__()
+        from titans_pytorch import MemoryMLP, NeuralMemory
+
+        self.heads, self.eps, dim = heads, eps, width // heads
+        self.attn_norm, self.mlp_norm = nn.RMSNorm(width, eps), nn.RMSNorm(width, eps)
+        linear = lambda n, m, bias=False: nn.Linear(n, m, bias=bias)  # noqa: E731
+        self.memory = nn.ModuleDict(
+            {f"{x}_proj": linear(width, width) for x in "qkvgo"}
+            | {f"{x}_conv1d": Convolution(width) for x in "qkv"}
+            | {f"{x}_proj": linear(width, heads, True) for x in ("step", "momentum", "decay")}
+            | {"norm": nn.RMSNorm(dim, eps)}
+        )
+        self.mlp = nn.ModuleDict(
+            {"gate_proj": linear(width, inner), "up_proj": linear(width, inner), "down_proj": linear(inner, width)}
+        )
+        nn.init.zeros_(self.memory["step_proj"].bias)
+        nn.init.zeros_(self.memory["momentum_proj"].bias)
+        nn.init.constant_(self.memory["decay_proj"].bias, -4.6)
+        package = NeuralMemory(
+            width,
+            model=ResidualNorm(MemoryMLP(dim, depth=2, expansion_factor=4.0)),
+            chunk_size=1,
+            batch_size=CHUNK,
+            heads=heads,
+            dim_head=dim,
+            pre_rmsnorm=False,
+            mem_model_norm_add_residual=False,
+            store_memory_loss_fn=lambda a, b: (a - b).square().sum(-1),
+            adaptive_step_transform=lambda step: step,
+        )
+        package.to_queries, package.to_keys, package.to_values = (Part(n * width, (n + 1) * width) for n in range(3))
+        for n, gate in enumerate((package.to_adaptive_step, package.to_momentum, package.to_decay_factor)):
+            gate[0] = Part(3 * width + n * heads, 3 * width + (n + 1) * heads)
+        package.retrieve_gate, package.combine_heads = None, nn.Identity()
+        package.memory_model.requires_grad_(False)  # what learns are memory_model_parameters, copies for each head
+        for weight in package.memory_model_parameters:
+            weight.data = torch.randn_like(weight) * weight.shape[1] ** -0.5
+        self.package = package
+
+    def forward(self, x, cos, sin):
+        m, h = self.memory, self.attn_norm(x)
+        by_head = lambda y: y.unflatten(-1, (self.heads, -1))  # noqa: E731
+        q, k, v = (m[f"{name}_conv1d"](m[f"{name}_proj"](h)) for name in "qkv")
+        q, k = (F.normalize(by_head(y), dim=-1).flatten(-2) for y in (q, k))
+        step, momentum, decay = (m[f"{name}_proj"](h) for name in ("step", "momentum", "decay"))
+        step = step.sigmoid() * (-momentum).sigmoid() / max(q.shape[-1] // self.heads, CHUNK)
+        tokens = torch.cat((q, k, v, step, momentum, decay), -1)
+        # Reentrant: torch.func.grad refuses the hooks of the other kind.
+        answers = checkpoint(lambda tokens: self.package(tokens)[0], tokens, use_reentrant=True)
+        x = x + m["o_proj"](F.silu(m["g_proj"](h)) * m["norm"](by_head(answers)).flatten(-2))
+        h = self.mlp_norm(x)
+        return x + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](h)) * self.mlp["up_proj"](h))
+
+
+class AsOurs:
+    """A Decoder of TokenMemoryBlocks as a folder that ours reads."""
+
+    def __init__(self, a, model):
+        self.a, self.model = a, model
+
+    def save_pretrained(self, folder):
+        from safetensors.torch import save_file
+
+        a, tensors = self.a, {}
+        for name, x in self.model.named_parameters():
+            layer, _, own = name.removeprefix("blocks.").partition(".")
+            if name.startswith("blocks.") and not own.startswith("package."):
+                tensors[f"model.layers.{layer}.{own}"] = x
+        for n, block in enumerate(self.model.blocks):
+            memory = f"model.layers.{n}.memory."
+            for start, x in enumerate(block.package.memory_model_parameters):
+                tensors[f"{memory}start_{start + 1}"] = x
+            tensors[f"{memory}model_norm.weight"] = torch.ones(a.heads, a.width // a.heads)
+        tensors["model.embeddings.weight"], tensors["model.norm.weight"] = (
+            self.model.embedding.weight,
+            self.model.norm.weight,
+        )
+        if not a.tied:
+            tensors["lm_head.weight"] = self.model.head.weight
+        folder.mkdir()
+        save_file({name: x.detach().contiguous() for name, x in tensors.items()}, folder / "model.safetensors")
+        config = {
+            "architectures": ["TitansLMMForCausalLM"],
+            "model_type": "titans_lmm",
+            "vocab_size": a.vocab,
+            "hidden_size": a.width,
+            "intermediate_size": a.inner,
+            "num_hidden_layers": a.layers,
+            "num_memory_heads": a.heads,
+            "memory_chunk_size": CHUNK,
+            "memory_depth": 2,
+            "memory_expansion": 4,
+            "memory_norm": True,
+            "conv_size": 4,
+            "use_gate": True,
+            "norm_eps": self.model.blocks[0].eps,
+            "max_position_embeddings": a.length,
+            "tie_word_embeddings": a.tied,
+        }
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
 def own_weights(model):
     """The package's memories start as one expanded tensor for all heads, which an optimizer cannot update."""
     for parameter in model.parameters():
@@ -111,6 +265,12 @@ def own_weights(model):
 
 def titans(a, kind):
     print(f"{a.peer[0]}: titans-pytorch {importlib.metadata.version('titans-pytorch')}")
+    if kind == "equal":
+        if not a.ours:
+            sys.exit(f"{a.peer[0]}: expected --ours to compare with; it is missing")
+        model = Decoder(a.layers, a.width, a.heads, a.inner, a.vocab, a.length, a.tied, block=TokenMemoryBlock)
+        expect_ours(a, AsOurs(a, model), model)
+        return model, head_loss(a, compiled(model, a), model.head.weight)
     if kind == "lmm":
         model = Decoder(a.layers, a.width, a.heads, a.inner, a.vocab, a.length, a.tied, block=MemoryBlock)
         own_weights(model)
@@ -139,6 +299,7 @@ PEERS = {
     "ttt-linear": (ttt, "linear"),
     "ttt-mlp": (ttt, "mlp"),
     "titans-lmm": (titans, "lmm"),
+    "titans-lmm-equal": (titans, "equal"),
     "titans-mac": (titans, "mac"),
 }
 

@@ -131,10 +131,12 @@ def measure(a):
     Path(a.one).write_text(json.dumps(row), encoding="utf-8")
 
 
-def of_a_process(command, file):
-    """The JSON that a command writes to `file`; None, with its last lines, where it failed."""
+def of_a_process(command, file, show=False):
+    """The JSON that a command writes to `file`; None, with its last lines, where it failed. show: what it prints."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
+        if show:
+            print(done.stdout, end="", flush=True)
         return json.loads(file.read_text(encoding="utf-8"))
     print(f"failed: {' '.join(map(str, command))}\n" + "\n".join((done.stderr or done.stdout).splitlines()[-5:]))
     return None
@@ -180,7 +182,7 @@ def main():
                     "--one",
                     str(file),
                 ]
-                add(of_a_process(command, file))
+                add(of_a_process(command, file, show=True))
     if a.json:
         Path(a.json).write_text(json.dumps([row for row in rows if row], indent=1) + "\n", encoding="utf-8")
     sys.exit(any(row is None for row in rows))

@@ -79,12 +79,12 @@ TensorList join_outputs(const std::vector<TensorList>& spans, int64_t tokens) {
 
 std::pair<TensorList, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
                                               const TensorList& shared, const TensorList& state, bool last_state,
-                                              const ChunkFunction& form) {
+                                              const ChunkFunction& form, int64_t tokens_per_checkpoint) {
   if (!pieces.empty()) pieces.back().needs_state = last_state;
   std::vector<std::vector<ChunkSpan>> groups;  // of spans, between two saved states
   std::vector<int64_t> lengths;
   for (const ChunkSpan& piece : pieces) {
-    if (lengths.empty() || lengths.back() >= kTokensPerCheckpoint) groups.emplace_back(), lengths.push_back(0);
+    if (lengths.empty() || lengths.back() >= tokens_per_checkpoint) groups.emplace_back(), lengths.push_back(0);
     groups.back().push_back(piece);
     lengths.back() += piece.length;
   }

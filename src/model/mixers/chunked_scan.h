@@ -27,7 +27,7 @@ std::vector<ChunkSpan> merge_whole_chunks(const std::vector<ChunkSpan>& pieces, 
 
 using TensorList = std::vector<at::Tensor>;
 
-constexpr int64_t kTokensPerCheckpoint = 256;  // tokens between two saved states
+constexpr int64_t kTokensPerCheckpoint = 256;  // tokens between two saved states, unless a mixer says otherwise
 
 // Computes the outputs (batch, heads, T, dim) of one span from its tokens, (batch, heads, T, ...) each, and tensors
 // shared by all spans. Replaces the state by the one after the span if needs_state. It must not capture references,
@@ -37,11 +37,12 @@ using ChunkFunction =
 
 // Runs the spans in order. tokens: (batch, length, heads, ...) each. Returns the outputs (batch, length, heads, dim)
 // and the last state, which is empty unless last_state. Memory is linear in the length: the inputs and one state per
-// kTokensPerCheckpoint tokens are saved, and the backward pass recomputes the rest, unless there is memory for it
+// tokens_per_checkpoint tokens are saved, and the backward pass recomputes the rest, unless there is memory for it
 // (keep_or_checkpoint).
 std::pair<TensorList, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
                                               const TensorList& shared, const TensorList& state, bool last_state,
-                                              const ChunkFunction& form);
+                                              const ChunkFunction& form,
+                                              int64_t tokens_per_checkpoint = kTokensPerCheckpoint);
 
 // The chunkwise parallel form of weights that take one gradient step per token (the dual form of TTT, arXiv
 // 2407.04620). Within a chunk of T tokens W_t = keep_t W + carry_t S - sum_{s <= t} steps_ts u_s^T g_s. W and S (...,

@@ -47,6 +47,10 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
   return steps;
 }
 
+// Tokens between two saved states where kernels compute: each launch reads and writes a state of 256 KiB a sequence and
+// head, or its gradient.
+constexpr int64_t kTokensPerLaunch = 512;
+
 // Whether the kernels of fast weights compute whole chunks.
 bool kernels_serve(const MemoryInputs& in, const MemoryState& state, int64_t chunk) {
   if (!in.rounded || chunk != ops::kMemoryTokens || state.weights.size() > 2) return false;
@@ -219,9 +223,11 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
                                                   const at::Tensor& cu_seqlens) {
   if (cu_seqlens.defined())
     return {memory_packed(in, state, chunk, document_batches(cu_seqlens, chunk, in.q.device())), state};
+  const bool by_kernels = kernels_serve(in, state, chunk);
+  const int64_t tokens_per_checkpoint = by_kernels ? kTokensPerLaunch : kTokensPerCheckpoint;
   auto pieces =
-      merge_whole_chunks(split_into_chunks(in.q.size(1), chunk, state.chunk_position, {}), kTokensPerCheckpoint);
-  if (!in.last_state && kernels_serve(in, state, chunk)) join_beginning(pieces);
+      merge_whole_chunks(split_into_chunks(in.q.size(1), chunk, state.chunk_position, {}), tokens_per_checkpoint);
+  if (!in.last_state && by_kernels) join_beginning(pieces);
   const TensorList shared = in.norm.defined() ? TensorList{in.norm} : TensorList{};
   const auto [outs, last] = scan_chunks(
       pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state), in.last_state,
@@ -229,7 +235,8 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
                                            TensorList& now) {
         return TensorList{
             memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded, raw)};
-      });
+      },
+      tokens_per_checkpoint);
   if (!in.last_state) return {outs[0], state};
   return {outs[0], memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length)};
 }
