@@ -1,6 +1,8 @@
 """The peers of `lazy bench train`: the decoder computes Llama's loss and gradients, and the command's rows."""
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +75,23 @@ def test_rows_of_every_peer(tmp_path):
     ]
     assert len({row["parameters"] for row in rows}) == 1
     assert all(row["tokens_per_second"] > 0 and row["batch"] == 2 and row["seq_len"] == 16 for row in rows)
+
+
+def test_titans_pytorch_of_our_function(monkeypatch):
+    pytest.importorskip("titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import learner_peers
+
+    peer = "titans-lmm-equal"
+    rest = {"length": 128, "tied": True, "no_compile": True, "ours": os.environ["LAZY_BINARY"]}
+    a = argparse.Namespace(**SHAPE, **rest, peer=[peer])
+    torch.manual_seed(0)
+    model, loss = learner_peers.build(a, peer)  # with the comparison
+    with pytest.raises(SystemExit, match="hidden states: expected"):
+        learner_peers.expect_ours(a, learner_peers.AsOurs(a, model), lambda ids: 1.001 * model(ids))
+    loss(*torch.randint(0, SHAPE["vocab"], (2, 2, 128)).unbind(0)).backward()
+    untrained = {name for name, x in model.named_parameters() if x.grad is None}
+    assert all(".package.memory_model." in name for name in untrained), untrained
 
 
 def test_a_row_that_fails_is_said(tmp_path):
