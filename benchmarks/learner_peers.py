@@ -36,13 +36,13 @@ def head_loss(a, hidden_of, weight):
     )
 
 
-def hidden_states_of_ours(a, model, ids):
-    """[tokens, width] after the last norm, of `lazy probe` on the model's folder, fp32."""
+def hidden_states_of_ours(a, save, ids):
+    """[tokens, width] after the last norm, of `lazy probe` on the folder that save(folder) writes, fp32."""
     from safetensors.torch import load_file
 
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        model.save_pretrained(work / "model")
+        save(work / "model")
         (work / "ids.txt").write_text(" ".join(map(str, ids.tolist())), encoding="utf-8")
         command = [a.ours, "probe", work / "model", "--ids", work / "ids.txt", "--device", "cpu"]
         command += ["--read", "final.hidden", "--save", "final.hidden", "--output", work / "hidden.safetensors"]
@@ -52,12 +52,12 @@ def hidden_states_of_ours(a, model, ids):
         return load_file(work / "hidden.safetensors")["final.hidden"]
 
 
-def expect_ours(a, model, hidden_states):
-    """Compares hidden states of the same tokens, hidden_states(ids [1, length]) with ours."""
+def expect_ours(a, save, hidden_states):
+    """Compares hidden_states(ids [1, length]) with ours, of the model that save(folder) writes."""
     ids = torch.randint(0, a.vocab, (100,))  # with an incomplete chunk
     with torch.no_grad():
         theirs = hidden_states(ids[None])
-    difference = (hidden_states_of_ours(a, model, ids) - theirs).abs().max().item()
+    difference = (hidden_states_of_ours(a, save, ids) - theirs).abs().max().item()
     print(f"{a.peer[0]}: hidden states of equal weights differ by {difference:.1e} of {theirs.abs().max().item():.1f}")
     if not difference < 1e-4 * theirs.abs().max():
         sys.exit(f"{a.peer[0]}: hidden states: expected a difference below 1e-4 of the largest, found {difference:.1e}")
@@ -90,7 +90,7 @@ def ttt(a, kind):
             tie_word_embeddings=False,
         )
     )
-    expect_ours(a, model, lambda ids: model.model(ids).last_hidden_state[0])
+    expect_ours(a, model.save_pretrained, lambda ids: model.model(ids).last_hidden_state[0])
     if a.tied:
         model.lm_head.weight = model.model.embed_tokens.weight
     body = compiled(model.model, a)
@@ -125,7 +125,10 @@ class Part(nn.Module):
 
 
 class ResidualNorm(nn.Module):
-    """x + LayerNorm(model(x)). The norm has no weight, which in ours does not learn in time, and starts as one."""
+    """The package's ResidualNorm with our epsilon and without the norm's weight, which there learns in time, too.
+
+    In ours it is an ordinary parameter, and starts as one.
+    """
 
     def __init__(self, model):
         super().__init__()
@@ -160,15 +163,15 @@ class TokenMemoryBlock(nn.Module):
 
         self.heads, self.eps, dim = heads, eps, width // heads
         self.attn_norm, self.mlp_norm = nn.RMSNorm(width, eps), nn.RMSNorm(width, eps)
-        linear = lambda n, m, bias=False: nn.Linear(n, m, bias=bias)  # noqa: E731
         self.memory = nn.ModuleDict(
-            {f"{x}_proj": linear(width, width) for x in "qkvgo"}
+            {f"{x}_proj": nn.Linear(width, width, bias=False) for x in "qkvgo"}
             | {f"{x}_conv1d": Convolution(width) for x in "qkv"}
-            | {f"{x}_proj": linear(width, heads, True) for x in ("step", "momentum", "decay")}
+            | {f"{x}_proj": nn.Linear(width, heads) for x in ("step", "momentum", "decay")}
             | {"norm": nn.RMSNorm(dim, eps)}
         )
         self.mlp = nn.ModuleDict(
-            {"gate_proj": linear(width, inner), "up_proj": linear(width, inner), "down_proj": linear(inner, width)}
+            {f"{x}_proj": nn.Linear(width, inner, bias=False) for x in ("gate", "up")}
+            | {"down_proj": nn.Linear(inner, width, bias=False)}
         )
         nn.init.zeros_(self.memory["step_proj"].bias)
         nn.init.zeros_(self.memory["momentum_proj"].bias)
@@ -209,52 +212,45 @@ class TokenMemoryBlock(nn.Module):
         return x + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](h)) * self.mlp["up_proj"](h))
 
 
-class AsOurs:
+def save_as_ours(a, model, folder):
     """A Decoder of TokenMemoryBlocks as a folder that ours reads."""
+    from safetensors.torch import save_file
 
-    def __init__(self, a, model):
-        self.a, self.model = a, model
-
-    def save_pretrained(self, folder):
-        from safetensors.torch import save_file
-
-        a, tensors = self.a, {}
-        for name, x in self.model.named_parameters():
-            layer, _, own = name.removeprefix("blocks.").partition(".")
-            if name.startswith("blocks.") and not own.startswith("package."):
-                tensors[f"model.layers.{layer}.{own}"] = x
-        for n, block in enumerate(self.model.blocks):
-            memory = f"model.layers.{n}.memory."
-            for start, x in enumerate(block.package.memory_model_parameters):
-                tensors[f"{memory}start_{start + 1}"] = x
-            tensors[f"{memory}model_norm.weight"] = torch.ones(a.heads, a.width // a.heads)
-        tensors["model.embeddings.weight"], tensors["model.norm.weight"] = (
-            self.model.embedding.weight,
-            self.model.norm.weight,
-        )
-        if not a.tied:
-            tensors["lm_head.weight"] = self.model.head.weight
-        folder.mkdir()
-        save_file({name: x.detach().contiguous() for name, x in tensors.items()}, folder / "model.safetensors")
-        config = {
-            "architectures": ["TitansLMMForCausalLM"],
-            "model_type": "titans_lmm",
-            "vocab_size": a.vocab,
-            "hidden_size": a.width,
-            "intermediate_size": a.inner,
-            "num_hidden_layers": a.layers,
-            "num_memory_heads": a.heads,
-            "memory_chunk_size": CHUNK,
-            "memory_depth": 2,
-            "memory_expansion": 4,
-            "memory_norm": True,
-            "conv_size": 4,
-            "use_gate": True,
-            "norm_eps": self.model.blocks[0].eps,
-            "max_position_embeddings": a.length,
-            "tie_word_embeddings": a.tied,
-        }
-        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    tensors = {
+        name.replace("blocks.", "model.layers.", 1): x
+        for name, x in model.named_parameters()
+        if name.startswith("blocks.") and ".package." not in name
+    }
+    for n, block in enumerate(model.blocks):
+        memory = f"model.layers.{n}.memory."
+        for start, x in enumerate(block.package.memory_model_parameters):
+            tensors[f"{memory}start_{start + 1}"] = x
+        tensors[f"{memory}model_norm.weight"] = torch.ones(a.heads, a.width // a.heads)
+    tensors["model.embeddings.weight"] = model.embedding.weight
+    tensors["model.norm.weight"] = model.norm.weight
+    if not a.tied:
+        tensors["lm_head.weight"] = model.head.weight
+    folder.mkdir()
+    save_file({name: x.detach().contiguous() for name, x in tensors.items()}, folder / "model.safetensors")
+    config = {
+        "architectures": ["TitansLMMForCausalLM"],
+        "model_type": "titans_lmm",
+        "vocab_size": a.vocab,
+        "hidden_size": a.width,
+        "intermediate_size": a.inner,
+        "num_hidden_layers": a.layers,
+        "num_memory_heads": a.heads,
+        "memory_chunk_size": CHUNK,
+        "memory_depth": 2,
+        "memory_expansion": 4,
+        "memory_norm": True,
+        "conv_size": 4,
+        "use_gate": True,
+        "norm_eps": model.blocks[0].eps,
+        "max_position_embeddings": a.length,
+        "tie_word_embeddings": a.tied,
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 def own_weights(model):
@@ -265,15 +261,14 @@ def own_weights(model):
 
 def titans(a, kind):
     print(f"{a.peer[0]}: titans-pytorch {importlib.metadata.version('titans-pytorch')}")
-    if kind == "equal":
-        if not a.ours:
-            sys.exit(f"{a.peer[0]}: expected --ours to compare with; it is missing")
-        model = Decoder(a.layers, a.width, a.heads, a.inner, a.vocab, a.length, a.tied, block=TokenMemoryBlock)
-        expect_ours(a, AsOurs(a, model), model)
-        return model, head_loss(a, compiled(model, a), model.head.weight)
-    if kind == "lmm":
-        model = Decoder(a.layers, a.width, a.heads, a.inner, a.vocab, a.length, a.tied, block=MemoryBlock)
+    if kind == "equal" and not a.ours:
+        sys.exit(f"{a.peer[0]}: expected --ours to compare with; it is missing")
+    if kind in ("lmm", "equal"):
+        block = TokenMemoryBlock if kind == "equal" else MemoryBlock
+        model = Decoder(a.layers, a.width, a.heads, a.inner, a.vocab, a.length, a.tied, block=block)
         own_weights(model)
+        if kind == "equal":
+            expect_ours(a, lambda folder: save_as_ours(a, model, folder), model)
         return model, head_loss(a, compiled(model, a), model.head.weight)
     from titans_pytorch import MemoryAsContextTransformer
 

@@ -7,6 +7,7 @@ gradient of every input, in float64.
 import importlib.metadata
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -147,22 +148,10 @@ def test_memory_against_single_steps(depth, normalized, tmp_path):
     compare(got, memory_by_steps(x, depth, chunk), x, cotangent)
 
 
-class NormalizedResidual(torch.nn.Module):
-    """The package's ResidualNorm with our epsilon and without the norm's weight, which there learns in time, too."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, x):
-        z = self.model(x)
-        return x + F.layer_norm(z, z.shape[-1:], eps=1e-6)
-
-
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("chunk", [1, 8])
 @pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
-def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path):
+def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path, monkeypatch):
     """Its `batch_size` is our chunk (where gradients are taken), its `chunk_size` 1 (gates of every token).
 
     Its own are: the mean instead of the sum in the loss, norms of the input, a gate of the output and no convolution or
@@ -171,6 +160,9 @@ def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path):
     titans_pytorch = pytest.importorskip(
         "titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5"
     )
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    from learner_peers import ResidualNorm
+
     print(f"titans-pytorch {importlib.metadata.version('titans-pytorch')}")
     heads, dim, batch, length = 2, 8, 2, 24
     torch.set_default_dtype(torch.float64)
@@ -179,7 +171,7 @@ def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path):
         error = (lambda e: e.square().sum(-1)) if normalized else bounded_error
         peer = titans_pytorch.NeuralMemory(
             heads * dim,
-            model=NormalizedResidual(mlp) if normalized else mlp,
+            model=ResidualNorm(mlp) if normalized else mlp,
             chunk_size=1,
             batch_size=chunk,
             heads=heads,

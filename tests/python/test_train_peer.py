@@ -88,7 +88,9 @@ def test_titans_pytorch_of_our_function(monkeypatch):
     torch.manual_seed(0)
     model, loss = learner_peers.build(a, peer)  # with the comparison
     with pytest.raises(SystemExit, match="hidden states: expected"):
-        learner_peers.expect_ours(a, learner_peers.AsOurs(a, model), lambda ids: 1.001 * model(ids))
+        learner_peers.expect_ours(
+            a, lambda folder: learner_peers.save_as_ours(a, model, folder), lambda ids: 1.001 * model(ids)
+        )
     loss(*torch.randint(0, SHAPE["vocab"], (2, 2, 128)).unbind(0)).backward()
     untrained = {name for name, x in model.named_parameters() if x.grad is None}
     assert all(".package.memory_model." in name for name in untrained), untrained

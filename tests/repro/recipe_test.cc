@@ -73,7 +73,8 @@ TEST(Recipes, CostsFollowWhatWasMeasured) {
   };
   EXPECT_EQ(model("ttt-linear").trainings, 3) << "two trials and the model";
   EXPECT_NEAR(model("ttt-linear").tokens, 120e6, 1e6);
-  EXPECT_GT(model("titans-lmm").training, 3 * model("lazy").training);
+  // Two trials are a fifth more tokens; the shares of the GPU's speed are those of cost.cc.
+  EXPECT_NEAR(model("titans-lmm").training, 1.2 * 0.37 / 0.11 * model("lazy").training, 0.2 * model("lazy").training);
 }
 
 TEST(Recipes, PaperScaleIsTheShippedConfigurations) {

@@ -215,7 +215,6 @@ TEST_P(FastWeightsKernels, BitsRepeat) {
   EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
 }
 
-// Gradients are scaled inside, so that small ones, as of a mean loss over many tokens, have the same bits.
 // Of two spans no activations are kept, one span's of Titans, one or both of either.
 TEST_P(FastWeightsKernels, KeptActivationsChangeNoBit) {
   const Rule rule = rule_of(GetParam(), 1, two_spans(GetParam()));
@@ -259,6 +258,7 @@ TEST(MemoryKernels, KeepHalfOfAChunk) {
   EXPECT_EQ(kept(0, false), 0);
 }
 
+// Gradients are scaled inside, so that small ones, as of a mean loss over many tokens, have the same bits.
 TEST(MemoryKernels, GradientsOfAnySize) {
   const at::Device device = ops::test::test_device();
   const Kind kind{"", 2, true, true, 4 * kDim};
