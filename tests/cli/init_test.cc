@@ -4,10 +4,10 @@
 
 #include <filesystem>
 
-#include "core/clock.h"
 #include "core/file.h"
 #include "core/random.h"
 #include "model/temporary_folder.h"
+#include "support/error_of.h"
 #include "support/run_command.h"
 
 namespace lazy {
@@ -41,24 +41,21 @@ class Init : public ::testing::Test {
 };
 
 TEST_F(Init, TheConfigurationTrainsAsItIs) {
-  constexpr double kMinutes = 0.15;
   const auto [status, out] = lazy("init text --output my.toml --minutes 0.15");
   ASSERT_EQ(status, 0) << out;
-  EXPECT_THAT(out, AllOf(HasSubstr("source code: 12 .py, 1 .md"), HasSubstr("tokens/s"), EndsWith("my.toml\n")));
+  EXPECT_THAT(out, AllOf(Names({12, ".py", 1, ".md", "tokens/s"}), EndsWith("my.toml\n")));
   const std::string toml = read_file(folder_ / "my.toml");
   EXPECT_THAT(toml, AllOf(HasSubstr("\nkind = \"lazy\"\n"), HasSubstr("\ncorpus = \"my-corpus\"\n"),
-                          HasSubstr("\noutput = \"runs/my\"\n"), HasSubstr("# Tokenizer: bytes"),
-                          HasSubstr("passes over the"), HasSubstr("--code --output my-corpus --tokenizer bytes")));
-  const auto begin = Clock::now();
+                          HasSubstr("\noutput = \"runs/my\"\n"), HasSubstr("\nminutes = 0.15\n"),
+                          HasSubstr("--code --output my-corpus --tokenizer bytes")));
   const auto [trained, log] = lazy("train my.toml");
   ASSERT_EQ(trained, 0) << log;
-  // The machine may be several times slower than it was a moment ago, when other tests run.
-  EXPECT_LT(seconds_since(begin), 10 * 60 * kMinutes);
   EXPECT_TRUE(fs::exists(folder_ / "runs" / "my" / "model" / "config.json"));
-  EXPECT_THAT(log, HasSubstr("held-out loss"));
+  EXPECT_THAT(log, Names({"nats/token", "bits/byte"}));
   // The run is kept.
-  EXPECT_EQ(lazy("init text --output my.toml --force").second,
-            "lazy: init: runs/my: holds a run already; choose another --name, or remove it\n");
+  const auto [refused, message] = lazy("init text --output my.toml --force");
+  EXPECT_EQ(refused, 2);
+  EXPECT_THAT(message, Names({"init", "runs/my", "--name"}));
 }
 
 TEST_F(Init, ACorpusIsUsedAsItIs) {
@@ -73,23 +70,25 @@ TEST_F(Init, ACorpusIsUsedAsItIs) {
 
 TEST_F(Init, NothingIsReplacedUnasked) {
   write_file_atomic(folder_ / "mine.toml", "mine");
-  EXPECT_EQ(
-      lazy("init text --output mine.toml"),
-      std::pair(2, std::string("lazy: init: mine.toml: already exists; choose another --output, or --force replaces "
-                               "it\n")));
+  const auto [status, out] = lazy("init text --output mine.toml");
+  EXPECT_EQ(status, 2);
+  EXPECT_THAT(out,
+              IsMessage("lazy: init: mine.toml: already exists; choose another --output, or --force replaces it\n"));
   EXPECT_EQ(read_file(folder_ / "mine.toml"), "mine");
   EXPECT_FALSE(fs::exists(folder_ / "mine-corpus"));
 }
 
 TEST_F(Init, BadInputGetsOneLine) {
-  EXPECT_EQ(lazy("init text --output my.json"),
-            std::pair(2, std::string("lazy: init: --output: expected a name that ends in .toml, found my.json\n")));
-  EXPECT_EQ(lazy("init none --output my.toml"),
-            std::pair(2, std::string("lazy: data: none: no such file or folder\n")));
+  const auto [json_status, json] = lazy("init text --output my.json");
+  EXPECT_EQ(json_status, 2);
+  EXPECT_THAT(json, Names({"init", "--output", ".toml", "my.json"}));
+  const auto [none_status, none] = lazy("init none --output my.toml");
+  EXPECT_EQ(none_status, 2);
+  EXPECT_THAT(none, IsMessage("lazy: data: none: no such file or folder\n"));
   write_file_atomic(folder_ / "short.txt", "Too short to learn from.\n");
   const auto [status, out] = lazy("init short.txt --output my.toml");
   EXPECT_EQ(status, 2);
-  EXPECT_THAT(out, HasSubstr("init: the text is too small"));
+  EXPECT_THAT(out, Names({"init", 256}));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "core/config.h"
-#include "core/error.h"
 #include "support/error_of.h"
 
 namespace lazy {
@@ -18,19 +17,19 @@ TEST(KnownNames, SuggestsTheNearest) {
   EXPECT_EQ(kKnown, (std::vector<std::string>{"steps", "seed"}));
   EXPECT_TRUE(contains(kKnown, "seed"));
   EXPECT_FALSE(contains(kKnown, "see"));
-  EXPECT_EQ(did_you_mean("stesp", kKnown), "; did you mean 'steps'?");
+  EXPECT_THAT(did_you_mean("stesp", kKnown), Names({"steps"}));
   EXPECT_EQ(did_you_mean("zzzzzz", kKnown), "");
 }
 
 TEST(KnownNames, TheErrorNamesPlaceListAndWord) {
   EXPECT_EQ(error_of([] { expect_known("a.toml key", "seed", kKnown); }), "");
-  EXPECT_EQ(error_of([] { expect_known("a.toml key", "stesp", kKnown); }),
-            "config: a.toml key: expected one of steps, seed, found 'stesp'; did you mean 'steps'?");
-  EXPECT_EQ(error_of([] { fail_unknown("repro", "--block", "zzzzzz", kKnown, "a block"); }),
-            "repro: --block: expected a block (steps, seed), found 'zzzzzz'");
+  EXPECT_THAT(error_of([] { expect_known("a.toml key", "stesp", kKnown); }),
+              Names({"config", "a.toml", "key", "steps", "seed", "stesp"}));
+  EXPECT_THAT(error_of([] { fail_unknown("repro", "--block", "zzzzzz", kKnown, "a block"); }),
+              Names({"repro", "--block", "block", "steps", "seed", "zzzzzz"}));
   Config config = Config::parse("[model]\nkey = \"sed\"\n", "a.toml");
-  EXPECT_EQ(error_of([&] { expect_known(config.section("model"), "key", "sed", kKnown, "a key"); }),
-            "config: a.toml:2: model.key: expected a key (steps, seed), found 'sed'; did you mean 'seed'?");
+  EXPECT_THAT(error_of([&] { expect_known(config.section("model"), "key", "sed", kKnown, "a key"); }),
+              Names({"a.toml:2", "model.key", "steps", "seed", "sed"}));
 }
 
 }  // namespace lazy

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "support/error_of.h"
 
 namespace lazy {
 
@@ -40,13 +41,7 @@ TEST(Text, Utf8) {
 
 TEST(Text, AnErrorIsOneLineWhateverItQuotes) {
   EXPECT_EQ(escape_control("a\nb\r\tc\x1b[2J\x7f \xC2\x85 \xC2\xA0 é"), "a\\nb\\r\\tc\\x1b[2J\\x7f \\u0085 \xC2\xA0 é");
-  try {
-    fail("data", "the line has {}", "a\nb");
-  } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "data: the line has a\\nb");
-    return;
-  }
-  FAIL() << "fail() returned";
+  EXPECT_THAT(error_of([] { fail("data", "found {}", "a\nb"); }), Names({"data", "a\\nb"}));
 }
 
 TEST(Random, KnownSequenceAndUniformShuffle) {

@@ -1,13 +1,10 @@
 #include "data/tokenizers/bpe.h"
 
-#include <chrono>
-
 #include "bpe_files.h"
 #include "conformance.h"
 
 namespace lazy {
 using namespace testing_support;
-using testing::HasSubstr;
 
 namespace {
 
@@ -66,19 +63,13 @@ TEST(Bpe, EveryTextComesBackEvenInvalidUtf8) {
   }
 }
 
-TEST(Bpe, AMegabyteOfOneLetterTakesUnderASecond) {
+// Takes well under a second; quadratic time would exceed the test's time limit.
+TEST(Bpe, AMegabyteOfOneLetterIsEncoded) {
   const Folder folder;
-  auto json = small_tokenizer_json();
-  const auto tokenizer = write_and_load(folder, json);
+  const auto tokenizer = write_and_load(folder, small_tokenizer_json());
   for (const char letter : {'a', ' ', '\n'}) {
     const std::string text(1 << 20, letter);
-    const auto begin = std::chrono::steady_clock::now();
-    const auto ids = tokenizer->encode(text);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    EXPECT_EQ(tokenizer->decode(ids), text);
-#ifdef NDEBUG
-    EXPECT_LT(seconds.count(), 1.0) << "letter " << static_cast<int>(letter);
-#endif
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text) << "letter " << static_cast<int>(letter);
   }
 }
 
@@ -104,95 +95,96 @@ TEST(Bpe, ConformsToGpt2) {
   EXPECT_EQ(tokenizer->bos_id(), 50256);
 }
 
-// Each case spoils one field; the message names the file, the field, what was expected and what was found.
+// Each case spoils one field; the message names the file, the field and the value found there.
 TEST(BpeFiles, MalformedTokenizerJson) {
   using Json = nlohmann::ordered_json;
   struct Case {
     const char* name;
     std::function<void(Json&)> spoil;
-    const char* message;
+    std::vector<std::string> names;
   };
   const std::vector<Case> cases = {
-      {"no model", [](Json& j) { j.erase("model"); }, ": model: expected an object, found nothing"},
+      {"no model", [](Json& j) { j.erase("model"); }, {"model:"}},
       {"model type", [](Json& j) { j["model"]["type"] = "Unigram"; },
-       ": model.type: expected \"BPE\", found \"Unigram\""},
+       {"model.type", "BPE", "Unigram"}},
       {"vocab kind", [](Json& j) { j["model"]["vocab"] = 3; },
-       ": model.vocab: expected an object of tokens and ids, found number"},
-      {"no vocab", [](Json& j) { j["model"].erase("vocab"); }, ": model.vocab: expected an object"},
+       {"model.vocab", "number"}},
+      {"no vocab", [](Json& j) { j["model"].erase("vocab"); }, {"model.vocab"}},
       {"id kind", [](Json& j) { j["model"]["vocab"]["a"] = "x"; },
-       ": model.vocab: \"a\": expected an id from 0 to 16777215, found \"x\""},
-      {"id negative", [](Json& j) { j["model"]["vocab"]["a"] = -4; }, ": model.vocab: \"a\": expected an id"},
-      {"id huge", [](Json& j) { j["model"]["vocab"]["a"] = 1ll << 60; }, ": model.vocab: \"a\": expected an id"},
-      {"id twice", [](Json& j) { j["model"]["vocab"]["a"] = 98; }, "is given to another token as well"},
-      {"byte missing", [](Json& j) { j["model"]["vocab"].erase("a"); }, "byte 0x61 (\"a\") has none"},
-      {"merges kind", [](Json& j) { j["model"]["merges"] = "a b"; }, ": model.merges: expected a list, found \"a b\""},
+       {"model.vocab", "\"a\"", "\"x\""}},
+      {"id negative", [](Json& j) { j["model"]["vocab"]["a"] = -4; }, {"model.vocab", "\"a\"", "-4"}},
+      {"id huge", [](Json& j) { j["model"]["vocab"]["a"] = 1ll << 60; },
+       {"model.vocab", "\"a\"", std::to_string(1ll << 60)}},
+      {"id twice", [](Json& j) { j["model"]["vocab"]["a"] = 98; }, {"model.vocab", "\"b\"", "98"}},
+      {"byte missing", [](Json& j) { j["model"]["vocab"].erase("a"); }, {"model.vocab", "0x61", "\"a\""}},
+      {"merges kind", [](Json& j) { j["model"]["merges"] = "a b"; }, {"model.merges", "\"a b\""}},
       {"merge of three", [](Json& j) { j["model"]["merges"][2] = "a b c"; },
-       ": model.merges[2]: expected two tokens with a space between them, found \"a b c\""},
+       {"model.merges[2]", "\"a b c\""}},
       {"merge of one", [](Json& j) { j["model"]["merges"][2] = Json::array({"a"}); },
-       ": model.merges[2]: expected a pair of tokens"},
+       {"model.merges[2]", "array"}},
       {"merge of numbers",
        [](Json& j) {
          j["model"]["merges"][2] = Json::array({1, 2});
        },
-       ": model.merges[2][0]: expected a string, found 1"},
+       {"model.merges[2][0]", "1"}},
       {"unknown token", [](Json& j) { j["model"]["merges"][1] = "qx z"; },
-       ": model.merges[1]: token \"qx\" is not in "},
+       {"model.merges[1]", "\"qx\"", "model.vocab"}},
       {"unknown result", [](Json& j) { j["model"]["merges"][1] = "q z"; },
-       ": model.merges[1]: token \"qz\" is not in "},
+       {"model.merges[1]", "\"qz\"", "model.vocab"}},
       {"byte fallback", [](Json& j) { j["model"]["byte_fallback"] = true; },
-       ": pre_tokenizer.type: expected \"Metaspace\""},
+       {"pre_tokenizer.type", "Metaspace", "Sequence"}},
       {"byte fallback, no spaces",
        [](Json& j) {
          j["model"]["byte_fallback"] = true;
          j["pre_tokenizer"] = nullptr;
        },
-       ": pre_tokenizer: expected Metaspace"},
+       {"pre_tokenizer", "Metaspace", "null"}},
       {"byte fallback, no bytes",
        [](Json& j) {
          j["model"]["byte_fallback"] = true;
          j["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}};
        },
-       ": model.vocab: expected a token <0x00>"},
+       {"model.vocab", "<0x00>"}},
       {"suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; },
-       ": model.end_of_word_suffix: expected null"},
-      {"dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }, ": model.dropout: expected null"},
+       {"model.end_of_word_suffix", "\"</w>\""}},
+      {"dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }, {"model.dropout", "0.1"}},
       {"ignore_merges", [](Json& j) { j["model"]["ignore_merges"] = 1; },
-       ": model.ignore_merges: expected true or false, found 1"},
+       {"model.ignore_merges", "1"}},
       {"normalizer",
        [](Json& j) {
          j["normalizer"] = {{"type", "Lowercase"}};
        },
-       ": normalizer.type: expected \"NFC\""},
+       {"normalizer.type", "NFC", "Lowercase"}},
       {"no pre-tokenizer", [](Json& j) { j["pre_tokenizer"] = nullptr; },
-       ": pre_tokenizer: expected a pre-tokenizer that ends in ByteLevel"},
+       {"pre_tokenizer", "ByteLevel", "null"}},
       {"pre-tokenizer",
        [](Json& j) {
          j["pre_tokenizer"] = {{"type", "Metaspace"}};
        },
-       ": pre_tokenizer.type: expected ByteLevel, Split"},
+       {"pre_tokenizer.type", "ByteLevel", "Split", "Metaspace"}},
       {"regex", [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; },
-       "expected a regular expression, found \"(a\""},
+       {"pre_tokenizer.pretokenizers[0].pattern", "\"(a\""}},
       {"behavior", [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "MergedWithNext"; },
-       ".behavior: expected \"Isolated\""},
+       {"pre_tokenizer.pretokenizers[0].behavior", "Isolated", "MergedWithNext"}},
       {"after ByteLevel",
        [](Json& j) {
          j["pre_tokenizer"]["pretokenizers"].push_back({{"type", "Digits"}});
        },
-       "[2]: expected nothing after ByteLevel"},
-      {"added id", [](Json& j) { j["added_tokens"][0]["id"] = "7"; }, ": added_tokens[0].id: expected a number"},
+       {"pre_tokenizer.pretokenizers[2]", "ByteLevel"}},
+      {"added id", [](Json& j) { j["added_tokens"][0]["id"] = "7"; }, {"added_tokens[0].id", "\"7\""}},
       {"added content", [](Json& j) { j["added_tokens"][0].erase("content"); },
-       ": added_tokens[0].content: expected a string, found nothing"},
+       {"added_tokens[0].content"}},
       {"single word", [](Json& j) { j["added_tokens"][1]["single_word"] = true; },
-       ": added_tokens[1].single_word: expected false"},
-      {"added kind", [](Json& j) { j["added_tokens"] = 5; }, ": added_tokens: expected a list, found 5"},
+       {"added_tokens[1].single_word", "true"}},
+      {"added kind", [](Json& j) { j["added_tokens"] = 5; }, {"added_tokens", "5"}},
   };
   for (const Case& spoilt : cases) {
     const Folder folder;
     Json json = small_tokenizer_json();
     spoilt.spoil(json);
     const std::string message = error_of([&] { write_and_load(folder, json); });
-    EXPECT_THAT(message, testing::StartsWith("tokenizer: " + (folder / "tokenizer.json").string())) << spoilt.name;
-    EXPECT_THAT(message, HasSubstr(spoilt.message)) << spoilt.name;
+    EXPECT_THAT(message, Names({"tokenizer", (folder / "tokenizer.json").string()})) << spoilt.name;
+    EXPECT_THAT(message, NamesMatcher(spoilt.names)) << spoilt.name;
     EXPECT_EQ(message.find('\n'), std::string::npos) << spoilt.name;
   }
 }
@@ -202,15 +194,14 @@ TEST(BpeFiles, TruncatedTokenizerJsonIsRefusedAnywhere) {
   const std::string text = small_tokenizer_json().dump();
   for (size_t size = 0; size < text.size(); size += 61) {
     const auto path = folder.write("tokenizer.json", std::string_view(text).substr(0, size)).string();
-    EXPECT_THAT(error_of([&] { load_tokenizer(path); }), HasSubstr("expected JSON, found an error at byte")) << size;
+    EXPECT_THAT(error_of([&] { load_tokenizer(path); }), Names({path, "JSON", "byte"})) << size;
   }
 }
 
 TEST(BpeFiles, ANumberOutOfRangeIsAPlainError) {
   const Folder folder;
   const auto path = folder.write("tokenizer.json", "{\"version\": 1e999}").string();
-  EXPECT_THAT(error_of([&] { load_tokenizer(path); }),
-              HasSubstr("tokenizer.json: expected JSON, found a number that is out of range"));
+  EXPECT_THAT(error_of([&] { load_tokenizer(path); }), Names({path, "JSON"}));
 }
 
 TEST(BpeFiles, DeepNestingIsAPlainError) {
@@ -220,18 +211,22 @@ TEST(BpeFiles, DeepNestingIsAPlainError) {
   text.replace(text.find(field), field.size(),
                "\"normalizer\":" + std::string(1 << 20, '[') + std::string(1 << 20, ']'));
   const auto path = folder.write("tokenizer.json", text).string();
-  EXPECT_THAT(error_of([&] { load_tokenizer(path); }), HasSubstr(": normalizer: expected an object, found array"));
+  EXPECT_THAT(error_of([&] { load_tokenizer(path); }),
+              IsMessage("tokenizer: " + path + ": normalizer: expected an object, found array"));
 }
 
 TEST(BpeFiles, MalformedMerges) {
   const Folder folder;
   folder.write("vocab.json", small_bpe().vocab.dump());
-  for (const auto& [merges, message] : std::vector<std::pair<const char*, const char*>>{
-           {"#version: 0.2\na\n", "merges.txt:2: expected two tokens with a space between them, found \"a\""},
-           {"a b c\n", "merges.txt:1: expected two tokens"},
-           {"i n\nq q\n", "merges.txt:2: token \"qq\" is not in "}}) {
-    folder.write("merges.txt", merges);
-    EXPECT_THAT(error_of([&] { load_tokenizer(folder.path().string()); }), HasSubstr(message));
+  struct Case {
+    const char* merges;
+    std::vector<std::string> names;
+  };
+  for (const Case& malformed : std::vector<Case>{{"#version: 0.2\na\n", {"merges.txt:2", "\"a\""}},
+                                                 {"a b c\n", {"merges.txt:1", "\"a b c\""}},
+                                                 {"i n\nq q\n", {"merges.txt:2", "\"qq\"", "vocab.json"}}}) {
+    folder.write("merges.txt", malformed.merges);
+    EXPECT_THAT(error_of([&] { load_tokenizer(folder.path().string()); }), NamesMatcher(malformed.names));
   }
 }
 
@@ -239,18 +234,19 @@ TEST(BpeFiles, MalformedTokenizerConfig) {
   const Folder folder;
   folder.write("tokenizer_config.json", R"({"bos_token": "<nowhere>"})");
   EXPECT_THAT(error_of([&] { write_and_load(folder, small_tokenizer_json()); }),
-              HasSubstr("tokenizer_config.json: bos_token: \"<nowhere>\" is not in the vocabulary"));
+              Names({"tokenizer_config.json", "bos_token", "<nowhere>"}));
   folder.write("tokenizer_config.json", "[");
-  EXPECT_THAT(error_of([&] { write_and_load(folder, small_tokenizer_json()); }), HasSubstr("expected a JSON object"));
+  EXPECT_THAT(error_of([&] { write_and_load(folder, small_tokenizer_json()); }),
+              Names({"tokenizer_config.json", "JSON"}));
 }
 
 TEST(Regex, HostilePatternsAreRefusedOrGivenUp) {
-  EXPECT_THAT(error_of([] { Regex("\\C", "test"); }), HasSubstr("test: expected a regular expression, found \"\\C\""));
+  EXPECT_THAT(error_of([] { Regex("\\C", "test"); }), Names({"test", "\"\\C\""}));
   const Regex regex("(a+)+$", "test");
   const std::string text = std::string(60, 'a') + "b";  // 2^60 ways to fail
   Regex::Scanner scanner(regex, text);
   size_t begin, end;
-  EXPECT_THAT(error_of([&] { scanner.next(&begin, &end); }), HasSubstr("match limit"));
+  EXPECT_THAT(error_of<RunError>([&] { scanner.next(&begin, &end); }), Names({"tokenizer", "limit"}));
 }
 
 TEST(Regex, WhiteSpaceIsUnicodes) {

@@ -6,7 +6,6 @@
 namespace lazy {
 using namespace testing_support;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 namespace {
 
@@ -56,18 +55,22 @@ TEST(Documents, TruncatedArchivesAreNamed) {
   std::string text;
   Random random(1);
   while (text.size() < 300000) text += random_text(random, 100);
-  for (const auto& [name, archive] : {std::pair{"t.txt.gz", gzip(text)}, {"t.txt.zst", zstd(text)}}) {
+  struct Case {
+    const char* name;
+    std::string kind, archive;
+  };
+  for (const auto& [name, kind, archive] :
+       std::vector<Case>{{"t.txt.gz", "gzip", gzip(text)}, {"t.txt.zst", "zstd", zstd(text)}}) {
     for (const size_t size : {archive.size() - 1, archive.size() / 2, size_t{20}, size_t{5}}) {
       const auto path = folder.write(name, archive.substr(0, size)).string();
-      EXPECT_THAT(error_of([&] { documents({path}); }), HasSubstr("data: " + path)) << size;
-      EXPECT_THAT(error_of([&] { documents({path}); }), HasSubstr("archive is cut short")) << size;
+      EXPECT_THAT(error_of([&] { documents({path}); }), Names({"data", path, kind})) << size;
     }
     std::string damaged = archive;
     for (size_t i = 100; i < 140; ++i) damaged[i] = static_cast<char>(~damaged[i]);
     const auto path = folder.write(name, damaged).string();
-    EXPECT_THAT(error_of([&] { documents({path}); }), HasSubstr("archive is damaged"));
+    EXPECT_THAT(error_of([&] { documents({path}); }), Names({path, kind}));
     folder.write(name, "plain text");
-    EXPECT_THAT(error_of([&] { documents({path}); }), HasSubstr("its first bytes are not one's"));
+    EXPECT_THAT(error_of([&] { documents({path}); }), Names({path, kind}));
   }
 }
 
@@ -111,15 +114,16 @@ TEST(Documents, JsonLinesErrorsNameFileLineAndField) {
     const auto path = folder.write("x.jsonl", content).string();
     const std::string error = error_of([&] { documents({path}, {.text_field = field}); });
     EXPECT_EQ(error.find('\n'), std::string::npos);
-    return error.substr(std::min(error.size(), ("data: " + folder.path().string() + "/").size()));
+    return error;
   };
-  EXPECT_EQ(message("{\"text\": \"ok\"}\n\n{\"text\": \"cut\n"),
-            "x.jsonl:3: expected a JSON object, found \"{\"text\": \"cut\"");
-  EXPECT_EQ(message("[1]\n"), "x.jsonl:1: expected a JSON object, found array");
-  EXPECT_EQ(message("{\"text\": \"ok\"}\n{\"body\": \"b\", \"id\": 1}\n"),
-            "x.jsonl:2: field \"text\" is missing; the line has body, id");
-  EXPECT_EQ(message("{\"text\": 5}"), "x.jsonl:1: field \"text\": expected a string, found number");
-  EXPECT_EQ(message("{\"body\": null}", "body"), "x.jsonl:1: field \"body\": expected a string, found null");
+  EXPECT_THAT(message("{\"text\": \"ok\"}\n\n{\"text\": \"cut\n"),
+              Names({"x.jsonl:3", "JSON", std::string("{\"text\": \"cut")}));
+  EXPECT_THAT(message("[1]\n"), Names({"x.jsonl:1", "JSON", "array"}));
+  EXPECT_THAT(
+      message("{\"text\": \"ok\"}\n{\"body\": \"b\", \"id\": 1}\n"),
+      IsMessage("data: " + (folder / "x.jsonl").string() + ":2: field \"text\" is missing; the line has body, id"));
+  EXPECT_THAT(message("{\"text\": 5}"), Names({"x.jsonl:1", "\"text\"", "number"}));
+  EXPECT_THAT(message("{\"body\": null}", "body"), Names({"x.jsonl:1", "\"body\"", "null"}));
 }
 
 TEST(Documents, InvalidUtf8IsReplacedAndCounted) {
@@ -135,9 +139,10 @@ TEST(Documents, InvalidUtf8IsReplacedAndCounted) {
 TEST(Sources, SayWhatIsMissing) {
   const Folder folder;
   EXPECT_THAT(error_of([&] { find_sources({(folder / "none.txt").string()}, TextFormat::plain); }),
-              HasSubstr("no such file or folder"));
-  EXPECT_THAT(error_of([&] { find_sources({folder.path().string()}, TextFormat::plain); }), HasSubstr("found none"));
-  EXPECT_THAT(error_of([&] { find_sources({"-", "-"}, TextFormat::plain); }), HasSubstr("named twice"));
+              Names({(folder / "none.txt").string()}));
+  EXPECT_THAT(error_of([&] { find_sources({folder.path().string()}, TextFormat::plain); }),
+              Names({folder.path().string(), ".txt", ".jsonl", ".parquet", "--code"}));
+  EXPECT_THAT(error_of([&] { find_sources({"-", "-"}, TextFormat::plain); }), Names({"data", "-"}));
 }
 
 TEST(Sources, FoldersContributeCodeWhereAsked) {

@@ -8,15 +8,13 @@
 
 namespace lazy {
 using namespace testing_support;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 namespace {
 
 const char* const kText = "The words, 42 of them:\n  \"new lines\" and a <|chat|> token";
 
-std::unique_ptr<Tokenizer> trained() {
+std::unique_ptr<Tokenizer> trained_tokenizer() {
   Random random(29);
   std::vector<std::string> texts;
   for (int i = 0; i < 300; ++i) texts.push_back(to_valid_utf8(random_text(random, 40)));
@@ -42,7 +40,7 @@ void add_chat_token(const Folder& folder, int64_t id) {
 
 TEST(LoadTokenizer, AFolderWrittenBySaveHasOneTokenizer) {
   const Folder folder;
-  const auto saved = trained();
+  const auto saved = trained_tokenizer();
   saved->save(folder.path());
   ASSERT_TRUE(fs::exists(folder / "tokenizer.model") && fs::exists(folder / "tokenizer.json"));
   const auto [warning, tokenizer] = load(folder.path());
@@ -57,7 +55,7 @@ TEST(LoadTokenizer, AFolderWrittenBySaveHasOneTokenizer) {
 // The same vocabulary in two files: the fingerprint stays the one of tokenizer.model, also after another save.
 TEST(LoadTokenizer, FilesThatAgreeKeepTheFingerprintOfTheModel) {
   const Folder folder;
-  const auto saved = trained();
+  const auto saved = trained_tokenizer();
   saved->save(folder.path());
   folder.write("tokenizer.json", read_json(folder / "tokenizer.json").dump(2));  // not the text that save() writes
   const auto [warning, tokenizer] = load(folder.path());
@@ -77,12 +75,11 @@ TEST(LoadTokenizer, FilesThatAgreeKeepTheFingerprintOfTheModel) {
 
 TEST(LoadTokenizer, TokenizerJsonCountsWhereTheFilesDisagree) {
   const Folder folder;
-  const auto saved = trained();
+  const auto saved = trained_tokenizer();
   saved->save(folder.path());
   add_chat_token(folder, saved->vocab_size());
   const auto [warning, tokenizer] = load(folder.path());
-  EXPECT_THAT(warning, AllOf(HasSubstr((folder / "tokenizer.json").string()),
-                             HasSubstr((folder / "tokenizer.model").string()), HasSubstr("differently")));
+  EXPECT_THAT(warning, Names({(folder / "tokenizer.json").string(), (folder / "tokenizer.model").string()}));
   EXPECT_EQ(split(warning, '\n').size(), 2u) << "one line: " << warning;
   EXPECT_EQ(tokenizer->vocab_size(), saved->vocab_size() + 1);
   EXPECT_EQ(tokenizer->encode("<|chat|>"), std::vector<int32_t>{static_cast<int32_t>(saved->vocab_size())});
@@ -93,18 +90,18 @@ TEST(LoadTokenizer, TokenizerJsonCountsWhereTheFilesDisagree) {
 // Merges that differ are found by the probe texts, without any added token.
 TEST(LoadTokenizer, OtherMergesDisagree) {
   const Folder folder;
-  trained()->save(folder.path());
+  trained_tokenizer()->save(folder.path());
   auto json = read_json(folder / "tokenizer.json");
   json["model"]["merges"] = nlohmann::ordered_json::array();
   folder.write("tokenizer.json", json.dump());
   const auto [warning, tokenizer] = load(folder.path());
-  EXPECT_THAT(warning, HasSubstr("differently"));
+  EXPECT_THAT(warning, Names({(folder / "tokenizer.json").string(), (folder / "tokenizer.model").string()}));
   EXPECT_EQ(tokenizer->encode("the").size(), 3u);
 }
 
 TEST(LoadTokenizer, OneFileAloneIsRead) {
   const Folder folder;
-  const auto saved = trained();
+  const auto saved = trained_tokenizer();
   saved->save(folder.path());
   fs::create_directories(folder / "model");
   fs::create_directories(folder / "json");
@@ -121,19 +118,19 @@ TEST(LoadTokenizer, OneFileAloneIsRead) {
 
 TEST(LoadTokenizer, AFileThatCannotBeReadLeavesTheOther) {
   const Folder folder;
-  const auto saved = trained();
+  const auto saved = trained_tokenizer();
   saved->save(folder.path());
   auto json = read_json(folder / "tokenizer.json");
   json["model"]["type"] = "Unigram";
   folder.write("tokenizer.json", json.dump());
   const auto [warning, model] = load(folder.path());
-  EXPECT_THAT(warning, AllOf(HasSubstr("tokenizer.model is used"), HasSubstr("tokenizer.json: model.type")));
+  EXPECT_THAT(warning, Names({(folder / "tokenizer.model").string(), "tokenizer.json", "model.type", "Unigram"}));
   EXPECT_EQ(model->fingerprint(), saved->fingerprint());
 
   saved->save(folder / "other");
   folder.write("other/tokenizer.model", "no SentencePiece model");
   const auto [other, loaded] = load(folder / "other");
-  EXPECT_THAT(other, AllOf(HasSubstr("tokenizer.json is used"), HasSubstr("tokenizer.model")));
+  EXPECT_THAT(other, Names({(folder / "other/tokenizer.json").string(), (folder / "other/tokenizer.model").string()}));
   EXPECT_EQ(loaded->encode(kText), saved->encode(kText));
 }
 
@@ -154,15 +151,16 @@ TEST(LoadTokenizer, Llama2InBothForms) {
   json["added_tokens"].push_back({{"id", 32000}, {"content", "<|chat|>"}, {"special", true}, {"normalized", false}});
   folder.write("chat/tokenizer.json", json.dump());
   const auto [warning, chat] = load(folder / "chat");
-  EXPECT_THAT(warning, HasSubstr("differently"));
+  EXPECT_THAT(warning, Names({(folder / "chat/tokenizer.json").string(), (folder / "chat/tokenizer.model").string()}));
   EXPECT_EQ(chat->vocab_size(), 32001);
 }
 
 TEST(LoadTokenizer, SaysWhatWasExpected) {
   const Folder folder;
-  EXPECT_THAT(error_of([&] { load_tokenizer((folder / "none").string()); }), HasSubstr("found nothing there"));
+  const std::string none = (folder / "none").string();
+  EXPECT_THAT(error_of([&] { load_tokenizer(none); }), Names({none}));
   EXPECT_THAT(error_of([&] { load_tokenizer(folder.path().string()); }),
-              HasSubstr("expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt"));
+              Names({folder.path().string(), "tokenizer.model", "tokenizer.json", "vocab.json", "merges.txt"}));
 }
 
 }  // namespace lazy

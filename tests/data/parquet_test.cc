@@ -99,17 +99,15 @@ bytes = bytearray(open(folder + 'damaged.parquet', 'rb').read())
 bytes[len(bytes) // 2] ^= 0x10
 open(folder + 'damaged.parquet', 'wb').write(bytes)
 )");
-  const std::string here = folder_.path().string();
-  EXPECT_EQ(error("all.parquet", "body"), "data: " + here +
-                                              "/all.parquet: column \"body\" is missing; the file has text, large, "
-                                              "dictionary, bytes, doc, a.b, list, number");
-  EXPECT_THAT(error("all.parquet", "doc.nothing"), HasSubstr("column \"doc.nothing\" is missing; the file has text, "));
-  EXPECT_THAT(error("all.parquet", "number"), HasSubstr("column \"number\": expected strings, found int64"));
-  EXPECT_THAT(error("all.parquet", "list"), HasSubstr("column \"list\": expected strings, found list<"));
-  EXPECT_THAT(error("short.parquet"), HasSubstr("short.parquet: not a readable Parquet file: "));
-  EXPECT_THAT(error("empty.parquet"), HasSubstr("empty.parquet: not a readable Parquet file: "));
-  EXPECT_THAT(error("damaged.parquet"), HasSubstr("damaged.parquet: not a readable Parquet file: "));
-  EXPECT_THAT(error("damaged.parquet"), testing::Not(HasSubstr("\n")));
+  EXPECT_THAT(error("all.parquet", "body"), Names({(folder_ / "all.parquet").string(), "body", "text", "large",
+                                                  "dictionary", "bytes", "doc", "a.b", "list", "number"}));
+  EXPECT_THAT(error("all.parquet", "doc.nothing"), Names({"doc.nothing", "text", "number"}));
+  EXPECT_THAT(error("all.parquet", "number"), Names({"\"number\"", "int64"}));
+  EXPECT_THAT(error("all.parquet", "list"), Names({"\"list\"", "list<"}));
+  EXPECT_THAT(error("short.parquet"), Names({"short.parquet", "Parquet"}));
+  EXPECT_THAT(error("empty.parquet"), Names({"empty.parquet", "Parquet"}));
+  EXPECT_THAT(error("damaged.parquet"), Names({"damaged.parquet", "Parquet"}));
+  EXPECT_EQ(error("damaged.parquet").find('\n'), std::string::npos);
 }
 
 TEST(ParquetReader, PythonOrPyarrowMissing) {
@@ -124,15 +122,14 @@ TEST(ParquetReader, PythonOrPyarrowMissing) {
     });
   };
   ::setenv("LAZY_PYTHON", "/nonexistent/python", 1);
-  EXPECT_THAT(error(),
-              HasSubstr("x.parquet: reading Parquet needs Python with pyarrow; /nonexistent/python: No such file"));
+  EXPECT_THAT(error(), Names({"x.parquet", "pyarrow", "/nonexistent/python", "LAZY_PYTHON"}));
   ::setenv("LAZY_PYTHON", "/bin/false", 1);
-  EXPECT_THAT(error(), HasSubstr("x.parquet: its reader failed without a word"));
+  EXPECT_THAT(error(), testing::AllOf(Names({"x.parquet"}), testing::Not(Names({"pyarrow"}))));
   const fs::path bare =
       folder.write("bare", "#!/bin/sh\nexec '" LAZY_TEST_PYTHON "' -S -E \"$@\"\n");  // sees no packages
   fs::permissions(bare, fs::perms::owner_all);
   ::setenv("LAZY_PYTHON", bare.c_str(), 1);
-  EXPECT_THAT(error(), HasSubstr("bare: No module named 'pyarrow' (`"));
+  EXPECT_THAT(error(), Names({"x.parquet", bare.string(), "pyarrow", "pip", "LAZY_PYTHON"}));
   ::unsetenv("LAZY_PYTHON");
 }
 

@@ -91,7 +91,7 @@ TEST(Prepare, AFailureLeavesNothing) {
   folder.write("in/z.jsonl", "{\"text\": \"fine\"}\nnot json\n");
   PrepareOptions options = options_for(folder);
   options.threads = 4;
-  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), HasSubstr("z.jsonl:2: expected a JSON object"));
+  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), Names({"z.jsonl:2", "JSON"}));
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }
 
@@ -127,13 +127,13 @@ TEST(Prepare, AnExistingFolderIsReplacedOnlyOnRequest) {
   write_inputs(folder);
   PrepareOptions options = options_for(folder);
   prepare_corpus(options);
-  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), HasSubstr("already exists"));
+  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), Names({options.output.string(), "--force"}));
   options.replace = true;
   options.seed = 7;
   EXPECT_EQ(prepare_corpus(options).seed, 7u);
   EXPECT_EQ(read_corpus_info(options.output).seed, 7u);
   options.output = folder / "in";
-  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), HasSubstr("exists and is not a corpus"));
+  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), Names({options.output.string()}));
 }
 
 TEST(Prepare, AnEmptyCorpusIsAnError) {
@@ -141,10 +141,10 @@ TEST(Prepare, AnEmptyCorpusIsAnError) {
   folder.write("in/a.txt", "");
   folder.write("in/b.jsonl", "\n\n");
   PrepareOptions options = options_for(folder);
-  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), HasSubstr("holds no text"));
+  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), Names({options.inputs[0]}));
   options.tokenizer.clear();
   options.train_pieces = 300;
-  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), HasSubstr("no text to train a tokenizer on"));
+  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), Names({options.inputs[0]}));
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }
 
@@ -169,18 +169,19 @@ TEST(Inspect, ShowsDocumentsAndChecks) {
   options.validation = 0;
   prepare_corpus(options);
   const std::string text = inspect_text({.path = options.output, .documents = 5, .verify = true});
-  EXPECT_THAT(text, HasSubstr("train document 0, 17 tokens"));
+  EXPECT_THAT(text, Names({"train", 0, 17}));
   EXPECT_THAT(text, HasSubstr("Hello <world> 中"));
-  EXPECT_THAT(text, HasSubstr("all equal"));
+  EXPECT_THAT(text, Names({"checksums"}));
   EXPECT_THAT(inspect_json({.path = options.output, .documents = 1}), HasSubstr("\"text\": \"Hello <world> 中\""));
   std::string shard = read_file(options.output / "train-00000.bin");
   shard[130] ^= 1;
   write_file_atomic(options.output / "train-00000.bin", shard);
   EXPECT_THAT(error_of([&] { inspect_text({.path = options.output, .verify = true}); }),
-              HasSubstr("checksum of the tokens"));
+              Names({"train-00000.bin", "checksum", "tokens"}));
   write_file_atomic(options.output / "tokenizer" / "vocab.json", "{}");
   fs::remove(options.output / "tokenizer" / "tokenizer_config.json");
-  EXPECT_THAT(error_of([&] { inspect_text({.path = options.output, .documents = 1}); }), HasSubstr("tokenizer: "));
+  EXPECT_THAT(error_of([&] { inspect_text({.path = options.output, .documents = 1}); }),
+              Names({(options.output / "tokenizer").string()}));
 }
 
 TEST(Pipeline, KeepsTheOrderAndThrowsTheFirstError) {
@@ -206,23 +207,23 @@ TEST(Pipeline, KeepsTheOrderAndThrowsTheFirstError) {
     const auto seen = run(threads, 200, 1000, 1000);
     ASSERT_EQ(seen.size(), 200u);
     for (int i = 0; i < 200; ++i) EXPECT_EQ(seen[i], i * i);
-    EXPECT_EQ(error_of([&] { run(threads, 200, 37, 1000); }), "test: item 37");
-    EXPECT_EQ(error_of([&] { run(threads, 200, 1000, 50); }), "test: reader");
+    EXPECT_THAT(error_of([&] { run(threads, 200, 37, 1000); }), Names({"item", 37}));
+    EXPECT_THAT(error_of([&] { run(threads, 200, 1000, 50); }), Names({"reader"}));
     EXPECT_TRUE(run(threads, 0, 0, 1000).empty());
   }
 }
 
 TEST(Pipeline, StopsWhenAsked) {
   int asked = 0;
-  EXPECT_EQ(error_of([&] {
-              ordered_pipeline<int, int>([](int&) { return true; }, [](const int&) { return uint64_t{1}; },
-                                         [](int&& item) { return item; },
-                                         [&](int&&) {
-                                           if (++asked > 100) fail("test", "stopped");
-                                         },
-                                         [] {}, 3);
-            }),
-            "test: stopped");
+  const std::string message = error_of([&] {
+    ordered_pipeline<int, int>([](int&) { return true; }, [](const int&) { return uint64_t{1}; },
+                               [](int&& item) { return item; },
+                               [&](int&&) {
+                                 if (++asked > 100) fail("test", "stopped");
+                               },
+                               [] {}, 3);
+  });
+  EXPECT_THAT(message, Names({"stopped"}));
 }
 
 }  // namespace lazy

@@ -2,7 +2,6 @@
 
 #include "conformance.h"
 #include "core/text.h"
-#include "data/tokenizers/sentencepiece.h"
 
 namespace lazy {
 using namespace testing_support;
@@ -50,8 +49,7 @@ TEST(SentencePiece, SpecialTokens) {
   EXPECT_EQ(trained().eos_id(), 2);
   EXPECT_EQ(trained().vocab_size(), 420);
   EXPECT_EQ(trained().decode(std::vector<int32_t>{1, 2}), "");
-  EXPECT_EQ(error_of([] { trained().decode(std::vector<int32_t>{420}); }),
-            "tokenizer: id 420 is out of range: expected 0 to 419");
+  EXPECT_THAT(error_of([] { trained().decode(std::vector<int32_t>{420}); }), Names({"id", 420, 0, 419}));
 }
 
 TEST(SentencePiece, DigitsStandAlone) {
@@ -76,10 +74,10 @@ TEST(SentencePiece, InvalidUtf8BecomesTheReplacementCharacter) {
 }
 
 TEST(SentencePiece, TrainingThatCannotWorkSaysWhy) {
-  EXPECT_THAT(error_of([] { train_sentencepiece({"abc"}, 100); }), testing::HasSubstr("expected more than 259"));
-  EXPECT_THAT(error_of([] { train_sentencepiece({"", "\n\n"}, 500); }), testing::HasSubstr("there is no text"));
+  EXPECT_THAT(error_of([] { train_sentencepiece({"abc"}, 100); }), Names({100, 259}));
+  EXPECT_THAT(error_of([] { train_sentencepiece({"", "\n\n"}, 500); }), Names({"tokenizer"}));
   EXPECT_THAT(error_of([] { train_sentencepiece(training_text(), 262); }),
-              testing::HasSubstr("cannot train 262 pieces: Vocabulary size is smaller than required_chars"));
+              Names({262, "required_chars"}));
 }
 
 TEST(SentencePiece, DamagedModelsAreRefused) {
@@ -93,11 +91,11 @@ TEST(SentencePiece, DamagedModelsAreRefused) {
     if (message.empty()) {
       EXPECT_NO_THROW(load_tokenizer(path.string())->encode("The attention"));
     } else {
-      EXPECT_THAT(message, testing::StartsWith("tokenizer: " + path.string()));
+      EXPECT_THAT(message, Names({"tokenizer", path.string()}));
     }
   }
   const fs::path path = folder.write("text.model", "this is not a model");
-  EXPECT_THAT(error_of([&] { load_tokenizer(path.string()); }), testing::HasSubstr("not a SentencePiece model"));
+  EXPECT_THAT(error_of([&] { load_tokenizer(path.string()); }), Names({path.string(), "SentencePiece"}));
 }
 
 TEST(SentencePiece, ConformsToLlama2) {

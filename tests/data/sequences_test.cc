@@ -10,7 +10,6 @@
 
 namespace lazy {
 using namespace testing_support;
-using testing::HasSubstr;
 
 namespace {
 
@@ -70,7 +69,7 @@ TEST(Sequences, CorpusOrderFollowsTheDefinition) {
           const auto expected = by_definition(documents, options);
           if (expected.empty()) {
             EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }),
-                        HasSubstr("fewer than one sequence"));
+                        Names({(folder / "c").string(), "train", length}));
             continue;
           }
           const Sequences sequences(folder / "c", "train", options);
@@ -100,11 +99,11 @@ TEST(Sequences, AFixedTokenStandsAtItsPlaceOfEverySequence) {
     }
     options.mask_position = 17;
     EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }),
-                HasSubstr("mask_position: expected 0 to 16, found 17"));
+                Names({"mask_position", 0, 16, 17}));
     options.mask_position = 3;
     options.bos_per_sequence = true;
     EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }),
-                HasSubstr("set bos_per_document and bos_per_sequence to false"));
+                Names({"mask_position", "bos_per_document", "bos_per_sequence"}));
   }
 }
 
@@ -178,10 +177,12 @@ TEST(Sequences, EosMayPartTheDocuments) {
     EXPECT_EQ(eos.tokens(), bos.tokens());
   }
   const SequenceOptions both{.length = 16, .eos_per_document = true};
-  EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", both); }), HasSubstr("parted by BOS or by EOS"));
+  EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", both); }),
+              Names({"bos_per_document", "eos_per_document"}));
   write_corpus(folder / "no_eos", 60, kBos, -1);
   const SequenceOptions eos{.length = 16, .bos_per_document = false, .eos_per_document = true};
-  EXPECT_THAT(error_of([&] { Sequences(folder / "no_eos", "train", eos); }), HasSubstr("its tokenizer has no EOS"));
+  EXPECT_THAT(error_of([&] { Sequences(folder / "no_eos", "train", eos); }),
+              Names({"no_eos", "EOS", "eos_per_document"}));
 }
 
 TEST(Sequences, Counts) {
@@ -220,23 +221,23 @@ TEST(Sequences, WhatCannotWorkSaysWhy) {
   const auto message = [&](const SequenceOptions& options) {
     return error_of([&] { Sequences(folder / "c", "train", options); });
   };
-  EXPECT_THAT(message({.length = 0}), HasSubstr("length: expected at least 1 tokens, found 0"));
-  EXPECT_THAT(message({.length = 1, .bos_per_sequence = true}), HasSubstr("length: expected at least 2"));
-  EXPECT_THAT(message({.length = 8, .documents_per_group = 0}), HasSubstr("documents_per_group: expected at least 1"));
-  EXPECT_THAT(message({.length = 100000}), HasSubstr("fewer than one sequence of 100000"));
+  EXPECT_THAT(message({.length = 0}), Names({"length", 1, 0}));
+  EXPECT_THAT(message({.length = 1, .bos_per_sequence = true}), Names({"length", 2, 1}));
+  EXPECT_THAT(message({.length = 8, .documents_per_group = 0}), Names({"documents_per_group", 1, 0}));
+  EXPECT_THAT(message({.length = 100000}), Names({(folder / "c").string(), "train", 30, 100000}));
   const Sequences sequences(folder / "c", "train", {.length = 8});
   int64_t out[8];
-  EXPECT_THAT(error_of([&] { sequences.read(-1, out); }), HasSubstr("index: expected at least 0, found -1"));
+  EXPECT_THAT(error_of([&] { sequences.read(-1, out); }), Names({"index", 0, -1}));
 
   write_corpus(folder / "no_bos", 30, -1);
   EXPECT_THAT(error_of([&] { Sequences(folder / "no_bos", "train", {.length = 8}); }),
-              HasSubstr("its tokenizer has no BOS; set bos_per_document and bos_per_sequence to false"));
+              Names({"no_bos", "BOS", "bos_per_document", "bos_per_sequence"}));
   EXPECT_NO_THROW(Sequences(folder / "no_bos", "train", {.length = 8, .bos_per_document = false}));
 
   std::string shard = read_file(folder / "c" / "train-1.bin");
   shard[140] ^= 1;
   folder.write("c/train-1.bin", shard);
-  EXPECT_THAT(message({.length = 8}), HasSubstr("train-1.bin: checksum of the tokens: expected"));
+  EXPECT_THAT(message({.length = 8}), Names({"train-1.bin", "checksum", "tokens"}));
 }
 
 }  // namespace lazy

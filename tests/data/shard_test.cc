@@ -7,7 +7,6 @@
 
 namespace lazy {
 using namespace testing_support;
-using testing::HasSubstr;
 
 namespace {
 
@@ -83,9 +82,14 @@ TEST(Shard, EveryTruncationIsAnError) {
   const std::string file = read_file(folder / "s.bin");
   for (size_t size = 0; size < file.size(); size += size < 130 ? 1 : 13) {
     const auto path = folder.write("cut.bin", std::string_view(file).substr(0, size));
-    EXPECT_THAT(error_of([&] { Shard{path}; }), testing::StartsWith("shard: " + path.string())) << size;
+    EXPECT_THAT(error_of([&] { Shard{path}; }), Names({"shard", path.string()})) << size;
   }
-  EXPECT_THAT(error_of([&] { Shard{folder.write("long.bin", file + "x")}; }), HasSubstr("longer than its header says"));
+  const auto cut = folder.write("cut.bin", std::string_view(file).substr(0, file.size() - 1));
+  EXPECT_THAT(error_of([&] { Shard{cut}; }),
+              IsMessage(fmt::format("shard: {}: expected {} bytes, found {}: the file is cut short", cut.string(),
+                                    file.size(), file.size() - 1)));
+  EXPECT_THAT(error_of([&] { Shard{folder.write("long.bin", file + "x")}; }),
+              Names({"long.bin", file.size(), file.size() + 1}));
 }
 
 TEST(Shard, EveryFlippedByteIsFound) {
@@ -107,27 +111,36 @@ TEST(Shard, WrongFieldsAreNamed) {
   const Folder folder;
   write_shard(folder / "s.bin", 300, 20);
   const std::string file = read_file(folder / "s.bin");
+  const ShardHeader written = Shard(folder / "s.bin").header();
   const auto message = [&](const std::function<void(ShardHeader&)>& change) {
     return error_of([&] { Shard(folder.write("w.bin", with_header(file, change))).verify(); });
   };
-  EXPECT_THAT(message([](ShardHeader& h) { h.magic[0] = 'X'; }), HasSubstr("not a shard of `lazy data prepare`"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.version = 9; }), HasSubstr("version: expected 1, found 9"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.header_bytes = 64; }), HasSubstr("header_bytes: expected 128, found 64"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.token_bytes = 4; }), HasSubstr("token_bytes: expected 2, found 4"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.vocab_size = 0; }), HasSubstr("vocab_size: expected a positive number"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.tokens = 1ull << 60; }),
-              HasSubstr("header claims 1152921504606846976 tokens"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.documents = UINT64_MAX; }), HasSubstr("header claims"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.index_offset += 8; }), HasSubstr("index_offset: expected"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.vocab_size = 200; }), HasSubstr("is outside the vocabulary of 200"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.tokens_checksum ^= 1; }), HasSubstr("checksum of the tokens"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.index_checksum ^= 1; }), HasSubstr("checksum of the document index"));
+  const auto hex = [](uint64_t checksum) { return fmt::format("{:016x}", checksum); };
+  int32_t largest = 0;
+  for (const auto& document : some_documents(300, 20)) {
+    for (const int32_t id : document) largest = std::max(largest, id);
+  }
+  EXPECT_THAT(message([](ShardHeader& h) { h.magic[0] = 'X'; }), Names({"w.bin", "LAZYSHRD"}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.version = 9; }), Names({"version", 1, 9}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.header_bytes = 64; }), Names({"header_bytes", 128, 64}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.token_bytes = 4; }), Names({"token_bytes", 2, 4}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.vocab_size = 0; }), Names({"vocab_size", 0}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.tokens = 1ull << 60; }), Names({1ull << 60, file.size()}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.documents = UINT64_MAX; }),
+              Names({std::to_string(UINT64_MAX), file.size()}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.index_offset += 8; }),
+              Names({"index_offset", written.index_offset, written.index_offset + 8}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.vocab_size = 200; }), Names({"id", largest, 200}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.tokens_checksum ^= 1; }),
+              Names({hex(written.tokens_checksum ^ 1), hex(written.tokens_checksum)}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.index_checksum ^= 1; }),
+              Names({hex(written.index_checksum ^ 1), hex(written.index_checksum)}));
   EXPECT_THAT(message([](ShardHeader& h) { h.bos_id = static_cast<int32_t>(h.vocab_size); }),
-              HasSubstr("bos_id: expected -1 (none) to"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.eos_id = -2; }), HasSubstr("eos_id: expected -1 (none) to"));
+              Names({"bos_id", -1, 299, 300}));
+  EXPECT_THAT(message([](ShardHeader& h) { h.eos_id = -2; }), Names({"eos_id", -1, 299, -2}));
   std::string unsigned_header = file;
   unsigned_header[40] ^= 1;
-  EXPECT_THAT(error_of([&] { Shard{folder.write("w.bin", unsigned_header)}; }), HasSubstr("header checksum"));
+  EXPECT_THAT(error_of([&] { Shard{folder.write("w.bin", unsigned_header)}; }), Names({"w.bin", hex(written.header_checksum)}));
 }
 
 TEST(Shard, TheWriterRefusesIdsOutOfRange) {
@@ -135,7 +148,7 @@ TEST(Shard, TheWriterRefusesIdsOutOfRange) {
   ShardWriter writer(folder / "s.bin", {.vocab_size = 10});
   EXPECT_THROW(writer.add(std::vector<int32_t>{10}, 1), RunError);
   EXPECT_THROW(writer.add(std::vector<int32_t>{-1}, 1), RunError);
-  EXPECT_THAT(error_of([&] { Shard{folder / "s.bin"}; }), HasSubstr("shard: "));  // unfinished: not a shard
+  EXPECT_THAT(error_of([&] { Shard{folder / "s.bin"}; }), Names({"shard", "s.bin"}));  // unfinished: not a shard
 }
 
 TEST(BlockChecksum, DoesNotDependOnTheParts) {
@@ -163,8 +176,7 @@ TEST(Corpus, MalformedInfoNamesTheField) {
       {"train-00000.bin"}, 20, static_cast<int64_t>(h.tokens), static_cast<int64_t>(h.source_bytes)};
   write_corpus_info(folder.path(), info);
   EXPECT_EQ(open_shards(folder.path(), "train").size(), 1u);
-  EXPECT_THAT(error_of([&] { open_shards(folder.path(), "test"); }),
-              HasSubstr("split \"test\": expected one of train"));
+  EXPECT_THAT(error_of([&] { open_shards(folder.path(), "test"); }), Names({"split", "test", "train"}));
 
   const std::string good = read_file(folder / "corpus.json");
   const auto message = [&](const std::string& from, const std::string& to) {
@@ -173,25 +185,23 @@ TEST(Corpus, MalformedInfoNamesTheField) {
     folder.write("corpus.json", text);
     return error_of([&] { open_shards(folder.path(), "train"); });
   };
-  EXPECT_THAT(message("lazy-corpus", "other"), HasSubstr("format: expected \"lazy-corpus\", found \"other\""));
-  EXPECT_THAT(message("\"version\": 1", "\"version\": 8"), HasSubstr("version: expected 1, found 8"));
-  EXPECT_THAT(message("\"version\": 1", "\"version\": \"1\""), HasSubstr("version: expected a number, found \"1\""));
-  EXPECT_THAT(message("000000000000004d", "xyz"), HasSubstr("tokenizer.fingerprint: expected 16 hexadecimal digits"));
+  EXPECT_THAT(message("lazy-corpus", "other"), Names({"corpus.json", "format", "lazy-corpus", "other"}));
+  EXPECT_THAT(message("\"version\": 1", "\"version\": 8"), Names({"corpus.json", "version", 1, 8}));
+  EXPECT_THAT(message("\"version\": 1", "\"version\": \"1\""), Names({"corpus.json", "version", "\"1\""}));
+  EXPECT_THAT(message("000000000000004d", "xyz"), Names({"tokenizer.fingerprint", 16, "xyz"}));
   EXPECT_THAT(message("000000000000004d", "000000000000004e"),
-              HasSubstr("made with tokenizer 000000000000004d of 300"));
-  EXPECT_THAT(message("\"documents\": 20", "\"documents\": 21"), HasSubstr("in 21 documents, the shards hold"));
-  EXPECT_THAT(message("\"splits\"", "\"spl\""), HasSubstr("splits: expected an object, the field is missing"));
-  EXPECT_THAT(message("train-00000.bin", "train-00007.bin"), HasSubstr("train-00007.bin"));
-  EXPECT_THAT(message("\"documents\": 20", "\"documents\": 1e300"),
-              HasSubstr("documents: expected a number, found 1e+300"));
-  EXPECT_THAT(message("\"bos_id\": 1", "\"bos_id\": 4294967297"),
-              HasSubstr("bos_id: expected a number, found 4294967297"));
+              Names({"train-00000.bin", "000000000000004d", "000000000000004e", 300}));
+  EXPECT_THAT(message("\"documents\": 20", "\"documents\": 21"), Names({"corpus.json", "train", h.tokens, 21, 20}));
+  EXPECT_THAT(message("\"splits\"", "\"spl\""), Names({"corpus.json", "splits"}));
+  EXPECT_THAT(message("train-00000.bin", "train-00007.bin"), Names({"train-00007.bin"}));
+  EXPECT_THAT(message("\"documents\": 20", "\"documents\": 1e300"), Names({"documents", "1e+300"}));
+  EXPECT_THAT(message("\"bos_id\": 1", "\"bos_id\": 4294967297"), Names({"bos_id", 4294967297}));
   for (const char* name : {"../train-00000.bin", "/etc/passwd", "", "..", "a/b"}) {  // files of its own only
-    EXPECT_THAT(message("train-00000.bin", name), HasSubstr("splits.train.shards: expected plain file names, found"))
-        << name;
+    EXPECT_THAT(message("train-00000.bin", name),
+                Names({"splits.train.shards", "\"" + std::string(name) + "\""}));
   }
-  EXPECT_THAT(message("{", ""), HasSubstr("corpus.json: expected a JSON object"));
-  EXPECT_THAT(error_of([&] { open_shards(folder / "nowhere", "train"); }), HasSubstr("found nothing"));
+  EXPECT_THAT(message("{", ""), Names({"corpus.json", "JSON"}));
+  EXPECT_THAT(error_of([&] { open_shards(folder / "nowhere", "train"); }), Names({(folder / "nowhere").string()}));
 }
 
 }  // namespace lazy

@@ -4,8 +4,6 @@
 
 namespace lazy {
 using namespace testing_support;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 TEST(Bytes, EveryByteComesBack) {
   const auto tokenizer = load_tokenizer("bytes");
@@ -31,11 +29,10 @@ TEST(Bytes, SavedFolderLoads) {
 
 TEST(Bytes, IdOutOfRange) {
   const auto tokenizer = make_bytes_tokenizer();
-  EXPECT_EQ(error_of([&] {
-              tokenizer->decode(std::vector<int32_t>{1, 258});
-            }),
-            "tokenizer: id 258 is out of range: expected 0 to 257");
-  EXPECT_EQ(error_of([&] { tokenizer->piece(-1); }), "tokenizer: id -1 is out of range: expected 0 to 257");
+  const std::vector<int32_t> ids = {1, 258};
+  EXPECT_THAT(error_of([&] { tokenizer->decode(ids); }),
+              IsMessage("tokenizer: id 258 is out of range: expected 0 to 257"));
+  EXPECT_THAT(error_of([&] { tokenizer->piece(-1); }), Names({"id", -1, 0, 257}));
 }
 
 TEST(Words, TextIsWordsAndLineEnds) {
@@ -51,7 +48,7 @@ TEST(Words, TextIsWordsAndLineEnds) {
   EXPECT_EQ(tokenizer->decode(ids), "the cat , <unk> \n\nStraße the ");
   EXPECT_EQ(tokenizer->encode(tokenizer->decode(ids)), ids);
   EXPECT_TRUE(tokenizer->encode(" ").empty());
-  EXPECT_THAT(error_of([&] { tokenizer->piece(6); }), HasSubstr("id 6"));
+  EXPECT_THAT(error_of([&] { tokenizer->piece(6); }), Names({"id", 6}));
 
   tokenizer->save(folder / "saved");
   const auto again = load_tokenizer((folder / "saved").string());
@@ -67,7 +64,7 @@ TEST(Words, APickleIsNotOpened) {
   for (const char* name : {"vocab.pkl", "vocab.bin"}) {
     folder.write(name, "\x80\x03.");
     EXPECT_THAT(error_of([&] { load_tokenizer(folder.path().string()); }),
-                AllOf(HasSubstr("expected vocab.txt beside it"), HasSubstr("docs/models.md")));
+                Names({std::string(name), "vocab.txt", "docs/models.md"}));
   }
   folder.write("vocab.txt", "<eos>\n<unk>\n");
   EXPECT_EQ(load_tokenizer(folder.path().string())->vocab_size(), 2);
@@ -79,11 +76,11 @@ TEST(Words, AListThatIsNoneIsRefused) {
     folder.write("vocab.txt", list);
     return error_of([&] { load_tokenizer(folder.path().string()); });
   };
-  EXPECT_THAT(error("<eos>\na\n<unk>\na\n"), AllOf(HasSubstr("vocab.txt: line 4"), HasSubstr("line 2 already")));
-  EXPECT_THAT(error("<eos>\n\n<unk>\n"), HasSubstr("line 2: expected a word"));
-  EXPECT_THAT(error("<eos>\na\n"), HasSubstr("no <unk>"));
-  EXPECT_THAT(error("<unk>\na\n"), HasSubstr("no <eos>"));
-  EXPECT_THAT(error(""), HasSubstr("no <eos>"));
+  EXPECT_THAT(error("<eos>\na\n<unk>\na\n"), Names({"vocab.txt", 4, "a", 2}));
+  EXPECT_THAT(error("<eos>\n\n<unk>\n"), Names({"vocab.txt", 2}));
+  for (const char* list : {"<eos>\na\n", "<unk>\na\n", ""}) {
+    EXPECT_THAT(error(list), Names({"vocab.txt", "<eos>", "<unk>"})) << list;
+  }
 }
 
 }  // namespace lazy

@@ -14,7 +14,6 @@
 
 namespace lazy {
 using namespace testing_support;
-using testing::HasSubstr;
 
 namespace {
 
@@ -122,12 +121,11 @@ TEST(Windows, ResumingReadsNothingElse) {
   ASSERT_EQ(spoiled, 2);
   const Sequences resumed(folder / "c", "train", windows(8));
   EXPECT_EQ(read(resumed, 8, position, 1).front(), expected);
-  EXPECT_THAT(error_of([&] { read(resumed, 8, 0, resumed.size()); }),
-              HasSubstr(": the document index is damaged at document"));
+  EXPECT_THAT(error_of([&] { read(resumed, 8, 0, resumed.size()); }), Names({"shard", "document", "index"}));
   SequenceOptions plain = windows(8);
   plain.bos_per_document = false;
   const Sequences ids(folder / "c", "train", plain);
-  EXPECT_THAT(error_of([&] { read(ids, 8, 0, ids.size()); }), HasSubstr("is outside the vocabulary of 100000"));
+  EXPECT_THAT(error_of([&] { read(ids, 8, 0, ids.size()); }), Names({"shard", "id", 0xFFFFFFFF, 100000}));
 }
 
 // 10^12 tokens in 10^4 shards, holes on the disk: opened by their headers, in memory by the shard, any of 2^33 windows

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "distributed/data_parallel.h"
+#include "model/forward_options.h"
 #include "model/language_model.h"
 #include "train/counting_allocator.h"
 #include "train/memory_estimate.h"

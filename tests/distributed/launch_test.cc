@@ -5,12 +5,11 @@
 #include <cstdlib>
 #include <map>
 
-#include "core/error.h"
 #include "distributed/launch.h"
+#include "support/error_of.h"
 
 namespace lazy::distributed {
 namespace {
-using ::testing::HasSubstr;
 
 class LaunchTest : public ::testing::Test {
  protected:
@@ -35,12 +34,7 @@ class LaunchTest : public ::testing::Test {
     }
   }
   std::string error() {
-    try {
-      rank_info_from_environment();
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    return error_of([] { rank_info_from_environment(); });
   }
 
  private:
@@ -83,7 +77,7 @@ TEST_F(LaunchTest, MpirunOnOneMachineNeedsNoAddress) {
   EXPECT_EQ(info.master_port, 29500);
   EXPECT_FALSE(info.agent_store);
   set({{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
-  EXPECT_THAT(error(), HasSubstr("MASTER_ADDR"));
+  EXPECT_THAT(error(), Names({"MASTER_ADDR", "mpirun"}));
 }
 
 TEST_F(LaunchTest, SlurmsFirstHostIsTheMeetingPoint) {
@@ -104,15 +98,15 @@ TEST_F(LaunchTest, SlurmsFirstHostIsTheMeetingPoint) {
 
 TEST_F(LaunchTest, ErrorsNameTheVariable) {
   set({{"RANK", "0"}});
-  EXPECT_THAT(error(), HasSubstr("lacks WORLD_SIZE"));
+  EXPECT_THAT(error(), Names({"WORLD_SIZE"}));
   set({{"WORLD_SIZE", "two"}});
-  EXPECT_THAT(error(), HasSubstr("WORLD_SIZE: expected a number from 1"));
+  EXPECT_THAT(error(), Names({"WORLD_SIZE", 1, "two"}));
   set({{"WORLD_SIZE", "2"}, {"RANK", "2"}});
-  EXPECT_THAT(error(), HasSubstr("RANK: expected a number from 0 to 1, found '2'"));
+  EXPECT_THAT(error(), Names({"RANK", 0, 1, 2}));
   set({{"RANK", "1"}});
-  EXPECT_THAT(error(), HasSubstr("MASTER_ADDR"));
+  EXPECT_THAT(error(), Names({"MASTER_ADDR"}));
   set({{"MASTER_ADDR", "host"}, {"MASTER_PORT", "70000"}});
-  EXPECT_THAT(error(), HasSubstr("MASTER_PORT: expected a number from 1 to 65535"));
+  EXPECT_THAT(error(), Names({"MASTER_PORT", 1, 65535, 70000}));
 }
 
 }  // namespace

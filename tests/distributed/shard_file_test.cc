@@ -6,10 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
-#include "core/error.h"
 #include "core/file.h"
 #include "model/safetensors.h"
 #include "support/error_of.h"
@@ -20,8 +21,6 @@ namespace lazy::train {
 using namespace distributed;
 namespace {
 namespace fs = std::filesystem;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 // Odd sizes, so that cuts fall anywhere; one tensor smaller than the number of ranks, one of none, one scalar.
 const NamedTensors& state() {
@@ -90,41 +89,41 @@ TEST(Pieces, AFileOfOneProcessReadsTheSame) {
 TEST(Pieces, WhatIsMissingOrTwiceIsNamed) {
   const ScratchFolder scratch;
   EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }),
-              HasSubstr("neither optimizer.safetensors nor optimizer-00001-of-00001"));
+              Names({"optimizer.safetensors", "optimizer-00001-of-00001.safetensors"}));
   write_all(scratch.path(), 3);
   EXPECT_EQ(error_of([&] { ShardReader(scratch.path()); }), "");
   fs::rename(scratch / "optimizer-00002-of-00003.safetensors", scratch / "aside");
   EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }),
-              HasSubstr("optimizer-00002-of-00003.safetensors: No such file"));
+              Names({"optimizer-00002-of-00003.safetensors", std::string(std::strerror(ENOENT))}));
 
   auto shards = shards_of(1, 3);
   const TensorShard norm = shards[1];  // exp_avg.norm[1:3]
   shards.erase(shards.begin() + 1);
   write_shards(scratch.path(), 1, 3, shards);
-  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), HasSubstr("exp_avg.norm: elements 1 to 3 are missing"));
+  EXPECT_THAT(
+      error_of([&] { ShardReader(scratch.path()); }),
+      IsMessage(fmt::format("checkpoint: {}: exp_avg.norm: elements 1 to 3 are missing", scratch.path().string())));
   shards.push_back({norm.name, state()[1].second.slice(0, 1, 4), norm.global_shape, 1, 4});
   write_shards(scratch.path(), 1, 3, shards);
   EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }),
-              AllOf(HasSubstr("optimizer-00003-of-00003.safetensors: exp_avg.norm[3:5]"),
-                    HasSubstr("elements 3 to 4 come twice")));
+              Names({"optimizer-00003-of-00003.safetensors", "exp_avg.norm[3:5]", 3, 4}));
   shards.back() = {norm.name, norm.tensor, {6}, 1, 3};
   write_shards(scratch.path(), 1, 3, shards);
   EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }),
-              HasSubstr("exp_avg.norm[1:3]: found F32 of shape [6], in another file F32 of shape [5]"));
+              Names({"optimizer-00002-of-00003.safetensors", "exp_avg.norm[1:3]", "F32", "[6]", "[5]"}));
   write_shards(scratch.path(), 1, 3, shards_of(1, 3));
   EXPECT_EQ(error_of([&] { ShardReader(scratch.path()); }), "");
   write_shards(scratch.path(), 0, 2, shards_of(0, 2));
-  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), HasSubstr("files, another one of"));
+  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), Names({scratch.path().string(), 2, 3}));
 
   const auto wrong = [&] { write_shards(scratch.path(), 0, 1, {{"x", at::zeros({3}), {2, 2}, 2, 5}}); };
-  EXPECT_THAT(error_of(wrong), HasSubstr("x: elements 2 to 5 of shape [2,2] given as 3 elements"));
+  EXPECT_THAT(error_of<RunError>(wrong), Names({"x", 2, 5, "[2,2]", 3}));
   const ShardReader reader = [&] {
     fs::remove(scratch / "optimizer-00001-of-00002.safetensors");
     return ShardReader(scratch.path());
   }();
-  EXPECT_THAT(error_of([&] { reader.read("nothing"); }), HasSubstr("no shard of tensor 'nothing'"));
-  EXPECT_THAT(error_of([&] { reader.read("exp_avg.norm", 2, 6); }),
-              HasSubstr("expected a part of 5 elements, found 2 to 6"));
+  EXPECT_THAT(error_of([&] { reader.read("nothing"); }), Names({scratch.path().string(), "nothing"}));
+  EXPECT_THAT(error_of([&] { reader.read("exp_avg.norm", 2, 6); }), Names({"exp_avg.norm", 5, 2, 6}));
 }
 
 TEST(Pieces, DamageIsNamedAndTheRestStaysReadable) {
@@ -133,14 +132,13 @@ TEST(Pieces, DamageIsNamedAndTheRestStaysReadable) {
   const fs::path file = scratch / "optimizer-00003-of-00004.safetensors";
   const std::string whole = read_file(file);
   fs::resize_file(file, whole.size() - 1);
-  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), HasSubstr("optimizer-00003-of-00004.safetensors"));
+  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), Names({"optimizer-00003-of-00004.safetensors"}));
   std::string flipped = whole;
   flipped.back() ^= 1;  // the last shard's last byte: 2-byte elements come last
   write_file_atomic(file, flipped);
   const ShardReader reader(scratch.path());
-  EXPECT_THAT(
-      error_of([&] { reader.read("exp_avg.half"); }),
-      AllOf(HasSubstr("optimizer-00003-of-00004.safetensors: exp_avg.half[64:96]"), HasSubstr("expected checksum")));
+  EXPECT_THAT(error_of([&] { reader.read("exp_avg.half"); }),
+              Names({"optimizer-00003-of-00004.safetensors", "exp_avg.half[64:96]"}));
   EXPECT_TRUE(at::equal(reader.read("exp_avg.half", 0, 64), state()[2].second.slice(0, 0, 64)));  // does not touch it
   EXPECT_TRUE(at::equal(reader.read("exp_avg.embed"), state()[0].second));
   for (size_t at = 8; at < 200; at += 7) {  // the header
@@ -171,7 +169,7 @@ std::vector<std::string> save_on_ranks(CheckpointStore& store, int64_t step, int
       at_step.step = step;
       auto shards = shards_of(rank, world);
       if (rank == failing) shards[0].end += 1;  // does not fit its tensor
-      errors[static_cast<size_t>(rank)] = error_of([&] {
+      errors[static_cast<size_t>(rank)] = error_of<RunError>([&] {
         save_sharded(
             store, at_step, rank, world, shards,
             [](const fs::path& folder) { write_file_atomic(folder / "config.json", "{}"); }, barrier);
@@ -191,21 +189,17 @@ TEST(ShardedCheckpoint, IsWholeOrNotThere) {
   for (const int failing : {0, 2, 3}) {
     const auto errors = save_on_ranks(store, 20, 4, failing);
     for (int rank = 0; rank < 4; ++rank) {
-      EXPECT_THAT(errors[static_cast<size_t>(rank)],
-                  AllOf(HasSubstr("checkpoint of step 20 not saved"), HasSubstr("exp_avg.embed")));
-      if (rank != failing && failing > 0) {
-        EXPECT_THAT(errors[static_cast<size_t>(rank)], HasSubstr(fmt::format("rank {}: ", failing)));
-      }
+      const std::string& error = errors[static_cast<size_t>(rank)];
+      EXPECT_THAT(error, Names({20, "exp_avg.embed"}));
+      if (rank != failing && failing > 0) EXPECT_THAT(error, Names({fmt::format("rank {}", failing)}));
     }
     EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "checkpoints"), fs::directory_iterator()), 1);
   }
   write_file_atomic(scratch / "file", "");  // no folder can be made in it: rank 0 fails before anybody writes
   CheckpointStore nowhere(scratch / "file", 0);
-  for (const auto& error : save_on_ranks(nowhere, 20, 3))
-    EXPECT_THAT(error, HasSubstr("checkpoint of step 20 not saved"));
+  for (const auto& error : save_on_ranks(nowhere, 20, 3)) EXPECT_THAT(error, Names({20}));
   fs::create_directories(scratch / "checkpoints/step-00000030/in the way");  // it cannot get its name
-  for (const auto& error : save_on_ranks(store, 30, 3))
-    EXPECT_THAT(error, HasSubstr("checkpoint of step 30 not saved"));
+  for (const auto& error : save_on_ranks(store, 30, 3)) EXPECT_THAT(error, Names({30}));
 }
 
 TEST(ShardedCheckpoint, ADamagedPieceSendsTheRunToTheOneBefore) {
@@ -218,7 +212,7 @@ TEST(ShardedCheckpoint, ADamagedPieceSendsTheRunToTheOneBefore) {
     removed ? static_cast<void>(fs::remove(file)) : fs::resize_file(file, fs::file_size(file) - 4);
     ::testing::internal::CaptureStderr();
     const auto found = store.newest_valid();
-    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("optimizer-00002-of-00002.safetensors"));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), Names({"optimizer-00002-of-00002.safetensors"}));
     ASSERT_TRUE(found.has_value());
     EXPECT_EQ(found->state.step, 10);
     EXPECT_EQ(ShardReader(found->path).read("step").item<int64_t>(), 17);

@@ -11,13 +11,13 @@
 #include "eval/score.h"
 #include "folder.h"
 #include "model/config.h"
+#include "model/language_model.h"
 #include "small_model.h"
 #include "support/error_of.h"
 
 namespace lazy::eval {
 namespace fs = std::filesystem;
 using testing::EndsWith;
-using testing::HasSubstr;
 
 LanguageModel small_model() { return LanguageModel(small_config(), 7); }
 
@@ -167,18 +167,16 @@ std::string preparation_error(const std::string& task, const std::string& row, P
 }
 
 TEST(RunTasks, OddInput) {
-  EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 10}),
-              EndsWith("piqa.jsonl:1: choice 2: expected 1 to 10 tokens (the maximum length), found 15"));
+  EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 10}), Names({"piqa.jsonl:1", 2, 10, 15}));
   EXPECT_EQ(preparation_error("piqa", kRows, {.max_length = 15}),
             "");  // a context longer than the model loses its beginning
   EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 64, .num_fewshot = 2}),
-              HasSubstr("task piqa needs for its examples one of the files piqa-train.jsonl"));
+              Names({"piqa", "piqa-train.jsonl", "baber/piqa"}));
   EXPECT_THAT(preparation_error("lambada_openai", "{\"text\": \"  x\"}", {.max_length = 64}),
-              EndsWith("expected a context that is more than white space, found none"));
+              Names({"lambada_openai.jsonl:1", "continuation"}));
   EXPECT_THAT(preparation_error("lambada_openai", "{\"text\": \"a b\"}", {.max_length = 64, .num_fewshot = 2}),
-              HasSubstr("needs 2 examples to draw from, 1 are there"));
-  EXPECT_THAT(preparation_error("piqa", "{\"goal\": \"g\xff\"}", {.max_length = 64}),
-              HasSubstr("piqa.jsonl:1: expected a JSON object"));
+              Names({"--num-fewshot", "lambada_openai", 2, 1}));
+  EXPECT_THAT(preparation_error("piqa", "{\"goal\": \"g\xff\"}", {.max_length = 64}), Names({"piqa.jsonl:1", "JSON"}));
 }
 
 TEST(Encode, BorderBosAndEmptyContext) {
@@ -190,8 +188,7 @@ TEST(Encode, BorderBosAndEmptyContext) {
   EXPECT_EQ(plain.encode_pair("", " c"), (Request{{plain.prefix()}, ids(" c")}));
   EXPECT_EQ(plain.encode_pair(" ", "c"), (Request{{}, ids(" c")}));
   if (!tokenizer->bos_id()) {
-    EXPECT_THAT(error_of([&] { TextEncoder(*tokenizer, true); }),
-                HasSubstr("--bos: the bytes tokenizer has no BOS token"));
+    EXPECT_THAT(error_of([&] { TextEncoder(*tokenizer, true); }), Names({"--bos", "bytes"}));
     return;
   }
   TextEncoder with_bos(*tokenizer, true);
@@ -219,10 +216,10 @@ TEST(ResultFiles, FoldersAndNames) {
                          testing::ContainsRegex(fmt::format("^results_{}\\.json$", date))));
   fs::create_directories(folder.path / "x.json");
   EXPECT_THAT(error_of([&] { check_output(folder.path / "x.json"); }),
-              EndsWith("expected a file's name, found a folder"));
+              Names({"--output", (folder.path / "x.json").string()}));
   folder.write("plain", "");
   EXPECT_THAT(error_of([&] { check_output(folder.path / "plain"); }),
-              EndsWith("expected a folder or a name that ends in .json, found a file"));
+              Names({"--output", (folder.path / "plain").string(), ".json"}));
 }
 
 }  // namespace lazy::eval

@@ -14,6 +14,8 @@
 #include "eval/requests.h"
 #include "eval/score.h"
 #include "model/config.h"
+#include "model/forward_options.h"
+#include "model/language_model.h"
 #include "small_model.h"
 
 namespace lazy::eval {

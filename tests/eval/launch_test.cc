@@ -10,11 +10,10 @@
 #include "model/config.h"
 #include "model/language_model.h"
 #include "small_model.h"
+#include "support/error_of.h"
 
 namespace lazy::eval {
 namespace {
-
-using testing::HasSubstr;
 
 // A model, its tokenizer and two benchmarks.
 void write_inputs(const Folder& folder) {
@@ -56,7 +55,7 @@ TEST(Launch, RanksGiveTheNumbersOfOneProcess) {
   ASSERT_EQ(alone.exit_code, 0) << alone.errors;
   const auto ranks = train::run_ranks(3, arguments("shared.json"), folder.path, "eval");
   for (const train::Ended& rank : ranks) ASSERT_EQ(rank.exit_code, 0) << rank.errors;
-  EXPECT_THAT(ranks[0].output, HasSubstr("lambada_openai"));
+  EXPECT_THAT(ranks[0].output, Names({"lambada_openai"}));
   EXPECT_EQ(ranks[1].output + ranks[2].output, "");
   for (const auto& [task, values] : read(folder.path / "alone.json").at("results").items()) {
     for (const auto& [name, value] : values.items()) {
@@ -76,7 +75,7 @@ TEST(Launch, AnErrorOfOneRankEndsAll) {
                        folder.path, "eval");
   for (const train::Ended& rank : ranks) {
     EXPECT_EQ(rank.exit_code, 2);
-    EXPECT_THAT(rank.errors, HasSubstr("piqa.jsonl"));
+    EXPECT_THAT(rank.errors, Names({"piqa.jsonl:1", "sol1"}));
   }
 }
 

@@ -9,6 +9,8 @@
 #include "../train/ranks.h"
 #include "core/error.h"
 #include "eval/batch.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/language_model.h"
 #include "model/mixers/registry.h"
 #include "small_model.h"

@@ -5,6 +5,8 @@
 
 #include "eval/score.h"
 #include "model/config.h"
+#include "model/forward_options.h"
+#include "model/language_model.h"
 
 namespace lazy::eval {
 

@@ -4,15 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/error.h"
 #include "eval/tasks/prompt.h"
 #include "folder.h"
 #include "support/error_of.h"
 
 namespace lazy::eval {
-
-using testing::EndsWith;
-using testing::HasSubstr;
 
 // The question of one row, read from the task's first file.
 Question asked(const std::string& task_name, const std::string& row) {
@@ -113,33 +109,32 @@ TEST(Tasks, WrongRowsNameLineAndField) {
   const auto with = [&](const std::string& label) {
     return refusal("piqa", std::string(piqa).replace(piqa.find('%'), 1, label));
   };
-  EXPECT_THAT(with("2"), EndsWith("piqa.jsonl:1: label {{label}}: expected one of 2 choices (0 to 1), found 2"));
-  EXPECT_THAT(with("-1"), EndsWith("found -1"));  // the Hub's hidden labels
-  EXPECT_THAT(with("\"\""), EndsWith("found \"\""));
+  EXPECT_THAT(with("2"), Names({"piqa.jsonl:1", "{{label}}", 0, 1, 2}));
+  EXPECT_THAT(with("-1"), Names({"piqa.jsonl:1", "{{label}}", -1}));  // the Hub's hidden labels
+  EXPECT_THAT(with("\"\""), Names({"piqa.jsonl:1", "{{label}}", "\"\""}));
   EXPECT_EQ(with("\"b\""), "");  // the right choice's text
   EXPECT_EQ(with("true"), "");
-  EXPECT_THAT(with("null"), EndsWith("found null"));
-  EXPECT_THAT(refusal("piqa", R"({"goal": "g", "sol1": "a", "sol2": 7, "label": 0})"), "");
+  EXPECT_THAT(with("null"), Names({"piqa.jsonl:1", "{{label}}", "null"}));
+  EXPECT_EQ(refusal("piqa", R"({"goal": "g", "sol1": "a", "sol2": 7, "label": 0})"), "");
   EXPECT_THAT(refusal("piqa", R"({"goal": "g", "sol1": "a", "label": 0})"),
-              EndsWith(":1: field sol2: expected a value, found none (the document has goal, sol1, label)"));
+              Names({"piqa.jsonl:1", "sol2", "goal", "sol1", "label"}));
   EXPECT_THAT(refusal("piqa", R"({"goal": null, "sol1": "a", "sol2": "b", "label": 0})"),
-              EndsWith(":1: field goal: expected text, found null"));
+              Names({"piqa.jsonl:1", "goal", "null"}));
   EXPECT_THAT(refusal("arc_easy", R"({"question": "Q", "choices": {"text": ["r"], "label": ["A"]}, "answerKey": "E"})"),
-              EndsWith(":1: field answerKey: expected one of [\"A\"], found \"E\""));
+              Names({"arc_easy.jsonl:1", "answerKey", "[\"A\"]", "\"E\""}));
   EXPECT_THAT(refusal("arc_easy", R"({"question": "Q", "choices": {"text": "r", "label": ["A"]}, "answerKey": "A"})"),
-              HasSubstr("expected a list of texts, found \"r\""));
+              Names({"arc_easy.jsonl:1", "choices.text", "\"r\""}));
   EXPECT_THAT(refusal("winogrande", R"({"sentence": "none", "option1": "a", "option2": "b", "answer": "1"})"),
-              EndsWith("field sentence: expected text with '_', found \"none\""));
+              Names({"winogrande.jsonl:1", "sentence", "'_'", "\"none\""}));
   EXPECT_THAT(
       refusal("social_iqa",
               R"({"context": "c", "question": "q", "answerA": "a", "answerB": "b", "answerC": "c", "label": "4"})"),
-      EndsWith("found 3"));
+      Names({"social_iqa.jsonl:1", "label", 0, 2, 3}));
   EXPECT_THAT(refusal("hellaswag", R"({"query": "q", "choices": ["a"]})"),
-              EndsWith("field label: expected a value, found none (the document has query, choices)"));
-  EXPECT_THAT(refusal("piqa", "{\"goal\": \"caf\xe9\"}"),
-              HasSubstr("piqa.jsonl:1: expected a JSON object, found none: "));
-  EXPECT_THAT(refusal("piqa", "[1]"), EndsWith("piqa.jsonl:1: expected a JSON object, found [1]"));
-  EXPECT_THAT(refusal("piqa", "\n\n{\"goal\": "), HasSubstr("piqa.jsonl:3: expected a JSON object"));
+              Names({"hellaswag.jsonl:1", "label", "query", "choices"}));
+  EXPECT_THAT(refusal("piqa", "{\"goal\": \"caf\xe9\"}"), Names({"piqa.jsonl:1", "JSON"}));
+  EXPECT_THAT(refusal("piqa", "[1]"), Names({"piqa.jsonl:1", "JSON", "[1]"}));
+  EXPECT_THAT(refusal("piqa", "\n\n{\"goal\": "), Names({"piqa.jsonl:3", "JSON"}));
 }
 
 }  // namespace lazy::eval

@@ -11,6 +11,7 @@
 
 #include "model/activation_hooks.h"
 #include "model/checkpoint.h"
+#include "model/forward_options.h"
 #include "model/language_model.h"
 #include "model/safetensors.h"
 

@@ -5,6 +5,8 @@
 
 #include "as_transformers.h"
 #include "model/families/families.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "temporary_folder.h"
 
 namespace lazy::testing {

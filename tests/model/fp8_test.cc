@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "model/blocks/linear.h"
+#include "model/forward_options.h"
 #include "model/language_model.h"
 
 namespace lazy {

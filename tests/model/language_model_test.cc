@@ -9,6 +9,8 @@
 #include <regex>
 
 #include "core/error.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/reference_decoder.h"
 
 namespace lazy {

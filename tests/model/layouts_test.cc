@@ -7,9 +7,9 @@
 
 #include "as_transformers.h"
 #include "core/config.h"
-#include "core/error.h"
 #include "family_cases.h"
 #include "family_folders.h"
+#include "model/forward_options.h"
 #include "model/mxfp4.h"
 #include "support/error_of.h"
 #include "temporary_folder.h"
@@ -17,8 +17,6 @@
 namespace lazy {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
 TEST(Layouts, Gpt2) { testing::expect_folders(testing::kGpt2, 12); }
@@ -43,11 +41,11 @@ TEST(Gpt2, IsOneFromAConfiguration) {
   // wte, wpe; of a layer two norms, c_attn, c_proj, the MLP; the last norm.
   EXPECT_EQ(count_parameters(c).total,
             31 * 20 + 16 * 20 + 2 * (4 * 20 + 21 * 60 + 21 * 20 + 21 * 80 + 81 * 20) + 2 * 20);
-  EXPECT_THAT(error_of([] { gpt2("positions = \"alibi\""); }),
-              AllOf(HasSubstr("gpt2"), HasSubstr("learned"), HasSubstr("alibi")));
-  EXPECT_THAT(error_of([] { gpt2("normalizer = \"elastic\""); }), AllOf(HasSubstr("gpt2"), HasSubstr("elastic")));
-  EXPECT_THAT(error_of([] { gpt2("num_kv_heads = 2"); }), AllOf(HasSubstr("num_kv_heads"), HasSubstr("found 2")));
-  EXPECT_THAT(error_of([] { gpt2("head_dim = 6"); }), AllOf(HasSubstr("head_dim"), HasSubstr("found 6")));
+  EXPECT_THAT(error_of([] { gpt2("positions = \"alibi\""); }), Names({"gpt2", "positions", "learned", "alibi"}));
+  EXPECT_THAT(error_of([] { gpt2("normalizer = \"elastic\""); }), Names({"gpt2", "normalizer", "softmax", "elastic"}));
+  EXPECT_THAT(error_of([] { gpt2("num_kv_heads = 2"); }), Names({"gpt2", "num_kv_heads", "num_heads", 4, 2}));
+  EXPECT_THAT(error_of([] { gpt2("head_dim = 6"); }),
+              Names({"gpt2", "head_dim", "hidden_size", 20, "num_heads", 4, 6}));
 }
 
 TEST(Gpt2, StartsAsPublished) {
@@ -117,11 +115,9 @@ TEST(Gpt2, MissingAndUnexpectedTensorsAreNamed) {
   tensors["transformer.h.1.mlp.c_fc.weight"] = at::zeros({80, 20});
   tensors["transformer.h.2.ln_1.weight"] = at::zeros({20});
   write_safetensors(folder / "model.safetensors", NamedTensors(tensors.begin(), tensors.end()));
-  const std::string text = error_of([&] { LanguageModel::load(folder.path()); });
-  EXPECT_THAT(text, AllOf(HasSubstr("2 missing: "), HasSubstr("transformer.h.0.attn.c_attn.weight"),
-                          HasSubstr("transformer.ln_f.bias")));
-  EXPECT_THAT(text, AllOf(HasSubstr("1 unexpected: "), HasSubstr("transformer.h.2.ln_1.weight")));
-  EXPECT_THAT(text, HasSubstr("transformer.h.1.mlp.c_fc.weight expected [20, 80], found [80, 20]"));
+  EXPECT_THAT(error_of([&] { LanguageModel::load(folder.path()); }),
+              Names({2, "transformer.h.0.attn.c_attn.weight", "transformer.ln_f.bias", 1, "transformer.h.2.ln_1.weight",
+                     "transformer.h.1.mlp.c_fc.weight", std::string("[20, 80]"), std::string("[80, 20]")}));
 }
 
 TEST(Gpt2, WhatIsNotComputedIsNamed) {
@@ -131,10 +127,10 @@ TEST(Gpt2, WhatIsNotComputedIsNamed) {
     return error_of([&] { ModelConfig::from_json(config, "config.json"); });
   };
   EXPECT_EQ(error("n_ctx", 4), "");
-  EXPECT_THAT(error("activation_function", "silu"), AllOf(HasSubstr("activation_function"), HasSubstr("silu")));
-  EXPECT_THAT(error("add_cross_attention", true), HasSubstr("add_cross_attention"));
-  EXPECT_THAT(error("n_head", 3), AllOf(HasSubstr("n_head"), HasSubstr("found 3")));
-  EXPECT_THAT(error("n_layer", nullptr), AllOf(HasSubstr("n_layer"), HasSubstr("found nothing")));
+  EXPECT_THAT(error("activation_function", "silu"), Names({"activation_function", "gelu_new", "silu"}));
+  EXPECT_THAT(error("add_cross_attention", true), Names({"add_cross_attention"}));
+  EXPECT_THAT(error("n_head", 3), Names({"n_head", "hidden_size", 20, 3}));
+  EXPECT_THAT(error("n_layer", nullptr), Names({"n_layer", "integer"}));
 }
 
 // A halved byte each: 16 values, the low half first, times a power of two for 32 of them.
@@ -166,10 +162,9 @@ TEST(Mxfp4, WhatDoesNotFitIsNamed) {
     return error_of([&] { file->tensor("e.down_proj"); });
   };
   EXPECT_EQ(error({2, 3, 1, 16}, {2, 3, 1}, at::kByte), "");
-  EXPECT_THAT(error({2, 3, 1, 8}, {2, 3, 1}, at::kByte),
-              AllOf(HasSubstr("model.safetensors"), HasSubstr("e.down_proj"), HasSubstr("groups, 16")));
-  EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 2}, at::kByte), HasSubstr("e.down_proj"));
-  EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 1}, at::kChar), HasSubstr("type U8"));
+  EXPECT_THAT(error({2, 3, 1, 8}, {2, 3, 1}, at::kByte), Names({"model.safetensors", "e.down_proj", "blocks", 16}));
+  EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 2}, at::kByte), Names({"e.down_proj", "scales"}));
+  EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 1}, at::kChar), Names({"e.down_proj", "U8"}));
 }
 
 TEST(GraniteSwa, WhatIsNotComputedIsNamed) {
@@ -180,12 +175,11 @@ TEST(GraniteSwa, WhatIsNotComputedIsNamed) {
     return error_of([&] { ModelConfig::from_json(config, "config.json"); });
   };
   EXPECT_EQ(error("layer_rope_theta", {1e4, 0, 1e3}), "");
-  EXPECT_THAT(error("layer_rope_theta", {1e4, 0}),
-              AllOf(HasSubstr("layer_rope_theta"), HasSubstr("num_hidden_layers")));
-  EXPECT_THAT(error("layer_rope_theta", {1e4, 0, 0.5}), AllOf(HasSubstr("layer_rope_theta"), HasSubstr("found 0.5")));
-  EXPECT_THAT(error("logits_scaling", 0), HasSubstr("logits_scaling"));
-  EXPECT_THAT(error("mlp_bias", true), HasSubstr("mlp_bias"));
-  EXPECT_THAT(error("model_type", "mimo_v2_flash"), AllOf(HasSubstr("granite_swa"), HasSubstr("'mimo_v2_flash'")));
+  EXPECT_THAT(error("layer_rope_theta", {1e4, 0}), Names({"layer_rope_theta", "num_hidden_layers"}));
+  EXPECT_THAT(error("layer_rope_theta", {1e4, 0, 0.5}), Names({"layer_rope_theta", 1, 0, "0.5"}));
+  EXPECT_THAT(error("logits_scaling", 0), Names({"logits_scaling", 0}));
+  EXPECT_THAT(error("mlp_bias", true), Names({"mlp_bias"}));
+  EXPECT_THAT(error("model_type", "mimo_v2_flash"), Names({"model_type", "granite_swa", "'mimo_v2_flash'"}));
 }
 
 TEST(GptOss, WhatIsNotComputedIsNamed) {
@@ -198,11 +192,11 @@ TEST(GptOss, WhatIsNotComputedIsNamed) {
   };
   EXPECT_EQ(error("quantization_config", {{"quant_method", "mxfp4"}}), "");
   EXPECT_THAT(error("quantization_config", {{"quant_method", "fp8"}}),
-              AllOf(HasSubstr("quantization_config"), HasSubstr("mxfp4"), HasSubstr("fp8")));
-  EXPECT_THAT(error("num_experts_per_tok", 9), AllOf(HasSubstr("num_experts_per_tok"), HasSubstr("found 9")));
-  EXPECT_THAT(error("num_local_experts", 0), HasSubstr("num_local_experts"));
-  EXPECT_THAT(error("swiglu_limit", 0), HasSubstr("swiglu_limit"));
-  EXPECT_THAT(error("hidden_act", "gelu"), HasSubstr("hidden_act"));
+              Names({"quantization_config", "quant_method", "mxfp4", "fp8"}));
+  EXPECT_THAT(error("num_experts_per_tok", 9), Names({"num_experts_per_tok", 1, "num_local_experts", 8, 9}));
+  EXPECT_THAT(error("num_local_experts", 0), Names({"num_local_experts", 1, 0}));
+  EXPECT_THAT(error("swiglu_limit", 0), Names({"swiglu_limit", 0}));
+  EXPECT_THAT(error("hidden_act", "gelu"), Names({"hidden_act", "silu", "gelu"}));
 }
 
 }  // namespace

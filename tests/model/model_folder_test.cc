@@ -3,23 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
 #include "model/language_model.h"
 #include "model/parameters.h"
 #include "model/safetensors.h"
 #include "model/temporary_folder.h"
+#include "support/error_of.h"
 
 namespace lazy {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::TemporaryFolder;
 
-ModelConfig small(const char* kind, bool tied = false) {
+ModelConfig small_folder_model(const char* kind, bool tied = false) {
   ModelConfig c{.vocab_size = 31,
                 .hidden_size = 16,
                 .num_layers = 2,
@@ -36,13 +34,7 @@ ModelConfig small(const char* kind, bool tied = false) {
 }
 
 std::string load_error(const std::filesystem::path& folder) {
-  try {
-    LanguageModel::load(folder);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.exit_code(), 2);
-    return e.what();
-  }
-  return "";
+  return error_of([&] { LanguageModel::load(folder); });
 }
 
 // Reads the folder's tensors, lets `edit` change the list, and writes it again.
@@ -63,7 +55,7 @@ TEST(ModelFolder, SavedAndLoadedIsTheSame) {
   for (const char* kind : {"lazy", "transformer"}) {
     for (const bool tied : {false, true}) {
       const TemporaryFolder a, b;
-      const LanguageModel model(small(kind, tied), 5);
+      const LanguageModel model(small_folder_model(kind, tied), 5);
       model.save(a.path());
       const LanguageModel back = LanguageModel::load(a.path());
       EXPECT_EQ(back.config().to_json(), model.config().to_json());
@@ -84,7 +76,7 @@ TEST(ModelFolder, ParameterShapesListsTheFile) {
   for (const char* kind : {"lazy", "transformer"}) {
     for (const bool tied : {false, true}) {
       const TemporaryFolder folder;
-      const LanguageModel model(small(kind, tied), 5);
+      const LanguageModel model(small_folder_model(kind, tied), 5);
       model.save(folder.path());
       const SafetensorsFile file(folder / "model.safetensors");
       int64_t total = 0;
@@ -102,7 +94,7 @@ TEST(ModelFolder, ParameterShapesListsTheFile) {
 
 TEST(ModelFolder, Bf16FilesRoundWeightsAndKeepOffsetsAndBiases) {
   const TemporaryFolder folder;
-  const LanguageModel model(small("lazy"), 5);
+  const LanguageModel model(small_folder_model("lazy"), 5);
   model.save(folder.path(), "bf16");
   const SafetensorsFile file(folder / "model.safetensors");
   for (const std::string& name : file.names()) {
@@ -120,7 +112,7 @@ TEST(ModelFolder, Bf16FilesRoundWeightsAndKeepOffsetsAndBiases) {
 
 TEST(ModelFolder, ShardedFoldersLoad) {
   const TemporaryFolder folder;
-  const LanguageModel model(small("lazy"), 5);
+  const LanguageModel model(small_folder_model("lazy"), 5);
   model.save(folder.path());
   auto tensors = read_safetensors(folder / "model.safetensors");
   write_safetensors_sharded(folder.path(), "model", NamedTensors(tensors.begin(), tensors.end()), 2000);
@@ -130,7 +122,7 @@ TEST(ModelFolder, ShardedFoldersLoad) {
 }
 
 TEST(ModelFolder, OtherSpellingsAreAccepted) {
-  const LanguageModel model(small("transformer"), 5);
+  const LanguageModel model(small_folder_model("transformer"), 5);
   const std::map<std::string, std::string> words = {{"embed_tokens", "embeddings"},
                                                     {"input_layernorm", "attn_norm"},
                                                     {"post_attention_layernorm", "mlp_norm"},
@@ -161,7 +153,7 @@ TEST(ModelFolder, OtherSpellingsAreAccepted) {
 
 TEST(ModelFolder, AHeadThatIsAbsentIsTied) {
   const TemporaryFolder folder;
-  LanguageModel(small("lazy", true), 5).save(folder.path());
+  LanguageModel(small_folder_model("lazy", true), 5).save(folder.path());
   edit_config(folder.path(), [](auto& c) { c["tie_word_embeddings"] = false; });
   EXPECT_TRUE(LanguageModel::load(folder.path()).config().tie_embeddings);
   // A tied head that is stored all the same must be the embedding.
@@ -169,12 +161,12 @@ TEST(ModelFolder, AHeadThatIsAbsentIsTied) {
   edit_weights(folder.path(), [](auto& t) { t["lm_head.weight"] = t["model.embeddings.weight"].clone(); });
   EXPECT_EQ(load_error(folder.path()), "");
   edit_weights(folder.path(), [](auto& t) { t["lm_head.weight"].add_(1); });
-  EXPECT_THAT(load_error(folder.path()), AllOf(HasSubstr("lm_head.weight"), HasSubstr("ties it")));
+  EXPECT_THAT(load_error(folder.path()), Names({"lm_head.weight", "model.embeddings.weight"}));
 }
 
 TEST(ModelFolder, EveryDifferenceIsListedAtOnce) {
   const TemporaryFolder folder;
-  LanguageModel(small("lazy"), 5).save(folder.path());
+  LanguageModel(small_folder_model("lazy"), 5).save(folder.path());
   edit_weights(folder.path(), [](auto& t) {
     t.erase("model.norm.weight");
     t.erase("model.layers.1.attn.softmax_offset");
@@ -183,33 +175,29 @@ TEST(ModelFolder, EveryDifferenceIsListedAtOnce) {
     t["model.layers.2.attn_norm.weight"] = at::zeros({16});
   });
   const std::string text = load_error(folder.path());
-  EXPECT_THAT(text, HasSubstr("checkpoint: " + folder.path().string()));
-  EXPECT_THAT(
-      text, AllOf(HasSubstr("2 missing: "), HasSubstr("model.norm.weight"), HasSubstr("layers.1.attn.softmax_offset")));
-  EXPECT_THAT(text, HasSubstr("1 unexpected: model.layers.2.attn_norm.weight"));
-  EXPECT_THAT(text, HasSubstr("model.layers.0.attn.q_proj.weight expected [16, 16], found [16, 17]"));
-  EXPECT_THAT(text, HasSubstr("model.layers.0.mlp_norm.weight expected F32, BF16, F16 or F64, found I64"));
-  EXPECT_THAT(text, Not(HasSubstr("\n")));
+  EXPECT_THAT(text,
+              Names({folder.path().string(), 2, "model.norm.weight", "model.layers.1.attn.softmax_offset", 1,
+                     "model.layers.2.attn_norm.weight", "model.layers.0.attn.q_proj.weight", std::string("[16, 16]"),
+                     std::string("[16, 17]"), "model.layers.0.mlp_norm.weight", "F32", "BF16", "F16", "F64", "I64"}));
+  EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 
 TEST(ModelFolder, ADeepMismatchStaysOneReadableLine) {
   const TemporaryFolder folder;
-  LanguageModel(small("lazy"), 5).save(folder.path());
+  LanguageModel(small_folder_model("lazy"), 5).save(folder.path());
   edit_config(folder.path(), [](auto& c) { c["num_hidden_layers"] = 200; });
   const std::string text = load_error(folder.path());
-  EXPECT_THAT(text, HasSubstr("2178 missing"));
-  EXPECT_THAT(text, HasSubstr("and 2166 more"));
+  EXPECT_THAT(text, Names({2178, 2166}));  // missing tensors, and how many of them the message does not list
   EXPECT_LT(text.size(), 2000u);
 }
 
 TEST(ModelFolder, ValuesThatAreNotFiniteAreRefused) {
   const TemporaryFolder folder;
-  LanguageModel(small("transformer"), 5).save(folder.path());
+  LanguageModel(small_folder_model("transformer"), 5).save(folder.path());
   edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"][2][3] = NAN; });
-  EXPECT_THAT(load_error(folder.path()), AllOf(HasSubstr("model.safetensors"), HasSubstr("layers.1.mlp.up_proj.weight"),
-                                               HasSubstr("1 of 384 values are not finite")));
+  EXPECT_THAT(load_error(folder.path()), Names({"model.safetensors", "model.layers.1.mlp.up_proj.weight", 1, 384}));
   edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"][2][3] = -INFINITY; });
-  EXPECT_THAT(load_error(folder.path()), HasSubstr("not finite"));
+  EXPECT_THAT(load_error(folder.path()), Names({"model.layers.1.mlp.up_proj.weight", 1, 384}));
   // Large finite values whose sum leaves fp32 are fine.
   edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"].fill_(3e38); });
   EXPECT_EQ(load_error(folder.path()), "");
@@ -217,30 +205,35 @@ TEST(ModelFolder, ValuesThatAreNotFiniteAreRefused) {
 
 TEST(ModelFolder, DamagedFilesAreNamed) {
   const TemporaryFolder folder;
-  EXPECT_THAT(load_error(folder.path()), HasSubstr("config.json"));
-  LanguageModel(small("lazy"), 5).save(folder.path());
+  EXPECT_THAT(load_error(folder.path()), Names({(folder / "config.json").string()}));
+  LanguageModel(small_folder_model("lazy"), 5).save(folder.path());
   const std::string whole = testing::read_text(folder / "model.safetensors");
   for (size_t n = 0; n < whole.size(); n += 97) {
     testing::write_text(folder / "model.safetensors", whole.substr(0, n));
-    EXPECT_THAT(load_error(folder.path()), HasSubstr("model.safetensors")) << n;
+    EXPECT_THAT(load_error(folder.path()), Names({"model.safetensors"})) << n;
   }
   std::string huge = whole;
   huge[7] = 0x10;  // the header length now claims more than 2^60 bytes
   testing::write_text(folder / "model.safetensors", huge);
-  EXPECT_THAT(load_error(folder.path()), AllOf(HasSubstr("header length"), HasSubstr("11529215046")));
+  uint64_t length = 0;
+  std::memcpy(&length, huge.data(), sizeof length);
+  EXPECT_THAT(load_error(folder.path()), Names({"model.safetensors", "header", huge.size() - 8, length}));
   std::filesystem::remove(folder / "model.safetensors");
-  EXPECT_THAT(load_error(folder.path()), HasSubstr("found none"));
+  EXPECT_THAT(load_error(folder.path()),
+              IsMessage(fmt::format("checkpoint: {}: expected model.safetensors or pytorch_model.bin, or one of them "
+                                    "with .index.json, found none",
+                                    folder.path().string())));
   testing::write_text(folder / "pytorch_model.bin", "x");
-  EXPECT_THAT(load_error(folder.path()), HasSubstr("pytorch_model.bin"));
+  EXPECT_THAT(load_error(folder.path()), Names({"pytorch_model.bin"}));
 }
 
 TEST(ModelFolder, WeightsOfAnotherShapeAreNotLoadedIntoAModel) {
   const TemporaryFolder folder;
-  LanguageModel(small("lazy"), 5).save(folder.path());
-  LanguageModel model(small("lazy"), 6);
+  LanguageModel(small_folder_model("lazy"), 5).save(folder.path());
+  LanguageModel model(small_folder_model("lazy"), 6);
   model.load_weights(folder.path());
-  EXPECT_TRUE(at::equal(model.parameters()[0].second, LanguageModel(small("lazy"), 5).parameters()[0].second));
-  ModelConfig other = small("lazy");
+  EXPECT_TRUE(at::equal(model.parameters()[0].second, LanguageModel(small_folder_model("lazy"), 5).parameters()[0].second));
+  ModelConfig other = small_folder_model("lazy");
   other.mlp.intermediate_size = 32;
   LanguageModel wrong(other, 6);
   EXPECT_THROW(wrong.load_weights(folder.path()), Error);

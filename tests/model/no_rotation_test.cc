@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "model/forward_options.h"
 #include "model/language_model.h"
 #include "support/small_models.h"
 #include "temporary_folder.h"

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "model/config.h"
+#include "model/forward_options.h"
 #include "model/language_model.h"
 
 namespace lazy::testing {

@@ -5,15 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/error.h"
 #include "model/temporary_folder.h"
 #include "support/error_of.h"
 
 namespace lazy {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
 NamedTensors samples() {
@@ -98,12 +95,12 @@ TEST(Safetensors, BadIndexes) {
     return error_of([&] { SafetensorsFile file(folder / "m.safetensors.index.json"); });
   };
   EXPECT_EQ(index(R"({"weight_map":{"x":"s.safetensors"}})"), "");
-  EXPECT_THAT(index("{"), HasSubstr("expected JSON"));
-  EXPECT_THAT(index("[]"), HasSubstr("weight_map"));
-  EXPECT_THAT(index(R"({"weight_map":{"x":3}})"), AllOf(HasSubstr("weight_map"), HasSubstr("x")));
-  EXPECT_THAT(index(R"({"weight_map":{"x":"../s.safetensors"}})"), HasSubstr("plain file name"));
-  EXPECT_THAT(index(R"({"weight_map":{"y":"s.safetensors"}})"), AllOf(HasSubstr("y"), HasSubstr("does not hold it")));
-  EXPECT_THAT(index(R"({"weight_map":{"x":"none.safetensors"}})"), HasSubstr("none.safetensors"));
+  EXPECT_THAT(index("{"), Names({"m.safetensors.index.json", "JSON"}));
+  EXPECT_THAT(index("[]"), Names({"m.safetensors.index.json", "weight_map"}));
+  EXPECT_THAT(index(R"({"weight_map":{"x":3}})"), Names({"m.safetensors.index.json", "weight_map", "x"}));
+  EXPECT_THAT(index(R"({"weight_map":{"x":"../s.safetensors"}})"), Names({"weight_map", "x", "../s.safetensors"}));
+  EXPECT_THAT(index(R"({"weight_map":{"y":"s.safetensors"}})"), Names({"weight_map", "y", "s.safetensors"}));
+  EXPECT_THAT(index(R"({"weight_map":{"x":"none.safetensors"}})"), Names({(folder / "none.safetensors").string()}));
 }
 
 TEST(Safetensors, TruncatedFilesAreErrors) {
@@ -112,15 +109,21 @@ TEST(Safetensors, TruncatedFilesAreErrors) {
   const std::string whole = testing::read_text(folder / "a.safetensors");
   for (size_t n = 0; n < whole.size(); n += 3) {
     testing::write_text(folder / "t.safetensors", whole.substr(0, n));
-    EXPECT_THAT(error_of([&] { SafetensorsFile file(folder / "t.safetensors"); }), HasSubstr("t.safetensors")) << n;
+    EXPECT_THAT(error_of([&] { SafetensorsFile file(folder / "t.safetensors"); }), Names({"t.safetensors"})) << n;
   }
 }
 
 TEST(Safetensors, WritingRefusesRepeatedNamesAndForeignTypes) {
   const TemporaryFolder folder;
   const at::Tensor x = at::zeros({1});
-  EXPECT_THAT(error_of([&] { write_safetensors(folder / "a", {{"x", x}, {"x", x}}); }), HasSubstr("twice"));
-  EXPECT_THAT(error_of([&] { write_safetensors(folder / "a", {{"x", x.to(at::kComplexDouble)}}); }), HasSubstr("'x'"));
+  EXPECT_THAT(error_of([&] {
+                write_safetensors(folder / "a", {{"x", x}, {"x", x}});
+              }),
+              Names({(folder / "a").string(), "x"}));
+  EXPECT_THAT(error_of([&] {
+                write_safetensors(folder / "a", {{"x", x.to(at::kComplexDouble)}});
+              }),
+              Names({"x", "ComplexDouble"}));
   EXPECT_FALSE(std::filesystem::exists(folder / "a"));
 }
 

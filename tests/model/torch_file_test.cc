@@ -14,10 +14,8 @@
 namespace lazy {
 namespace {
 
-using ::testing::AllOf;
 using testing::dict_of;
 using testing::global;
-using ::testing::HasSubstr;
 using testing::integer;
 using testing::item;
 using testing::TemporaryFolder;
@@ -70,14 +68,13 @@ TEST(TorchFile, WhatPyTorchSavesIsRead) {
       EXPECT_EQ(read->info(name).shape, tensor.sizes().vec());
       EXPECT_EQ(read->where(name), (folder / file).string());
     }
-    EXPECT_THAT(error_of([&] { read->tensor("other"); }), HasSubstr("no tensor 'other'"));
+    EXPECT_THAT(error_of([&] { read->tensor("other"); }), Names({std::string(file), "other"}));
   }
   const auto refused = [&](const char* file) { return error_of([&] { open_torch_file(folder / file); }); };
-  EXPECT_THAT(refused("older.bin"),
-              AllOf(HasSubstr("older.bin"), HasSubstr("PyTorch 1.6"), HasSubstr("save it again")));
-  EXPECT_THAT(refused("code.bin"), AllOf(HasSubstr("global '"), HasSubstr("nothing else is run")));
-  EXPECT_THAT(refused("parameter.bin"), HasSubstr("torch._utils _rebuild_parameter"));
-  EXPECT_THAT(refused("number.bin"), HasSubstr("step: expected a tensor, found an integer"));
+  EXPECT_THAT(refused("older.bin"), Names({"older.bin", "torch.save", "1.6"}));
+  EXPECT_THAT(refused("code.bin"), Names({"code.bin", std::string("torch.nn.modules.container ModuleDict")}));
+  EXPECT_THAT(refused("parameter.bin"), Names({"parameter.bin", std::string("torch._utils _rebuild_parameter")}));
+  EXPECT_THAT(refused("number.bin"), Names({"number.bin", "step", "tensor", "integer"}));
 }
 
 TEST(TorchFile, BothFormsOfTheDirectoryAreRead) {
@@ -98,19 +95,23 @@ TEST(TorchFile, BothFormsOfTheDirectoryAreRead) {
 TEST(TorchFile, NothingIsRun) {
   const auto of = [](const std::string& pickle) { return refusal(torch_file(pickle)); };
   const std::string call = testing::text("touch /tmp/x") + "\x85R.";
-  EXPECT_THAT(of("\x80\x02" + global("os", "system") + call),
-              AllOf(HasSubstr("global 'os system'"), HasSubstr("m.bin")));
-  EXPECT_THAT(of("\x80\x02" + global("builtins", "eval") + call), HasSubstr("builtins eval"));
-  EXPECT_THAT(of("\x80\x02" + global("torch._utils", "_rebuild_parameter") + call), HasSubstr("_rebuild_parameter"));
+  EXPECT_THAT(
+      of("\x80\x02" + global("os", "system") + call),
+      IsMessage("pytorch file: m.bin: global 'os system': expected tensors and plain values, nothing else is run "
+                "or imported"));
+  EXPECT_THAT(of("\x80\x02" + global("builtins", "eval") + call), Names({std::string("builtins eval")}));
+  EXPECT_THAT(of("\x80\x02" + global("torch._utils", "_rebuild_parameter") + call),
+              Names({std::string("torch._utils _rebuild_parameter")}));
   EXPECT_THAT(of("\x80\x04" + testing::text("posix") + testing::text("system") + "\x93" + call),
-              HasSubstr("posix system"));
+              Names({std::string("posix system")}));
   EXPECT_THAT(of("\x80\x02" + global("torch", "FloatStorage") + call),
-              AllOf(HasSubstr("torch FloatStorage"), HasSubstr("is not called")));
-  EXPECT_THAT(of("\x80\x02" + global("collections", "OrderedDict") + call), HasSubstr("is not called"));
+              Names({"m.bin", "REDUCE", std::string("torch FloatStorage"), 1}));
+  EXPECT_THAT(of("\x80\x02" + global("collections", "OrderedDict") + call),
+              Names({"m.bin", "REDUCE", std::string("collections OrderedDict"), 1}));
   for (const int opcode : {int{'i'}, int{'o'}, 0x81, 0x92, 0x82, int{'P'}, int{'p'}, int{'S'}, int{'I'}, int{'l'},
                            int{'0'}, int{'2'}, int{'1'}, 0x8f, 0x97, 0xff}) {
     EXPECT_THAT(of(std::string("\x80\x02]") + static_cast<char>(opcode) + "os\nsystem\n."),
-                HasSubstr(fmt::format("opcode 0x{:02x}", opcode)));
+                Names({"m.bin", 3, fmt::format("0x{:02x}", opcode)}));
   }
 }
 
@@ -119,54 +120,60 @@ TEST(TorchFile, TensorsOutsideTheirStorageAreRefused) {
   EXPECT_EQ(refused_tensor({}), "");
   EXPECT_EQ(refused_tensor({.size = {0, 3}}), "");
   EXPECT_EQ(refused_tensor({.elements = 1000}), "");  // what the file has counts, not what it says
-  EXPECT_THAT(refused_tensor({.size = {2, 4}, .stride = {4, 1}}),
-              AllOf(HasSubstr("tensor 'w'"), HasSubstr("6 elements"), HasSubstr("8 elements")));
-  EXPECT_THAT(refused_tensor({.offset = 1}), HasSubstr("offset 1, 6 elements"));
-  EXPECT_THAT(refused_tensor({.offset = -1}), HasSubstr("offset -1"));
-  EXPECT_THAT(refused_tensor({.offset = kHuge}), HasSubstr("within its storage"));
-  EXPECT_THAT(refused_tensor({.offset = 7, .size = {0}, .stride = {1}}), HasSubstr("offset 7"));
-  EXPECT_THAT(refused_tensor({.size = {kHuge, 3}, .stride = {3, 1}}), HasSubstr("more than 2^63"));
-  EXPECT_THAT(refused_tensor({.size = {kHuge, 8}, .stride = {0, 0}}), HasSubstr("more than 2^63"));
-  EXPECT_THAT(refused_tensor({.size = {7}, .stride = {0}}), HasSubstr("7 elements"));
-  EXPECT_THAT(refused_tensor({.size = {-1, 3}}), HasSubstr("size: expected integers of at least 0"));
-  EXPECT_THAT(refused_tensor({.stride = {3, -1}}), HasSubstr("stride: expected integers of at least 0"));
-  EXPECT_THAT(refused_tensor({.stride = {1}}), HasSubstr("stride: expected one for each size"));
-  EXPECT_THAT(refused_tensor({.type = "DoubleStorage"}), HasSubstr("storage of 3 elements"));
-  EXPECT_THAT(refused_tensor({.type = "QInt8Storage"}), HasSubstr("global 'torch QInt8Storage'"));
-  EXPECT_THAT(refused_tensor({.key = "../1"}), HasSubstr("the archive has no data/../1"));
+  EXPECT_THAT(refused_tensor({.size = {2, 4}, .stride = {4, 1}}), Names({"m.bin", "'w'", 6, 0, 8}));
+  // The message names the elements of the storage, the offset and the elements of the tensor.
+  EXPECT_THAT(refused_tensor({.offset = 1}), Names({"'w'", 6, 1}));
+  EXPECT_THAT(refused_tensor({.offset = -1}), Names({"'w'", 6, -1}));
+  EXPECT_THAT(refused_tensor({.offset = kHuge}), Names({"'w'", 6, kHuge}));
+  EXPECT_THAT(refused_tensor({.offset = 7, .size = {0}, .stride = {1}}), Names({"'w'", 6, 7, 0}));
+  EXPECT_THAT(refused_tensor({.size = {kHuge, 3}, .stride = {3, 1}}), Names({"'w'", 6, 0, "2^63"}));
+  EXPECT_THAT(refused_tensor({.size = {kHuge, 8}, .stride = {0, 0}}), Names({"'w'", 6, 0, "2^63"}));
+  EXPECT_THAT(refused_tensor({.size = {7}, .stride = {0}}), Names({"'w'", 6, 0, 7}));
+  EXPECT_THAT(refused_tensor({.size = {-1, 3}}), Names({"'w'", "size", 0}));
+  EXPECT_THAT(refused_tensor({.stride = {3, -1}}), Names({"'w'", "stride", 0}));
+  EXPECT_THAT(refused_tensor({.stride = {1}}), Names({"'w'", "stride", "size"}));
+  EXPECT_THAT(refused_tensor({.type = "DoubleStorage"}), Names({"'w'", 3, 0, 6}));
+  EXPECT_THAT(refused_tensor({.type = "QInt8Storage"}), Names({std::string("torch QInt8Storage")}));
+  EXPECT_THAT(refused_tensor({.key = "../1"}), Names({"'w'", "data/../1"}));
 }
 
 TEST(TorchFile, DamagedFilesAreRefused) {
   const std::string sound = torch_file(dict_of(item("w", {})));
   for (size_t size = 0; size < sound.size(); ++size) EXPECT_NE(refusal(sound.substr(0, size)), "") << size;
   const auto of = [](const std::string& pickle) { return refusal(torch_file(pickle)); };
-  EXPECT_THAT(of("\x80\x02}"), HasSubstr("ends before its last value"));
-  EXPECT_THAT(of("\x80\x02."), HasSubstr("finds no value"));
-  EXPECT_THAT(of("\x80\x02}}."), HasSubstr("more than one value"));
-  EXPECT_THAT(of("\x80\x02(u."), HasSubstr("finds no value"));
-  EXPECT_THAT(of("\x80\x02]t."), HasSubstr("finds no mark"));
-  EXPECT_THAT(of("\x80\x02}(Nu."), HasSubstr("a key without a value"));
-  EXPECT_THAT(of("\x80\x02]."), HasSubstr("expected a dict of tensors, found a list"));
-  EXPECT_THAT(of("\x80\x02}q\x01(h\x01h\x01u."), HasSubstr("names of tensors, found a dict"));  // holds itself
-  EXPECT_THAT(of("\x80\x02}h\x07."), HasSubstr("before it is there"));
-  EXPECT_THAT(of("\x80\x01}."), HasSubstr("protocol 2 to 5"));
-  EXPECT_THAT(of(dict_of(testing::text("w") + "K\x01")), HasSubstr("w: expected a tensor, found an integer"));
-  EXPECT_THAT(of("\x80\x02X" + testing::little(0xffffffff, 4) + "abc."), HasSubstr("ends before its last value"));
-  EXPECT_THAT(refusal("something else"), HasSubstr("found something else"));
+  // The message names the byte of the pickle at which reading stops: after the opcode and what it reads.
+  EXPECT_THAT(of("\x80\x02}"), Names({"m.bin", 3}));        // ends without STOP
+  EXPECT_THAT(of("\x80\x02."), Names({"m.bin", 3}));        // STOP without a value
+  EXPECT_THAT(of("\x80\x02}}."), Names({"m.bin", 5}));      // a second value is left
+  EXPECT_THAT(of("\x80\x02(u."), Names({"m.bin", 4}));      // SETITEMS without a dict
+  EXPECT_THAT(of("\x80\x02]t."), Names({"m.bin", 4}));      // TUPLE without a mark
+  EXPECT_THAT(of("\x80\x02}(Nu."), Names({"m.bin", 6}));    // a key without a value
+  EXPECT_THAT(of("\x80\x02}h\x07."), Names({"m.bin", 5}));  // nothing has been stored under this number
+  EXPECT_THAT(of("\x80\x01}."), Names({"m.bin", 2, 5}));    // an older protocol
+  EXPECT_THAT(of("\x80\x02X" + testing::little(0xffffffff, 4) + "abc."), Names({"m.bin", 7}));
+  EXPECT_THAT(of("\x80\x02]."), Names({"m.bin", "dict", "list"}));
+  EXPECT_THAT(of("\x80\x02}q\x01(h\x01h\x01u."), Names({"m.bin", "dict"}));  // a dict whose key is itself
+  EXPECT_THAT(of(dict_of(testing::text("w") + "K\x01")), Names({"m.bin", "w", "tensor", "integer"}));
+  EXPECT_THAT(refusal("something else"), Names({"m.bin", "torch.save", "1.6"}));
+  EXPECT_THAT(
+      refusal("\x80\x02}."),
+      IsMessage("pytorch file: m.bin: expected the zip format of torch.save since PyTorch 1.6, found the format "
+                "before it: load it with PyTorch and save it again"));
   EXPECT_THAT(refusal(testing::stored_zip({{"archive/data.pkl", "}."}}, false, 8)),
-              AllOf(HasSubstr("stored as it is"), HasSubstr("method 8")));
-  EXPECT_THAT(refusal(testing::stored_zip({{"archive/other", "}."}})), HasSubstr("with data.pkl, found none"));
-  EXPECT_THAT(refusal(testing::stored_zip({{"a/data.pkl", "}."}, {"a/data.pkl", "}."}})), HasSubstr("appears twice"));
+              Names({"m.bin", "archive/data.pkl", 8}));
+  EXPECT_THAT(refusal(testing::stored_zip({{"archive/other", "}."}})), Names({"m.bin", "data.pkl"}));
+  EXPECT_THAT(refusal(testing::stored_zip({{"a/data.pkl", "}."}, {"a/data.pkl", "}."}})),
+              Names({"m.bin", "a/data.pkl"}));
   EXPECT_THAT(refusal(testing::stored_zip({{"a/data.pkl", "}."}, {"a/byteorder", "big"}})),
-              HasSubstr("byteorder: expected little"));
+              Names({"m.bin", "byteorder", "little"}));
 }
 
 // Each a little program that makes much of few bytes.
 TEST(TorchFile, SmallPicklesStaySmall) {
   std::string deep = "\x80\x02)";
   for (int n = 0; n < 500000; ++n) deep += "\x85";
-  EXPECT_THAT(refusal(torch_file(deep + ".")), HasSubstr("found a tuple"));
-  EXPECT_THAT(refusal(torch_file(std::string(size_t{9} << 20, 'N'))), HasSubstr("at most 8388608 bytes"));
+  EXPECT_THAT(refusal(torch_file(deep + ".")), Names({"m.bin", "dict", "tuple"}));
+  EXPECT_THAT(refusal(torch_file(std::string(size_t{9} << 20, 'N'))), Names({"m.bin", size_t{9} << 20}));
 }
 
 TEST(TorchFile, AnIndexNamesItsFiles) {
@@ -177,8 +184,8 @@ TEST(TorchFile, AnIndexNamesItsFiles) {
     return error_of([&] { open_torch_file(folder / "pytorch_model.bin.index.json"); });
   };
   EXPECT_EQ(opened(R"("w": "a.bin")"), "");
-  EXPECT_THAT(opened(R"("v": "a.bin")"), AllOf(HasSubstr("weight_map: v"), HasSubstr("a.bin, which does not hold it")));
-  EXPECT_THAT(opened(R"("w": "../a.bin")"), HasSubstr("a plain file name"));
+  EXPECT_THAT(opened(R"("v": "a.bin")"), Names({"pytorch_model.bin.index.json", "weight_map", "v", "a.bin"}));
+  EXPECT_THAT(opened(R"("w": "../a.bin")"), Names({"pytorch_model.bin.index.json", "weight_map", "w", "../a.bin"}));
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 
 #include "as_transformers.h"
 #include "model/blocks/adaptive_tables.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/mixers/recurrence_checks.h"
 #include "model/published_transformer_xl.h"
 #include "support/error_of.h"
@@ -17,8 +19,6 @@ namespace lazy {
 namespace {
 
 using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::PublishedTransformerXl;
 using testing::TemporaryFolder;
 using Tensors = PublishedTransformerXl::Tensors;
@@ -111,7 +111,7 @@ void write_folder(const std::filesystem::path& folder, const json& config, const
   write_safetensors_sharded(folder, "model", NamedTensors(tensors.begin(), tensors.end()), most_bytes);
 }
 
-at::Tensor some_ids(uint64_t seed, int64_t length = 41) {
+at::Tensor folder_ids(uint64_t seed, int64_t length = 41) {
   return at::randint(97, {2, length}, at::detail::createCPUGenerator(seed), at::kLong);
 }
 
@@ -176,7 +176,7 @@ TEST_P(PublishedFolder, IsThePublishedModel) {
     write_folder(folder / "model", config, tensors, seed == 2 ? 9000 : uint64_t{1} << 30);
     EXPECT_EQ(std::filesystem::exists(folder / "model" / "model.safetensors.index.json"), seed == 2);
     LanguageModel model = LanguageModel::load(folder / "model");
-    const at::Tensor ids = some_ids(seed);
+    const at::Tensor ids = folder_ids(seed);
     testing::Observed theirs;
     observe_published(config, tensors, ids, at::kFloat, "fp32.", theirs);
     observe_published(config, tensors, ids, at::kDouble, "fp64.", theirs);
@@ -228,7 +228,7 @@ TEST(TransformerXlFolder, TiedTensorsMayBeThereAgain) {
   tensors["transformer.pos_emb.inv_freq"] = at::ones({15});
   write_folder(folder / "twice", config, tensors);
   const at::NoGradGuard guard;
-  const at::Tensor ids = some_ids(3);
+  const at::Tensor ids = folder_ids(3);
   const auto logits = [&](const char* name) {
     LanguageModel model = LanguageModel::load(folder / name);
     return model.logits(model.forward(ids).hidden);
@@ -249,8 +249,7 @@ torch.save(load_file(where / "model.safetensors"), where / "pytorch_model.bin")
   }
   tensors.at("crit.out_projs.2")[0][0] += 1;
   write_folder(folder / "other", config, tensors);
-  EXPECT_THAT(error_of([&] { logits("other"); }),
-              AllOf(HasSubstr("crit.out_projs.2"), HasSubstr("ties it to transformer.word_emb.emb_projs.2")));
+  EXPECT_THAT(error_of([&] { logits("other"); }), Names({"crit.out_projs.2", "transformer.word_emb.emb_projs.2"}));
 }
 
 TEST(TransformerXlFolder, WhatDoesNotFitIsNamed) {
@@ -262,11 +261,10 @@ TEST(TransformerXlFolder, WhatDoesNotFitIsNamed) {
   tensors["transformer.layers.0.dec_attn.qkv_net.weight"] = at::zeros({21, 30});
   tensors["transformer.layers.3.dec_attn.r_r_bias"] = at::zeros({3, 7});
   write_folder(folder / "model", config, tensors);
-  const std::string text = error_of([&] { LanguageModel::load(folder / "model"); });
-  EXPECT_THAT(text, AllOf(HasSubstr("2 missing: "), HasSubstr("transformer.layers.1.dec_attn.r_net.weight"),
-                          HasSubstr("crit.cluster_bias")));
-  EXPECT_THAT(text, AllOf(HasSubstr("1 unexpected: "), HasSubstr("transformer.layers.3.dec_attn.r_r_bias")));
-  EXPECT_THAT(text, HasSubstr("transformer.layers.0.dec_attn.qkv_net.weight expected [63, 30], found [21, 30]"));
+  EXPECT_THAT(error_of([&] { LanguageModel::load(folder / "model"); }),
+              Names({2, "transformer.layers.1.dec_attn.r_net.weight", "crit.cluster_bias", 1,
+                     "transformer.layers.3.dec_attn.r_r_bias", "transformer.layers.0.dec_attn.qkv_net.weight",
+                     std::string("[63, 30]"), std::string("[21, 30]")}));
 }
 
 TEST(TransformerXlFolder, WhatIsNotComputedIsNamed) {
@@ -274,15 +272,14 @@ TEST(TransformerXlFolder, WhatIsNotComputedIsNamed) {
     return error_of([&] { ModelConfig::from_json(published_config({{key, value}}), "config.json"); });
   };
   EXPECT_EQ(error("dropout", 0.1), "");
-  EXPECT_THAT(error("attn_type", 2), AllOf(HasSubstr("attn_type"), HasSubstr("found 2")));
-  EXPECT_THAT(error("cutoffs", {30, 11}), AllOf(HasSubstr("cutoffs"), HasSubstr("found 11 after 30")));
-  EXPECT_THAT(error("cutoffs", {97}),
-              HasSubstr("cutoffs: expected ascending ids between 0 and vocab_size (97), found 97"));
-  EXPECT_THAT(error("cutoffs", "all"), AllOf(HasSubstr("cutoffs"), HasSubstr("integers")));
-  EXPECT_THAT(error("div_val", 0), HasSubstr("div_val: expected 1 to"));
-  EXPECT_THAT(error("div_val", 5), HasSubstr("div_val: expected clusters of at least 1 dimension"));
-  EXPECT_THAT(error("mem_len", 0), HasSubstr("mem_len: expected 1 (with same_length) to 2^30"));
-  EXPECT_THAT(error("d_model", 31), HasSubstr("hidden_size"));
+  EXPECT_THAT(error("attn_type", 2), Names({"attn_type", 0, 2}));
+  EXPECT_THAT(error("cutoffs", {30, 11}), Names({"cutoffs", "vocab_size", 97, 11, 30}));
+  EXPECT_THAT(error("cutoffs", {97}), Names({"cutoffs", "vocab_size", 97, 0}));
+  EXPECT_THAT(error("cutoffs", "all"), Names({"cutoffs", "all"}));
+  EXPECT_THAT(error("div_val", 0), Names({"div_val", 1, 0}));
+  EXPECT_THAT(error("div_val", 5), Names({"div_val", 1, "d_embed", 22, 5}));
+  EXPECT_THAT(error("mem_len", 0), Names({"mem_len", 1, "same_length", 0}));
+  EXPECT_THAT(error("d_model", 31), Names({"hidden_size", 31}));
 }
 
 // The published sizes, as transformers 4 wrote them and before.
@@ -311,7 +308,7 @@ TEST(AdaptiveTables, GradientsAreSlopes) {
   for (const json& changes : {json{}, json{{"div_val", 1}},
                               json{{"tie_word_embeddings", false}, {"tie_projs", {false, false, true, false}}}}) {
     const ModelConfig config = ModelConfig::from_json(published_config(changes), "config.json");
-    const at::Tensor ids = some_ids(5, 40), labels = some_ids(6, 40).reshape({-1});
+    const at::Tensor ids = folder_ids(5, 40), labels = folder_ids(6, 40).reshape({-1});
     AdaptiveTables tables(config, at::TensorOptions().dtype(at::kDouble));
     at::Generator generator = at::detail::createCPUGenerator(2);
     testing::Tensors given;

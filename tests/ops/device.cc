@@ -20,7 +20,7 @@ c10::Device test_device() {
 
 namespace {
 
-class Device : public testing::Environment {
+class Device : public ::testing::Environment {
   void SetUp() override {
     if (!test_device().is_cuda()) return;
     try {
@@ -31,7 +31,7 @@ class Device : public testing::Environment {
     }
   }
 };
-const auto* const device = testing::AddGlobalTestEnvironment(new Device);
+const auto* const device = ::testing::AddGlobalTestEnvironment(new Device);
 
 }  // namespace
 

@@ -10,11 +10,11 @@
 namespace lazy::ops {
 namespace {
 
-at::Tensor random(at::IntArrayRef shape, uint64_t seed, double scale = 1) {
+at::Tensor few_rows_random(at::IntArrayRef shape, uint64_t seed, double scale = 1) {
   return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kFloat)) * scale;
 }
 
-double error(const at::Tensor& found, const at::Tensor& expected) {
+double few_rows_error(const at::Tensor& found, const at::Tensor& expected) {
   return ((found.to(at::kDouble) - expected).abs().max() / expected.abs().max()).item<double>();
 }
 
@@ -22,23 +22,23 @@ class FewRows : public ::testing::TestWithParam<std::tuple<int64_t, int64_t, int
 
 TEST_P(FewRows, MatchesFloat64InEveryWeightType) {
   const auto [rows, in, out] = GetParam();
-  const at::Tensor x = random({rows, in}, 1), W = random({out, in}, 2, 0.1);
+  const at::Tensor x = few_rows_random({rows, in}, 1), W = few_rows_random({out, in}, 2, 0.1);
   const at::Tensor exact = at::matmul(x.to(at::kDouble), W.to(at::kDouble).t());
-  EXPECT_LE(error(few_rows_linear(x, W), exact), 2e-6);
+  EXPECT_LE(few_rows_error(few_rows_linear(x, W), exact), 2e-6);
   const at::Tensor half = W.to(at::kBFloat16);
-  EXPECT_LE(error(few_rows_linear(x, half), at::matmul(x.to(at::kDouble), half.to(at::kDouble).t())), 2e-6);
+  EXPECT_LE(few_rows_error(few_rows_linear(x, half), at::matmul(x.to(at::kDouble), half.to(at::kDouble).t())), 2e-6);
   const Int8Matrix quantized = quantize_int8(W);
   EXPECT_LE(
-      error(few_rows_linear(x, quantized), at::matmul(x.to(at::kDouble), dequantize(quantized).to(at::kDouble).t())),
+      few_rows_error(few_rows_linear(x, quantized), at::matmul(x.to(at::kDouble), dequantize(quantized).to(at::kDouble).t())),
       2e-6);
   const at::Tensor narrow = few_rows_linear(x.to(at::kBFloat16), half);
   EXPECT_EQ(narrow.scalar_type(), at::kBFloat16);
-  EXPECT_LE(error(narrow, at::matmul(x.to(at::kBFloat16).to(at::kDouble), half.to(at::kDouble).t())), 0x1p-8);
+  EXPECT_LE(few_rows_error(narrow, at::matmul(x.to(at::kBFloat16).to(at::kDouble), half.to(at::kDouble).t())), 0x1p-8);
 }
 
 TEST_P(FewRows, ARowsBitsDoNotDependOnTheOthersNorOnThreads) {
   const auto [rows, in, out] = GetParam();
-  const at::Tensor x = random({rows, in}, 1), W = random({out, in}, 2);
+  const at::Tensor x = few_rows_random({rows, in}, 1), W = few_rows_random({out, in}, 2);
   const Int8Matrix quantized = quantize_int8(W);
   const at::Tensor all = few_rows_linear(x, W), all_int8 = few_rows_linear(x, quantized);
   const int before = at::get_num_threads();
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FewRows,
                                             ::testing::Values(1, 3, 4, 37, 320)));
 
 TEST(FewRows, QuantizationIsTheNearestMultiple) {
-  const at::Tensor W = random({20, 300}, 3);
+  const at::Tensor W = few_rows_random({20, 300}, 3);
   const Int8Matrix quantized = quantize_int8(W);
   const at::Tensor apart = (dequantize(quantized) - W).abs(), step = W.abs().amax(1, true) / 127;
   EXPECT_LE((apart / step).max().item<double>(), 0.5001);
@@ -70,20 +70,20 @@ TEST(FewRows, QuantizationIsTheNearestMultiple) {
 }
 
 TEST(FewRows, NaNStaysInItsRow) {
-  at::Tensor x = random({3, 40}, 1);
+  at::Tensor x = few_rows_random({3, 40}, 1);
   x[1][7] = NAN;
-  const at::Tensor y = few_rows_linear(x, random({9, 40}, 2));
+  const at::Tensor y = few_rows_linear(x, few_rows_random({9, 40}, 2));
   EXPECT_TRUE(y[1].isnan().all().item<bool>());
   EXPECT_FALSE(y[0].isnan().any().item<bool>() || y[2].isnan().any().item<bool>());
 }
 
 TEST(FewRows, RefusesWhatDoesNotFit) {
-  EXPECT_THROW(few_rows_linear(random({2, 8}, 1), random({4, 9}, 2)), c10::Error);
-  EXPECT_THROW(few_rows_linear(random({2, 8}, 1), random({8, 4}, 2).t()), c10::Error);
-  EXPECT_THROW(few_rows_linear(random({2, 8}, 1), random({4, 8}, 2).to(at::kDouble)), c10::Error);
-  EXPECT_FALSE(serves_few_rows(random({17, 8}, 1)));
-  EXPECT_FALSE(serves_few_rows(random({1, 8}, 1).to(at::kDouble)));
-  EXPECT_TRUE(serves_few_rows(random({16, 8}, 1)));
+  EXPECT_THROW(few_rows_linear(few_rows_random({2, 8}, 1), few_rows_random({4, 9}, 2)), c10::Error);
+  EXPECT_THROW(few_rows_linear(few_rows_random({2, 8}, 1), few_rows_random({8, 4}, 2).t()), c10::Error);
+  EXPECT_THROW(few_rows_linear(few_rows_random({2, 8}, 1), few_rows_random({4, 8}, 2).to(at::kDouble)), c10::Error);
+  EXPECT_FALSE(serves_few_rows(few_rows_random({17, 8}, 1)));
+  EXPECT_FALSE(serves_few_rows(few_rows_random({1, 8}, 1).to(at::kDouble)));
+  EXPECT_TRUE(serves_few_rows(few_rows_random({16, 8}, 1)));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct LayersCase {
   const char* normalizer;
 };
 
-at::Tensor random(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type = at::kBFloat16, double deviation = 1) {
+at::Tensor layer_random(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type = at::kBFloat16, double deviation = 1) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   return (at::randn(sizes, generator, at::TensorOptions().dtype(at::kFloat)) * deviation).to(type).to(test_device());
 }
@@ -33,7 +33,7 @@ class LayersOfAStep {
     const auto numbers = at::TensorOptions().dtype(at::kLong).device(test_device());
     if (pages_ % 7 == 0) ++pages_;
     table_ = (at::arange(pages_, at::kLong) * 7 % pages_).unsqueeze(0);  // no page follows another
-    in_.x = random({1, kHidden}, 1);
+    in_.x = layer_random({1, kHidden}, 1);
     in_.lengths = at::zeros({1}, numbers);
     in_.block_table = table_.to(test_device());
     in_.eps = 1e-5;
@@ -46,7 +46,7 @@ class LayersOfAStep {
     for (int64_t n = 0; n < c_.layers; ++n) {
       uint64_t seed = static_cast<uint64_t>(20 * n);
       const auto matrix = [&](int64_t out, int64_t in) {
-        return random({out, in}, ++seed, at::kBFloat16, 1 / std::sqrt(static_cast<double>(in)));
+        return layer_random({out, in}, ++seed, at::kBFloat16, 1 / std::sqrt(static_cast<double>(in)));
       };
       StepLayer l;
       l.heads = c_.heads;
@@ -54,19 +54,19 @@ class LayersOfAStep {
       l.output = matrix(kHidden, c_.heads * c_.dim);
       l.gate_up = matrix(2 * kInner, kHidden);
       l.down = matrix(kHidden, kInner);
-      l.norm = 1 + random({kHidden}, ++seed, at::kFloat, 0.2);
-      l.mlp_norm = 1 + random({kHidden}, ++seed, at::kFloat, 0.2);
+      l.norm = 1 + layer_random({kHidden}, ++seed, at::kFloat, 0.2);
+      l.mlp_norm = 1 + layer_random({kHidden}, ++seed, at::kFloat, 0.2);
       l.attention.options.normalizer = c_.normalizer;
       if (l.attention.options.normalizer == "elastic") {
-        l.attention.distance_bias = random({c_.heads, 512}, ++seed, at::kFloat);
-        l.attention.tau = random({c_.heads}, ++seed, at::kFloat) - 1;
+        l.attention.distance_bias = layer_random({c_.heads, 512}, ++seed, at::kFloat);
+        l.attention.tau = layer_random({c_.heads}, ++seed, at::kFloat) - 1;
       }
       if (l.attention.options.normalizer == "softmax_sink") {
-        l.attention.options.sink = random({c_.heads}, ++seed, at::kFloat);
+        l.attention.options.sink = layer_random({c_.heads}, ++seed, at::kFloat);
       }
       l.pages = pages;
-      l.pages.keys = random({pages_, kPage, c_.heads, c_.dim}, ++seed);
-      l.pages.values = random({pages_, kPage, c_.heads, c_.dim}, ++seed);
+      l.pages.keys = layer_random({pages_, kPage, c_.heads, c_.dim}, ++seed);
+      l.pages.values = layer_random({pages_, kPage, c_.heads, c_.dim}, ++seed);
       in_.layers.push_back(l);
     }
   }
@@ -79,7 +79,7 @@ class LayersOfAStep {
     in_.lengths.fill_(length);
     pages.rope.positions.fill_(length - 1);
     pages.slots.fill_(table_[0][(length - 1) / kPage].item<int64_t>() * kPage + (length - 1) % kPage);
-    in_.x.copy_(random({1, kHidden}, static_cast<uint64_t>(1000 + step)));
+    in_.x.copy_(layer_random({1, kHidden}, static_cast<uint64_t>(1000 + step)));
   }
   void set_pages(const std::vector<at::Tensor>& pages) {
     for (size_t n = 0; n < in_.layers.size(); ++n) {

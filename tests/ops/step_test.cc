@@ -18,12 +18,12 @@ namespace {
 
 using test::test_device;
 
-at::Tensor random(at::IntArrayRef shape, uint64_t seed, at::ScalarType type = at::kBFloat16, double scale = 1) {
+at::Tensor step_random(at::IntArrayRef shape, uint64_t seed, at::ScalarType type = at::kBFloat16, double scale = 1) {
   const at::Tensor x = at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kFloat));
   return (x * scale).to(test_device(), type);
 }
 
-double error(const at::Tensor& found, const at::Tensor& expected) {
+double step_error(const at::Tensor& found, const at::Tensor& expected) {
   const at::Tensor exact = expected.to(at::kDouble);
   return ((found.to(at::kDouble) - exact).abs().max() / exact.abs().max()).item<double>();
 }
@@ -39,8 +39,8 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const int64_t in : {64, 264, 1024, 2816}) {
       const int64_t out = 200;
-      const at::Tensor W = random({2 * out, in}, 1, type, 0.05), weight = 1 + random({in}, 2, at::kFloat, 0.2);
-      const at::Tensor all = random({256, in}, 3, type), additions = random({256, 2 * out}, 4, type);
+      const at::Tensor W = step_random({2 * out, in}, 1, type, 0.05), weight = 1 + step_random({in}, 2, at::kFloat, 0.2);
+      const at::Tensor all = step_random({256, in}, 3, type), additions = step_random({256, 2 * out}, 4, type);
       at::Tensor largest;
       for (const int64_t rows : {256, 70, 32, 17, 9, 8, 3, 1}) {
         const at::Tensor x = all.narrow(0, 0, rows), add = additions.narrow(0, 0, rows),
@@ -49,11 +49,11 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
         const at::Tensor wide = few_rows_product(input, W, false, true);
         // In fp32: PyTorch's 16-bit product ends with an illegal access under racecheck.
         const at::Tensor expected = at::linear(normed.to(at::kFloat), W.to(at::kFloat));
-        EXPECT_LE(error(wide, expected), 1e-2);
+        EXPECT_LE(step_error(wide, expected), 1e-2);
         const auto halves = expected.to(type).chunk(2, 1);
-        EXPECT_LE(error(few_rows_product(input, W, true), swiglu(halves[0], halves[1])), 2e-2);
+        EXPECT_LE(step_error(few_rows_product(input, W, true), swiglu(halves[0], halves[1])), 2e-2);
         const at::Tensor plain = few_rows_linear(x, W);
-        EXPECT_LE(error(plain, at::linear(x.to(at::kFloat), W.to(at::kFloat))), 1e-2);
+        EXPECT_LE(step_error(plain, at::linear(x.to(at::kFloat), W.to(at::kFloat))), 1e-2);
         EXPECT_TRUE(at::equal(few_rows_product({.x = x, .add = add}, W), plain + add));
         // What does not begin at a multiple of 16 bytes.
         const at::Tensor shifted = at::empty({x.numel() + 3}, x.options()).narrow(0, 3, x.numel()).view(x.sizes());
@@ -70,8 +70,8 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
 TEST_F(StepGpu, ProductsInTilesAreThoseOfRowsByThemselves) {
   for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
            {1024, 3072}, {1024, 1024}, {1024, 5632}, {2816, 1024}, {1024, 32000}, {6912, 1000}, {1032, 2999}}) {
-    const at::Tensor x = random({256, in}, 1), W = random({out, in}, 2, at::kBFloat16, 0.05),
-                     weight = 1 + random({in}, 3, at::kFloat, 0.2);
+    const at::Tensor x = step_random({256, in}, 1), W = step_random({out, in}, 2, at::kBFloat16, 0.05),
+                     weight = 1 + step_random({in}, 3, at::kFloat, 0.2);
     for (const auto& [norm, swiglu] : {std::pair{false, false}, {true, false}, {true, true}}) {
       if (swiglu && out % 2 != 0) continue;
       const auto product = [&](int64_t first, int64_t rows) {
@@ -94,9 +94,9 @@ TEST_F(StepGpu, ProductsInTilesAreThoseOfRowsByThemselves) {
 TEST_F(StepGpu, ProductsOfPartsAreThoseOfRowsByThemselves) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const int64_t in : {40, 520, 1288, 2312, 3080}) {
-      const at::Tensor x = random({64, in}, 1, type), weight = 1 + random({in}, 2, at::kFloat, 0.2);
+      const at::Tensor x = step_random({64, in}, 1, type), weight = 1 + step_random({in}, 2, at::kFloat, 0.2);
       for (const int64_t out : {50, 82, 1000, 2034, 3530}) {
-        const at::Tensor W = random({out, in}, 3, type, 0.05), add = random({64, out}, 4, type);
+        const at::Tensor W = step_random({out, in}, 3, type, 0.05), add = step_random({64, out}, 4, type);
         for (const bool norm : {false, true}) {
           for (const bool swiglu : {false, true}) {
             const bool wide = norm && !swiglu;  // else what is added
@@ -145,11 +145,11 @@ TEST_F(StepGpu, AProductGoesToPages) {
   for (const auto& [in, heads, kv_heads, dim] :
        {Shape{264, 8, 2, 64}, Shape{1024, 16, 16, 64}, Shape{1024, 16, 4, 128}, Shape{2048, 32, 32, 128}}) {
     const int64_t all = heads + 2 * kv_heads;
-    const at::Tensor weight = 1 + random({in}, 2, at::kFloat, 0.2);
+    const at::Tensor weight = 1 + step_random({in}, 2, at::kFloat, 0.2);
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-      const at::Tensor W = random({all * dim, in}, 5, type, 0.05);
+      const at::Tensor W = step_random({all * dim, in}, 5, type, 0.05);
       for (const int64_t rows : {1, 3, 8, 9, 16, 17, 27, 32, 33, 64, 65, 70, 100, 128, 192, 256}) {
-        const FewRowsInput input{.x = random({rows, in}, 3, type), .norm_weight = weight, .eps = 1e-5};
+        const FewRowsInput input{.x = step_random({rows, in}, 3, type), .norm_weight = weight, .eps = 1e-5};
         const at::Tensor joint = few_rows_product(input, W).view({rows, 1, all, dim});
         for (const int64_t rotary : {dim, dim / 2}) {
           for (const bool interleaved : {false, true}) {
@@ -169,7 +169,7 @@ TEST_F(StepGpu, AProductGoesToPages) {
 TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
   for (const bool interleaved : {false, true}) {
     for (const int64_t rotary : {64, 32}) {
-      const PageWrite write = page_write(random({5, 1, 12, 64}, 1), 2, rotary, interleaved);
+      const PageWrite write = page_write(step_random({5, 1, 12, 64}, 1), 2, rotary, interleaved);
       const at::Tensor q = rope_to_pages(write);
       EXPECT_TRUE(at::equal(q, rope(write.q, 10000, 0, write.rope)));
       EXPECT_TRUE(at::equal(write.keys.flatten(0, 1).index_select(0, write.slots),
@@ -188,9 +188,9 @@ TEST(RopeToPages, GathersWhatAttentionReads) {
   const auto type = test_device().is_cuda() ? at::kBFloat16 : at::kFloat;
   for (const int64_t dim : {64, 12}) {
     for (const bool interleaved : {false, true}) {
-      PageWrite write = page_write(random({5, 1, 12, dim}, 1, type), 2, dim / 2, interleaved);
-      write.keys.copy_(random(write.keys.sizes(), 2, type));
-      write.values.copy_(random(write.values.sizes(), 3, type));
+      PageWrite write = page_write(step_random({5, 1, 12, dim}, 1, type), 2, dim / 2, interleaved);
+      write.keys.copy_(step_random(write.keys.sizes(), 2, type));
+      write.values.copy_(step_random(write.values.sizes(), 3, type));
       PageWrite apart = write;
       apart.keys = write.keys.clone();
       apart.values = write.values.clone();
@@ -223,10 +223,10 @@ TEST_F(StepGpu, ATextsAttentionDoesNotDependOnTheirNumber) {
     for (const int64_t dim : {64, 128}) {
       for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
         const int64_t heads = 16, texts = 200, page = 48, pages = 30;
-        const at::Tensor k = random({4 * pages, page, heads, dim}, 1, type),
-                         v = random({4 * pages, page, heads, dim}, 2, type),
-                         q = random({texts, 1, heads, dim}, 3, type), bias = random({heads, 300}, 4, at::kFloat),
-                         tau = random({heads}, 5, at::kFloat) - 1;
+        const at::Tensor k = step_random({4 * pages, page, heads, dim}, 1, type),
+                         v = step_random({4 * pages, page, heads, dim}, 2, type),
+                         q = step_random({texts, 1, heads, dim}, 3, type), bias = step_random({heads, 300}, 4, at::kFloat),
+                         tau = step_random({heads}, 5, at::kFloat) - 1;
         const at::Tensor numbers = at::arange(texts, at::kLong);
         const at::Tensor lengths = (1 + numbers * 97 % (pages * page - 1)).to(test_device());
         const at::Tensor table =
@@ -234,7 +234,7 @@ TEST_F(StepGpu, ATextsAttentionDoesNotDependOnTheirNumber) {
                 .to(test_device());
         AttentionOptions options;
         options.normalizer = normalizer;
-        if (options.normalizer == "softmax_sink") options.sink = random({heads}, 6, at::kFloat);
+        if (options.normalizer == "softmax_sink") options.sink = step_random({heads}, 6, at::kFloat);
         const auto run = [&](int64_t first, int64_t count) {
           return std::get<0>(decode(q.narrow(0, first, count), k, v, lengths.narrow(0, first, count), bias,
                                     options.normalizer == "elastic" ? tau : at::Tensor(), options,
@@ -257,8 +257,8 @@ TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
   for (const char* normalizer : {"softmax", "elastic", "entmax15"}) {
     for (const int64_t length : {1, 40, 700, 5000}) {
       const int64_t pages = (length + 15) / 16;
-      const at::Tensor k = random({2 * pages + 1, 16, 4, 64}, 1), v = random({2 * pages + 1, 16, 4, 64}, 2),
-                       q = random({6, 1, 8, 64}, 3), tau = at::full({8}, -1.0, q.options().dtype(at::kFloat));
+      const at::Tensor k = step_random({2 * pages + 1, 16, 4, 64}, 1), v = step_random({2 * pages + 1, 16, 4, 64}, 2),
+                       q = step_random({6, 1, 8, 64}, 3), tau = at::full({8}, -1.0, q.options().dtype(at::kFloat));
       const at::Tensor table = at::arange(1, pages + 1, at::kLong).repeat({6, 1});
       AttentionOptions options;
       options.normalizer = normalizer;
@@ -334,7 +334,7 @@ TEST_F(StepGpu, TokensAreThoseOfTheCpu) {
   for (const auto& [vocabulary, spread] : {Case{100, 2.0}, Case{32000, 0.5}, Case{32000, 4.0}, Case{151936, 3.0}}) {
     constexpr int64_t kRows = 24;
     SampleInputs in;
-    in.logits = random({kRows, vocabulary}, 5, at::kFloat, spread);
+    in.logits = step_random({kRows, vocabulary}, 5, at::kFloat, spread);
     in.logits[7][3] = NAN;
     in.logits[9][3] = INFINITY;
     in.numbers = at::zeros({kRows, kSampleNumberCount}, at::kLong);

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 pytest.importorskip("transformers")
+pytestmark = pytest.mark.slow
 
 
 def run(arguments, folder):

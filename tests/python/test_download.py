@@ -1,19 +1,21 @@
-"""python -m lazy_attention.download against a server of this process: standard library only, so it runs everywhere."""
+"""python -m lazy_attention.download against a server of this process. The program needs only the standard library."""
 
-import contextlib
 import hashlib
 import http.server
 import importlib.util
-import io
 import json
 import os
+import re
 import subprocess
 import sys
-import tempfile
 import threading
-import unittest
+import time
 import urllib.parse
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from naming import naming
 
 PATH = Path(__file__).parents[2] / "python" / "lazy_attention" / "download.py"
 spec = importlib.util.spec_from_file_location("download", PATH)
@@ -127,155 +129,136 @@ class Server(http.server.ThreadingHTTPServer):
         return entry
 
 
-class Download(unittest.TestCase):
-    def setUp(self):
-        self.server = Server()
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.folder = tempfile.TemporaryDirectory()
-        self.data = Path(self.folder.name)
-        os.environ["HF_ENDPOINT"] = self.server.root
-        os.environ["HF_TOKEN"] = "hf_test"
-        download.time.sleep = lambda _: None
-
-    def tearDown(self):
-        self.server.shutdown()
-        self.server.server_close()
-        self.folder.cleanup()
-        del os.environ["HF_ENDPOINT"], os.environ["HF_TOKEN"]
-
-    def run_main(self, *words):
-        err = io.StringIO()
-        with contextlib.redirect_stderr(err):
-            status = download.main(["--data", str(self.data), "--plain", *words])
-        return status, err.getvalue()
-
-    def files(self):
-        return {str(p.relative_to(self.data)): p.read_bytes() for p in self.data.rglob("*") if p.is_file()}
-
-    def test_lays_files_where_they_are_looked_for(self):
-        status, err = self.run_main("piqa", "arc_easy")
-        self.assertEqual(status, 0, err)
-        self.assertEqual(
-            self.files(),
-            {
-                "baber/piqa/default/validation/0000.parquet": SMALL,
-                "allenai/ai2_arc/ARC-Easy/test/0000.parquet": b"easy",
-            },
-        )
-        asked = len(self.server.log)
-        status, err = self.run_main("piqa", "--train")
-        self.assertEqual(status, 0, err)
-        self.assertIn("1 files fetched, 1 there already", err)
-        self.assertEqual(self.files()["baber/piqa/default/train/0000.parquet"], b"train")
-        self.assertFalse([p for p, _ in self.server.log[asked:] if "validation" in p])
-        # The token goes to the Hub, not to the storage behind it.
-        for path, headers in self.server.log:
-            self.assertEqual("Authorization" in headers, not path.startswith("/storage"), path)
-
-    def test_corpus_by_shards(self):
-        status, err = self.run_main("fineweb-edu-10BT", "--shards", "0,2")
-        self.assertEqual(status, 0, err)
-        folder = "HuggingFaceFW/fineweb-edu/sample/10BT/"
-        self.assertEqual(
-            self.files(), {folder + "000_00000.parquet": LARGE + b"\0", folder + "002_00000.parquet": LARGE + b"\2"}
-        )
-        status, err = self.run_main("fineweb-edu-10BT", "--shards", "3")
-        self.assertEqual((status, err), (1, "download: fineweb-edu-10BT: --shards: expected 0 to 2, found 3\n"))
-
-    def test_a_cut_connection_is_resumed_where_it_ended(self):
-        self.server.cuts = [300000, 500000]
-        status, err = self.run_main("fineweb-edu-10BT", "--shards", "1")
-        self.assertEqual(status, 0, err)
-        self.assertEqual(list(self.files().values()), [LARGE + b"\1"])
-        ranges = [headers.get("Range") for path, headers in self.server.log if path.startswith("/storage")]
-        self.assertEqual(ranges, [None, "bytes=300000-", "bytes=800000-"])
-
-    def test_a_stopped_run_is_continued_by_the_next(self):
-        self.server.cuts = [300000]
-        status, err = self.run_main("fineweb-edu-10BT", "--shards", "1", "--retries", "0")
-        self.assertEqual(status, 1)
-        self.assertIn("the connection ended after 300000 of 1280001 bytes", err)
-        self.assertEqual(err.count("\n"), 1)
-        self.assertEqual([Path(name).suffix for name in self.files()], [".partial"])
-        self.assertEqual(self.run_main("fineweb-edu-10BT", "--shards", "1")[0], 0)
-        self.assertEqual(self.server.log[-1][1].get("Range"), "bytes=300000-")
-        self.assertEqual(list(self.files().values()), [LARGE + b"\1"])
-
-    def test_a_partial_file_of_another_version_is_fetched_anew(self):
-        target = self.data / "baber/piqa/default/validation/0000.parquet.partial"
-        target.parent.mkdir(parents=True)
-        target.write_bytes(b"something else")
-        self.assertEqual(self.run_main("piqa")[0], 0)
-        self.assertEqual(self.files(), {"baber/piqa/default/validation/0000.parquet": SMALL})
-
-    def test_a_wrong_checksum_leaves_nothing(self):
-        self.server.corrupt = 9
-        for name in (["piqa"], ["fineweb-edu-10BT", "--shards", "0"]):
-            status, err = self.run_main(*name)
-            self.assertEqual(status, 1)
-            self.assertIn("expected checksum", err)
-            self.assertEqual(err.count("\n"), 1)
-        self.assertEqual(self.files(), {})
-
-    def test_answers_of_the_server(self):
-        status, err = self.run_main("boolq")
-        self.assertEqual(status, 1)
-        self.assertRegex(err, r"^download: aps/super_glue: HTTP 404 Not Found from http://127\.0\.0\.1:\d+/api/\S+\n$")
-        self.assertEqual(len(self.server.log), 1)  # asked once
-        self.server.failures = [503, 500]
-        self.assertEqual(self.run_main("piqa")[0], 0)  # passing trouble is waited for
-        self.server.failures = [503] * 3
-        status, err = self.run_main("piqa", "--retries", "2")
-        self.assertEqual(status, 1)
-        self.assertIn("HTTP 503", err)
-
-    @unittest.skipIf(importlib.util.find_spec("huggingface_hub") is None, "huggingface_hub is not installed")
-    def test_by_huggingface_hub(self):
-        command = [
-            sys.executable,
-            "-I",
-            str(PATH),
-            "--data",
-            str(self.data),
-            "piqa",
-            "fineweb-edu-10BT",
-            "--shards",
-            "1",
-        ]
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=os.environ | {"HF_HOME": str(self.data.parent / "unused")}
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(
-            self.files(),
-            {
-                "baber/piqa/default/validation/0000.parquet": SMALL,
-                "HuggingFaceFW/fineweb-edu/sample/10BT/001_00000.parquet": LARGE + b"\1",
-            },
-        )
-        agents = {
-            value for _, headers in self.server.log for name, value in headers.items() if name.lower() == "user-agent"
-        }
-        self.assertTrue([agent for agent in agents if "hf_hub" in agent], agents)
-        self.server.corrupt = 9
-        done = subprocess.run([*command[:5], "arc_easy"], capture_output=True, text=True, env=os.environ)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("expected checksum", done.stderr)
-
-    def test_no_server(self):
-        os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
-        status, err = self.run_main("piqa", "--retries", "1")
-        self.assertEqual(status, 1)
-        self.assertRegex(err, r"^download: baber/piqa: .*refused\n$")
-
-    def test_unknown_sets_and_shards(self):
-        status, err = self.run_main("piqua")
-        self.assertEqual(status, 2)
-        self.assertIn("did you mean 'piqa'?", err)
-        self.assertEqual(download.shard_list("7,0-2"), [0, 1, 2, 7])
-        with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit):
-            download.main(["fineweb-edu-10BT", "--shards", "1-x"])
+@pytest.fixture
+def server(monkeypatch):
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", server.root)
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    # No waiting between attempts. The name in the module is replaced, because time.sleep belongs to the whole process.
+    monkeypatch.setattr(download, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=time.monotonic))
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
 
 
-if __name__ == "__main__":
-    unittest.main()
+@pytest.fixture
+def run(server, tmp_path, capsys):
+    """Exit code and standard error of the program."""
+
+    def run(*words):
+        status = download.main(["--data", str(tmp_path), "--plain", *words])
+        return status, capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A function that returns {name: content} of what was downloaded."""
+    return lambda: {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+
+def expect_error(result, *named, status=1):
+    """One line that names the values."""
+    assert result[0] == status and result[1].count("\n") == 1
+    assert re.search(naming(*named), result[1]), result[1]
+
+
+def test_lays_files_where_they_are_looked_for(run, files, server):
+    assert run("piqa", "arc_easy")[0] == 0
+    assert files() == {
+        "baber/piqa/default/validation/0000.parquet": SMALL,
+        "allenai/ai2_arc/ARC-Easy/test/0000.parquet": b"easy",
+    }
+    requests = len(server.log)
+    assert run("piqa", "--train")[0] == 0
+    assert files()["baber/piqa/default/train/0000.parquet"] == b"train"
+    assert not [path for path, _ in server.log[requests:] if "validation" in path]  # the file is there already
+    # The token goes to the Hub, not to the storage that it redirects to.
+    for path, headers in server.log:
+        assert ("Authorization" in headers) == (not path.startswith("/storage")), path
+
+
+def test_corpus_by_shards(run, files):
+    assert run("fineweb-edu-10BT", "--shards", "0,2")[0] == 0
+    folder = "HuggingFaceFW/fineweb-edu/sample/10BT/"
+    assert files() == {folder + "000_00000.parquet": LARGE + b"\0", folder + "002_00000.parquet": LARGE + b"\2"}
+    expect_error(run("fineweb-edu-10BT", "--shards", "3"), "fineweb-edu-10BT", "--shards", 0, 2, 3)
+
+
+def test_a_cut_connection_is_resumed_where_it_ended(run, files, server):
+    server.cuts = [300000, 500000]
+    assert run("fineweb-edu-10BT", "--shards", "1")[0] == 0
+    assert list(files().values()) == [LARGE + b"\1"]
+    ranges = [headers.get("Range") for path, headers in server.log if path.startswith("/storage")]
+    assert ranges == [None, "bytes=300000-", "bytes=800000-"]
+
+
+def test_a_stopped_run_is_continued_by_the_next(run, files, server):
+    server.cuts = [300000]
+    expect_error(run("fineweb-edu-10BT", "--shards", "1", "--retries", "0"), "300000", "1280001")
+    assert [Path(name).suffix for name in files()] == [".partial"]
+    assert run("fineweb-edu-10BT", "--shards", "1")[0] == 0
+    assert server.log[-1][1].get("Range") == "bytes=300000-"
+    assert list(files().values()) == [LARGE + b"\1"]
+
+
+def test_a_partial_file_of_another_version_is_fetched_anew(run, files, tmp_path):
+    target = tmp_path / "baber/piqa/default/validation/0000.parquet.partial"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(b"something else")
+    assert run("piqa")[0] == 0
+    assert files() == {"baber/piqa/default/validation/0000.parquet": SMALL}
+
+
+def test_a_wrong_checksum_leaves_nothing(run, files, server):
+    server.corrupt = 9
+    for name in (["piqa"], ["fineweb-edu-10BT", "--shards", "0"]):
+        expect_error(run(*name), "checksum")
+    assert files() == {}
+
+
+def test_answers_of_the_server(run, server):
+    expect_error(run("boolq"), "aps/super_glue", "404", server.root + "/api/")
+    assert len(server.log) == 1  # no second attempt
+    server.failures = [503, 500]
+    assert run("piqa")[0] == 0  # temporary errors: another attempt
+    server.failures = [503] * 3
+    status, err = run("piqa", "--retries", "2")
+    assert status == 1 and "503" in err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("huggingface_hub") is None, reason="huggingface_hub is not installed")
+def test_by_huggingface_hub(files, server, tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    command = [sys.executable, "-I", str(PATH), "--data", str(tmp_path)]
+    environment = os.environ | {"HF_HOME": str(tmp_path.parent / "unused")}
+    done = subprocess.run(
+        [*command, "piqa", "fineweb-edu-10BT", "--shards", "1"], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert files() == {
+        "baber/piqa/default/validation/0000.parquet": SMALL,
+        "HuggingFaceFW/fineweb-edu/sample/10BT/001_00000.parquet": LARGE + b"\1",
+    }
+    agents = {value for _, headers in server.log for name, value in headers.items() if name.lower() == "user-agent"}
+    assert [agent for agent in agents if "hf_hub" in agent], agents
+    server.corrupt = 9
+    done = subprocess.run([*command, "arc_easy"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1 and "checksum" in done.stderr
+
+
+def test_no_server(run, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    status, err = run("piqa", "--retries", "1")
+    assert status == 1 and "baber/piqa" in err
+
+
+def test_unknown_sets_and_shards(run):
+    expect_error(run("piqua"), "piqua", "'piqa'", status=2)
+    assert download.shard_list("7,0-2") == [0, 1, 2, 7]
+    with pytest.raises(SystemExit):
+        download.main(["fineweb-edu-10BT", "--shards", "1-x"])

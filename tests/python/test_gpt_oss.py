@@ -6,6 +6,7 @@ import definition
 import pytest
 import torch
 from definition import Pool, gradients, leaf
+from naming import naming
 from tiny import TINY
 
 transformers = pytest.importorskip("transformers")
@@ -144,5 +145,5 @@ def test_whole_model_loss_gradients_and_generation(make):
 
 
 def test_elastic_offset_refuses_layers_with_sinks():
-    with pytest.raises(ValueError, match="make_lazy: expected layers without sinks"):
+    with pytest.raises(ValueError, match=naming("make_lazy", "sinks")):
         hf.make_lazy(tiny())

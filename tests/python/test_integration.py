@@ -31,7 +31,7 @@ def assert_same(a, b):
         torch.testing.assert_close(a[name], b[name], msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compile_fullgraph_forward_and_backward(backend):
     layer, x = make(), torch.randn(2, 10, 32)
     compiled = torch.compile(layer, fullgraph=True, backend=backend)
@@ -45,6 +45,7 @@ def test_compile_fullgraph_forward_and_backward(backend):
     assert_same(gradients_of(layer, compiled(x)), gradients_of(layer, layer(x)))
 
 
+@pytest.mark.slow
 def test_compile_with_dynamic_lengths_does_not_compile_again():
     layer = make()
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
@@ -126,6 +127,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_distributed_data_parallel_equals_one_process():
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this PyTorch has no gloo")

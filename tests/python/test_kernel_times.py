@@ -54,6 +54,7 @@ def test_the_last_stretch_is_reported(tool, tmp_path):
     ]
 
 
+@pytest.mark.slow  # starts a compiler
 def test_the_library_is_built(tool, tmp_path):
     torch = pytest.importorskip("torch")
     if not (Path(torch.__file__).parent.parent / "nvidia/cu13/include/cupti.h").is_file():

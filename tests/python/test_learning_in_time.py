@@ -148,6 +148,7 @@ def test_memory_against_single_steps(depth, normalized, tmp_path):
     compare(got, memory_by_steps(x, depth, chunk), x, cotangent)
 
 
+@pytest.mark.data
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("chunk", [1, 8])
 @pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])

@@ -27,7 +27,7 @@ KINDS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     if not WRITER:
         pytest.skip("LAZY_TEST_MIXERS does not name the program tests/write_mixers of a build folder")
@@ -127,6 +127,7 @@ def gated_delta_rule(q, k, v, log_decay, beta, scale, delta):
     return naive("gated_delta_rule")["naive_recurrent_gated_delta_rule"](q, k, v, beta, log_decay, scale=scale)[0]
 
 
+@pytest.mark.data
 @pytest.mark.parametrize(
     "name, peer",
     [
@@ -158,6 +159,7 @@ def fla_models():
 
 
 # Its kernels need a GPU; names, shapes and configurations do not.
+@pytest.mark.data
 @pytest.mark.parametrize("name", KINDS)
 def test_flas_classes_load_our_folders(folder, name):
     models = fla_models()
@@ -170,6 +172,7 @@ def test_flas_classes_load_our_folders(folder, name):
         assert torch.equal(tensor, ours[parameter]), parameter
 
 
+@pytest.mark.data
 @pytest.mark.parametrize("kind", FLA_CLASSES)
 def test_we_load_flas_folders(kind, tmp_path):
     models, reader = fla_models(), os.environ.get("LAZY_TEST_MODELS")

@@ -1,5 +1,6 @@
-"""The package as it is imported: what it costs, and what it says where a part is missing or PyTorch is too old."""
+"""The imported package: what it loads, and its errors if a part is missing or PyTorch is too old."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import lazy_attention
 import pytest
 import torch
 from lazy_attention import _library
+from naming import naming
 
 PACKAGE = Path(lazy_attention.__file__).parent
 
@@ -21,13 +23,12 @@ def python(code: str, *path) -> str:
     return done.stdout
 
 
-def test_import_is_quick():
-    code = "import time, torch; begin = time.process_time(); import lazy_attention; print(time.process_time() - begin)"
-    seconds = min(float(python(code, PACKAGE.parent)) for _ in range(3))
-    print(f"import lazy_attention after torch: {seconds:.3f} s")
-    assert seconds < 1  # a third of it on an idle machine
+def test_import_does_not_load_transformers():
+    code = "import lazy_attention; print(sorted({'transformers', 'lazy_attention.hf'} & set(sys.modules)))"
+    assert python(code, PACKAGE.parent) == "[]\n"
 
 
+@pytest.mark.slow
 def test_operators_pass_pytorchs_own_checks():
     script = Path(__file__).parents[1] / "ops" / "check_operators.py"
     python(f"import runpy; sys.argv = ['', 'lazy_attention']; runpy.run_path({str(script)!r})", PACKAGE.parent)
@@ -37,7 +38,7 @@ def test_an_older_pytorch_is_one_clear_line():
     _library.check_version(torch.__version__)
     _library.check_version("2.11.0+cpu")
     _library.check_version("3.0.0a0+git1234")
-    with pytest.raises(ImportError, match=r"^lazy_attention: expected PyTorch 2\.11 or later, found 2\.10\.0\+cu128$"):
+    with pytest.raises(ImportError, match=naming("lazy_attention", "2.11", "2.10.0+cu128")):
         _library.check_version("2.10.0+cu128")
 
 
@@ -54,6 +55,7 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, "no library"])
 def test_without_a_library_for_the_gpu_the_cpu_is_served(content, tmp_path):
     shutil.copytree(PACKAGE, tmp_path / "lazy_attention", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
@@ -65,7 +67,7 @@ def test_without_a_library_for_the_gpu_the_cpu_is_served(content, tmp_path):
     if content:
         library.write_text(content)
     said = python(ON_THE_CPU, tmp_path)
-    assert said.startswith("lazy::swiglu: expected tensors on the CPU, received CUDA tensors: "), said
+    assert re.search(naming("lazy::swiglu", "CPU", "CUDA"), said), said
     assert said.count("\n") == 1
     if torch.version.cuda:
         assert str(library) in said

@@ -12,16 +12,18 @@ import lazy_attention
 import pytest
 import torch
 from lazy_attention import LazyAttention
+from naming import naming
 
 
-def module_of(variable, name):
-    """Module NAME of the folder that the environment variable gives, which becomes a package of its own."""
+def module_of(variable, name, monkeypatch):
+    """Module NAME of the folder that the environment variable names, as part of a package until the test ends."""
     folder = os.environ.get(variable)
     if not folder:
         pytest.skip(f"{variable} is not set")
     package = types.ModuleType(variable.lower())
     package.__path__ = [folder]
-    sys.modules[package.__name__] = package
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    monkeypatch.delitem(sys.modules, f"{package.__name__}.{name}", raising=False)
     return importlib.import_module(f"{package.__name__}.{name}")
 
 
@@ -64,13 +66,14 @@ def test_fixed_sinks_are_off_by_one_softmax():
 
 
 def test_gate_is_one_of_three():
-    with pytest.raises(ValueError, match='expected gate "none", "head" or "element"'):
+    with pytest.raises(ValueError, match=naming("gate", "none", "head", "element", "both")):
         layer(gate="both")
 
 
+@pytest.mark.data
 @pytest.mark.parametrize("gate", ["head", "element"])
-def test_gated_attention_is_the_authors(gate):
-    theirs = module_of("LAZY_GATED_ATTENTION", "modeling_qwen3")
+def test_gated_attention_is_the_authors(gate, monkeypatch):
+    theirs = module_of("LAZY_GATED_ATTENTION", "modeling_qwen3", monkeypatch)
     config = types.SimpleNamespace(
         hidden_size=48,
         num_attention_heads=6,
@@ -106,10 +109,12 @@ def test_gated_attention_is_the_authors(gate):
     close(ours(x), expected)
 
 
-def test_softpick_is_the_authors():
+@pytest.mark.data
+def test_softpick_is_the_authors(monkeypatch):
     if os.environ.get("LAZY_SOFTPICK") and importlib.util.find_spec("einops") is None:
-        sys.modules["einops"] = types.SimpleNamespace(rearrange=None)  # used for another layout than ours
-    theirs = module_of("LAZY_SOFTPICK", "naive_softpick_attn")
+        # The authors' code needs it for another layout than ours.
+        monkeypatch.setitem(sys.modules, "einops", types.SimpleNamespace(rearrange=None))
+    theirs = module_of("LAZY_SOFTPICK", "naive_softpick_attn", monkeypatch)
     q, k, v = (torch.randn(2, 4, 19, 16, requires_grad=True) for _ in range(3))
     expected, _ = theirs.naive_softpick_attn(q, k, v, head_first=True)
     cotangent = torch.randn_like(expected)

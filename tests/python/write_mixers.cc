@@ -9,6 +9,8 @@
 
 #include <iostream>
 
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/language_model.h"
 #include "model/mixers/registry.h"
 #include "model/safetensors.h"

@@ -7,6 +7,8 @@
 #include <iostream>
 
 #include "core/error.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/language_model.h"
 #include "model/safetensors.h"
 

@@ -4,9 +4,9 @@
 #include <functional>
 #include <regex>
 
-#include "core/error.h"
 #include "report/length_page.h"
 #include "report/plot.h"
+#include "support/error_of.h"
 
 namespace lazy::report {
 using testing::HasSubstr;
@@ -78,38 +78,29 @@ TEST(LengthPage, ShowsEveryTaskAndFetchesNothing) {
   EXPECT_THAT(page, Not(HasSubstr("<soft>")));
   EXPECT_THAT(page, Not(HasSubstr("nan")));
   EXPECT_FALSE(std::regex_search(page, std::regex("https?://|<script|<link|<img|url\\(|@import")));
-  EXPECT_THAT(page, HasSubstr("perplexity per word"));
-  EXPECT_THAT(page, HasSubstr("<td>not finite</td>"));
-  EXPECT_THAT(page, HasSubstr("logarithmic"));  // 38 to 1000
-  EXPECT_THAT(page, HasSubstr("38.00 to 42.00"));
-  EXPECT_THAT(page, HasSubstr("length 99999 left out: the text has 5000 tokens."));
-  EXPECT_THAT(page, HasSubstr("1.100 to 1.400"));
-  EXPECT_THAT(page, HasSubstr("depth 100 %, length 256: 40.0 %"));  // the heat map's tooltip
+  EXPECT_THAT(page, Names({"logarithmic"}));     // 38 to 1000
+  EXPECT_THAT(page, Names({"38.00", "42.00"}));  // the interval of the perplexity per word
+  EXPECT_THAT(page, testing::AllOf(Names({99999}), HasSubstr("the text has 5000 tokens")));
+  EXPECT_THAT(page, Names({"1.100", "1.400"}));
+  EXPECT_THAT(page, Names({"40.0"}));  // at depth 1
   EXPECT_THAT(page, HasSubstr(">1k</text>"));
-  EXPECT_THAT(page, HasSubstr(">log-likelihood gained, nats</text>"));
-  EXPECT_THAT(page, HasSubstr(">not planted</text>"));  // at 1k the key costs something
+  EXPECT_THAT(page, HasSubstr("class=\"reference\""));  // at 1k the planted key costs something
 }
 
 TEST(LengthPage, AStudyThatIsBrokenIsNamed) {
   const auto message = [](const std::function<void(Json&)>& damage) {
     Json json = study();
     damage(json);
-    try {
-      page_of(json);
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
+    return error_of([&] { page_of(json); });
   };
   EXPECT_THAT(message([](Json& j) { j["schema"] = "lazy.length/9"; }),
-              HasSubstr("lengths.json: schema: expected \"lazy.length/1\""));
-  EXPECT_THAT(message([](Json& j) { j["models"] = Json::array(); }), HasSubstr("models: expected a model at least"));
-  EXPECT_THAT(message([](Json& j) { j["results"]["passkey"]["models"].erase(1); }),
-              HasSubstr("results.passkey.models: expected one entry a model"));
+              Names({"lengths.json", "schema", "lazy.length/1", "lazy.length/9"}));
+  EXPECT_THAT(message([](Json& j) { j["models"] = Json::array(); }), Names({"lengths.json", "models"}));
+  EXPECT_THAT(message([](Json& j) { j["results"]["passkey"]["models"].erase(1); }), Names({"results.passkey.models"}));
   EXPECT_THAT(message([](Json& j) { j["results"]["passkey"]["models"][0]["lengths"][1]["depths"][0]["exact"] = 3; }),
-              HasSubstr("expected a share"));
+              Names({"results.passkey.models[0].lengths[1].depths[0].exact", 3}));
   EXPECT_THAT(message([](Json& j) { j["results"]["wikitext"]["models"][0]["lengths"][0].erase("length"); }),
-              HasSubstr("lengths[0].length is missing"));
+              Names({"results.wikitext.models[0].lengths[0].length"}));
 }
 
 TEST(LengthPage, TicksOfLengthsAndOfLogarithms) {

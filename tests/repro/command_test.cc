@@ -9,6 +9,7 @@
 
 #include "core/file.h"
 #include "repro/recipe.h"
+#include "support/error_of.h"
 #include "support/run_command.h"
 
 namespace lazy::repro {
@@ -29,7 +30,7 @@ TEST(ReproCommand, ListsEveryRecipeWithItsCost) {
     for (const char* scale : {"tiny", "small", "paper"})
       EXPECT_GT(item["cost"][scale]["seconds"].get<double>(), 0) << item["recipe"];
   }
-  EXPECT_THAT(lazy("repro list").second, HasSubstr("| fig6 | length extrapolation |"));
+  EXPECT_THAT(lazy("repro list").second, HasSubstr("| fig6 | "));
 }
 
 // `lazy repro list` says at which scale a recipe was run last, from the records below --output.
@@ -51,7 +52,7 @@ TEST(ReproCommand, ListsTheLastRunOfEachRecipe) {
     else
       EXPECT_TRUE(item["last_run"].is_null()) << item["recipe"];
   }
-  EXPECT_THAT(lazy("repro list --output " + output.string()).second, HasSubstr("| small, 3 seeds, 2026-02-01 |"));
+  EXPECT_THAT(lazy("repro list --output " + output.string()).second, Names({"fig10", "small", 3, "2026-02-01"}));
   fs::remove_all(output);
 }
 
@@ -65,62 +66,58 @@ TEST(ReproCommand, ReadsARecipeOfOnesOwn) {
   write_file_atomic(file, good);
   EXPECT_THAT(lazy("repro " + file.string() + " --dry-run --text " LAZY_SOURCE_DIR "/README.md").second,
               HasSubstr("softmax.heldout"));
-  const auto says = [&](const std::string& from, const std::string& to, const std::string& words) {
+  const auto names = [&](const std::string& from, const std::string& to, std::initializer_list<Token> tokens) {
     std::string text = good;
     text.replace(text.find(from), from.size(), to);
     write_file_atomic(file, text);
     const auto [code, printed] = lazy("repro " + file.string() + " --dry-run");
     EXPECT_EQ(code, 2) << printed;
     EXPECT_EQ(std::count(printed.begin(), printed.end(), '\n'), 1) << printed;
-    EXPECT_THAT(printed, HasSubstr(file.filename().string()));
-    EXPECT_THAT(printed, HasSubstr(words));
+    EXPECT_THAT(printed, Names({file.filename().string()}));
+    EXPECT_THAT(printed, Names(tokens)) << to;
   };
-  says("kind = \"heldout\"", "kind = \"heldoot\"", "expected one of heldout, ");
-  says("kind = \"heldout\"", "kind = \"heldoot\"", ":6: step 1.kind: ");
-  says("kind = \"heldout\"", "kind = \"heldout\"\nmodels = [\"lazy\"]", "unknown key 'models' in [step 1]");
-  says("[\"lazy\", \"softmax\"]", "[\"lazy\", \"softmx\"]", "found 'softmx'; did you mean 'softmax'?");
-  says("measure = \"loss\"", "measure = \"los\"", "[claim 1] measure: expected STEP:PATH or one of loss, ");
-  says("under = \"softmax\"", "under = \"sotfmax\"", "[claim 1]: expected a model of the recipe (given, lazy, softmax");
-  says("under = \"softmax\"", "under = \"sotfmax\"", "found 'sotfmax'; did you mean 'softmax'?");
-  says("under = \"softmax\"", "under = \"softmax\"\nfrom = \"densty\"", "found 'densty'; did you mean 'density'?");
-  says("bound = 0", "bond = 0", "[claim 1] needs 'bound', as side is 'below'");
-  says("bound = 0", "bound = 0\nfactr = 2", "unknown key 'factr' in [claim 1]; did you mean 'factor'?");
-  says("\"c\"", "\"c at {scael}\"", "found '{scael}'");
-  says("under = \"softmax\"\n", "", "form difference: expected 'under' or 'under_measure', found neither");
-  says("bound = 0", "bound = \"0\"", "claim 1.bound: expected a number, found a string");
-  says("side = \"below\"", "side = \"below\"\nscales = [\"huge\"]", "expected one of tiny, small, paper, found 'huge'");
-  says("[[step]]\nkind = \"heldout\"", "[[step]]\nkind = \"lengths\"\nsettings = [\"lengths=512]\"]",
-       "expected NAME=VALUE with a value in JSON, found 'lengths=512]'");
+  names("kind = \"heldout\"", "kind = \"heldoot\"",
+        {file.filename().string() + ":6", "step", "kind", "heldout", "heldoot"});
+  names("kind = \"heldout\"", "kind = \"heldout\"\nmodels = [\"lazy\"]", {"models", "step", 1});
+  names("[\"lazy\", \"softmax\"]", "[\"lazy\", \"softmx\"]", {"softmx", "softmax"});
+  names("measure = \"loss\"", "measure = \"los\"", {"claim", 1, "measure", "STEP:PATH", "loss", "los"});
+  names("under = \"softmax\"", "under = \"sotfmax\"", {"claim", 1, "given", "lazy", "softmax", "sotfmax"});
+  names("under = \"softmax\"", "under = \"softmax\"\nfrom = \"densty\"", {"densty", "density"});
+  names("bound = 0", "bond = 0", {"claim", 1, "bound", "side", "below"});
+  names("bound = 0", "bound = 0\nfactr = 2", {"factr", "claim", 1, "factor"});
+  names("\"c\"", "\"c at {scael}\"", {"{scael}"});
+  names("under = \"softmax\"\n", "", {"claim", 1, "form", "difference", "under", "under_measure"});
+  names("bound = 0", "bound = \"0\"", {"claim", "bound", "0"});
+  names("side = \"below\"", "side = \"below\"\nscales = [\"huge\"]", {"scales", "tiny", "small", "paper", "huge"});
+  names("[[step]]\nkind = \"heldout\"", "[[step]]\nkind = \"lengths\"\nsettings = [\"lengths=512]\"]",
+        {"step", "settings", "NAME=VALUE", "JSON", "lengths=512]"});
   fs::remove(file);
 }
 
 TEST(ReproCommand, BadInputIsNamed) {
-  const auto says = [](const std::string& arguments, const std::string& words) {
+  const auto names = [](const std::string& arguments, std::initializer_list<Token> tokens) {
     const auto [code, printed] = lazy("repro " + arguments);
     EXPECT_EQ(code, 2) << printed;
-    EXPECT_THAT(printed, HasSubstr(words)) << arguments;
+    EXPECT_THAT(printed, Names(tokens)) << arguments;
   };
-  says("fig44", "did you mean 'fig4'?");
-  says("fig6 --scale huge", "expected tiny, small or paper");
-  says("fig6 --scale small", "expected --corpus DIR, found none");
-  says("fig6 --corpus nowhere --output build/repro-test", "--corpus nowhere");
-  says("table1 --data nowhere --output build/repro-test", "--data nowhere: expected a folder, found nothing");
-  says("cross-domain --domain code", "expected NAME=DIR, found 'code'");
-  says("cross-domain --domain code=nowhere --output build/repro-test", "--domain code=nowhere");
-  says("table3 --report --output build/repro-test",
-       "--report: expected steps of table3 that are done below build/repro-test, found none of 1");
-  says("table3 --report --dry-run", "--report runs nothing: expected neither --dry-run nor --only, found --dry-run");
-  says("all --only lazy", "--only: expected one recipe, found all");
-  says("fig6 --text nowhere.txt --output build/repro-test", "nowhere.txt");
+  names("fig44", {"fig44", "'fig4'"});  // quoted: the one that is meant, not the list of all
+  names("fig6 --scale huge", {"--scale", "tiny", "small", "paper", "huge"});
+  names("fig6 --scale small", {"--scale", "small", "--corpus", "DIR"});
+  names("fig6 --corpus nowhere --output build/repro-test", {"--corpus", "nowhere"});
+  names("table1 --data nowhere --output build/repro-test", {"--data", "nowhere"});
+  names("cross-domain --domain code", {"--domain", "NAME=DIR", "code"});
+  names("cross-domain --domain code=nowhere --output build/repro-test", {"--domain", "code=nowhere"});
+  names("table3 --report --output build/repro-test", {"--report", "table3", "build/repro-test", 1});
+  names("table3 --report --dry-run", {"--report", "--dry-run", "--only"});
+  names("all --only lazy", {"--only", "all"});
+  names("fig6 --text nowhere.txt --output build/repro-test", {"nowhere.txt"});
 }
 
 TEST(ReproCommand, ADryRunNamesStepsAndLeavesNothing) {
   const fs::path output = fs::path(testing::TempDir()) / ("repro_dry_" + std::to_string(::getpid()));
   const auto [code, printed] = lazy("repro table1 --scale paper --dry-run --corpus corpus --output " + output.string());
   EXPECT_EQ(code, 0) << printed;
-  EXPECT_THAT(printed, HasSubstr("lazy-760m.heldout"));
-  EXPECT_THAT(printed, HasSubstr("no --data DIR was given"));
-  EXPECT_THAT(printed, HasSubstr("16 models"));
+  EXPECT_THAT(printed, Names({"lazy-760m.heldout", "--data"}));
   EXPECT_FALSE(fs::exists(output));
 }
 
@@ -144,7 +141,7 @@ TEST(ReproCommand, ADryRunOfAPartOfThePlan) {
   EXPECT_LT(cost.at("seconds"), whole.at("seconds"));
   const auto [code, printed] = lazy("repro parity --dry-run --only nothing");
   EXPECT_EQ(code, 2);
-  EXPECT_THAT(printed, HasSubstr("--only: expected a step of parity ("));
+  EXPECT_THAT(printed, Names({"--only", "parity", "nothing", "lazy.heldout"}));
 }
 
 }  // namespace

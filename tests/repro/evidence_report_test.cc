@@ -149,8 +149,7 @@ TEST_F(EvidenceReport, APairedDifferenceOverThreeSeeds) {
   EXPECT_NEAR(v.effect.interval->high, -0.0151586, 1e-6);
   EXPECT_NEAR(*v.adjusted, 0.0202041, 1e-6);
   EXPECT_EQ(v.verdict, Verdict::reproduced);
-  EXPECT_THAT(v.note, HasSubstr("55M"));
-  EXPECT_THAT(v.note, HasSubstr("tokens, 3 seeds"));
+  EXPECT_THAT(v.note, Names({"55M", 3}));
   EXPECT_EQ(verdict(std::string(kDifference) + "bound = -0.04\n").verdict, Verdict::open);
   EXPECT_EQ(verdict(std::string(kDifference) + "bound = -0.1\n").verdict, Verdict::refuted);
   EXPECT_EQ(verdict(std::string(kDifference) + "bound = 0\nequal_within = 0.065\n").verdict, Verdict::equal);
@@ -171,18 +170,19 @@ TEST_F(EvidenceReport, ARatioOfMeansAndWhatIsMissing) {
   const char* ratio =
       "form = \"ratio\"\nover = [\"e\", \"eb\"]\nunder = [\"s\", \"sb\"]\nside = \"below\"\nbound = 0.25\n";
   EXPECT_EQ(verdict(ratio).verdict, Verdict::missing);
-  EXPECT_THAT(verdict(ratio).note, HasSubstr("no runs yet"));
+  const std::string without_runs = verdict(ratio).note;
+  EXPECT_THAT(without_runs, Names({"55M", 0}));
   seeds("s", {0.1});
   seeds("e", {0.01});
   seeds("eb", {0.03});
   EXPECT_EQ(verdict(ratio).verdict, Verdict::missing);
-  EXPECT_THAT(verdict(ratio).note, HasSubstr("no seed has every cell yet"));
+  EXPECT_NE(verdict(ratio).note, without_runs) << "one cell lacks a run";
   seeds("sb", {0.3});
   const ClaimVerdict v = verdict(ratio);
   EXPECT_NEAR(v.effect.value, 0.1, 1e-9);  // 0.02 / 0.2
   EXPECT_FALSE(v.effect.interval || v.adjusted);
   EXPECT_EQ(v.verdict, Verdict::open);
-  EXPECT_THAT(v.note, HasSubstr("one seed"));
+  EXPECT_EQ(v.effect.by_unit.size(), 1u);
 }
 
 TEST_F(EvidenceReport, ARatioAcrossBlocks) {
@@ -230,7 +230,7 @@ TEST_F(EvidenceReport, TheSignHoldsInAnotherBlock) {
   EXPECT_NEAR(*verdict(effect).adjusted, 0.0202041, 1e-6);
   record("E.e.seed2", 3.01);
   EXPECT_EQ(verdict(effect).verdict, Verdict::open);
-  EXPECT_THAT(verdict(effect).note, HasSubstr("same sign in 1 of 2 pairs of E"));
+  EXPECT_THAT(verdict(effect).note, Names({1, 2, "E"}));
 }
 
 // 0.001, 0.002, 0.003: mean 0.002, half an interval 0.00248414; against 0.005 t = 5.196152, p = 0.0350987.
@@ -249,12 +249,12 @@ TEST_F(EvidenceReport, ABoundWithoutAnUpwardSlope) {
   EXPECT_EQ(v.verdict, Verdict::reproduced);
   EXPECT_NEAR(v.effect.interval->high, 0.00448414, 1e-7);
   EXPECT_NEAR(*v.adjusted, 0.0350987, 1e-6);
-  EXPECT_THAT(v.note, HasSubstr("on the rule's side in 3 of 3 seeds"));
+  EXPECT_THAT(v.note, Names({"55M", 3}));
   record("E.e.seed2", 0, snapshots(0.002, 0.0021));
   EXPECT_EQ(verdict(bound).verdict, Verdict::open);
-  EXPECT_THAT(verdict(bound).note, HasSubstr("upward slope in 1 of 2 runs of E"));
+  EXPECT_THAT(verdict(bound).note, Names({1, 2, "E"}));
   record("E.e.seed2", 0);
-  EXPECT_THAT(error_of([&] { verdict(bound); }), HasSubstr("snapshots: expected two or more, found 0"));
+  EXPECT_THAT(error_of([&] { verdict(bound); }), Names({"E.e.seed2.json", "snapshots", 0}));
 }
 
 TEST_F(EvidenceReport, WithoutASinkThereIsNothingToRemove) {
@@ -287,7 +287,7 @@ TEST_F(EvidenceReport, ABlockWhoseConditionIsNotMetHasNothingToTest) {
   EXPECT_EQ(judged().verdict, Verdict::missing) << "one seed of two";
   sinks(2, 0.01);
   EXPECT_EQ(judged().verdict, Verdict::not_testable);
-  EXPECT_THAT(judged().note, HasSubstr("the excess sink of s is 0.70 points, the block asks for more than 1.00"));
+  EXPECT_THAT(judged().note, Names({"s", "0.70", "1.00"}));
   sinks(2, 0.02);
   EXPECT_EQ(judged().verdict, Verdict::missing) << "the other cells are to be trained";
 }
@@ -303,7 +303,7 @@ TEST_F(EvidenceReport, PrimaryClaimsShareOneCorrection) {
   const ClaimVerdict v = judge_claims(claims, protocol_, read_records(path_, protocol_)).at(0);
   EXPECT_NEAR(*v.adjusted, 0.0606123, 1e-6);
   EXPECT_EQ(v.verdict, Verdict::open);
-  EXPECT_THAT(v.note, HasSubstr("the adjusted p is not below 0.05"));
+  EXPECT_THAT(v.note, Names({"p", "0.05"}));
 }
 
 TEST_F(EvidenceReport, TheHeadStartIsReadBetweenValidations) {
@@ -320,44 +320,39 @@ TEST_F(EvidenceReport, TheHeadStartIsReadBetweenValidations) {
 }
 
 TEST_F(EvidenceReport, MistakesAreNamed) {
-  const auto says = [&](const std::string& keys, const char* words) {
-    EXPECT_THAT(error_of([&] { verdict(keys); }), HasSubstr(words)) << keys;
+  const auto names = [&](const std::string& keys, std::initializer_list<Token> tokens) {
+    EXPECT_THAT(error_of([&] { verdict(keys); }), Names(tokens)) << keys;
   };
   const std::string good = std::string(kDifference) + "bound = 0\n";
-  says(good + "bond = 1\n", "unknown key 'bond' in [x]; did you mean 'bound'?");
-  says("form = \"bound\"\nover = [\"ebx\"]\nside = \"below\"\nbound = 0\n", "over: expected a cell of block B");
-  says("form = \"ratios\"\nside = \"below\"\nbound = 0\n", "found 'ratios'; did you mean 'ratio'?");
-  says("form = \"bound\"\nover = [\"e\"]\nside = \"below\"\n", "[x] needs 'bound'");
-  says(good + "sign_block = \"F\"\n", "sign_block: expected a block of the protocol (B, D, E), found 'F'");
-  says("form = \"ratio\"\nover = [\"e\", \"eb\"]\nunder = [\"s\"]\nside = \"below\"\nbound = 0\n",
-       "under: expected as many cells as over has (2), found 1");
+  names(good + "bond = 1\n", {"claims.toml", "bond", "[x]", "bound"});
+  names("form = \"bound\"\nover = [\"ebx\"]\nside = \"below\"\nbound = 0\n", {"over", "B", "ebx"});
+  names("form = \"ratios\"\nside = \"below\"\nbound = 0\n", {"form", "ratios", "ratio"});
+  names("form = \"bound\"\nover = [\"e\"]\nside = \"below\"\n", {"[x]", "bound"});
+  names(good + "sign_block = \"F\"\n", {"sign_block", "B", "D", "E", "F"});
+  names("form = \"ratio\"\nover = [\"e\", \"eb\"]\nunder = [\"s\"]\nside = \"below\"\nbound = 0\n",
+        {"under", "over", 2, 1});
   seeds("s", {1});
   seeds("e", {1});
-  const std::string error = error_of([&] { verdict(good + "from = \"measures.nothing\"\n"); });
-  EXPECT_THAT(error, HasSubstr("B.e.seed1.json"));
-  EXPECT_THAT(error, HasSubstr("measures.nothing: expected a number, found nothing"));
+  names(good + "from = \"measures.nothing\"\n", {"B.e.seed1.json", "measures.nothing"});
 }
 
 TEST(EvidenceReportOfTheProject, ReadsTheCommittedRecords) {
   const Protocol protocol = embedded_protocol();
   const EvidenceClaims claims = embedded_claims(protocol);
   const EvidenceRecords records = read_records(fs::path(LAZY_SOURCE_DIR) / "docs/results/evidence", protocol);
-  EXPECT_GE(records.json.size(), 5u);
+  EXPECT_FALSE(records.json.empty());
   const auto verdicts = judge_claims(claims, protocol, records);
-  ASSERT_EQ(verdicts.size(), 7u);
+  ASSERT_EQ(verdicts.size(), claims.claims.size());
   for (const ClaimVerdict& v : verdicts) {
-    if (v.effect.by_unit.size() > 1) continue;  // more seeds are recorded since
-    if (v.verdict == Verdict::not_testable) {   // its block's condition is decided against it
-      EXPECT_THAT(v.note, HasSubstr("the block asks for more than"));
-      continue;
-    }
-    EXPECT_TRUE(v.verdict == Verdict::missing || v.verdict == Verdict::open) << name(v.verdict) << ": " << v.note;
-    if (v.verdict == Verdict::open) {
-      EXPECT_THAT(v.note, HasSubstr("one seed"));
-    }
+    if (v.effect.by_unit.size() > 1) continue;         // more seeds are recorded since
+    if (v.verdict == Verdict::not_testable) continue;  // its block's condition is decided against it
+    EXPECT_EQ(v.verdict, v.effect.by_unit.empty() ? Verdict::missing : Verdict::open)
+        << name(v.verdict) << ": " << v.note;
   }
   const std::string page = evidence_page(claims, protocol, records, evidence_figures(claims, protocol, records));
-  EXPECT_THAT(page, HasSubstr(fmt::format("\n{} of 52 runs are recorded", records.json.size())));
+  const Json json = evidence_json(claims, protocol, records);
+  EXPECT_EQ(json.at("recorded"), records.json.size());
+  EXPECT_EQ(json.at("runs"), protocol.runs().size());
   EXPECT_THAT(page, HasSubstr("B.softmax.seed1"));
 }
 
@@ -390,7 +385,7 @@ TEST_F(EvidenceReport, AListCountsByItsMean) {
   EXPECT_THAT(verdict(std::string(kDifference) + "bound = 0\n").effect.by_unit, ElementsAre(-0.5));
   record("B.s.seed1", 0, {{"measures", {{"heldout", {{"loss", 1.0}}}, {"v", Json::array()}}}});
   EXPECT_THAT(error_of([&] { verdict(std::string(kDifference) + "bound = 0\n"); }),
-              HasSubstr("measures.v: expected a number or a list of numbers"));
+              Names({"B.s.seed1.json", "measures.v"}));
 }
 
 TEST_F(EvidenceReport, AClaimStandsBesideThePaper) {
@@ -400,18 +395,18 @@ TEST_F(EvidenceReport, AClaimStandsBesideThePaper) {
     const EvidenceRecords records = read_records(path_, protocol_);
     return evidence_page(claims, protocol_, records, evidence_figures(claims, protocol_, records));
   };
-  EXPECT_THAT(page(), HasSubstr("- Found: nothing (55M"));
+  EXPECT_THAT(page(), HasSubstr("**missing**"));
   const Json training = {{"training", {{"loss", {1.0}}, {"validation", {{"tokens", {1000.0}}, {"loss", {1.0}}}}}}};
   for (int seed = 1; seed <= 3; ++seed) {
     record(fmt::format("B.s.seed{}", seed), 2 + seed, training);
     record(fmt::format("B.e.seed{}", seed), 1.99 + 0.99 * seed - 0.01, training);
   }
-  EXPECT_THAT(page(), HasSubstr("### t\n\n- Rule: r (block B)\n- Found: -0.0400, -0.0648 to -0.0152 (55M"));
-  const std::string words = page();
-  const size_t at = words.find("3 seeds): **reproduced**");
-  ASSERT_NE(at, std::string::npos);
-  EXPECT_THAT(words.substr(at), testing::StartsWith("3 seeds): **reproduced**\n- Paper: half\n- Differs: the size\n\n"
-                                                    "![t](claim-x.svg)\n\n## Effects"));
+  const std::string text = page();
+  const size_t begin = text.find("\n### t\n");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string section = text.substr(begin, text.find("\n## ", begin) - begin);
+  EXPECT_THAT(section, Names({"r", "B", "-0.0400", "-0.0648", "-0.0152", "55M", 3, "**reproduced**", "half",
+                              std::string("the size"), "![t](claim-x.svg)"}));
 }
 
 TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
@@ -434,7 +429,7 @@ TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
   EXPECT_EQ(cells.file, "claim-x.svg");
   EXPECT_THAT(cells.svg, testing::StartsWith("<svg xmlns="));
   EXPECT_THAT(cells.svg, HasSubstr(">eb</text>")) << "a cell without records keeps its row";
-  EXPECT_THAT(cells.svg, HasSubstr("rule: below 0.005"));
+  EXPECT_THAT(cells.svg, Names({"0.005"}));
   EXPECT_EQ(count(cells.svg, "class=\"mark\""), 2);
   EXPECT_EQ(count(cells.svg, "class=\"stroke\""), 1) << "the interval of e";
   record("E.e.seed1", 0, {{"snapshots", {{{"tokens", 1000}, {"v", 0.1}}, {{"tokens", 2000}, {"v", 0.2}}}}});
@@ -443,7 +438,7 @@ TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
   const std::string training_svg = figures()[1].svg;
   const auto seeds = static_cast<int64_t>(protocol_.block("E").seeds.size());
   EXPECT_EQ(count(training_svg, "class=\"mark\""), 2 + seeds) << "two snapshots, and the legend";
-  for (const char* name : {">e</text>", ">seed 1</text>"}) EXPECT_THAT(training_svg, HasSubstr(name));
+  EXPECT_THAT(training_svg, HasSubstr(">e</text>"));
 }
 
 TEST_F(EvidenceReport, MeasuresByLayerOfWholeSeeds) {
@@ -464,7 +459,7 @@ TEST_F(EvidenceReport, MeasuresByLayerOfWholeSeeds) {
   const EvidenceRecords records = read_records(path_, protocol_);
   EXPECT_THAT(numbers_at(records.json.at("B.eb.seed1"), "measures.v", "r"), ElementsAre(5, 8));
   EXPECT_THAT(error_of([&] { numbers_at(records.json.at("B.eb.seed1"), "measures.heldout.loss", "r"); }),
-              HasSubstr("measures.heldout.loss: expected a list of numbers"));
+              Names({"r", "measures.heldout.loss"}));
   const auto figures = evidence_figures(claims, protocol_, records);
   const auto found =
       std::find_if(figures.begin(), figures.end(), [](const auto& f) { return f.section == "by-layer"; });
@@ -473,33 +468,40 @@ TEST_F(EvidenceReport, MeasuresByLayerOfWholeSeeds) {
   size_t curves = 0;
   for (size_t at = 0; (at = found->svg.find("class=\"stroke\"", at)) != std::string::npos; ++at) ++curves;
   EXPECT_EQ(curves, 3u + 2u) << "seed 2 lacks eb; the legend's two";
-  for (const char* name : {">e cells</text>", ">s cells</text>"}) EXPECT_THAT(found->svg, HasSubstr(name));
-  EXPECT_THAT(evidence_page(claims, protocol_, records, figures),
-              HasSubstr("![v-of-states by layer](layers-v-of-states.svg)"));
+  for (const char* name : {">e ", ">s "}) EXPECT_THAT(found->svg, HasSubstr(name));
+  EXPECT_THAT(evidence_page(claims, protocol_, records, figures), HasSubstr("](layers-v-of-states.svg)"));
 }
 
-std::pair<int, std::string> lazy(const std::string& arguments) {
+std::pair<int, std::string> lazy_evidence_report(const std::string& arguments) {
   return run_command(std::string(LAZY_BINARY) + " " + arguments);
 }
 
 TEST(EvidenceReportCommand, WritesAPage) {
   const fs::path page = fs::path(testing::TempDir()) / fmt::format("evidence_{}.md", ::getpid());
-  const auto [code, output] = lazy("repro evidence --records nowhere --report " + page.string());
+  const auto [code, output] = lazy_evidence_report("repro evidence --records nowhere --report " + page.string());
   ASSERT_EQ(code, 0) << output;
-  EXPECT_THAT(read_file(page), HasSubstr("\n0 of 52 runs are recorded; verdicts are for 55M parameters only."));
+  const std::string text = read_file(page);
+  EXPECT_THAT(text, Names({0, embedded_protocol().runs().size(), "55M"}));
   fs::remove(page);
-  EXPECT_THAT(lazy("repro evidence --records nowhere --report -").second, HasSubstr("no runs yet"));
-  const auto [json_code, json] = lazy("repro evidence --records nowhere --report --json");
+  EXPECT_THAT(lazy_evidence_report("repro evidence --records nowhere --report -").second, HasSubstr(text));
+  const auto [json_code, json] = lazy_evidence_report("repro evidence --records nowhere --report --json");
   ASSERT_EQ(json_code, 0) << json;
-  EXPECT_EQ(Json::parse(json).at("claims").size(), 7u);
-  EXPECT_THAT(lazy("repro evidence --report").second, HasSubstr("expected FILE.md, - or --json, found none"));
-  EXPECT_THAT(lazy("repro evidence --report - --list").second, HasSubstr("expected no --list, --block or --only"));
-  EXPECT_THAT(lazy("repro evidence --report - --block B").second, HasSubstr("expected no --list, --block or --only"));
-  EXPECT_THAT(lazy("repro evidence page.md").second, HasSubstr("expected --report"));
-  EXPECT_THAT(lazy("repro fig6 page.md").second,
-              HasSubstr("page.md: a page is of one recipe's --report, found no --report"));
-  EXPECT_THAT(lazy("repro all --report page.md").second, HasSubstr("a page is of one recipe's --report, found all"));
-  EXPECT_THAT(lazy("repro fig6 --claims x.toml").second, HasSubstr("--claims belongs to evidence --report"));
+  EXPECT_EQ(Json::parse(json).at("claims").size(), embedded_claims(embedded_protocol()).claims.size());
+}
+
+TEST(EvidenceReportCommand, MistakesAreNamed) {
+  const auto names = [](const std::string& arguments, std::initializer_list<Token> tokens) {
+    const auto [code, printed] = lazy_evidence_report("repro " + arguments);
+    EXPECT_EQ(code, 2) << arguments;
+    EXPECT_THAT(printed, Names(tokens)) << arguments;
+  };
+  names("evidence --report", {"--report", "FILE.md", "--json"});
+  names("evidence --report - --list", {"--report", "--list", "--block", "--only"});
+  names("evidence --report - --block B", {"--report", "--list", "--block", "--only"});
+  names("evidence page.md", {"evidence", "--report", "--claims"});
+  names("fig6 page.md", {"page.md", "--report"});
+  names("all --report page.md", {"page.md", "--report", "all"});
+  names("fig6 --claims x.toml", {"--claims", "evidence", "--report", "fig6"});
 }
 
 }  // namespace

@@ -14,7 +14,10 @@
 namespace lazy::repro {
 namespace {
 namespace fs = std::filesystem;
+using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 constexpr const char* kModels[] = {"softmax", "elastic", "lazy", "gated", "off-by-one", "softpick", "learned-sink"};
 
@@ -75,9 +78,11 @@ TEST_F(Rivals, FromTrainingToPage) {
   const Recipe recipe = recipe_of(read_recipe(small_rivals(), "small-rivals.toml"));
   const RecipeRun run = run_recipe(recipe, options());
   EXPECT_EQ(run.unfinished, 0);
+  const std::string unmeasured = find_recipe("parity").judge(options().conditions, Results(1, {})).front().reason;
+  ASSERT_FALSE(unmeasured.empty());
   for (const Finding& f : run.findings) {
     EXPECT_TRUE(f.estimate || f.verdict == Verdict::open) << f.claim;
-    EXPECT_THAT(f.reason, testing::Not(HasSubstr("not measured"))) << f.claim;
+    EXPECT_THAT(f.reason, testing::Not(HasSubstr(unmeasured))) << f.claim;
     // There may be no sink to remove, or no validation so early in a slow training.
     const bool may_be_missing =
         f.claim.find("ink") != std::string::npos || f.claim.find("at equal time") != std::string::npos;
@@ -95,7 +100,10 @@ TEST_F(Rivals, FromTrainingToPage) {
     EXPECT_THAT(text, HasSubstr(fmt::format("\n## ({}) ", letter)));
     EXPECT_THAT(text, HasSubstr(fmt::format("\n| ({}) ", letter))) << "a primary claim";
   }
-  EXPECT_THAT(text, HasSubstr("## Which should I use?\n\nNo records yet of two models with at least two seeds."));
+  const auto chosen = choice(found);
+  ASSERT_TRUE(chosen);
+  EXPECT_TRUE(chosen->table.rows.empty()) << "one seed of each model";
+  EXPECT_THAT(text, HasSubstr("\n## " + chosen->title + "\n"));
   size_t pictures = 0;
   for (const ResultTable& table : result_tables(found)) {
     EXPECT_EQ(table.rows.size(), std::size(kModels)) << table.title;
@@ -109,8 +117,8 @@ TEST_F(Rivals, FromTrainingToPage) {
       ++pictures;
     }
   }
-  EXPECT_EQ(pictures, 12u);
-  EXPECT_THAT(to_html(found), HasSubstr("Which should I use?"));
+  EXPECT_GT(pictures, 0u);
+  EXPECT_THAT(to_html(found), HasSubstr(chosen->title));
 
   // A training that lost its last checkpoint and record goes on from the one before to the same weights.
   for (const StepRun& s : run.steps) {
@@ -148,40 +156,43 @@ RecipeRun with_values(const std::map<std::string, std::pair<double, double>>& va
 }
 
 TEST(RivalsPage, TheChoiceFollowsFromTheSeeds) {
-  const auto page = [](const std::map<std::string, std::pair<double, double>>& values, int64_t seeds) {
-    return to_markdown(with_values(values, seeds));
+  const auto chosen = [](const std::map<std::string, std::pair<double, double>>& values, int64_t seeds) {
+    return choice(with_values(values, seeds)).value();
   };
-  const std::string gate = page({{"softmax", {3.3, 0.06}}, {"lazy", {3.2, 0.01}}, {"gated", {3.1, 0.02}}}, 3);
-  EXPECT_THAT(gate, HasSubstr("| held-out loss | 3.1 nats a token | gated | – |"));
-  EXPECT_THAT(gate, HasSubstr("| excess sink | 0.01 share of weight | lazy | – |"));
-  EXPECT_THAT(gate,
-              HasSubstr("gated is the better choice than lazy for: held-out loss; lazy is the better one for: excess "
-                        "sink."));
-  EXPECT_THAT(gate, HasSubstr("No records yet of: elastic, off-by-one, softpick, learned-sink."));
-  EXPECT_THAT(gate, HasSubstr("| softmax | 3.3 [3.293, 3.307] |")) << "intervals over seeds";
-  const std::string lazy = page({{"softmax", {3.3, 0.06}}, {"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 3);
-  EXPECT_THAT(lazy,
-              HasSubstr("In no question is gated the better choice than lazy; lazy is the better one for: held-out "
-                        "loss, excess sink."));
-  EXPECT_THAT(page({{"lazy", {3.1, 0.01}}, {"gated", {3.1, 0.01}}}, 3),
-              HasSubstr("not told apart: held-out loss, excess sink"));
-  EXPECT_THAT(page({{"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 1), HasSubstr("No records yet of two models"));
-  EXPECT_THAT(page({}, 3), HasSubstr("No records yet of two models"));
+  // Criterion, mean of the leader, the leader, those that are not told apart from it.
+  const std::map<std::string, std::pair<double, double>> gate{
+      {"softmax", {3.3, 0.06}}, {"lazy", {3.2, 0.01}}, {"gated", {3.1, 0.02}}};
+  EXPECT_THAT(chosen(gate, 3).table.rows, ElementsAre(ElementsAre("held-out loss", "3.1 nats a token", "gated", "–"),
+                                                      ElementsAre("excess sink", "0.01 share of weight", "lazy", "–")));
+  EXPECT_THAT(chosen(gate, 3).paragraphs,
+              Contains(Names({"gated", "lazy", std::string("held-out loss"), std::string("excess sink")})));
+  EXPECT_THAT(chosen(gate, 3).paragraphs.back(), Names({"elastic", "off-by-one", "softpick", "learned-sink"}))
+      << "without records";
+  EXPECT_THAT(to_markdown(with_values(gate, 3)), HasSubstr("| softmax | 3.3 [3.293, 3.307] |"))
+      << "intervals over seeds";
+  EXPECT_THAT(chosen({{"softmax", {3.3, 0.06}}, {"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 3).table.rows,
+              ElementsAre(ElementsAre("held-out loss", "3.1 nats a token", "lazy", "–"),
+                          ElementsAre("excess sink", "0.01 share of weight", "lazy", "–")));
+  EXPECT_THAT(chosen({{"lazy", {3.1, 0.01}}, {"gated", {3.1, 0.01}}}, 3).table.rows,
+              ElementsAre(ElementsAre("held-out loss", "3.1 nats a token", "lazy", "gated"),
+                          ElementsAre("excess sink", "0.01 share of weight", "lazy", "gated")));
+  EXPECT_THAT(chosen({{"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 1).table.rows, IsEmpty());
+  EXPECT_THAT(chosen({}, 3).table.rows, IsEmpty());
 }
 
 TEST(RivalsPage, MistakesInTheFileAreNamed) {
-  const auto says = [](const std::string& more, const std::string& words) {
+  const auto names = [](const std::string& more, std::initializer_list<Token> tokens) {
     const std::string found = error_of(
         [&] { read_recipe("[recipe]\ntitle = \"t\"\nsource = \"s\"\nmodels = [\"lazy\"]\n" + more, "own.toml"); });
-    EXPECT_THAT(found, HasSubstr("own.toml"));
-    EXPECT_THAT(found, HasSubstr(words));
+    EXPECT_THAT(found, Names({"own.toml"}));
+    EXPECT_THAT(found, Names(tokens)) << more;
   };
   const std::string figure = "[[figure]]\ntable = \"T\"\nfile = \"f\"\ntitle = \"t\"\nx_label = \"x\"\n";
-  says(figure, "expected 'values', or as many measures in 'x' as in 'y', found 0 and 0");
-  says(figure + "values = \"loss\"\n", "table: expected a table's title");
-  says("[[criterion]]\nname = \"n\"\nmeasure = \"loss\"\nbetter = \"best\"\n", "better");
-  says("[[measure]]\nname = \"n\"\nstep = \"s\"\npath = \"p\"\nminus = \"m\"\nper = \"q\"\n",
-       "expected 'minus' or 'per', found both");
+  names(figure, {"figure", 1, "values", "x", "y", 0});
+  names(figure + "values = \"loss\"\n", {"figure", 1, "table", "T"});
+  names("[[criterion]]\nname = \"n\"\nmeasure = \"loss\"\nbetter = \"best\"\n", {"better", "lower", "higher", "best"});
+  names("[[measure]]\nname = \"n\"\nstep = \"s\"\npath = \"p\"\nminus = \"m\"\nper = \"q\"\n",
+        {"measure", 1, "minus", "per"});
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ TEST_F(ReproRun, MeasuresRecordsAndReports) {
   EXPECT_EQ(values.at("a.domain-code").at("tokens"), 4001);
   const fs::path report = write_report(run, folder_ / "report");
   EXPECT_THAT(read_file(report), HasSubstr("| a | "));
-  EXPECT_THAT(read_file(folder_ / "report" / "probe.html"), HasSubstr("Learned distance bias"));
+  EXPECT_THAT(read_file(folder_ / "report" / "probe.html"), HasSubstr("<section id=\"distance-bias\">"));
   for (const StepRun& s : plan_recipe(probe, o).steps) EXPECT_TRUE(s.found) << s.step.id;
 }
 
@@ -171,7 +171,7 @@ TEST_F(ReproRun, RecordedStepsServeElsewhere) {
 
   const fs::path file = records / "steps" / run.steps[0].folder.filename() / "record.json";
   std::ofstream(file) << "{\"values\": {}}";
-  EXPECT_THAT(error_of([&] { elsewhere(probe, "nowhere"); }), HasSubstr(file.string() + ": settings is missing"));
+  EXPECT_THAT(error_of([&] { elsewhere(probe, "nowhere"); }), Names({file.string(), "settings"}));
 }
 
 // The tiny models read 256 tokens, PIQA has a longer choice.
@@ -235,13 +235,7 @@ TEST_F(ReproRun, DividesAmongProcesses) {
     EXPECT_EQ(s.found, model == "a" || s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
   }
   part.only = {"nothing"};
-  try {
-    run_recipe(probe, part);
-    FAIL() << "an unknown step was taken";
-  } catch (const Error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("--only: expected a step of probe (a, b, a.heldout, "));
-    EXPECT_THAT(e.what(), HasSubstr("found 'nothing'"));
-  }
+  EXPECT_THAT(error_of([&] { run_recipe(probe, part); }), Names({"--only", "probe", "a", "b", "a.heldout", "nothing"}));
   const RecipeRun divided = run_recipe(probe, options(folder_)), whole = run_recipe(probe, options(folder_, "whole"));
   EXPECT_EQ(divided.unfinished, 0);
   ASSERT_EQ(divided.findings.size(), 1u);
@@ -269,10 +263,13 @@ TEST_F(ReproRun, ReportsOnWhatIsDone) {
   part.only.clear();
   const RecipeRun both = judge_finished(probe, part);
   ASSERT_TRUE(both.findings.at(0).estimate);
+  EXPECT_THAT(cautions(both), Names({both.unfinished, both.steps.size()}));
+  EXPECT_THAT(to_html(both), HasSubstr(cautions(both)));
   const std::string text = to_markdown(both);
-  EXPECT_THAT(text, HasSubstr(fmt::format("{} of {} steps have not run yet", both.unfinished, both.steps.size())));
-  EXPECT_THAT(text, HasSubstr("left out: not run yet"));
-  EXPECT_THAT(to_html(both), HasSubstr("steps have not run yet"));
+  for (const StepRun& s : both.steps) {
+    EXPECT_EQ(s.left_out.empty(), s.found) << s.step.id;
+    EXPECT_THAT(text, HasSubstr(s.left_out));
+  }
   EXPECT_EQ(to_json(both).at("unfinished"), both.unfinished);
   for (const StepRun& s : plan_recipe(probe, part).steps)
     EXPECT_EQ(s.found, s.step.model.empty() ? s.step.kind == StepKind::train : s.step.id.ends_with(".heldout"))
@@ -474,7 +471,7 @@ TEST_F(ReproRun, AComparisonInPiecesGoesOnWhereItWasCutOff) {
   for (size_t n = 0; n < whole.steps.size(); ++n) {
     const StepRun &a = resumed.steps[n], &b = whole.steps[n];
     if (b.step.id.ends_with("tasks-piqa")) {
-      EXPECT_EQ(a.left_out, "no file of piqa below --data");
+      EXPECT_THAT(a.left_out, Names({"piqa", "--data"}));
       continue;
     }
     if (b.step.kind != StepKind::train) {
@@ -496,14 +493,12 @@ TEST_F(ReproRun, AComparisonInPiecesGoesOnWhereItWasCutOff) {
   }
   EXPECT_THAT(to_markdown(whole), HasSubstr("| learner | optimizer.lr=1e-9 | 512 |"));
   const std::string page = to_markdown(resumed);
-  EXPECT_THAT(page, HasSubstr("Scale tiny: a model of seconds"));
+  EXPECT_THAT(page, HasSubstr("a model of seconds"));
   EXPECT_THAT(page, HasSubstr("| learner | optimizer.lr=1e-9 | 512 |"));
   EXPECT_THAT(page, testing::ContainsRegex("optimizer.lr=1e-2 \\| 512 \\| [0-9.]+ \\| yes \\|"));
-  EXPECT_THAT(page, HasSubstr("| place | model | here | minus the next | paper, 1M: place (ppl) |"));
   EXPECT_THAT(page, testing::ContainsRegex("\\| [12] \\| learner \\| [0-9.]+ \\[[-0-9.]+, [0-9.]+\\] \\| .* \\| 1 "
                                            "\\(10\\) \\| – \\|"));
-  EXPECT_THAT(page, HasSubstr("1M: of 1 pairs that the paper orders, "));
-  EXPECT_THAT(page, HasSubstr("2M: of 0 pairs"));
+  EXPECT_THAT(page, Names({"1M", "2M", "ppl"}));
 }
 
 }  // namespace

@@ -9,13 +9,16 @@
 #include <future>
 #include <thread>
 
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
+#include "model/language_model.h"
 #include "model/mixers/registry.h"
 #include "serve/engine_texts.h"
+#include "support/error_of.h"
 
 namespace lazy {
 namespace {
 
-using ::testing::HasSubstr;
 using namespace engine_texts;
 
 class EngineModels : public ::testing::TestWithParam<std::string> {};
@@ -281,13 +284,14 @@ TEST(Engine, RefusesWithAReason) {
   options.max_running = 1;
   Engine engine(model, options);
   const auto refused = [&](const GenerationRequest& r) { return engine.submit(r, std::make_shared<Collector>()); };
-  EXPECT_THAT(refused(request({}, 3, {})).message, HasSubstr("empty"));
-  EXPECT_THAT(refused(request({3, 211}, 3, {})).message,
-              HasSubstr("token 211 is outside the model's vocabulary of 211"));
+  EXPECT_EQ(refused(request({}, 3, {})).refusal, Engine::Refusal::invalid);
+  const auto outside = refused(request({3, 211}, 3, {}));
+  EXPECT_EQ(outside.refusal, Engine::Refusal::invalid);
+  EXPECT_THAT(outside.message, Names({"prompt", 211}));
   EXPECT_EQ(refused(request({3}, 3, {.top_p = 7})).refusal, Engine::Refusal::invalid);
   const auto too_long = refused(request({3}, 1'000'000, {}));
   EXPECT_EQ(too_long.refusal, Engine::Refusal::too_long);
-  EXPECT_THAT(too_long.message, HasSubstr("1000001 tokens (1 of the prompt, 1000000 of max_tokens)"));
+  EXPECT_THAT(too_long.message, Names({1000001, 1, 1000000, "max_tokens", engine.max_request_tokens()}));
   auto running = std::make_shared<Collector>();
   const auto id = engine.submit(request({3}, 5000, {}), running).id;
   EXPECT_TRUE(running->wait_for_tokens(1));
@@ -371,7 +375,7 @@ TEST(Engine, AFailureEndsItsOwnRequest) {
   const auto good = submit(engine, request({1, 2, 3}, 5, {.temperature = 0}));
   const auto bad = submit(engine, request({1, 77, 3}, 5, {.temperature = 0}));
   EXPECT_EQ(bad->wait().reason, FinishReason::failed);
-  EXPECT_THAT(bad->message, HasSubstr("not numbers"));
+  EXPECT_THAT(bad->message, Names({"logits"}));
   EXPECT_EQ(good->wait().reason, FinishReason::length);
 }
 

@@ -12,6 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
+#include "model/language_model.h"
 #include "serve/engine.h"
 
 namespace lazy::engine_texts {

@@ -12,8 +12,6 @@
 namespace lazy {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr int64_t kPage = 4, kChunk = 8;
 
 std::vector<int64_t> ids(int64_t first) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "model/language_model.h"
 #include "model/mixers/registry.h"
 #include "ops/device.h"
 #include "serve/engine_texts.h"
@@ -22,7 +23,7 @@ ModelConfig config_of(const std::string& mixer) {
   return c;
 }
 
-EngineOptions with_steps(bool record) {
+EngineOptions with_recording(bool record) {
   EngineOptions options = kSmall;
   options.device_steps = true;
   options.record_steps = record;
@@ -37,7 +38,7 @@ class RecordedCaches : public ::testing::TestWithParam<std::string> {
 
 TEST_P(RecordedCaches, GreedyTextIsThatOfFullForwards) {
   LanguageModel reference(config_of(GetParam()), 5);
-  Engine engine(model_, with_steps(true));
+  Engine engine(model_, with_recording(true));
   std::vector<std::shared_ptr<Collector>> texts;
   const std::vector<size_t> lengths{1, 3, 16, 40};
   for (const size_t length : lengths) {
@@ -57,7 +58,7 @@ TEST_P(RecordedCaches, ATextDoesNotDependOnTheOthersNorOnRecording) {
     requests.back().logprobs = 4;
   }
   const auto texts_of = [&](bool record, bool together) {
-    Engine engine(model_, with_steps(record));
+    Engine engine(model_, with_recording(record));
     std::vector<std::shared_ptr<Collector>> texts;
     for (const GenerationRequest& one : requests) {
       texts.push_back(submit(engine, one));
@@ -75,7 +76,7 @@ TEST_P(RecordedCaches, ATextDoesNotDependOnTheOthersNorOnRecording) {
 
 TEST_P(RecordedCaches, ACancelledTextLeavesTheOthersAlone) {
   LanguageModel reference(config_of(GetParam()), 5);
-  Engine engine(model_, with_steps(true));
+  Engine engine(model_, with_recording(true));
   for (const size_t length : {5, 6}) {
     auto gone = std::make_shared<Collector>();
     const auto submission = engine.submit(request(prompt(10, 2), 5000, {}), gone);

@@ -4,9 +4,11 @@
 
 #include "model/as_transformers.h"
 #include "model/family_cases.h"
+#include "model/forward_options.h"
 #include "model/language_model.h"
 #include "model/safetensors.h"
 #include "model/temporary_folder.h"
+#include "serve/engine.h"
 #include "serve/token_queue.h"
 
 namespace lazy {

@@ -11,6 +11,8 @@
 #include "core/statistics.h"
 #include "full_matrices.h"
 #include "model/activation_hooks.h"
+#include "model/forward_options.h"
+#include "model/mixers/mixer.h"
 #include "ops/attention_weights.h"
 #include "sinks/measures.h"
 #include "sinks/post_hoc.h"
@@ -20,7 +22,6 @@
 
 namespace lazy::sinks {
 namespace {
-using testing::HasSubstr;
 
 at::Tensor token_ids(int64_t length, int64_t seed) {
   return at::remainder(at::arange(length, at::kLong) * (29 + 2 * seed) + 3 * seed, 300);
@@ -56,9 +57,8 @@ TEST(UniformRows, AreWhatEqualScoresGive) {
   EXPECT_NEAR(uniform_sink_ratio(Normalizer::softmax, OffsetKind::per_visible, 0, 64), 4.743890904 / 64, 1e-9);
   EXPECT_EQ(uniform_sink_ratio(Normalizer::elastic, OffsetKind::per_visible, -1, 512), 0);
   EXPECT_THAT(error_of([] { uniform_sink_ratio(Normalizer::sigmoid, OffsetKind::per_visible, 0, 8); }),
-              HasSubstr("found sigmoid"));
-  EXPECT_THAT(error_of([] { uniform_sink_ratio(Normalizer::softmax, OffsetKind::per_visible, 0, 0); }),
-              HasSubstr("a length of at least 1, found 0"));
+              Names({"softmax", "elastic", "sparsemax", "entmax15", "sigmoid"}));
+  EXPECT_THAT(error_of([] { uniform_sink_ratio(Normalizer::softmax, OffsetKind::per_visible, 0, 0); }), Names({1, 0}));
 }
 
 // Rows of equal scores have no excess at any level, those of normalizers that depend on it included.
@@ -84,7 +84,7 @@ TEST(UniformRows, TakeTheLevelOfTheMeasuredRows) {
   }
   const LanguageModel elastic = small_model("elastic", -0.5);
   UniformRows uniform(elastic);
-  EXPECT_THAT(error_of([&] { uniform.result(); }), HasSubstr("expected at least one pass, found none"));
+  EXPECT_THAT(error_of([&] { uniform.result(); }), Names({"sinks"}));
   uniform.add(std::vector<at::Tensor>(3, at::zeros({3, 1, 4, 6})));
   EXPECT_NEAR(mean(uniform.result()), 0.5 * harmonic_number(6) / 6, 1e-7);
   EXPECT_EQ(uniform.stated(), 0);
@@ -101,7 +101,7 @@ TEST(UniformRows, TakeTheOffsetOfEveryHead) {
   ASSERT_EQ(uniform[1].size(), 4u);
   EXPECT_NEAR(uniform[0][0], 0.5 * even, 1e-7);
   EXPECT_NEAR(uniform[1][2], 1.25 * even, 1e-7);
-  EXPECT_THAT(error_of([] { uniform_sink_ratios(small_model("softmax", 0, 7), 5); }), HasSubstr("found one of 7"));
+  EXPECT_THAT(error_of([] { uniform_sink_ratios(small_model("softmax", 0, 7), 5); }), Names({7}));
 }
 
 // The control's statistics and outputs are those of max(p - 1 / i, 0) in every layer.
@@ -136,7 +136,7 @@ TEST(PostHoc, IsTheModelWithItsWeightsLowered) {
     EXPECT_EQ(model.config().attention.normalizer, Normalizer::softmax) << "the model itself is as it was";
     EXPECT_FALSE(model.tau(0).defined());
   }
-  EXPECT_THAT(error_of([] { with_post_hoc_offset(small_model("elastic")); }), HasSubstr("found elastic"));
+  EXPECT_THAT(error_of([] { with_post_hoc_offset(small_model("elastic")); }), Names({"softmax", "elastic"}));
 }
 
 TEST(PostHoc, KeepsDistanceBiases) {
@@ -194,7 +194,7 @@ TEST(Residual, OutliersByPlainLoops) {
     check(places[static_cast<size_t>(place)].first, 0);
     check(places[static_cast<size_t>(place)].others, 1);
   }
-  EXPECT_THAT(error_of([] { ResidualStatistics(2).result(); }), HasSubstr("no samples were measured"));
+  EXPECT_THAT(error_of([] { ResidualStatistics(2).result(); }), Names({"sinks"}));
 }
 
 }  // namespace

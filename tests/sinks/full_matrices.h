@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/forward_options.h"
 #include "model/language_model.h"
 
 namespace lazy::sinks {

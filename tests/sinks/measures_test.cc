@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "full_matrices.h"
+#include "model/forward_options.h"
 #include "sinks/attention_maps.h"
 
 namespace lazy::sinks {

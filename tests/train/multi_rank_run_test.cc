@@ -3,23 +3,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <limits>
-#include <thread>
+#include <regex>
 
 #include "core/file.h"
+#include "core/text.h"
 #include "ranks.h"
+#include "support/error_of.h"
 #include "train/checkpoint.h"
 
 namespace lazy::train {
 namespace {
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
+using ::testing::Contains;
 
 constexpr int kSteps = 40;
 
@@ -72,7 +73,7 @@ TEST_P(Curve, IsThatOfOneProcess) {
   const ScratchFolder scratch;
   const auto ended = run_ranks(count, arguments(scratch, sharding), scratch.path());
   expect_success(ended);
-  EXPECT_THAT(ended[0].errors, HasSubstr(fmt::format("{} ranks ({})", count, sharding)));
+  EXPECT_THAT(split(ended[0].errors, '\n'), Contains(Names({count, std::string(sharding)})));
   for (int rank = 1; rank < count; ++rank) {  // the first one speaks
     EXPECT_EQ(ended[static_cast<size_t>(rank)].output, "");
     EXPECT_EQ(ended[static_cast<size_t>(rank)].errors, "");
@@ -93,6 +94,12 @@ TEST(Distributed, OtherTokensAreOutsideTheBound) {
   EXPECT_GT(std::abs(curve[0] - one_process()[0]), 1e-6);
 }
 
+// The settings that the newest checkpoint records. A run that resumes with different ones is another run.
+nlohmann::ordered_json recorded_settings(const fs::path& run) {
+  const CheckpointStore store(run / "checkpoints", 0);
+  return verify_checkpoint(store.path(store.steps().back())).settings;
+}
+
 TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
   const ScratchFolder scratch;
   {
@@ -107,6 +114,7 @@ TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
   const fs::path saved = CheckpointStore(scratch / "run/checkpoints", 0).path(at.back());
   EXPECT_TRUE(fs::exists(saved / "optimizer-00002-of-00002.safetensors"));
   EXPECT_FALSE(fs::exists(saved / "optimizer.safetensors"));
+  const auto settings = recorded_settings(scratch / "run");
   auto resumed = arguments(scratch, "replicate", {"training.steps=40"});
   resumed.push_back("--resume");
   {
@@ -117,7 +125,7 @@ TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
   }
   const Ended last = run_lazy(resumed, scratch.path());
   ASSERT_EQ(last.exit_code, 0) << last.errors;
-  EXPECT_EQ(last.errors.find("another run"), std::string::npos) << last.errors;
+  EXPECT_EQ(recorded_settings(scratch / "run"), settings);
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
@@ -158,6 +166,7 @@ TEST(Distributed, ResumesUnderAnotherSharding) {
   const std::tuple<int, const char*, int> stages[] = {{2, "full_shard", 6},  {4, "zero2", 12},
                                                       {4, "full_shard", 18}, {1, "full_shard", 24},
                                                       {2, "replicate", 30},  {2, "full_shard", 0}};
+  nlohmann::ordered_json settings;  // of the first stage
   for (const auto& [count, sharding, until] : stages) {
     SCOPED_TRACE(fmt::format("{} ranks, {}", count, sharding));
     auto command = arguments(scratch, sharding);
@@ -169,8 +178,9 @@ TEST(Distributed, ResumesUnderAnotherSharding) {
     }
     for (const Ended& ended : ranks.wait()) {
       ASSERT_EQ(ended.exit_code, until > 0 ? 128 + SIGTERM : 0) << ended.errors;
-      EXPECT_EQ(ended.errors.find("another run"), std::string::npos) << ended.errors;
     }
+    if (settings.is_null()) settings = recorded_settings(scratch / "run");
+    EXPECT_EQ(recorded_settings(scratch / "run"), settings);
   }
   expect_same_curve(losses(scratch / "run"), one_process());
 }
@@ -217,17 +227,21 @@ TEST(RankFaults, AFullDiskOfOneRankKeepsThePreviousCheckpoint) {
   for (const Ended& ended :
        Ranks({command, command}, scratch.path(), "train", static_cast<int64_t>(share) - 1).wait()) {
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_THAT(ended.errors, HasSubstr("checkpoint of step 20 not saved: "));
-    EXPECT_THAT(ended.errors, HasSubstr("optimizer-00002-of-00002.safetensors"));
-    EXPECT_THAT(ended.errors, HasSubstr("File too large"));
+    EXPECT_THAT(split(ended.errors, '\n'),
+                Contains(Names({20, "optimizer-00002-of-00002.safetensors", std::string(std::strerror(EFBIG))})));
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "run/checkpoints"), fs::directory_iterator()), 1);
   expect_success(run_ranks(2, command, scratch.path()));  // room again
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-// The others end, name the rank, and the run goes on where it was.
-void fail_one(int count, int victim, int signal, const char* sharding, double limit) {
+// Lines without durations and addresses, whose digits could be taken for the number of a rank.
+std::vector<std::string> lines_without_decimals(const std::string& text) {
+  return split(std::regex_replace(text, std::regex("[0-9]+([.][0-9]+)+"), ""), '\n');
+}
+
+// The other ranks end and name the failed one. The run then resumes to the same curve.
+void fail_one(int count, int victim, int signal, const char* sharding) {
   const ScratchFolder scratch;
   // Where all write, a checkpoint is under way at most moments.
   auto command = arguments(scratch, sharding,
@@ -238,20 +252,13 @@ void fail_one(int count, int victim, int signal, const char* sharding, double li
     Ranks ranks(count, command, scratch.path());
     ASSERT_TRUE(ranks[0].wait_for_step(scratch / "run", 13));
     ranks[victim].send(signal);
-    const auto begin = Clock::now();
     for (int rank = 0; rank < count; ++rank) {
       if (rank == victim) continue;
       const Ended ended = ranks[rank].wait();
       EXPECT_EQ(ended.exit_code, 1) << ended.errors;
-      // Whoever waits for the victim's part of a checkpoint at that moment names it in other words.
-      EXPECT_THAT(ended.errors,
-                  AnyOf(AllOf(HasSubstr(fmt::format("distributed: rank {}", victim)), HasSubstr("ended or hanging")),
-                        HasSubstr(fmt::format("part of a checkpoint within 2.0 s after the others: {}", victim))));
+      EXPECT_THAT(lines_without_decimals(ended.errors), Contains(Names({"distributed", victim})));
       EXPECT_EQ(ended.errors.find("frame #"), std::string::npos) << "a stack trace: " << ended.errors;
     }
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    fmt::print("rank {} of {}, signal {}: the others ended after {:.1f} s\n", victim, count, signal, seconds);
-    EXPECT_LT(seconds, limit);
     ranks[victim].send(SIGKILL);
     ranks[victim].wait();
   }
@@ -260,12 +267,12 @@ void fail_one(int count, int victim, int signal, const char* sharding, double li
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-TEST(RankFaults, SigkillOfTheFirstRank) { fail_one(2, 0, SIGKILL, "replicate", 15); }
-TEST(RankFaults, SigkillOfAnotherRank) { fail_one(4, 2, SIGKILL, "zero2", 15); }
-TEST(RankFaults, SigkillUnderFullSharding) { fail_one(4, 1, SIGKILL, "full_shard", 15); }
-TEST(RankFaults, AHungRankUnderFullSharding) { fail_one(2, 1, SIGSTOP, "full_shard", 30); }
-TEST(RankFaults, AHungFirstRank) { fail_one(2, 0, SIGSTOP, "zero2", 30); }
-TEST(RankFaults, AnotherHungRank) { fail_one(4, 1, SIGSTOP, "replicate", 30); }
+TEST(RankFaults, SigkillOfTheFirstRank) { fail_one(2, 0, SIGKILL, "replicate"); }
+TEST(RankFaults, SigkillOfAnotherRank) { fail_one(4, 2, SIGKILL, "zero2"); }
+TEST(RankFaults, SigkillUnderFullSharding) { fail_one(4, 1, SIGKILL, "full_shard"); }
+TEST(RankFaults, AHungRankUnderFullSharding) { fail_one(2, 1, SIGSTOP, "full_shard"); }
+TEST(RankFaults, AHungFirstRank) { fail_one(2, 0, SIGSTOP, "zero2"); }
+TEST(RankFaults, AnotherHungRank) { fail_one(4, 1, SIGSTOP, "replicate"); }
 
 TEST(RankFaults, ARankThatNeverComesIsNamed) {
   const ScratchFolder scratch;
@@ -277,10 +284,11 @@ TEST(RankFaults, ARankThatNeverComesIsNamed) {
                              {"MASTER_PORT", std::to_string(free_port())}})
                           .wait();
   EXPECT_EQ(ended.exit_code, 1);
-  EXPECT_THAT(ended.errors, HasSubstr("of 2 ranks these have not come within 1.0 s: 1"));
+  EXPECT_THAT(split(ended.errors, '\n'),
+              Contains(IsMessage("lazy: distributed: of 2 ranks these have not come within 1.0 s: 1")));
 }
 
-// Two ranks, the second with a setting more.
+// Two ranks, the second with an additional setting.
 std::vector<Ended> run_unequal(const std::string& setting) {
   const ScratchFolder scratch;
   const auto command = arguments(scratch, "replicate", {"training.communication_timeout=4"});
@@ -292,17 +300,15 @@ std::vector<Ended> run_unequal(const std::string& setting) {
 TEST(RankFaults, AnErrorOfOneRankEndsAll) {
   const auto ended = run_unequal("data.corpus=/nowhere");
   EXPECT_EQ(ended[1].exit_code, 2);
-  EXPECT_THAT(ended[1].errors, HasSubstr("lazy: rank 1: "));
   EXPECT_EQ(ended[0].exit_code, 1);
-  EXPECT_THAT(ended[0].errors, HasSubstr("lazy: rank 1: "));
-  EXPECT_THAT(ended[0].errors, HasSubstr("/nowhere"));
+  for (const Ended& rank : ended)
+    EXPECT_THAT(split(rank.errors, '\n'), Contains(Names({"lazy", "rank", 1, "/nowhere"})));
 }
 
 TEST(RankFaults, RanksOfDifferentConfigurationsDoNotTrain) {
   const auto ended = run_unequal("optimizer.lr=2e-2");
   EXPECT_EQ(ended[1].exit_code, 2);
-  EXPECT_THAT(ended[1].errors,
-              HasSubstr("lazy: rank 1: distributed: optimizer.lr = 0.02 here, 0.01 on the first rank"));
+  EXPECT_THAT(split(ended[1].errors, '\n'), Contains(Names({"rank", 1, "optimizer.lr", "0.02", "0.01"})));
   EXPECT_EQ(ended[0].exit_code, 1);
 }
 
@@ -330,7 +336,8 @@ TEST(RankFaults, TorchrunRestartsTheRun) {
                       .c_str());
   const std::string output = read_file(scratch / "out");
   EXPECT_EQ(status, 0) << output;
-  EXPECT_THAT(output, HasSubstr("resuming"));
+  // A resumed run adds an event file; a run that starts anew deletes the old ones.
+  EXPECT_GE(std::distance(fs::directory_iterator(scratch / "run/tensorboard"), fs::directory_iterator()), 2) << output;
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 

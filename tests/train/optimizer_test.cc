@@ -8,13 +8,12 @@
 #include <cstdlib>
 #include <random>
 
-#include "core/error.h"
 #include "model/language_model.h"
 #include "ops/load_cuda.h"
+#include "support/error_of.h"
 
 namespace lazy::train {
 namespace {
-using ::testing::HasSubstr;
 
 at::Tensor random_tensor(at::IntArrayRef shape, uint64_t seed, double scale = 1) {
   auto generator = at::globalContext().defaultGenerator(at::kCPU).clone();
@@ -122,12 +121,7 @@ TEST(AdamW, ItsStateContinuesExactly) {
 std::string load_error(const std::map<std::string, at::Tensor>& state) {
   auto p = parameters(5);
   AdamW optimizer(p, {});
-  try {
-    optimizer.load_state(state, "optimizer.safetensors");
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
+  return error_of([&] { optimizer.load_state(state, "optimizer.safetensors"); });
 }
 
 // A model keeps copies of its weights in the computing precision: an update must make them again.
@@ -173,19 +167,21 @@ TEST(AdamW, StateOfAnotherModelIsAnError) {
   std::map<std::string, at::Tensor> good;
   const AdamW optimizer(p, {});
   for (const auto& [name, tensor] : optimizer.state()) good[name] = tensor;
-  EXPECT_EQ(load_error(good), "no error");
+  EXPECT_EQ(load_error(good), "");
   auto bad = good;
   bad.erase("exp_avg_sq.model.layers.0.input_layernorm.weight");
-  EXPECT_THAT(load_error(bad), HasSubstr("missing tensor 'exp_avg_sq.model.layers.0.input_layernorm.weight'"));
+  EXPECT_THAT(load_error(bad), Names({"optimizer.safetensors", "exp_avg_sq.model.layers.0.input_layernorm.weight"}));
   bad = good;
   bad["exp_avg.model.layers.0.input_layernorm.weight"] = at::zeros({16});
-  EXPECT_THAT(load_error(bad), HasSubstr("expected Float [17], found Float [16]"));
+  EXPECT_THAT(load_error(bad),
+              IsMessage("checkpoint: optimizer.safetensors: exp_avg.model.layers.0.input_layernorm.weight: "
+                        "expected Float [17], found Float [16]"));
   bad = good;
   bad["exp_avg.lm_head.weight"] = at::zeros({16});
-  EXPECT_THAT(load_error(bad), HasSubstr("'exp_avg.lm_head.weight' belongs to no parameter"));
+  EXPECT_THAT(load_error(bad), Names({"optimizer.safetensors", "exp_avg.lm_head.weight"}));
   bad = good;
   bad["step"] = at::zeros({2});
-  EXPECT_THAT(load_error(bad), HasSubstr("step"));
+  EXPECT_THAT(load_error(bad), Names({"optimizer.safetensors", "step", "int64"}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/text.h"
 #include "counting_allocator.h"
 #include "data/sequences.h"
 #include "model/blocks/linear.h"
@@ -15,6 +16,7 @@
 #include "model/language_model.h"
 #include "model/mixers/registry.h"
 #include "ranks.h"
+#include "support/error_of.h"
 #include "tiny_run.h"
 #include "train/memory_estimate.h"
 #include "train/optimizer.h"
@@ -25,7 +27,8 @@
 namespace lazy::train {
 namespace {
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
+using ::testing::Contains;
+using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
 int64_t sum(const std::vector<MemoryPart>& parts, const std::string& but = "") {
@@ -246,7 +249,7 @@ TEST(Plan, NamesWhatDoesNotFitAndWhatWould) {
   const Json tight = make_plan(shipped_with({}), options)["memory"]["replicate"];
   EXPECT_FALSE(tight["fits"].get<bool>());
   EXPECT_EQ(tight["does_not_fit"], "attention");
-  ASSERT_EQ(tight["advice"], "training.batch_size = 2 fits");
+  ASSERT_THAT(tight["advice"].get<std::string>(), Names({"training.batch_size", 2}));
   EXPECT_TRUE(make_plan(shipped_with({"training.batch_size=2"}), options)["memory"]["replicate"]["fits"].get<bool>());
   EXPECT_FALSE(make_plan(shipped_with({"training.batch_size=4"}), options)["memory"]["replicate"]["fits"].get<bool>());
   options.gpu_memory_gib = 2;
@@ -259,20 +262,19 @@ TEST(Plan, OfManyGpusTakesABatchThatDividesAndSaysSo) {
   const Json plan = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 64, .gpu_memory_gib = 139});
   EXPECT_EQ(plan["batch_size"], 2);  // 64 x 8 x 4096 tokens are more than the paper's batch
   EXPECT_EQ(plan["gradient_accumulation_steps"], 1);
-  EXPECT_THAT(plan_text(plan),
-              HasSubstr("set training.batch_size = 2: 64 GPUs x 8 sequences do not divide the global batch\n"));
+  EXPECT_THAT(split(plan_text(plan), '\n'), Contains(Names({"training.batch_size", 2, 64, 8})));
   EXPECT_THROW(shipped_with({}).set_ranks(64), Error);  // training refuses, and does not choose
   const Json one = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 4, .gpu_memory_gib = 139});
   EXPECT_EQ(one["batch_size"], 8);
-  EXPECT_THAT(plan_text(one), Not(HasSubstr("set training.batch_size")));
+  EXPECT_THAT(plan_text(one), Not(Names({"training.batch_size"})));
 }
 
 TEST(Plan, NeedsNoCorpus) {
   const ScratchFolder scratch;
-  const Ended ended = run_lazy(
-      {LAZY_SOURCE_DIR "/configs/lazy-760m-30b.toml", "--dry-run", "--gpus", "64", "--mfu", "0.4"}, scratch.path());
+  const std::string config = LAZY_SOURCE_DIR "/configs/lazy-760m-30b.toml";
+  const Ended ended = run_lazy({config, "--dry-run", "--gpus", "64", "--mfu", "0.4"}, scratch.path());
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
-  EXPECT_THAT(ended.output, HasSubstr("corpus: nothing there yet"));
+  EXPECT_THAT(ended.output, Names({TrainConfig::load(config).corpus.paths.at(0).string()}));
 }
 
 TEST(Plan, TakesWhatTheConfigurationSays) {
@@ -323,22 +325,15 @@ TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
   const Json other =
       measured(R"({"model": "transformer", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 0.4})");
   EXPECT_EQ(other["tokens_per_second"], assumed["tokens_per_second"]);
-  EXPECT_THAT(other["source"].get<std::string>(), HasSubstr("the utilization measured in"));
-  const auto error = [&](const std::string& json) {
-    try {
-      measured(json);
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string();
-  };
-  EXPECT_THAT(error("{"), HasSubstr("bench.json: expected JSON"));
-  EXPECT_THAT(error("{}"), HasSubstr("bench.json: tokens_per_second: expected a number above 0"));
+  EXPECT_THAT(other["source"].get<std::string>(), Names({(scratch / "bench.json").string(), "transformer", 8, 4096}));
+  const auto error = [&](const std::string& json) { return error_of([&] { measured(json); }); };
+  EXPECT_THAT(error("{"), Names({"bench.json", "JSON"}));
+  EXPECT_THAT(error("{}"), Names({"bench.json", "tokens_per_second", 0}));
   EXPECT_THAT(error(R"({"model": "x", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 41})"),
-              HasSubstr("mfu: expected a share of 1, found 41"));
+              Names({"bench.json", "mfu", 1, 41}));
   EXPECT_THAT(error(R"({"model": "x", "tokens_per_second": 1, "batch": 8, "seq_len": 4096})"),
-              HasSubstr("its utilization is not known"));
-  EXPECT_THAT(error("[]"), HasSubstr("holds no measurement"));
+              Names({"bench.json", "x", "mfu", "lazy-340m-15b", 8, 4096}));
+  EXPECT_THAT(error("[]"), Names({"plan", "bench.json"}));
 }
 
 // Bytes of the tensors in a safetensors file whose names begin so.
@@ -400,10 +395,7 @@ TEST(Plan, TheCommandTrainsNothing) {
   const fs::path path = write_tiny_config(scratch.path());
   const Ended text = run_lazy({path.string(), "--dry-run", "--gpus", "2", "--mfu", "0.4"}, scratch.path());
   EXPECT_EQ(text.exit_code, 0) << text.errors;
-  for (const char* part :
-       {"weights, fp32", "zero2", "logits chunk", "from the utilization given by --mfu", "epochs", "checkpoint "}) {
-    EXPECT_THAT(text.output, HasSubstr(part));
-  }
+  EXPECT_THAT(text.output, Names({"fp32", "replicate", "zero2", "full_shard", "--mfu"}));
   const Ended json = run_lazy({path.string(), "--dry-run", "--json"}, scratch.path());
   EXPECT_EQ(Json::parse(json.output).at("gpus"), 1);
   EXPECT_FALSE(fs::exists(scratch / "run"));
@@ -429,20 +421,17 @@ TEST(BenchTrain, SaysWhatDataAndCommunicationTake) {
     EXPECT_EQ(ended[1].output, "");  // the first rank speaks
     const Json result = Json::parse(read_file(file));
     EXPECT_EQ(result["ranks"], 2);
-    EXPECT_GT(result["data_ms"].get<double>(), 0);
-    EXPECT_GT(result["communication_ms"].get<double>(), 0);
     EXPECT_EQ(result["waited_in_passes_ms"].get<double>() > 0, sharding == Sharding::full_shard);
     double parts = 0;
-    for (const char* part : {"data_ms", "forward_ms", "backward_ms", "communication_ms", "optimizer_ms"})
+    for (const char* part : {"data_ms", "forward_ms", "backward_ms", "communication_ms", "optimizer_ms"}) {
+      EXPECT_GT(result[part].get<double>(), 0) << part;
       parts += result[part].get<double>();
+    }
     EXPECT_LE(parts, result["step_ms"].get<double>());
-    EXPECT_GE(parts, 0.8 * result["step_ms"].get<double>());  // what is left is the host's own
   }
   const Ended refused = run_lazy(arguments(vocabulary(size - 1), "replicate"), scratch.path(), 0, "bench");
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_NE(refused.errors.find(fmt::format("{} token ids, more than the model's vocabulary of {}", size, size - 1)),
-            std::string::npos)
-      << refused.errors;
+  EXPECT_THAT(last_line(refused.errors), Names({tiny_corpus().string(), size, size - 1}));
 }
 
 }  // namespace lazy::train

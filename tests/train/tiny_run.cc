@@ -80,16 +80,16 @@ std::vector<double> losses(const fs::path& run) {
   return out;
 }
 
-testing::AssertionResult same_files(const fs::path& a, const fs::path& b, const std::vector<std::string>& names) {
+::testing::AssertionResult same_files(const fs::path& a, const fs::path& b, const std::vector<std::string>& names) {
   for (const auto& name : names) {
     const std::string x = read_file(a / name), y = read_file(b / name);
     if (x == y) continue;
     size_t at = 0;
     while (at < std::min(x.size(), y.size()) && x[at] == y[at]) ++at;
-    return testing::AssertionFailure() << name << ": " << x.size() << " and " << y.size()
+    return ::testing::AssertionFailure() << name << ": " << x.size() << " and " << y.size()
                                        << " bytes, first difference at " << at;
   }
-  return testing::AssertionSuccess();
+  return ::testing::AssertionSuccess();
 }
 
 std::string last_line(const std::string& text) {

@@ -1,6 +1,5 @@
 // The loop in this process: determinism, gradient accumulation, golden losses.
 #include "train/trainer.h"
-#include "core/error.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -9,10 +8,11 @@
 #include <cmath>
 #include <fstream>
 
-#include "core/clock.h"
 #include "core/file.h"
+#include "core/text.h"
 #include "model/language_model.h"
 #include "model/safetensors.h"
+#include "support/error_of.h"
 #include "support/run_command.h"
 #include "tiny_run.h"
 #include "train/batches.h"
@@ -21,7 +21,6 @@
 namespace lazy::train {
 namespace {
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
 
 std::vector<double> train_losses(const std::string& kind, const std::vector<std::string>& settings) {
   const ScratchFolder scratch;
@@ -73,17 +72,14 @@ TEST(Trainer, MinutesShortenTheRunAndItsSchedule) {
                                           "validation.every=0",
                                           "metrics.attention_every=0",
                                           "checkpoint.every=0"};
-  const auto begin = Clock::now();
   const TrainResult result = train(TrainConfig::load(file, settings), false);
-  const double seconds = seconds_since(begin);
-  EXPECT_GT(seconds, 2);
-  EXPECT_LT(seconds, 12);  // of 3; a step, and writing the model, may take long on a busy machine
   EXPECT_GT(result.step, 3);
   EXPECT_LT(result.step, 1'000'000);
   const auto log = log_without_times(scratch / "run");
   EXPECT_EQ(log.back()["step"], result.step);
   EXPECT_LT(log.back()["lr"].get<double>(), 3e-4);
   EXPECT_GE(log.back()["lr"].get<double>(), 1e-4);
+  EXPECT_TRUE(fs::exists(scratch / "run/model/model.safetensors"));
   EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // it is finished
 }
 
@@ -187,53 +183,57 @@ TEST(Trainer, GoldenLosses) {
   }
 }
 
-// libgomp tells its settings whenever it is loaded.
+// libgomp prints its settings whenever it is loaded: `lazy train` executes itself again with a lower spin count.
 TEST(Trainer, ThreadsDoNotSpinLongAtBarriers) {
   const ScratchFolder scratch;
   const std::string config = write_tiny_config(scratch.path()).string();
-  const auto told = [&](const std::string& variables) {
-    const auto [status, output] = run_command(
-        fmt::format("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose {} {} train {} "
-                    "--set training.steps=1 --set lr_scheduler.warmup_steps=1 2>&1 | grep -o \"SPINCOUNT = '[0-9]*'\"",
-                    variables, LAZY_BINARY, config));
+  const auto spin_counts = [&](const std::string& variables) {
+    const auto [status, output] =
+        run_command(fmt::format("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose {} {} train {} "
+                                "--set training.steps=1 --set lr_scheduler.warmup_steps=1 2>&1 | "
+                                "grep -o \"SPINCOUNT = '[0-9]*'\" | grep -Eo '[0-9]+'",
+                                variables, LAZY_BINARY, config));
     fs::remove_all(scratch / "run");
-    return output;
+    std::vector<int64_t> counts;
+    for (const std::string& line : split(output, '\n')) {
+      if (!line.empty()) counts.push_back(std::stoll(line));
+    }
+    return counts;
   };
-  EXPECT_EQ(told(""), "SPINCOUNT = '300000'\nSPINCOUNT = '1000'\n");
-  EXPECT_EQ(told("GOMP_SPINCOUNT=77"), "SPINCOUNT = '77'\n") << "as the user wants it";
-  EXPECT_EQ(told("OMP_WAIT_POLICY=passive"), "SPINCOUNT = '0'\n");
+  const std::vector<int64_t> counts = spin_counts("");
+  ASSERT_EQ(counts.size(), 2u);
+  EXPECT_LT(counts[1], counts[0]);
+  EXPECT_EQ(spin_counts("GOMP_SPINCOUNT=77"), std::vector<int64_t>{77}) << "as the user wants it";
+  EXPECT_EQ(spin_counts("OMP_WAIT_POLICY=passive"), std::vector<int64_t>{0});
 }
 
 std::string train_error(const std::vector<std::string>& settings) {
   const ScratchFolder scratch;
-  try {
-    train(TrainConfig::load(write_tiny_config(scratch.path()), settings), false);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.exit_code(), 2);
-    return e.what();
-  }
-  return "no error";
+  return error_of([&] { train(TrainConfig::load(write_tiny_config(scratch.path()), settings), false); });
 }
 
 TEST(Trainer, MistakesAreNamed) {
-  EXPECT_THAT(train_error({"training.stepz=3"}), HasSubstr("unknown key 'stepz' in [training]; did you mean 'steps'?"));
-  EXPECT_THAT(train_error({"optimiser.lr=3"}), HasSubstr("unknown section [optimiser]; did you mean [optimizer]?"));
-  EXPECT_THAT(train_error({"model.vocab_size=100"}), HasSubstr("model.vocab_size: the corpus"));
-  EXPECT_THAT(train_error({"training.device=cuda"}), HasSubstr("training.device"));
-  EXPECT_THAT(train_error({"training.global_batch_tokens=512"}), HasSubstr("not both"));
-  EXPECT_THAT(train_error({"lr_scheduler.warmup_steps=41"}), HasSubstr("at most training.steps = 40, found 41"));
-  EXPECT_THAT(train_error({"data.corpus=/nonexistent"}), HasSubstr("/nonexistent"));
-  EXPECT_THAT(train_error({"training.on_spike=skip"}),
-              HasSubstr("training.on_spike: needs training.spike_factor above 1"));
-  EXPECT_THAT(train_error({"training.spike_factor=0.5"}), HasSubstr("expected 0 or more than 1, found 0.5"));
-  EXPECT_THAT(train_error({"checkpoint.export=always"}), HasSubstr("checkpoint.export"));
-  EXPECT_THAT(train_error({"training.batch_size=0"}), HasSubstr("training.batch_size: expected at least 1, found 0"));
-  EXPECT_THAT(train_error({"training.precision=fp4"}), HasSubstr("training.precision"));
+  EXPECT_THAT(train_error({"training.stepz=3"}),
+              IsMessage("config: --set: unknown key 'stepz' in [training]; did you mean 'steps'?"));
+  EXPECT_THAT(train_error({"optimiser.lr=3"}), Names({"[optimiser]", "[optimizer]"}));
+  EXPECT_THAT(train_error({"model.vocab_size=100"}), Names({"model.vocab_size", tiny_corpus().string(), 100}));
+  EXPECT_THAT(train_error({"training.device=cuda"}), Names({"training.device", "cuda"}));
+  EXPECT_THAT(train_error({"training.global_batch_tokens=512"}),
+              Names({"[training]", "gradient_accumulation_steps", "global_batch_tokens"}));
+  EXPECT_THAT(train_error({"lr_scheduler.warmup_steps=41"}),
+              Names({"lr_scheduler.warmup_steps", "training.steps", 40, 41}));
+  EXPECT_THAT(train_error({"data.corpus=/nonexistent"}), Names({"/nonexistent"}));
+  EXPECT_THAT(train_error({"training.on_spike=skip"}), Names({"training.on_spike", "training.spike_factor", 1}));
+  EXPECT_THAT(train_error({"training.spike_factor=0.5"}), Names({"training.spike_factor", 0, 1, "0.5"}));
+  EXPECT_THAT(train_error({"checkpoint.export=always"}), Names({"checkpoint.export", "end", "every", "always"}));
+  EXPECT_THAT(train_error({"training.batch_size=0"}),
+              IsMessage("config: --set: training.batch_size: expected at least 1, found 0"));
+  EXPECT_THAT(train_error({"training.precision=fp4"}), Names({"training.precision", "dtype", "fp8", "fp4"}));
   EXPECT_THAT(train_error({"training.precision=fp8", "training.device=cpu"}),
-              HasSubstr("\"fp8\" needs an NVIDIA GPU of compute capability 8.9 or later, found a CPU"));
+              Names({"training.precision", "fp8", "8.9", "CPU"}));
   EXPECT_THAT(train_error({"training.precision=fp8", "training.dtype=fp32"}),
-              HasSubstr("\"fp8\" needs training.dtype = \"bf16\", found \"fp32\""));
-  EXPECT_THAT(train_error({"data.validation_split=test"}), HasSubstr("test"));
+              Names({"training.precision", "fp8", "training.dtype", "bf16", "fp32"}));
+  EXPECT_THAT(train_error({"data.validation_split=test"}), Names({"\"test\"", "train", "validation"}));
 }
 
 }  // namespace

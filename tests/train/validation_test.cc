@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "model/forward_options.h"
 #include "tiny_run.h"
 #include "train/batches.h"
 #include "train/throughput.h"

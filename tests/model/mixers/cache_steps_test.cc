@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "model/forward_options.h"
 #include "model/language_model.h"
 #include "model/mixers/recurrence_cases.h"
 #include "model/mixers/registry.h"

@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/language_model.h"
 #include "model/mixers/counted_budget.h"
 #include "model/mixers/registry.h"
@@ -20,7 +22,7 @@ struct Shape {
   ModelConfig config;
 };
 
-ModelConfig small(const char* mixer) {
+ModelConfig small_learner(const char* mixer) {
   ModelConfig c{.vocab_size = 61,
                 .hidden_size = 32,
                 .num_layers = 2,
@@ -35,23 +37,23 @@ ModelConfig small(const char* mixer) {
 }
 
 std::vector<Shape> shapes() {
-  std::vector<Shape> out = {{"ttt_linear", small("ttt_linear")}, {"ttt_mlp", small("ttt_mlp")}};
-  out.push_back({"ttt_linear_bare", small("ttt_linear")});
+  std::vector<Shape> out = {{"ttt_linear", small_learner("ttt_linear")}, {"ttt_mlp", small_learner("ttt_mlp")}};
+  out.push_back({"ttt_linear_bare", small_learner("ttt_linear")});
   out.back().config.mixer.gate = false;
   out.back().config.mixer.chunk = 5;
-  out.push_back({"ttt_mlp_hybrid", small("ttt_mlp")});
+  out.push_back({"ttt_mlp_hybrid", small_learner("ttt_mlp")});
   out.back().config.mixer.attention_layers = {1};
   for (const char* name : {"titans_lmm", "titans_mac", "titans_mag", "titans_mal"}) {
-    out.push_back({name, small(name)});
+    out.push_back({name, small_learner(name)});
     if (std::string(name) != "titans_lmm" && std::string(name) != "titans_mac") out.back().config.attention.window = 9;
   }
-  out.push_back({"titans_lmm_linear_bare", small("titans_lmm")});
+  out.push_back({"titans_lmm_linear_bare", small_learner("titans_lmm")});
   out.back().config.mixer.memory_depth = 1;
   out.back().config.mixer.gate = false;
   out.back().config.mixer.conv_size = 0;
   out.back().config.mixer.memory_norm = false;
   for (const char* name : {"titans_mac", "titans_mag", "titans_mal"}) {
-    out.push_back({name + 7, small(name)});  // neither persistent tokens nor convolutions nor a norm
+    out.push_back({name + 7, small_learner(name)});  // neither persistent tokens nor convolutions nor a norm
     out.back().config.mixer.persistent = 0;
     out.back().config.mixer.conv_size = 0;
     out.back().config.mixer.memory_norm = false;

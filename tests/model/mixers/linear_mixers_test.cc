@@ -1,18 +1,21 @@
 // RetNet, Mamba2, DeltaNet and Gated DeltaNet as models: sizes, start values, generation, packed documents, precision,
 // folders.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/language_model.h"
 #include "model/mixers/recurrence_cases.h"
 #include "model/mixers/registry.h"
 #include "model/safetensors.h"
 #include "model/temporary_folder.h"
+#include "support/error_of.h"
 
 namespace lazy {
 namespace {
@@ -317,52 +320,34 @@ TEST(LinearMixers, ConfigurationsOfFla) {
   EXPECT_FALSE(delta.mixer.gate);
   const ModelConfig gated = read(R"("model_type": "gated_deltanet", "num_heads": 6, "head_dim": 256, "expand_v": 2)");
   EXPECT_EQ(gated.mixer.value_dim, 512);
-  const auto message = [&](const std::string& own) {
-    try {
-      read(own);
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
-  };
-  EXPECT_EQ(message(R"("model_type": "retnet", "num_heads": 7)"),
-            "config.json: config.json: num_heads: expected a divisor of 2048 (expand_k times 2048), found 7");
-  EXPECT_EQ(message(R"("model_type": "gated_deltanet", "num_heads": 6, "num_v_heads": 12)"),
-            "config.json: config.json: num_v_heads: expected num_heads (6), found 12");
-  EXPECT_EQ(message(R"("model_type": "gated_deltanet", "head_dim": 256, "expand_v": 0.3)"),
-            "config.json: config.json: expand_v: expected a number that makes a whole size of 256, found 0.3");
-  EXPECT_EQ(message(R"("model_type": "delta_net", "qk_norm": "sum")"),
-            "config.json: config.json: qk_norm: expected l2 (others are not supported by this decoder), found \"sum\"");
-  EXPECT_EQ(message(R"("model_type": "mamba2", "num_heads": 3)"),
-            "config.json: config.json: num_heads: expected 64 (expand times hidden_size over head_dim), found 3");
-  EXPECT_EQ(message(R"("model_type": "mamba2", "rmsnorm": false)"),
-            "config.json: config.json: rmsnorm: expected true (false is not supported by this decoder), found false");
+  const auto message = [&](const std::string& own) { return error_of([&] { read(own); }); };
+  EXPECT_THAT(message(R"("model_type": "retnet", "num_heads": 7)"),
+              Names({"config.json", "num_heads", 2048, "expand_k", 7}));
+  EXPECT_THAT(message(R"("model_type": "gated_deltanet", "num_heads": 6, "num_v_heads": 12)"),
+              Names({"num_v_heads", "num_heads", 6, 12}));
+  EXPECT_THAT(message(R"("model_type": "gated_deltanet", "head_dim": 256, "expand_v": 0.3)"),
+              Names({"expand_v", 256, "0.3"}));
+  EXPECT_THAT(message(R"("model_type": "delta_net", "qk_norm": "sum")"), Names({"qk_norm", "l2", "sum"}));
+  EXPECT_THAT(message(R"("model_type": "mamba2", "num_heads": 3)"),
+              Names({"num_heads", 64, "expand", "hidden_size", "head_dim", 3}));
+  EXPECT_THAT(message(R"("model_type": "mamba2", "rmsnorm": false)"), Names({"rmsnorm", "false"}));
 }
 
 TEST(LinearMixers, ConfigurationsThatDoNotFitAreNamed) {
   const auto message = [](const std::string& name, auto change) {
     ModelConfig c = small(name);
     change(c.mixer);
-    try {
-      c.validate();
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
+    return error_of([&] { c.validate(); });
   };
-  EXPECT_EQ(message("retnet", [](MixerConfig& x) { x.key_dim = 15; }),
-            "model: mixer.key_dim: expected an even number, RoPE turns pairs, found 15");
-  EXPECT_EQ(message("retnet", [](MixerConfig& x) { x.conv_size = 4; }),
-            "model: mixer.conv_size: expected 0, retnet has no convolution, found 4");
-  EXPECT_EQ(message("mamba2", [](MixerConfig& x) { x.groups = 3; }),
-            "model: mixer.groups: expected a divisor of heads (4), found 3");
-  EXPECT_EQ(message("mamba2", [](MixerConfig& x) { x.conv_size = 0; }),
-            "model: mixer.conv_size: expected 1 or more taps in mamba2, found 0");
-  EXPECT_EQ(
-      message("mamba2", [](MixerConfig& x) { x.heads = 3, x.groups = 1; }),
-      "model: mixer.heads: expected heads times value_dim to be a multiple of hidden_size (64), found 3 times 32");
-  EXPECT_EQ(message("delta_net", [](MixerConfig& x) { x.chunk = 65; }),
-            "model: mixer.chunk: expected 1 to max_position_embeddings (64), found 65");
+  EXPECT_THAT(message("retnet", [](MixerConfig& x) { x.key_dim = 15; }), Names({"mixer.key_dim", 15}));
+  EXPECT_THAT(message("retnet", [](MixerConfig& x) { x.conv_size = 4; }), Names({"mixer.conv_size", 0, "retnet", 4}));
+  EXPECT_THAT(message("mamba2", [](MixerConfig& x) { x.groups = 3; }),
+              IsMessage("model: mixer.groups: expected a divisor of heads (4), found 3"));
+  EXPECT_THAT(message("mamba2", [](MixerConfig& x) { x.conv_size = 0; }), Names({"mixer.conv_size", 1, "mamba2", 0}));
+  EXPECT_THAT(message("mamba2", [](MixerConfig& x) { x.heads = 3, x.groups = 1; }),
+              Names({"mixer.heads", "value_dim", "hidden_size", 64, 3, 32}));
+  EXPECT_THAT(message("delta_net", [](MixerConfig& x) { x.chunk = 65; }),
+              Names({"mixer.chunk", 1, "max_position_embeddings", 64, 65}));
 }
 
 }  // namespace

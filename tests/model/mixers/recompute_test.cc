@@ -11,7 +11,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-struct Case {
+struct RecomputeCase {
   at::Tensor x = at::randn({3, 5}, at::kDouble), w = at::randn({5}, at::kDouble);
   Tensors inputs() const { return {x.detach().requires_grad_(), at::Tensor(), w.detach().requires_grad_()}; }
   static Tensors make(const Tensors& t) {
@@ -34,16 +34,16 @@ Tensors gradients(const Tensors& outputs, const Tensors& inputs, bool only_last)
 }
 
 TEST(RecomputeBeforeBackward, GivesTheSameGradientsFromFreedResults) {
-  const Case c;
+  const RecomputeCase c;
   for (const bool only_last : {false, true}) {
-    const Tensors plain_in = c.inputs(), plain = Case::body(Case::make(plain_in));
+    const Tensors plain_in = c.inputs(), plain = RecomputeCase::body(RecomputeCase::make(plain_in));
     const Tensors expected = gradients(plain, plain_in, only_last);
     const Tensors inputs = c.inputs();
     int calls = 0;
-    Tensors made = Case::make(inputs);
+    Tensors made = RecomputeCase::make(inputs);
     const std::vector<c10::Storage> storages{made[0].storage(), made[1].storage()};
     const Tensors outputs = recompute_before_backward(
-        made, inputs, [&calls](const Tensors& t) { return ++calls, Case::make(t); }, Case::body(made));
+        made, inputs, [&calls](const Tensors& t) { return ++calls, RecomputeCase::make(t); }, RecomputeCase::body(made));
     made.clear();
     EXPECT_FALSE(outputs[1].defined());
     for (const c10::Storage& storage : storages) EXPECT_EQ(storage.data(), nullptr);
@@ -55,7 +55,7 @@ TEST(RecomputeBeforeBackward, GivesTheSameGradientsFromFreedResults) {
 }
 
 TEST(RecomputeBeforeBackward, KeepsWhatIsReadElsewhereAndWhatNeedsNoGradient) {
-  const Case c;
+  const RecomputeCase c;
   const Tensors inputs = c.inputs();
   const auto identity = [](const Tensors& t) { return Tensors{t[0].view({5, 3}), at::exp(t[0])}; };
   const Tensors made = identity(inputs);

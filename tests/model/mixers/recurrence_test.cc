@@ -1,10 +1,11 @@
 // The chunk forms of the recurrences against the loops that define them, and the loops against explicit sums.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "core/error.h"
 #include "model/mixers/recurrence_cases.h"
+#include "support/error_of.h"
 
 namespace lazy {
 namespace {
@@ -277,23 +278,14 @@ TEST(Recurrence, ShapesThatDoNotFitAreNamed) {
   const auto message = [&](auto change) {
     Inputs in = c.inputs(73);
     change(in);
-    try {
-      c.chunks(in, kChunk);
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
+    return error_of([&] { c.chunks(in, kChunk); });
   };
-  EXPECT_EQ(message([](Inputs& in) { in.log_decay = at::zeros({3}); }),
-            "decaying recurrence: expected log_decay of shape [2], found [3]");
-  EXPECT_EQ(message([](Inputs& in) { in.initial_state = at::zeros({1}); }),
-            "decaying recurrence: expected initial_state of shape [2, 2, 5, 3], found [1]");
-  EXPECT_EQ(message([](Inputs& in) { in.cu_seqlens = at::zeros({2}, at::kInt); }),
-            "decaying recurrence: packed documents: expected a batch of 1 and no initial state, found a batch of 2");
-  EXPECT_EQ(message([](Inputs& in) { in.v = in.v.narrow(1, 0, 3); }),
-            "decaying recurrence: expected v of q's batch and length with a multiple of its 2 heads, found q [2, 4, 2, "
-            "5] and v "
-            "[2, 3, 2, 3]");
+  EXPECT_THAT(message([](Inputs& in) { in.log_decay = at::zeros({3}); }), Names({"log_decay", "[2]", "[3]"}));
+  EXPECT_THAT(message([](Inputs& in) { in.initial_state = at::zeros({1}); }),
+              Names({"initial_state", std::string("[2, 2, 5, 3]"), "[1]"}));
+  EXPECT_THAT(message([](Inputs& in) { in.cu_seqlens = at::zeros({2}, at::kInt); }), Names({"batch", 1, 2}));
+  EXPECT_THAT(message([](Inputs& in) { in.v = in.v.narrow(1, 0, 3); }),
+              Names({"q", std::string("[2, 4, 2, 5]"), "v", std::string("[2, 3, 2, 3]"), 2}));
 }
 
 }  // namespace
