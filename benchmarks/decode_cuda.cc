@@ -29,16 +29,16 @@ void check(const DecodeBenchmark& o, const DecodeInputs& in, const DecodeCall& c
   }
 }
 
-struct Peer {
+struct DecodePeer {
   std::string name;
   std::function<at::Tensor()> work;  // (batch, heads, dim) in some shape
 };
 
 // Every way to ask for softmax decoding: two backends, two layouts of the cache, query heads of a group as heads or as
 // rows.
-std::vector<Peer> peers(const DecodeInputs& in) {
+std::vector<DecodePeer> peers(const DecodeInputs& in) {
   const int64_t batch = in.q.size(0), kv_heads = in.k.size(2), group = in.q.size(2) / kv_heads, dim = in.q.size(3);
-  std::vector<Peer> list;
+  std::vector<DecodePeer> list;
   for (const bool first : {true, false}) {
     const at::Tensor k = (first ? heads_first(in.k) : in.k).transpose(1, 2),
                      v = (first ? heads_first(in.v) : in.v).transpose(1, 2);
@@ -56,11 +56,11 @@ std::vector<Peer> peers(const DecodeInputs& in) {
 }
 
 // Those that serve the problem, checked.
-std::vector<Peer> working_peers(const DecodeInputs& in) {
+std::vector<DecodePeer> working_peers(const DecodeInputs& in) {
   const DecodeInputs one = in.sequence(0);
   const at::Tensor computed = plain(one, kSoftmax).flatten(), exact = plain(one, kSoftmax, at::kDouble).flatten();
-  std::vector<Peer> list;
-  for (const Peer& peer : peers(in)) {
+  std::vector<DecodePeer> list;
+  for (const DecodePeer& peer : peers(in)) {
     at::Tensor found;
     try {
       found = peer.work();
@@ -128,11 +128,11 @@ nlohmann::json run_decode_cuda(const DecodeBenchmark& o) {
       const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // K, or V
       fmt::print("\n{} head size {}   alive: {:.0f} % of keys, {:.0f} % in a group of heads\n", dtype, dim, 100 * alive,
                  100 * needed);
-      const std::vector<Peer> others = working_peers(in);
+      const std::vector<DecodePeer> others = working_peers(in);
       std::vector<std::string> names;
       std::vector<std::function<void()>> works;
       std::vector<double> bytes;
-      for (const Peer& peer : others) {
+      for (const DecodePeer& peer : others) {
         names.push_back(peer.name);
         works.push_back([work = peer.work] { work(); });
         bytes.push_back(2 * half);

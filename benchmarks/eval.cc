@@ -13,6 +13,7 @@
 #include "eval/batch.h"
 #include "eval/score.h"
 #include "model/device.h"
+#include "model/language_model.h"
 
 namespace lazy::benchmarks {
 

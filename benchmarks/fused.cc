@@ -24,13 +24,13 @@ constexpr double kEps = 1e-6, kBase = 1e4;
 constexpr int64_t kHeadDim = 128;
 
 // Inputs of one call.
-struct Inputs {
+struct FusedInputs {
   at::Tensor x, residual, weight, d_y;  // (rows, dim); weight (dim) fp32
   at::Tensor gate_up;                   // (rows, 2 dim)
   at::Tensor qkv;                       // (batch, length, 3 dim)
 };
 
-Inputs make_inputs(int64_t rows, int64_t dim, const at::TensorOptions& options) {
+FusedInputs make_inputs(int64_t rows, int64_t dim, const at::TensorOptions& options) {
   const int64_t batch = rows % 8 == 0 ? 8 : 1;
   return {at::randn({rows, dim}, options),
           at::randn({rows, dim}, options),
@@ -53,39 +53,40 @@ using SwigluBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, con
 struct Work {
   std::string name;
   int reads_and_writes;  // tensors of rows x dim elements
-  std::function<Tensors(const Inputs&)> run;
+  std::function<Tensors(const FusedInputs&)> run;
 };
 
 std::vector<Work> works() {
   static const auto norm_backward = ops::operator_handle<NormBackward>("lazy::rms_norm_backward");
   static const auto swiglu_backward = ops::operator_handle<SwigluBackward>("lazy::swiglu_backward");
-  const auto half = [](const Inputs& in, int64_t n) { return in.gate_up.chunk(2, -1)[static_cast<size_t>(n)]; };
-  return {
-      {"copy", 2, [](const Inputs& in) { return Tensors{at::empty_like(in.x).copy_(in.x)}; }},
-      {"rms_norm", 2, [](const Inputs& in) { return Tensors{ops::rms_norm(in.x, in.weight, kEps)}; }},
-      {"add_rms_norm", 4,
-       [](const Inputs& in) {
-         auto [y, sum] = ops::add_rms_norm(in.x, in.residual, in.weight, kEps);
-         return Tensors{y, sum};
-       }},
-      {"rms_norm backward", 3,
-       [](const Inputs& in) { return Tensors{std::get<0>(norm_backward.call(in.d_y, in.x, in.weight, kEps, {}))}; }},
-      {"rms_norm backward + d_sum", 4,
-       [](const Inputs& in) {
-         return Tensors{std::get<0>(norm_backward.call(in.d_y, in.x, in.weight, kEps, in.residual))};
-       }},
-      {"swiglu", 3, [half](const Inputs& in) { return Tensors{ops::swiglu(half(in, 0), half(in, 1))}; }},
-      {"swiglu backward", 5,
-       [half](const Inputs& in) {
-         auto [d_gate, d_up] = swiglu_backward.call(in.d_y, half(in, 0), half(in, 1));
-         return Tensors{d_gate, d_up};
-       }},
-      {"swiglu backward + y", 6,
-       [](const Inputs& in) {
-         auto [d_gate_up, y] = ops::swiglu_halves_backward(in.d_y, in.gate_up, true);
-         return Tensors{d_gate_up, y};
-       }},
-      {"rope", 2, [](const Inputs& in) { return Tensors{ops::rope(queries(in.qkv), kBase)}; }}};
+  const auto half = [](const FusedInputs& in, int64_t n) { return in.gate_up.chunk(2, -1)[static_cast<size_t>(n)]; };
+  return {{"copy", 2, [](const FusedInputs& in) { return Tensors{at::empty_like(in.x).copy_(in.x)}; }},
+          {"rms_norm", 2, [](const FusedInputs& in) { return Tensors{ops::rms_norm(in.x, in.weight, kEps)}; }},
+          {"add_rms_norm", 4,
+           [](const FusedInputs& in) {
+             auto [y, sum] = ops::add_rms_norm(in.x, in.residual, in.weight, kEps);
+             return Tensors{y, sum};
+           }},
+          {"rms_norm backward", 3,
+           [](const FusedInputs& in) {
+             return Tensors{std::get<0>(norm_backward.call(in.d_y, in.x, in.weight, kEps, {}))};
+           }},
+          {"rms_norm backward + d_sum", 4,
+           [](const FusedInputs& in) {
+             return Tensors{std::get<0>(norm_backward.call(in.d_y, in.x, in.weight, kEps, in.residual))};
+           }},
+          {"swiglu", 3, [half](const FusedInputs& in) { return Tensors{ops::swiglu(half(in, 0), half(in, 1))}; }},
+          {"swiglu backward", 5,
+           [half](const FusedInputs& in) {
+             auto [d_gate, d_up] = swiglu_backward.call(in.d_y, half(in, 0), half(in, 1));
+             return Tensors{d_gate, d_up};
+           }},
+          {"swiglu backward + y", 6,
+           [](const FusedInputs& in) {
+             auto [d_gate_up, y] = ops::swiglu_halves_backward(in.d_y, in.gate_up, true);
+             return Tensors{d_gate_up, y};
+           }},
+          {"rope", 2, [](const FusedInputs& in) { return Tensors{ops::rope(queries(in.qkv), kBase)}; }}};
 }
 
 at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& w) {
@@ -127,7 +128,7 @@ void check(const std::string& what, at::ScalarType type, const Tensors& inputs,
 
 void check_all(int64_t dim, at::ScalarType type, const at::TensorOptions& options) {
   at::manual_seed(1);
-  const Inputs in = make_inputs(64, dim, options);
+  const FusedInputs in = make_inputs(64, dim, options);
   check(
       "rms_norm", type, {in.x, in.weight}, [](const Tensors& t) { return ops::rms_norm(t[0], t[1], kEps); },
       [](const Tensors& t) { return plain_norm(t[0], t[1]); });
@@ -153,7 +154,7 @@ void check_all(int64_t dim, at::ScalarType type, const at::TensorOptions& option
 
 // A work on one set of inputs after another, whose results live until their turn comes again: neither inputs nor
 // outputs are found in the processor's cache.
-std::function<void()> in_turn(const Work& work, const std::shared_ptr<const std::vector<Inputs>>& sets) {
+std::function<void()> in_turn(const Work& work, const std::shared_ptr<const std::vector<FusedInputs>>& sets) {
   auto results = std::make_shared<std::vector<Tensors>>(sets->size());
   return [=, n = size_t{0}]() mutable {
     (*results)[n] = work.run((*sets)[n]);
@@ -189,7 +190,7 @@ nlohmann::json run_fused(const FusedBenchmark& o) {
       const double tensor = static_cast<double>(rows * dim) * static_cast<double>(c10::elementSize(type));
       // Together more than a GPU's cache holds.
       const auto count = std::clamp<int64_t>(static_cast<int64_t>(256e6 / tensor), 2, 8);
-      auto sets = std::make_shared<std::vector<Inputs>>();
+      auto sets = std::make_shared<std::vector<FusedInputs>>();
       for (int64_t n = 0; n < count; ++n) sets->push_back(make_inputs(rows, dim, options));
       std::vector<double> ms;
       const std::vector<Work> list = works();

@@ -16,6 +16,8 @@
 #include "core/text.h"
 #include "model/cache_steps.h"
 #include "model/device.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/language_model.h"
 #include "model/own_stream.h"
 #include "repro/configs.h"

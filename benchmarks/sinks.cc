@@ -8,7 +8,9 @@
 #include "benchmarks/timing.h"
 #include "core/text.h"
 #include "model/device.h"
+#include "model/forward_options.h"
 #include "model/language_model.h"
+#include "ops/attention_weights.h"
 #include "sinks/measures.h"
 #include "train/profiling.h"
 

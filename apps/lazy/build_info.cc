@@ -1,38 +1,25 @@
 #include "build_info.h"
 
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
-#include <ATen/Version.h>
-#include <ATen/cpu/Utils.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/headeronly/version.h>
 
-#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "commit.h"
 #include "core/text.h"
 #include "model/device.h"
-#include "ops/cuda_library.h"
+#include "model/torch_build.h"
+#include "ops/kernel_support.h"
 #include "ops/load_cuda.h"
 
 namespace lazy::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::vector<std::string> cpu_features() {
-  std::vector<std::string> out;
-  for (const auto& [name, value] : at::cpu::get_cpu_capabilities()) {
-    if (value.isBool() && value.toBool()) out.push_back(name);
-  }
-  std::sort(out.begin(), out.end());
-  return out;
-}
 
 kernels::Problem usual_problem(kernels::Normalizer normalizer, kernels::DType dtype, int64_t head_dim) {
   return {.q_length = 128,
@@ -68,7 +55,7 @@ Json cuda_support() {
     for (const kernels::DType type : kernels::kKernelTypes) {
       for (const int64_t size : kernels::kTensorCoreHeadSizes) {
         served[kernels::name(normalizer)][kernels::name(type)][std::to_string(size)] =
-            ops::cuda_library().attention_kernel(usual_problem(normalizer, type, size));
+            ops::cuda_attention_kernel(usual_problem(normalizer, type, size));
       }
     }
   }
@@ -100,7 +87,7 @@ std::string driver_version() {
 
 std::string version_line() {
   const std::string commit = *kCommit ? fmt::format("commit {}, ", kCommit) : "";
-  return fmt::format("lazy {} ({}LibTorch {})", LAZY_VERSION, commit, TORCH_VERSION);
+  return fmt::format("lazy {} ({}LibTorch {})", LAZY_VERSION, commit, torch_version());
 }
 
 Json build_info() {
@@ -108,26 +95,21 @@ Json build_info() {
   out["version"] = LAZY_VERSION;
   out["commit"] = kCommit;
   out["compiler"] = __VERSION__;
-  out["torch"] = TORCH_VERSION;
+  out["torch"] = torch_version();
   out["devices"] = {"cpu"};
-  const bool has_cuda = at::hasCUDA();
-  if (has_cuda) {
-    for (int64_t i = 0; i < at::detail::getCUDAHooks().deviceCount(); ++i)
-      out["devices"].push_back(fmt::format("cuda:{}", i));
-  }
-  const long runtime = has_cuda ? at::detail::getCUDAHooks().versionCUDART() : 0;
-  out["cuda"] = {{"runtime", runtime ? fmt::format("{}.{}", runtime / 1000, runtime / 10 % 100) : ""},
-                 {"driver", driver_version()}};
+  const TorchFacts torch = torch_facts();
+  for (int64_t i = 0; i < torch.cuda_devices; ++i) out["devices"].push_back(fmt::format("cuda:{}", i));
+  out["cuda"] = {{"runtime", torch.cuda_runtime}, {"driver", driver_version()}};
   out["gpus"] = Json::array();
   for (const Gpu& gpu : gpus()) {
     out["gpus"].push_back({{"name", gpu.name},
                            {"memory_bytes", gpu.memory},
                            {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)}});
   }
-  out["threads"] = at::get_num_threads();
-  out["cpu_vectors"] = at::get_cpu_capability();
-  out["cpu_features"] = cpu_features();
-  out["blas"] = at::hasMKL() ? "mkl" : at::hasLAPACK() ? "lapack" : "none";
+  out["threads"] = thread_count();
+  out["cpu_vectors"] = torch.cpu_vectors;
+  out["cpu_features"] = torch.cpu_features;
+  out["blas"] = torch.blas;
   out["attention_kernels"] = {{"cpu", cpu_support()}, {"cuda", std::move(cuda)}};
   return out;
 }

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "model/device.h"
+
 namespace lazy::cli {
 
 void add_model_options(Command command, ModelOptions& options) {
@@ -29,8 +31,7 @@ void add_placement_options(Command command, std::string& device, std::string& dt
 }
 
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype) {
-  if (dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
-  model.to(device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU));
+  set_placement(model, device, dtype);
   if (dtype != "fp32") model.hold_compute_dtype();
 }
 

@@ -1,5 +1,4 @@
 // `lazy data prepare` and `lazy data inspect`: converts text to shards, and shows their contents.
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,7 @@
 #include "data/inspect.h"
 #include "data/prepare.h"
 #include "data/sequences.h"
+#include "model/device.h"
 #include "train/config.h"
 #include "train/run_info.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 void prepare(PrepareOptions options) {
   install_stop_handlers();
-  options.threads = at::get_num_threads();
+  options.threads = thread_count();
   const CorpusInfo info = prepare_corpus(options);
   for (const auto& [name, split] : info.splits) {
     log::info("{}: {} documents, {} tokens, {} of text", name, split.documents,

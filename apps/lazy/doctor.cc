@@ -1,12 +1,12 @@
 // `lazy doctor`: what this installation is, what it lacks, and the command that mends it.
-#include <ATen/ATen.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
-#include <torch/headeronly/version.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "build_info.h"
 #include "command.h"
@@ -15,7 +15,7 @@
 #include "core/terminal.h"
 #include "data/tokenizers/unicode.h"
 #include "model/device.h"
-#include "ops/attention.h"
+#include "model/torch_build.h"
 #include "ops/load_cuda.h"
 
 namespace lazy::cli {
@@ -33,25 +33,11 @@ struct Check {
   std::string found, mend;  // mend: a command, or what to do
 };
 
-// Softmax attention beside PyTorch's own, in the precision that every machine has.
-double largest_error(at::Device device) {
-  const auto options = at::TensorOptions(at::kFloat);
-  at::Tensor q = at::linspace(-2, 2, 1 * 33 * 2 * 64, options).sin().reshape({1, 33, 2, 64}).to(device);
-  const at::Tensor k = q.roll(5, 1), v = q.roll(9, 3);
-  ops::AttentionOptions attention;
-  attention.normalizer = "softmax";
-  const at::Tensor ours = std::get<0>(ops::attention(q, k, v, {}, {}, attention));
-  const at::Tensor theirs = at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
-                                                             {}, 0.0, /*is_causal=*/true)
-                                .transpose(1, 2);
-  return (ours - theirs).abs().max().item<double>();
-}
-
-Check check_attention(at::Device device) {
+Check check_attention(bool gpu) {
   constexpr double kTolerance = 1e-4;  // fp32 with TF32 switched off
-  Check check{fmt::format("attention ({})", device.is_cuda() ? "GPU" : "CPU")};
+  Check check{fmt::format("attention ({})", gpu ? "GPU" : "CPU")};
   try {
-    const double error = largest_error(device);
+    const double error = attention_error(gpu);
     check.found = fmt::format("differs from PyTorch's by at most {:.1g}", error);
     if (!(error <= kTolerance)) {
       check.state = State::broken;
@@ -62,13 +48,6 @@ Check check_attention(at::Device device) {
     check = {check.subject, State::broken, text.substr(0, text.find('\n')), "report this output as an issue"};
   }
   return check;
-}
-
-// Whether LibTorch in use has its CUDA half, beside the library that holds the CPU's operators.
-bool torch_has_cuda() {
-  Dl_info here;
-  return dladdr(reinterpret_cast<void*>(static_cast<void (*)(int)>(&at::set_num_threads)), &here) != 0 &&
-         fs::exists(fs::path(here.dli_fname).parent_path() / "libtorch_cuda.so");
 }
 
 Check check_gpu() {
@@ -85,9 +64,9 @@ Check check_gpu() {
     return {"GPU", State::ok, fmt::format("{}, usable", devices.front().name), ""};
   } catch (const std::exception& error) {
     std::string mend = "nvidia-smi   (tells whether the driver works and is as new as PyTorch's CUDA)";
-    if (!torch_has_cuda()) {
+    if (!torch_has_cuda_libraries()) {
       mend = fmt::format("{} -m pip install --force-reinstall torch=={}   (this one is a build for the CPU)",
-                         python_interpreter(), TORCH_VERSION);
+                         python_interpreter(), torch_version());
     } else if (!fs::exists(ops::library_beside("liblazy_ops_cuda.so"))) {
       mend = "install the CUDA toolkit (nvcc) of PyTorch's major version, then `rm -r build; make` in the checkout";
     }
@@ -106,8 +85,8 @@ Check check_python(const std::string& feature, const std::string& package) {
 }
 
 std::vector<Check> checks() {
-  std::vector<Check> out{check_attention(at::kCPU), check_gpu()};
-  if (at::hasCUDA()) out.push_back(check_attention(at::kCUDA));
+  std::vector<Check> out{check_attention(/*gpu=*/false), check_gpu()};
+  if (cuda_loaded()) out.push_back(check_attention(/*gpu=*/true));
   out.push_back(check_python("chat templates", "jinja2"));
   out.push_back(check_python("Parquet files", "pyarrow"));
   out.push_back({"gzip and zstd files", State::ok, "part of the program", ""});

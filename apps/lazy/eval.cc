@@ -1,7 +1,7 @@
 // `lazy eval MODEL_DIR`: held-out loss and benchmarks, and both over context lengths.
-#include <ATen/core/Tensor.h>
-
+#include <chrono>
 #include <memory>
+#include <string>
 
 #include "command.h"
 #include "common_options.h"
@@ -24,7 +24,8 @@ void run(const lazy::cli::EvalArguments& a, const lazy::cli::LengthArguments& le
   const int64_t batch_size = lazy::cli::parse_batch_size(a.batch_size);
   const auto info = lazy::distributed::rank_info_from_environment();
   lazy::distributed::run_as_rank(
-      info, lazy::resolve_device(a.device), kTimeout, [&](lazy::distributed::Communicator& ranks, at::Device device) {
+      info, lazy::resolve_device(a.device), kTimeout,
+      [&](lazy::distributed::Communicator& ranks, const std::string& device) {
         const lazy::cli::EvalMachine machine{device, {.batch_size = batch_size, .ranks = &ranks}, ranks.is_rank0()};
         lengths.options.lengths.empty() ? lazy::cli::evaluate_models(a, machine)
                                         : lazy::cli::evaluate_lengths(lengths, a, machine);

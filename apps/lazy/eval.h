@@ -1,8 +1,6 @@
 // The parts of `lazy eval`: held-out loss and benchmarks (eval_models.cc), and tasks over context lengths
 // (eval_length.cc).
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,7 +26,7 @@ struct EvalArguments {
 
 // The device and the ranks of this process.
 struct EvalMachine {
-  at::Device device;
+  std::string device;        // "cpu" or "cuda:N"
   eval::ScoreOptions score;  // batch size and ranks
   bool first = true;         // this rank writes and prints
 };

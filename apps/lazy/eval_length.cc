@@ -1,6 +1,5 @@
 #include "eval.h"
 
-#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
 #include <memory>
@@ -9,6 +8,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "model/config.h"
+#include "model/device.h"
 #include "report/length_page.h"
 
 namespace lazy::cli {
@@ -31,7 +31,7 @@ length::LoadedModel load_variant(const std::string& path, const ModelOptions& op
   move_to_machine(*model, machine, a.dtype);
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(path);
   check_tokenizer(model->config(), tokenizer->fingerprint(), tokenizer->vocab_size(), path);
-  return {eval::make_scorer(model, how, true), tokenizer, model->config(), model->device().str()};
+  return {eval::make_scorer(model, how, true), tokenizer, model->config(), device_name(*model)};
 }
 
 std::vector<length::ModelVariant> model_variants(const LengthArguments& lengths, const EvalArguments& a,

@@ -1,6 +1,5 @@
 #include "eval.h"
 
-#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,6 +13,7 @@
 #include "eval/evaluate.h"
 #include "eval/tasks/documents.h"
 #include "model/config.h"
+#include "model/device.h"
 
 namespace lazy::cli {
 namespace fs = std::filesystem;
@@ -85,7 +85,7 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
   info.model_path = model_path;
   info.model_kind = model.config().kind();
   info.command = a.command;
-  info.device = model.device().str();
+  info.device = device_name(model);
   info.dtype = a.dtype;
   info.tokenizer_fingerprint = fmt::format("{:016x}", tokenizer->fingerprint());
   info.parameters = count_parameters(model.config()).total;
@@ -135,8 +135,7 @@ int64_t parse_batch_size(const std::string& text) {
 }
 
 void move_to_machine(LanguageModel& model, const EvalMachine& machine, const std::string& dtype) {
-  model.to(machine.device);
-  if (dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
+  set_placement(model, machine.device, dtype);
 }
 
 void list_tasks() {

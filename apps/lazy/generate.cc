@@ -1,7 +1,9 @@
 // `lazy generate`: text from a model folder, printed as it appears.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
@@ -13,7 +15,8 @@
 #include "core/stop.h"
 #include "generate/model_folder.h"
 #include "model/device.h"
-#include "model/paged_keys.h"
+#include "model/paging.h"
+#include "serve/engine.h"
 #include "serve/token_queue.h"
 
 namespace lazy {

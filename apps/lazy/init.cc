@@ -1,5 +1,4 @@
 // `lazy init`: writes the configuration of a training run for a text, this machine and a time.
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -112,7 +111,7 @@ Corpus prepare(const InitArguments& o) {
   prepare.code = true;
   prepare.output = corpus.folder = o.corpus;
   prepare.replace = o.force;
-  prepare.threads = at::get_num_threads();
+  prepare.threads = thread_count();
   prepare.train_pieces = train::tokenizer_pieces(text.bytes);
   if (prepare.train_pieces == 0) prepare.tokenizer = "bytes";
   prepare.documents.max_bytes = train::cut_documents_at(text.bytes, text.documents);
@@ -170,7 +169,7 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   std::string out =
       comment(fmt::format("Made by `lazy init` for {:g} minutes on this machine ({}, {} threads, {}). "
                           "Run: lazy train {}",
-                          o.minutes, o.device, at::get_num_threads(), r.bf16 ? "bf16" : "fp32", o.output.string()));
+                          o.minutes, o.device, thread_count(), r.bf16 ? "bf16" : "fp32", o.output.string()));
   out +=
       comment(fmt::format("Expected: {} ({} tokens/s were measured; {:.0f} % of the time is for steps, the rest for "
                           "start, validation and checkpoints), about {} of memory of the {} "

@@ -1,5 +1,4 @@
 // `lazy`: one binary to train, evaluate, inspect and run models. Each subcommand is a file in this folder.
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +14,8 @@
 #include "core/error.h"
 #include "core/known_names.h"
 #include "core/log.h"
+#include "model/device.h"
+#include "model/torch_build.h"
 
 namespace {
 
@@ -56,7 +57,7 @@ int main(int argc, char** argv) {
   app.add_flag("-v,--verbose", verbose, "Print debugging messages");
   app.set_version_flag("--version", lazy::cli::version_line, "Print the version and exit");
   app.parse_complete_callback([&] {
-    if (threads > 0) at::set_num_threads(threads);
+    if (threads > 0) lazy::set_thread_count(threads);
     lazy::log::set_level(verbose ? 0 : 1);
   });
   for (const auto& [name, command] : lazy::cli::subcommands()) {
@@ -72,11 +73,8 @@ int main(int argc, char** argv) {
   } catch (const lazy::Error& e) {
     fmt::print(stderr, "lazy: {}\n", e.what());
     return e.exit_code();
-  } catch (const c10::Error& e) {
-    fmt::print(stderr, "lazy: internal error: {}\n", e.what_without_backtrace());
-    return 1;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "lazy: internal error: {}\n", e.what());
+    fmt::print(stderr, "lazy: internal error: {}\n", lazy::exception_message(e));
     return 1;
   }
 }

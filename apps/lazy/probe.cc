@@ -1,8 +1,9 @@
 // `lazy probe MODEL_DIR --text FILE`: named activations of one forward pass, as statistics or whole tensors.
-#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <memory>
@@ -17,7 +18,7 @@
 #include "data/tokenizer.h"
 #include "model/config.h"
 #include "model/device.h"
-#include "model/safetensors.h"
+#include "model/language_model.h"
 #include "sinks/activations.h"
 
 namespace {
@@ -75,10 +76,9 @@ void probe(const ProbeArguments& a) {
   }
   auto model = lazy::LanguageModel::load(a.model);
   const std::vector<int64_t> ids = tokens_of(a, model.config());
-  if (lazy::resolve_device(a.device) == "cuda") model.to(at::Device(at::kCUDA, 0));
-  if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
+  lazy::set_placement(model, lazy::resolve_device(a.device), a.dtype);
   const auto found = lazy::sinks::read_activations(model, ids, a.options);
-  if (!a.output.empty()) lazy::write_safetensors(a.output, found.tensors);
+  if (!a.output.empty()) lazy::sinks::save_tensors(a.output, found);
   nlohmann::ordered_json json{{"model", a.model}, {"dtype", a.dtype}, {"ids", ids}};
   json.update(lazy::sinks::to_json(found));
   const std::string dump = json.dump() + "\n";

@@ -1,5 +1,4 @@
 // `lazy sinks MODEL_DIR --text FILE`: attention sink statistics by layer and head.
-#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include "core/text.h"
 #include "model/config.h"
 #include "model/device.h"
+#include "model/language_model.h"
 #include "report/report.h"
 #include "sinks/analysis.h"
 #include "sinks/attention_maps.h"
@@ -47,16 +47,13 @@ std::string command_line(const SinksArguments& a) {
 }
 
 lazy::LanguageModel opened(const SinksArguments& a) {
-  const at::ScalarType compute = a.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
-  const at::Device device = lazy::resolve_device(a.device) == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  const std::string device = lazy::resolve_device(a.device);
   // Master weights in fp32, and what products read.
-  const uint64_t bytes = (compute == at::kFloat ? 4 : 6) *
+  const uint64_t bytes = (a.dtype == "bf16" ? 6 : 4) *
                          static_cast<uint64_t>(count_parameters(lazy::ModelConfig::from_directory(a.model)).total);
-  if (a.by_layers || (a.memory > 0 && bytes > a.memory))
-    return lazy::LanguageModel::load_offloaded(a.model, device, compute);
+  if (a.by_layers || (a.memory > 0 && bytes > a.memory)) return lazy::load_offloaded_model(a.model, device, a.dtype);
   auto model = lazy::LanguageModel::load(a.model);
-  model.set_compute_dtype(compute);
-  model.to(device);
+  lazy::set_placement(model, device, a.dtype);
   return model;
 }
 

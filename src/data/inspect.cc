@@ -13,7 +13,7 @@
 
 namespace lazy {
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
@@ -39,7 +39,7 @@ std::vector<Shown> open_all(const InspectOptions& options) {
   return all;
 }
 
-Json header_json(const std::string& split, const Shard& shard) {
+OrderedJson header_json(const std::string& split, const Shard& shard) {
   const ShardHeader& h = shard.header();
   return {{"file", shard.path().string()},
           {"split", split},
@@ -57,8 +57,8 @@ Json header_json(const std::string& split, const Shard& shard) {
 }
 
 // The requested documents, decoded with the tokenizer of the corpus.
-Json documents_json(const InspectOptions& options, const std::vector<Shown>& all) {
-  Json documents = Json::array();
+OrderedJson documents_json(const InspectOptions& options, const std::vector<Shown>& all) {
+  OrderedJson documents = OrderedJson::array();
   if (options.documents <= 0) return documents;
   const fs::path folder = fs::is_directory(options.path) ? options.path : options.path.parent_path();
   const auto tokenizer = load_tokenizer((folder / "tokenizer").string());
@@ -85,12 +85,13 @@ Json documents_json(const InspectOptions& options, const std::vector<Shown>& all
 
 std::string inspect_json(const InspectOptions& options) {
   const std::vector<Shown> all = open_all(options);
-  Json shards = Json::array();
+  OrderedJson shards = OrderedJson::array();
   for (const Shown& shown : all) {
     for (const Shard& shard : shown.shards) shards.push_back(header_json(shown.split, shard));
   }
-  const Json json = {{"shards", shards}, {"documents", documents_json(options, all)}, {"verified", options.verify}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson json = {
+      {"shards", shards}, {"documents", documents_json(options, all)}, {"verified", options.verify}};
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 std::string inspect_text(const InspectOptions& options) {
@@ -108,7 +109,7 @@ std::string inspect_text(const InspectOptions& options) {
     }
   }
   if (options.verify) text += "checksums: all tokens read, all equal\n";
-  for (const Json& document : documents_json(options, all)) {
+  for (const OrderedJson& document : documents_json(options, all)) {
     text += fmt::format("\n--- {} document {}, {} tokens ---\n{}\n", options.split, document["document"].get<int64_t>(),
                         document["tokens"].get<int64_t>(), document["text"].get<std::string>());
   }

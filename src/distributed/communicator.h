@@ -2,13 +2,14 @@
 // collectives in the same order. A rank that ends or hangs ends all others with a message that names it. With a world
 // size of 1 every call returns at once.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "model/torch_forward.h"
 
 namespace lazy::distributed {
 

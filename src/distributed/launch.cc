@@ -117,7 +117,7 @@ at::Device device_of(const std::string& name, const RankInfo& info) {
 }  // namespace
 
 void run_as_rank(const RankInfo& info, const std::string& device_name, std::chrono::milliseconds timeout,
-                 const std::function<void(Communicator&, at::Device)>& body) {
+                 const std::function<void(Communicator&, const std::string& device)>& body) {
   if (info.rank > 0) log::set_level(2);  // rank 0 logs for all
   // Writing to a rank that has just ended must return an error, which is reported, and not end this process silently.
   if (info.size > 1) std::signal(SIGPIPE, SIG_IGN);
@@ -127,7 +127,7 @@ void run_as_rank(const RankInfo& info, const std::string& device_name, std::chro
     return info.rank == 0 ? e.what() : fmt::format("rank {}: {}", info.rank, e.what());
   };
   try {
-    body(communicator, device);
+    body(communicator, device.str());
     communicator.shutdown();
   } catch (const Interrupted& e) {
     communicator.shutdown();  // launchers kill the other ranks when one ends; rank 0 may still be writing

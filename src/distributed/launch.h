@@ -16,10 +16,11 @@ RankInfo rank_info_from_environment();
 // The first host of a Slurm node list: "node[07-09,12],gpu1" -> "node07".
 std::string first_slurm_host(const std::string& list);
 
-// Connects to the other ranks and calls `body` with the communicator and this rank's device: the CPU, or with device =
-// "cuda" the GPU of its local rank, which becomes the current one. Ranks above 0 log warnings only. An exception from
-// `body` ends all ranks with a message that names the rank it came from; an Interrupted lets them end together.
+// Connects to the other ranks and calls `body` with the communicator and this rank's device: "cpu", or with device =
+// "cuda" the GPU of its local rank ("cuda:1"), which becomes the current one. Ranks above 0 log warnings only. An
+// exception from `body` ends all ranks with a message that names the rank it came from; an Interrupted lets them end
+// together.
 void run_as_rank(const RankInfo& info, const std::string& device, std::chrono::milliseconds timeout,
-                 const std::function<void(Communicator&, at::Device)>& body);
+                 const std::function<void(Communicator&, const std::string& device)>& body);
 
 }  // namespace lazy::distributed

@@ -12,9 +12,22 @@
 #include <string>
 #include <vector>
 
-#include "distributed/sharding.h"
-
 namespace lazy::distributed {
+
+// The part of a named tensor that one rank holds. Independent of the number of ranks, so that a checkpoint can be
+// resharded when it is loaded.
+struct TensorShard {
+  std::string name;
+  at::Tensor tensor;                  // elements [begin, end) of the whole tensor, flattened in row-major order
+  std::vector<int64_t> global_shape;  // of the whole tensor
+  int64_t begin = 0, end = 0;
+
+  int64_t global_numel() const {
+    int64_t n = 1;
+    for (const int64_t size : global_shape) n *= size;
+    return n;
+  }
+};
 
 // Writes and syncs the file of one rank. `rank` counts from 0, the file names from 1.
 void write_shards(const std::filesystem::path& folder, int rank, int world_size, const std::vector<TensorShard>& shards,

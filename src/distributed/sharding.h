@@ -1,11 +1,6 @@
-// How training state is divided among ranks: the sharding mode of [training] data_parallel, and one rank's shard of a
-// tensor.
+// How training state is divided among ranks: the sharding mode of [training] data_parallel.
 #pragma once
-#include <ATen/core/Tensor.h>
-
-#include <cstdint>
 #include <string>
-#include <vector>
 
 namespace lazy::distributed {
 
@@ -26,20 +21,5 @@ inline Sharding sharding_from(const std::string& text) {
   }
   return Sharding::replicate;
 }
-
-// The part of a named tensor that one rank holds. Independent of the number of ranks, so that a checkpoint can be
-// resharded when it is loaded.
-struct TensorShard {
-  std::string name;
-  at::Tensor tensor;                  // elements [begin, end) of the whole tensor, flattened in row-major order
-  std::vector<int64_t> global_shape;  // of the whole tensor
-  int64_t begin = 0, end = 0;
-
-  int64_t global_numel() const {
-    int64_t n = 1;
-    for (const int64_t size : global_shape) n *= size;
-    return n;
-  }
-};
 
 }  // namespace lazy::distributed

@@ -13,6 +13,7 @@
 #include "data/sequences.h"
 #include "eval/python.h"
 #include "model/config.h"
+#include "model/language_model.h"
 
 namespace lazy::eval {
 

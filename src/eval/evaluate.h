@@ -9,7 +9,10 @@
 #include "eval/prefetch.h"
 #include "eval/results.h"
 #include "eval/score.h"
-#include "model/language_model.h"
+
+namespace lazy {
+class LanguageModel;
+}
 
 namespace lazy::eval {
 

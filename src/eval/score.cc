@@ -15,6 +15,8 @@
 #include "core/stop.h"
 #include "distributed/communicator.h"
 #include "eval/batch.h"
+#include "model/kv_cache.h"
+#include "model/language_model.h"
 
 namespace lazy::eval {
 

@@ -1,13 +1,18 @@
 // Log-likelihoods of token windows under a model: batching, ranks, streaming caches and progress.
 #pragma once
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "eval/requests.h"
-#include "model/language_model.h"
+#include "model/streaming_cache.h"
 
+namespace lazy {
+class LanguageModel;
+}
 namespace lazy::distributed {
 class Communicator;
 }

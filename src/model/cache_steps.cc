@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "model/forward_options.h"
 #include "model/language_model.h"
 
 namespace lazy {

@@ -1,6 +1,8 @@
 #include "model/device.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/cpu/Utils.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
@@ -9,9 +11,13 @@
 #include <array>
 
 #include "core/error.h"
+#include "model/language_model.h"
 #include "ops/load_cuda.h"
 
 namespace lazy {
+
+int thread_count() { return at::get_num_threads(); }
+void set_thread_count(int threads) { at::set_num_threads(threads); }
 
 std::vector<Gpu> gpus() {
   constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -45,7 +51,25 @@ Gpu first_gpu() {
   return all.empty() ? Gpu{} : all.front();
 }
 
+at::Device parse_device(const std::string& device) {
+  return device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(device);
+}
+
+at::ScalarType parse_compute_dtype(const std::string& dtype) { return dtype == "bf16" ? at::kBFloat16 : at::kFloat; }
+
 }  // namespace
+
+void set_placement(LanguageModel& model, const std::string& device, const std::string& dtype) {
+  model.set_compute_dtype(parse_compute_dtype(dtype));
+  model.to(parse_device(device));
+}
+
+LanguageModel load_offloaded_model(const std::filesystem::path& directory, const std::string& device,
+                                   const std::string& dtype) {
+  return LanguageModel::load_offloaded(directory, parse_device(device), parse_compute_dtype(dtype));
+}
+
+std::string device_name(const LanguageModel& model) { return model.device().str(); }
 
 std::string gpu_name(const std::string& device) { return device == "cuda" ? first_gpu().name : std::string(); }
 

@@ -1,10 +1,18 @@
-// Selection of the device and the compute dtype, and properties of the GPU.
+// Selection of the device, the compute dtype and the number of CPU threads, and properties of the GPU. Needs no ATen
+// header.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 namespace lazy {
+
+class LanguageModel;
+
+// The number of CPU threads that LibTorch's operators use.
+int thread_count();
+void set_thread_count(int threads);
 
 // Resolves "auto" to "cuda" if PyTorch finds a GPU that this build has kernels for, else to "cpu". Loads the CUDA
 // libraries. Error with the reason if "cuda" is not available.
@@ -13,6 +21,15 @@ int64_t device_count(const std::string& device);  // 1 for "cpu"
 
 // Resolves "auto" to bf16 on a GPU and on CPUs with AMX, else to fp32, which is faster there.
 std::string resolve_dtype(const std::string& dtype, const std::string& device);
+
+// Moves a model to `device` ("cpu", "cuda" for the first GPU, or "cuda:N") and sets its compute dtype ("fp32" or
+// "bf16").
+void set_placement(LanguageModel& model, const std::string& device, const std::string& dtype);
+// LanguageModel::load_offloaded with the same names.
+LanguageModel load_offloaded_model(const std::filesystem::path& directory, const std::string& device,
+                                   const std::string& dtype);
+// The device of a model: "cpu", "cuda:0".
+std::string device_name(const LanguageModel& model);
 
 struct Gpu {
   std::string name;

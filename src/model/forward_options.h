@@ -1,10 +1,12 @@
-// Options of a forward pass, which are passed to every layer and mixer, and the layout of packed sequences.
+// Options of a forward pass, which are passed to every layer and mixer, its results, and the layout of packed
+// sequences.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace lazy {
 
@@ -40,6 +42,12 @@ struct ForwardOptions {
   // int64: of a pass over sequences end to end, the tokens whose hidden states are returned, in this order; undefined:
   // all
   at::Tensor rows;
+};
+
+struct ForwardResult {
+  at::Tensor hidden;  // (batch, length, hidden_size) after the final norm; (1, rows, hidden_size) of some
+  std::vector<at::Tensor>
+      stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention; undefined for other mixers
 };
 
 }  // namespace lazy

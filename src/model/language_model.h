@@ -1,39 +1,39 @@
 // A decoder-only language model: token ids in, hidden states, logits or a loss out.
 //
 // Order of the headers of this library; includes point to the left only:
-//   config, config_json, kv_cache, forward_options, activation_hooks, parameters, safetensors
+//   config, config_json, streaming_cache, kv_cache, forward_options, activation_hooks, parameters, safetensors
 //   < positions/, blocks/ (decoder_block is the exception: it composes a mixer and an MLP)
 //   < mixers/
 //   < families/, checkpoint, offloaded_weights
 //   < language_model < model_options
 // config.cc and config_json.cc implement ModelConfig with the registries of mixers/ and families/.
+//
+// This header needs no ATen header. Callers that use tensors also include <ATen/core/Tensor.h>, forward_options.h for
+// the options and results of a pass, and mixers/mixer.h for attention_terms() and projections().
 #pragma once
-#include <ATen/core/Tensor.h>
-
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "model/config.h"
-#include "model/forward_options.h"
-#include "model/kv_cache.h"
-#include "model/mixers/mixer.h"
+#include "model/torch_forward.h"
 
 namespace lazy {
 
+struct AttentionProjections;
+struct ForwardOptions;
+struct ForwardResult;
+struct PackedSequences;
 struct Quantization;
 class ShardHooks;
 struct ShardUnit;
-
-struct ForwardResult {
-  at::Tensor hidden;  // (batch, length, hidden_size) after the final norm; (1, rows, hidden_size) of some
-  std::vector<at::Tensor>
-      stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention; undefined for other mixers
-};
+namespace ops {
+struct AttentionTerms;
+}
 
 // Activation checkpointing: what the backward pass recomputes. mlp: the gate and up products; attention: the attention
 // half of each layer; full: whole layers.
@@ -92,7 +92,9 @@ class LanguageModel {
   void to(at::Device device);
   at::Device device() const;
 
-  ForwardResult forward(const at::Tensor& ids, const ForwardOptions& options = {});  // ids (batch, length) int64
+  // ids (batch, length) int64
+  ForwardResult forward(const at::Tensor& ids);
+  ForwardResult forward(const at::Tensor& ids, const ForwardOptions& options);
   // forward() of several batches, layer by layer: all batches pass a layer before the next one, so offloaded weights
   // are read once. Hooks run for every batch of a layer before the next layer. Inference only; without cache, packing
   // and rows. `step` receives the progress from 0 to 1.
@@ -104,8 +106,9 @@ class LanguageModel {
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels);
   // Per-token log-probability (nats) of labels, fp32 (batch, length), and whether each label is the argmax; no
   // gradient.
+  std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels);
   std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels,
-                                                   const ForwardOptions& options = {});
+                                                   const ForwardOptions& options);
   // The same for packed sequences: labels (N) that follow the tokens `rows` (N), both int64 on the model's device.
   std::pair<at::Tensor, at::Tensor> log_likelihood(const PackedSequences& packed, const at::Tensor& rows,
                                                    const at::Tensor& labels);

@@ -1,12 +1,16 @@
 // What a LanguageModel consists of: for the files that implement it.
 #pragma once
 #include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
 
 #include "model/blocks/adaptive_tables.h"
 #include "model/blocks/decoder_block.h"
 #include "model/blocks/linear.h"
 #include "model/blocks/shard_hooks.h"
 #include "model/checkpoint.h"
+#include "model/forward_options.h"
 #include "model/language_model.h"
 #include "model/offloaded_weights.h"
 #include "model/parameters.h"

@@ -192,6 +192,8 @@ std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor
   return results;
 }
 
+ForwardResult LanguageModel::forward(const at::Tensor& ids) { return forward(ids, {}); }
+
 ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions& options) {
   return std::move(impl_->run({ids}, options, {}).front());
 }
@@ -225,6 +227,10 @@ at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) 
   const at::Tensor hidden = forward(ids).hidden;
   const ScopedUnshard use(impl_->hooks, impl_->head_unit());  // the loss computes its gradients in the forward pass
   return std::get<0>(impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1})));
+}
+
+std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor& ids, const at::Tensor& labels) {
+  return log_likelihood(ids, labels, ForwardOptions());
 }
 
 std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor& ids, const at::Tensor& labels,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/language_model.h"
+#include "model/streaming_cache.h"
 
 namespace lazy {
 

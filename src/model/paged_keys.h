@@ -3,10 +3,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "model/config.h"
+#include "model/paging.h"
 
 namespace lazy {
 
@@ -32,9 +31,4 @@ struct PagedKeys {
 // Pools, not yet written, for `pages` pages. Error if why_not_paged is not empty.
 PagedKeys make_paged_keys(const ModelConfig& config, int64_t pages, int64_t page_size, at::ScalarType dtype,
                           at::Device device);
-// Bytes of a page in all layers.
-int64_t page_bytes(const ModelConfig& config, int64_t page_size, at::ScalarType dtype);
-// Why the model's sequences cannot be computed side by side over pages; empty: they can. Others have a KVCache each.
-std::string why_not_paged(const ModelConfig& config);
-
 }  // namespace lazy

@@ -12,7 +12,7 @@
 
 namespace lazy::ops {
 
-#define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::decode: expected ", __VA_ARGS__)
+#define LAZY_EXPECT_DECODE(condition, ...) TORCH_CHECK(condition, "lazy::decode: expected ", __VA_ARGS__)
 
 namespace {
 
@@ -20,11 +20,11 @@ std::atomic<ValueRowCount*> living_count = nullptr;
 
 void check_integers(const AttentionArguments& a, const at::Tensor& t, const char* name, int64_t rank,
                     const char* shape) {
-  LAZY_EXPECT(t.dim() == rank && t.sym_size(0) == a.q.sym_size(0) &&
-                  (t.scalar_type() == at::kInt || t.scalar_type() == at::kLong),
-              name, " of shape ", shape, " with batch ", a.q.dim() > 0 ? a.q.sym_size(0) : c10::SymInt(0),
-              " and type int32 or int64, received ", t.sym_sizes(), " of ", t.scalar_type());
-  LAZY_EXPECT(t.device() == a.q.device(), name, " on ", a.q.device(), " like q, received ", t.device());
+  LAZY_EXPECT_DECODE(t.dim() == rank && t.sym_size(0) == a.q.sym_size(0) &&
+                         (t.scalar_type() == at::kInt || t.scalar_type() == at::kLong),
+                     name, " of shape ", shape, " with batch ", a.q.dim() > 0 ? a.q.sym_size(0) : c10::SymInt(0),
+                     " and type int32 or int64, received ", t.sym_sizes(), " of ", t.scalar_type());
+  LAZY_EXPECT_DECODE(t.device() == a.q.device(), name, " on ", a.q.device(), " like q, received ", t.device());
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ void check_decode(const AttentionArguments& a, const at::Tensor& cache_lengths, 
   if (given(visible_count)) check_integers(a, *visible_count, "visible_count", 1, "(batch)");
   if (given(block_table)) {
     check_integers(a, *block_table, "block_table", 2, "(batch, pages)");
-    LAZY_EXPECT(a.k.sym_size(1) >= 1, "pages of at least one token, received k_cache of ", a.k.sym_sizes());
+    LAZY_EXPECT_DECODE(a.k.sym_size(1) >= 1, "pages of at least one token, received k_cache of ", a.k.sym_sizes());
   }
 }
 
@@ -66,18 +66,18 @@ void check_values(const AttentionArguments& a, const DecodeNumbers& numbers) {
   const int64_t capacity = table.defined() ? table.size(1) * page : a.k.size(1);
   for (int64_t b = 0; b < lengths.numel(); ++b) {
     const int64_t length = lengths.const_data_ptr<int64_t>()[b];
-    LAZY_EXPECT(length >= 0 && length <= capacity, "cache_lengths from 0 to the capacity of ", capacity,
-                ", received cache_lengths[", b, "] = ", length);
+    LAZY_EXPECT_DECODE(length >= 0 && length <= capacity, "cache_lengths from 0 to the capacity of ", capacity,
+                       ", received cache_lengths[", b, "] = ", length);
     if (counts.defined()) {
       const int64_t count = counts.const_data_ptr<int64_t>()[b];
-      LAZY_EXPECT(count >= rows, "visible_count of at least q's rows, ", rows, ", received visible_count[", b,
-                  "] = ", count);
+      LAZY_EXPECT_DECODE(count >= rows, "visible_count of at least q's rows, ", rows, ", received visible_count[", b,
+                         "] = ", count);
     }
     if (!table.defined()) continue;
     const int64_t* pages = table.const_data_ptr<int64_t>() + b * table.size(1);
     for (int64_t n = 0; n < (length + page - 1) / page; ++n) {
-      LAZY_EXPECT(pages[n] >= 0 && pages[n] < a.k.size(0), "block_table from 0 to ", a.k.size(0) - 1,
-                  ", received block_table[", b, "][", n, "] = ", pages[n]);
+      LAZY_EXPECT_DECODE(pages[n] >= 0 && pages[n] < a.k.size(0), "block_table from 0 to ", a.k.size(0) - 1,
+                         ", received block_table[", b, "][", n, "] = ", pages[n]);
     }
   }
 }
@@ -124,12 +124,12 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   p.threads = at::get_num_threads();
   AttentionOutputs outputs = empty_outputs(a, return_stats);
   if (p.dtype == kernels::DType::f64) {
-    LAZY_EXPECT(!ValueRowCount::current(),
-                "float32, bfloat16 or float16 while rows of V are counted, received float64");
+    LAZY_EXPECT_DECODE(!ValueRowCount::current(),
+                       "float32, bfloat16 or float16 while rows of V are counted, received float64");
     decode<double>(p, a, numbers, outputs);
   } else {
     const std::string unmet = kernels::unmet_condition(p);
-    LAZY_EXPECT(unmet.empty(), unmet);
+    LAZY_EXPECT_DECODE(unmet.empty(), unmet);
     decode<float>(p, a, numbers, outputs);
   }
   return outputs;

@@ -5,7 +5,7 @@
 
 namespace lazy::ops {
 
-#define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::decode: expected ", __VA_ARGS__)
+#define LAZY_EXPECT_DECODE(condition, ...) TORCH_CHECK(condition, "lazy::decode: expected ", __VA_ARGS__)
 
 static AttentionOutputs decode_meta(LAZY_DECODE_PARAMETERS) {
   const OptionalTensor none;
@@ -25,7 +25,8 @@ AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("lazy::decode", "")
                              .typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
-  LAZY_EXPECT(!options.cu_seqlens_q.defined() && !options.cu_seqlens_k.defined(), "no cu_seqlens, received some");
+  LAZY_EXPECT_DECODE(!options.cu_seqlens_q.defined() && !options.cu_seqlens_k.defined(),
+                     "no cu_seqlens, received some");
   auto optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); };
   return op.call(q, k_cache, v_cache, cache_lengths, optional(distance_bias), optional(tau), optional(options.sink),
                  optional(block_table), optional(visible_count), optional(options.alibi_slopes), options.normalizer,

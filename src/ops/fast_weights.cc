@@ -8,21 +8,21 @@ namespace lazy::ops {
 
 namespace {
 
-std::map<c10::DeviceType, FastWeightsKernels>& announced() {
+std::map<c10::DeviceType, FastWeightsKernels>& registered_kernels() {
   static std::map<c10::DeviceType, FastWeightsKernels> kernels;
   return kernels;
 }
 
 const FastWeightsKernels* allowed_for(c10::DeviceType device) {
-  const auto kernels = announced().find(device);
+  const auto kernels = registered_kernels().find(device);
   const bool forbidden = forced_kernel() == "plain" || forced_kernel() == "reference";
-  return kernels == announced().end() || forbidden ? nullptr : &kernels->second;
+  return kernels == registered_kernels().end() || forbidden ? nullptr : &kernels->second;
 }
 
 }  // namespace
 
 void set_fast_weights_kernels(c10::DeviceType device, const FastWeightsKernels& kernels) {
-  announced()[device] = kernels;
+  registered_kernels()[device] = kernels;
 }
 
 const FastWeightsKernels* fast_weights_kernels(c10::DeviceType device, int64_t T, int64_t H, bool momentum) {

@@ -13,7 +13,7 @@ void on_current_stream(const Problem& p) {
   kernels(p, c10::cuda::getCurrentCUDAStream());
 }
 
-const bool announced = [] {
+const bool fast_weights_registered = [] {
   set_fast_weights_kernels(c10::DeviceType::CUDA, {.serves = cuda::serves_fast_weights,
                                                    .kept_bytes = cuda::fast_weights_kept_bytes,
                                                    .forward = on_current_stream<cuda::fast_weights_forward>,

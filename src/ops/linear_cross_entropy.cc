@@ -88,7 +88,7 @@ CrossEntropyOutputs compute_alone(const at::Tensor& hidden, const at::Tensor& we
 
 // The gradient times that of the loss. `input` is an argument so that a second derivative is an error and not silently
 // zero.
-at::Tensor backward_plain(const at::Tensor& d_loss, const at::Tensor& gradient, const at::Tensor& input) {
+at::Tensor cross_entropy_backward_plain(const at::Tensor& d_loss, const at::Tensor& gradient, const at::Tensor& input) {
   return (gradient * d_loss.to(gradient.scalar_type())).to(input.scalar_type());
 }
 
@@ -108,6 +108,6 @@ LAZY_KERNELS(CPU, m) {
   m.impl("linear_cross_entropy", LAZY_KERNEL(compute_alone));
   m.impl("linear_cross_entropy_and_gradients", LAZY_KERNEL(compute));
 }
-LAZY_KERNELS(CompositeExplicitAutograd, m) { m.impl("linear_cross_entropy_backward", LAZY_KERNEL(backward_plain)); }
+LAZY_KERNELS(CompositeExplicitAutograd, m) { m.impl("linear_cross_entropy_backward", LAZY_KERNEL(cross_entropy_backward_plain)); }
 
 }  // namespace lazy::ops

@@ -54,7 +54,7 @@ struct Loss : torch::autograd::Function<Loss> {
   }
 };
 
-CrossEntropyOutputs forward_autograd(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+CrossEntropyOutputs cross_entropy_forward_autograd(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                      int64_t ignore_index) {
   const bool enabled = at::GradMode::is_enabled();
   const variable_list result = Loss::apply(hidden, weight, labels, ignore_index, enabled && hidden.requires_grad(),
@@ -69,7 +69,7 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("linear_cross_entropy_and_gradients", compute_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("linear_cross_entropy", forward_autograd);
+  m.impl("linear_cross_entropy", cross_entropy_forward_autograd);
   m.impl("linear_cross_entropy_backward", torch::autograd::autogradNotImplementedFallback());
 }
 

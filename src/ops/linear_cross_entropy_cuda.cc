@@ -11,7 +11,7 @@ namespace {
 
 // Each chunk of logits reads and writes the d_weight accumulator once, which dominates the products for smaller
 // chunks.
-constexpr int64_t kChunkLogits = kLogitsBytesCuda / 4;
+constexpr int64_t kChunkLogitsCuda = kLogitsBytesCuda / 4;
 constexpr int64_t kPadding = 64;  // rows of logits are aligned to 256 bytes for fast products
 
 // out = a b, or out += a b: 16-bit matrices accumulated in fp32, or fp32.
@@ -70,7 +70,7 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
 
   // Chunks of about the same size, in whole tiles of the products.
   const int64_t stride = std::max<int64_t>(1, (vocabulary + kPadding - 1) / kPadding) * kPadding;
-  const int64_t most = std::max<int64_t>(1, kChunkLogits / stride), chunks = (tokens + most - 1) / most;
+  const int64_t most = std::max<int64_t>(1, kChunkLogitsCuda / stride), chunks = (tokens + most - 1) / most;
   const int64_t chunk = chunks <= 1 ? tokens : std::min(most, ((tokens + chunks - 1) / chunks + 127) / 128 * 128);
   const at::Tensor memory = at::empty({chunk, stride}, f32);
   rows.logits = memory.mutable_data_ptr<float>();

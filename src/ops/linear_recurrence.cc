@@ -60,12 +60,12 @@ using torch::autograd::variable_list;
 using Forward = RecurrenceOutputs(LAZY_RECURRENCE_PARAMETERS);
 using Backward = RecurrenceGradients(const at::Tensor&, const OptionalTensor&, LAZY_RECURRENCE_PARAMETERS);
 
-std::map<c10::DeviceType, RecurrenceFits>& announced() {
+std::map<c10::DeviceType, RecurrenceFits>& registered_fits() {
   static std::map<c10::DeviceType, RecurrenceFits> fits;
   return fits;
 }
 
-RecurrenceOutputs forward_meta(LAZY_RECURRENCE_PARAMETERS) {
+RecurrenceOutputs recurrence_forward_meta(LAZY_RECURRENCE_PARAMETERS) {
   check_linear_recurrence(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
   return {at::empty_symint(v.sym_sizes(), v.options()),
           given(documents) ? at::empty({0}, v.options().dtype(at::kFloat))
@@ -73,7 +73,7 @@ RecurrenceOutputs forward_meta(LAZY_RECURRENCE_PARAMETERS) {
                                               v.options().dtype(at::kFloat))};
 }
 
-RecurrenceGradients backward_meta(const at::Tensor& d_out, const OptionalTensor&, LAZY_RECURRENCE_PARAMETERS) {
+RecurrenceGradients recurrence_backward_meta(const at::Tensor& d_out, const OptionalTensor&, LAZY_RECURRENCE_PARAMETERS) {
   check_linear_recurrence(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
   check_like("linear_recurrence_backward", "d_out", d_out, "v", v);
   const auto like = [&](const OptionalTensor& t) {
@@ -114,7 +114,7 @@ struct Recurrence : torch::autograd::Function<Recurrence> {
   }
 };
 
-RecurrenceOutputs forward_autograd(LAZY_RECURRENCE_PARAMETERS) {
+RecurrenceOutputs recurrence_forward_autograd(LAZY_RECURRENCE_PARAMETERS) {
   const variable_list out = Recurrence::apply(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
   return {out[0], out[1]};
 }
@@ -137,19 +137,19 @@ TORCH_LIBRARY_FRAGMENT(lazy, m) {
       "Tensor d_v, Tensor d_log_decay, Tensor d_beta, Tensor d_skip, Tensor d_initial_state)");
 }
 TORCH_LIBRARY_IMPL(lazy, Meta, m) {
-  m.impl("linear_recurrence", forward_meta);
-  m.impl("linear_recurrence_backward", backward_meta);
+  m.impl("linear_recurrence", recurrence_forward_meta);
+  m.impl("linear_recurrence_backward", recurrence_backward_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("linear_recurrence", forward_autograd);
+  m.impl("linear_recurrence", recurrence_forward_autograd);
   m.impl("linear_recurrence_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
 }
 
-void set_recurrence_fits(c10::DeviceType device, RecurrenceFits fits) { announced()[device] = fits; }
+void set_recurrence_fits(c10::DeviceType device, RecurrenceFits fits) { registered_fits()[device] = fits; }
 
 bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool delta) {
-  const auto fits = announced().find(v.device().type());
-  return fits != announced().end() && v.scalar_type() == at::kBFloat16 && q.scalar_type() == at::kBFloat16 &&
+  const auto fits = registered_fits().find(v.device().type());
+  return fits != registered_fits().end() && v.scalar_type() == at::kBFloat16 && q.scalar_type() == at::kBFloat16 &&
          q.size(3) <= 256 && forced_kernel() != "plain" && forced_kernel() != "reference" &&
          fits->second(padded_key_dim(q.size(3)), delta);
 }

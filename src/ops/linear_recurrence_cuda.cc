@@ -145,7 +145,7 @@ RecurrenceGradients recur_backward_cuda(const at::Tensor& d_out, const OptionalT
   return {d_q, d_k, d_v, d_log_decay, d_beta, d_skip, d_initial};
 }
 
-const bool announced = [] {
+const bool recurrence_fits_registered = [] {
   set_recurrence_fits(c10::DeviceType::LAZY_KERNELS_DEVICE, cuda::recurrence_fits);
   return true;
 }();

@@ -32,7 +32,7 @@ namespace {
 
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
-at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, double eps) {
+at::Tensor rms_norm_forward_cpu(const at::Tensor& x, const at::Tensor& weight, double eps) {
   check_rms_norm(x, weight);
   const at::Tensor in = x.contiguous(), w = weight.to(at::kFloat).contiguous();
   at::Tensor y = at::empty_like(in);
@@ -55,7 +55,7 @@ Pair add_forward_cpu(const at::Tensor& x, const at::Tensor& residual, const at::
 }
 
 // Partial sums of the weight's gradient over ranges of rows that depend on the number of rows only, added in order.
-Pair backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
+Pair rms_norm_backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
                   const OptionalTensor& d_sum) {
   check_rms_norm_backward(d_y, x, weight, d_sum);
   const at::Tensor dy = d_y.contiguous(), in = x.contiguous(), w = weight.to(at::kFloat).contiguous();
@@ -85,8 +85,8 @@ LAZY_SCHEMAS(m) {
 }
 
 LAZY_KERNELS(CPU, m) {
-  m.impl("rms_norm", LAZY_KERNEL(forward_cpu));
+  m.impl("rms_norm", LAZY_KERNEL(rms_norm_forward_cpu));
   m.impl("add_rms_norm", LAZY_KERNEL(add_forward_cpu));
-  m.impl("rms_norm_backward", LAZY_KERNEL(backward_cpu));
+  m.impl("rms_norm_backward", LAZY_KERNEL(rms_norm_backward_cpu));
 }
 }  // namespace lazy::ops

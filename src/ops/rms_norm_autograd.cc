@@ -10,7 +10,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
-at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, double) {
+at::Tensor rms_norm_forward_meta(const at::Tensor& x, const at::Tensor& weight, double) {
   check_rms_norm(x, weight);
   return at::empty_like(x, at::MemoryFormat::Contiguous);
 }
@@ -18,7 +18,7 @@ Pair add_forward_meta(const at::Tensor& x, const at::Tensor& residual, const at:
   check_add_rms_norm(x, residual, weight);
   return {at::empty_like(x, at::MemoryFormat::Contiguous), at::empty_like(x, at::MemoryFormat::Contiguous)};
 }
-Pair backward_meta(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double,
+Pair rms_norm_backward_meta(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double,
                    const OptionalTensor& d_sum) {
   check_rms_norm_backward(d_y, x, weight, d_sum);
   return {at::empty_like(x, at::MemoryFormat::Contiguous), at::empty_like(weight)};
@@ -26,7 +26,7 @@ Pair backward_meta(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor&
 
 Pair backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
               const OptionalTensor& d_sum) {
-  static const auto op = operator_handle<decltype(backward_meta)>("lazy::rms_norm_backward");
+  static const auto op = operator_handle<decltype(rms_norm_backward_meta)>("lazy::rms_norm_backward");
   return op.call(d_y, x, weight, eps, d_sum);
 }
 
@@ -62,7 +62,7 @@ struct AddNorm : torch::autograd::Function<AddNorm> {
   }
 };
 
-at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, double eps) {
+at::Tensor rms_norm_forward_autograd(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return Norm::apply(x, weight, eps);
 }
 Pair add_forward_autograd(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
@@ -73,18 +73,18 @@ Pair add_forward_autograd(const at::Tensor& x, const at::Tensor& residual, const
 }  // namespace
 
 TORCH_LIBRARY_IMPL(lazy, Meta, m) {
-  m.impl("rms_norm", forward_meta);
+  m.impl("rms_norm", rms_norm_forward_meta);
   m.impl("add_rms_norm", add_forward_meta);
-  m.impl("rms_norm_backward", backward_meta);
+  m.impl("rms_norm_backward", rms_norm_backward_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("rms_norm", forward_autograd);
+  m.impl("rms_norm", rms_norm_forward_autograd);
   m.impl("add_rms_norm", add_forward_autograd);
   m.impl("rms_norm_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  static const auto op = operator_handle<decltype(forward_meta)>("lazy::rms_norm");
+  static const auto op = operator_handle<decltype(rms_norm_forward_meta)>("lazy::rms_norm");
   return op.call(x, weight, eps);
 }
 

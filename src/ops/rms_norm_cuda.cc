@@ -31,7 +31,7 @@ Pair normalize(const at::Tensor& x, const at::Tensor& residual, const at::Tensor
   return {y, sum};
 }
 
-at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& weight, double eps) {
+at::Tensor rms_norm_forward_cuda(const at::Tensor& x, const at::Tensor& weight, double eps) {
   check_rms_norm(x, weight);
   return std::get<0>(normalize(x, {}, weight, eps));
 }
@@ -41,7 +41,7 @@ Pair add_forward_cuda(const at::Tensor& x, const at::Tensor& residual, const at:
   return normalize(x, residual, weight, eps);
 }
 
-Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
+Pair rms_norm_backward_cuda(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
                    const OptionalTensor& d_sum) {
   check_rms_norm_backward(d_y, x, weight, d_sum);
   const DeviceGuard guard(x);
@@ -68,9 +68,9 @@ Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor&
 }  // namespace
 
 LAZY_KERNELS(CUDA, m) {
-  m.impl("rms_norm", LAZY_KERNEL(forward_cuda));
+  m.impl("rms_norm", LAZY_KERNEL(rms_norm_forward_cuda));
   m.impl("add_rms_norm", LAZY_KERNEL(add_forward_cuda));
-  m.impl("rms_norm_backward", LAZY_KERNEL(backward_cuda));
+  m.impl("rms_norm_backward", LAZY_KERNEL(rms_norm_backward_cuda));
 }
 
 }  // namespace lazy::ops

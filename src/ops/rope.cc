@@ -86,7 +86,7 @@ std::shared_ptr<const Table> table(const RopeArguments& a, int64_t positions) {
   return known = grown;
 }
 
-at::Tensor forward_cpu(LAZY_ROPE_PARAMETERS) {
+at::Tensor rope_forward_cpu(LAZY_ROPE_PARAMETERS) {
   const RopeArguments a LAZY_ROPE_PACK;
   check_rope(x, positions, a);
   const at::Tensor in = x.stride(-1) == 1 ? x : x.contiguous();
@@ -131,6 +131,6 @@ LAZY_SCHEMAS(m) {
       "float high_frequency=4.0, float beta_fast=32.0, float beta_slow=1.0, bool truncate=True, "
       "float attention_factor=0.0) -> Tensor");
 }
-LAZY_KERNELS(CPU, m) { m.impl("rope", LAZY_KERNEL(forward_cpu)); }
+LAZY_KERNELS(CPU, m) { m.impl("rope", LAZY_KERNEL(rope_forward_cpu)); }
 
 }  // namespace lazy::ops

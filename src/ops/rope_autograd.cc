@@ -41,7 +41,7 @@ RopeArguments saved_rope(AutogradContext& context) {
 
 namespace {
 
-at::Tensor forward_meta(LAZY_ROPE_PARAMETERS) {
+at::Tensor rope_forward_meta(LAZY_ROPE_PARAMETERS) {
   const RopeArguments a LAZY_ROPE_PACK;
   check_rope(x, positions, a);
   return at::empty_symint(x.sym_sizes(), x.options());
@@ -67,14 +67,14 @@ struct Rope : torch::autograd::Function<Rope> {
   }
 };
 
-at::Tensor forward_autograd(LAZY_ROPE_PARAMETERS) {
+at::Tensor rope_forward_autograd(LAZY_ROPE_PARAMETERS) {
   return Rope::apply(x, RopeArguments LAZY_ROPE_PACK, inverse, positions);
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("rope", forward_meta); }
-TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("rope", forward_autograd); }
+TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("rope", rope_forward_meta); }
+TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("rope", rope_forward_autograd); }
 
 at::Tensor rope(const at::Tensor& x, double base, int64_t offset, const RopeOptions& o) {
   return rope(x, {base, offset, o.rotary_dim < 0 ? x.size(-1) : o.rotary_dim, o.interleaved, o.scaling}, false,

@@ -29,7 +29,7 @@ namespace {
 // An axis of one element may have any stride: 0 passes the alignment checks.
 int64_t step(const at::Tensor& t, int64_t axis) { return t.size(axis) == 1 ? 0 : t.stride(axis); }
 
-at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
+at::Tensor rope_forward_cuda(LAZY_ROPE_PARAMETERS) {
   const RopeArguments arguments LAZY_ROPE_PACK;
   check_rope(x, positions, arguments);
   at::Tensor y = at::empty(x.sizes(), x.options());
@@ -77,6 +77,6 @@ void rope_into(const at::Tensor& x, const RopeArguments& arguments, bool inverse
   cuda::rope(a, current_stream());
 }
 
-LAZY_KERNELS(CUDA, m) { m.impl("rope", LAZY_KERNEL(forward_cuda)); }
+LAZY_KERNELS(CUDA, m) { m.impl("rope", LAZY_KERNEL(rope_forward_cuda)); }
 
 }  // namespace lazy::ops

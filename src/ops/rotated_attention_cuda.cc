@@ -8,7 +8,7 @@ namespace lazy::ops {
 
 namespace {
 
-void backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
+void rotated_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
               const OptionalTensor& alive_sum, const RopeArguments& rope, AttentionGradients& g) {
   const DeviceGuard guard(a.q);
   if (!rope.interleaved && rope.rotary_dim == a.q.size(-1) && rope.offset == 0 && rotates_back(a)) {
@@ -24,8 +24,8 @@ void backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Te
   rope_into(rotated.k, rope, true, {}, g.k);
 }
 
-const bool at_load = [] {
-  cuda_library().rotated_backward = backward;
+const bool rotated_attention_registered = [] {
+  cuda_library().rotated_backward = rotated_backward;
   return true;
 }();
 

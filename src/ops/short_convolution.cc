@@ -84,13 +84,13 @@ at::Tensor sums(const std::vector<at::Tensor>& taps, const at::Tensor& weight, c
   return given(bias) ? sum + bias->to(at::kFloat) : sum;
 }
 
-at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+at::Tensor short_convolution_forward_cpu(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                        const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   return at::silu(sums(seen(x, weight.size(2), past, cu_seqlens), weight, bias)).to(x.scalar_type()).contiguous();
 }
 
-Triple backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+Triple short_convolution_backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                     const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   check_like("short_convolution_backward", "d_y", d_y, "x", x);
@@ -112,12 +112,12 @@ Triple backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor
   return {out.d_x, out.d_weight, out.d_bias};
 }
 
-at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+at::Tensor short_convolution_forward_meta(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                         const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   return at::empty_symint(x.sym_sizes(), x.options());
 }
-Triple backward_meta(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+Triple short_convolution_backward_meta(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                      const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   check_like("short_convolution_backward", "d_y", d_y, "x", x);
@@ -128,7 +128,7 @@ Triple backward_meta(const at::Tensor& d_y, const at::Tensor& x, const at::Tenso
 
 Triple backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                 const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
-  static const auto op = operator_handle<decltype(backward_cpu)>("lazy::short_convolution_backward");
+  static const auto op = operator_handle<decltype(short_convolution_backward_cpu)>("lazy::short_convolution_backward");
   return op.call(d_y, x, weight, bias, past, cu_seqlens);
 }
 
@@ -147,7 +147,7 @@ struct ShortConvolution : torch::autograd::Function<ShortConvolution> {
   }
 };
 
-at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+at::Tensor short_convolution_forward_autograd(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                             const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   return ShortConvolution::apply(x, weight, bias, past, cu_seqlens);
 }
@@ -163,21 +163,21 @@ TORCH_LIBRARY_FRAGMENT(lazy, m) {
       " -> (Tensor d_x, Tensor d_weight, Tensor d_bias)");
 }
 TORCH_LIBRARY_IMPL(lazy, CPU, m) {
-  m.impl("short_convolution", forward_cpu);
-  m.impl("short_convolution_backward", backward_cpu);
+  m.impl("short_convolution", short_convolution_forward_cpu);
+  m.impl("short_convolution_backward", short_convolution_backward_cpu);
 }
 TORCH_LIBRARY_IMPL(lazy, Meta, m) {
-  m.impl("short_convolution", forward_meta);
-  m.impl("short_convolution_backward", backward_meta);
+  m.impl("short_convolution", short_convolution_forward_meta);
+  m.impl("short_convolution_backward", short_convolution_backward_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("short_convolution", forward_autograd);
+  m.impl("short_convolution", short_convolution_forward_autograd);
   m.impl("short_convolution_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
 }
 
 at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                              const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
-  static const auto op = operator_handle<decltype(forward_cpu)>("lazy::short_convolution");
+  static const auto op = operator_handle<decltype(short_convolution_forward_cpu)>("lazy::short_convolution");
   return op.call(x, weight, bias, past, cu_seqlens);
 }
 

@@ -7,13 +7,13 @@ namespace lazy::ops {
 
 namespace {
 
-bool backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
+bool softmax_part_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
               AttentionGradients& g) {
   return !reference_is_forced(a) && run_attention_backward(a, d_out, out, lse, {}, {}, g, /*of_part=*/true);
 }
 
-const bool at_load = [] {
-  cuda_library().softmax_part_backward = backward;
+const bool softmax_part_registered = [] {
+  cuda_library().softmax_part_backward = softmax_part_backward;
   return true;
 }();
 

@@ -320,7 +320,7 @@ const StepKernels kKernels{
     few_rows,        rope_to_pages,    few_rows_to_pages,
     step_layers,     sample_tokens,    pinned_copy,
     recurrence_step, convolution_step, []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
-const bool at_load = [] {
+const bool step_registered = [] {
   cuda_library().step_kernels = &kKernels;
   return true;
 }();

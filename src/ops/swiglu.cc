@@ -47,7 +47,7 @@ namespace {
 
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
-at::Tensor forward_cpu(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor swiglu_forward_cpu(const at::Tensor& gate, const at::Tensor& up) {
   check_swiglu(gate, up);
   at::Tensor y = at::empty(gate.sizes(), gate.options());
   if (y.numel() == 0) return y;
@@ -73,7 +73,7 @@ void gradients(const at::Tensor& d_y, const at::Tensor& g, const at::Tensor& u, 
   });
 }
 
-Pair backward_cpu(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
+Pair swiglu_backward_cpu(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
   check_swiglu_backward(d_y, gate, up);
   at::Tensor d_gate = at::empty(gate.sizes(), gate.options()), d_up = at::empty(gate.sizes(), gate.options());
   if (d_y.numel() == 0) return {d_gate, d_up};
@@ -99,8 +99,8 @@ LAZY_SCHEMAS(m) {
   m.def("swiglu_halves_backward(Tensor d_y, Tensor gate_up, bool recompute) -> (Tensor d_gate_up, Tensor y)");
 }
 LAZY_KERNELS(CPU, m) {
-  m.impl("swiglu", LAZY_KERNEL(forward_cpu));
-  m.impl("swiglu_backward", LAZY_KERNEL(backward_cpu));
+  m.impl("swiglu", LAZY_KERNEL(swiglu_forward_cpu));
+  m.impl("swiglu_backward", LAZY_KERNEL(swiglu_backward_cpu));
   m.impl("swiglu_halves_backward", LAZY_KERNEL(halves_backward_cpu));
 }
 }  // namespace lazy::ops

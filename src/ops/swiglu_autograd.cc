@@ -10,11 +10,11 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
-at::Tensor forward_meta(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor swiglu_forward_meta(const at::Tensor& gate, const at::Tensor& up) {
   check_swiglu(gate, up);
   return at::empty_symint(gate.sym_sizes(), gate.options());
 }
-Pair backward_meta(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
+Pair swiglu_backward_meta(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
   check_swiglu_backward(d_y, gate, up);
   return {at::empty_symint(gate.sym_sizes(), gate.options()), at::empty_symint(gate.sym_sizes(), gate.options())};
 }
@@ -37,29 +37,29 @@ struct Swiglu : torch::autograd::Function<Swiglu> {
   }
 };
 
-at::Tensor forward_autograd(const at::Tensor& gate, const at::Tensor& up) { return Swiglu::apply(gate, up); }
+at::Tensor swiglu_forward_autograd(const at::Tensor& gate, const at::Tensor& up) { return Swiglu::apply(gate, up); }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(lazy, Meta, m) {
-  m.impl("swiglu", forward_meta);
-  m.impl("swiglu_backward", backward_meta);
+  m.impl("swiglu", swiglu_forward_meta);
+  m.impl("swiglu_backward", swiglu_backward_meta);
   m.impl("swiglu_halves_backward", halves_backward_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("swiglu", forward_autograd);
+  m.impl("swiglu", swiglu_forward_autograd);
   for (const char* name : {"swiglu_backward", "swiglu_halves_backward"})
     m.impl(name, torch::autograd::autogradNotImplementedFallback());  // no second derivatives
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  static const auto op = operator_handle<decltype(forward_meta)>("lazy::swiglu");
+  static const auto op = operator_handle<decltype(swiglu_forward_meta)>("lazy::swiglu");
   return op.call(gate, up);
 }
 
 std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate,
                                                    const at::Tensor& up) {
-  static const auto op = operator_handle<decltype(backward_meta)>("lazy::swiglu_backward");
+  static const auto op = operator_handle<decltype(swiglu_backward_meta)>("lazy::swiglu_backward");
   return op.call(d_y, gate, up);
 }
 

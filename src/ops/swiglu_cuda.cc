@@ -21,7 +21,7 @@ cuda::Swiglu inputs(const at::Tensor& gate, const at::Tensor& up) {  // both as 
   return a;
 }
 
-at::Tensor forward_cuda(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor swiglu_forward_cuda(const at::Tensor& gate, const at::Tensor& up) {
   check_swiglu(gate, up);
   const DeviceGuard guard(gate);
   at::Tensor y = at::empty(gate.sizes(), gate.options());
@@ -33,7 +33,7 @@ at::Tensor forward_cuda(const at::Tensor& gate, const at::Tensor& up) {
   return y;
 }
 
-Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
+Pair swiglu_backward_cuda(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
   check_swiglu_backward(d_y, gate, up);
   const DeviceGuard guard(gate);
   at::Tensor d_gate = at::empty(gate.sizes(), gate.options()), d_up = at::empty(gate.sizes(), gate.options());
@@ -68,8 +68,8 @@ Pair halves_backward_cuda(const at::Tensor& d_y, const at::Tensor& gate_up, bool
 }  // namespace
 
 LAZY_KERNELS(CUDA, m) {
-  m.impl("swiglu", LAZY_KERNEL(forward_cuda));
-  m.impl("swiglu_backward", LAZY_KERNEL(backward_cuda));
+  m.impl("swiglu", LAZY_KERNEL(swiglu_forward_cuda));
+  m.impl("swiglu_backward", LAZY_KERNEL(swiglu_backward_cuda));
   m.impl("swiglu_halves_backward", LAZY_KERNEL(halves_backward_cuda));
 }
 

@@ -10,7 +10,7 @@ namespace lazy::report {
 
 namespace {
 
-constexpr double kFont = 14, kRow = 24, kTop = 26, kBottom = 46;
+constexpr double kDotPlotFont = 14, kRow = 24, kTop = 26, kBottom = 46;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ std::string draw(const DotPlot& plot, double width) {
   std::vector<double> all;
   double names = 0;
   for (const DotRow& row : plot.rows) {
-    names = std::max(names, text_width(row.name, kFont));
+    names = std::max(names, text_width(row.name, kDotPlotFont));
     for (const auto& [mark, value] : row.values) all.push_back(value);
     if (row.interval) all.insert(all.end(), {row.interval->low, row.interval->high});
   }
@@ -46,7 +46,7 @@ std::string draw(const DotPlot& plot, double width) {
   if (plot.reference) {
     const auto& [value, words] = *plot.reference;
     svg.line(x(value), kTop, x(value), bottom, "reference");
-    const double half = text_width(words, kFont) / 2;
+    const double half = text_width(words, kDotPlotFont) / 2;
     svg.text(std::clamp(x(value), half, width - half), 14, words, "middle", "reference-name");
   }
   for (size_t n = 0; n < plot.rows.size(); ++n) {

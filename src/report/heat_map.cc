@@ -16,7 +16,7 @@ namespace lazy::report {
 
 namespace {
 
-constexpr double kWidth = 296, kFont = 14;
+constexpr double kWidth = 296, kMapFont = 14;
 
 std::string level_class(double t) { return fmt::format("q{}", ramp_level(t)); }
 
@@ -28,7 +28,7 @@ std::string bar(double width, const std::vector<std::pair<double, std::string>>&
     svg.rect(i * step, 0, step + (i + 1 < kRampLevels ? 0.5 : 0), 12, fmt::format("q{}", i));
   double last_end = -1e9;
   for (const auto& [at, text] : marks) {
-    const double half = text_width(text, kFont) / 2;
+    const double half = text_width(text, kMapFont) / 2;
     const double middle = std::clamp(at * width, half, width - half);
     if (middle - half < last_end + 6) continue;
     svg.text(middle, 30, text, "middle", "tick");
@@ -49,8 +49,8 @@ std::string draw(const HeatMap& map) {
     return c < map.column_labels.size() ? map.column_labels[c] : std::to_string(c + 1);
   };
   double left = 26, widest = 16;
-  for (const std::string& label : map.row_labels) left = std::max(left, text_width(label, kFont) + 10);
-  for (const std::string& label : map.column_labels) widest = std::max(widest, text_width(label, kFont));
+  for (const std::string& label : map.row_labels) left = std::max(left, text_width(label, kMapFont) + 10);
+  for (const std::string& label : map.column_labels) widest = std::max(widest, text_width(label, kMapFont));
   const double top = 2, cell_width = (kWidth - left) / double(columns);
   const double cell_height = std::clamp(220.0 / double(rows), 9.0, 30.0),
                height = top + cell_height * double(rows) + 40;

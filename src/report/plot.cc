@@ -136,7 +136,7 @@ void draw_mark(Svg& svg, double x, double y, int shape, const std::string& css_c
 
 namespace {
 
-constexpr double kFont = 14;
+constexpr double kPlotFont = 14;
 
 std::vector<Tick> x_ticks(const Plot& plot, double width) {
   const int most = std::clamp(static_cast<int>(width / 72), 3, 12);
@@ -172,7 +172,7 @@ constexpr double kHandle = 30, kGap = 16, kLine = 20;  // of a legend
 
 double legend_width(const Plot& plot) {
   double width = 0;
-  for (const auto& [name, curve] : plot.legend) width += kHandle + text_width(name, kFont) + kGap;
+  for (const auto& [name, curve] : plot.legend) width += kHandle + text_width(name, kPlotFont) + kGap;
   return width;
 }
 
@@ -183,14 +183,14 @@ void draw_legend(Svg& svg, const Plot& plot, double right, double baseline) {
     x += kGap;
     draw_legend_handle(svg, x, baseline - 5, curve);
     svg.text(x + kHandle, baseline, name);
-    x += kHandle + text_width(name, kFont);
+    x += kHandle + text_width(name, kPlotFont);
   }
 }
 
 }  // namespace
 
 void XLabels::add(double x, const std::string& label) {
-  const double half = text_width(label, kFont) / 2, middle = std::clamp(x, half, width_ - half);
+  const double half = text_width(label, kPlotFont) / 2, middle = std::clamp(x, half, width_ - half);
   if (middle - half < last_end_ + 4) return;
   svg_.text(middle, baseline_, label, "middle", "tick");
   last_end_ = middle + half;
@@ -201,10 +201,10 @@ std::string draw(const Plot& plot, double width, double height, const std::strin
   const auto y_ticks = plot.y_kind == Scale::Kind::log ? log_ticks(plot.y_low, plot.y_high, y_most)
                                                        : linear_ticks(plot.y_low, plot.y_high, y_most);
   double label_width = 0;
-  for (const Tick& tick : y_ticks) label_width = std::max(label_width, text_width(tick.label, kFont));
+  for (const Tick& tick : y_ticks) label_width = std::max(label_width, text_width(tick.label, kPlotFont));
   const double left = label_width + 12, right = width - 10, bottom = height - 46;
   // Beside the y axis' name, or below it where there is no room.
-  const bool beside = plot.legend.empty() || legend_width(plot) + text_width(plot.y_label, kFont) <= right;
+  const bool beside = plot.legend.empty() || legend_width(plot) + text_width(plot.y_label, kPlotFont) <= right;
   const double top = beside ? 30 : 30 + kLine;
   const Scale x{plot.x_kind, plot.x_low, plot.x_high, left, right};
   const Scale y{plot.y_kind, plot.y_low, plot.y_high, bottom, top};

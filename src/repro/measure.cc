@@ -14,6 +14,7 @@
 #include "data/sequences.h"
 #include "model/config.h"
 #include "model/device.h"
+#include "model/forward_options.h"
 #include "sinks/analysis.h"
 #include "sinks/measures.h"
 #include "sinks/text_source.h"

@@ -14,6 +14,7 @@
 #include "eval/requests.h"
 #include "eval/score.h"
 #include "model/language_model.h"
+#include "model/streaming_cache.h"
 #include "repro/plan.h"
 
 namespace lazy::repro {

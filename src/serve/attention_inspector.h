@@ -1,10 +1,14 @@
 // Attention weights of a served model: the text is computed anew, on the engine's thread between two steps.
 #pragma once
-#include "model/language_model.h"
+#include <cstdint>
+#include <functional>
+
 #include "serve/attention_service.h"
 #include "serve/engine.h"
 
 namespace lazy {
+
+class LanguageModel;
 
 // A pass of so many tokens holds up running texts for as long as four chunks of a prompt.
 inline constexpr int64_t kMaxAttentionTokens = 1024;

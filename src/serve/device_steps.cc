@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "model/forward_options.h"
 #include "ops/few_rows.h"
 #include "ops/pinned_copy.h"
 #include "serve/generation.h"

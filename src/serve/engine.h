@@ -21,10 +21,12 @@
 #include <utility>
 #include <vector>
 
-#include "model/language_model.h"
+#include "model/streaming_cache.h"
 #include "serve/generation.h"
 
 namespace lazy {
+
+class LanguageModel;
 
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  // of keys, values and recurrent states of all requests
@@ -36,7 +38,7 @@ struct EngineOptions {
   std::optional<bool> device_steps;  // serve/device_steps.h, where pages serve; default: on a GPU
   bool record_steps = true;          // these; false: kernel by kernel, for measurements and tests
   std::optional<StreamingCache>
-      streaming;  // of each request (model/kv_cache.h): constant memory for texts of any length
+      streaming;  // of each request (model/streaming_cache.h): constant memory for texts of any length
 };
 
 class Engine final : public GenerationService {

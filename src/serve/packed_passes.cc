@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/blocks/host_tensor.h"
+#include "model/forward_options.h"
 #include "model/recorded_work.h"
 #include "ops/pinned_copy.h"
 #include "ops/rope_to_pages.h"

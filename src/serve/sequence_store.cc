@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "model/cache_steps.h"
+#include "model/forward_options.h"
 #include "model/kv_cache.h"
 #include "model/paged_keys.h"
 #include "ops/few_rows.h"

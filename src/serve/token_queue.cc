@@ -1,5 +1,7 @@
 #include "serve/token_queue.h"
 
+#include <utility>
+
 namespace lazy {
 
 void TokenQueue::on_prompt(std::span<const ScoredToken> tokens) {

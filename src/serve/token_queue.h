@@ -5,9 +5,11 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "serve/engine.h"
+#include "serve/generation.h"
 
 namespace lazy {
 

@@ -10,6 +10,12 @@
 
 #include "core/error.h"
 #include "core/known_names.h"
+#include "model/activation_hooks.h"
+#include "model/config.h"
+#include "model/forward_options.h"
+#include "model/language_model.h"
+#include "model/safetensors.h"
+#include "sinks/scoped_interventions.h"
 
 namespace lazy::sinks {
 namespace {
@@ -94,6 +100,14 @@ ActivationReport read_activations(LanguageModel& model, const std::vector<int64_
     out.measures = sum.result();
   }
   return out;
+}
+
+ActivationReport::ActivationReport() = default;
+ActivationReport::ActivationReport(ActivationReport&& other) noexcept = default;
+ActivationReport::~ActivationReport() = default;
+
+void save_tensors(const std::filesystem::path& file, const ActivationReport& report) {
+  write_safetensors(file, report.tensors);
 }
 
 nlohmann::ordered_json to_json(const ActivationReport& probe) {

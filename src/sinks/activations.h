@@ -1,17 +1,20 @@
 // `lazy probe` and the Python package's probe(): one pass of one text, with statistics of the activations at named
 // probe points (model/activation_hooks.h), selected activations as whole tensors, and the sink measures.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "model/language_model.h"
+#include "model/torch_forward.h"
 #include "sinks/interventions.h"
 #include "sinks/measures.h"
+
+namespace lazy {
+class LanguageModel;
+}
 
 namespace lazy::sinks {
 
@@ -31,6 +34,11 @@ struct ActivationStatistics {
 };
 
 struct ActivationReport {
+  // Defined in activations.cc, where at::Tensor is a complete type.
+  ActivationReport();
+  ActivationReport(ActivationReport&& other) noexcept;
+  ~ActivationReport();
+
   std::vector<ActivationStatistics> places;                 // in the order of the pass
   std::vector<std::pair<std::string, at::Tensor>> tensors;  // on the CPU, fp32, without the batch
   Measures measures;                                        // empty unless every layer is attention
@@ -39,6 +47,8 @@ struct ActivationReport {
 // Error names a pattern that matches no probe point of the model.
 ActivationReport read_activations(LanguageModel& model, const std::vector<int64_t>& ids,
                                   const ActivationOptions& options);
+// Writes the tensors of `report` to a safetensors file.
+void save_tensors(const std::filesystem::path& file, const ActivationReport& report);
 nlohmann::ordered_json to_json(const ActivationReport& probe);
 std::string to_table(const ActivationReport& probe);
 

@@ -10,6 +10,12 @@
 #include "core/progress.h"
 #include "core/stop.h"
 #include "core/text.h"
+#include "model/activation_hooks.h"
+#include "model/config.h"
+#include "model/forward_options.h"
+#include "model/language_model.h"
+#include "sinks/probe_measures.h"
+#include "sinks/scoped_interventions.h"
 
 namespace lazy::sinks {
 
@@ -168,7 +174,7 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
   pass_over(model, sink_samples, options.progress ? "Sink_1" : "", of_sink_samples.or_null(),
             applied.reads_activations(), [&](const auto& stats) { rate.add(stats); });
   result.sink_1 = rate.result();
-  result.further = further.result();
+  result.further = std::make_shared<const FurtherMeasures>(further.result());
 
   if (options.maps == "auto") heads = strongest_sinks(result.measures.sink_ratio);
   if (heads.empty()) return result;

@@ -1,19 +1,26 @@
 // `lazy sinks`: one model, one text, all sink measures and a few attention maps, as JSON and as a table.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "data/tokenizer.h"
-#include "model/language_model.h"
+#include "model/torch_forward.h"
 #include "sinks/attention_maps.h"
 #include "sinks/interventions.h"
 #include "sinks/measures.h"
-#include "sinks/probe_measures.h"
 #include "sinks/text_source.h"
 
+namespace lazy {
+class LanguageModel;
+struct ModelConfig;
+}  // namespace lazy
+
 namespace lazy::sinks {
+
+struct FurtherMeasures;  // sinks/probe_measures.h
 
 struct AnalysisOptions {
   int64_t length = 0;        // tokens a sample; 0: the model's training length, or the whole text if that is shorter
@@ -41,7 +48,7 @@ struct Analysis {
   HeadMatrix sink_1;  // Sink_1^0.3 of each head
   int64_t length = 0, samples = 0, sink_length = 0, sink_samples = 0, text_tokens = 0;
   std::vector<HeadMap> maps;
-  FurtherMeasures further;
+  std::shared_ptr<const FurtherMeasures> further;  // not null in a result of analyze()
 };
 
 // Error when the source has fewer tokens than one sample needs, or `maps` names a head that does not exist.

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "model/config.h"
 #include "sinks/analysis.h"
+#include "sinks/probe_measures.h"
 
 namespace lazy::sinks {
 using nlohmann::ordered_json;
@@ -61,7 +63,7 @@ ordered_json to_json(const Analysis& s, const ModelConfig& config, const std::st
     out["attention_maps"].push_back(
         {{"layer", map.layer}, {"head", map.head}, {"tokens", map.tokens}, {"weights", rounded(map.weights)}});
   }
-  if (const ordered_json further = to_json(s.further); !further.empty()) out["further"] = further;
+  if (const ordered_json further = to_json(*s.further); !further.empty()) out["further"] = further;
   out["command"] = command;
   return out;
 }
@@ -82,7 +84,7 @@ std::string to_table(const Analysis& s) {
        mean(s.measures.alive_fraction), mean(s.sink_1));
   table += fmt::format("{} sample{} of {} tokens; Sink_1^0.3 from {} of {} tokens\n", s.samples,
                        s.samples == 1 ? "" : "s", s.length, s.sink_samples, s.sink_length);
-  return table + to_table(s.further);
+  return table + to_table(*s.further);
 }
 
 ordered_json nested(const at::Tensor& tensor) {

@@ -10,6 +10,8 @@
 #include "model/checkpoint.h"
 #include "model/config.h"
 #include "model/families/families.h"
+#include "model/forward_options.h"
+#include "model/language_model.h"
 #include "model/parameters.h"
 #include "ops/attention_weights.h"
 #include "sinks/probe_measures.h"

@@ -1,14 +1,18 @@
 // A model's attention for pictures: the weights of single heads over a short text, and the small learned parameters.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
-#include "model/language_model.h"
+#include "model/torch_forward.h"
 #include "report/run.h"
+
+namespace lazy {
+class ActivationHooks;
+class LanguageModel;
+struct ModelConfig;
+}  // namespace lazy
 
 namespace lazy::sinks {
 

@@ -1,9 +1,11 @@
 #include "sinks/interventions.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "core/error.h"
 #include "core/known_names.h"
@@ -11,6 +13,7 @@
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
 #include "sinks/positional_signal.h"
+#include "sinks/scoped_interventions.h"
 
 namespace lazy::sinks {
 

@@ -6,12 +6,12 @@
 //   alive fraction share of visible pairs whose weight is above zero
 //   Sink_1^eps     share of (sample, layer, head) whose mean weight on the first key exceeds eps
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+#include <string>
 #include <vector>
 
-#include "model/positions/relative.h"
+#include "model/positions/segments.h"
+#include "model/torch_forward.h"
 
 namespace lazy {
 struct ModelConfig;
@@ -53,6 +53,12 @@ class SinkRate {
   std::vector<std::vector<double>> over_;
   int64_t samples_ = 0;
 };
+
+// The measures that `lazy sinks --measures` selects by name:
+// weights: Sink_k^eps and alpha_k of every key, entropy (short samples); vectors: norms and variances by position
+// (short samples); massive: massive activations; collapse: similarity of hidden states by layer; outliers: of the
+// residual stream and the inputs of products.
+inline const std::vector<std::string> kFurtherMeasures{"weights", "vectors", "massive", "collapse", "outliers"};
 
 double mean(const HeadMatrix& values);
 // Each layer's sliding window, -1 for none. Error for a layer that is not attention.

@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "model/activation_hooks.h"
+#include "model/forward_options.h"
+#include "model/mixers/mixer.h"
 
 namespace lazy::sinks {
 

@@ -4,8 +4,6 @@
 // The effective encoding EPE_i = p_i + MLP(p_i) is the first layer's output for a position alone. The query bias b_Q
 // adds gamma . x_j to the score of every query on key j, gamma = W_k^T b_Q, independent of the query.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 
 #include "model/language_model.h"

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "ops/attention_weights.h"
 
 namespace lazy::sinks {
 

@@ -13,6 +13,7 @@
 
 #include "model/activation_hooks.h"
 #include "model/language_model.h"
+#include "sinks/measures.h"
 #include "sinks/outliers.h"
 
 namespace lazy::sinks {
@@ -123,12 +124,7 @@ class Collapse {
   std::vector<std::vector<HiddenSimilarity>> places_;
 };
 
-// The measures that `lazy sinks --measures` selects by name:
-// weights: Sink_k^eps and alpha_k of every key, entropy (short samples); vectors: norms and variances by position
-// (short samples); massive: massive activations; collapse: similarity of hidden states by layer; outliers: of the
-// residual stream and the inputs of products.
-inline const std::vector<std::string> kFurtherMeasures{"weights", "vectors", "massive", "collapse", "outliers"};
-
+// The results of the measures in kFurtherMeasures.
 struct FurtherMeasures {
   std::optional<WeightMeasures::Result> weights;
   std::map<std::string, VectorStatistics::Result> vectors;  // by probe point

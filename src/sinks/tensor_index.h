@@ -2,10 +2,11 @@
 // range (2:5, 2:, :5), one entry (3) or several (0+3+7); negative entries count from the end. Trailing dimensions may
 // be omitted.
 #pragma once
-#include <ATen/core/Tensor.h>
-
+#include <cstdint>
 #include <string>
 #include <vector>
+
+#include "model/torch_forward.h"
 
 namespace lazy::sinks {
 

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "model/activation_hooks.h"
+#include "model/forward_options.h"
 #include "ops/attention_weights.h"
 #include "sinks/attention_maps.h"
 #include "sinks/probe_measures.h"

@@ -1,6 +1,5 @@
 #include "train/run_info.h"
 
-#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "model/device.h"
 
 namespace lazy::train {
 
@@ -80,7 +80,7 @@ nlohmann::ordered_json run_settings(const TrainConfig& config, const Sequences& 
   if (sequences.parts().size() > 1) {  // their order determines the order of the sequences
     for (const auto& part : sequences.parts()) out["corpus.parts"].push_back(part.tokens);
   }
-  out["threads"] = at::get_num_threads();
+  out["threads"] = thread_count();
   return out;
 }
 
@@ -105,7 +105,7 @@ nlohmann::ordered_json run_facts(const TrainConfig& config, const Sequences& seq
             {"fingerprint", fmt::format("{:016x}", tokenizer.fingerprint())}}},
           {"dtype", config.dtype},
           {"device", config.device},
-          {"threads", at::get_num_threads()},
+          {"threads", thread_count()},
           {"seed", config.seed},
           {"version", LAZY_VERSION},
           {"started", utc_now()}};

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/stop.h"
+#include "model/forward_options.h"
 #include "train/batches.h"
 
 namespace lazy::train {

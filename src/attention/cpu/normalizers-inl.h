@@ -1,5 +1,4 @@
-// From a row of scores to weights, and back, for every normalizer: the choice by name, and the normalizers that are not
-// softmax's or a threshold's.
+// From a row of scores to weights, and back, for every normalizer, and the choice of the normalizer by name.
 #if defined(LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_
 #undef LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_
@@ -7,16 +6,353 @@
 #define LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_
 #endif
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
-#include "attention/cpu/rows-inl.h"
-#include "attention/cpu/softmax-inl.h"
-#include "attention/cpu/threshold-inl.h"
+#include "attention/cpu/block.h"
+#include "attention/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+
+// --- A row of a strip of scores: which columns it sees, and what depends on the distance ---
+
+// Columns of a strip are keys minus the block's keys_begin.
+struct Row {
+  size_t begin, end;                // visible columns
+  size_t vector_begin, vector_end;  // the same, widened to whole vectors
+  int64_t position;                 // the query's own column; may lie outside
+  int64_t count;                    // visible keys, for the offset: end - begin unless a cache has evicted some
+};
+
+HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
+  const KeyRange keys = visible_keys(p, block.sequence, block.first + r);
+  Row row;
+  row.begin = static_cast<size_t>(keys.begin - block.keys_begin);
+  row.end = static_cast<size_t>(keys.end - block.keys_begin);
+  row.vector_begin = row.begin / kLanes * kLanes;
+  row.vector_end = round_up(row.end, kLanes);
+  row.position = position(block.sequence, block.first + r) - block.keys_begin;
+  row.count = keys.count();
+  return row;
+}
+
+HWY_INLINE void fill(float* s, size_t begin, size_t end, float value) { std::fill(s + begin, s + end, value); }
+
+// Adds distance bias and ALiBi, and sets the columns that the row does not see to -inf within its whole vectors.
+inline HWY_NOINLINE void finish_scores(const Problem& p, const Row& row, const HeadParameters& head, float* s) {
+  const F f;
+  const int64_t w = p.bias_window;
+  if (w > 0) {
+    const int64_t from = std::max<int64_t>(row.begin, row.position - w + 1);
+    const int64_t to = std::min<int64_t>(row.end, row.position + w);
+    const float* bias = head.symmetric_bias + (w - 1 - row.position);
+    int64_t j = from;
+    for (; j + static_cast<int64_t>(kLanes) <= to; j += kLanes) {
+      hn::StoreU(hn::Add(hn::LoadU(f, s + j), hn::LoadU(f, bias + j)), f, s + j);
+    }
+    for (; j < to; ++j) s[j] += bias[j];
+  }
+  if (p.alibi) {
+    for (size_t j = row.begin; j < row.end; ++j) {
+      s[j] -= head.alibi_slope * static_cast<float>(std::abs(row.position - static_cast<int64_t>(j)));
+    }
+  }
+  fill(s, row.vector_begin, row.begin, -std::numeric_limits<float>::infinity());
+  fill(s, row.end, row.vector_end, -std::numeric_limits<float>::infinity());
+}
+
+struct RowSummary {
+  float lse = 0;  // or the threshold
+  float sum = 0;  // of the weights
+  int64_t alive = 0;
+  float first = 0;  // weight on the sequence's first key
+};
+
+// Of Forward::score_stats.
+struct ScoreStatistics {
+  float largest = -std::numeric_limits<float>::infinity(), entropy = 0;
+};
+
+struct RowGradientSums {
+  float d_offset = 0;  // elastic
+  float d_sink = 0;    // softmax_sink
+};
+
+// --- Softmax, with a sink (gpt-oss) or without, and Elastic-Softmax ---
+
+struct Exponentials {
+  float largest, sum;  // of the scores; of their exponentials, the sink's included
+  float sink;          // exp(sink - largest)
+  ScoreStatistics scores;
+};
+
+// e = exp(x), x = s - largest. `sink` is one more score that takes part in the largest and the sum; -inf: none.
+// kStore: s becomes e. kScores: with the statistics of the scores, hidden columns are -inf:
+//   entropy = ln sum e - sum e x / sum e
+template <bool kStore, bool kScores>
+HWY_NOINLINE Exponentials exponentiate(const Row& row, float sink, float* s) {
+  const F f;
+  VF m0 = hn::Set(f, sink), m1 = m0;
+  size_t j = row.vector_begin;
+  for (; j + 2 * kLanes <= row.vector_end; j += 2 * kLanes) {
+    m0 = hn::Max(m0, hn::LoadU(f, s + j));
+    m1 = hn::Max(m1, hn::LoadU(f, s + j + kLanes));
+  }
+  if (j < row.vector_end) m0 = hn::Max(m0, hn::LoadU(f, s + j));
+  Exponentials r;
+  r.largest = max_lanes(hn::Max(m0, m1));
+  r.sink = std::exp(sink - r.largest);
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  // Relative to a sink above them the scores' exponentials have lost digits.
+  const bool apart = kScores && sink > kNone && sink >= r.largest;
+  if (apart) r.scores = exponentiate<false, true>(row, kNone, s).scores;
+  const VF m = hn::Set(f, r.largest), lowest = hn::Set(f, -128.0f);  // e is zero there, e x too
+  double total = r.sink, of_scores = 0, weighted = 0;
+  auto add = [&](size_t at, VF& sum, VF& product) HWY_ATTR {
+    const VF x = hn::Sub(hn::LoadU(f, s + at), m), e = exp_nonpositive(f, x);
+    if constexpr (kStore) hn::StoreU(e, f, s + at);
+    sum = hn::Add(sum, e);
+    if constexpr (kScores) product = hn::MulAdd(e, hn::Max(x, lowest), product);
+  };
+  for (j = row.vector_begin; j < row.vector_end;) {
+    // Blocks bound the rounding error of long sums.
+    const size_t stop = std::min(row.vector_end, j + 512 * kLanes);
+    VF sum0 = hn::Zero(f), sum1 = sum0, product0 = sum0, product1 = sum0;
+    for (; j + 2 * kLanes <= stop; j += 2 * kLanes) {
+      add(j, sum0, product0);
+      add(j + kLanes, sum1, product1);
+    }
+    if (j < stop) {
+      add(j, sum0, product0);
+      j += kLanes;
+    }
+    const float part = sum_lanes(hn::Add(sum0, sum1));
+    total += part;
+    if constexpr (kScores) {
+      of_scores += part;
+      weighted += sum_lanes(hn::Add(product0, product1));
+    }
+  }
+  r.sum = static_cast<float>(total);
+  if (kScores && !apart) {
+    const auto nan = static_cast<float>(of_scores);
+    r.scores = std::isnan(of_scores)
+                   ? ScoreStatistics{nan, nan}
+                   : ScoreStatistics{r.largest, static_cast<float>(std::log(of_scores) - weighted / of_scores)};
+  }
+  return r;
+}
+
+HWY_INLINE float sink_of(const Problem& p, const HeadParameters& head) {
+  return p.normalizer == Normalizer::softmax_sink ? head.sink : -std::numeric_limits<float>::infinity();
+}
+
+HWY_INLINE float offset_of(const Problem& p, const Row& row, const HeadParameters& head) {
+  if (p.normalizer != Normalizer::elastic) return 0;
+  return p.offset == Offset::per_visible ? head.tau / static_cast<float>(row.count) : head.tau;
+}
+
+// s: scores in, weights out. scores: their statistics, if not null.
+inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+                                           ScoreStatistics* scores) {
+  const F f;
+  const auto [largest, sum, sink, of_scores] =
+      scores ? exponentiate<true, true>(row, sink_of(p, head), s) : exponentiate<true, false>(row, sink_of(p, head), s);
+  if (scores) *scores = of_scores;
+  RowSummary summary;
+  summary.lse = largest + std::log(sum);
+  const float offset = offset_of(p, row, head);
+  const VF inverse = hn::Set(f, 1 / sum), add = hn::Set(f, offset), zero = hn::Zero(f);
+  summary.alive = row.end - row.begin;
+  if (offset == 0 || std::isnan(sum)) {  // a NaN must not be taken for a dead key
+    for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(f, s + j), inverse), f, s + j);
+    }
+    summary.sum = (sum - sink) / sum;
+  } else {
+    VF total = zero;
+    size_t alive = 0;
+    for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+      const VF weight = hn::Max(hn::MulAdd(hn::LoadU(f, s + j), inverse, add), zero);
+      alive += hn::CountTrue(f, hn::Gt(weight, zero));
+      total = hn::Add(total, weight);
+      hn::StoreU(weight, f, s + j);
+    }
+    if (offset < 0) {
+      summary.alive = alive;
+      summary.sum = sum_lanes(total);
+    } else {
+      summary.sum = 1 + offset * static_cast<float>(row.end - row.begin);
+    }
+  }
+  return summary;
+}
+
+// s: scores in, weights out. g: gradient of the weights in, of the scores out.
+//   ds = p (g - sum p g),  g = [alive] dw,  d_offset = sum g,  d_sink = -p_sink sum p g
+// Probabilities are recomputed from the row's maximum and sum as in the forward, not from lse. The alive pairs are then
+// bit-identical to the forward's, and the rounding of lse does not enter, which g - sum p g would magnify when one key
+// holds nearly all of the mass.
+inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const Row& row, const HeadParameters& head,
+                                                         float* s, float* g) {
+  const F f;
+  const float offset = offset_of(p, row, head);
+  const Exponentials e_row = exponentiate<true, false>(row, sink_of(p, head), s);
+  const bool all_alive = offset >= 0 || std::isnan(e_row.sum);
+  const VF inverse = hn::Set(f, 1 / e_row.sum), add = hn::Set(f, offset), zero = hn::Zero(f);
+  VF delta = zero, total = zero;
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const VF e = hn::LoadU(f, s + j);
+    VF dw = hn::LoadU(f, g + j);
+    if (!all_alive) {
+      dw = hn::IfThenElseZero(hn::Gt(hn::MulAdd(e, inverse, add), zero), dw);
+      hn::StoreU(dw, f, g + j);
+    }
+    delta = hn::MulAdd(e, dw, delta);
+    total = hn::Add(total, dw);
+  }
+  const float delta_sum = sum_lanes(hn::Mul(delta, inverse));
+  const VF vdelta = hn::Set(f, delta_sum);
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const VF e = hn::LoadU(f, s + j);
+    hn::StoreU(hn::Mul(hn::Mul(e, inverse), hn::Sub(hn::LoadU(f, g + j), vdelta)), f, g + j);
+    const VF weight = hn::MulAdd(e, inverse, add);
+    hn::StoreU(all_alive ? weight : hn::Max(weight, zero), f, s + j);
+  }
+  return {sum_lanes(total), -e_row.sink / e_row.sum * delta_sum};
+}
+
+// --- Sparsemax and entmax with alpha = 1.5 ---
+//
+// Weights above a threshold that makes them sum to one.
+//   sparsemax: w = max(x - theta, 0),   x = s - largest          ds = [w > 0] (g - mean of g over the support)
+//   entmax15:  w = max(x - theta, 0)^2, x = (s - largest) / 2    ds = r (g - sum r g / sum r), r = sqrt(w)
+// theta lies in [-1, 0). From -1, where the sum is at least one, Newton steps on the convex decreasing sum rise towards
+// it and never pass it: a few passes over the row, no sorting.
+
+// Scores above theta: their number, the sum of the excess, the sum of its squares.
+struct Above {
+  size_t count = 0;
+  double sum = 0, squares = 0;
+};
+
+inline HWY_NOINLINE Above above(const Row& row, const float* x, float theta) {
+  const F f;
+  const VF t = hn::Set(f, theta), zero = hn::Zero(f);
+  Above total;
+  for (size_t j = row.vector_begin; j < row.vector_end;) {
+    const size_t stop = std::min(row.vector_end, j + 64 * kLanes);  // blocks bound the rounding error of long sums
+    VF sum = zero, squares = zero;
+    for (; j < stop; j += kLanes) {
+      const VF excess = hn::Max(hn::Sub(hn::LoadU(f, x + j), t), zero);
+      total.count += hn::CountTrue(f, hn::Gt(excess, zero));
+      sum = hn::Add(sum, excess);
+      squares = hn::MulAdd(excess, excess, squares);
+    }
+    total.sum += sum_lanes(sum);
+    total.squares += sum_lanes(squares);
+  }
+  return total;
+}
+
+inline float sparsemax_threshold(const Row& row, const float* x) {
+  double theta = -1;
+  // Each step takes the support of the last threshold; once it stays, the threshold is exact.
+  for (size_t support = std::numeric_limits<size_t>::max();;) {
+    const Above a = above(row, x, static_cast<float>(theta));
+    theta += (a.sum - 1) / static_cast<double>(a.count);
+    if (a.count >= support) return static_cast<float>(theta);
+    support = a.count;
+  }
+}
+
+inline float entmax15_threshold(const Row& row, const float* x) {
+  double theta = -1;
+  for (size_t support = 0;;) {
+    const Above a = above(row, x, static_cast<float>(theta));
+    const double step = (a.squares - 1) / (2 * a.sum), n = static_cast<double>(a.count);
+    // On a fixed support the sum is a quadratic in theta. Its root is the answer if the support there is the same; from
+    // a support that is too large it lies beyond.
+    const double discriminant = a.sum * a.sum - n * (a.squares - 1);
+    if (a.count == support && discriminant >= 0) {
+      const float root = static_cast<float>(theta + (a.squares - 1) / (a.sum + std::sqrt(discriminant)));
+      if (above(row, x, root).count == a.count) return root;
+    }
+    if (!(step > 1e-7)) return static_cast<float>(theta + step);
+    theta += step;
+    support = a.count;
+  }
+}
+
+// s: scores in, x out. Returns the largest score; NaN when a score is NaN or +inf, and s is NaN then.
+inline HWY_NOINLINE float shift_row(const Row& row, float factor, float* s) {
+  const F f;
+  VF largest = hn::Set(f, -std::numeric_limits<float>::infinity());
+  auto invalid = hn::Lt(largest, largest);
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const VF score = hn::LoadU(f, s + j);
+    invalid = hn::Or(invalid, hn::IsNaN(score));
+    largest = hn::Max(largest, score);
+  }
+  float top = max_lanes(largest);
+  if (!hn::AllFalse(f, invalid) || std::isinf(top)) top = std::numeric_limits<float>::quiet_NaN();
+  const VF shift = hn::Set(f, top), scale = hn::Set(f, factor);
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    hn::StoreU(hn::Mul(hn::Sub(hn::LoadU(f, s + j), shift), scale), f, s + j);
+  }
+  return top;
+}
+
+// s: scores in, weights out.
+inline HWY_NOINLINE RowSummary threshold_row(const Problem& p, const Row& row, float* s) {
+  const F f;
+  const bool entmax = p.normalizer == Normalizer::entmax15;
+  const float factor = entmax ? 0.5f : 1.0f, largest = shift_row(row, factor, s);
+  if (std::isnan(largest)) return {largest, largest, static_cast<int64_t>(row.end - row.begin)};
+  const float theta = entmax ? entmax15_threshold(row, s) : sparsemax_threshold(row, s);
+  RowSummary summary{largest * factor + theta, 1, 0};
+  const VF t = hn::Set(f, theta), zero = hn::Zero(f);
+  size_t alive = 0;
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const VF excess = hn::Max(hn::Sub(hn::LoadU(f, s + j), t), zero);
+    alive += hn::CountTrue(f, hn::Gt(excess, zero));
+    hn::StoreU(entmax ? hn::Mul(excess, excess) : excess, f, s + j);
+  }
+  summary.alive = static_cast<int64_t>(alive);
+  return summary;
+}
+
+// s: scores in, weights out. g: gradient of the weights in, of the scores out.
+inline HWY_NOINLINE void threshold_row_backward(const Problem& p, const Row& row, float* s, float* g) {
+  const F f;
+  const bool entmax = p.normalizer == Normalizer::entmax15;
+  const VF zero = hn::Zero(f), one = hn::Set(f, 1.0f);
+  if (std::isnan(shift_row(row, entmax ? 0.5f : 1.0f, s))) {
+    fill(g, row.vector_begin, row.vector_end, std::numeric_limits<float>::quiet_NaN());
+    return;
+  }
+  const VF t = hn::Set(f, entmax ? entmax15_threshold(row, s) : sparsemax_threshold(row, s));
+  VF roots = zero, weighted = zero;
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const VF excess = hn::Max(hn::Sub(hn::LoadU(f, s + j), t), zero);
+    const VF root = entmax ? excess : hn::IfThenElseZero(hn::Gt(excess, zero), one);
+    roots = hn::Add(roots, root);
+    weighted = hn::MulAdd(root, hn::LoadU(f, g + j), weighted);
+  }
+  const VF mean = hn::Set(f, sum_lanes(weighted) / sum_lanes(roots));
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const VF excess = hn::Max(hn::Sub(hn::LoadU(f, s + j), t), zero);
+    const VF root = entmax ? excess : hn::IfThenElseZero(hn::Gt(excess, zero), one);
+    hn::StoreU(hn::Mul(root, hn::Sub(hn::LoadU(f, g + j), mean)), f, g + j);
+    hn::StoreU(entmax ? hn::Mul(excess, excess) : excess, f, s + j);
+  }
+}
+
+// --- Sigmoid and softpick ---
 
 HWY_INLINE float sigmoid_bias_of(const Problem& p, const Row& row) {
   if (!std::isnan(p.sigmoid_bias)) return static_cast<float>(p.sigmoid_bias);
@@ -144,6 +480,8 @@ inline HWY_NOINLINE void softpick_row_backward(const Row& row, float* s, float* 
     hn::StoreU(r.weight(score, e), f, s + j);
   }
 }
+
+// --- The choice of the normalizer ---
 
 // The forward pass of one row. s: scores in, weights out. scores: their statistics, if not null.
 HWY_INLINE RowSummary row_weights(const Problem& p, const Row& row, const HeadParameters& head, float* s,

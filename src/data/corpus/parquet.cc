@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kPiece = 1 << 20;
+constexpr size_t kPipeBytes = 1 << 20;
 constexpr int kStatusFd = 3;   // in the child
 constexpr int kNoPyarrow = 3;  // exit code of the script
 
@@ -53,7 +53,7 @@ class ParquetStream final : public ByteStream {
     }
     pipe_.fd = ends[0];
     const Descriptor write_end(ends[1]);
-    ::fcntl(pipe_.fd, F_SETPIPE_SZ, static_cast<int>(kPiece));  // fewer context switches; may be refused
+    ::fcntl(pipe_.fd, F_SETPIPE_SZ, static_cast<int>(kPipeBytes));  // fewer context switches; may be refused
     spawn(column, write_end.fd);
   }
 
@@ -68,10 +68,10 @@ class ParquetStream final : public ByteStream {
     pollfd input{pipe_.fd, POLLIN, 0};
     while (::poll(&input, 1, 200) <= 0) stop_if_asked();
     const size_t before = out.size();
-    out.resize(before + kPiece);
+    out.resize(before + kPipeBytes);
     ssize_t n;
     do {
-      n = ::read(pipe_.fd, out.data() + before, kPiece);
+      n = ::read(pipe_.fd, out.data() + before, kPipeBytes);
     } while (n < 0 && errno == EINTR);
     out.resize(before + static_cast<size_t>(std::max<ssize_t>(n, 0)));
     if (n < 0) fail_run("data", "{}: {}", path_.string(), std::strerror(errno));

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kPiece = 1 << 20;
+constexpr size_t kReadBytes = 1 << 20;
 
 // The file itself, or standard input.
 class PlainStream final : public ByteStream {
@@ -36,11 +36,11 @@ class PlainStream final : public ByteStream {
   PlainStream& operator=(const PlainStream&) = delete;
   bool read(std::string& out) override {
     const size_t before = out.size();
-    out.resize(before + kPiece);
+    out.resize(before + kReadBytes);
     if (fd_ == STDIN_FILENO) wait_for_input();
     ssize_t n;
     do {
-      n = ::read(fd_, out.data() + before, kPiece);
+      n = ::read(fd_, out.data() + before, kReadBytes);
     } while (n < 0 && errno == EINTR);
     if (n < 0) fail("data", "{}: {}", name_, std::strerror(errno));
     out.resize(before + static_cast<size_t>(n));
@@ -107,14 +107,14 @@ class GzipStream final : public CompressedStream {
         inflateReset(&z_);
         inside_ = true;
       }
-      out.resize(before + kPiece);
+      out.resize(before + kReadBytes);
       z_.next_in = reinterpret_cast<Bytef*>(input_.data() + at_);
       z_.avail_in = static_cast<uInt>(input_.size() - at_);
       z_.next_out = reinterpret_cast<Bytef*>(out.data() + before);
-      z_.avail_out = kPiece;
+      z_.avail_out = kReadBytes;
       const int status = inflate(&z_, Z_NO_FLUSH);
       at_ = input_.size() - z_.avail_in;
-      out.resize(before + kPiece - z_.avail_out);
+      out.resize(before + kReadBytes - z_.avail_out);
       if (status == Z_STREAM_END) {
         inside_ = false;
       } else if (status != Z_OK && status != Z_BUF_ERROR) {
@@ -146,15 +146,15 @@ class ZstdStream final : public CompressedStream {
         if (inside_) cut_short("zstd");
         return false;
       }
-      out.resize(before + kPiece);
+      out.resize(before + kReadBytes);
       ZSTD_inBuffer in{input_.data(), input_.size(), at_};
-      ZSTD_outBuffer to{out.data() + before, kPiece, 0};
+      ZSTD_outBuffer to{out.data() + before, kReadBytes, 0};
       const size_t status = ZSTD_decompressStream(z_, &to, &in);
       if (ZSTD_isError(status)) damaged("zstd", ZSTD_getErrorName(status));
       at_ = in.pos;
       out.resize(before + to.pos);
       inside_ = status != 0;
-      full_ = inside_ && to.pos == kPiece;  // there may be more without any further input
+      full_ = inside_ && to.pos == kReadBytes;  // there may be more without any further input
     }
     return true;
   }

@@ -13,7 +13,7 @@
 
 namespace lazy {
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
@@ -21,7 +21,7 @@ constexpr const char* kName = "corpus.json";
 
 // One field of an object, as type T.
 template <typename T>
-T field(const fs::path& path, const Json& json, const std::string& key, const char* expected) {
+T field(const fs::path& path, const OrderedJson& json, const std::string& key, const char* expected) {
   const auto found = json.find(key);
   if (found == json.end()) fail("corpus", "{}: {}: expected {}, the field is missing", path.string(), key, expected);
   const auto wrong = [&] {
@@ -35,7 +35,7 @@ T field(const fs::path& path, const Json& json, const std::string& key, const ch
   }
   try {
     return found->get<T>();
-  } catch (const Json::exception&) {
+  } catch (const OrderedJson::exception&) {
     wrong();
   }
   return {};
@@ -44,14 +44,14 @@ T field(const fs::path& path, const Json& json, const std::string& key, const ch
 }  // namespace
 
 void write_corpus_info(const fs::path& folder, const CorpusInfo& info) {
-  Json splits = Json::object();
+  OrderedJson splits = OrderedJson::object();
   for (const auto& [name, split] : info.splits) {
     splits[name] = {{"shards", split.shards},
                     {"documents", split.documents},
                     {"tokens", split.tokens},
                     {"source_bytes", split.source_bytes}};
   }
-  const Json json = {
+  const OrderedJson json = {
       {"format", "lazy-corpus"},
       {"version", kCorpusVersion},
       {"tokenizer",
@@ -67,7 +67,7 @@ void write_corpus_info(const fs::path& folder, const CorpusInfo& info) {
       {"validation", info.validation},
       {"replaced_characters", info.replaced_characters},
   };
-  write_file_atomic(folder / kName, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file_atomic(folder / kName, json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
 }
 
 CorpusInfo read_corpus_info(const fs::path& folder) {
@@ -75,7 +75,7 @@ CorpusInfo read_corpus_info(const fs::path& folder) {
   if (!fs::exists(path)) {
     fail("corpus", "{}: expected a folder written by `lazy data prepare`; it has no {}", folder.string(), kName);
   }
-  const Json json = Json::parse(read_file(path), nullptr, false);
+  const OrderedJson json = OrderedJson::parse(read_file(path), nullptr, false);
   if (json.is_discarded() || !json.is_object()) fail("corpus", "{}: expected a JSON object", path.string());
   if (const auto format = field<std::string>(path, json, "format", "\"lazy-corpus\""); format != "lazy-corpus") {
     fail("corpus", "{}: format: expected \"lazy-corpus\", found \"{}\"", path.string(), format);
@@ -85,7 +85,7 @@ CorpusInfo read_corpus_info(const fs::path& folder) {
          version);
   }
   CorpusInfo info;
-  const Json tokenizer = field<Json>(path, json, "tokenizer", "an object");
+  const OrderedJson tokenizer = field<OrderedJson>(path, json, "tokenizer", "an object");
   info.tokenizer_kind = field<std::string>(path, tokenizer, "kind", "a string");
   const auto fingerprint = field<std::string>(path, tokenizer, "fingerprint", "16 hexadecimal digits");
   if (fingerprint.size() != 16 || fingerprint.find_first_not_of("0123456789abcdef") != std::string::npos) {
@@ -96,7 +96,7 @@ CorpusInfo read_corpus_info(const fs::path& folder) {
   info.tokenizer.vocab_size = field<int64_t>(path, tokenizer, "vocab_size", "a number");
   info.tokenizer.bos_id = field<int32_t>(path, tokenizer, "bos_id", "a number");
   info.tokenizer.eos_id = field<int32_t>(path, tokenizer, "eos_id", "a number");
-  const Json splits = field<Json>(path, json, "splits", "an object");
+  const OrderedJson splits = field<OrderedJson>(path, json, "splits", "an object");
   if (!splits.is_object()) fail("corpus", "{}: splits: expected an object", path.string());
   for (const auto& [name, split] : splits.items()) {
     SplitSummary& summary = info.splits[name];
@@ -106,7 +106,7 @@ CorpusInfo read_corpus_info(const fs::path& folder) {
       if (file.empty() || shard != shard.filename() || file == "." || file == ".." ||
           file.find('\0') != std::string::npos) {
         fail("corpus", "{}: splits.{}.shards: expected plain file names, found {}", path.string(), name,
-             json_summary(Json(file)));
+             json_summary(OrderedJson(file)));
       }
     }
     summary.documents = field<int64_t>(path, split, "documents", "a number");

@@ -16,7 +16,7 @@ namespace lazy {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kSpaceSymbol = "\xE2\x96\x81";
+constexpr const char* kJsonSpaceSymbol = "\xE2\x96\x81";
 
 // Which stretches of text between added tokens get a space prefix.
 enum class Prefix { never, first, every };
@@ -41,13 +41,13 @@ void read_normalizer(const JsonField& node, Spaces& spaces) {
     const JsonField list = node.find("normalizers");
     for (size_t i = 0; i < list.size(); ++i) read_normalizer(list.at(i), spaces);
   } else if (type == "Prepend") {
-    if (node.find("prepend").string() != kSpaceSymbol) node.find("prepend").wrong("\"\u2581\"");
+    if (node.find("prepend").string() != kJsonSpaceSymbol) node.find("prepend").wrong("\"\u2581\"");
     spaces.prefix = Prefix::every;
     spaces.even_before_space = true;
   } else if (type == "Replace") {
     const JsonField pattern = node.find("pattern");
     if (!pattern.present() || pattern.find("String").string() != " ") pattern.wrong("{\"String\": \" \"}");
-    if (node.find("content").string() != kSpaceSymbol) node.find("content").wrong("\"\u2581\"");
+    if (node.find("content").string() != kJsonSpaceSymbol) node.find("content").wrong("\"\u2581\"");
     spaces.symbol = true;
   } else {
     node.find("type").wrong("Prepend, Replace or Sequence (others are not supported with byte_fallback)");
@@ -58,7 +58,7 @@ void read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
   if (!node.present()) return;
   if (node.find("type").string() != "Metaspace")
     node.find("type").wrong("\"Metaspace\" (others are not supported with byte_fallback)");
-  if (node.find("replacement").string() != kSpaceSymbol) node.find("replacement").wrong("\"\u2581\"");
+  if (node.find("replacement").string() != kJsonSpaceSymbol) node.find("replacement").wrong("\"\u2581\"");
   spaces.symbol = true;
   std::string scheme = node.find("add_prefix_space").boolean(true) ? "always" : "never";
   if (const JsonField given = node.find("prepend_scheme"); given.present()) scheme = given.string();
@@ -145,7 +145,7 @@ class SentencePieceJson final : public Tokenizer {
     check_token_id(id, vocab_size());
     if (special_[id]) return "";
     if (p_.byte_of[id] >= 0) return std::string(1, static_cast<char>(p_.byte_of[id]));
-    return replaced(d_.tokens[id], kSpaceSymbol, " ");
+    return replaced(d_.tokens[id], kJsonSpaceSymbol, " ");
   }
   int64_t vocab_size() const override { return static_cast<int64_t>(d_.tokens.size()); }
   std::optional<int32_t> bos_id() const override { return d_.bos; }
@@ -172,7 +172,7 @@ class SentencePieceJson final : public Tokenizer {
   }
 
   void encode_part(std::string_view part, bool first, std::vector<int32_t>& ids) const {
-    const std::string text = replaced(std::string(part), kSpaceSymbol, " ");
+    const std::string text = replaced(std::string(part), kJsonSpaceSymbol, " ");
     const bool wanted = spaces_.prefix == Prefix::every || (spaces_.prefix == Prefix::first && first);
     bpe_->encode(text, wanted && (spaces_.even_before_space || !text.starts_with(' ')), ids);
   }

@@ -8,10 +8,7 @@
 #include <vector>
 
 #include "model/parameters.h"
-
-namespace c10 {
-struct Device;
-}
+#include "model/torch_forward.h"
 
 namespace lazy {
 

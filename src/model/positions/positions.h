@@ -1,9 +1,9 @@
 // Absolute position embeddings (sinusoidal, learned) and ALiBi's slopes.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <vector>
+
+#include "model/torch_forward.h"
 
 namespace lazy {
 

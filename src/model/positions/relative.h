@@ -2,21 +2,13 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 
+#include "model/positions/segments.h"
 #include "ops/attention.h"
 
 namespace lazy {
-
-// A text is split into segments of `length` tokens (0: one segment). Each segment also sees the `memory` tokens before
-// it.
-struct Segments {
-  int64_t length = 0, memory = 0;
-  int64_t begin(int64_t token) const { return length > 0 ? token / length * length : 0; }  // of the token's segment
-  int64_t first_seen(int64_t token) const { return std::max<int64_t>(0, begin(token) - memory); }
-};
 
 // W_r's input, (count, dim) fp32: row n encodes distance count - 1 - n as the sines of all frequencies 10000^(-2t /
 // dim), then their cosines. Distances are clamped to `clamp` (0: not clamped).

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kFile = "evidence-claims.toml";
+constexpr const char* kClaimsFile = "evidence-claims.toml";
 
 const EvidenceBlock& known_block(ConfigSection& s, const std::string& key, const std::string& name,
                                  const Protocol& protocol) {
@@ -416,7 +416,7 @@ EvidenceClaims read_claims(const std::string& text, const std::string& name, con
 }
 
 EvidenceClaims embedded_claims(const Protocol& protocol) {
-  return read_claims(embedded_config(kFile), kFile, protocol);
+  return read_claims(embedded_config(kClaimsFile), kClaimsFile, protocol);
 }
 
 int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, const Words& factors) {

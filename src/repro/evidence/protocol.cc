@@ -16,7 +16,7 @@ namespace lazy::repro {
 namespace {
 
 constexpr int64_t kFirstSeed = 42;  // training.seed of seed 1, as in every recipe
-constexpr const char* kFile = "evidence.toml";
+constexpr const char* kProtocolFile = "evidence.toml";
 
 // A list of whole numbers of at least `least`; increasing.
 std::vector<int64_t> increasing(ConfigSection& section, const std::string& key, const std::vector<int64_t>& fallback,
@@ -116,7 +116,7 @@ Protocol read_protocol(const std::string& text, const std::string& name) {
   return p;
 }
 
-Protocol embedded_protocol() { return read_protocol(embedded_config(kFile), kFile); }
+Protocol embedded_protocol() { return read_protocol(embedded_config(kProtocolFile), kProtocolFile); }
 
 std::vector<EvidenceRun> Protocol::runs() const {
   std::vector<EvidenceRun> out, exploratory;

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kAttention[] = {"sink_ratio", "density", "released_mass", "alive_fraction", "tau_mean"};
+constexpr const char* kAttentionMeasures[] = {"sink_ratio", "density", "released_mass", "alive_fraction", "tau_mean"};
 
 Json parsed(const std::string& text, const std::string& place, const char* what) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -101,7 +101,7 @@ Json training_curves(const fs::path& log, int64_t points) {
     }
     if (!line.contains("attention/sink_ratio")) continue;
     attention["tokens"].push_back(line.at("tokens"));
-    for (const char* name : kAttention) {
+    for (const char* name : kAttentionMeasures) {
       const std::string key = std::string("attention/") + name;
       if (line.contains(key)) attention[name].push_back(rounded(number_or_nan(line, key.c_str())));
     }

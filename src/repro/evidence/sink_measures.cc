@@ -7,6 +7,7 @@
 #include "core/statistics.h"
 #include "core/stop.h"
 #include "model/config.h"
+#include "model/forward_options.h"
 #include "repro/evidence/measures.h"
 #include "sinks/attention_maps.h"
 #include "sinks/measures.h"
@@ -45,7 +46,7 @@ void over_batches(LanguageModel& model, const Samples& samples, int64_t pass_tok
 }
 
 // (rows, columns) float64.
-std::vector<std::vector<double>> rows_of(const at::Tensor& tensor) {
+std::vector<std::vector<double>> nested_rows(const at::Tensor& tensor) {
   const at::Tensor t = tensor.to(at::kCPU, at::kDouble).contiguous();
   std::vector<std::vector<double>> out;
   for (int64_t i = 0; i < t.size(0); ++i) {
@@ -55,7 +56,7 @@ std::vector<std::vector<double>> rows_of(const at::Tensor& tensor) {
   return out;
 }
 
-std::vector<double> values_of(const at::Tensor& tensor) { return rows_of(tensor.reshape({1, -1})).front(); }
+std::vector<double> values_of(const at::Tensor& tensor) { return nested_rows(tensor.reshape({1, -1})).front(); }
 
 Json part_json(const std::vector<sinks::ResidualStatistics::Place>& places,
                sinks::ResidualStatistics::Part sinks::ResidualStatistics::Place::*part) {
@@ -88,10 +89,10 @@ Json keys_json(const sinks::WeightMeasures::Result& weights) {
   const at::Tensor next = weight.slice(2, 1, last).sum(-1);
   return {{"samples", weights.samples},
           {"mean_weight", rounded(values_of(weight.mean(at::IntArrayRef({0, 1})).slice(0, 0, kListedKeys)))},
-          {"first_key", rounded(rows_of(weight.select(2, 0)))},
-          {"next_keys", rounded(rows_of(next))},
+          {"first_key", rounded(nested_rows(weight.select(2, 0)))},
+          {"next_keys", rounded(nested_rows(next))},
           {"next_keys_are", {2, last}},
-          {"entropy", rounded(rows_of(weights.entropy))}};
+          {"entropy", rounded(nested_rows(weights.entropy))}};
 }
 
 // [first, last] of the ranges in which a curve over distances is kept: single ones up to 15, then growing by a quarter.

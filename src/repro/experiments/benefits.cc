@@ -10,6 +10,8 @@
 #include "core/stop.h"
 #include "eval/score.h"
 #include "model/activation_hooks.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/quantization.h"
 #include "ops/decode.h"
 #include "repro/experiments/experiment.h"

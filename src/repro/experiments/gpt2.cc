@@ -9,10 +9,13 @@
 #include "core/random.h"
 #include "core/stop.h"
 #include "model/activation_hooks.h"
+#include "model/forward_options.h"
+#include "model/mixers/mixer.h"
 #include "repro/experiments/experiment.h"
 #include "sinks/interventions.h"
 #include "sinks/positional_signal.h"
 #include "sinks/probe_measures.h"
+#include "sinks/scoped_interventions.h"
 
 namespace lazy::repro {
 

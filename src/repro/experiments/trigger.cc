@@ -23,13 +23,13 @@ namespace {
 constexpr int64_t kMarks = 3, kHeldOut = 512;
 constexpr int64_t kMaps = 4;  // held-out sequences whose maps are kept
 
-struct Sequences {
+struct TriggerSequences {
   at::Tensor x;        // (count, length, kMarks + n)
   at::Tensor target;   // (count, length, n)
   at::Tensor trigger;  // (count) int64: its position
 };
 
-Sequences sample(int64_t count, int64_t length, int64_t n, at::Generator generator) {
+TriggerSequences sample(int64_t count, int64_t length, int64_t n, at::Generator generator) {
   const auto whole = at::TensorOptions().dtype(at::kLong);
   const at::Tensor position = at::arange(length, whole).unsqueeze(0);
   const at::Tensor trigger = at::randint(length / 2, length, {count}, generator, whole);
@@ -91,7 +91,7 @@ class Head {
 };
 
 // Squared error of a sequence, over the mean square of its target at the trigger: 1 for a model that answers zero.
-at::Tensor errors(const at::Tensor& y, const Sequences& s) {
+at::Tensor errors(const at::Tensor& y, const TriggerSequences& s) {
   return (y - s.target).square().sum({1, 2}) / s.target.square().sum({1, 2}).mean();
 }
 
@@ -105,7 +105,7 @@ Json trigger_experiment(const ExperimentInputs& run) {
   const Head head(s, n, seed);
   train::AdamW optimizer(head.parameters(), {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0});
   const at::Generator generator = at::detail::createCPUGenerator(1000 + seed);
-  const Sequences held = sample(kHeldOut, length, n, at::detail::createCPUGenerator(99));
+  const TriggerSequences held = sample(kHeldOut, length, n, at::detail::createCPUGenerator(99));
   Json out{{"curve", Json::array()}};
   for (int64_t step = 0; step <= steps; ++step) {
     if (step % std::max<int64_t>(1, steps / 50) == 0 || step == steps) {
@@ -115,7 +115,7 @@ Json trigger_experiment(const ExperimentInputs& run) {
     }
     if (step == steps) break;
     end_if_stopped("repro");
-    const Sequences batch = sample(s.at("batch").get<int64_t>(), length, n, generator);
+    const TriggerSequences batch = sample(s.at("batch").get<int64_t>(), length, n, generator);
     errors(head.forward(batch.x).first, batch).mean().backward();
     optimizer.step(s.at("rate").get<double>(), 1, 0);
   }

@@ -6,6 +6,7 @@
 #include "core/stop.h"
 #include "core/text.h"
 #include "model/activation_hooks.h"
+#include "model/forward_options.h"
 #include "repro/experiments/experiment.h"
 #include "sinks/probe_measures.h"
 

@@ -14,7 +14,7 @@
 namespace lazy::repro {
 namespace {
 
-using Numbers = std::vector<double>;
+using Doubles = std::vector<double>;
 
 std::vector<const Json*> of_variant(const Results& results, const std::string& data, const std::string& variant) {
   std::vector<const Json*> out;
@@ -73,7 +73,7 @@ std::string toy_maps(const std::string& id, const Json& run, bool bos) {
         for (const int64_t token : sequences.at(sequence).get<std::vector<int64_t>>())
           tokens.push_back(std::to_string(token));
         return report::draw_compact(
-            {1, 1, tokens, snapshots.at(step).at("maps").at(sequence).get<std::vector<Numbers>>()});
+            {1, 1, tokens, snapshots.at(step).at("maps").at(sequence).get<std::vector<Doubles>>()});
       });
 }
 
@@ -110,7 +110,7 @@ constexpr const char* kTriggerVariants[] = {"softmax", "relu", "elastic", "softp
 
 // The weights of the first held-out sequence.
 std::string trigger_map(const Json& run) {
-  const auto weights = run.at("maps").at(0).get<std::vector<Numbers>>();
+  const auto weights = run.at("maps").at(0).get<std::vector<Doubles>>();
   const auto trigger = run.at("triggers").at(0).get<size_t>();
   std::vector<std::string> tokens;
   for (size_t t = 0; t < weights.size(); ++t)

@@ -19,7 +19,7 @@
 #include "render_chat.h"
 
 namespace lazy::serve {
-using json = nlohmann::ordered_json;  // a template may write the messages as they are
+using Json = nlohmann::ordered_json;  // a template may write the messages as they are
 
 namespace {
 
@@ -30,7 +30,7 @@ constexpr size_t kMaxAnswer = 64 << 20;
 
 // A child that answers lines with lines, over a socket pair.
 struct ChatTemplate::Process {
-  json first;
+  Json first;
   std::mutex mutex;
   pid_t child = -1;
   int fd = -1;
@@ -78,7 +78,7 @@ struct ChatTemplate::Process {
       fail("serve", "chat template: rendering needs Python with jinja2; {}: {} (LAZY_PYTHON names another interpreter)",
            python, std::strerror(error));
     }
-    const json answer = ask(first, kStartSeconds);
+    const Json answer = ask(first, kStartSeconds);
     if (answer.contains("error")) {
       end();
       fail("serve", "chat template: {} (Python: {}, LAZY_PYTHON names another interpreter)",
@@ -87,9 +87,9 @@ struct ChatTemplate::Process {
   }
 
   // RunError, and the process ends, where no answer comes.
-  json ask(const json& question, int seconds) {
+  Json ask(const Json& question, int seconds) {
     const auto end_at = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-    std::string out = question.dump(-1, ' ', false, json::error_handler_t::replace) + "\n", in;
+    std::string out = question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", in;
     size_t sent = 0;
     while (in.empty() || in.back() != '\n') {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_at - std::chrono::steady_clock::now()).count();
@@ -112,7 +112,7 @@ struct ChatTemplate::Process {
         fail_run("serve", "chat template: {}", ready == 0 ? "rendering took too long" : "the Python process has ended");
       }
     }
-    const json answer = json::parse(in, nullptr, false);
+    const Json answer = Json::parse(in, nullptr, false);
     if (!answer.is_object()) {
       end();
       fail_run("serve", "chat template: the Python process answered with something else than JSON");
@@ -130,13 +130,13 @@ ChatTemplate::ChatTemplate(const std::string& source, const std::string& bos_tok
 ChatTemplate::~ChatTemplate() = default;
 
 std::string ChatTemplate::render(const std::vector<ChatMessage>& messages, bool add_generation_prompt) {
-  json question{{"messages", json::array()}, {"add_generation_prompt", add_generation_prompt}};
+  Json question{{"messages", Json::array()}, {"add_generation_prompt", add_generation_prompt}};
   for (const ChatMessage& message : messages) {
     question["messages"].push_back({{"role", message.role}, {"content", message.content}});
   }
   const std::scoped_lock lock(process_->mutex);
   if (process_->child < 0) process_->start();  // an earlier rendering has ended it
-  const json answer = process_->ask(question, kRenderSeconds);
+  const Json answer = process_->ask(question, kRenderSeconds);
   if (answer.contains("error")) fail("serve", "chat template: {}", answer["error"].get<std::string>());
   return answer.at("text").get<std::string>();
 }

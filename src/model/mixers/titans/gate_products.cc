@@ -21,7 +21,7 @@ at::Tensor products_between(const at::Tensor& log_gate) {
   return log_gate.unsqueeze(-1).expand(sizes).tril(-1).cumsum(-2).exp().tril();
 }
 
-const ops::FastWeightsKernels* kernels_for(const at::Tensor& step, bool rounded) {
+const ops::FastWeightsKernels* factor_kernels_for(const at::Tensor& step, bool rounded) {
   if (!rounded || step.scalar_type() != at::kFloat || step.size(-1) != ops::kMemoryTokens || step.numel() == 0) {
     return nullptr;
   }
@@ -31,7 +31,7 @@ const ops::FastWeightsKernels* kernels_for(const at::Tensor& step, bool rounded)
 GateProducts from_list(const variable_list& t) { return {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]}; }
 
 // The kernel's arguments for gates, and products or the gradients with respect to them.
-ops::MemoryFactors arguments(const variable_list& gates, const variable_list& products) {
+ops::MemoryFactors factor_arguments(const variable_list& gates, const variable_list& products) {
   const auto in = [&](size_t n) { return gates[n].const_data_ptr<float>(); };
   const auto out = [&](size_t n) { return products[n].mutable_data_ptr<float>(); };
   return {.chunks = gates[0].numel() / ops::kMemoryTokens,
@@ -58,7 +58,7 @@ variable_list run(const ops::FastWeightsKernels& kernels, const variable_list& g
   constexpr int64_t T = ops::kMemoryTokens;
   variable_list products = {make(T, T), make(T, 1), make(T, 1), make(T, 1),
                             make(T, 1), make(1, 1), make(1, 1), make(1, 1)};
-  kernels.factors(arguments(gates, products));
+  kernels.factors(factor_arguments(gates, products));
   return products;
 }
 
@@ -67,7 +67,7 @@ struct GateProductsNode : torch::autograd::Function<GateProductsNode> {
                                const at::Tensor& log_keep) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     context->save_for_backward({step, log_momentum, log_keep});
-    return run(*kernels_for(step, true), {step, log_momentum, log_keep});
+    return run(*factor_kernels_for(step, true), {step, log_momentum, log_keep});
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -77,10 +77,10 @@ struct GateProductsNode : torch::autograd::Function<GateProductsNode> {
     for (const at::Tensor& x : gradients) d.push_back(x.contiguous());
     variable_list out;
     for (const at::Tensor& x : gates) out.push_back(at::empty_like(x));
-    ops::MemoryFactors factors = arguments(gates, d);
+    ops::MemoryFactors factors = factor_arguments(gates, d);
     factors.d_step = out[0].mutable_data_ptr<float>(), factors.d_log_momentum = out[1].mutable_data_ptr<float>();
     factors.d_log_keep = out[2].mutable_data_ptr<float>();
-    kernels_for(gates[0], true)->factors_backward(factors);
+    factor_kernels_for(gates[0], true)->factors_backward(factors);
     return out;
   }
 };
@@ -89,7 +89,7 @@ struct GateProductsNode : torch::autograd::Function<GateProductsNode> {
 
 GateProducts gate_products(const at::Tensor& step, const at::Tensor& log_momentum, const at::Tensor& log_keep,
                            bool rounded) {
-  if (const auto* kernels = kernels_for(step, rounded)) {
+  if (const auto* kernels = factor_kernels_for(step, rounded)) {
     const variable_list gates = {step.contiguous(), log_momentum.contiguous(), log_keep.contiguous()};
     return from_list(at::GradMode::is_enabled() ? GateProductsNode::apply(gates[0], gates[1], gates[2])
                                                 : run(*kernels, gates));

@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kDim = 64;
 
-const ops::FastWeightsKernels* kernels_for(const at::Tensor& x, bool rounded) {
+const ops::FastWeightsKernels* token_kernels_for(const at::Tensor& x, bool rounded) {
   if (!rounded || x.size(-1) != kDim || x.numel() == 0) return nullptr;
   return ops::fast_weights_kernels(x.device().type(), ops::kMemoryTokens, /*H=*/0, /*momentum=*/true);
 }
@@ -64,7 +64,7 @@ struct TokensNode : torch::autograd::Function<TokensNode> {
     const at::Tensor& q = streams[0];
     const std::vector<int64_t> sizes = {chunks, q.size(0) * q.size(1), T, kDim};
     const variable_list made = {empty(q, sizes), empty(q, sizes), empty(q, sizes)};
-    kernels_for(q, true)->tokens(arguments(streams, made, residual));
+    token_kernels_for(q, true)->tokens(arguments(streams, made, residual));
     return made;
   }
   static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -85,7 +85,7 @@ struct TokensNode : torch::autograd::Function<TokensNode> {
       out.push_back(empty(x, {x.size(0), x.size(2), x.size(1), kDim}, x.scalar_type()));
     }
     p.d_q = out[0].mutable_data_ptr(), p.d_k = out[1].mutable_data_ptr(), p.d_v = out[2].mutable_data_ptr();
-    kernels_for(streams[0], true)->tokens_backward(p);
+    token_kernels_for(streams[0], true)->tokens_backward(p);
     for (at::Tensor& x : out) x = x.transpose(1, 2);
     out.resize(6);  // no gradients for the numbers
     return out;
@@ -107,7 +107,7 @@ struct OutputsNode : torch::autograd::Function<OutputsNode> {
     at::Tensor out = empty(z, {z.size(1) / H, tokens, H, kDim}, type);
     ops::MemoryOutputs p = arguments(z, norm, out);
     p.x = x.const_data_ptr<float>(), p.out = out.mutable_data_ptr();
-    kernels_for(z, true)->outputs(p);
+    token_kernels_for(z, true)->outputs(p);
     return out;
   }
   static at::Tensor forward(AutogradContext* context, const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm,
@@ -128,7 +128,7 @@ struct OutputsNode : torch::autograd::Function<OutputsNode> {
     p.d_out = stream_of(d.transpose(1, 2));
     p.d_z = d_z.mutable_data_ptr<float>(), p.d_x = d_x.mutable_data_ptr<float>();
     p.d_norm = d_norm.mutable_data_ptr<float>();
-    kernels_for(z, true)->outputs_backward(p);
+    token_kernels_for(z, true)->outputs_backward(p);
     return {d_z, d_x, d_norm.sum(0), {}, {}};
   }
 };
@@ -151,7 +151,7 @@ at::Tensor pad_tokens(const at::Tensor& x, int64_t length) {
 
 MemoryTokensInChunks memory_tokens(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t chunks,
                                    int64_t T, bool raw, bool residual, bool rounded) {
-  if (raw && kernels_for(q, rounded)) {
+  if (raw && token_kernels_for(q, rounded)) {
     variable_list streams;
     for (const at::Tensor& x : {q, k, v}) streams.push_back(in_pairs(x) ? x : x.contiguous());
     const variable_list t = at::GradMode::is_enabled()
@@ -170,7 +170,7 @@ at::Tensor memory_outputs(const at::Tensor& z, const at::Tensor& x, const at::Te
     return fast_weights::from_chunks(y, B).narrow(2, 0, tokens).to(type);
   };
   if (!norm.defined()) return by_text(z);
-  if (kernels_for(z, rounded) && z.scalar_type() == at::kFloat && norm.scalar_type() == at::kFloat) {
+  if (token_kernels_for(z, rounded) && z.scalar_type() == at::kFloat && norm.scalar_type() == at::kFloat) {
     const at::Tensor outputs = z.contiguous(), inputs = x.contiguous(), weight = norm.contiguous();
     return (at::GradMode::is_enabled() ? OutputsNode::apply(outputs, inputs, weight, tokens, type)
                                        : OutputsNode::run(outputs, inputs, weight, tokens, type))

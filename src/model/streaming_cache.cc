@@ -1,6 +1,7 @@
-#include "model/kv_cache.h"
+#include "model/streaming_cache.h"
 
 #include <charconv>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/text.h"

@@ -1,0 +1,14 @@
+// Which kernel computes an attention problem, for `lazy info`. Needs no Torch header. kernels::unmet_condition of
+// lazy/kernel_table.h answers for the CPU.
+#pragma once
+#include <string>
+
+#include "lazy/kernel_table.h"
+
+namespace lazy::ops {
+
+// The name of the kernel that computes a problem on the current GPU: "plain", "portable" or "hopper". Call load_cuda()
+// first.
+std::string cuda_attention_kernel(const kernels::Problem& problem);
+
+}  // namespace lazy::ops

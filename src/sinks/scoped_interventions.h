@@ -1,0 +1,66 @@
+// Interventions (sinks/interventions.h) and edits of weights that apply to a model for the lifetime of an object.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/activation_hooks.h"
+#include "model/families/families.h"
+#include "model/language_model.h"
+#include "sinks/interventions.h"
+
+namespace lazy::sinks {
+
+// Edits of weights, undone at the end of the scope.
+class ScopedWeightEdits {
+ public:
+  ScopedWeightEdits() = default;
+  ~ScopedWeightEdits();
+  ScopedWeightEdits(const ScopedWeightEdits&) = delete;
+  ScopedWeightEdits& operator=(const ScopedWeightEdits&) = delete;
+  // In place: the model that shares the tensor is changed.
+  void write(const at::Tensor& weight, const at::Tensor& value);
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> before_;  // weight, previous value
+};
+
+// Applies interventions to a model for the lifetime of this object: weights are edited at once and restored at the end,
+// activations are replaced in passes that use probes() or a copy of it. Error names the intervention whose target does
+// not exist in the model or whose index or value does not fit.
+class ScopedInterventions {
+ public:
+  ScopedInterventions(LanguageModel& model, const Interventions& interventions);
+  ScopedInterventions(const ScopedInterventions&) = delete;
+  ScopedInterventions& operator=(const ScopedInterventions&) = delete;
+  const ActivationHooks& probes() const { return probes_; }
+  // Whether a value is read from an activation of the same pass: then batches must pass one at a time.
+  bool reads_activations() const { return !seen_.empty(); }
+
+ private:
+  using Change = Interventions::Change;
+  using Term = Interventions::Term;
+  void change_activations(const Change& change, const std::vector<std::string>& names);
+  at::Tensor changed(const Change& change, const at::Tensor& tensor, int64_t skip);
+  at::Tensor value_of(const Term& term, const Change& change, const at::Tensor& own, int64_t skip);
+  at::Tensor look_up(const std::string& name, const Change& change);
+  // A weight as stored in checkpoints, and the model's tensors that hold it.
+  struct Weight {
+    StoredTensor stored;
+    std::vector<at::Tensor> parts;
+    at::Tensor value() const;
+  };
+  std::vector<Weight> weights_like(const std::string& glob) const;
+  void require_resident_weights(const Change& change) const;
+
+  LanguageModel& model_;
+  ActivationHooks probes_;
+  ScopedWeightEdits edits_;
+  std::map<std::string, at::Tensor> seen_;       // activations of this pass that terms refer to
+  std::map<std::string, at::Tensor> constants_;  // tensors of files, and epe
+};
+
+}  // namespace lazy::sinks
