@@ -1,9 +1,10 @@
 # make          build: leaves build/lazy and build/liblazy_ops.so
 # make demo     install what is missing, build, train a Lazy model beside its softmax twin, write the report
+# make check    build, run the unit tests (under three minutes after a build)
 # make test     install what is missing, build, run every test
 # make help     the rest
 .DEFAULT_GOAL := build
-.PHONY: build setup demo docs test test-isa test-gpu test-asan test-tsan test-kills wheels test-wheels fuzz lint tidy \
+.PHONY: build setup demo docs check test test-isa test-gpu test-asan test-tsan test-kills wheels test-wheels fuzz lint tidy \
         format clean help
 
 PRESET ?= $(if $(CI),ci,release)
@@ -24,11 +25,16 @@ demo: build     ## train, evaluate and report on real text, in ten minutes on tw
 docs: build     ## the documentation as a site in build/site, with its links checked; DOCS=serve shows it while it is written
 	@scripts/docs.sh $(DOCS)
 
+check:          ## build and run the unit tests: under three minutes after a build
+	@scripts/setup.sh test
+	@scripts/build.sh $(PRESET) build
+	@scripts/test.sh build unit
+
 test:           ## build and run every test
 	@scripts/setup.sh test
 	@scripts/build.sh $(PRESET) build
 	@scripts/test.sh build
-	@if [ -n "$(CI)" ]; then $(MAKE) --no-print-directory test-tsan; fi
+	@$(MAKE) --no-print-directory test-tsan
 	@FUZZ_SEED=1 FUZZ_SECONDS=$${FUZZ_SECONDS:-$(if $(CI),20,5)} scripts/fuzz.sh build/fuzz-seeds
 
 test-isa:       ## the numerical tests with the instructions of an AVX2 machine, and with SSE alone

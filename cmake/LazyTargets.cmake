@@ -1,23 +1,10 @@
-# Small helpers so that each folder's CMakeLists.txt states only what is particular to it.
+# Helpers so that each directory's CMakeLists.txt states only its sources and what is particular to it.
 
-# Most of a file's compile time goes into headers. Every pending template of a precompiled header costs time in every
-# file that uses it (GCC 12: 0.1 s of the standard library and fmt, 0.4 s of JSON, 0.3 s of at::Tensor, 0.8 s more of
-# ATen's functions, 1.2 s of custom autograd functions), so there are several, each with what the one before has:
-#   cmake/std_pch.h     the standard library and fmt
-#   cmake/json_pch.h    JSON
-#   cmake/tensor_pch.h  at::Tensor and its methods
-#   cmake/torch_pch.h   ATen's functions
-# and cmake/ops_pch.h, ATen, the dispatcher and custom autograd functions: the operators, whose build needs neither fmt
-# nor JSON. tests_pch.h and torch_tests_pch.h add GoogleTest. A file still includes what it uses.
-function(lazy_precompiled_header name header)
-  if(TARGET ${name})
-    return()
-  endif()
-  file(WRITE "${CMAKE_BINARY_DIR}/${name}.cc" "// Carries the precompiled header.\n")
-  add_library(${name} OBJECT "${CMAKE_BINARY_DIR}/${name}.cc")
-  target_link_libraries(${name} PRIVATE ${ARGN} lazy_flags)
-  target_precompile_headers(${name} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/${header}")
-endfunction()
+# A fresh build spends most of its time in the same headers, once per file: GCC instantiates every pending template of a
+# precompiled header at the end of each file (1.2 s for ATen with JSON), and each file generates code for the JSON and
+# formatting templates that it uses. Unity builds compile several sources as one file and pay that once per batch.
+# Switch it off to work on one file for a long time, or to find a missing include.
+option(LAZY_UNITY "Compile several sources as one file: less than half the time of a fresh build" ON)
 
 # PyTorch's wheel carries headers of fmt, newer than the system's, without exporting the library. A folder that holds
 # nothing but the system's fmt headers goes before the wheel's, so that all of our files use one fmt.
@@ -34,113 +21,99 @@ function(lazy_use_system_fmt target)
   endif()
 endfunction()
 
-# Uses the precompiled header of KIND: std, json, tensor, torch, ops, tests or torch_tests.
+# There are two precompiled headers: cmake/torch_pch.h for sources that use ATen, cmake/std_pch.h for all others. A file
+# still includes what it uses.
 function(lazy_use_precompiled_header target kind)
-  set(libraries fmt::fmt nlohmann_json::nlohmann_json)
-  if(kind STREQUAL "ops")
-    set(libraries LibTorch::cpu)
-  elseif(kind MATCHES "tensor|torch")
-    list(APPEND libraries LibTorch::cpu)
-  endif()
-  if(kind MATCHES "tests")
-    list(APPEND libraries GTest::gmock)
-  endif()
-  lazy_precompiled_header(lazy_${kind}_pch ${kind}_pch.h ${libraries})
-  if(NOT kind STREQUAL "ops")
-    lazy_use_system_fmt(lazy_${kind}_pch)
-  endif()
-  target_precompile_headers(${target} REUSE_FROM lazy_${kind}_pch)
-endfunction()
-
-# The precompiled header that suits a file, by what it includes itself and through the project's headers.
-function(lazy_precompiled_kind result file)
-  set(order std json tensor torch ops)
-  get_property(known GLOBAL PROPERTY "lazy_kind ${file}")
-  if(NOT known)
-    set(rank 0)
-    file(STRINGS "${file}" includes REGEX "^#include")
-    foreach(include IN LISTS includes)
-      set(kind std)
-      if(include MATCHES "<torch/csrc/autograd/custom_function.h>|<torch/library.h>")
-        set(kind ops)
-      elseif(include MATCHES "<ATen/(core/[A-Z][a-zA-Z]+|Parallel)\\.h>|<c10/core/|<torch/csrc/autograd/grad_mode.h>")
-        set(kind tensor)
-      elseif(include MATCHES "<(ATen|torch)/")
-        set(kind torch)
-      elseif(include MATCHES "<nlohmann/json.hpp>")
-        set(kind json)
-      elseif(include MATCHES "\"ops/stable/")  # of the Python package, which has no precompiled header
-      elseif(include MATCHES "\"(.+)\"")
-        cmake_path(GET file PARENT_PATH here)
-        foreach(folder "${here}" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}")
-          if(EXISTS "${folder}/${CMAKE_MATCH_1}")
-            lazy_precompiled_kind(kind "${folder}/${CMAKE_MATCH_1}")
-            break()
-          endif()
-        endforeach()
-      endif()
-      list(FIND order ${kind} found)
-      if(found GREATER rank)
-        set(rank ${found})
-      endif()
-    endforeach()
-    list(GET order ${rank} known)
-    set_property(GLOBAL PROPERTY "lazy_kind ${file}" ${known})
-  endif()
-  set(${result} ${known} PARENT_SCOPE)
-endfunction()
-
-# Gives every source of a target its precompiled header. CMake knows one a target, so each kind's sources are an object
-# library, which compiles them as the target's own: the same libraries, definitions and folders of headers.
-function(lazy_precompile target)
-  foreach(source IN LISTS ARGN)
-    lazy_precompiled_kind(kind "${source}")
-    list(APPEND ${kind} "${source}")
-  endforeach()
-  foreach(kind std json tensor torch ops)
-    if(${kind})
-      set(objects ${target}_${kind})
-      add_library(${objects} OBJECT ${${kind}})
-      target_include_directories(${objects} PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
-      target_compile_definitions(${objects} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
-      target_compile_options(${objects} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_OPTIONS>)
-      target_link_libraries(${objects} PRIVATE $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
-      lazy_use_system_fmt(${objects})
-      lazy_use_precompiled_header(${objects} ${kind})
-      target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  set(carrier lazy_${kind}_pch)
+  if(NOT TARGET ${carrier})
+    file(WRITE "${CMAKE_BINARY_DIR}/${carrier}.cc" "// Carries the precompiled header.\n")
+    add_library(${carrier} OBJECT "${CMAKE_BINARY_DIR}/${carrier}.cc")
+    target_link_libraries(${carrier} PRIVATE fmt::fmt nlohmann_json::nlohmann_json lazy_flags)
+    if(kind STREQUAL "torch")
+      target_link_libraries(${carrier} PRIVATE LibTorch::cpu)
     endif()
+    target_precompile_headers(${carrier} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/${kind}_pch.h")
+    lazy_use_system_fmt(${carrier})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${carrier})
+endfunction()
+
+# lazy_sources(target [OPTIMIZE level] [BATCH n] [SOURCES ...] [TORCH_SOURCES ...]): compiles sources for `target`, with
+# the target's libraries, definitions and include directories. TORCH_SOURCES use ATen. OPTIMIZE replaces the Release
+# build's -O3: `1` where nothing is computed. BATCH is the number of sources of a unity file.
+function(lazy_sources target)
+  cmake_parse_arguments(ARG "" "OPTIMIZE;BATCH" "SOURCES;TORCH_SOURCES" ${ARGN})
+  if(NOT ARG_BATCH)
+    set(ARG_BATCH 8)
+  endif()
+  foreach(kind std torch)
+    set(list ARG_SOURCES)
+    if(kind STREQUAL "torch")
+      set(list ARG_TORCH_SOURCES)
+    endif()
+    if(NOT ${list})
+      continue()
+    endif()
+    set(objects ${target}_${kind}${ARG_OPTIMIZE})
+    add_library(${objects} OBJECT ${${list}})
+    target_include_directories(${objects} PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
+    target_compile_definitions(${objects} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
+    target_compile_options(${objects} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_OPTIONS>)
+    target_link_libraries(${objects} PRIVATE $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
+    if(ARG_OPTIMIZE)
+      target_compile_options(${objects} PRIVATE $<$<CONFIG:Release>:-O${ARG_OPTIMIZE}>)
+    endif()
+    lazy_use_system_fmt(${objects})
+    lazy_use_precompiled_header(${objects} ${kind})
+    set_target_properties(${objects} PROPERTIES UNITY_BUILD ${LAZY_UNITY} UNITY_BUILD_BATCH_SIZE ${ARG_BATCH})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
   endforeach()
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
 
-# lazy_library(name [TORCH] [PLAIN] [O1] DEPS ...): a static library of every .cc below the calling folder. TORCH links
-# LibTorch. PLAIN: no precompiled header. O1: it computes nothing, so its Release build is -O1.
+# lazy_library(name [DEPS ...] [arguments of lazy_sources]): a static library of the given sources. With TORCH_SOURCES it
+# links LibTorch.
 function(lazy_library name)
-  cmake_parse_arguments(ARG "TORCH;PLAIN;O1" "" "DEPS" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
-  list(FILTER sources EXCLUDE REGEX "/cuda/")  # needs nvcc: a library of its own
+  cmake_parse_arguments(ARG "" "OPTIMIZE;BATCH" "DEPS;SOURCES;TORCH_SOURCES" ${ARGN})
   add_library(${name} STATIC)
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE lazy_flags)
-  if(ARG_O1)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  endif()
-  if(ARG_TORCH)
+  if(ARG_TORCH_SOURCES)
     target_link_libraries(${name} PUBLIC LibTorch::cpu)
   endif()
-  if(ARG_PLAIN)
-    target_sources(${name} PRIVATE ${sources})
-  else()
-    lazy_precompile(${name} ${sources})
-  endif()
+  lazy_sources(${name} OPTIMIZE ${ARG_OPTIMIZE} BATCH ${ARG_BATCH}
+               SOURCES ${ARG_SOURCES} TORCH_SOURCES ${ARG_TORCH_SOURCES})
 endfunction()
 
-# lazy_tests(name [TORCH] [STD] DEPS ... [PREFIX ...] [FILTER ...]): a GoogleTest binary of every .cc in the calling
-# folder; a TEST that the filter lets through is one ctest, its name behind the prefix.
-# ctest hides GPUs: a test that leaves the device to "auto" would compare another device's roundings, and several ranks
-# would share one GPU. scripts/test_gpu.sh runs the binaries themselves.
+# One or more ctest entries NAME.LABEL.1 ... NAME.LABEL.SHARDS that together run the tests of a GoogleTest binary that
+# FILTER selects. A shard is one process: loading LibTorch takes longer than most tests. Results go to
+# test-results/NAME.LABEL.N.xml, which scripts/test_summary.py reads.
+function(lazy_test_shards binary label shards filter)
+  foreach(shard RANGE 1 ${shards})
+    math(EXPR index "${shard} - 1")
+    set(test ${binary}.${label}.${shard})
+    add_test(NAME ${test} COMMAND ${binary} --gtest_brief=1 "--gtest_filter=${filter}"
+                                            "--gtest_output=xml:${CMAKE_BINARY_DIR}/test-results/${test}.xml")
+    # OMP_WAIT_POLICY: other tests run at the same time, and threads that spin would take their cores.
+    # No GPU: a test that leaves the device to "auto" would compare another device's rounding, and several ranks would
+    # share one GPU. scripts/test_gpu.sh runs the binaries on a GPU.
+    set_tests_properties(${test} PROPERTIES TIMEOUT 1800 LABELS ${label}
+      ENVIRONMENT "OMP_WAIT_POLICY=passive;GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}"
+      ENVIRONMENT_MODIFICATION CUDA_VISIBLE_DEVICES=set:)
+  endforeach()
+endfunction()
+
+# lazy_tests(name [TORCH] [PLAIN] DEPS ... [SHARDS n] [SLOW n] [DATA] [REAL] [ALONE] [EXCEPT pattern]): a GoogleTest
+# binary of every .cc file in the calling directory. The end of a test suite's name is its label:
+#   *Slow   longer than about two seconds: not part of `make check`
+#   *Data   needs LAZY_TEST_DATA
+#   *Real   needs real checkpoints
+#   *Alone  each test runs in a process of its own, because it changes the state of the process
+# all others are unit tests. SHARDS and SLOW are the numbers of processes for the unit and the slow tests; SLOW, DATA,
+# REAL and ALONE say which labels occur (tests/repository checks that none is missing). EXCEPT: tests that only GPUs run.
+# TORCH links LibTorch; PLAIN uses no precompiled header.
 function(lazy_tests name)
-  cmake_parse_arguments(ARG "TORCH;STD" "PREFIX;FILTER" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;PLAIN;DATA;REAL;ALONE" "SHARDS;SLOW;EXCEPT;BATCH" "DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
   add_executable(${name} ${sources})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
@@ -152,15 +125,44 @@ function(lazy_tests name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} lazy_flags GTest::gtest GTest::gmock GTest::gtest_main)
   # Tests compute little themselves: half the compile time, the same code under test.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(NOT ARG_BATCH)
+    set(ARG_BATCH 6)
+  endif()
   if(ARG_TORCH)
     target_link_libraries(${name} PRIVATE LibTorch::cpu)
     lazy_use_system_fmt(${name})
-    lazy_use_precompiled_header(${name} torch_tests)
-  elseif(ARG_STD)
-    lazy_use_precompiled_header(${name} tests)
+    lazy_use_precompiled_header(${name} torch)
+  elseif(NOT ARG_PLAIN)
+    lazy_use_precompiled_header(${name} std)
   endif()
-  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST TEST_PREFIX "${ARG_PREFIX}"
-                       TEST_FILTER "${ARG_FILTER}" PROPERTIES TIMEOUT 900 LABELS ${name}
-                       ENVIRONMENT OMP_WAIT_POLICY=passive  # side by side, threads that spin hold up others
-                       ENVIRONMENT_MODIFICATION CUDA_VISIBLE_DEVICES=set:)
+  if(NOT ARG_PLAIN)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ${LAZY_UNITY} UNITY_BUILD_BATCH_SIZE ${ARG_BATCH})
+  endif()
+
+  set(except "")
+  if(ARG_EXCEPT)
+    set(except ":${ARG_EXCEPT}")
+  endif()
+  set(labelled "*Slow.*:*Slow/*:*Data.*:*Data/*:*Real.*:*Real/*:*Alone.*:*Alone/*")
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  lazy_test_shards(${name} unit ${ARG_SHARDS} "-${labelled}${except}")
+  if(ARG_SLOW)
+    lazy_test_shards(${name} slow ${ARG_SLOW} "*Slow.*:*Slow/*-${except}")
+  endif()
+  foreach(label Data Real)
+    string(TOUPPER ${label} option)
+    if(ARG_${option})
+      string(TOLOWER ${label} lower)
+      lazy_test_shards(${name} ${lower} 1 "*${label}.*:*${label}/*")
+    endif()
+  endforeach()
+  if(ARG_ALONE)
+    add_test(NAME ${name}.alone
+             COMMAND "${PROJECT_SOURCE_DIR}/scripts/run_alone.py" $<TARGET_FILE:${name}> "*Alone.*:*Alone/*"
+                     "${CMAKE_BINARY_DIR}/test-results/${name}.alone.xml")
+    set_tests_properties(${name}.alone PROPERTIES TIMEOUT 1800 LABELS unit ENVIRONMENT OMP_WAIT_POLICY=passive
+                                                  ENVIRONMENT_MODIFICATION CUDA_VISIBLE_DEVICES=set:)
+  endif()
 endfunction()

@@ -36,5 +36,9 @@ target_compile_definitions(lazy_sentencepiece
 target_compile_options(lazy_sentencepiece PRIVATE -w -O2 -fvisibility=hidden -fvisibility-inlines-hidden)
 target_precompile_headers(lazy_sentencepiece PRIVATE <algorithm> <fstream> <functional> <map> <memory> <set> <sstream>
                           <string> <unordered_map> <vector>)
-set_target_properties(lazy_sentencepiece PROPERTIES CXX_STANDARD 17)
+set_target_properties(lazy_sentencepiece PROPERTIES CXX_STANDARD 17 UNITY_BUILD ${LAZY_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+# protobuf's sources define and undefine macros around themselves.
+set(_spm_alone ${_spm_sources})
+list(FILTER _spm_alone INCLUDE REGEX "/(builtin_pb|protobuf-lite)/")
+set_source_files_properties(${_spm_alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_link_libraries(lazy_sentencepiece PUBLIC Threads::Threads)

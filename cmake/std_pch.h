@@ -1,4 +1,4 @@
-// Precompiled for every file: what most of them include.
+// Precompiled for sources that do not use ATen: the standard library, fmt and JSON.
 #pragma once
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <set>

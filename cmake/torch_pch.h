@@ -1,7 +1,8 @@
-// Precompiled for files that use ATen's functions. The dispatcher and custom autograd functions are in ops_pch.h: they
-// would double what every file pays.
+// Precompiled for sources that use ATen. The dispatcher's and autograd's headers are not in it: they would double what
+// every file pays, and only operators include them.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <torch/csrc/autograd/grad_mode.h>
 
-#include "tensor_pch.h"
+#include "std_pch.h"

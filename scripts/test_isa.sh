@@ -11,7 +11,7 @@ status=0
 while read -r aten mkl onednn; do
   say "ATEN_CPU_CAPABILITY=$aten MKL_ENABLE_INSTRUCTIONS=$mkl ONEDNN_MAX_CPU_ISA=$onednn"
   ATEN_CPU_CAPABILITY=$aten MKL_ENABLE_INSTRUCTIONS=$mkl ONEDNN_MAX_CPU_ISA=$onednn \
-    scripts/test.sh "$folder" -L '^(ops|model|mixer|sinks|train|eval)_tests$' "$@" || status=$?
+    scripts/test.sh "$folder" unit slow -- -R '^(ops|model|mixer|sinks|train|eval)_tests' "$@" || status=$?
 done <<'LEVELS'
 avx2 AVX2 AVX2
 default SSE4_2 SSE41
