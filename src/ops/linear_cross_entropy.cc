@@ -108,6 +108,8 @@ LAZY_KERNELS(CPU, m) {
   m.impl("linear_cross_entropy", LAZY_KERNEL(compute_alone));
   m.impl("linear_cross_entropy_and_gradients", LAZY_KERNEL(compute));
 }
-LAZY_KERNELS(CompositeExplicitAutograd, m) { m.impl("linear_cross_entropy_backward", LAZY_KERNEL(cross_entropy_backward_plain)); }
+LAZY_KERNELS(CompositeExplicitAutograd, m) {
+  m.impl("linear_cross_entropy_backward", LAZY_KERNEL(cross_entropy_backward_plain));
+}
 
 }  // namespace lazy::ops

@@ -54,8 +54,8 @@ struct Loss : torch::autograd::Function<Loss> {
   }
 };
 
-CrossEntropyOutputs cross_entropy_forward_autograd(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                     int64_t ignore_index) {
+CrossEntropyOutputs cross_entropy_forward_autograd(const at::Tensor& hidden, const at::Tensor& weight,
+                                                   const at::Tensor& labels, int64_t ignore_index) {
   const bool enabled = at::GradMode::is_enabled();
   const variable_list result = Loss::apply(hidden, weight, labels, ignore_index, enabled && hidden.requires_grad(),
                                            enabled && weight.requires_grad());

@@ -73,7 +73,8 @@ RecurrenceOutputs recurrence_forward_meta(LAZY_RECURRENCE_PARAMETERS) {
                                               v.options().dtype(at::kFloat))};
 }
 
-RecurrenceGradients recurrence_backward_meta(const at::Tensor& d_out, const OptionalTensor&, LAZY_RECURRENCE_PARAMETERS) {
+RecurrenceGradients recurrence_backward_meta(const at::Tensor& d_out, const OptionalTensor&,
+                                             LAZY_RECURRENCE_PARAMETERS) {
   check_linear_recurrence(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
   check_like("linear_recurrence_backward", "d_out", d_out, "v", v);
   const auto like = [&](const OptionalTensor& t) {

@@ -56,7 +56,7 @@ Pair add_forward_cpu(const at::Tensor& x, const at::Tensor& residual, const at::
 
 // Partial sums of the weight's gradient over ranges of rows that depend on the number of rows only, added in order.
 Pair rms_norm_backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
-                  const OptionalTensor& d_sum) {
+                           const OptionalTensor& d_sum) {
   check_rms_norm_backward(d_y, x, weight, d_sum);
   const at::Tensor dy = d_y.contiguous(), in = x.contiguous(), w = weight.to(at::kFloat).contiguous();
   const at::Tensor more = d_sum && d_sum->defined() ? d_sum->contiguous() : at::Tensor();

@@ -19,7 +19,7 @@ Pair add_forward_meta(const at::Tensor& x, const at::Tensor& residual, const at:
   return {at::empty_like(x, at::MemoryFormat::Contiguous), at::empty_like(x, at::MemoryFormat::Contiguous)};
 }
 Pair rms_norm_backward_meta(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double,
-                   const OptionalTensor& d_sum) {
+                            const OptionalTensor& d_sum) {
   check_rms_norm_backward(d_y, x, weight, d_sum);
   return {at::empty_like(x, at::MemoryFormat::Contiguous), at::empty_like(weight)};
 }

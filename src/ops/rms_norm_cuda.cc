@@ -42,7 +42,7 @@ Pair add_forward_cuda(const at::Tensor& x, const at::Tensor& residual, const at:
 }
 
 Pair rms_norm_backward_cuda(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
-                   const OptionalTensor& d_sum) {
+                            const OptionalTensor& d_sum) {
   check_rms_norm_backward(d_y, x, weight, d_sum);
   const DeviceGuard guard(x);
   const at::Tensor dy = d_y.contiguous(), in = x.contiguous(), w = weight.contiguous();

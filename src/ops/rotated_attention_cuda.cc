@@ -8,8 +8,9 @@ namespace lazy::ops {
 
 namespace {
 
-void rotated_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
-              const OptionalTensor& alive_sum, const RopeArguments& rope, AttentionGradients& g) {
+void rotated_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
+                      const at::Tensor& lse, const OptionalTensor& alive_sum, const RopeArguments& rope,
+                      AttentionGradients& g) {
   const DeviceGuard guard(a.q);
   if (!rope.interleaved && rope.rotary_dim == a.q.size(-1) && rope.offset == 0 && rotates_back(a)) {
     const cuda::RopeTable table = rope_table(rope, a.q.size(1), a.q.get_device());

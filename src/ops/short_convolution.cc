@@ -85,13 +85,14 @@ at::Tensor sums(const std::vector<at::Tensor>& taps, const at::Tensor& weight, c
 }
 
 at::Tensor short_convolution_forward_cpu(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                       const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
+                                         const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   return at::silu(sums(seen(x, weight.size(2), past, cu_seqlens), weight, bias)).to(x.scalar_type()).contiguous();
 }
 
-Triple short_convolution_backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                    const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
+Triple short_convolution_backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
+                                      const OptionalTensor& bias, const OptionalTensor& past,
+                                      const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   check_like("short_convolution_backward", "d_y", d_y, "x", x);
   const int64_t taps = weight.size(2), length = x.size(1);
@@ -113,12 +114,13 @@ Triple short_convolution_backward_cpu(const at::Tensor& d_y, const at::Tensor& x
 }
 
 at::Tensor short_convolution_forward_meta(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                        const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
+                                          const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   return at::empty_symint(x.sym_sizes(), x.options());
 }
-Triple short_convolution_backward_meta(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                     const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
+Triple short_convolution_backward_meta(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
+                                       const OptionalTensor& bias, const OptionalTensor& past,
+                                       const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   check_like("short_convolution_backward", "d_y", d_y, "x", x);
   const auto type = given(bias) ? bias->scalar_type() : at::kFloat;
@@ -148,7 +150,7 @@ struct ShortConvolution : torch::autograd::Function<ShortConvolution> {
 };
 
 at::Tensor short_convolution_forward_autograd(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                            const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
+                                              const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   return ShortConvolution::apply(x, weight, bias, past, cu_seqlens);
 }
 

@@ -7,8 +7,8 @@ namespace lazy::ops {
 
 namespace {
 
-bool softmax_part_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
-              AttentionGradients& g) {
+bool softmax_part_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
+                           const at::Tensor& lse, AttentionGradients& g) {
   return !reference_is_forced(a) && run_attention_backward(a, d_out, out, lse, {}, {}, g, /*of_part=*/true);
 }
 

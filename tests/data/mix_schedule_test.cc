@@ -136,7 +136,8 @@ TEST(Mixture, WhatCannotWorkSaysWhy) {
   write_numbers(folder / "a", 1000, 30);
   write_numbers(folder / "b", 1000, 30, 6);
   const auto message = [&](const CorpusMix& mix) { return error_of([&] { Sequences(mix, "train", {.length = 2}); }); };
-  EXPECT_THAT(message(mixture(folder, {1, 1})), Names({(folder / "b").string(), "0000000000000006", "0000000000000005"}));
+  EXPECT_THAT(message(mixture(folder, {1, 1})),
+              Names({(folder / "b").string(), "0000000000000006", "0000000000000005"}));
   EXPECT_THAT(message(mixture(folder, {1})), Names({"weights", 2, 1}));
   EXPECT_THAT(message(mixture(folder, {1, 0})), Names({"weights", 0}));
 }

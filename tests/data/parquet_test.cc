@@ -100,7 +100,7 @@ bytes[len(bytes) // 2] ^= 0x10
 open(folder + 'damaged.parquet', 'wb').write(bytes)
 )");
   EXPECT_THAT(error("all.parquet", "body"), Names({(folder_ / "all.parquet").string(), "body", "text", "large",
-                                                  "dictionary", "bytes", "doc", "a.b", "list", "number"}));
+                                                   "dictionary", "bytes", "doc", "a.b", "list", "number"}));
   EXPECT_THAT(error("all.parquet", "doc.nothing"), Names({"doc.nothing", "text", "number"}));
   EXPECT_THAT(error("all.parquet", "number"), Names({"\"number\"", "int64"}));
   EXPECT_THAT(error("all.parquet", "list"), Names({"\"list\"", "list<"}));

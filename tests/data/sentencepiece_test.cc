@@ -76,8 +76,7 @@ TEST(SentencePiece, InvalidUtf8BecomesTheReplacementCharacter) {
 TEST(SentencePiece, TrainingThatCannotWorkSaysWhy) {
   EXPECT_THAT(error_of([] { train_sentencepiece({"abc"}, 100); }), Names({100, 259}));
   EXPECT_THAT(error_of([] { train_sentencepiece({"", "\n\n"}, 500); }), Names({"tokenizer"}));
-  EXPECT_THAT(error_of([] { train_sentencepiece(training_text(), 262); }),
-              Names({262, "required_chars"}));
+  EXPECT_THAT(error_of([] { train_sentencepiece(training_text(), 262); }), Names({262, "required_chars"}));
 }
 
 TEST(SentencePiece, DamagedModelsAreRefused) {

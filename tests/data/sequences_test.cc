@@ -98,8 +98,7 @@ TEST(Sequences, AFixedTokenStandsAtItsPlaceOfEverySequence) {
       }
     }
     options.mask_position = 17;
-    EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }),
-                Names({"mask_position", 0, 16, 17}));
+    EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }), Names({"mask_position", 0, 16, 17}));
     options.mask_position = 3;
     options.bos_per_sequence = true;
     EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }),

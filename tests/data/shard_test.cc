@@ -140,7 +140,8 @@ TEST(Shard, WrongFieldsAreNamed) {
   EXPECT_THAT(message([](ShardHeader& h) { h.eos_id = -2; }), Names({"eos_id", -1, 299, -2}));
   std::string unsigned_header = file;
   unsigned_header[40] ^= 1;
-  EXPECT_THAT(error_of([&] { Shard{folder.write("w.bin", unsigned_header)}; }), Names({"w.bin", hex(written.header_checksum)}));
+  EXPECT_THAT(error_of([&] { Shard{folder.write("w.bin", unsigned_header)}; }),
+              Names({"w.bin", hex(written.header_checksum)}));
 }
 
 TEST(Shard, TheWriterRefusesIdsOutOfRange) {
@@ -197,8 +198,7 @@ TEST(Corpus, MalformedInfoNamesTheField) {
   EXPECT_THAT(message("\"documents\": 20", "\"documents\": 1e300"), Names({"documents", "1e+300"}));
   EXPECT_THAT(message("\"bos_id\": 1", "\"bos_id\": 4294967297"), Names({"bos_id", 4294967297}));
   for (const char* name : {"../train-00000.bin", "/etc/passwd", "", "..", "a/b"}) {  // files of its own only
-    EXPECT_THAT(message("train-00000.bin", name),
-                Names({"splits.train.shards", "\"" + std::string(name) + "\""}));
+    EXPECT_THAT(message("train-00000.bin", name), Names({"splits.train.shards", "\"" + std::string(name) + "\""}));
   }
   EXPECT_THAT(message("{", ""), Names({"corpus.json", "JSON"}));
   EXPECT_THAT(error_of([&] { open_shards(folder / "nowhere", "train"); }), Names({(folder / "nowhere").string()}));

@@ -191,7 +191,9 @@ TEST(ShardedCheckpoint, IsWholeOrNotThere) {
     for (int rank = 0; rank < 4; ++rank) {
       const std::string& error = errors[static_cast<size_t>(rank)];
       EXPECT_THAT(error, Names({20, "exp_avg.embed"}));
-      if (rank != failing && failing > 0) EXPECT_THAT(error, Names({fmt::format("rank {}", failing)}));
+      if (rank != failing && failing > 0) {
+        EXPECT_THAT(error, Names({fmt::format("rank {}", failing)}));
+      }
     }
     EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "checkpoints"), fs::directory_iterator()), 1);
   }

@@ -34,10 +34,10 @@ TEST(ModelFolder, ATokenizerOfAnotherModelIsAnError) {
 
   config.tokenizer_fingerprint ^= 1;
   LanguageModel(config, 1).save(folder.path());
-  EXPECT_THAT(error(), IsMessage(fmt::format("tokenizer: {}: does not match the model: expected fingerprint {:016x} "
-                                             "(config.json), found {:016x}",
-                                             folder.path().string(), config.tokenizer_fingerprint,
-                                             bytes->fingerprint())));
+  EXPECT_THAT(error(),
+              IsMessage(fmt::format("tokenizer: {}: does not match the model: expected fingerprint {:016x} "
+                                    "(config.json), found {:016x}",
+                                    folder.path().string(), config.tokenizer_fingerprint, bytes->fingerprint())));
   config.tokenizer_fingerprint = 0;
   config.vocab_size = 100;
   LanguageModel(config, 1).save(folder.path());

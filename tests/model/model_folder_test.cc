@@ -232,7 +232,8 @@ TEST(ModelFolder, WeightsOfAnotherShapeAreNotLoadedIntoAModel) {
   LanguageModel(small_folder_model("lazy"), 5).save(folder.path());
   LanguageModel model(small_folder_model("lazy"), 6);
   model.load_weights(folder.path());
-  EXPECT_TRUE(at::equal(model.parameters()[0].second, LanguageModel(small_folder_model("lazy"), 5).parameters()[0].second));
+  EXPECT_TRUE(
+      at::equal(model.parameters()[0].second, LanguageModel(small_folder_model("lazy"), 5).parameters()[0].second));
   ModelConfig other = small_folder_model("lazy");
   other.mlp.intermediate_size = 32;
   LanguageModel wrong(other, 6);

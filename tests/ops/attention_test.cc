@@ -176,20 +176,17 @@ TEST(AttentionOperator, ErrorsNameWhatWasExpectedAndReceived) {
   bad = in;
   bad.k = at::randn({2, 9, 3, 16}, in.k.options());
   bad.v = at::randn({2, 9, 3, 8}, in.k.options());
-  EXPECT_THAT(call(bad),
-              Names({"lazy::attention", "q", "k", "heads", 4, 3}));
+  EXPECT_THAT(call(bad), Names({"lazy::attention", "q", "k", "heads", 4, 3}));
   AttentionOptions options;
   options.window = 0;
-  EXPECT_THAT(call(in, options),
-              Names({"lazy::attention", "window", -1, 1, 0}));
+  EXPECT_THAT(call(in, options), Names({"lazy::attention", "window", -1, 1, 0}));
   options = {};
   options.normalizer = "soft";
   EXPECT_THAT(call(in, options), Names({"lazy::attention", "normalizer", "elastic", "soft"}));
   options = {};
   for (const double scale : {double{NAN}, double{INFINITY}, -1e300}) {
     options.scale = scale;
-    EXPECT_THAT(call(in, options),
-                Names({"lazy::attention", "scale", "float32"}));
+    EXPECT_THAT(call(in, options), Names({"lazy::attention", "scale", "float32"}));
   }
   options = {};
   options.normalizer = "sigmoid";
@@ -234,19 +231,21 @@ TEST(AttentionOperator, BackwardChecksWhatTheForwardLeft) {
   };
   EXPECT_EQ(call(out, out, lse), "");
   alive_sum = out.narrow(1, 0, 3);
-  EXPECT_THAT(call(out, out, lse), Names({"lazy::attention_backward", "alive_sum", std::string("[2, 9, 4, 8]"), std::string("[2, 3, 4, 8]")}));
+  EXPECT_THAT(call(out, out, lse), Names({"lazy::attention_backward", "alive_sum", std::string("[2, 9, 4, 8]"),
+                                          std::string("[2, 3, 4, 8]")}));
   for (const at::Tensor& none : {at::Tensor(), at::empty({0}, out.options())}) {
     alive_sum = none.defined() ? OptionalTensor(none) : OptionalTensor();
     EXPECT_EQ(call(out, out, lse), "");
   }
   EXPECT_THAT(call(out.narrow(1, 0, 0), out, lse),
-              Names({"lazy::attention_backward", "d_out", std::string("[2, 9, 4, 8]"), "Float", test::test_device().str(),
-                     std::string("[2, 0, 4, 8]")}));
+              Names({"lazy::attention_backward", "d_out", std::string("[2, 9, 4, 8]"), "Float",
+                     test::test_device().str(), std::string("[2, 0, 4, 8]")}));
   EXPECT_THAT(call(out.select(0, 0), out, lse), Names({"lazy::attention_backward", "d_out", std::string("[9, 4, 8]")}));
   EXPECT_THAT(call(out, out.to(at::kHalf), lse), Names({"lazy::attention_backward", "out", "Float", "Half"}));
   EXPECT_THAT(call(out, out, lse.to(at::kDouble)),
               Names({"lazy::attention_backward", "lse", std::string("[2, 4, 9]"), "Float", "Double"}));
-  EXPECT_THAT(call(out, out, lse.narrow(2, 0, 3)), Names({"lazy::attention_backward", "lse", std::string("[2, 4, 9]"), std::string("[2, 4, 3]")}));
+  EXPECT_THAT(call(out, out, lse.narrow(2, 0, 3)),
+              Names({"lazy::attention_backward", "lse", std::string("[2, 4, 9]"), std::string("[2, 4, 3]")}));
 }
 
 TEST(AttentionOperator, SecondDerivativesAreRefused) {

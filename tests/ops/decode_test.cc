@@ -117,14 +117,13 @@ TEST_F(DecodeOperator, MistakesAreNamed) {
   const at::Tensor wild = here(at::tensor({0L, -7L, 1L, 1000000L}).view({2, 2}));
   EXPECT_NO_THROW(decode(q, k, v, lengths, bias, tau, options, wild));
   if (q.is_cuda()) return;  // numbers on a GPU are not checked before the kernel runs
-  EXPECT_THAT(
-      with(at::full({2}, 41, at::kInt)),
-      Names({"lazy::decode", "cache_lengths", 0, 40, "cache_lengths[0]", 41}));
+  EXPECT_THAT(with(at::full({2}, 41, at::kInt)),
+              Names({"lazy::decode", "cache_lengths", 0, 40, "cache_lengths[0]", 41}));
   EXPECT_THAT(with(at::full({2}, -1, at::kInt)), Names({"lazy::decode", "cache_lengths[0]", -1}));
-  EXPECT_THAT(with(lengths, {}, at::full({2}, 2, at::kInt)), Names({"lazy::decode", "visible_count", 3, "visible_count[0]", 2}));
+  EXPECT_THAT(with(lengths, {}, at::full({2}, 2, at::kInt)),
+              Names({"lazy::decode", "visible_count", 3, "visible_count[0]", 2}));
   const at::Tensor pages = at::tensor({0L, 2L}).view({2, 1});
-  EXPECT_THAT(with(lengths, pages),
-              Names({"lazy::decode", "block_table", 0, 1, "block_table[1][0]", 2}));
+  EXPECT_THAT(with(lengths, pages), Names({"lazy::decode", "block_table", 0, 1, "block_table[1][0]", 2}));
 }
 
 TEST_F(DecodeOperator, GradientsAreRefused) {

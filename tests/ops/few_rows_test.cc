@@ -28,9 +28,9 @@ TEST_P(FewRows, MatchesFloat64InEveryWeightType) {
   const at::Tensor half = W.to(at::kBFloat16);
   EXPECT_LE(few_rows_error(few_rows_linear(x, half), at::matmul(x.to(at::kDouble), half.to(at::kDouble).t())), 2e-6);
   const Int8Matrix quantized = quantize_int8(W);
-  EXPECT_LE(
-      few_rows_error(few_rows_linear(x, quantized), at::matmul(x.to(at::kDouble), dequantize(quantized).to(at::kDouble).t())),
-      2e-6);
+  EXPECT_LE(few_rows_error(few_rows_linear(x, quantized),
+                           at::matmul(x.to(at::kDouble), dequantize(quantized).to(at::kDouble).t())),
+            2e-6);
   const at::Tensor narrow = few_rows_linear(x.to(at::kBFloat16), half);
   EXPECT_EQ(narrow.scalar_type(), at::kBFloat16);
   EXPECT_LE(few_rows_error(narrow, at::matmul(x.to(at::kBFloat16).to(at::kDouble), half.to(at::kDouble).t())), 0x1p-8);

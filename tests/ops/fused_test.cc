@@ -393,7 +393,9 @@ TEST(FusedValues, MistakesAreNamed) {
   const at::Tensor x = random({4, 8}), w = random({8});
   EXPECT_THAT(test::torch_error_of([&] { rms_norm(x, random({7}), 1e-6); }),
               IsMessage("lazy::rms_norm: expected weight of shape (8), received [7]"));
-  EXPECT_THAT(test::torch_error_of([&] { add_rms_norm(x, random({4, 7}), w, 1e-6); }),
+  EXPECT_THAT(test::torch_error_of([&] {
+                add_rms_norm(x, random({4, 7}), w, 1e-6);
+              }),
               Names({"lazy::add_rms_norm", "residual", "x", std::string("[4, 8]"), std::string("[4, 7]")}));
   EXPECT_THAT(test::torch_error_of([&] { swiglu(x, x.to(at::kDouble)); }),
               Names({"lazy::swiglu", "up", "gate", std::string("[4, 8]"), "Float", "Double"}));
@@ -408,7 +410,9 @@ TEST(FusedValues, MistakesAreNamed) {
   }
   EXPECT_THAT(test::torch_error_of([&] { rms_norm(x, w.cpu(), 1e-6); }),
               Names({"lazy::rms_norm", "weight", "cuda:0", "cpu"}));
-  EXPECT_THAT(test::torch_error_of([&] { linear_cross_entropy(x, random({5, 8}), at::zeros({4}, at::kLong)); }),
+  EXPECT_THAT(test::torch_error_of([&] {
+                linear_cross_entropy(x, random({5, 8}), at::zeros({4}, at::kLong));
+              }),
               Names({"lazy::linear_cross_entropy", "labels", "cuda:0", "cpu"}));
 }
 
@@ -453,14 +457,14 @@ TEST(FusedValues, RopeMistakesAreNamed) {
   EXPECT_THAT(refusal(1e4, 0, [](RopeOptions& o) { o.scaling.type = "ntk"; }),
               Names({"lazy::rope", "scaling", "none", "linear", "llama3", "yarn", "ntk"}));
   EXPECT_THAT(refusal(1e4, 0,
-                    [](RopeOptions& o) {
-                      o.scaling = {"yarn", 4};
-                    }),
+                      [](RopeOptions& o) {
+                        o.scaling = {"yarn", 4};
+                      }),
               Names({"lazy::rope", "original_length", 0, "yarn"}));
   EXPECT_THAT(refusal(1e4, 0,
-                    [](RopeOptions& o) {
-                      o.positions = here(at::tensor({0L, 1L}));
-                    }),
+                      [](RopeOptions& o) {
+                        o.positions = here(at::tensor({0L, 1L}));
+                      }),
               Names({"lazy::rope", "positions", "length", "batch", "[2]", "x", std::string("[2, 5, 3, 16]")}));
   EXPECT_THAT(refusal(1e4, int64_t{1} << 40, none), Names({"lazy::rope", "positions"}));
   const auto below_zero = [](RopeOptions& o) { o.positions = here(at::tensor({0L, 1L, -3L, 2L, 3L})); };
@@ -486,9 +490,7 @@ TEST(FusedValues, SecondDerivativesAreRefused) {
     const Tensors leaves{random({2, 8}).set_requires_grad(true), random({2, 8}).set_requires_grad(true)};
     const Tensors first =
         torch::autograd::grad({function(leaves)[0].square().sum()}, leaves, {}, {}, /*create_graph=*/true);
-    const auto second = [&] {
-      torch::autograd::grad({first[0].sum()}, leaves, {}, {}, false, /*allow_unused=*/true);
-    };
+    const auto second = [&] { torch::autograd::grad({first[0].sum()}, leaves, {}, {}, false, /*allow_unused=*/true); };
     EXPECT_THAT(test::torch_error_of(second), Names({"lazy::" + std::string(name) + "_backward"}));
   }
 }

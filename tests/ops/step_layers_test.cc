@@ -21,7 +21,8 @@ struct LayersCase {
   const char* normalizer;
 };
 
-at::Tensor layer_random(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type = at::kBFloat16, double deviation = 1) {
+at::Tensor layer_random(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type = at::kBFloat16,
+                        double deviation = 1) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   return (at::randn(sizes, generator, at::TensorOptions().dtype(at::kFloat)) * deviation).to(type).to(test_device());
 }

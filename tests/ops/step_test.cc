@@ -39,7 +39,8 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const int64_t in : {64, 264, 1024, 2816}) {
       const int64_t out = 200;
-      const at::Tensor W = step_random({2 * out, in}, 1, type, 0.05), weight = 1 + step_random({in}, 2, at::kFloat, 0.2);
+      const at::Tensor W = step_random({2 * out, in}, 1, type, 0.05),
+                       weight = 1 + step_random({in}, 2, at::kFloat, 0.2);
       const at::Tensor all = step_random({256, in}, 3, type), additions = step_random({256, 2 * out}, 4, type);
       at::Tensor largest;
       for (const int64_t rows : {256, 70, 32, 17, 9, 8, 3, 1}) {
@@ -225,8 +226,8 @@ TEST_F(StepGpu, ATextsAttentionDoesNotDependOnTheirNumber) {
         const int64_t heads = 16, texts = 200, page = 48, pages = 30;
         const at::Tensor k = step_random({4 * pages, page, heads, dim}, 1, type),
                          v = step_random({4 * pages, page, heads, dim}, 2, type),
-                         q = step_random({texts, 1, heads, dim}, 3, type), bias = step_random({heads, 300}, 4, at::kFloat),
-                         tau = step_random({heads}, 5, at::kFloat) - 1;
+                         q = step_random({texts, 1, heads, dim}, 3, type),
+                         bias = step_random({heads, 300}, 4, at::kFloat), tau = step_random({heads}, 5, at::kFloat) - 1;
         const at::Tensor numbers = at::arange(texts, at::kLong);
         const at::Tensor lengths = (1 + numbers * 97 % (pages * page - 1)).to(test_device());
         const at::Tensor table =

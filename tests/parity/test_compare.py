@@ -1,13 +1,19 @@
-"""The comparison itself: a difference of any kind must end in FAIL. Standard library only."""
+"""The comparison of test_parity.py itself: it must find a difference of any kind."""
 
 import copy
 import io
 import json
-import tempfile
-import unittest
-from pathlib import Path
+import re
+from types import SimpleNamespace
 
 import compare
+import pytest
+from naming import naming
+
+RESULTS = {
+    "results": {"piqa": {"alias": "piqa", "acc,none": 0.5, "acc_stderr,none": 0.25, "acc_norm,none": 1.0}},
+    "versions": {"piqa": 1.0},
+}
 
 
 def sample(number, values, **metrics):
@@ -21,102 +27,103 @@ def sample(number, values, **metrics):
     }
 
 
-def write(folder, results, samples, date="2026-01-02T03-04-05.000006"):
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    (Path(folder) / f"results_{date}.json").write_text(json.dumps(results))
-    lines = "".join(json.dumps(s) + "\n" for s in samples)
-    (Path(folder) / f"samples_piqa_{date}.jsonl").write_text(lines)
+SAMPLES = [sample(0, [-3.25, -4.5], acc=1.0), sample(1, [-1.0, -2.0], acc=0.0)]
 
 
-class Compare(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.results = {
-            "results": {"piqa": {"alias": "piqa", "acc,none": 0.5, "acc_stderr,none": 0.25, "acc_norm,none": 1.0}},
-            "versions": {"piqa": 1.0},
-        }
-        self.samples = [sample(0, [-3.25, -4.5], acc=1.0), sample(1, [-1.0, -2.0], acc=0.0)]
-        write(self.folder.name + "/theirs/model", self.results, self.samples)
+def changed_sample(number, samples=SAMPLES, **fields):
+    return [s | fields if n == number else s for n, s in enumerate(samples)]
 
-    def tearDown(self):
-        self.folder.cleanup()
 
-    def compare(self, results=None, samples=None, tolerance=1e-3):
-        write(self.folder.name + "/ours", results or self.results, samples or self.samples)
-        out = io.StringIO()
-        runs = [compare.load([f"{self.folder.name}/{side}"]) for side in ("theirs", "ours")]
-        return compare.compare(*runs, tolerance, out), out.getvalue()
+def changed_result(**values):
+    results = copy.deepcopy(RESULTS)
+    results["results"]["piqa"] |= values
+    return results
 
-    def changed(self, number, **fields):
-        samples = copy.deepcopy(self.samples)
-        samples[number] |= fields
-        return samples
 
-    def test_equal(self):
-        status, text = self.compare()
-        self.assertEqual(status, 0)
-        self.assertIn("parity: PASS: 1 tasks, 4 requests, largest difference 0.00e+00", text)
-        status, text = self.compare(samples=self.changed(0, filtered_resps=[["-3.2505", "False"], ["-4.5", "False"]]))
-        self.assertEqual(status, 0)
-        self.assertIn("largest difference 5.00e-04, mean 1.25e-04", text)
+def responses(*values):
+    return [[value, "False"] for value in values]
 
-    def test_differences(self):
-        def changed_results(section, **values):
-            results = copy.deepcopy(self.results)
-            results[section]["piqa"] = results[section]["piqa"] | values if section == "results" else values["version"]
-            return results
 
-        cases = {
-            "1 requests' log-likelihoods differ by more than 0.001": {
-                "samples": self.changed(1, filtered_resps=[["-1.0", "False"], ["-2.002", "False"]])
-            },
-            "more than 0.001, one by nan": {
-                "samples": self.changed(1, filtered_resps=[["-1.0", "False"], ["nan", "False"]])
-            },
-            "decided otherwise in documents 1": {"samples": self.changed(1, acc=1.0)},
-            "document 0: other requests": {"samples": self.changed(0, arguments=self.samples[1]["arguments"])},
-            "2 documents there, 1 here": {"samples": self.samples[:1]},
-            "acc,none: 0.5 there, 0.5001 here": {"results": changed_results("results", **{"acc,none": 0.5001})},
-            "acc_stderr,none: 0.25 there": {"results": changed_results("results", **{"acc_stderr,none": "N/A"})},
-            "version 1.0 there, 2.0 here": {"results": changed_results("versions", version=2.0)},
-        }
-        for expected, changes in cases.items():
-            status, text = self.compare(**changes)
-            self.assertEqual(status, 1, expected)
-            self.assertIn(expected, text)
-            self.assertIn("parity: FAIL: 1 tasks", text)
+@pytest.fixture
+def compared(tmp_path):
+    """Writes the harness's results and ours and compares them."""
 
-    def test_long_text(self):
-        """fp32 has no 1e-3 at -50000: half its spacing there passes, and is said; twice its spacing does not."""
-        self.samples[1] = sample(1, [-50000.0, -2.0], acc=0.0)
-        write(self.folder.name + "/theirs/model", self.results, self.samples)
-        status, text = self.compare(
-            samples=self.changed(1, filtered_resps=[["-50000.002", "False"], ["-2.0", "False"]])
+    def load(side, results, samples):
+        folder = tmp_path / side / "model"
+        folder.mkdir(parents=True, exist_ok=True)
+        date = "2026-01-02T03-04-05.000006"
+        (folder / f"results_{date}.json").write_text(json.dumps(results))
+        (folder / f"samples_piqa_{date}.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples))
+        return compare.load([tmp_path / side])
+
+    def run(results=RESULTS, samples=SAMPLES, theirs=SAMPLES, tolerance=1e-3):
+        runs = load("theirs", RESULTS, theirs), load("ours", results, samples)
+        differences, agreed, wrong = compare.compare_task("piqa", *(side["piqa"] for side in runs), tolerance)
+        return SimpleNamespace(
+            status=compare.compare(*runs, tolerance, io.StringIO()), differences=differences, agreed=agreed, wrong=wrong
         )
-        self.assertEqual(status, 0, text)
-        self.assertIn("1 requests differ by more than 0.001, within fp32's rounding", text)
-        status, text = self.compare(
-            samples=self.changed(1, filtered_resps=[["-50000.008", "False"], ["-2.0", "False"]])
-        )
-        self.assertEqual(status, 1, text)
 
-    def test_missing(self):
-        self.assertEqual(compare.compare({}, {}, out=io.StringIO()), 2)
-        out = io.StringIO()
-        self.assertEqual(compare.compare(compare.load([self.folder.name + "/theirs"]), {}, out=out), 1)
-        self.assertIn("not evaluated here", out.getvalue())
-
-    def test_agreement_of_values(self):
-        self.assertEqual(compare.agreement("acc,none", 0.123441, 0.123449), "printed")
-        self.assertIsNone(compare.agreement("acc,none", 0.1234, 0.1235))
-        self.assertIsNone(compare.agreement("acc,none", 0.5, "missing"))
-        self.assertEqual(compare.agreement("acc_stderr,none", "N/A", "N/A"), "printed")
-        self.assertEqual(compare.agreement("perplexity,none", 41.98765, 41.98768), "printed")
-        self.assertIsNone(compare.agreement("perplexity,none", 41.9876, 41.9877))
-        self.assertEqual(compare.agreement("word_perplexity,none", 1163831.5442, 1163831.1984), "rounding")
-        self.assertIsNone(compare.agreement("word_perplexity,none", 1163831.5442, 1163829.5442))
-        self.assertIsNone(compare.agreement("perplexity,none", 41.9876, float("nan")))
+    return run
 
 
-if __name__ == "__main__":
-    unittest.main()
+def test_equal_results(compared):
+    found = compared()
+    assert (found.status, found.wrong, found.differences) == (0, [], [0] * 4)
+    assert found.agreed == {"printed": 3, "rounding": 0, "long": 0}
+    found = compared(samples=changed_sample(0, filtered_resps=responses("-3.2505", "-4.5")))
+    assert found.status == 0 and found.differences == pytest.approx([5e-4, 0, 0, 0])
+
+
+# What is changed, and what the one line about it must name.
+DIFFERENCES = {
+    "a log-likelihood": (dict(samples=changed_sample(1, filtered_resps=responses("-1.0", "-2.002"))), ["2.00e-03"]),
+    "a NaN": (dict(samples=changed_sample(1, filtered_resps=responses("-1.0", "nan"))), ["nan"]),
+    "a decision": (dict(samples=changed_sample(1, acc=1.0)), ["documents", 1]),
+    "a request": (dict(samples=changed_sample(0, arguments=SAMPLES[1]["arguments"])), ["document", 0]),
+    "a missing document": (dict(samples=SAMPLES[:1]), ["documents", 2, 1]),
+    "a metric": (dict(results=changed_result(**{"acc,none": 0.5001})), ["acc,none", 0.5, 0.5001]),
+    "a standard error": (dict(results=changed_result(**{"acc_stderr,none": "N/A"})), ["acc_stderr,none", 0.25, "N/A"]),
+    "a version": (dict(results=RESULTS | {"versions": {"piqa": 2.0}}), ["version", 1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENCES)
+def test_a_difference_fails(compared, what):
+    change, names = DIFFERENCES[what]
+    found = compared(**change)
+    assert found.status == 1 and len(found.wrong) == 1 and re.search(naming(*names), found.wrong[0]), found.wrong
+
+
+def test_long_text(compared):
+    """At -50000 neighbouring fp32 numbers are further apart than 1e-3: half of that distance passes and is counted,
+    twice the distance fails."""
+    theirs = [SAMPLES[0], sample(1, [-50000.0, -2.0], acc=0.0)]
+    half = changed_sample(1, theirs, filtered_resps=responses("-50000.002", "-2.0"))
+    found = compared(theirs=theirs, samples=half)
+    assert found.status == 0 and found.agreed["long"] == 1
+    twice = changed_sample(1, theirs, filtered_resps=responses("-50000.008", "-2.0"))
+    assert compared(theirs=theirs, samples=twice).status == 1
+
+
+def test_missing_results(compared, tmp_path):
+    assert compare.compare({}, {}, out=io.StringIO()) == 2
+    compared()
+    assert compare.compare(compare.load([tmp_path / "theirs"]), {}, out=io.StringIO()) == 1
+
+
+@pytest.mark.parametrize(
+    "name, there, here, expected",
+    [
+        ("acc,none", 0.123441, 0.123449, "printed"),
+        ("acc,none", 0.1234, 0.1235, None),
+        ("acc,none", 0.5, "missing", None),
+        ("acc_stderr,none", "N/A", "N/A", "printed"),
+        ("perplexity,none", 41.98765, 41.98768, "printed"),
+        ("perplexity,none", 41.9876, 41.9877, None),
+        ("word_perplexity,none", 1163831.5442, 1163831.1984, "rounding"),
+        ("word_perplexity,none", 1163831.5442, 1163829.5442, None),
+        ("perplexity,none", 41.9876, float("nan"), None),
+    ],
+)
+def test_agreement_of_values(name, there, here, expected):
+    assert compare.agreement(name, there, here) == expected

@@ -1,6 +1,7 @@
 """ONNX's own test cases of its Attention operator (opset 23 and 24), where they apply: no masks, no soft-capping, no
 scores as a result. Past keys and values are put before the new ones, as that operator does."""
 
+import importlib
 import warnings
 
 import definition
@@ -11,14 +12,20 @@ import torch
 onnx = pytest.importorskip("onnx")
 
 
-def cases():
-    from onnx.backend.test.case.node import collect_testcases
+def import_attention(package):
+    importlib.import_module(package.__name__ + ".attention")
 
-    with warnings.catch_warnings():
+
+def cases():
+    from onnx.backend.test.case import node
+
+    # collect_testcases imports every operator's module, whose cases take 10 s to compute.
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
+        patch.setattr(node, "import_recursive", import_attention)
         return [
             c
-            for c in collect_testcases("Attention")
+            for c in node.collect_testcases("Attention")
             if c.model.graph.node[0].op_type == "Attention" and "_expanded" not in c.name
         ]
 

@@ -356,7 +356,8 @@ TEST(Recipes, OneTrainingShowsItsTextsAndDecidesNothing) {
   Values values;
   add(values, "softmax", "sinks", "sink_ratio", 0.05);
   add(values, "elastic", "sinks", "sink_ratio", 0.002);
-  const Finding f = about(find_recipe("table2").judge(claims_at("small"), Results(1, values)), "tau from -1: the sink ratio");
+  const Finding f =
+      about(find_recipe("table2").judge(claims_at("small"), Results(1, values)), "tau from -1: the sink ratio");
   EXPECT_EQ(f.verdict, Verdict::open);
   EXPECT_FALSE(f.estimate->interval);
   EXPECT_THAT(f.reason, testing::AllOf(Names({8}), HasSubstr("[")));
@@ -394,7 +395,8 @@ TEST(Recipes, Figure9ReadsWithinAsABound) {
     Values values;
     for (int64_t seed = 1; seed <= 4; ++seed)
       values[training_id("rope-bias", seed) + ".learned"] = reaching(range + static_cast<size_t>(seed) % 2, 512);
-    return about(find_recipe("fig9").judge(claims_at("paper"), Results(4, values)), "RoPE + bias: effective range").verdict;
+    return about(find_recipe("fig9").judge(claims_at("paper"), Results(4, values)), "RoPE + bias: effective range")
+        .verdict;
   };
   EXPECT_EQ(judged(5), Verdict::reproduced);
   EXPECT_EQ(judged(30), Verdict::refuted);
@@ -413,12 +415,14 @@ TEST(Recipes, Figure9JudgesAlibi) {
   EXPECT_EQ(judged(1.02).verdict, Verdict::reproduced);
   EXPECT_NEAR(judged(1.02).estimate->value, 0.02025, 1e-12);
   EXPECT_EQ(judged(0.5).verdict, Verdict::refuted);
-  const auto biased = find_recipe("fig9").judge(claims_at("tiny"), Results(1, {{"alibi-bias.learned", reaching(18, 128)}}));
+  const auto biased =
+      find_recipe("fig9").judge(claims_at("tiny"), Results(1, {{"alibi-bias.learned", reaching(18, 128)}}));
   EXPECT_EQ(about(biased, "ALiBi + bias").estimate->value, 18);
 }
 
 TEST(Recipes, AlibiThatWasNotTrainedIsOpen) {
-  const auto findings = find_recipe("fig9").judge(claims_at("tiny"), Results(1, {{"bias-alone.learned", learned(4, 4, 0)}}));
+  const auto findings =
+      find_recipe("fig9").judge(claims_at("tiny"), Results(1, {{"bias-alone.learned", learned(4, 4, 0)}}));
   EXPECT_EQ(about(findings, "ALiBi with trainable slopes").verdict, Verdict::open);
   const auto nothing = find_recipe("fig9").judge(claims_at("tiny"), Results(1, {}));
   EXPECT_EQ(about(findings, "ALiBi + bias").reason, about(nothing, "ALiBi + bias").reason);
@@ -444,12 +448,12 @@ TEST(Recipes, Figure10TellsLayersApart) {
 
 TEST(Recipes, PairsAreOfTheSameTexts) {
   const auto loss = [](std::vector<double> texts) { return Json{{"loss", std::move(texts)}}; };
-  const Finding f =
-      about(find_recipe("parity").judge(claims_at("tiny"), Results(2, {{"lazy.heldout", loss({1, 2, 3})},
-                                                                {"softmax.heldout", loss({1.5, 2.5, 3.5})},
-                                                                {"lazy.seed2.heldout", loss({2, 2, 2})},
-                                                                {"softmax.seed2.heldout", loss({2.1, 2.1, 2.1})}})),
-            "softmax's at RoPE base 1e4");
+  const Finding f = about(
+      find_recipe("parity").judge(claims_at("tiny"), Results(2, {{"lazy.heldout", loss({1, 2, 3})},
+                                                                 {"softmax.heldout", loss({1.5, 2.5, 3.5})},
+                                                                 {"lazy.seed2.heldout", loss({2, 2, 2})},
+                                                                 {"softmax.seed2.heldout", loss({2.1, 2.1, 2.1})}})),
+      "softmax's at RoPE base 1e4");
   EXPECT_THAT(f.estimate->by_unit,
               testing::ElementsAre(testing::DoubleNear(-0.5, 1e-12), testing::DoubleNear(-0.1, 1e-12)));
   EXPECT_EQ(f.over, "seeds");

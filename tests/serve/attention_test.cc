@@ -134,8 +134,7 @@ TEST(Attention, NamesTheFieldAtFault) {
   EXPECT_EQ(error({{"tokens", std::vector<int>(1025, 1)}}, "tokens", Names({"tokens", 1024, 1025})),
             "context_length_exceeded");
   error({{"tokens", std::vector<int>(200, 1)}, {"first", 0}}, "first", Names({"first", 2457600, 1048576}));
-  EXPECT_EQ(error({{"model", "blind"}, {"tokens", {1}}}, "model", Names({"blind"})),
-            "no_attention");
+  EXPECT_EQ(error({{"model", "blind"}, {"tokens", {1}}}, "model", Names({"blind"})), "no_attention");
   EXPECT_EQ(server.ask({{"model", "third"}, {"tokens", {1}}}).status, 404);
   EXPECT_EQ(server.client().get("/v1/attention").status, 405);
 }

@@ -44,7 +44,7 @@ TEST(ChatTemplates, AreRenderedAsTransformersDoes) {
             "<|user|>hé</s>\n<|assistant|>you</s>\n<|assistant|>");
   EXPECT_EQ(chat->render({{"user", "hi"}}, false), "<|user|>hi</s>\n");
   const std::string refusal = error_of([&] { chat->render({{"tool", "x"}}, true); });
-  EXPECT_THAT(refusal, Names({std::string("tools are unknown")}));  // the template's own words
+  EXPECT_THAT(refusal, Names({std::string("tools are unknown")}));       // the template's own words
   EXPECT_EQ(chat->render({{"user", "hi"}}, false), "<|user|>hi</s>\n");  // goes on
   EXPECT_EQ(make_template("{{ messages | tojson }}")->render({{"user", "<é>"}}, true),
             R"([{"role": "user", "content": "<é>"}])");

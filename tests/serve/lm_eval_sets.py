@@ -9,8 +9,8 @@ harness's batch size. A text that the tokenizer splits otherwise than the ids th
 long ones anywhere) is another request: such are counted, not compared.
 
 Without --model a tiny one is written, without --data the rows of tests/parity/data are used, or of LAZY_TEST_DATA.
-LAZY_SERVE_DOCUMENTS (20) is the default of --limit; 0: whole sets. Exit code 77 where neither this interpreter nor
-LAZY_LM_EVAL_PYTHON has lm_eval.
+LAZY_SERVE_DOCUMENTS (20) is the default of --limit; 0: whole sets. Exit code 77 if neither this interpreter nor
+LAZY_LM_EVAL_PYTHON has lm_eval. test_lm_eval_sets.py runs it.
 """
 
 import argparse

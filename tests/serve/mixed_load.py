@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Minutes of mixed load on a `lazy serve`: streams, texts, scores, chat, clients that leave, that read slowly or send
-anything but requests. Every proper request must be answered as it should be, resident memory stay, no page be lost.
+"""Mixed load on a `lazy serve`: streams, texts, scores, chat, clients that leave, read slowly or send malformed bytes.
 
 Usage: mixed_load.py LAZY FOLDER [MINUTES]
+
+Every well-formed request must be answered correctly, resident memory must not grow, and no page may leak.
+test_mixed_load.py runs it for a quarter of a minute.
 """
 
 import collections
@@ -147,9 +149,8 @@ def watch(load, minutes, least=0):
     raise AssertionError(f"{done} requests in {100 * minutes:.0f} minutes, expected {least}")
 
 
-def main():
-    lazy, folder = sys.argv[1:3]
-    minutes = float(sys.argv[3]) if len(sys.argv) > 3 else 0.25
+def check(lazy, folder, minutes):
+    """AssertionError if a request failed, memory grew or a page was lost. Prints what was done."""
     with tempfile.TemporaryDirectory() as temporary:
         model = Path(temporary) / "model"
         copy_of_model(folder, model)
@@ -166,7 +167,7 @@ def main():
                 load.over.set()
                 for thread in threads:
                     thread.join()
-            metrics = server.idle_metrics()  # those that were left are cancelled
+            metrics = server.idle_metrics()  # requests of clients that left are cancelled
             print(" ".join(f"{kind} {count}" for kind, count in sorted(load.counts.items())))
             print(
                 f"{metrics['lazy_generated_tokens_total']:.0f} tokens written, "
@@ -179,8 +180,8 @@ def main():
             print(f"pages: {metrics['lazy_cache_pages']:.0f}, {free:.0f} free, {kept:.0f} kept for prompts to come")
             assert free + kept == metrics["lazy_cache_pages"], metrics
             assert resident < half + GROWTH_MIB, (half, resident)
-    print("ok")
 
 
 if __name__ == "__main__":
-    main()
+    check(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else 0.25)
+    print("ok")

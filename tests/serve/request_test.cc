@@ -119,8 +119,7 @@ TEST(CompletionRequest, WrongFieldsAreNamed) {
                {"stream_options", "[]", kType, {"object", "array"}});
   expect_error(parse_completion, {{"prompt", "x"}, {"stream", true}},
                {"stream_options.include_usage", "{\"include_usage\": 1}", kType, {"boolean", "integer"}});
-  expect_error(parse_completion, {{"prompt", std::vector<std::string>(200, "a")}},
-               {"n", "2", kValue, {"256", "400"}});
+  expect_error(parse_completion, {{"prompt", std::vector<std::string>(200, "a")}}, {"n", "2", kValue, {"256", "400"}});
   expect_error(parse_completion, {},
                {"prompt", json(std::vector<std::string>(257, "a")).dump().c_str(), kValue, {"256", "257"}});
 }
@@ -156,8 +155,9 @@ TEST(ApiErrors, BodyIsOpenAis) {
     parse_completion({{"prompt", "x"}, {"temperature", -0.1}}, unknown);
     ADD_FAILURE() << "accepted";
   } catch (const ApiError& e) {
-    EXPECT_THAT(e.body(), IsMessage(R"({"error":{"message":"temperature: expected 0 to 2, found -0.1",)"
-                                    R"("type":"invalid_request_error","param":"temperature","code":"invalid_value"}})"));
+    EXPECT_THAT(e.body(),
+                IsMessage(R"({"error":{"message":"temperature: expected 0 to 2, found -0.1",)"
+                          R"("type":"invalid_request_error","param":"temperature","code":"invalid_value"}})"));
   }
 }
 

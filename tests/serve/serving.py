@@ -98,11 +98,17 @@ def copy_of_model(folder, target):
     file.write_text(json.dumps(config | {"chat_template": CHAT_TEMPLATE}), encoding="utf-8")
 
 
-def raise_file_limit(wanted):
-    """Whether this process and its children may have that many open files."""
+@contextlib.contextmanager
+def file_limit(wanted):
+    """Lets this process and its children open `wanted` files within the block. False if that is not allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        return False
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        yield True
+    elif hard != resource.RLIM_INFINITY and hard < wanted:
+        yield False
+    else:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return True
+        try:
+            yield True
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -87,7 +87,7 @@ std::vector<double> losses(const fs::path& run) {
     size_t at = 0;
     while (at < std::min(x.size(), y.size()) && x[at] == y[at]) ++at;
     return ::testing::AssertionFailure() << name << ": " << x.size() << " and " << y.size()
-                                       << " bytes, first difference at " << at;
+                                         << " bytes, first difference at " << at;
   }
   return ::testing::AssertionSuccess();
 }

@@ -43,7 +43,8 @@ TEST(RecomputeBeforeBackward, GivesTheSameGradientsFromFreedResults) {
     Tensors made = RecomputeCase::make(inputs);
     const std::vector<c10::Storage> storages{made[0].storage(), made[1].storage()};
     const Tensors outputs = recompute_before_backward(
-        made, inputs, [&calls](const Tensors& t) { return ++calls, RecomputeCase::make(t); }, RecomputeCase::body(made));
+        made, inputs, [&calls](const Tensors& t) { return ++calls, RecomputeCase::make(t); },
+        RecomputeCase::body(made));
     made.clear();
     EXPECT_FALSE(outputs[1].defined());
     for (const c10::Storage& storage : storages) EXPECT_EQ(storage.data(), nullptr);

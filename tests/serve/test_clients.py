@@ -1,25 +1,19 @@
-#!/usr/bin/env python3
-"""Clients that others have written, with a running `lazy serve`: the openai package, and lm-evaluation-harness.
-
-Usage: clients.py LAZY FOLDER openai|lm_eval    exit code 77 where the package is missing
-"""
+"""Other projects' clients with a running `lazy serve`: the openai package, and lm-evaluation-harness."""
 
 import asyncio
-import importlib.util
-import os
 import random
-import sys
 
+import pytest
 from serving import serving
 
+pytestmark = pytest.mark.data
 
-def check_openai(lazy, folder):
-    import openai
 
-    key_file = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"lazy-keys-{os.getpid()}")
-    with open(key_file, "w", encoding="utf-8") as file:
-        file.write("right\n")
-    with serving(lazy, folder, "--api-key-file", key_file) as server:
+def test_openai(lazy_binary, model_folder, tmp_path):
+    openai = pytest.importorskip("openai")
+    key_file = tmp_path / "keys"
+    key_file.write_text("right\n")
+    with serving(lazy_binary, model_folder, "--api-key-file", str(key_file)) as server:
         connect = {"base_url": f"{server.address}/v1", "api_key": "right", "max_retries": 0}
         client = openai.OpenAI(**connect)
         assert [model.id for model in client.models.list()] == ["tiny"]
@@ -56,11 +50,9 @@ def check_openai(lazy, folder):
                 "invalid_api_key",
             ),
         ]:
-            try:
+            with pytest.raises(kind) as caught:
                 call()
-                raise SystemExit(f"expected {kind.__name__}")
-            except kind as error:
-                assert error.code == code, error
+            assert caught.value.code == code
 
         async def many():
             async with openai.AsyncOpenAI(**connect) as concurrent:
@@ -68,10 +60,10 @@ def check_openai(lazy, folder):
                 assert {answer.choices[0].text for answer in answers} == {whole.choices[0].text}
 
         asyncio.run(many())
-    os.remove(key_file)
 
 
-def check_lm_eval(lazy, folder):
+def test_lm_eval(lazy_binary, model_folder):
+    pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
@@ -81,18 +73,18 @@ def check_lm_eval(lazy, folder):
         (" ".join(rng.choices(words, k=rng.randint(1, 4))), " " + " ".join(rng.choices(words, k=rng.randint(1, 2))))
         for _ in range(40)
     ]
-    with serving(lazy, folder) as server:
+    with serving(lazy_binary, model_folder) as server:
 
         def harness(**options):
             if options["tokenizer_backend"] != "remote":
-                options["tokenizer"] = folder
+                options["tokenizer"] = model_folder
             url = f"{server.address}/v1/completions"
             model = LocalCompletionsAPI(model="tiny", base_url=url, max_length=128, **options)
             requests = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
             return model, model.loglikelihood(requests)
 
         def direct(model):
-            """The same from one request a pair, by token ids."""
+            """The same from one request per pair, by token ids."""
             out = []
             for context, continuation in pairs:
                 ids = model.tok_encode(context + continuation)
@@ -124,16 +116,3 @@ def check_lm_eval(lazy, folder):
         request = Instance("generate_until", {}, ("the house", dict(settings)), 0)
         texts = model.generate_until([request])
         assert len(texts) == 1 and isinstance(texts[0], str) and texts[0], texts
-
-
-def main():
-    lazy, folder, package = sys.argv[1:]
-    if importlib.util.find_spec(package) is None:
-        print(f"SKIPPED: Python's {package} is missing")
-        sys.exit(77)
-    {"openai": check_openai, "lm_eval": check_lm_eval}[package](lazy, folder)
-    print("ok")
-
-
-if __name__ == "__main__":
-    main()

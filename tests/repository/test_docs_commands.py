@@ -1,30 +1,26 @@
-#!/usr/bin/env python3
-"""The commands of `lazy` that the documentation shows exist, with their options.
-
-Usage: docs_commands.py SOURCE LAZY             checks the code blocks of the pages at the top and in docs/
-       docs_commands.py SOURCE LAZY --broken    checks that the check works: each kind of mistake must be reported
-"""
+"""The commands of `lazy` that the documentation shows exist, with their options."""
 
 import functools
-import pathlib
 import re
 import shlex
 import subprocess
-import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow  # `lazy COMMAND --help` for every command
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 LANGUAGES = ("", "sh", "bash", "text")
 
 
 def commands(text):
-    """(line, words) of every `lazy ...` in the code blocks; lines that end in a backslash go on."""
+    """(line, words) of every `lazy ...` in the code blocks; a line that ends in a backslash continues on the next."""
     for block in BLOCK.finditer(text):
         line = text.count("\n", 0, block.start(2)) + 1
         for row in re.findall(r"(?:.*\\\n)*.*\n", block[2] if block[1] in LANGUAGES else ""):
             for part in re.split(r"&&|\|\|?|;|[<(]\(|\$\(", row.replace("\\\n", " ")):
                 try:
                     words = shlex.split(part.rstrip(")"), comments=True)
-                except ValueError:  # a quotation that a pipe sign was cut from
+                except ValueError:  # a quoted pipe sign split the quotation
                     continue
                 while words and (re.match(r"[A-Z_]+=", words[0]) or words[0] in ("$", "env", "time", "torchrun")):
                     words.pop(0)
@@ -67,6 +63,7 @@ class Program:
 
 
 def check(pages, program):
+    """(number of commands, [PAGE:LINE: what is wrong])"""
     found, errors = 0, []
     for page, text in pages:
         for line, words in commands(text):
@@ -75,22 +72,19 @@ def check(pages, program):
     return found, errors
 
 
-def main():
-    root, program = pathlib.Path(sys.argv[1]).resolve(), Program(sys.argv[2])
-    if sys.argv[3:] == ["--broken"]:
-        right = "```\nlazy train x.toml --set a=b # --none\nlazy data prepare a \\\n  --output b\nlazy --version\n```\n"
-        wrong = (
-            "```sh\nlazy none\nlazy train x.toml --none\nlazy data none\nX=1 build/lazy eval m \\\n  --none 3\n```\n"
-        )
-        assert check([("right", right)], program) == (3, []), check([("right", right)], program)
-        errors = check([("wrong", wrong)], program)[1]
-        assert [error.split(":")[1] for error in errors] == ["2", "3", "4", "5"], errors
-        return 0
+@pytest.fixture(scope="module")
+def program(lazy_binary):
+    return Program(lazy_binary)
+
+
+def test_commands_and_options_exist(root, program):
     pages = sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")])
-    found, errors = check([(p.relative_to(root), p.read_text(encoding="utf-8")) for p in pages], program)
-    print("\n".join(errors) or f"{found} commands of {len(pages)} pages exist")
-    return bool(errors)
+    found, errors = check([(page.relative_to(root), page.read_text(encoding="utf-8")) for page in pages], program)
+    assert found and errors == []
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def test_wrong_commands_and_options_are_reported(program):
+    right = "```\nlazy train x.toml --set a=b # --none\nlazy data prepare a \\\n  --output b\nlazy --version\n```\n"
+    assert check([("right", right)], program) == (3, [])
+    wrong = "```sh\nlazy none\nlazy train x.toml --none\nlazy data none\nX=1 build/lazy eval m \\\n  --none 3\n```\n"
+    assert [error.split(":")[1] for error in check([("wrong", wrong)], program)[1]] == ["2", "3", "4", "5"]

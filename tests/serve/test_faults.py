@@ -1,21 +1,15 @@
-#!/usr/bin/env python3
-"""What may happen to a running `lazy serve`: its folder is damaged, it is killed, requests are larger than its memory.
-
-Usage: faults.py LAZY FOLDER
-"""
+"""Faults of a running `lazy serve`: a damaged model folder, kill -9, requests larger than its memory."""
 
 import contextlib
 import json
 import os
 import subprocess
-import sys
-import tempfile
 import threading
-import time
-from pathlib import Path
 
-from serving import Server, copy_of_model, raise_file_limit, serving
+import pytest
+from serving import Server, copy_of_model, file_limit, serving
 
+pytestmark = pytest.mark.slow
 GREEDY = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "echo": True, "logprobs": 2}
 
 
@@ -23,7 +17,7 @@ def choices(server):
     return server.complete(**GREEDY)["choices"]
 
 
-# What is done to a folder, and what the line of a restart names.
+# What is done to a folder. DAMAGES says what the error message of a restart must name.
 def truncate(folder):
     os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size // 2)
 
@@ -74,36 +68,33 @@ DAMAGES = [
 ]
 
 
-def check_damaged_folders(lazy, folder):
-    """The running server goes on as before; another one says in one line what is wrong."""
-    for damage, named in DAMAGES:
-        with tempfile.TemporaryDirectory() as temporary:
-            model = Path(temporary) / "model"
-            copy_of_model(folder, model)
-            with serving(lazy, model, "--cache-gib", "0.01") as server:
-                expected = choices(server)
-                chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "temperature": 0}
-                status, said = server.post("/v1/chat/completions", chat)
-                assert status == 200, said
-                damage(model)
-                assert choices(server) == expected, damage.__name__
-                assert server.post("/v1/chat/completions", chat)[1]["choices"] == said["choices"], damage.__name__
-                assert server.post("/tokenize", {"prompt": "a b"})[0] == 200
-                assert server.get("/tokenizer_info")[0] == 200
-            again = subprocess.run(
-                [lazy, "serve", model, "--port", "0", "--device", "cpu"], capture_output=True, text=True, timeout=60
-            )
-            lines = again.stderr.strip().splitlines()
-            print(f"  {damage.__name__}: exit code {again.returncode}: {again.stderr.strip()}")
-            assert again.returncode in (1, 2) and again.stdout == "", (again.returncode, again.stdout)
-            assert len(lines) == 1 and str(model) in lines[0] and named in lines[0], lines
+@pytest.mark.parametrize("damage, named", DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+def test_damaged_folder(lazy_binary, model_folder, tmp_path, damage, named):
+    """The running server continues as before. Another one fails with one line that names what is wrong."""
+    model = tmp_path / "model"
+    copy_of_model(model_folder, model)
+    with serving(lazy_binary, model, "--cache-gib", "0.01") as server:
+        expected = choices(server)
+        chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "temperature": 0}
+        status, said = server.post("/v1/chat/completions", chat)
+        assert status == 200, said
+        damage(model)
+        assert choices(server) == expected
+        assert server.post("/v1/chat/completions", chat)[1]["choices"] == said["choices"]
+        assert server.post("/tokenize", {"prompt": "a b"})[0] == 200
+        assert server.get("/tokenizer_info")[0] == 200
+    command = [lazy_binary, "serve", model, "--port", "0", "--device", "cpu"]
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    lines = again.stderr.strip().splitlines()
+    assert again.returncode in (1, 2) and again.stdout == "", (again.returncode, again.stdout)
+    assert len(lines) == 1 and str(model) in lines[0] and named in lines[0], lines
 
 
-def check_kills(lazy, folder):
-    """kill -9 with streams and idle connections, and at once again at the same port."""
+def test_kills(lazy_binary, model_folder):
+    """kill -9 with streams and idle connections, and immediately another server at the same port."""
     port = 0
     for _ in range(4):
-        server = Server(lazy, folder, "--cache-gib", "0.01", port=port)
+        server = Server(lazy_binary, model_folder, "--cache-gib", "0.01", port=port)
         try:
             assert port in (0, server.port)
             port = server.port
@@ -121,16 +112,18 @@ def check_kills(lazy, folder):
                 streams.append(connection)
         finally:
             server.process.kill()
-        # The dead server's connections are not waited for.
-        with serving(lazy, folder, "--cache-gib", "0.01", port=port) as server:
+        # The new server does not wait for the connections of the killed one.
+        with serving(lazy_binary, model_folder, "--cache-gib", "0.01", port=port) as server:
             assert choices(server) == expected
         for connection in streams:
             connection.close()
 
 
-def check_memory(lazy, folder):
-    """Requests larger than the cache are refused, several that fill it wait for each other; memory stays."""
-    with serving(lazy, folder, "--cache-gib", "0.001", "--max-body-mb", "64", "--max-waiting", "300") as server:
+def test_memory(lazy_binary, model_folder, freed_memory_returns):
+    """Requests larger than the cache are refused, several that fill it wait for each other; memory does not grow."""
+    with serving(
+        lazy_binary, model_folder, "--cache-gib", "0.001", "--max-body-mb", "64", "--max-waiting", "300"
+    ) as server:
         most = json.loads(server.get("/v1/models")[1])["data"][0]["max_model_len"]
         choices(server)
         server.complete(prompt=[5] * (most - 20), max_tokens=1)  # every page was touched
@@ -147,7 +140,7 @@ def check_memory(lazy, folder):
             assert status == 400 and answer["error"]["code"] == "context_length_exceeded", (status, answer)
         status, answer = server.post("/v1/completions", {"prompt": "a", "n": 1000})
         assert status == 400, (status, answer)
-        # Each takes half of the cache: two at a time.
+        # Each needs half of the cache, so that two run at a time.
         found = []
 
         def half(n):
@@ -160,23 +153,21 @@ def check_memory(lazy, folder):
         for thread in threads:
             thread.join()
         assert found == [40] * 8, found
-        # Each counts with all that it may write.
+        # Each of the 128 texts counts with the most tokens that it may write.
         many = server.complete(prompt="a", n=128, max_tokens=most // 4, logit_bias={"9": 100}, stop_token_ids=[9])
         assert {choice["finish_reason"] for choice in many["choices"]} == {"stop"}, many["choices"]
         metrics = server.idle_metrics()
         assert metrics["lazy_cache_pages_free"] + metrics["lazy_cache_pages_shared"] == metrics["lazy_cache_pages"]
-        after = server.resident_mib()
-        print(f"  {most} tokens at most, resident {before:.0f} MiB before, {after:.0f} MiB after")
-        assert after < before + 256, (before, after)
+        assert server.resident_mib() < before + 256
 
 
-def check_connections(lazy, folder):
-    """Two thousand connections, each with a request; and others beside clients that do not read."""
-    if not raise_file_limit(4200):
-        print("  2000 connections: not checked, fewer open files are allowed")
-        return
-    with serving(lazy, folder, "--cache-gib", "0.05", "--max-waiting", "2000") as server, contextlib.ExitStack() as all:
-        connections = [all.enter_context(contextlib.closing(server.connection())) for _ in range(2000)]
+def test_connections(lazy_binary, model_folder):
+    """Two thousand connections, each with a request."""
+    with contextlib.ExitStack() as stack:
+        if not stack.enter_context(file_limit(4200)):
+            pytest.skip("fewer than 4200 open files are allowed")
+        server = stack.enter_context(serving(lazy_binary, model_folder, "--cache-gib", "0.05", "--max-waiting", "2000"))
+        connections = [stack.enter_context(contextlib.closing(server.connection())) for _ in range(2000)]
         body = json.dumps({"prompt": "a", "max_tokens": 3, "temperature": 0, "ignore_eos": True})
         for connection in connections:
             connection.request("POST", "/v1/completions", body)
@@ -185,19 +176,5 @@ def check_connections(lazy, folder):
             answer = connection.getresponse()
             assert answer.status == 200, answer.read()
             texts.add(json.loads(answer.read())["choices"][0]["text"])
-        assert len(texts) == 1, texts
+        assert len(texts) == 1
         assert server.metrics()["lazy_http_connections"] >= 2000
-        print(f"  2000 connections, resident {server.resident_mib():.0f} MiB")
-
-
-def main():
-    lazy, folder = sys.argv[1:]
-    for check in (check_damaged_folders, check_kills, check_memory, check_connections):
-        begin = time.monotonic()
-        check(lazy, folder)
-        print(f"{check.__name__.removeprefix('check_')}: {time.monotonic() - begin:.1f} s", flush=True)
-    print("ok")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,12 @@
-#!/usr/bin/env python3
-"""Chat templates as src/serve/openai/render_chat.py renders them and as transformers does.
-
-Usage: render_chat_test.py RENDER_CHAT_PY    exit code 77 without transformers
-"""
+"""Chat templates as src/serve/openai/render_chat.py renders them and as transformers does."""
 
 import json
-import pathlib
 import subprocess
 import sys
 
-try:
-    from transformers.utils.chat_template_utils import render_jinja_template
-except ImportError as error:
-    print(f"SKIPPED: {error}")
-    sys.exit(77)
+import pytest
+
+transformers = pytest.importorskip("transformers.utils.chat_template_utils")
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 TEMPLATES = {
@@ -41,34 +34,30 @@ CHATS = [
 
 def expected(template, messages, prompt):
     try:
-        return {
-            "text": render_jinja_template([messages], chat_template=template, add_generation_prompt=prompt, **TOKENS)[
-                0
-            ][0]
-        }
+        texts, _ = transformers.render_jinja_template(
+            [messages], chat_template=template, add_generation_prompt=prompt, **TOKENS
+        )
+        return {"text": texts[0]}
     except Exception as error:  # a template's refusal
         return {"error": str(error)}
 
 
-def main():
-    script = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
-    for name, template in TEMPLATES.items():
-        command = [sys.executable, "-I", "-c", script]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_texts_equal_those_of_transformers(root, name):
+    template = TEMPLATES[name]
+    script = (root / "src/serve/openai/render_chat.py").read_text(encoding="utf-8")
+    command = [sys.executable, "-I", "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
-            def ask(question):
-                process.stdin.write(json.dumps(question) + "\n")
-                process.stdin.flush()
-                return json.loads(process.stdout.readline())
+        def ask(question):
+            process.stdin.write(json.dumps(question) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
 
-            assert ask({"template": template, "variables": TOKENS}) == {"ready": True}, name
-            for chat in CHATS:
-                messages = [{"role": role, "content": content} for role, content in chat]
-                for prompt in (True, False):
-                    answer = ask({"messages": messages, "add_generation_prompt": prompt})
-                    assert answer == expected(template, messages, prompt), (name, answer)
-            process.stdin.close()
-    print("ok")
-
-
-main()
+        assert ask({"template": template, "variables": TOKENS}) == {"ready": True}
+        for chat in CHATS:
+            messages = [{"role": role, "content": content} for role, content in chat]
+            for prompt in (True, False):
+                answer = ask({"messages": messages, "add_generation_prompt": prompt})
+                assert answer == expected(template, messages, prompt)
+        process.stdin.close()

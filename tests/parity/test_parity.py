@@ -1,0 +1,46 @@
+"""`lazy eval` on the tiny model and the rows of tests/parity/data, against lm-evaluation-harness."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import compare
+import pytest
+import record
+import rows
+import tiny_model
+
+HERE = Path(__file__).parent
+MODES = {"no_bos": [], "bos": ["--bos"]}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    tiny_model.write(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_results_equal_the_recorded_ones(lazy_binary, model, mode, tmp_path):
+    command = [lazy_binary, "eval", model, "--tasks", ",".join(rows.TASKS), "--data", HERE / "data", "--log-samples"]
+    subprocess.run([*command, "--output", tmp_path, *MODES[mode]], check=True, stdout=subprocess.DEVNULL)
+    assert compare.compare(record.expected_runs(mode), compare.load([tmp_path])) == 0
+
+
+def harness_python():
+    """LAZY_LM_EVAL_PYTHON; skips the test without an interpreter that can run the harness."""
+    python = os.environ.get("LAZY_LM_EVAL_PYTHON")
+    if not python:
+        pytest.skip("LAZY_LM_EVAL_PYTHON is not set: an interpreter with lm_eval 0.4.13")
+    imports = [python, "-c", "import lm_eval, torch, transformers, accelerate"]
+    if subprocess.run(imports, stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip(f"{python} cannot import lm_eval, torch, transformers and accelerate")
+    return python
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("mode", MODES)
+def test_results_equal_the_harness(lazy_binary, model, mode, tmp_path):
+    command = [harness_python(), HERE / "run.py", "--model", model, "--data", HERE / "data", "--lazy", lazy_binary]
+    assert subprocess.run([*command, "--cache", tmp_path, *MODES[mode]]).returncode == 0

@@ -1,0 +1,24 @@
+"""Fixtures of the tests that run `lazy serve`."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def model_folder(root):
+    """A tiny Lazy model."""
+    return str(root / "tests/compatibility/v0.1/lazy/model")
+
+
+@pytest.fixture(scope="session")
+def hybrid_folder(root):
+    """A tiny model whose first layer has no attention."""
+    return str(root / "tests/compatibility/v0.1/delta/model")
+
+
+@pytest.fixture
+def freed_memory_returns(monkeypatch):
+    """For tests that watch the resident memory of a program: AddressSanitizer must not keep what is freed."""
+    options = [*filter(None, [os.environ.get("ASAN_OPTIONS")]), "quarantine_size_mb=1"]
+    monkeypatch.setenv("ASAN_OPTIONS", ":".join(options))

@@ -1,0 +1,17 @@
+"""lm-evaluation-harness with `lazy serve` against `lazy eval`: LAZY_SERVE_DOCUMENTS (20) documents of each set."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("lm_eval_sets.py")  # a process of its own, by the interpreter that has lm_eval
+
+
+@pytest.mark.data
+def test_served_results_equal_those_of_eval(lazy_binary):
+    status = subprocess.run([sys.executable, SCRIPT, lazy_binary]).returncode
+    if status == 77:
+        pytest.skip("neither this interpreter nor LAZY_LM_EVAL_PYTHON has lm_eval")
+    assert status == 0
