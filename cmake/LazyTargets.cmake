@@ -103,17 +103,19 @@ function(lazy_test_shards binary label shards filter)
   endforeach()
 endfunction()
 
-# lazy_tests(name [TORCH] [PLAIN] DEPS ... [SHARDS n] [SLOW n] [DATA] [REAL] [ALONE] [EXCEPT pattern]): a GoogleTest
-# binary of every .cc file in the calling directory. The end of a test suite's name is its label:
+# lazy_tests(name [TORCH] [PLAIN] DEPS ... [SHARDS n] [SLOW n] [DATA] [REAL] [ALONE] [UNIT pattern] [EXCEPT pattern]): a
+# GoogleTest binary of every .cc file in the calling directory. The end of a test suite's name is its label:
 #   *Slow   longer than about two seconds: not part of `make check`
 #   *Data   needs LAZY_TEST_DATA
 #   *Real   needs real checkpoints
 #   *Alone  each test runs in a process of its own, because it changes the state of the process
 # all others are unit tests. SHARDS and SLOW are the numbers of processes for the unit and the slow tests; SLOW, DATA,
-# REAL and ALONE say which labels occur (tests/repository checks that none is missing). EXCEPT: tests that only GPUs run.
+# REAL and ALONE say which labels occur (tests/repository checks that none is missing). UNIT: only these are unit tests
+# and all others are slow, whatever their names are (emulated kernels, whose tests are quick on a GPU). EXCEPT: tests
+# that only GPUs run.
 # TORCH links LibTorch; PLAIN uses no precompiled header.
 function(lazy_tests name)
-  cmake_parse_arguments(ARG "TORCH;PLAIN;DATA;REAL;ALONE" "SHARDS;SLOW;EXCEPT;BATCH" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;PLAIN;DATA;REAL;ALONE" "SHARDS;SLOW;UNIT;EXCEPT;BATCH" "DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
   add_executable(${name} ${sources})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
@@ -147,9 +149,14 @@ function(lazy_tests name)
   if(NOT ARG_SHARDS)
     set(ARG_SHARDS 1)
   endif()
-  lazy_test_shards(${name} unit ${ARG_SHARDS} "-${labelled}${except}")
-  if(ARG_SLOW)
-    lazy_test_shards(${name} slow ${ARG_SLOW} "*Slow.*:*Slow/*-${except}")
+  if(ARG_UNIT)
+    lazy_test_shards(${name} unit ${ARG_SHARDS} "${ARG_UNIT}-${labelled}${except}")
+    lazy_test_shards(${name} slow ${ARG_SLOW} "-${ARG_UNIT}${except}")
+  else()
+    lazy_test_shards(${name} unit ${ARG_SHARDS} "-${labelled}${except}")
+    if(ARG_SLOW)
+      lazy_test_shards(${name} slow ${ARG_SLOW} "*Slow.*:*Slow/*-${except}")
+    endif()
   endif()
   foreach(label Data Real)
     string(TOUPPER ${label} option)

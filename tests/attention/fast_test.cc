@@ -81,7 +81,7 @@ TEST_P(Fast, MatchesReference) {
   comparison.check();
 }
 
-INSTANTIATE_TEST_SUITE_P(Product, Fast,
+INSTANTIATE_TEST_SUITE_P(Slow, Fast,
                          testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
                                           testing::ValuesIn(kAllNormalizers)),
                          test_name);

@@ -86,7 +86,7 @@ TEST(Bpe, SavedFolderLoads) {
   EXPECT_NE(write_and_load(folder, other)->fingerprint(), tokenizer->fingerprint());
 }
 
-TEST(Bpe, ConformsToGpt2) {
+TEST(BpeData, ConformsToGpt2) {
   const std::string gpt2 = test_data("tokenizers/gpt2");
   if (gpt2.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with tokenizers/gpt2";
   const auto tokenizer = load_tokenizer(gpt2);

@@ -135,7 +135,7 @@ TEST(LoadTokenizer, AFileThatCannotBeReadLeavesTheOther) {
 }
 
 // Llama 2's own model and its form for transformers.
-TEST(LoadTokenizer, Llama2InBothForms) {
+TEST(LoadTokenizerData, Llama2InBothForms) {
   const std::string file = test_data("tokenizers/llama2-tokenizer.model");
   if (file.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with tokenizers/llama2-tokenizer.model";
   const Folder folder;

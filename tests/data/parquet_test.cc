@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 namespace {
 
-class Parquet : public testing::Test {
+class ParquetSlow : public testing::Test {
  protected:
   void SetUp() override {
     static const bool have = python_has("pyarrow");
@@ -68,7 +68,7 @@ t = pa.table({
 pq.write_table(t, folder + 'all.parquet', row_group_size=3)
 )";
 
-TEST_F(Parquet, ColumnsOfEveryKind) {
+TEST_F(ParquetSlow, ColumnsOfEveryKind) {
   python(kColumns);
   uint64_t skipped = 0;
   EXPECT_EQ(read_all("all.parquet", "text", &skipped),
@@ -86,7 +86,7 @@ TEST_F(Parquet, ColumnsOfEveryKind) {
   EXPECT_THAT(read_all("all.parquet", "a.b"), HasSubstr("{\"a.b\": \"dot\"}\n"));
 }
 
-TEST_F(Parquet, WhatCannotBeReadSaysWhy) {
+TEST_F(ParquetSlow, WhatCannotBeReadSaysWhy) {
   python(std::string(kColumns) + R"(
 import os
 whole = open(folder + 'all.parquet', 'rb').read()
@@ -149,7 +149,7 @@ int children() {
   return count;
 }
 
-TEST_F(Parquet, TheReaderEndsWithTheStream) {
+TEST_F(ParquetSlow, TheReaderEndsWithTheStream) {
   python(
       "pq.write_table(pa.table({'text': ['word ' * 2000] * 20000}), folder + 'long.parquet', row_group_size=1000)\n");
   const int before = children();
@@ -163,7 +163,7 @@ TEST_F(Parquet, TheReaderEndsWithTheStream) {
   EXPECT_EQ(children(), before);
 }
 
-TEST_F(Parquet, FoldersBecomeACorpus) {
+TEST_F(ParquetSlow, FoldersBecomeACorpus) {
   python(R"(
 import json, os
 for name, first in (('b', 100), ('a', 0), ('sub/c', 200)):

@@ -97,7 +97,7 @@ TEST(SentencePiece, DamagedModelsAreRefused) {
   EXPECT_THAT(error_of([&] { load_tokenizer(path.string()); }), Names({path.string(), "SentencePiece"}));
 }
 
-TEST(SentencePiece, ConformsToLlama2) {
+TEST(SentencePieceData, ConformsToLlama2) {
   const std::string model = test_data("tokenizers/llama2-tokenizer.model");
   if (model.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with tokenizers/llama2-tokenizer.model";
   const auto tokenizer = load_tokenizer(model);

@@ -184,7 +184,7 @@ TEST(HarnessTasks, ExamplesAreDrawnAndWrittenAlike) {
   compare({"piqa"}, folder.path, 11, true);  // of 13, one of them twice: the second draw
 }
 
-TEST(HarnessTasks, StringsOfTheFullSets) {
+TEST(HarnessTasksData, StringsOfTheFullSets) {
   LAZY_NEEDS_HARNESS();
   const std::string data = test_data(".");
   if (data.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder: the real sets were not compared";

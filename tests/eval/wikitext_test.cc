@@ -52,7 +52,7 @@ TEST(PythonText, SplitCountsEdgeStrings) {
   EXPECT_EQ(python_strip(" \n"), "");
 }
 
-TEST(Wikitext, EqualsTheHarnessOnTheRealTestSet) {
+TEST(WikitextData, EqualsTheHarnessOnTheRealTestSet) {
   LAZY_NEEDS_HARNESS();
   const std::string file = test_data("eval/wikitext-2-raw-test.txt");
   if (file.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with eval/wikitext-2-raw-test.txt";

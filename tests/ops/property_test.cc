@@ -500,7 +500,7 @@ void compare_loosely(const Call& c, const std::map<std::string, at::Tensor>& fou
 
 int failures() { return testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count(); }
 
-TEST(OperatorProperties, EveryCallIsRightOrRefused) {
+TEST(OperatorPropertiesSlow, EveryCallIsRightOrRefused) {
   const int64_t calls = environment("LAZY_PROPERTY_CALLS", 10000), seed = environment("LAZY_PROPERTY_SEED", 1);
   std::printf("LAZY_PROPERTY_CALLS=%ld LAZY_PROPERTY_SEED=%ld\n", static_cast<long>(calls), static_cast<long>(seed));
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL}) std::signal(signal, print_call_and_die);

@@ -26,12 +26,12 @@ int run(const std::string& script) {
 
 }  // namespace
 
-TEST(Python, OperatorsPassPyTorchsOwnChecks) {
+TEST(PythonSlow, OperatorsPassPyTorchsOwnChecks) {
   if (!imports("torch, numpy")) GTEST_SKIP() << kPython << " cannot import torch";
   EXPECT_EQ(run("check_operators.py"), 0);
 }
 
-TEST(Python, RopeScalingsAreTransformers) {
+TEST(PythonSlow, RopeScalingsAreTransformers) {
   if (!imports("torch, transformers")) GTEST_SKIP() << kPython << " cannot import torch and transformers";
   EXPECT_EQ(run("check_rope.py"), 0);
 }

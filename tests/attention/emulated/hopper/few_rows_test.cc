@@ -16,7 +16,7 @@ namespace lazy::ops::cuda {
 namespace {
 
 // By clusters and by every shape of blocks; chunks of 1 to 49 a part, which are multiplied by ones, twos and fours.
-TEST(FewRowsHopper, ProductsAreThoseOfRowsByThemselves) {
+TEST(FewRowsHopperSlow, ProductsAreThoseOfRowsByThemselves) {
   const As hopper(kGpus[0]);
   for (const Product& p : {
            Product{65, 256, 40, false, false, false, true},     // clusters, a block a multiprocessor
@@ -41,7 +41,7 @@ TEST(FewRowsHopper, ProductsAreThoseOfRowsByThemselves) {
   }
 }
 
-TEST(FewRowsHopper, ProductsGoToPages) {
+TEST(FewRowsHopperSlow, ProductsGoToPages) {
   const As hopper(kGpus[0]);
   for (const PagesShape& shape : {PagesShape{65, 512, 4, 2}, PagesShape{66, 1024, 2, 1}, PagesShape{136, 256, 3, 1},
                                   PagesShape{70, 256, 148, 4}, PagesShape{70, 256, 290, 4}}) {
