@@ -9,6 +9,7 @@ import sys
 import pytest
 from naming import naming
 
+pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAZY = (
     r"""#!/usr/bin/env python3
@@ -106,7 +107,6 @@ def test_a_failure_is_said_and_stops_one_model_alone(run):
     assert re.search(naming("4.000", 10), table[1][1]), table
 
 
-@pytest.mark.slow
 def test_what_time_cut_off_goes_on_from_its_checkpoint(run):
     calls, table, _ = run("slow", "good", more=["--seconds", "5"])
     assert len(calls) == 1 and re.search(naming("5.000", 10), table[0][1]), table
@@ -124,7 +124,6 @@ def test_a_limit_of_documents_is_for_the_tasks_alone(run):
     assert limits == {"eval lengths": "64", "eval": "500"}
 
 
-@pytest.mark.slow
 def test_one_trains_while_another_is_evaluated(run, tmp_path):
     program = tmp_path / "lazy"
     program.write_text(

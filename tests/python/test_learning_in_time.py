@@ -75,6 +75,7 @@ def ttt_by_steps(x, layers, size):
     return torch.stack(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2], ids=["linear", "mlp"])
 def test_ttt_against_single_steps(layers, tmp_path):
     batch, length, heads, dim, size = 2, 39, 2, 6, 16
@@ -132,6 +133,7 @@ def memory_by_steps(x, depth, chunk):
     return torch.stack(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
 def test_memory_against_single_steps(depth, normalized, tmp_path):

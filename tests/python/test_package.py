@@ -23,6 +23,7 @@ def python(code: str, *path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_import_does_not_load_transformers():
     code = "import lazy_attention; print(sorted({'transformers', 'lazy_attention.hf'} & set(sys.modules)))"
     assert python(code, PACKAGE.parent) == "[]\n"
