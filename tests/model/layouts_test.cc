@@ -19,10 +19,10 @@ namespace {
 
 using testing::TemporaryFolder;
 
-TEST(Layouts, Gpt2) { testing::expect_folders(testing::kGpt2, 12); }
-TEST(Layouts, Bloom) { testing::expect_folders(testing::kBloom, 8); }
-TEST(Layouts, GraniteSwa) { testing::expect_folders(testing::kGraniteSwas, 6); }
-TEST(Layouts, GptOss) { testing::expect_folders(testing::kGptOss, 10); }
+TEST(LayoutsSlow, Gpt2) { testing::expect_folders(testing::kGpt2, 12); }
+TEST(LayoutsSlow, Bloom) { testing::expect_folders(testing::kBloom, 8); }
+TEST(LayoutsSlow, GraniteSwa) { testing::expect_folders(testing::kGraniteSwas, 6); }
+TEST(LayoutsSlow, GptOss) { testing::expect_folders(testing::kGptOss, 10); }
 
 ModelConfig gpt2(const std::string& more = "") {
   Config config = Config::parse(

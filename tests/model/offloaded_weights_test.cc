@@ -160,7 +160,7 @@ double memory_of(const char* what) {
   return std::nan("");
 }
 
-TEST(OffloadedWeights, TakesTheMemoryOfALayer) {
+TEST(OffloadedWeightsAlone, TakesTheMemoryOfALayer) {
   const at::NoGradGuard guard;
   const TemporaryFolder folder;
   ModelConfig config{.vocab_size = 61,

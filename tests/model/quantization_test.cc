@@ -146,7 +146,7 @@ for bits in (8, 4):
 save_file(out, folder + "/out.safetensors")
 )";
 
-TEST(Quantization, PerplexityIsThatOfTheSameRoundingInPyTorch) {
+TEST(QuantizationSlow, PerplexityIsThatOfTheSameRoundingInPyTorch) {
   const std::string missing = testing::missing_python_modules("torch, transformers, safetensors");
   if (!missing.empty()) GTEST_SKIP() << missing;
   const TemporaryFolder folder;

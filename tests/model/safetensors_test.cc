@@ -127,7 +127,7 @@ TEST(Safetensors, WritingRefusesRepeatedNamesAndForeignTypes) {
   EXPECT_FALSE(std::filesystem::exists(folder / "a"));
 }
 
-TEST(Safetensors, PythonReadsOursAndWeReadPythons) {
+TEST(SafetensorsSlow, PythonReadsOursAndWeReadPythons) {
   const std::string missing = testing::missing_python_modules("safetensors.torch");
   if (!missing.empty()) GTEST_SKIP() << missing;
   const TemporaryFolder folder;

@@ -245,7 +245,7 @@ with torch.no_grad():
 save_file({"hidden": torch.cat(out, 1)}, folder + "/out.safetensors")
 )";
 
-TEST(StreamingModel, IsThePublishedRuleOnLlama) {
+TEST(StreamingModelSlow, IsThePublishedRuleOnLlama) {
   const std::string missing = testing::missing_python_modules("torch, transformers, safetensors");
   if (!missing.empty()) GTEST_SKIP() << missing;
   const TemporaryFolder folder;

@@ -51,7 +51,7 @@ torch.save({"w": torch.nn.Parameter(base)}, folder / "parameter.bin")
 torch.save({"w": base, "step": 3}, folder / "number.bin")
 )";
 
-TEST(TorchFile, WhatPyTorchSavesIsRead) {
+TEST(TorchFileSlow, WhatPyTorchSavesIsRead) {
   const std::string missing = testing::missing_python_modules("torch, safetensors");
   if (!missing.empty()) GTEST_SKIP() << missing;
   const TemporaryFolder folder;

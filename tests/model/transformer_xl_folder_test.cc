@@ -214,7 +214,7 @@ TEST_P(PublishedFolder, IsThePublishedModel) {
 }
 
 // As transformers 4 saved it: tied tensors by both names, and pytorch_model.bin.
-TEST(TransformerXlFolder, TiedTensorsMayBeThereAgain) {
+TEST(TransformerXlFolderSlow, TiedTensorsMayBeThereAgain) {
   const TemporaryFolder folder;
   const json config = published_config();
   Tensors tensors = random_tensors(config, 4);

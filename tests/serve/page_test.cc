@@ -1,4 +1,4 @@
-// The page at `/`. What it does in a browser: page_test.py.
+// The page at `/`. What it does in a browser: test_page.py.
 #include <gmock/gmock.h>
 
 #include "client.h"
