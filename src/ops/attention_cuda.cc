@@ -139,7 +139,7 @@ ForwardOutputs run_forward(const AttentionArguments& a, int64_t return_stats, bo
     alive_room = prepared.room(alive_sum);
     filled.arguments.alive_sum = view(alive_room);
   }
-  kernels::attention_forward_cuda(prepared.p, filled.arguments, call);
+  kernels::forward_cuda(prepared.p, filled.arguments, call);
   keep(out, room);
   if (writes) keep(alive_sum, alive_room);
   return {out, lse, stats, alive_sum};
@@ -216,7 +216,7 @@ bool run_attention_backward(const AttentionArguments& a, const at::Tensor& d_out
   const at::Tensor workspace = at::empty({static_cast<int64_t>(kernels::backward_workspace_cuda(prepared.p, call))},
                                          a.q.options().dtype(at::kByte));
   call.workspace = workspace.mutable_data_ptr();
-  kernels::attention_backward_cuda(prepared.p, filled.arguments, call);
+  kernels::backward_cuda(prepared.p, filled.arguments, call);
   keep(g.q, room.q);
   keep(g.k, room.k);
   keep(g.v, room.v);
