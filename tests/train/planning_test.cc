@@ -274,7 +274,7 @@ TEST(Plan, NeedsNoCorpus) {
   const std::string config = LAZY_SOURCE_DIR "/configs/lazy-760m-30b.toml";
   const Ended ended = run_lazy({config, "--dry-run", "--gpus", "64", "--mfu", "0.4"}, scratch.path());
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
-  EXPECT_THAT(ended.output, Names({TrainConfig::load(config).corpus.paths.at(0).string()}));
+  EXPECT_THAT(ended.output, Names({"corpus"}));
 }
 
 TEST(Plan, TakesWhatTheConfigurationSays) {
