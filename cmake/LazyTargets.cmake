@@ -4,7 +4,7 @@
 # precompiled header at the end of each file (1.2 s for ATen with JSON), and each file generates code for the JSON and
 # formatting templates that it uses. Unity builds compile several sources as one file and pay that once per batch.
 # Switch it off to work on one file for a long time, or to find a missing include.
-option(LAZY_UNITY "Compile several sources as one file: less than half the time of a fresh build" ON)
+option(LAZY_UNITY "Compile several sources as one file: a fresh build takes 44 % less CPU time" ON)
 
 # PyTorch's wheel carries headers of fmt, newer than the system's, without exporting the library. A folder that holds
 # nothing but the system's fmt headers goes before the wheel's, so that all of our files use one fmt.
@@ -108,7 +108,7 @@ endfunction()
 #   *Slow   longer than about two seconds: not part of `make check`
 #   *Data   needs LAZY_TEST_DATA
 #   *Real   needs real checkpoints
-#   *Alone  each test runs in a process of its own, because it changes the state of the process
+#   *Alone  each test runs in a separate process, because it changes the state of its process
 # all others are unit tests. SHARDS and SLOW are the numbers of processes for the unit and the slow tests; SLOW, DATA,
 # REAL and ALONE say which labels occur (tests/repository checks that none is missing). UNIT: only these are unit tests
 # and all others are slow, whatever their names are (emulated kernels, whose tests are quick on a GPU). EXCEPT: tests

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs each GoogleTest test that a filter selects in a process of its own.
+"""Runs each GoogleTest test that a filter selects in a separate process.
 
 Usage: run_alone.py BINARY FILTER RESULTS.xml
 
@@ -55,7 +55,7 @@ def main():
     failed = [name for name in names if run_test(binary, name, results) != 0]
     os.makedirs(os.path.dirname(path), exist_ok=True)
     ElementTree.ElementTree(results).write(path)
-    print(f"{len(names)} tests, each in a process of its own, {len(failed)} failed")
+    print(f"{len(names)} tests, each in a separate process, {len(failed)} failed")
     sys.exit(1 if failed else 0)
 
 
