@@ -14,8 +14,8 @@
 #include "core/file.h"
 #include "core/stop.h"
 #include "core/text.h"
-#include "repro/recipe_file.h"
 #include "repro/report.h"
+#include "repro/small_recipes.h"
 #include "support/error_of.h"
 #include "support/tiny_corpus.h"
 
@@ -31,82 +31,9 @@ class ReproRun : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 };
 
-constexpr const char* kProbe = R"(
-[recipe]
-title = "a probe"
-source = "nothing"
-
-[[model]]
-name = "a"
-kind = "lazy"
-overrides = ["model.distance_bias_window=16", OVERRIDES]
-
-[[model]]
-name = "b"
-kind = "transformer"
-overrides = ["model.distance_bias_window=0", OVERRIDES]
-
-MEASURES
-
-[[claim]]
-text = "a differs"
-paper = "said"
-measure = "loss"
-over = "a"
-under = "b"
-side = "below"
-bound = 0
-without = "missing"
-)";
-
-const std::string kTextMeasures = R"(
-[[step]]
-kind = "heldout"
-settings = ["sequences=8"]
-[[step]]
-kind = "sinks"
-settings = ["samples=4"]
-)";
-const std::string kMeasures = kTextMeasures + R"(
-[[step]]
-kind = "learned"
-[[step]]
-kind = "lengths"
-settings = ["lengths=[32,64]", "blocks=3"]
-[[step]]
-kind = "domain"
-settings = ["blocks=3"]
-[[step]]
-kind = "latency"
-settings = ["what=\"ever\""]
-)";
-
-// Two models, four measurements, and a step whose work the test provides.
-Recipe recipe(int steps, const std::string& measures = kMeasures) {
-  const std::string overrides =
-      R"("model.hidden_size=32", "model.num_hidden_layers=2", "model.num_heads=2", "model.intermediate_size=64",
-  "model.max_position_embeddings=32", "training.seq_len=32", "training.batch_size=4", "checkpoint.every=5",
-  "metrics.log_every=1", "lr_scheduler.warmup_steps=2", "training.steps=)" +
-      std::to_string(steps) + "\"";
-  std::string text = kProbe;
-  for (const auto& [word, value] :
-       {std::pair{"OVERRIDES", overrides}, {"OVERRIDES", overrides}, {"MEASURES", measures}})
-    text.replace(text.find(word), std::string(word).size(), value);
-  return recipe_of(read_recipe(text, "probe.toml"));
-}
-
-RunOptions options(const fs::path& folder, const std::string& output = "out") {
-  RunOptions o;
-  o.conditions = {find_scale("tiny"), folder / "corpus", {}, {}, 1, "cpu"};
-  o.output = folder / output;
-  o.progress = false;
-  o.latency = [](const Json&) { return Json{{"forward", 1}}; };
-  return o;
-}
-
 TEST_F(ReproRun, MeasuresRecordsAndReports) {
-  const Recipe probe = recipe(6);
-  RunOptions o = options(folder_);
+  const Recipe probe = small_recipe(6);
+  RunOptions o = small_recipe_options(folder_);
   fs::create_directories(folder_ / "code");
   std::ofstream(folder_ / "code" / "main.zig") << std::string(4000, 'x') << "\n";
   std::ofstream(folder_ / "code" / "picture.png") << std::string("\x89PNG\0\0\0", 7);
@@ -139,14 +66,14 @@ TEST_F(ReproRun, MeasuresRecordsAndReports) {
 
 // Steps copied to RECORDS/steps stand for the same steps elsewhere, models or not.
 TEST_F(ReproRun, RecordedStepsServeElsewhere) {
-  const Recipe probe = recipe(2);
-  const RunOptions o = options(folder_);
+  const Recipe probe = small_recipe(2);
+  const RunOptions o = small_recipe_options(folder_);
   const RecipeRun run = run_recipe(probe, o);
   const fs::path records = folder_ / "records";
   fs::create_directories(records);
   fs::rename(o.output / "tiny/steps", records / "steps");
   const auto elsewhere = [&](const Recipe& recipe, const fs::path& corpus, int64_t seeds = 1) {
-    RunOptions other = options(folder_, "other");
+    RunOptions other = small_recipe_options(folder_, "other");
     other.records = records;
     other.conditions.corpus = corpus;
     other.conditions.seeds = seeds;
@@ -165,7 +92,7 @@ TEST_F(ReproRun, RecordedStepsServeElsewhere) {
   };
   const auto steps = static_cast<int64_t>(run.steps.size());
   EXPECT_EQ(served(elsewhere(probe, "nowhere", 2)), steps) << "of the second seed nothing is recorded";
-  EXPECT_EQ(served(elsewhere(recipe(3), "nowhere")), 1) << "other trainings: only the step without a model";
+  EXPECT_EQ(served(elsewhere(small_recipe(3), "nowhere")), 1) << "other trainings: only the step without a model";
   write_tiny_corpus(folder_ / "another", 8);
   EXPECT_EQ(served(elsewhere(probe, folder_ / "another/corpus")), 0);
 
@@ -184,8 +111,8 @@ TEST_F(ReproRun, ATaskWhoseChoiceIsLongerThanTheModelIsLeftOut) {
   write("piqa.jsonl", std::string(2000, 'y'));
   std::ofstream(folder_ / "data" / "boolq.jsonl")
       << Json{{"question", "is it"}, {"passage", "It is."}, {"label", 1}}.dump() << "\n";
-  const Recipe probe = recipe(2, "[[step]]\nkind = \"tasks\"\n");
-  RunOptions o = options(folder_);
+  const Recipe probe = small_recipe(2, "[[step]]\nkind = \"tasks\"\n");
+  RunOptions o = small_recipe_options(folder_);
   o.conditions.data = folder_ / "data";
   const Json values = run_recipe(probe, o).steps.at(2).record.at("values");
   EXPECT_TRUE(values.contains("boolq")) << values;
@@ -193,8 +120,8 @@ TEST_F(ReproRun, ATaskWhoseChoiceIsLongerThanTheModelIsLeftOut) {
 }
 
 TEST_F(ReproRun, GoesOnAfterAFailureBetweenSteps) {
-  const Recipe probe = recipe(6);
-  RunOptions o = options(folder_);
+  const Recipe probe = small_recipe(6);
+  RunOptions o = small_recipe_options(folder_);
   o.latency = [](const Json&) -> Json { fail_run("repro", "the machine went away"); };
   EXPECT_THROW(run_recipe(probe, o), RunError);
   std::map<std::string, fs::file_time_type> written;
@@ -219,24 +146,25 @@ TEST_F(ReproRun, GoesOnAfterAFailureBetweenSteps) {
 }
 
 TEST_F(ReproRun, DividesAmongProcesses) {
-  const Recipe probe = recipe(6);
-  RunOptions part = options(folder_);
+  const Recipe probe = small_recipe(6);
+  RunOptions part = small_recipe_options(folder_);
   part.only = {"b.heldout"};
   const RecipeRun first = run_recipe(probe, part);
   EXPECT_EQ(first.unfinished, static_cast<int64_t>(first.steps.size()) - 2) << "all but the model and its loss";
   EXPECT_TRUE(first.findings.empty());
   EXPECT_EQ(plan_recipe(probe, part).steps.size(), 2u) << "the part that it names";
-  for (const StepRun& s : plan_recipe(probe, options(folder_)).steps)
+  for (const StepRun& s : plan_recipe(probe, small_recipe_options(folder_)).steps)
     EXPECT_EQ(s.found, s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
   part.only = {"a"};
   run_recipe(probe, part);
-  for (const StepRun& s : plan_recipe(probe, options(folder_)).steps) {
+  for (const StepRun& s : plan_recipe(probe, small_recipe_options(folder_)).steps) {
     const std::string model = s.step.id.substr(0, s.step.id.find('.'));
     EXPECT_EQ(s.found, model == "a" || s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
   }
   part.only = {"nothing"};
   EXPECT_THAT(error_of([&] { run_recipe(probe, part); }), Names({"--only", "probe", "a", "b", "a.heldout", "nothing"}));
-  const RecipeRun divided = run_recipe(probe, options(folder_)), whole = run_recipe(probe, options(folder_, "whole"));
+  const RecipeRun divided = run_recipe(probe, small_recipe_options(folder_)),
+                  whole = run_recipe(probe, small_recipe_options(folder_, "whole"));
   EXPECT_EQ(divided.unfinished, 0);
   ASSERT_EQ(divided.findings.size(), 1u);
   ASSERT_TRUE(divided.findings.at(0).estimate && whole.findings.at(0).estimate);
@@ -244,8 +172,8 @@ TEST_F(ReproRun, DividesAmongProcesses) {
 }
 
 TEST_F(ReproRun, ReportsOnWhatIsDone) {
-  const Recipe probe = recipe(6);
-  RunOptions part = options(folder_);
+  const Recipe probe = small_recipe(6);
+  RunOptions part = small_recipe_options(folder_);
   const RecipeRun nothing = judge_finished(probe, part);
   EXPECT_TRUE(nothing.findings.empty());
   EXPECT_EQ(nothing.unfinished, static_cast<int64_t>(nothing.steps.size()));
@@ -276,110 +204,14 @@ TEST_F(ReproRun, ReportsOnWhatIsDone) {
         << s.step.id;
 }
 
-constexpr int kWorkerSteps = 60;
-
-// A comparison as table1's: a learner whose rate two trials choose, measurements in pieces, and the order of the models
-// beside a published one.
-const std::string kComparison = R"(
-[recipe]
-title = "a comparison"
-source = "nothing"
-models = ["learner", "softmax"]
-tiny = ["model.hidden_size=32", "model.num_hidden_layers=1", "model.intermediate_size=64", "training.seq_len=32",
-  "model.max_position_embeddings=32", "training.batch_size=4", "training.steps=8", "checkpoint.every=3",
-  "metrics.log_every=1", "lr_scheduler.warmup_steps=2"]
-means_tiny = "a model of seconds"
-
-[[model]]
-name = "learner"
-kind = "ttt_linear"
-tiny = ["mixer.heads=2", "mixer.gate=false"]
-alternatives_tiny = ["optimizer.lr=1e-9", "optimizer.lr=1e-2"]
-trial = ["training.steps=4"]
-
-[[model]]
-name = "softmax"
-kind = "transformer"
-tiny = ["model.num_heads=2"]
-
-)" + kTextMeasures + R"([[step]]
-kind = "tasks"
-for_task = ["wikitext", "boolq", "piqa"]
-settings = ["task=\"{task}\""]
-piece = "{task}"
-[[step]]
-kind = "tasks"
-settings = ["task=\"wikitext\"", "bos_every_window=true"]
-piece = "wikitext-bos"
-[[step]]
-kind = "lengths"
-for_length = ["32", "128"]
-settings = ["lengths=[{length}]", "stretch=128", "blocks=2"]
-piece = "{length}"
-
-[published]
-title = "Published"
-[[column]]
-title = "ppl"
-measure = "tasks:wikitext/word_perplexity/value"
-[[row]]
-name = "Softmax 1M"
-model = "softmax"
-values = [20]
-[[row]]
-name = "Learner 1M"
-model = "learner"
-values = [10]
-[[order]]
-title = "Order by loss"
-measure = "loss"
-first = "lowest"
-column = "ppl"
-groups = ["1M", "2M"]
-[[order]]
-title = "Order by perplexity"
-first = "lowest"
-column = "ppl"
-)";
-
-// Runs keep a pointer to their recipe.
-const Recipe& comparison() {
-  static const Recipe recipe = recipe_of(read_recipe(kComparison, "comparison.toml"));
-  return recipe;
-}
-
-RunOptions comparison_options(const fs::path& folder, const std::string& output) {
-  RunOptions o = options(folder, output);
-  o.conditions.data = folder / "data";
-  o.conditions.seeds = 2;
-  return o;
-}
-
-// Run by the tests below in a process of its own.
-TEST(ReproWorker, DISABLED_Run) {
-  install_stop_handlers();
-  const fs::path folder = std::getenv("LAZY_REPRO_WORKER");
-  try {
-    if (fs::exists(folder / "data"))
-      run_recipe(comparison(), comparison_options(folder, "killed"));
-    else
-      run_recipe(recipe(kWorkerSteps), options(folder, "killed"));
-  } catch (const Error& e) {
-    std::_Exit(e.exit_code());
-  }
-  std::_Exit(0);
-}
-
-// Starts the worker, sends it `signal` once `due`; the status it ended with.
+// Starts run_small_recipe, sends it `signal` as soon as `due()` is true, and returns its wait status.
 int stopped_worker(const fs::path& folder, int signal, const std::function<bool()>& due) {
   const pid_t pid = ::fork();
   if (pid == 0) {
-    ::setenv("LAZY_REPRO_WORKER", folder.c_str(), 1);
     const int null = ::open("/dev/null", O_WRONLY);
     ::dup2(null, 1);
     ::dup2(null, 2);
-    ::execl("/proc/self/exe", "repro_tests", "--gtest_filter=ReproWorker.DISABLED_Run",
-            "--gtest_also_run_disabled_tests", nullptr);
+    ::execl(LAZY_SMALL_RECIPE_PROGRAM, "run_small_recipe", folder.c_str(), nullptr);
     ::_exit(127);
   }
   int status = 0;
@@ -431,10 +263,10 @@ std::vector<double> losses(const RecipeRun& run, const std::string& id) {
 TEST_F(ReproRun, GoesOnAfterAKillWithinATraining) {
   const int status = stopped_worker(folder_, SIGKILL, logged(folder_, 12));
   ASSERT_TRUE(WIFSIGNALED(status)) << "it ended before it was killed";
-  const Recipe probe = recipe(kWorkerSteps);
-  for (const StepRun& s : plan_recipe(probe, options(folder_, "killed")).steps) EXPECT_FALSE(s.found);
-  const RecipeRun resumed = run_recipe(probe, options(folder_, "killed")),
-                  whole = run_recipe(probe, options(folder_, "whole"));
+  const Recipe probe = small_recipe(kWorkerSteps);
+  for (const StepRun& s : plan_recipe(probe, small_recipe_options(folder_, "killed")).steps) EXPECT_FALSE(s.found);
+  const RecipeRun resumed = run_recipe(probe, small_recipe_options(folder_, "killed")),
+                  whole = run_recipe(probe, small_recipe_options(folder_, "whole"));
   EXPECT_EQ(losses(resumed, "a").size(), size_t{kWorkerSteps});
   EXPECT_EQ(losses(resumed, "a"), losses(whole, "a")) << "a resumed training is the same training";
   EXPECT_EQ(resumed.findings.at(0).estimate->value, whole.findings.at(0).estimate->value);
