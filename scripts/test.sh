@@ -29,6 +29,6 @@ rm -rf "$folder/test-results"
 mkdir -p "$folder/test-results"
 status=0
 ctest --test-dir "$folder" --output-on-failure --parallel "${JOBS:-$(nproc)}" ${labels:+-L "^($labels)\$"} \
-  --no-tests=error "$@" || status=$?
+  --no-tests=error --output-junit test-results/ctest.junit "$@" || status=$?
 python3 scripts/test_summary.py "$folder/test-results"
 exit $status

@@ -3,7 +3,8 @@
 
 Usage: test_summary.py FOLDER [--slowest N] [--table FILE]
 
-Reads GoogleTest's and pytest's XML. --table writes one line per test (seconds, process, test) in descending order of
+Reads GoogleTest's and pytest's XML. If FOLDER has ctest's own results (ctest.junit), a process that failed without a
+failed test, such as one that crashed or timed out, is listed as failed too. --table writes one line per test (seconds, process, test) in descending order of
 time. The last line is "N passed, N failed, N skipped".
 """
 
@@ -39,6 +40,19 @@ def read_cases(folder):
     return cases
 
 
+def failed_processes(folder, cases):
+    """Processes that ctest reports as failed although none of their tests has."""
+    path = pathlib.Path(folder) / "ctest.junit"
+    if not path.exists():
+        return []
+    known = {case.process for case in cases if case.outcome == "failed"}
+    return [
+        Case(entry.get("name"), "the process crashed, timed out or wrote no results", 0, "failed", "")
+        for entry in ElementTree.parse(path).getroot().iter("testcase")
+        if entry.get("status") == "fail" and entry.get("name") not in known
+    ]
+
+
 def print_skipped(cases):
     """Skipped tests, grouped by reason."""
     reasons = collections.defaultdict(list)
@@ -62,6 +76,7 @@ def main():
     parser.add_argument("--table")
     arguments = parser.parse_args()
     cases = read_cases(arguments.folder)
+    cases += failed_processes(arguments.folder, cases)
     by_time = sorted(cases, key=lambda case: -case.seconds)
     if arguments.table:
         lines = [f"{case.seconds:.3f}\t{case.process}\t{case.name}\n" for case in by_time]

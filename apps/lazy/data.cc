@@ -61,6 +61,8 @@ void add_prepare(cli::Command data) {
                   "Cut documents longer than this, e.g. 64kb (0: never)")
       .byte_size()
       .show_default();
+  command.add_flag("--strict", options->documents.strict,
+                   "Stop at the first line without a text; otherwise such lines are left out and counted");
   command.add_flag("--code", options->code, "Folders: source code too (.py .c .js ...), a file a document");
   command.add_flag("--pod-code", options->documents.pod_code, "Keep the code examples of .pod files");
   command.add_option("--validation", options->validation, "Share of the documents held out")

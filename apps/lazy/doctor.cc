@@ -1,5 +1,8 @@
 // `lazy doctor`: what this installation is, what it lacks, and the command that mends it.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +14,7 @@
 #include "build_info.h"
 #include "command.h"
 #include "core/error.h"
-#include "core/python_interpreter.h"
+#include "core/python_child.h"
 #include "core/terminal.h"
 #include "data/tokenizers/unicode.h"
 #include "model/device.h"
@@ -77,8 +80,14 @@ Check check_gpu() {
 // A package of the Python that `lazy` starts for one of its features.
 Check check_python(const std::string& feature, const std::string& package) {
   const std::string python = python_interpreter();
-  const auto status =
-      std::system(fmt::format("{} -c 'import {}' >/dev/null 2>&1", shell_word(python), package).c_str());
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
+    posix_spawn_file_actions_addopen(&actions, stream, "/dev/null", O_WRONLY, 0);
+  pid_t child;
+  int status = spawn_python(child, "import " + package, {}, actions);
+  posix_spawn_file_actions_destroy(&actions);
+  if (status == 0) ::waitpid(child, &status, 0);
   if (status == 0) return {feature, State::ok, fmt::format("{} of {}", package, python), ""};
   return {feature, State::missing, fmt::format("{} has no {}", python, package),
           fmt::format("{} -m pip install {}   (LAZY_PYTHON names another interpreter)", python, package)};

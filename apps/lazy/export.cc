@@ -1,7 +1,6 @@
 // `lazy export`: writes a run's model as a Hugging Face folder.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,7 +8,7 @@
 #include "command.h"
 
 #include "core/error.h"
-#include "core/file.h"
+#include "core/output_folder.h"
 #include "generate/model_folder.h"
 #include "train/checkpoint.h"
 
@@ -52,17 +51,10 @@ void run(const ExportOptions& options) {
   }
   const fs::path from = source(options);
   const ModelFolder folder = load_model_folder(from);
-  const fs::path temporary = fmt::format("{}.tmp-{}", target.string(), getpid());
-  fs::create_directories(temporary);
-  try {
-    folder.model.save(temporary, options.dtype);
-    folder.tokenizer->save(temporary);
-    publish_directory(temporary, target);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
-    throw;
-  }
+  OutputFolder temporary(target);
+  folder.model.save(temporary.path(), options.dtype);
+  folder.tokenizer->save(temporary.path());
+  temporary.publish(/*replace=*/false);
   fmt::print("{} -> {} ({}, {})\n", from.string(), target.string(), options.dtype,
              folder.model.config().architecture());
 }

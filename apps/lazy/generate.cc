@@ -49,7 +49,8 @@ struct Text {
 // Room for all texts at once, as far as that is sensible.
 EngineOptions engine_options(const LanguageModel& model, const GenerateArguments& arguments,
                              const std::vector<std::vector<int64_t>>& prompts) {
-  EngineOptions options{.cache_bytes = kMostCache, .max_waiting = std::numeric_limits<int64_t>::max()};
+  constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();  // a text may exceed the training length
+  EngineOptions options{.cache_bytes = kMostCache, .max_waiting = kUnlimited, .max_model_len = kUnlimited};
   options.streaming = arguments.model_options.streaming();
   if (!options.streaming && why_not_paged(model.config()).empty()) {
     int64_t pages = 1;

@@ -24,7 +24,7 @@ namespace lazy {
 namespace {
 
 struct ServeArguments {
-  std::vector<std::string> models;
+  std::vector<std::string> models, allowed_origins;
   std::string host = "127.0.0.1", api_key_file, device = "auto", dtype = "auto";
   int port = 8080, threads = 2;
   double cache_gib = 1, max_body_mb = 16, request_seconds = 600, idle_seconds = 75;
@@ -80,7 +80,7 @@ serve::ServedModel load(const std::string& argument, const ServeArguments& optio
   out.longest_piece = serve::longest_piece_of(*out.tokenizer);
   out.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  log::info("{}: {} on {}, {} tokens a request at most", name, dtype, device, out.engine->max_request_tokens());
+  log::info("{}: {} on {}, up to {} tokens per request", name, dtype, device, out.engine->max_request_tokens());
   return out;
 }
 
@@ -106,7 +106,8 @@ void run(ServeArguments options) {
         } else {
           exchange->respond(serve::ApiError(503, "the models are being loaded", "", "loading").response());
         }
-      });
+      },
+      options.allowed_origins);
   std::vector<serve::ServedModel> models;
   for (const std::string& argument : options.models) {
     models.push_back(load(argument, options, loaded));
@@ -140,12 +141,22 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
   command.add_option("--port", o->port, "0 picks a free one").show_default().range(0, 65535);
   command.add_option("--api-key-file", o->api_key_file, "Keys that clients must send one of, one a line")
       .existing_file();
+  command
+      .add_option("--allowed-origins", o->allowed_origins,
+                  "Origin whose web pages may use the server, such as https://example.org (CORS); * allows all")
+      .repeatable();
   cli::add_placement_options(command, o->device, o->dtype);
   cli::add_model_options(command, o->model_options);
   const std::string memory = "Memory and batch", network = "Network";
   command.add_option("--cache-gib", o->cache_gib, "Memory of each model for keys, values and states")
       .show_default()
       .range(0.001, 1e6)
+      .group(memory);
+  command
+      .add_option("--max-model-len", o->engine.max_model_len,
+                  "Maximum number of tokens of prompt and text of a request; 0: the model's context length")
+      .show_default()
+      .non_negative()
       .group(memory);
   command.add_option("--max-running", o->engine.max_running, "Sequences in a model's batch at most")
       .show_default()

@@ -5,11 +5,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <utility>
 
 #include "core/error.h"
+#include "core/log.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -94,7 +99,10 @@ void FileWriter::write_at(uint64_t offset, const void* data, size_t size) {
 
 void FileWriter::close() {
   flush();
-  if (::fsync(fd_) != 0) fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
+  // Devices and pipes answer EINVAL.
+  if (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP && errno != ENOSYS && errno != EROFS) {
+    fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
+  }
   const int fd = std::exchange(fd_, -1);
   if (::close(fd) != 0) fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
 }
@@ -102,11 +110,54 @@ void FileWriter::close() {
 void sync_directory(const fs::path& directory) {
   const fs::path where = directory.empty() ? fs::path(".") : directory;
   Descriptor folder{::open(where.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (folder.fd < 0 || ::fsync(folder.fd) != 0) fail_run("write", "{}: {}", where.string(), std::strerror(errno));
+  if (folder.fd >= 0 && ::fsync(folder.fd) == 0) return;
+  if (folder.fd < 0 || (errno != EINVAL && errno != ENOTSUP && errno != ENOSYS)) {
+    fail_run("write", "{}: {}", where.string(), std::strerror(errno));
+  }
+  static std::atomic<bool> warned = false;
+  if (!warned.exchange(true)) {
+    log::warn("{}: the file system cannot sync directories; a power failure may undo the newest files", where.string());
+  }
 }
 
-void write_file_atomic(const fs::path& path, const std::function<void(FileWriter&)>& produce) {
-  const fs::path temporary = path.string() + ".tmp-" + std::to_string(::getpid());
+fs::path resolve_link(const fs::path& path) {
+  fs::path found = path;
+  std::error_code error;
+  for (int links = 0; links < 40 && fs::is_symlink(found, error); ++links) {
+    const fs::path next = fs::read_symlink(found, error);
+    if (error) break;
+    found = next.is_absolute() ? next : found.parent_path() / next;
+  }
+  return found;
+}
+
+unsigned file_mode_mask() {
+  const std::string status = read_file("/proc/self/status");
+  const size_t at = status.find("Umask:");
+  return at == std::string::npos ? 022 : static_cast<unsigned>(std::stoul(status.substr(at + 6), nullptr, 8));
+}
+
+// A new file with a random name.
+static fs::path create_beside(const fs::path& path) {
+  std::random_device random;
+  while (true) {
+    const fs::path name = fmt::format("{}.tmp-{:08x}", path.string(), random());
+    const Descriptor file{::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
+    if (file.fd >= 0) return name;
+    if (errno != EEXIST) fail_run("write", "{}: {}", path.string(), std::strerror(errno));
+  }
+}
+
+void write_file_atomic(const fs::path& link, const std::function<void(FileWriter&)>& produce) {
+  std::error_code no_file;
+  const fs::file_status status = fs::status(link, no_file);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+    FileWriter writer(link);
+    produce(writer);
+    writer.close();
+    return;
+  }
+  const fs::path path = resolve_link(link), temporary = create_beside(path);
   try {
     FileWriter writer(temporary);
     produce(writer);

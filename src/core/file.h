@@ -11,8 +11,9 @@ namespace lazy {
 
 std::string read_file(const std::filesystem::path& path);
 
-// Writes PATH.tmp-PID, syncs it, renames it over PATH and syncs the folder. On failure (a full disk) the temporary file
-// is removed, PATH keeps its former content, and RunError carries the system's message.
+// Writes PATH.tmp-XXXXXX (a random name), syncs it, renames it over PATH and syncs the folder. If PATH is a link, the
+// file that it points to is replaced. A device or pipe (/dev/stdout) is written as it is. On failure (a full disk) the
+// temporary file is removed, PATH keeps its former content, and RunError carries the system's message.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
 // Buffered writer. It writes to `path` itself; write_file_atomic() adds the temporary name and the rename.
@@ -38,7 +39,12 @@ class FileWriter {
 // For content too large to hold at once: `produce` appends to the writer.
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(FileWriter&)>& produce);
 
+// Makes renames in the directory durable. File systems that cannot (CIFS, FUSE: EINVAL, ENOTSUP, ENOSYS) get one
+// warning per process; other errors are RunError.
 void sync_directory(const std::filesystem::path& directory);
+// What a path stands for: the target if it is a link, even if that does not exist; otherwise the path itself.
+std::filesystem::path resolve_link(const std::filesystem::path& path);
+unsigned file_mode_mask();  // the process's umask
 // Renames a finished folder into place and syncs the parent: the last step of a checkpoint.
 void publish_directory(const std::filesystem::path& temporary, const std::filesystem::path& final_name);
 

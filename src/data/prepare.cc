@@ -9,12 +9,12 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/output_folder.h"
 #include "core/progress.h"
 #include "core/random.h"
 #include "core/stop.h"
 #include "core/text.h"
 #include "data/corpus/pipeline.h"
-#include "data/output_folder.h"
 #include "data/shards/corpus.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/sentencepiece.h"
@@ -138,8 +138,20 @@ class Preparation {
   struct Encoded {
     std::vector<int32_t> ids;                   // of all documents
     std::vector<size_t> lengths, source_bytes;  // of each
-    int64_t replaced = 0;
+    int64_t replaced = 0, left_out = 0;
+    std::string first_left_out;
     uint64_t consumed = 0, skipped = 0;
+  };
+
+  // Lines without a text.
+  struct LeftOut {
+    int64_t count = 0;
+    std::string first;
+    void add(int64_t more, const std::string& why) {
+      if (count == 0) first = why;
+      count += more;
+    }
+    std::string note() const { return count == 0 ? "" : fmt::format("; {} lines were left out: {}", count, first); }
   };
 
   // The inputs, for messages.
@@ -172,15 +184,17 @@ class Preparation {
   std::unique_ptr<Tokenizer> train() {
     TextSample sample(options_.seed, static_cast<uint64_t>(options_.train_bytes));
     uint64_t document = 0;
+    LeftOut left_out;
     each_batch<DocumentBatch>(
         "sampling text", [](DocumentBatch&& batch) { return std::move(batch); },
         [&](DocumentBatch&& batch) {
+          left_out.add(batch.left_out, batch.first_left_out);
           for (const std::string& text : batch.documents) {
             if (!is_validation(document++)) sample.add(text);  // validation text is not for training
           }
         });
     const std::vector<std::string> texts = sample.take();
-    if (texts.empty()) fail("data", "{}: no text to train a tokenizer on", names());
+    if (texts.empty()) fail("data", "{}: no text to train a tokenizer on{}", names(), left_out.note());
     const size_t bytes = std::accumulate(texts.begin(), texts.end(), size_t{0},
                                          [](size_t sum, const std::string& text) { return sum + text.size(); });
     log::info("training a tokenizer of {} pieces on {}", options_.train_pieces,
@@ -192,11 +206,14 @@ class Preparation {
     SplitWriter train(folder_, "train", info.tokenizer, static_cast<uint64_t>(options_.shard_bytes));
     SplitWriter validation(folder_, "validation", info.tokenizer, static_cast<uint64_t>(options_.shard_bytes));
     uint64_t document = 0, skipped = 0;
+    LeftOut left_out;
     each_batch<Encoded>(
         "encoding",
         [&](DocumentBatch&& batch) {
           Encoded out;
           out.replaced = batch.replaced;
+          out.left_out = batch.left_out;
+          out.first_left_out = std::move(batch.first_left_out);
           out.consumed = batch.consumed;
           out.skipped = batch.skipped;
           for (const std::string& text : batch.documents) {
@@ -214,11 +231,13 @@ class Preparation {
             ids += out.lengths[i];
           }
           info.replaced_characters += out.replaced;
+          left_out.add(out.left_out, out.first_left_out);
           skipped = out.skipped;
         });
     train.close();
     validation.close();
-    if (document == 0) fail("data", "{}: holds no text", names());
+    if (document == 0) fail("data", "{}: holds no text{}", names(), left_out.note());
+    if (left_out.count > 0) log::warn("{} lines were left out; the first one: {}", left_out.count, left_out.first);
     if (skipped > 0) log::warn("{} rows without a text (null) were left out", skipped);
     info.splits["train"] = train.summary();
     info.splits["validation"] = validation.summary();
@@ -254,7 +273,7 @@ CorpusInfo prepare_corpus(const PrepareOptions& options) {
   const CorpusInfo info = Preparation(options, std::move(sources), temporary.path()).run();
   fs::remove_all(spool);
   stop_if_asked();
-  temporary.publish();
+  temporary.publish(options.replace);
   return info;
 }
 

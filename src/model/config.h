@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -179,7 +180,9 @@ struct MixerConfig {
   int64_t conv_size = 4;                          // taps of the depthwise causal convolution; 0: none
   int64_t chunk = 0;                              // tokens per chunk of the training form
   int64_t state_size = 128, groups = 1;           // Mamba2: N, and the number of B and C
-  bool gate = true;                               // gated output
+  // Mamba2: the step after softplus is clamped to this range (transformers' time_step_limit).
+  double step_min = 0, step_max = std::numeric_limits<double>::infinity();
+  bool gate = true;  // gated output
   // Titans: layers of the memory MLP, its expansion factor, persistent tokens before the text, tokens per segment.
   int64_t memory_depth = 2, memory_expansion = 4, persistent = 4, segment = 64;
   bool memory_norm = true;  // the memory is a residual connection around a normalized MLP (titans/neural_memory.h)

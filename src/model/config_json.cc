@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/file.h"
+#include "core/python_json.h"
 #include "model/families/families.h"
 #include "model/mixers/config.h"
 #include "model/mixers/registry.h"
@@ -214,7 +215,8 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) 
   const auto path = directory / "config.json";
   const std::string text = read_file(path);
   try {
-    return from_json(json::parse(text), path.string());
+    const auto root = parse_python_json<json>(text);
+    return from_json(root.is_discarded() ? json::parse(text) : root, path.string());  // json::parse tells the reason
   } catch (const json::exception& e) {  // also out-of-range numbers; the message may quote much of the file
     fail(kOperation, "{}: expected JSON: {}", path.string(), to_valid_utf8(std::string(e.what()).substr(0, 200)));
   }

@@ -1,6 +1,7 @@
 // Typed access to the fields of config.json.
 #pragma once
 #include <fmt/ranges.h>
+#include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -51,7 +52,19 @@ class Fields {
     const json* value = find(names);
     if (!value) return;
     if (!value->is_number()) wrong(*names.begin(), "a number", *value);
+    if (!std::isfinite(value->get<double>())) wrong(*names.begin(), "a finite number", "NaN or Infinity");
     out = value->get<double>();
+  }
+  // Two numbers, low <= high; high may be infinite.
+  void interval(const char* name, double& low, double& high) const {
+    const json* value = find({name});
+    if (!value) return;
+    const bool numbers = value->is_array() && value->size() == 2 && (*value)[0].is_number() && (*value)[1].is_number();
+    if (!numbers || !((*value)[0].get<double>() <= (*value)[1].get<double>())) {
+      wrong(name, "two numbers, the lower one first", *value);
+    }
+    low = (*value)[0].get<double>();
+    high = (*value)[1].get<double>();
   }
   void boolean(std::initializer_list<const char*> names, bool& out) const {
     const json* value = find(names);

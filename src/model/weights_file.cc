@@ -4,12 +4,13 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/python_json.h"
 
 namespace lazy {
 
 std::map<std::string, std::vector<std::string>> read_weight_map(const std::filesystem::path& path,
                                                                 const char* operation) {
-  const nlohmann::json root = nlohmann::json::parse(read_file(path), nullptr, false);
+  const nlohmann::json root = parse_python_json(read_file(path));
   if (root.is_discarded()) fail(operation, "{}: expected JSON", path.string());
   const auto map = root.is_object() ? root.find("weight_map") : root.end();
   if (map == root.end() || !map->is_object()) {

@@ -1,6 +1,10 @@
 // The configurations of configs/ that recipes extend, embedded in the program so that it runs from any folder.
 #pragma once
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -8,6 +12,7 @@
 #include <vector>
 
 #include "core/config.h"
+#include "core/error.h"
 #include "repro/plan.h"
 #include "train/config.h"
 
@@ -31,8 +36,10 @@ train::TrainConfig train_config(const Step& step, const std::filesystem::path& c
 
 // A temporary folder for configurations, removed by the destructor.
 struct TemporaryFolder {
-  TemporaryFolder() : path(std::filesystem::temp_directory_path() / ("lazy-repro-" + std::to_string(::getpid()))) {
-    std::filesystem::create_directories(path);
+  TemporaryFolder() {
+    std::string name = std::filesystem::temp_directory_path() / "lazy-repro-XXXXXX";
+    if (!::mkdtemp(name.data())) fail_run("repro", "{}: {}", name, std::strerror(errno));
+    path = name;
   }
   ~TemporaryFolder() {
     std::error_code ignored;

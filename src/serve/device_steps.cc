@@ -196,7 +196,7 @@ ScoredToken DeviceSteps::Result::token(size_t n) {
   return out;
 }
 
-void DeviceSteps::begin_adjusted(int64_t slot, const TokenCounts& prompt, const SamplingOptions& sampling) {
+void DeviceSteps::begin_adjusted(int64_t slot, const TokenCounts& seen, const SamplingOptions& sampling) {
   const int64_t vocabulary = model_.config().vocab_size;
   for (const auto& [id, bias] : sampling.logit_bias) {
     if (id >= vocabulary) fail("generate", "logit bias: token {} is outside the vocabulary of {}", id, vocabulary);
@@ -206,7 +206,8 @@ void DeviceSteps::begin_adjusted(int64_t slot, const TokenCounts& prompt, const 
     bias_ = at::zeros({slots_ + 1, vocabulary}, last_.options().dtype(at::kFloat));
   }
   const at::Tensor counts = at::zeros({vocabulary}, at::kInt), bias = at::zeros({vocabulary}, at::kFloat);
-  for (const auto& [id, count] : prompt) counts.mutable_data_ptr<int32_t>()[id] = ops::kInPrompt;
+  for (const auto& [id, count] : seen)
+    counts.mutable_data_ptr<int32_t>()[id] = (count.prompt > 0 ? ops::kInPrompt : 0) + count.text;
   for (const auto& [id, more] : sampling.logit_bias) bias.mutable_data_ptr<float>()[id] += more;
   counts_.select(0, slot).copy_(counts);
   bias_.select(0, slot).copy_(bias);

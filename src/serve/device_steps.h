@@ -55,8 +55,9 @@ class DeviceSteps {
 
   // Rows of a step at most; more are several steps.
   int64_t most_rows() const { return most_rows_; }
-  // The sequence in `slot` begins: the prompt, for penalties, and biases. Only for rows that are adjusted.
-  void begin_adjusted(int64_t slot, const TokenCounts& prompt, const SamplingOptions& sampling);
+  // The sequence in `slot` begins: the tokens of its prompt and text so far, for penalties, and biases. Only for rows
+  // that are adjusted.
+  void begin_adjusted(int64_t slot, const TokenCounts& seen, const SamplingOptions& sampling);
   // The first token of sequences whose prompts have been read; hidden (rows, hidden_size) of their last tokens. Only
   // slot and sampling of the rows are used.
   std::unique_ptr<Result> begin(const at::Tensor& hidden, std::span<const Row> rows);

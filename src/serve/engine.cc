@@ -18,6 +18,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "model/context_length.h"
 #include "model/own_stream.h"
 #include "ops/rows.h"
 #include "serve/device_steps.h"
@@ -28,6 +29,9 @@ namespace lazy {
 namespace {
 
 constexpr int64_t kHeadRows = 64;  // of a prompt, whose logits are in memory at once
+
+// A request that so many later ones have overtaken may preempt them.
+constexpr int kMaxOvertaken = 64;
 
 // Requests that come together share a pass: where nothing runs and a pass takes many prompts, the first one waits until
 // no other has come for kQuiet, kLongestWait at most.
@@ -78,13 +82,21 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   std::vector<ScoredToken> prompt;                // with prompt_logprobs
   std::unique_ptr<SequenceStore::Memory> memory;  // null: waits
   int64_t computed = 0;                           // tokens whose keys or states are in the memory, or will be
+  int64_t to_read = 0;  // leading tokens of `ids` that passes over chunks compute: the prompt; after a preemption all
+  int64_t prompt_read = 0;   // tokens of the prompt that were computed at least once
+  bool prompt_sent = false;  // on_prompt was called
+  int overtaken = 0;         // later requests that started while this one waited
   // With steps on the device:
   int64_t slot = -1;    // there
   int64_t sampled = 0;  // tokens of the text that were queued
   bool ended = false;
 
   int64_t prompt_size() const { return static_cast<int64_t>(request.prompt.size()); }
-  bool in_prompt() const { return computed < prompt_size(); }
+  int64_t size() const { return static_cast<int64_t>(ids.size()); }
+  bool in_prompt() const { return computed < to_read; }
+  bool wants_prompt() const { return request.prompt_logprobs && !prompt_sent; }
+  // Tokens that it may still generate.
+  int64_t remaining() const { return std::max<int64_t>(0, request.max_tokens - (size() - prompt_size())); }
 };
 
 struct Job {
@@ -153,8 +165,10 @@ struct Engine::Impl {
 
   int64_t max_request_tokens() const {
     const ModelConfig& c = model.config();
-    return c.positions.kind == PositionKind::learned ? std::min(store->max_tokens(), c.max_length)
-                                                     : store->max_tokens();
+    int64_t limit = options.max_model_len > 0 ? options.max_model_len : context_length(c);
+    if (options.max_model_len == 0 && options.streaming) limit = std::numeric_limits<int32_t>::max();
+    if (c.positions.kind == PositionKind::learned) limit = std::min(limit, c.max_length);
+    return std::min(store->max_tokens(), limit);
   }
 
   Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver) {
@@ -172,8 +186,8 @@ struct Engine::Impl {
     const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + std::max<int64_t>(request.max_tokens, 0);
     if (tokens > max_request_tokens()) {
       return {0, Refusal::too_long,
-              fmt::format("the request may reach {} tokens ({} of the prompt, {} of max_tokens); {} find room", tokens,
-                          request.prompt.size(), request.max_tokens, max_request_tokens())};
+              fmt::format("the request may reach {} tokens ({} of the prompt, {} of max_tokens); the limit is {}",
+                          tokens, request.prompt.size(), request.max_tokens, max_request_tokens())};
     }
     auto sequence = std::make_shared<Sequence>(request.sampling);
     sequence->receiver = std::move(receiver);
@@ -213,16 +227,17 @@ struct Engine::Impl {
       admit();
       publish();
       if (!active.empty()) {
-        const size_t before = queued.size();
+        unread = queued.size();
         read_prompts();
         std::vector<Sequence*> texts;
         for (const auto& sequence : active) {
           if (!sequence->ended && !sequence->in_prompt()) texts.push_back(sequence.get());
         }
+        reserve(texts);
         if (store->device_steps()) {
           // The last step's tokens are read while this one runs.
           queue_steps(texts);
-          receive(queued.size() - before);
+          receive(queued.size() - unread);
         } else {
           guarded(texts, [&](auto& all) { continue_texts(all); });
         }
@@ -284,24 +299,114 @@ struct Engine::Impl {
     jobs.pop_front();
   }
 
-  // In the order of arrival: who finds no room holds up those behind.
+  // Starts waiting requests (see "Scheduling" in engine.h).
   void admit() {
-    while (!waiting.empty() && static_cast<int64_t>(active.size()) < options.max_running) {
-      Sequence& first = *waiting.front();
-      if (first.request.max_tokens <= 0 && !first.request.prompt_logprobs) {
-        end(first, FinishReason::length);
-        waiting.pop_front();
-        continue;
+    int64_t limit = std::numeric_limits<int64_t>::max();  // only requests with fewer remaining tokens may start
+    std::vector<std::shared_ptr<Sequence>> started, blocked;
+    const std::deque<std::shared_ptr<Sequence>> candidates = std::exchange(waiting, {});
+    for (const std::shared_ptr<Sequence>& candidate : candidates) {
+      Sequence& s = *candidate;
+      if (s.request.max_tokens <= 0 && !s.request.prompt_logprobs) {
+        end(s, FinishReason::length);
+      } else if (limit > s.remaining() && start(candidate)) {
+        for (const auto& earlier : blocked) ++earlier->overtaken;
+      } else {
+        limit = std::min(limit, s.remaining());
+        blocked.push_back(candidate);
       }
-      first.memory = store->admit(first.prompt_size() + std::max<int64_t>(first.request.max_tokens, 0));
-      if (!first.memory) return;
-      if (store->device_steps()) {
-        first.slot = free_slots.back();
-        free_slots.pop_back();
-      }
-      active.push_back(std::move(waiting.front()));
-      waiting.pop_front();
     }
+    for (const auto& sequence : blocked) insert_by_id(waiting, sequence);  // `waiting` has those that were preempted
+  }
+
+  template <typename Sequences>
+  static void insert_by_id(Sequences& sequences, const std::shared_ptr<Sequence>& sequence) {
+    const auto place =
+        std::find_if(sequences.begin(), sequences.end(), [&](const auto& other) { return other->id > sequence->id; });
+    sequences.insert(place, sequence);
+  }
+
+  // Gives the sequence memory and makes it active, if necessary by preempting others. False: it does not fit.
+  bool start(const std::shared_ptr<Sequence>& sequence) {
+    Sequence& s = *sequence;
+    const int64_t tokens = s.size() + std::min<int64_t>(s.remaining(), 1), all = s.size() + s.remaining();
+    const auto has_slot = [&] { return static_cast<int64_t>(active.size()) < options.max_running; };
+    if (has_slot()) s.memory = store->admit(tokens);
+    if (!s.memory) {
+      std::vector<Sequence*> victims;
+      for (const auto& other : active) {
+        const bool overtook = s.overtaken >= kMaxOvertaken && other->id > s.id;
+        if (!other->ended && (other->remaining() > all || overtook)) victims.push_back(other.get());
+      }
+      std::ranges::sort(victims, [](const Sequence* a, const Sequence* b) { return comes_before(*b, *a); });
+      std::vector<const SequenceStore::Memory*> freed;
+      size_t count = 0;
+      do {
+        if (count == victims.size()) return false;
+        freed.push_back(victims[count++]->memory.get());
+      } while (!store->can_admit(tokens, freed));
+      receive(0);  // may end sequences
+      for (size_t n = 0; n < count; ++n) preempt(*victims[n]);
+      std::erase_if(active, [](const auto& other) { return other->ended || !other->memory; });
+      s.memory = store->admit(tokens);
+      if (!s.memory || !has_slot()) {
+        s.memory.reset();
+        return false;
+      }
+    }
+    s.computed = 0;
+    s.to_read = s.size();
+    s.prompt.clear();
+    if (store->device_steps()) {
+      s.slot = free_slots.back();
+      free_slots.pop_back();
+      s.sampled = s.size() - s.prompt_size();
+    }
+    insert_by_id(active, sequence);
+    return true;
+  }
+
+  // Extends the memory of each text by the next token. Texts that are preempted for others are removed from `texts`.
+  void reserve(std::vector<Sequence*>& texts) {
+    for (size_t n = 0; n < texts.size(); ++n) {
+      Sequence& s = *texts[n];
+      while (!s.ended && s.memory && !wants_no_step(s) && !store->grow(*s.memory, s.computed + 1)) {
+        if (!queued.empty()) {
+          receive(0);  // may end sequences
+          continue;
+        }
+        Sequence* victim = nullptr;
+        for (const auto& other : active) {
+          if (!other->ended && other->memory && (!victim || comes_before(*victim, *other))) victim = other.get();
+        }
+        preempt(*victim);
+      }
+    }
+    std::erase_if(texts, [](const Sequence* s) { return s->ended || !s->memory; });
+    std::erase_if(active, [](const auto& sequence) { return !sequence->ended && !sequence->memory; });
+  }
+
+  // On the device, where the tokens of a step may not have been read: whether all tokens are sampled already.
+  bool wants_no_step(const Sequence& s) const { return store->device_steps() && s.sampled >= s.request.max_tokens; }
+
+  // Whether `a` keeps its memory rather than `b`. The first in this order is never preempted, so it ends.
+  static bool comes_before(const Sequence& a, const Sequence& b) {
+    return std::pair(a.remaining(), a.id) < std::pair(b.remaining(), b.id);
+  }
+
+  // Frees the memory of an active sequence, which then waits. All of its tokens have been received. The caller removes
+  // it from `active`.
+  void preempt(Sequence& s) {
+    if (s.ended) return;
+    s.memory.reset();
+    if (s.slot >= 0) {
+      free_slots.push_back(s.slot);
+      // The device counted the text's tokens.
+      for (auto& [id, count] : s.seen) count.text = 0;
+      for (int64_t n = s.prompt_size(); n < s.size(); ++n) ++s.seen[s.ids[static_cast<size_t>(n)]].text;
+    }
+    s.slot = -1;
+    ++counts.preemptions;
+    insert_by_id(waiting, s.shared_from_this());
   }
 
   // A failure ends the requests that it concerns, and no other.
@@ -330,17 +435,17 @@ struct Engine::Impl {
     for (const auto& sequence : active) {
       Sequence& s = *sequence;
       if (s.ended || !s.in_prompt()) continue;
-      if (readers.empty()) scored = s.request.prompt_logprobs;
-      if (room == 0 || parts.size() >= most.parts || ends == most.ends || s.request.prompt_logprobs != scored) break;
+      if (readers.empty()) scored = s.wants_prompt();
+      if (room == 0 || parts.size() >= most.parts || ends == most.ends || s.wants_prompt() != scored) break;
       readers.push_back(&s);
-      const std::span<const int64_t> prompt = s.request.prompt;
-      if (!s.request.prompt_logprobs) {
+      const std::span<const int64_t> prompt = std::span(s.ids).first(static_cast<size_t>(s.to_read));
+      if (!scored) {
         const int64_t reused = store->reuse(*s.memory, prompt, s.computed);
         s.computed += reused;
         counts.reused_tokens += reused;
       }
-      for (int64_t at = s.computed; at < s.prompt_size() && parts.size() < most.parts; at += options.chunk) {
-        const int64_t count = std::min(options.chunk, s.prompt_size() - at);
+      for (int64_t at = s.computed; at < s.to_read && parts.size() < most.parts; at += options.chunk) {
+        const int64_t count = std::min(options.chunk, s.to_read - at);
         if (count > room) {
           room = 0;
           break;
@@ -348,7 +453,7 @@ struct Engine::Impl {
         parts.push_back({s.memory.get(), prompt, at});
         owners.push_back(&s);
         room -= count;
-        ends += at + count == s.prompt_size();
+        ends += at + count == s.to_read;
       }
     }
     guarded(readers, [&](auto&) {
@@ -361,9 +466,12 @@ struct Engine::Impl {
         const auto& [tokens, hidden] = extended[n];
         if (scored) score_prompt(s, hidden);
         s.computed += tokens;
-        counts.prompt_tokens += tokens;
+        const int64_t read = std::min(s.computed, s.prompt_size());
+        counts.prompt_tokens += std::max<int64_t>(0, read - std::max(s.prompt_read, s.computed - tokens));
+        s.prompt_read = std::max(s.prompt_read, read);
         if (s.in_prompt()) continue;
         if (scored) s.receiver->on_prompt(s.prompt);
+        s.prompt_sent = scored || s.prompt_sent;
         if (s.request.max_tokens <= 0) {
           end(s, FinishReason::length);
           continue;
@@ -438,6 +546,7 @@ struct Engine::Impl {
     while (queued.size() > left) {
       Queued step = std::move(queued.front());
       queued.pop_front();
+      unread -= unread > 0 ? 1 : 0;
       for (size_t n = 0; n < step.sequences.size(); ++n) {
         Sequence& s = *step.sequences[n];
         if (s.ended) continue;
@@ -531,6 +640,7 @@ struct Engine::Impl {
   std::deque<std::shared_ptr<Sequence>> waiting;
   std::vector<std::shared_ptr<Sequence>> active;  // with memory, in the order of arrival
   std::deque<Queued> queued;                      // steps whose tokens have not been read
+  size_t unread = 0;                              // those of `queued` that earlier iterations of run() have queued
   std::vector<int64_t> free_slots;
   EngineMetrics counts;
 

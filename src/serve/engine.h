@@ -1,13 +1,21 @@
 // The generation engine: many requests on one model, in one batch that requests join and leave at every step.
 //
 // A thread of the engine runs the steps. A step continues every running request by one token (one pass for all), and
-// computes one chunk of the prompt of the oldest request that waits for its prompt. Keys and values lie in pages of a
-// pool of fixed size. A request starts once the pool has the pages that it can need at most, so memory is never
-// exceeded and nothing that was begun is thrown away; until then it waits, in the order of arrival. Whole chunks of
-// equal prompts share their pages.
+// computes one chunk of the prompt of the oldest request that waits for its prompt. Keys and values are stored in pages
+// of a pool of fixed size. Whole chunks of equal prompts share their pages.
 //
-// The tokens of a request depend on the request alone, not on what else is in the batch: the products of a few rows do
-// not depend on the other rows (ops/few_rows.h), and passes over prompts have one shape on a GPU.
+// Scheduling. Requests start in the order of arrival, as soon as the pages of their prompts are free, and pages are
+// allocated as texts grow. If the pool is exhausted, the running request that may still generate the most tokens is
+// preempted (of several the latest): its pages are freed and it returns to the queue. When it starts again, its prompt
+// and text are computed anew by passes over whole chunks. If a waiting request does not fit, later ones with a smaller
+// limit may start before it, and a request may preempt running ones that may still generate more tokens than its prompt
+// and text have in all. A short request therefore never waits for an open-ended one. A request that has been overtaken
+// 64 times may preempt any later one.
+//
+// The tokens of a request that is not preempted depend on the request alone, not on what else is in the batch: the
+// products of a few rows do not depend on the other rows (ops/few_rows.h), and passes over prompts have one shape on a
+// GPU. After a preemption the keys and values of the text come from prefill kernels, whose rounding differs from that
+// of decoding steps.
 //
 // On a GPU tokens are sampled there, and a step is queued before the tokens of the last one are known
 // (serve/device_steps.h). A request that ends with a token has one more computed, which is thrown away.
@@ -35,6 +43,7 @@ struct EngineOptions {
   int64_t rows = 16;                 // requests of a decoding pass, where the host samples
   int64_t max_running = 256;         // requests that are decoded at once
   int64_t max_waiting = 1024;        // requests that wait; more are refused
+  int64_t max_model_len = 0;         // maximum tokens of prompt and text of a request; 0: the model's context length
   std::optional<bool> device_steps;  // serve/device_steps.h, where pages serve; default: on a GPU
   bool record_steps = true;          // these; false: kernel by kernel, for measurements and tests
   std::optional<StreamingCache>
@@ -54,8 +63,7 @@ class Engine final : public GenerationService {
   // order of arrival. Its argument is false where it was cancelled or the engine ends: then it must not use the model.
   // Waiting work counts as waiting requests do. `work` must not throw.
   Submission run_between_steps(std::function<void(bool run)> work);
-  // Tokens of prompt and text together that a request may have at most: by the pool's size, and by the model's position
-  // table where it has one.
+  // Maximum tokens of prompt and text of a request: the smaller one of the pool's capacity and max_model_len.
   int64_t max_request_tokens() const override;
   EngineMetrics metrics() const override;
   // Finishes what was accepted, refuses what comes; returns when all has ended.

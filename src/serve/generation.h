@@ -55,6 +55,7 @@ struct EngineMetrics {
   int64_t pages = 0, free_pages = 0, shared_pages = 0;  // shared: kept for prompts to come
   int64_t requests = 0;                                 // that have ended
   int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;
+  int64_t preemptions = 0;  // sequences whose memory was taken, to be computed again later
 };
 
 // All members are thread-safe.

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <limits>
+#include <unordered_map>
 
 #include "core/error.h"
 #include "model/cache_steps.h"
@@ -44,8 +46,30 @@ class PagedStore : public SequenceStore {
   int64_t max_tokens() const override { return pool_.pages() * pool_.page_size(); }
 
   std::unique_ptr<Memory> admit(int64_t tokens) override {
-    auto pages = pool_.take((tokens + pool_.page_size() - 1) / pool_.page_size());
+    auto pages = pool_.take(pages_for(tokens));
     return pages ? std::make_unique<Pages>(pool_, std::move(*pages)) : nullptr;
+  }
+
+  bool grow(Memory& memory, int64_t tokens) override {
+    auto& pages = static_cast<Pages&>(memory);
+    const int64_t more = pages_for(tokens) - static_cast<int64_t>(pages.table().size());
+    if (more <= 0) return true;
+    const auto taken = pool_.take(more);
+    if (taken) pages.append(*taken);
+    return taken.has_value();
+  }
+
+  bool can_admit(int64_t tokens, std::span<const Memory* const> freed) const override {
+    int64_t available = pool_.free() + pool_.unused();
+    std::unordered_map<const PagePool::Chunk*, int64_t> users;
+    for (const Memory* memory : freed) {
+      const auto& pages = static_cast<const Pages&>(*memory);
+      available += pages.own_size();
+      for (const PagePool::Chunk* chunk : pages.chunks()) {
+        if (++users[chunk] == chunk->users) available += static_cast<int64_t>(chunk->pages.size());
+      }
+    }
+    return pages_for(tokens) <= available;
   }
 
   int64_t reuse(Memory& memory, std::span<const int64_t> ids, int64_t computed) override {
@@ -130,6 +154,9 @@ class PagedStore : public SequenceStore {
       for (auto chunk = chunks_.rbegin(); chunk != chunks_.rend(); ++chunk) pool_.leave(*chunk);
     }
     const std::vector<int64_t>& table() const { return table_; }
+    const std::vector<PagePool::Chunk*>& chunks() const { return chunks_; }
+    int64_t own_size() const { return static_cast<int64_t>(table_.size() - shared_); }
+    void append(std::span<const int64_t> pages) { table_.insert(table_.end(), pages.begin(), pages.end()); }
     PagePool::Chunk* last() const { return chunks_.empty() ? nullptr : chunks_.back(); }
     int64_t shared_tokens() const { return static_cast<int64_t>(shared_) * pool_.page_size(); }
     std::span<const int64_t> own_of(size_t count) const { return std::span(table_).subspan(shared_, count); }
@@ -146,6 +173,8 @@ class PagedStore : public SequenceStore {
     std::vector<PagePool::Chunk*> chunks_;
     size_t shared_ = 0;
   };
+
+  int64_t pages_for(int64_t tokens) const { return (tokens + pool_.page_size() - 1) / pool_.page_size(); }
 
   at::Tensor packed_pass(std::span<const Part> parts, bool last_tokens_only) {
     std::vector<PackedPasses::Part> packed;
@@ -227,7 +256,8 @@ class SeparateStore : public SequenceStore {
   }
 
   int64_t max_tokens() const override {
-    return token_bytes_ == 0 ? int64_t{1} << 40 : (bytes_ - state_bytes_) / (kGrowth * token_bytes_);
+    if (token_bytes_ == 0) return std::numeric_limits<int64_t>::max();
+    return (bytes_ - state_bytes_) / (kGrowth * token_bytes_ * kReservedTokens) * kReservedTokens;
   }
 
   std::unique_ptr<Memory> admit(int64_t tokens) override {
@@ -236,6 +266,20 @@ class SeparateStore : public SequenceStore {
     auto own = std::make_unique<Own>(*this, bytes);
     own->cache.streaming = streaming_;
     return own;
+  }
+
+  bool grow(Memory& memory, int64_t tokens) override {
+    auto& own = static_cast<Own&>(memory);
+    const int64_t more = bytes_of(tokens) - own.bytes;
+    if (more > left_) return false;
+    if (more > 0) own.take(more);
+    return true;
+  }
+
+  bool can_admit(int64_t tokens, std::span<const Memory* const> freed) const override {
+    int64_t available = left_;
+    for (const Memory* memory : freed) available += static_cast<const Own&>(*memory).bytes;
+    return bytes_of(tokens) <= available;
   }
 
   int64_t reuse(Memory&, std::span<const int64_t>, int64_t) override { return 0; }
@@ -264,20 +308,26 @@ class SeparateStore : public SequenceStore {
 
  private:
   struct Own : Memory {
-    Own(SeparateStore& store, int64_t bytes) : store(store), bytes(bytes) { store.left_ -= bytes; }
+    Own(SeparateStore& store, int64_t bytes) : store(store) { take(bytes); }
+    void take(int64_t more) {
+      bytes += more;
+      store.left_ -= more;
+    }
     ~Own() override {
       store.left_ += bytes;
       store.steps_.forget(cache);
     }
     SeparateStore& store;
     KVCache cache;
-    int64_t bytes;
+    int64_t bytes = 0;  // that are reserved for it
   };
   // A KVCache grows by doubling, and holds the old tensors while it copies them.
-  static constexpr int64_t kGrowth = 3, kLeastTokens = 256;
+  static constexpr int64_t kGrowth = 3;
+  static constexpr int64_t kReservedTokens = 256;  // memory is reserved for multiples of it
 
   int64_t bytes_of(int64_t tokens) const {
-    return state_bytes_ + kGrowth * token_bytes_ * std::max(tokens, kLeastTokens);
+    const int64_t blocks = std::max<int64_t>(1, (tokens + kReservedTokens - 1) / kReservedTokens);
+    return state_bytes_ + kGrowth * token_bytes_ * kReservedTokens * blocks;
   }
   at::Tensor pass(Memory& memory, std::span<const int64_t> ids) {
     const at::Tensor input = at::tensor(at::IntArrayRef(ids.data(), ids.size()), at::kLong).unsqueeze(0);

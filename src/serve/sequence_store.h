@@ -25,10 +25,14 @@ class SequenceStore {
   };
   virtual ~SequenceStore() = default;
 
-  // Of one sequence; more can never be admitted.
+  // The longest sequence that fits when no other has memory.
   virtual int64_t max_tokens() const = 0;
-  // Memory for a sequence that grows to at most `tokens`; null while others hold it.
+  // Memory for a sequence of `tokens` tokens; null if less is free.
   virtual std::unique_ptr<Memory> admit(int64_t tokens) = 0;
+  // Extends a sequence's memory to `tokens` tokens. False, and nothing changes, if less is free.
+  virtual bool grow(Memory& memory, int64_t tokens) = 0;
+  // Whether admit(tokens) would succeed after `freed` were destroyed.
+  virtual bool can_admit(int64_t tokens, std::span<const Memory* const> freed) const = 0;
   // How many tokens from `computed` on need not be computed, as another sequence began with the same ones. `ids`: all
   // that are known; at least the last one is left to compute.
   virtual int64_t reuse(Memory& memory, std::span<const int64_t> ids, int64_t computed) = 0;

@@ -197,7 +197,10 @@ void CheckpointStore::remove_unfinished() {
   std::error_code error;
   std::vector<fs::path> unfinished;
   for (const auto& entry : fs::directory_iterator(directory_, error)) {
-    if (entry.path().filename().string().starts_with(".tmp-")) unfinished.push_back(entry.path());
+    const std::string name = entry.path().filename().string();
+    for (const char* ours : {".tmp-step-", ".tmp-old-", ".tmp-seen-"}) {
+      if (name.starts_with(ours)) unfinished.push_back(entry.path());
+    }
   }
   for (const auto& folder : unfinished) fs::remove_all(folder, error);
 }

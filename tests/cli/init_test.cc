@@ -40,7 +40,9 @@ class Init : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-TEST_F(Init, TheConfigurationTrainsAsItIs) {
+using InitSlow = Init;
+
+TEST_F(InitSlow, TheConfigurationTrainsAsItIs) {
   const auto [status, out] = lazy("init text --output my.toml --minutes 0.15");
   ASSERT_EQ(status, 0) << out;
   EXPECT_THAT(out, AllOf(Names({12, ".py", 1, ".md", "tokens/s"}), EndsWith("my.toml\n")));

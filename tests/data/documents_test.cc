@@ -112,7 +112,7 @@ TEST(Documents, JsonLinesErrorsNameFileLineAndField) {
   const Folder folder;
   const auto message = [&](const std::string& content, const std::string& field = "text") {
     const auto path = folder.write("x.jsonl", content).string();
-    const std::string error = error_of([&] { documents({path}, {.text_field = field}); });
+    const std::string error = error_of([&] { documents({path}, {.text_field = field, .strict = true}); });
     EXPECT_EQ(error.find('\n'), std::string::npos);
     return error;
   };
@@ -124,6 +124,32 @@ TEST(Documents, JsonLinesErrorsNameFileLineAndField) {
       IsMessage("data: " + (folder / "x.jsonl").string() + ":2: field \"text\" is missing; the line has body, id"));
   EXPECT_THAT(message("{\"text\": 5}"), Names({"x.jsonl:1", "\"text\"", "number"}));
   EXPECT_THAT(message("{\"body\": null}", "body"), Names({"x.jsonl:1", "\"body\"", "null"}));
+}
+
+TEST(Documents, LinesThatPythonWritesAreRead) {
+  const Folder folder;
+  const auto path = folder
+                        .write("x.jsonl",
+                               "{\"text\": \"a \\ud83d b\"}\n{\"text\": \"c\", \"score\": NaN, \"n\": 1e999}\n"
+                               "{\"text\": \"d\", \"x\": [-Infinity, \"\\udc00\"]}\n")
+                        .string();
+  EXPECT_THAT(documents({path}, {.strict = true}), ElementsAre("a \xEF\xBF\xBD b", "c", "d"));
+}
+
+TEST(Documents, LinesWithoutATextAreLeftOutAndCounted) {
+  const Folder folder;
+  const auto path = folder
+                        .write("x.jsonl",
+                               "{\"text\": null}\n{\"id\": 1}\n{\"text\": \"b\"}\n[1]\n5\n{\"text\": 5}\n"
+                               "{\"text\": \"cut")
+                        .string();
+  DocumentReader reader(find_sources({path}, TextFormat::plain), {});
+  RawBatch raw;
+  ASSERT_TRUE(reader.next(raw));
+  const DocumentBatch batch = extract_documents(std::move(raw), reader.options());
+  EXPECT_THAT(batch.documents, ElementsAre("b"));
+  EXPECT_EQ(batch.left_out, 6);
+  EXPECT_THAT(batch.first_left_out, Names({"x.jsonl:1", "\"text\"", "null"}));
 }
 
 TEST(Documents, InvalidUtf8IsReplacedAndCounted) {

@@ -1,8 +1,12 @@
 #include "data/prepare.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "data/corpus/pipeline.h"
 #include "data/inspect.h"
@@ -91,7 +95,16 @@ TEST(Prepare, AFailureLeavesNothing) {
   folder.write("in/z.jsonl", "{\"text\": \"fine\"}\nnot json\n");
   PrepareOptions options = options_for(folder);
   options.threads = 4;
+  options.documents.strict = true;
   EXPECT_THAT(error_of([&] { prepare_corpus(options); }), Names({"z.jsonl:2", "JSON"}));
+  EXPECT_TRUE(fs::is_empty(folder / "out"));
+}
+
+TEST(Prepare, WithoutAnyTextTheReasonIsTold) {
+  const Folder folder;
+  folder.write("in/a.jsonl", "{\"body\": \"x\"}\n{\"body\": \"y\"}\n");
+  const PrepareOptions options = options_for(folder);
+  EXPECT_THAT(error_of([&] { prepare_corpus(options); }), Names({"a.jsonl:1", "\"text\"", "body", 2}));
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }
 
@@ -109,17 +122,22 @@ TEST(Prepare, AFullDiskLeavesNothing) {
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }
 
-TEST(Prepare, LeftoversOfKilledRunsGo) {
+TEST(Prepare, OnlyMarkedAndUnlockedLeftoversGo) {
   const Folder folder;
   write_inputs(folder);
   const PrepareOptions options = options_for(folder);
-  fs::create_directories(options.output.string() + ".tmp-999999999");
-  fs::create_directories(options.output.string() + ".tmp-1");      // a process that lives
-  fs::create_directories(options.output.string() + ".tmp-words");  // somebody else's
+  const auto leftover = [&](const std::string& name) { return fs::path(options.output.string() + ".tmp-" + name); };
+  for (const char* name : {"999999999", "1", "words", "killed", "running"}) fs::create_directories(leftover(name));
+  std::ofstream(leftover("killed") / ".lazy-unfinished");
+  std::ofstream(leftover("running") / ".lazy-unfinished");
+  const int held = ::open((leftover("running") / ".lazy-unfinished").c_str(), O_RDWR);
+  ASSERT_EQ(::flock(held, LOCK_EX), 0);
   prepare_corpus(options);
+  ::close(held);
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder / "out")) names.push_back(entry.path().filename().string());
-  EXPECT_THAT(names, testing::UnorderedElementsAre("corpus", "corpus.tmp-1", "corpus.tmp-words"));
+  EXPECT_THAT(names, testing::UnorderedElementsAre("corpus", "corpus.tmp-1", "corpus.tmp-999999999", "corpus.tmp-words",
+                                                   "corpus.tmp-running"));
 }
 
 TEST(Prepare, AnExistingFolderIsReplacedOnlyOnRequest) {

@@ -182,7 +182,7 @@ Use measure(int count, Sharding sharding, bool bf16) {
   return use;
 }
 
-TEST(FullyShardedWeights, ARankHoldsItsShare) {
+TEST(FullyShardedWeightsSlow, ARankHoldsItsShare) {
   const auto n = static_cast<double>(count_parameters(deep_model()).total);
   const double block =
       static_cast<double>(product_weights(deep_model())) / static_cast<double>(deep_model().num_layers);

@@ -227,8 +227,27 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }), Names({path}));
   testing::write_text(path, "{\"model_type\":");
   EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }), Names({path, "JSON"}));
-  testing::write_text(path, "{\"vocab_size\": 1e999}");
-  EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }), Names({path, "JSON", "1e999"}));
+  testing::write_text(path, R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1,
+    "num_attention_heads": 1, "intermediate_size": 8, "rms_norm_eps": 1e999})");
+  EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }), Names({path, "rms_norm_eps", "Infinity"}));
+  testing::write_text(path, R"({"model_type": "mamba2", "vocab_size": 8, "hidden_size": 64, "num_hidden_layers": 1,
+    "time_step_limit": [0.1, 0.01]})");
+  EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }), Names({path, "time_step_limit", "0.01"}));
+}
+
+TEST(ModelConfig, JsonThatPythonWritesIsRead) {
+  const testing::TemporaryFolder folder;
+  const std::string path = (folder / "config.json").string();
+  const auto limits = [&](const std::string& limit) {
+    testing::write_text(path,
+                        R"({"model_type": "mamba2", "vocab_size": 10, "hidden_size": 64, "num_heads": 4, "head_dim": 32,
+      "state_size": 24, "num_hidden_layers": 1, "mean": NaN, "time_step_limit": )" +
+                            limit + "}");
+    const MixerConfig mixer = ModelConfig::from_directory(folder.path()).mixer;
+    return std::pair(mixer.step_min, mixer.step_max);
+  };
+  EXPECT_EQ(limits("[0.0, Infinity]"), std::pair(0.0, std::numeric_limits<double>::infinity()));
+  EXPECT_EQ(limits("[0.01, 0.1]"), std::pair(0.01, 0.1));
 }
 
 }  // namespace

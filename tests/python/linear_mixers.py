@@ -69,7 +69,7 @@ def mamba2(x, w, c, recurrence):
     v, b, cc = convolve(xbc, w, "conv1d").split([inner, groups * n, groups * n], -1)
     v = v.unflatten(-1, (heads, -1))
     b, cc = (t.unflatten(-1, (groups, n)).repeat_interleave(heads // groups, 2) for t in (b, cc))
-    step = F.softplus(dt + w["dt_bias"])
+    step = F.softplus(dt + w["dt_bias"]).clamp(*c.get("time_step_limit", (0, float("inf"))))
     y = recurrence(cc, b, v, -w["A_log"].exp() * step, step, 1.0, False) + w["D"][:, None] * v
     y = (y.flatten(2) * F.silu(z)).unflatten(-1, (groups, -1))
     y = rms_norm(y, w["norm.weight"].unflatten(0, (groups, -1)), c["norm_eps"]).flatten(2)

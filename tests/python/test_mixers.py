@@ -20,6 +20,7 @@ KINDS = [
     "retnet_no_gate",
     "mamba2",
     "mamba2_two_groups",
+    "mamba2_limited",
     "delta_net",
     "delta_net_no_convolution",
     "gated_delta_net",
@@ -201,15 +202,16 @@ def test_we_load_flas_folders(kind, tmp_path):
     definition.close(ours, exact, plain, kind)
 
 
-def test_mamba2_folder_in_transformers(folder):
+@pytest.mark.parametrize("kind", ["mamba2", "mamba2_limited"])
+def test_mamba2_folder_in_transformers(folder, kind):
     transformers = pytest.importorskip("transformers")
     print(f"transformers {transformers.__version__}, Mamba2ForCausalLM")
-    expected = safetensors.load_file(folder / "mamba2.safetensors")
+    expected = safetensors.load_file(folder / f"{kind}.safetensors")
     found = []
     for dtype in (torch.float64, torch.float32):
-        model, report = transformers.Mamba2ForCausalLM.from_pretrained(folder / "mamba2", output_loading_info=True)
+        model, report = transformers.Mamba2ForCausalLM.from_pretrained(folder / kind, output_loading_info=True)
         assert not report["missing_keys"] and not report["unexpected_keys"], report
         model = model.to(dtype)
         weights = dict(model.named_parameters())
         found.append(logits_and_gradients(lambda: model(expected["ids"]).logits, weights, expected))  # noqa: B023
-    compare(expected, *found, "mamba2")
+    compare(expected, *found, kind)

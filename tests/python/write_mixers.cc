@@ -44,10 +44,11 @@ std::vector<std::pair<std::string, ModelConfig>> models() {
     c.mixer.heads = 2, c.mixer.key_dim = 16, c.mixer.value_dim = 64;
     c.mixer.gate = std::string(name) == "retnet";
   }
-  for (const char* name : {"mamba2", "mamba2_two_groups"}) {
+  for (const char* name : {"mamba2", "mamba2_two_groups", "mamba2_limited"}) {
     ModelConfig& c = add(name, "mamba2");
     c.mixer.heads = 4, c.mixer.value_dim = 32, c.mixer.state_size = 24;
-    c.mixer.groups = std::string(name) == "mamba2" ? 1 : 2;
+    c.mixer.groups = std::string(name) == "mamba2_two_groups" ? 2 : 1;
+    if (std::string(name) == "mamba2_limited") c.mixer.step_min = 0.01, c.mixer.step_max = 0.05;
   }
   for (const char* name : {"delta_net", "delta_net_no_convolution"}) {
     ModelConfig& c = add(name, "delta_net");

@@ -163,11 +163,13 @@ inline void raise_file_limit() {
 // A server at a free port, with one model.
 struct TestServer {
   explicit TestServer(FakeEngine::Options options = {}, const HttpLimits& limits = {}, ApiKeys keys = {},
-                      int threads = 2)
+                      int threads = 2, std::vector<std::string> allowed_origins = {})
       : engine(std::make_shared<FakeEngine>(std::move(options))),
         api({fake_model(*engine)}, std::move(keys)),
-        http("127.0.0.1", 0, threads, limits,
-             [this](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); }) {
+        http(
+            "127.0.0.1", 0, threads, limits,
+            [this](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); },
+            std::move(allowed_origins)) {
     api.set_http_counters([this] { return http.counters(); });
   }
   Client client(int receive_buffer = 0) { return Client(http.port(), receive_buffer); }

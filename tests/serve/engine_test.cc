@@ -265,7 +265,7 @@ TEST(Engine, ACancelledRequestFreesItsPages) {
   LanguageModel model(small(), 3);
   Engine engine(model, kSmall);
   auto text = std::make_shared<Collector>();
-  const auto submission = engine.submit(request(prompt(10, 2), 5000, {}), text);
+  const auto submission = engine.submit(request(prompt(10, 2), 4000, {}), text);
   auto waits = std::make_shared<Collector>();
   EXPECT_TRUE(text->wait_for_tokens(3));
   engine.cancel(submission.id);
@@ -282,6 +282,7 @@ TEST(Engine, RefusesWithAReason) {
   EngineOptions options = kSmall;
   options.max_waiting = 2;
   options.max_running = 1;
+  options.max_model_len = 5001;
   Engine engine(model, options);
   const auto refused = [&](const GenerationRequest& r) { return engine.submit(r, std::make_shared<Collector>()); };
   EXPECT_EQ(refused(request({}, 3, {})).refusal, Engine::Refusal::invalid);
@@ -295,11 +296,12 @@ TEST(Engine, RefusesWithAReason) {
   auto running = std::make_shared<Collector>();
   const auto id = engine.submit(request({3}, 5000, {}), running).id;
   EXPECT_TRUE(running->wait_for_tokens(1));
-  submit(engine, request({3}, 2, {}));
-  const auto second = submit(engine, request({3}, 2, {}));
+  std::vector<Engine::Id> waiting;  // they may generate as much as the running one, so they do not preempt it
+  for (int n = 0; n < 2; ++n)
+    waiting.push_back(engine.submit(request({3}, 5000, {}), std::make_shared<Collector>()).id);
   EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::queue_full);
   engine.cancel(id);
-  second->wait();
+  for (const Engine::Id one : waiting) engine.cancel(one);
   engine.drain();
   EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::stopping);
 }
@@ -384,7 +386,7 @@ TEST(Engine, TheEndCancelsWhatRuns) {
   const auto text = std::make_shared<Collector>();
   {
     Engine engine(model, kSmall);
-    engine.submit(request(prompt(10, 2), 5000, {}), text);
+    engine.submit(request(prompt(10, 2), 4000, {}), text);
     EXPECT_TRUE(text->wait_for_tokens(2));
   }
   EXPECT_EQ(text->reason, FinishReason::cancelled);

@@ -78,6 +78,44 @@ TEST(Http, ExpectContinue) {
   EXPECT_EQ(client.read_reply().status, 200);
 }
 
+TEST(Cors, IsOffUnlessOriginsAreAllowed) {
+  const std::string preflight =
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n"
+      "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization,content-type\r\n\r\n";
+  const std::string allow = "Access-Control-Allow-Origin";
+  const auto ask = [&](TestServer& server, const std::string& request) {
+    Client client = server.client();
+    client.send(request);
+    return client.read_reply(10, true);
+  };
+  TestServer closed({}, {}, ApiKeys({"key"}));
+  const Reply refused = ask(closed, preflight);
+  EXPECT_EQ(refused.status, 204);
+  EXPECT_EQ(refused.headers.at("Allow"), "POST, OPTIONS");
+  EXPECT_FALSE(refused.headers.contains(allow));
+  EXPECT_FALSE(refused.headers.contains("Content-Length"));
+
+  TestServer open({}, {}, ApiKeys({"key"}), 2, {"https://a.example", "http://b"});
+  const Reply allowed = ask(open, preflight);
+  EXPECT_EQ(allowed.status, 204) << "browsers send no key with a preflight";
+  EXPECT_EQ(allowed.headers.at(allow), "https://a.example");
+  EXPECT_EQ(allowed.headers.at("Access-Control-Allow-Headers"), "authorization,content-type");
+  EXPECT_EQ(allowed.headers.at("Vary"), "Origin");
+  EXPECT_THAT(allowed.headers.at("Access-Control-Allow-Methods"), testing::HasSubstr("POST"));
+  const std::string origin = "Origin: http://b\r\n";
+  EXPECT_EQ(open.client().get("/health", origin).headers.at(allow), "http://b");
+  EXPECT_EQ(open.client().get("/v1/models", origin).headers.at(allow), "http://b") << "the page may read the 401";
+  EXPECT_FALSE(open.client().get("/health", "Origin: http://b.evil\r\n").headers.contains(allow));
+  EXPECT_FALSE(open.client().get("/health").headers.contains(allow));
+  const Reply stream = open.client().post("/v1/completions", nlohmann::json{{"prompt", "x"}, {"stream", true}},
+                                          origin + "Authorization: Bearer key\r\n");
+  EXPECT_EQ(stream.headers.at(allow), "http://b");
+  EXPECT_EQ(stream.events().back(), "[DONE]");
+
+  TestServer any({}, {}, {}, 2, {"*"});
+  EXPECT_EQ(any.client().get("/health", origin).headers.at(allow), "*");
+}
+
 TEST(Limits, OfBodyAndHeader) {
   HttpLimits limits;
   limits.max_body_bytes = 1000;
@@ -95,7 +133,7 @@ TEST(Limits, OfBodyAndHeader) {
                std::string(2000, ' ') + "\r\n0\r\n\r\n");
   expect(chunked.read_reply(), 413, "body_too_large");
   expect(server.client().get("/health", "X-Long: " + std::string(2000, 'x') + "\r\n"), 431, "headers_too_large");
-  expect(server.client().get("/" + std::string(20000, 'x')), 431, "headers_too_large");
+  expect(server.client().get("/" + std::string(20000, 'x')), 414, "uri_too_long");
 }
 
 TEST(Limits, OfConnections) {

@@ -43,7 +43,7 @@ TEST(Page, IsOnlyRead) {
   EXPECT_TRUE(head.headers.contains("Content-Security-Policy"));
   const Reply post = server.client().post("/", std::string("{}"));
   EXPECT_EQ(post.status, 405);
-  EXPECT_EQ(post.headers.at("Allow"), "GET");
+  EXPECT_EQ(post.headers.at("Allow"), "GET, HEAD, OPTIONS");
   EXPECT_EQ(server.client().get("/index.html").status, 404);
 }
 

@@ -19,6 +19,8 @@ class Server:
         models = models if isinstance(models, dict) else {"tiny": models}
         folders = [f"{name}={folder}" for name, folder in models.items()]
         command = [lazy, "serve", *folders, "--port", str(port), "--device", "cpu", *options]
+        if "--max-model-len" not in options:  # the models of the tests were made for 32 tokens
+            command += ["--max-model-len", "65536"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()
         assert line.startswith("listening at "), line

@@ -103,7 +103,7 @@ TEST_P(Transformers, EqualLogitsAndEqualGreedyText) {
   EXPECT_LE(distance(logits, exact), 2 * distance(single, exact) + rounding);
 
   {
-    Engine engine(model, {});
+    Engine engine(model, {.max_model_len = 4096});
     std::vector<std::shared_ptr<TokenQueue>> queues;
     for (const int64_t row : {0, 1, 1, 0, 1}) {  // alone in the first steps
       queues.push_back(write(engine, numbers(ids[row].narrow(0, 0, 7)), 40));
@@ -159,12 +159,12 @@ int64_t expect_texts(const std::filesystem::path& folder) {
   };
   int64_t compared = 0;
   for (const auto& [prompt, text] : texts) {
-    Engine engine(model, {});
+    Engine engine(model, {.max_model_len = 4096});
     expect(*write(engine, prompt, 24), text, "alone");
     compared += static_cast<int64_t>(text.size());
   }
   // Every prompt is several chunks, and requests that sample come and go beside.
-  Engine engine(model, {.page_tokens = 4, .chunk = 8, .rows = 4});
+  Engine engine(model, {.page_tokens = 4, .chunk = 8, .rows = 4, .max_model_len = 4096});
   std::vector<std::shared_ptr<TokenQueue>> queues, others;
   for (const auto& [prompt, text] : texts) {
     for (const double temperature : {1.0, 0.7}) others.push_back(write(engine, prompt, 24, temperature));

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/python_json.h"
 #include "core/text.h"
 
 namespace lazy {
@@ -33,7 +34,7 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") ==
 // The text field of one line.
 std::string text_of(std::string_view line, const RawBatch& batch, int64_t number, const std::string& field) {
   const std::string where = fmt::format("{}:{}", batch.source->name(), number);
-  const Json json = Json::parse(line, nullptr, false);
+  const Json json = parse_python_json(line);
   if (json.is_discarded()) {
     fail("data", "{}: expected a JSON object, found \"{}\"", where,
          line.substr(0, complete_utf8_prefix(line.substr(0, 40))));
@@ -51,12 +52,19 @@ std::string text_of(std::string_view line, const RawBatch& batch, int64_t number
   return found->get<std::string>();
 }
 
-void split_lines(const RawBatch& batch, const std::string& field, std::vector<std::string>& documents) {
+void split_lines(const RawBatch& batch, const DocumentOptions& options, DocumentBatch& result) {
   int64_t number = batch.line;
   for (size_t at = 0; at < batch.text.size(); ++number) {
     const size_t end = std::min(batch.text.find('\n', at), batch.text.size());
     const std::string_view line(batch.text.data() + at, end - at);
-    if (!is_blank(line)) documents.push_back(text_of(line, batch, number, field));
+    if (!is_blank(line)) {
+      try {
+        result.documents.push_back(text_of(line, batch, number, options.text_field));
+      } catch (const Error& error) {
+        if (options.strict) throw;
+        if (result.left_out++ == 0) result.first_left_out = error.what();
+      }
+    }
     at = end + 1;
   }
 }
@@ -129,7 +137,7 @@ bool DocumentReader::open_next() {
   stream_ =
       source.format == TextFormat::parquet ? open_parquet(source.path, options_.text_field) : open_stream(source.path);
   buffer_.clear();
-  scanned_ = boundary_ = 0;
+  scanned_ = searched_ = boundary_ = 0;
   blank_lines_ = 0;
   line_ = 1;
   return true;
@@ -139,18 +147,21 @@ bool DocumentReader::open_next() {
 size_t DocumentReader::whole_documents() {
   const Source& source = sources_[index_ - 1];
   if (is_lines(source)) {
-    const size_t end = buffer_.rfind('\n');
-    return end == std::string::npos ? 0 : end + 1;
+    const size_t end = std::string_view(buffer_).substr(searched_).rfind('\n');
+    const size_t whole = end == std::string::npos ? 0 : searched_ + end + 1;
+    searched_ = buffer_.size();
+    return whole;
   }
   if (source.format == TextFormat::pod || options_.split_blank == 0) return 0;
   size_t end;
-  while ((end = buffer_.find('\n', scanned_)) != std::string::npos) {
+  while ((end = buffer_.find('\n', searched_)) != std::string::npos) {
     const bool blank = std::all_of(buffer_.begin() + scanned_, buffer_.begin() + end,
                                    [](char c) { return c == ' ' || c == '\t' || c == '\r'; });
     if (!blank && blank_lines_ >= options_.split_blank) boundary_ = scanned_;
     blank_lines_ = blank ? blank_lines_ + 1 : 0;
-    scanned_ = end + 1;
+    searched_ = scanned_ = end + 1;
   }
+  searched_ = buffer_.size();
   return boundary_;
 }
 
@@ -168,6 +179,7 @@ bool DocumentReader::next(RawBatch& batch) {
     if (is_lines(*batch.source)) line_ += std::count(batch.text.begin(), batch.text.end(), '\n');
     buffer_.erase(0, size);
     scanned_ -= std::min(scanned_, size);
+    searched_ -= std::min(searched_, size);
     boundary_ = 0;
     if (!more) {
       open_next();
@@ -192,7 +204,7 @@ DocumentBatch extract_documents(RawBatch&& batch, const DocumentOptions& options
   switch (batch.source->format) {
     case TextFormat::json_lines:
     case TextFormat::parquet:
-      split_lines(batch, options.text_field, result.documents);
+      split_lines(batch, options, result);
       break;
     case TextFormat::pod:
       result.documents.push_back(pod_to_text(batch.text, options.pod_code));

@@ -15,6 +15,7 @@ struct DocumentOptions {
   int64_t split_blank = 0;          // plain text: so many blank lines separate documents; 0: a file is one document
   int64_t max_bytes = 0;            // longer documents are cut, at a blank line if possible; 0: never
   bool pod_code = false;            // keep verbatim (indented) paragraphs of POD
+  bool strict = false;              // a line without a text is an error; otherwise it is left out and counted
 };
 
 // Consecutive whole documents of one source, unparsed.
@@ -29,6 +30,8 @@ struct RawBatch {
 struct DocumentBatch {
   std::vector<std::string> documents;  // valid UTF-8, none empty
   int64_t replaced = 0;                // U+FFFD written for invalid bytes
+  int64_t left_out = 0;                // lines without a text
+  std::string first_left_out;          // why the first of them has none, with file, line and field
   uint64_t consumed = 0, skipped = 0;  // as in RawBatch
 };
 
@@ -47,13 +50,15 @@ class DocumentReader {
   size_t index_ = 0;  // of the next source
   std::unique_ptr<ByteStream> stream_;
   std::string buffer_;
-  size_t scanned_ = 0, boundary_ = 0;  // in the buffer: end of the scanned lines, and of the last whole document
-  int64_t blank_lines_ = 0;            // directly before `scanned_`
-  int64_t line_ = 1;                   // line number of the beginning of the buffer
+  // In the buffer: the end of the scanned lines, of the bytes without a further line end, of the last whole document.
+  size_t scanned_ = 0, searched_ = 0, boundary_ = 0;
+  int64_t blank_lines_ = 0;  // directly before `scanned_`
+  int64_t line_ = 1;         // line number of the beginning of the buffer
   uint64_t consumed_before_ = 0, skipped_before_ = 0, skipped_reported_ = 0;
 };
 
-// Errors name the file, the line and the field. Thread-safe.
+// JSON lines are read as Python reads them (core/python_json.h). Errors name the file, the line and the field.
+// Thread-safe.
 DocumentBatch extract_documents(RawBatch&& batch, const DocumentOptions& options);
 
 // The prose of Perl's "plain old documentation": one line a paragraph, separated by blank lines. Headings and item

@@ -1,7 +1,6 @@
 // Parquet files: read_parquet.py runs in a Python process and writes JSON lines into a pipe.
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/python_interpreter.h"
+#include "core/python_child.h"
 #include "core/stop.h"
 #include "core/text.h"
 #include "data/corpus/source.h"
@@ -94,18 +93,13 @@ class ParquetStream final : public ByteStream {
     posix_spawn_file_actions_adddup2(&actions, write_end, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, errors_.fd, STDERR_FILENO);
     posix_spawn_file_actions_adddup2(&actions, status_.fd, kStatusFd);
-    std::string python = python_interpreter();
-    std::vector<std::string> words{python, "-c", kReadParquet, path_.string(), column, std::to_string(kStatusFd)};
-    std::vector<char*> argv;
-    argv.reserve(words.size() + 1);
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const int error = ::posix_spawnp(&child_, python.c_str(), &actions, nullptr, argv.data(), environ);
+    const int error =
+        spawn_python(child_, kReadParquet, {fs::absolute(path_).string(), column, std::to_string(kStatusFd)}, actions);
     posix_spawn_file_actions_destroy(&actions);
     if (error != 0) {
       child_ = -1;
       fail("data", "{}: reading Parquet needs Python with pyarrow; {}: {} (LAZY_PYTHON names another interpreter)",
-           path_.string(), python, std::strerror(error));
+           path_.string(), python_interpreter(), std::strerror(error));
     }
   }
 

@@ -66,7 +66,9 @@ def write_rows(file, out):
 
 def main(path, column, status):
     out = sys.stdout.buffer
-    with pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as file:
+    # pyarrow takes names in UTF-8 only; other names are surrogates here.
+    source = path if path.isprintable() else open(path, "rb")
+    with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=True) as file:
         if column == "*":
             return write_rows(file, out)
         type_, nested = column_type(file.schema_arrow, column)

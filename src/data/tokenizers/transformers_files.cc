@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
+#include "core/python_json.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -106,7 +107,7 @@ void write_bytes_config(const fs::path& directory) {
 
 bool is_bytes_config(const fs::path& directory) {
   if (!fs::exists(directory / kConfigName)) return false;
-  const OrderedJson json = OrderedJson::parse(read_file(directory / kConfigName), nullptr, false);
+  const auto json = parse_python_json<OrderedJson>(read_file(directory / kConfigName));
   return json.is_object() && json.contains("tokenizer_class") && json["tokenizer_class"] == kBytesClass;
 }
 

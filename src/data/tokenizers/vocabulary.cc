@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_field.h"
+#include "core/python_json.h"
 #include "data/tokenizers/unicode.h"
 
 namespace lazy {
@@ -81,7 +82,7 @@ void read_special_tokens(const fs::path& folder, const std::string& default_clas
   const fs::path path = folder / "tokenizer_config.json";
   if (fs::exists(path)) {
     std::string content = read_file(path);
-    const Json config = Json::parse(content, nullptr, false);
+    const auto config = parse_python_json<Json>(content);
     if (!config.is_object()) fail("tokenizer", "{}: expected a JSON object", path.string());
     const auto token = [&](const char* key) -> std::optional<int32_t> {
       const auto found = config.find(key);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/python_json.h"
 #include "core/text.h"
 #include "data/corpus/source.h"
 #include "eval/python.h"
@@ -103,11 +104,13 @@ std::string reason(const nlohmann::json::exception& error) {
 }
 
 Json parse_line(std::string_view line, const std::string& where) {
-  Json document;
-  try {
-    document = Json::parse(line);
-  } catch (const nlohmann::json::exception& error) {
-    fail("eval", "{}: expected a JSON object, found none: {}", where, reason(error));
+  Json document = parse_python_json<Json>(line);
+  if (document.is_discarded()) {
+    try {
+      document = Json::parse(line);  // for its reason
+    } catch (const nlohmann::json::exception& error) {
+      fail("eval", "{}: expected a JSON object, found none: {}", where, reason(error));
+    }
   }
   if (!document.is_object()) fail("eval", "{}: expected a JSON object, found {}", where, shown(document));
   return document;

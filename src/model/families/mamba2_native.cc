@@ -1,5 +1,9 @@
 #include "model/families/families.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "model/config_json.h"
 #include "model/mixers/fla_fields.h"
 #include "model/mixers/mamba2.h"
@@ -38,8 +42,7 @@ void read_ssm(const Fields& ssm, ModelConfig& m) {
   ssm.must_be_absent("bias", "biases in the projections");
   require_true(ssm, "rmsnorm");
   require_true(ssm, "conv_bias");
-  if (const json* limit = ssm.find({"dt_limit"}))
-    ssm.wrong("dt_limit", "nothing (limits of the step are not supported by this decoder)", *limit);
+  ssm.interval("dt_limit", x.step_min, x.step_max);
 }
 
 }  // namespace
@@ -74,9 +77,11 @@ ModelConfig read_native_mamba2(const json& config, const std::string& file) {
 
 nlohmann::ordered_json write_native_mamba2(const ModelConfig& m) {
   const MixerConfig& x = m.mixer;
-  const nlohmann::ordered_json ssm = {{"layer", "Mamba2"},      {"d_state", x.state_size},
-                                      {"d_conv", x.conv_size},  {"expand", mamba2_inner(x) / m.hidden_size},
-                                      {"headdim", x.value_dim}, {"ngroups", x.groups}};
+  nlohmann::ordered_json ssm = {{"layer", "Mamba2"},      {"d_state", x.state_size},
+                                {"d_conv", x.conv_size},  {"expand", mamba2_inner(x) / m.hidden_size},
+                                {"headdim", x.value_dim}, {"ngroups", x.groups}};
+  if (x.step_min > 0 || !std::isinf(x.step_max))
+    ssm["dt_limit"] = {x.step_min, std::min(x.step_max, std::numeric_limits<double>::max())};
   return {{"d_model", m.hidden_size},
           {"d_intermediate", 0},
           {"n_layer", m.num_layers},

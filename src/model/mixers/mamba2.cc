@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "model/blocks/activation_checkpoint.h"
@@ -36,6 +37,8 @@ class Mamba2Mixer final : public Mixer {
 
   int64_t heads_, head_dim_, state_size_, groups_, chunk_;
   double norm_eps_;
+  double step_min_, step_max_;
+  bool limits_step_;
   Linear input_, output_;
   ParameterTable table_;
 };
@@ -49,6 +52,9 @@ Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, int64_t, at::Device device)
       groups_(c.mixer.groups),
       chunk_(c.mixer.chunk > 0 ? c.mixer.chunk : kMamba2Chunk),
       norm_eps_(c.norm.eps),
+      step_min_(c.mixer.step_min),
+      step_max_(c.mixer.step_max),
+      limits_step_(step_min_ > 0 || !std::isinf(step_max_)),  // the step is positive
       input_(c.hidden_size, {mamba2_inner(c.mixer) + mamba2_convolved(c.mixer) + c.mixer.heads}, device),
       output_(mamba2_inner(c.mixer), {c.hidden_size}, device),
       table_(kMamba2.shapes(c),
@@ -91,7 +97,8 @@ at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const Forwar
   const recurrence::Convolution convolved = recurrence::short_convolution(wave);
   const auto xBC = convolved.out.split_with_sizes({inner, shared, shared}, 2);
   const at::Tensor values = xBC[0].unflatten(2, {heads_, head_dim_}),
-                   step = step_size(parts[2], table_["mixer.dt_bias"]);
+                   unlimited = step_size(parts[2], table_["mixer.dt_bias"]),
+                   step = limits_step_ ? unlimited.clamp(step_min_, step_max_) : unlimited;
   recurrence::Outputs y = recurrence::decay({.q = xBC[2].unflatten(2, {groups_, state_size_}),
                                              .k = xBC[1].unflatten(2, {groups_, state_size_}),
                                              .v = values,
@@ -165,6 +172,7 @@ void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   if (heads != x.heads)
     fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
   fields.number({"layer_norm_epsilon"}, m.norm.eps);  // name used by transformers
+  fields.interval("time_step_limit", x.step_min, x.step_max);
   fields.must_be_absent("use_bias", "biases in the projections");
   fields.must_be_absent("D_has_hdim", "a skip for each dimension");
   fields.must_be_absent("norm_before_gate", "norms before the gate");
@@ -180,6 +188,9 @@ void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["state_size"] = x.state_size;
   out["n_groups"] = x.groups;
   out["conv_kernel"] = x.conv_size;
+  // JSON has no infinity; Python's "Infinity" would not be read by others.
+  if (x.step_min > 0 || !std::isinf(x.step_max))
+    out["time_step_limit"] = {x.step_min, std::min(x.step_max, std::numeric_limits<double>::max())};
   out["use_conv_bias"] = true;
   out["use_bias"] = false;
   out["rmsnorm"] = true;

@@ -1,11 +1,14 @@
 #include "serve/http/connection.h"
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/error.hpp>
+#include <cstring>
 
 #include "core/log.h"
+#include "serve/http/request_head.h"
 
 namespace lazy::serve {
 namespace net = boost::asio;
@@ -45,8 +48,8 @@ void Connection::start() {
 
 void Connection::refuse() {
   net::dispatch(strand_, [self = shared_from_this()] {
-    self->refuse_request(503, "the server has as many connections as it allows; try again later",
-                         "too_many_connections");
+    self->refuse_request(
+        {503, "the server has as many connections as it allows; try again later", "too_many_connections"});
     self->read_more();
   });
 }
@@ -82,7 +85,8 @@ void Connection::on_read(error_code error, size_t bytes) {
   if (state_ == State::closed) return;
   if (error) {
     input_ended_ = true;
-    if (state_ == State::finishing && error == net::error::eof) return;  // the answer is still written
+    if (state_ == State::finishing && error == net::error::eof) return;        // the answer is still written
+    if (state_ == State::reading && error == net::error::eof) return parse();  // requests that came before the end
     client_gone(Gone::closed);
     return;
   }
@@ -99,61 +103,114 @@ void Connection::on_read(error_code error, size_t bytes) {
 void Connection::begin_request() {
   set_busy(true);
   parser_.emplace();
-  parser_->eager(true);
   parser_->header_limit(static_cast<uint32_t>(pool_->limits.max_header_bytes));
   parser_->body_limit(static_cast<uint64_t>(pool_->limits.max_body_bytes));
-  header_checked_ = false;
+  head_accepted_ = false;
+  origin_.clear();
   set_deadline(phase, pool_->limits.read);
 }
 
-// Consumes what the buffer holds of the present request.
+// Drops empty lines before a request line (RFC 9112 2.2).
+void Connection::skip_empty_lines() {
+  while (buffer_.size() >= 2 && std::memcmp(buffer_.data().data(), "\r\n", 2) == 0) buffer_.consume(2);
+}
+
+// Whether a request line names a version of HTTP in the right form ("HTTP/2.0").
+bool Connection::names_a_version() const {
+  const auto bytes = buffer_.data();
+  const std::string_view all(static_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view line = all.substr(0, all.find('\r'));
+  if (line.size() < 9) return false;
+  const std::string_view version = line.substr(line.size() - 9);
+  const auto digit = [&](size_t at) { return version[at] >= '0' && version[at] <= '9'; };
+  return version.starts_with(" HTTP/") && digit(6) && version[7] == '.' && digit(8) &&
+         std::count(line.begin(), line.end(), ' ') == 2;
+}
+
+// Consumes the bytes of the current request from the buffer.
 void Connection::parse() {
+  if (!parser_) skip_empty_lines();
   while (buffer_.size() > 0) {
-    if (!parser_) begin_request();
+    if (!parser_) {
+      const bool begins_with_cr = *static_cast<const char*>(buffer_.data().data()) == '\r';
+      if (begins_with_cr && buffer_.size() == 1) break;
+      begin_request();
+      if (begins_with_cr) return refuse_bytes(http::error::bad_method);
+    }
     error_code error;
     const size_t used = parser_->put(buffer_.data(), error);
+    if (error == http::error::bad_version && !names_a_version()) error = http::error::bad_target;
     buffer_.consume(used);
     if (error && error != http::error::need_more) {
-      if (error == http::error::header_limit) {
-        refuse_request(431, "the request's headers are larger than the server allows", "headers_too_large");
-      } else if (error == http::error::body_limit) {
-        refuse_request(413, "the request's body is larger than the server allows (--max-body-mb)", "body_too_large");
-      } else {
-        ++pool_->malformed;
-        refuse_request(400, "the request is not valid HTTP/1.1", "malformed_request");
-      }
+      refuse_bytes(error);
       return;
     }
+    // The parser stops after the head. Trailer fields of a chunked body must not count as the head's.
+    if (parser_->is_header_done() && !head_accepted_ && !accept_head()) return;
     if (parser_->is_done()) {
       hand_over();
       return;
     }
-    if (parser_->is_header_done() && !header_checked_) check_header();
     if (error || used == 0) break;
   }
-  read_more();
+  if (input_ended_) {
+    close();  // the rest of the request will not come
+  } else {
+    read_more();
+  }
 }
 
-// Of a request whose body is still to come.
-void Connection::check_header() {
-  header_checked_ = true;
-  if (text(parser_->get()[http::field::expect]) == "100-continue" && parser_->get().version() >= 11) {
+// Answers bytes that the parser does not accept.
+void Connection::refuse_bytes(error_code error) {
+  if (error == http::error::header_limit) {
+    if (parser_->get().target().empty()) {
+      refuse_request({414, "the request line is longer than the server allows", "uri_too_long"});
+    } else {
+      refuse_request({431, "the request's headers are larger than the server allows", "headers_too_large"});
+    }
+  } else if (error == http::error::body_limit) {
+    refuse_request({413, "the request's body is larger than the server allows (--max-body-mb)", "body_too_large"});
+  } else if (error == http::error::bad_version) {
+    ++pool_->malformed;
+    refuse_request({505, "expected HTTP/1.1 or HTTP/1.0", "http_version_not_supported"});
+  } else {
+    ++pool_->malformed;
+    refuse_request({400, "the request is not valid HTTP/1.1", "malformed_request"});
+  }
+}
+
+// Checks the head, before the body is read. False: the request has been refused.
+bool Connection::accept_head() {
+  const auto& head = parser_->get();
+  if (const auto problem = check_head(head, parser_->chunked())) {
+    ++pool_->malformed;
+    refuse_request(*problem);
+    return false;
+  }
+  incoming_ = {};
+  incoming_.method = text(head.method_string());
+  if (!parse_target({head.target().data(), head.target().size()}, incoming_)) {
+    ++pool_->malformed;
+    refuse_request({400, "the request target is not a valid path", "bad_target"});
+    return false;
+  }
+  incoming_.authorization = text(head[http::field::authorization]);
+  origin_ = text(head[http::field::origin]);
+  requested_method_ = text(head[http::field::access_control_request_method]);
+  requested_headers_ = text(head[http::field::access_control_request_headers]);
+  head_accepted_ = true;
+  parser_->eager(true);
+  if (expects_continue(head) && !parser_->is_done()) {
     out_ += "HTTP/1.1 100 Continue\r\n\r\n";
     flush();
   }
+  return true;
 }
 
 void Connection::hand_over() {
   http::request<http::string_body> message = parser_->release();
   parser_.reset();
-  HttpRequest request;
-  request.method = text(message.method_string());
-  request.path = text(message.target());
-  if (const size_t at = request.path.find('?'); at != std::string::npos) {
-    request.query = request.path.substr(at + 1);
-    request.path.resize(at);
-  }
-  request.authorization = text(message[http::field::authorization]);
+  HttpRequest request = std::exchange(incoming_, {});
   request.body = std::move(message.body());
   keep_alive_ = message.keep_alive();
   chunked_ = message.version() >= 11;
@@ -172,12 +229,12 @@ void Connection::hand_over() {
   read_more();
 }
 
-void Connection::refuse_request(int status, const char* message, const char* code) {
+void Connection::refuse_request(const HttpProblem& problem) {
   parser_.reset();
   keep_alive_ = chunked_ = head_ = false;
   state_ = State::answering;
   ++request_;
-  respond({.status = status, .body = plain_error(status, message, code)});
+  respond({.status = problem.status, .body = plain_error(problem.status, problem.message, problem.code)});
 }
 
 void Connection::set_deadline(Deadline which, double seconds) {
@@ -217,7 +274,7 @@ void Connection::expired() {
         close();  // between two requests
       } else {
         ++pool_->timeouts;
-        refuse_request(408, "the request took too long to arrive", "request_timeout");
+        refuse_request({408, "the request took too long to arrive", "request_timeout"});
       }
       break;
     case State::answering: {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "serve/http/exchange.h"
+#include "serve/http/request_head.h"
 #include "serve/http/server.h"
 
 namespace lazy::serve {
@@ -30,6 +31,7 @@ class Connection;
 struct ConnectionPool {
   HttpLimits limits;
   HttpHandler handler;
+  std::vector<std::string> allowed_origins;
   boost::asio::io_context context;
   std::atomic<bool> draining = false;
   std::atomic<int64_t> accepted = 0, refused = 0, malformed = 0, timeouts = 0, gone = 0;
@@ -60,14 +62,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(boost::system::error_code error, size_t bytes);
   void parse();
   void begin_request();
-  void check_header();
+  void skip_empty_lines();
+  bool names_a_version() const;
+  bool accept_head();
   void hand_over();
-  void refuse_request(int status, const char* message, const char* code);
+  void refuse_bytes(boost::system::error_code error);
+  void refuse_request(const HttpProblem& problem);
   void set_busy(bool busy);
 
   // connection_answer.cc: answers
   std::shared_ptr<Exchange> make_answer();
   void respond(const HttpResponse& response);
+  void write_cors();
   void begin_stream(const std::string& content_type);
   void write_chunk(std::string_view data);
   void end_stream();
@@ -95,7 +101,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::vector<char> input_;           // what a read fills
   boost::beast::flat_buffer buffer_;  // what was read and is not parsed yet
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;  // of a begun request
-  bool read_pending_ = false, input_ended_ = false, header_checked_ = false, busy_ = false;
+  bool read_pending_ = false, input_ended_ = false, head_accepted_ = false, busy_ = false;
+  HttpRequest incoming_;  // of a begun request whose head was accepted
+
+  // Of the current request, for CORS: the headers Origin, Access-Control-Request-Method and -Headers.
+  std::string origin_, requested_method_, requested_headers_;
 
   // Of the request that is being answered.
   bool keep_alive_ = true, chunked_ = true, head_ = false, streaming_ = false;

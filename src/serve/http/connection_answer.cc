@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <iterator>
@@ -61,13 +62,31 @@ class Connection::Answer final : public Exchange {
 
 std::shared_ptr<Exchange> Connection::make_answer() { return std::make_shared<Answer>(shared_from_this()); }
 
+// Fetch's CORS protocol: lets pages of an allowed origin read the answer, and send what a preflight asks for.
+void Connection::write_cors() {
+  const std::vector<std::string>& allowed = pool_->allowed_origins;
+  if (allowed.empty() || origin_.empty()) return;
+  const bool any = std::ranges::find(allowed, "*") != allowed.end();
+  if (!any) out_ += "Vary: Origin\r\n";
+  if (!any && std::ranges::find(allowed, origin_) == allowed.end()) return;
+  const auto out = std::back_inserter(out_);
+  fmt::format_to(out, "Access-Control-Allow-Origin: {}\r\n", any ? "*" : origin_);
+  if (requested_method_.empty()) return;
+  out_ += "Access-Control-Allow-Methods: GET, HEAD, POST, OPTIONS\r\nAccess-Control-Max-Age: 600\r\n";
+  // "*" would not cover Authorization, so the names that the browser asked for are sent back.
+  if (!requested_headers_.empty()) fmt::format_to(out, "Access-Control-Allow-Headers: {}\r\n", requested_headers_);
+}
+
 void Connection::respond(const HttpResponse& response) {
   if (pool_->draining) keep_alive_ = false;
   const auto out = std::back_inserter(out_);
-  fmt::format_to(out, "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {}\r\n", response.status,
-                 status_text(response.status), response.content_type, response.body.size(),
-                 keep_alive_ ? "keep-alive" : "close");
+  fmt::format_to(out, "HTTP/1.1 {} {}\r\n", response.status, status_text(response.status));
+  if (response.status != 204) {  // which has no body
+    fmt::format_to(out, "Content-Type: {}\r\nContent-Length: {}\r\n", response.content_type, response.body.size());
+  }
+  fmt::format_to(out, "Connection: {}\r\n", keep_alive_ ? "keep-alive" : "close");
   for (const auto& [name, value] : response.headers) fmt::format_to(out, "{}: {}\r\n", name, value);
+  write_cors();
   out_ += "\r\n";
   if (!head_) out_ += response.body;
   finish();
@@ -79,8 +98,10 @@ void Connection::begin_stream(const std::string& content_type) {
   // nginx holds a stream back unless X-Accel-Buffering is "no".
   fmt::format_to(std::back_inserter(out_),
                  "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
-                 "Connection: {}\r\n{}\r\n",
+                 "Connection: {}\r\n{}",
                  content_type, keep_alive_ ? "keep-alive" : "close", chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
+  write_cors();
+  out_ += "\r\n";
   flush();
 }
 
@@ -143,7 +164,7 @@ void Connection::after_answer() {
   set_busy(false);
   if (in_flight_.capacity() > (64 << 10)) in_flight_ = {};
   if (out_.capacity() > (64 << 10)) out_ = {};
-  if (!keep_alive_ || input_ended_ || pool_->draining) {
+  if (!keep_alive_ || (input_ended_ && buffer_.size() == 0) || pool_->draining) {
     linger();
     return;
   }

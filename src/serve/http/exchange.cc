@@ -8,6 +8,8 @@ const char* status_text(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 204:
+      return "No Content";
     case 400:
       return "Bad Request";
     case 401:
@@ -19,7 +21,13 @@ const char* status_text(int status) {
     case 408:
       return "Request Timeout";
     case 413:
-      return "Payload Too Large";
+      return "Content Too Large";
+    case 414:
+      return "URI Too Long";
+    case 415:
+      return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
     case 429:
       return "Too Many Requests";
     case 431:
@@ -32,6 +40,8 @@ const char* status_text(int status) {
       return "Service Unavailable";
     case 504:
       return "Gateway Timeout";
+    case 505:
+      return "HTTP Version Not Supported";
     default:
       return status < 400 ? "OK" : status < 500 ? "Bad Request" : "Internal Server Error";
   }

@@ -10,8 +10,9 @@
 namespace lazy::serve {
 
 struct HttpRequest {
-  std::string method, path, query;  // "GET", "/v1/models", "" or what follows the "?"
-  std::string authorization;        // the header's value
+  std::string method;         // "GET"
+  std::string path, query;    // "/v1/models"; what follows the "?" (query_value() reads it)
+  std::string authorization;  // the header's value
   std::string body;
 };
 

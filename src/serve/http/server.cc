@@ -130,10 +130,12 @@ struct HttpServer::Impl {
   }
 };
 
-HttpServer::HttpServer(const std::string& host, int port, int threads, const HttpLimits& limits, HttpHandler handler)
+HttpServer::HttpServer(const std::string& host, int port, int threads, const HttpLimits& limits, HttpHandler handler,
+                       std::vector<std::string> allowed_origins)
     : impl_(std::make_shared<Impl>()) {
   impl_->pool->limits = limits;
   impl_->pool->handler = std::move(handler);
+  impl_->pool->allowed_origins = std::move(allowed_origins);
   raise_file_limit(limits.max_connections);
   impl_->listen(host, port);
   impl_->accept();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "serve/http/exchange.h"
 
@@ -28,8 +29,10 @@ struct HttpCounters {
 
 class HttpServer {
  public:
-  // Listens at once; a port of 0 picks a free one. Error when the address cannot be had.
-  HttpServer(const std::string& host, int port, int threads, const HttpLimits& limits, HttpHandler handler);
+  // Listens at once; port 0 picks a free port. `allowed_origins`: the origins ("https://example.org") whose pages may
+  // read answers (CORS); "*" allows all. Throws Error if the address is not available.
+  HttpServer(const std::string& host, int port, int threads, const HttpLimits& limits, HttpHandler handler,
+             std::vector<std::string> allowed_origins = {});
   ~HttpServer();  // closes what is open
 
   int port() const;

@@ -5,9 +5,11 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "core/log.h"
 #include "core/text.h"
+#include "serve/http/request_head.h"
 #include "serve/openai/attention.h"
 #include "serve/openai/generation_task.h"
 #include "serve/openai/logprobs.h"
@@ -75,22 +77,15 @@ Json model_json(const ServedModel& model) {
   return out;
 }
 
-// "%2F" in a path.
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto digit = [&](size_t at) {
-      const char c = at < text.size() ? text[at] : ' ';
-      return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-    };
-    if (text[i] == '%' && digit(i + 1) >= 0 && digit(i + 2) >= 0) {
-      out += static_cast<char>(digit(i + 1) * 16 + digit(i + 2));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
+// Methods of RFC 9110 and RFC 5789. Others get 501.
+bool is_known_method(std::string_view method) {
+  static const std::set<std::string_view> known{"GET",     "HEAD",    "POST",  "PUT",  "DELETE",
+                                                "CONNECT", "OPTIONS", "TRACE", "PATCH"};
+  return known.contains(method);
+}
+
+std::string allow_header(std::string_view method) {
+  return method == "GET" ? "GET, HEAD, OPTIONS" : std::string(method) + ", OPTIONS";
 }
 
 void check_ids(const std::vector<int64_t>& ids, int64_t size, const char* field) {
@@ -115,7 +110,15 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<Exchange>& ex
     allowed = route.method;
     if (request.method == route.method || (request.method == "HEAD" && route.method == "GET")) fitting = &route;
   }
+  if (request.method == "OPTIONS" && (!allowed.empty() || request.path == "*")) {
+    // Browsers send no key with a CORS preflight. The server adds the CORS headers.
+    const std::string methods = allowed.empty() ? "GET, HEAD, POST, OPTIONS" : allow_header(allowed);
+    return respond(exchange, "other", {.status = 204, .headers = {{"Allow", methods}}});
+  }
   try {
+    if (!is_known_method(request.method)) {
+      throw ApiError(501, "the request's method is not supported", "", "unknown_method");
+    }
     // The key first: without one a client learns nothing about the paths.
     if (!(fitting && fitting->open) && !keys_.accepts(request.authorization)) {
       throw ApiError(401, "a valid API key is needed: Authorization: Bearer KEY", "", "invalid_api_key");
@@ -126,7 +129,7 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<Exchange>& ex
     if (!fitting) {
       HttpResponse response =
           ApiError(405, fmt::format("expected the method {}", allowed), "", "method_not_allowed").response();
-      response.headers.emplace_back("Allow", std::string(allowed));
+      response.headers.emplace_back("Allow", allow_header(allowed));
       return respond(exchange, "other", response);
     }
   } catch (const ApiError& error) {
@@ -338,9 +341,7 @@ HttpResponse Api::detokenize(const HttpRequest& request) {
 }
 
 HttpResponse Api::tokenizer_info(const HttpRequest& request) {
-  std::string id;
-  if (request.query.starts_with("model=")) id = percent_decoded(request.query.substr(6));
-  const Model model = find_model(id);
+  const Model model = find_model(query_value(request.query, "model").value_or(""));
   const TokenizerInfo& info = model->info;
   const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
   const auto id_or_null = [](const std::optional<int32_t>& token) { return token ? Json(*token) : Json(); };

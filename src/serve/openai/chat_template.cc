@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/python_interpreter.h"
+#include "core/python_child.h"
 #include "render_chat.h"
 
 namespace lazy::serve {
@@ -63,12 +62,8 @@ struct ChatTemplate::Process {
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setpgroup(&attributes, 0);
-    std::string python = python_interpreter();
-    std::vector<std::string> words{python, "-I", "-c", kRenderChat};
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const int error = ::posix_spawnp(&child, python.c_str(), &actions, &attributes, argv.data(), environ);
+    const std::string python = python_interpreter();
+    const int error = spawn_python(child, kRenderChat, {}, actions, &attributes);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     ::close(ends[1]);

@@ -78,6 +78,8 @@ std::string prometheus_text(const ServerMetrics& server, const HttpCounters& htt
   write("lazy_reused_tokens_total", "counter", "Tokens of prompts whose pages were shared.",
         [](const M& m) { return m.reused_tokens; });
   write("lazy_generated_tokens_total", "counter", "Generated tokens.", [](const M& m) { return m.generated_tokens; });
+  write("lazy_preemptions_total", "counter", "Sequences whose pages were taken for others, to be recomputed later.",
+        [](const M& m) { return m.preemptions; });
   write("lazy_cache_pages", "gauge", "Pages of the cache.", [](const M& m) { return m.pages; });
   write("lazy_cache_pages_free", "gauge", "Pages that hold nothing.", [](const M& m) { return m.free_pages; });
   write("lazy_cache_pages_shared", "gauge", "Pages kept for prompts to come.",

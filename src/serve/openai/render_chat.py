@@ -9,8 +9,8 @@ import sys
 
 
 def answer(**fields):
-    sys.stdout.write(json.dumps(fields) + "\n")
-    sys.stdout.flush()
+    sys.stdout.buffer.write(json.dumps(fields).encode() + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def main():
@@ -44,14 +44,15 @@ def main():
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
 
-    first = json.loads(sys.stdin.readline())
+    lines = sys.stdin.buffer
+    first = json.loads(lines.readline())
     try:
         template = environment.from_string(first["template"])
     except jinja2.exceptions.TemplateSyntaxError as error:
         answer(error=f"line {error.lineno}: {error.message}")
         return
     answer(ready=True)
-    for line in sys.stdin:
+    for line in lines:
         try:
             answer(text=template.render(**first["variables"], **json.loads(line)))
         except Exception as error:  # whatever a template can do wrong

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_field.h"
+#include "core/python_json.h"
 #include "core/text.h"
 
 namespace lazy::serve {
@@ -16,7 +17,7 @@ namespace {
 
 json read_object(const fs::path& path) {
   if (!fs::exists(path)) return json::object();
-  json value = json::parse(read_file(path), nullptr, false);
+  json value = parse_python_json(read_file(path));
   if (!value.is_object()) fail("serve", "{}: expected a JSON object", path.string());
   return value;
 }

@@ -1,0 +1,27 @@
+// A folder that appears under its name only when it is complete.
+#pragma once
+#include <filesystem>
+
+namespace lazy {
+
+class OutputFolder {
+ public:
+  // Creates TARGET.tmp-XXXXXX with a random name that no other process has, also in another container. If TARGET is a
+  // link, the folder that it points to is meant. Removes folders that ended processes left there: those with the
+  // marker file that this class writes and locks (flock), unless a process holds the lock. Throws RunError.
+  explicit OutputFolder(const std::filesystem::path& target);
+  ~OutputFolder();  // removes the folder unless it was published
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  // Renames the folder to the target. An existing target is exchanged and removed if `replace` is true or it is an
+  // empty folder. Otherwise RunError, and the message says where the finished folder is kept.
+  void publish(bool replace);
+
+ private:
+  void unmark();
+  std::filesystem::path target_, path_;
+  int lock_ = -1;
+};
+
+}  // namespace lazy

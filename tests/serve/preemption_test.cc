@@ -1,0 +1,186 @@
+// The engine with less memory than its requests need: pages are allocated as texts grow, and running requests are
+// preempted and computed again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "model/context_length.h"
+#include "ops/device.h"
+#include "serve/engine_texts.h"
+#include "support/error_of.h"
+
+namespace lazy {
+namespace preemption {
+namespace {
+
+using namespace engine_texts;
+
+constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // layers, keys and values, tokens, heads, size, fp32
+
+// Whether tokens are sampled on the device, in queued steps.
+class Preemption : public ::testing::TestWithParam<bool> {
+ protected:
+  EngineOptions options(int64_t pages) const {
+    EngineOptions out = kSmall;
+    out.cache_bytes = pages * kPageBytes;
+    out.device_steps = GetParam();
+    return out;
+  }
+};
+
+GenerationRequest chat(uint64_t seed, int64_t max_tokens) {
+  // Far apart logits, so that another order of additions does not change the choice.
+  return request(prompt(10 + seed % 5, seed), max_tokens, {.temperature = 0});
+}
+
+TEST_P(Preemption, TextsAreThoseOfTheWholePool) {
+  LanguageModel model(small(), 3);
+  std::vector<GenerationRequest> requests;
+  for (uint64_t n = 0; n < 9; ++n) {
+    requests.push_back(chat(n, 60));
+    if (n % 3 == 1) requests.back().sampling = {.temperature = 0.9, .seed = n};
+    if (n % 3 == 2) requests.back().sampling = {.temperature = 0, .repetition_penalty = 1.4, .presence_penalty = 0.5};
+    if (n % 4 == 0) requests.back().prompt_logprobs = true;
+  }
+  std::vector<std::vector<int64_t>> expected;
+  {
+    Engine engine(model, options(1000));
+    for (const GenerationRequest& one : requests) expected.push_back(submit(engine, one)->wait().ids());
+    EXPECT_EQ(engine.metrics().preemptions, 0);
+  }
+  Engine engine(model, options(24));  // of 9 times 9 pages
+  std::vector<std::shared_ptr<Collector>> texts;
+  for (const GenerationRequest& one : requests) texts.push_back(submit(engine, one));
+  int64_t prompts = 0;
+  for (size_t n = 0; n < texts.size(); ++n) {
+    EXPECT_EQ(texts[n]->wait().ids(), expected[n]) << n;
+    EXPECT_EQ(texts[n]->reason, FinishReason::length) << texts[n]->message;
+    EXPECT_EQ(texts[n]->ends, 1);
+    EXPECT_EQ(texts[n]->prompt.size(), requests[n].prompt_logprobs ? requests[n].prompt.size() : 0);
+    prompts += static_cast<int64_t>(requests[n].prompt.size());
+  }
+  engine.drain();
+  const EngineMetrics metrics = engine.metrics();
+  EXPECT_GT(metrics.preemptions, 0);
+  EXPECT_EQ(metrics.free_pages + metrics.shared_pages, 24);
+  EXPECT_EQ(metrics.generated_tokens, 9 * 60);
+  EXPECT_LE(metrics.prompt_tokens, prompts) << "what is computed again is not counted again";
+}
+
+// One that generates as many tokens as a batch has room for, while another one needs one page.
+class FirstToken : public Receiver {
+ public:
+  explicit FirstToken(std::vector<std::shared_ptr<Collector>> others) : others_(std::move(others)) {
+    for (const auto& other : others_) before_.push_back(other->tokens.size());
+  }
+  void on_prompt(std::span<const ScoredToken>) override {}
+  bool on_token(const ScoredToken&, bool) override {
+    for (size_t n = 0; n < others_.size(); ++n) steps = std::max(steps, others_[n]->tokens.size() - before_[n]);
+    return true;
+  }
+  void on_end(FinishReason why, const std::string&) override {
+    reason = why;
+    done.set_value();
+  }
+  size_t steps = 0;  // tokens of another text between the request and its answer, at most
+  FinishReason reason = FinishReason::failed;
+  std::promise<void> done;
+
+ private:
+  std::vector<std::shared_ptr<Collector>> others_;
+  std::vector<size_t> before_;
+};
+
+TEST_P(Preemption, AShortRequestDoesNotWaitForOpenEndedOnes) {
+  LanguageModel model(small(), 3);
+  EngineOptions few = options(40);
+  few.max_model_len = 4096;
+  for (const int64_t max_running : {256, 8}) {
+    few.max_running = max_running;
+    Engine engine(model, few);
+    const int64_t most = engine.max_request_tokens();
+    EXPECT_EQ(most, 40 * 8);
+    std::vector<std::shared_ptr<Collector>> chats;
+    std::vector<Engine::Id> ids;
+    for (uint64_t n = 0; n < 64; ++n) {
+      GenerationRequest open = chat(n, 0);
+      open.max_tokens = most - static_cast<int64_t>(open.prompt.size());
+      chats.push_back(std::make_shared<Collector>());
+      ids.push_back(engine.submit(open, chats.back()).id);
+    }
+    EXPECT_TRUE(chats.front()->wait_for_tokens(30));
+    for (int round = 0; round < 5; ++round) {
+      std::promise<void> between;
+      auto first = std::shared_ptr<FirstToken>();
+      engine.run_between_steps([&](bool) {  // where the texts stand still
+        first = std::make_shared<FirstToken>(chats);
+        engine.submit(chat(1000 + static_cast<uint64_t>(round), 1), first);
+        between.set_value();
+      });
+      between.get_future().wait();
+      auto future = first->done.get_future();
+      ASSERT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+      EXPECT_EQ(first->reason, FinishReason::length);
+      // Two steps, and the token after the prefill of a text that starts again in between.
+      EXPECT_LE(first->steps, 3u);
+    }
+    for (const Engine::Id id : ids) engine.cancel(id);
+    engine.drain();
+    const EngineMetrics metrics = engine.metrics();
+    EXPECT_EQ(metrics.free_pages + metrics.shared_pages, metrics.pages);
+  }
+}
+
+// Open-ended ones end too, while short ones keep coming.
+TEST_P(Preemption, NoRequestStarves) {
+  LanguageModel model(small(), 3);
+  Engine engine(model, options(8));
+  const auto open = submit(engine, chat(1, 40));
+  for (uint64_t n = 0; n < 300; ++n) submit(engine, request(prompt(9 + n % 9, n), 3, {.seed = n}));
+  EXPECT_EQ(open->wait().tokens.size(), 40u);
+  engine.drain();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Preemption, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "DeviceSteps" : "HostSteps"; });
+
+// Caches of one sequence each, for models that pages do not support.
+TEST(PreemptionOfSeparateCaches, TextsAreThoseOfALargeCache) {
+  ModelConfig config = small("none");
+  config.positions = {};
+  config.positions.rope_scaling = {.type = "dynamic", .factor = 2, .original_length = 4096};
+  LanguageModel model(config, 3);
+  EngineOptions options = kSmall;
+  options.cache_bytes = int64_t{3} * 3 * 256 * (3 * 2 * 2 * 8 * 4);  // three sequences of 256 tokens
+  std::vector<std::shared_ptr<Collector>> texts;
+  Engine engine(model, options), large(model, kSmall);
+  EXPECT_EQ(engine.max_request_tokens(), 3 * 256);
+  for (uint64_t n = 0; n < 4; ++n) texts.push_back(submit(engine, chat(n, 300)));
+  for (uint64_t n = 0; n < 4; ++n) EXPECT_EQ(texts[n]->wait().ids(), submit(large, chat(n, 300))->wait().ids());
+  EXPECT_GT(engine.metrics().preemptions, 0);
+}
+
+TEST(RequestLength, IsTheModelsUnlessThePoolIsSmaller) {
+  const auto limit = [](const ModelConfig& config, int64_t max_model_len = 0) {
+    LanguageModel model(config, 3);
+    EngineOptions options = kSmall;
+    options.max_model_len = max_model_len;
+    return Engine(model, options).max_request_tokens();
+  };
+  ModelConfig config = small();
+  config.max_length = 64;
+  EXPECT_EQ(limit(config), 64);
+  EXPECT_EQ(limit(config, 100), 100);
+  config.positions.rope_scaling = {.type = "linear", .factor = 4};
+  EXPECT_EQ(limit(config), 256);
+  config.positions.rope_scaling = {.type = "yarn", .factor = 2, .original_length = 32};
+  EXPECT_EQ(limit(config), 64) << "max_position_embeddings is the extended length";
+  ModelConfig learned = small("learned");
+  learned.max_length = 64;
+  EXPECT_EQ(limit(learned, 100), 64) << "the position table has no more rows";
+}
+
+}  // namespace
+}  // namespace preemption
+}  // namespace lazy
