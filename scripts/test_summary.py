@@ -4,8 +4,8 @@
 Usage: test_summary.py FOLDER [--slowest N] [--table FILE]
 
 Reads GoogleTest's and pytest's XML. If FOLDER has ctest's own results (ctest.junit), a process that failed without a
-failed test, such as one that crashed or timed out, is listed as failed too. --table writes one line per test (seconds, process, test) in descending order of
-time. The last line is "N passed, N failed, N skipped".
+failed test, such as one that crashed or timed out, is listed as failed too. --table writes one line per test (seconds,
+process, test) in descending order of time. The last line is "N passed, N failed, N skipped".
 """
 
 import argparse

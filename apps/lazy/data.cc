@@ -30,7 +30,7 @@ void prepare(PrepareOptions options) {
 
 void add_prepare(cli::Command data) {
   auto options = std::make_shared<PrepareOptions>();
-  auto format = std::make_shared<std::string>("text");
+  auto format = std::make_shared<std::string>();
   const cli::Command command = data.add_subcommand("prepare", "Turn text into a corpus of memory-mapped shards");
   command
       .add_option("input", options->inputs,
@@ -48,9 +48,10 @@ void add_prepare(cli::Command data) {
       .add_option("--text-field", options->documents.text_field,
                   "Field of JSON lines, column of Parquet files that holds the text")
       .show_default();
-  command.add_option("--format", *format, "Format of standard input, and of files with other endings")
-      .one_of({"text", "jsonl", "pod", "parquet"})
-      .show_default();
+  command
+      .add_option("--format", *format,
+                  "Format of standard input (text if left out), and of named files whose ending names none")
+      .one_of({"text", "jsonl", "pod", "parquet"});
   command
       .add_option("--split-blank", options->documents.split_blank,
                   "Plain text: split documents at this many blank lines (0: one file is one document)")
@@ -78,10 +79,12 @@ void add_prepare(cli::Command data) {
       "  lazy data prepare fineweb-edu/sample/100BT --output corpus --tokenizer llama2/   (a folder of .parquet)\n"
       "  zcat dump.jsonl.gz | lazy data prepare - --format jsonl --output corpus --tokenizer gpt2/");
   command.callback([options, format] {
-    options->other_format = *format == "jsonl"     ? TextFormat::json_lines
-                            : *format == "pod"     ? TextFormat::pod
-                            : *format == "parquet" ? TextFormat::parquet
-                                                   : TextFormat::plain;
+    if (!format->empty()) {
+      options->other_format = *format == "jsonl"     ? TextFormat::json_lines
+                              : *format == "pod"     ? TextFormat::pod
+                              : *format == "parquet" ? TextFormat::parquet
+                                                     : TextFormat::plain;
+    }
     prepare(*options);
   });
 }

@@ -105,7 +105,7 @@ Corpus prepare(const InitArguments& o) {
     corpus.facts = {"A corpus that existed: its tokenizer and documents are used as they are."};
     return corpus;
   }
-  const TextFacts text = look_at(find_sources(o.texts, TextFormat::plain, /*code=*/true));
+  const TextFacts text = look_at(find_sources(o.texts, std::nullopt, /*code=*/true));
   PrepareOptions prepare;
   prepare.inputs = o.texts;
   prepare.code = true;

@@ -1,6 +1,7 @@
 #include "core/text.h"
 
 #include <fmt/format.h>
+#include <cstring>
 
 #include <algorithm>
 #include <cmath>
@@ -155,6 +156,23 @@ std::string to_valid_utf8(std::string_view bytes) {
     }
   }
   return out;
+}
+
+bool is_valid_utf8(std::string_view bytes) {
+  for (size_t i = 0; i < bytes.size();) {
+    uint64_t word;
+    if (i + sizeof word <= bytes.size()) {  // eight ASCII characters at a time
+      std::memcpy(&word, bytes.data() + i, sizeof word);
+      if ((word & 0x8080808080808080) == 0) {
+        i += sizeof word;
+        continue;
+      }
+    }
+    const int length = utf8_character(bytes.substr(i));
+    if (length <= 0) return false;
+    i += static_cast<size_t>(length);
+  }
+  return true;
 }
 
 std::string escape_control(std::string_view text) {

@@ -22,6 +22,7 @@ std::string with_shared_word(std::string_view name, const std::vector<std::strin
 size_t complete_utf8_prefix(std::string_view bytes);
 // Invalid sequences become U+FFFD, as Python's errors="replace" does.
 std::string to_valid_utf8(std::string_view bytes);
+bool is_valid_utf8(std::string_view bytes);
 
 // Control characters (ASCII and U+0080 to U+009F) as escapes: \n, \t, \x1b.
 std::string escape_control(std::string_view text);

@@ -217,9 +217,13 @@ class Preparation {
           out.consumed = batch.consumed;
           out.skipped = batch.skipped;
           for (const std::string& text : batch.documents) {
-            const std::vector<int32_t> ids = tokenizer.encode(text);
-            out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+            std::vector<int32_t> ids = tokenizer.encode(text);
             out.lengths.push_back(ids.size());
+            if (out.ids.empty()) {
+              out.ids = std::move(ids);
+            } else {
+              out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+            }
             out.source_bytes.push_back(text.size());
           }
           return out;

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,8 @@ struct PrepareOptions {
   uint64_t seed = 42;
   int64_t shard_bytes = 256ll << 20;
   int threads = 1;
-  bool code = false;                            // folders contribute source code too
-  TextFormat other_format = TextFormat::plain;  // of standard input and of files with unknown extensions
+  bool code = false;                       // folders contribute source code too
+  std::optional<TextFormat> other_format;  // of standard input and of files with unknown endings (find_sources)
   DocumentOptions documents;
 };
 

@@ -74,6 +74,39 @@ TEST(Documents, TruncatedArchivesAreNamed) {
   }
 }
 
+TEST(Documents, TheFirstBytesSayWhatAFileIs) {
+  using namespace std::literals;
+  const Folder folder;
+  const auto text_of = [&](const std::string& name, const std::string& content) {
+    return documents({folder.write(name, content).string()});
+  };
+  const std::string skippable = "\x50\x2A\x4D\x18\x04\0\0\0abcd"s;
+  EXPECT_THAT(text_of("a.txt", skippable + zstd("hello")), ElementsAre("hello"));
+  EXPECT_THAT(text_of("b.txt.zst", zstd("he") + skippable + zstd("llo")), ElementsAre("hello"));
+  EXPECT_THAT(text_of("c.txt", gzip("hello") + std::string(700, '\0')), ElementsAre("hello"));
+  EXPECT_THAT(text_of("u16le.txt", "\xFF\xFEh\0\x16\x4E\x3D\xD8\0\xDE\n\0"s), ElementsAre("h世😀\n"));
+  EXPECT_THAT(text_of("u16be.txt", "\xFE\xFF\0h\x4E\x16\xD8\x3D\xDE\0\0\n"s), ElementsAre("h世😀\n"));
+  EXPECT_THAT(text_of("u32.txt", "\xFF\xFE\0\0h\0\0\0\0\xF6\1\0"s), ElementsAre("h😀"));
+  EXPECT_THAT(text_of("lone.txt", "\xFF\xFE\x3D\xD8h\0x"s), ElementsAre("\xEF\xBF\xBDh\xEF\xBF\xBD"));
+  EXPECT_THAT(text_of("u16.txt.gz", gzip("\xFF\xFEh\0i\0"s)), ElementsAre("hi"));
+  std::string wide = "\xFF\xFE", narrow;
+  for (int i = 0; i < 3'000'000; ++i) wide += "\x16\x4E", narrow += "世";
+  EXPECT_TRUE(text_of("long.txt", wide) == std::vector<std::string>{narrow});
+  for (const auto& [content, found] : std::vector<std::pair<std::string, std::string>>{{"\xFD"
+                                                                                        "7zXZ\0rest"s,
+                                                                                        "xz"},
+                                                                                       {"BZh91AY", "bzip2"},
+                                                                                       {"PK\3\4rest", "zip"},
+                                                                                       {"PAR1rest", "Parquet"},
+                                                                                       {"some\0text"s, "NUL"},
+                                                                                       {gzip("\0x"s), "NUL"}}) {
+    const auto path = folder.write("x.txt", content).string();
+    EXPECT_THAT(error_of([&] { documents({path}); }), Names({path, found})) << found;
+  }
+  const auto path = folder.write("y.txt.gz", gzip("hello") + "rest").string();
+  EXPECT_THAT(error_of([&] { documents({path}); }), Names({path, std::string("gzip")}));
+}
+
 TEST(Documents, SplitAtBlankLines) {
   const Folder folder;
   const auto path = folder.write("a.txt", "\n\none\n\nstill one\n\n \t\r\n\ntwo\n\n\n\n").string();
@@ -169,6 +202,34 @@ TEST(Sources, SayWhatIsMissing) {
   EXPECT_THAT(error_of([&] { find_sources({folder.path().string()}, TextFormat::plain); }),
               Names({folder.path().string(), ".txt", ".jsonl", ".parquet", "--code"}));
   EXPECT_THAT(error_of([&] { find_sources({"-", "-"}, TextFormat::plain); }), Names({"data", "-"}));
+}
+
+TEST(Sources, EndingsInAnyCaseChooseTheFormat) {
+  const Folder folder;
+  const auto format = [&](const std::string& name, const std::string& content, std::optional<TextFormat> other = {}) {
+    return find_sources({folder.write(name, content).string()}, other).at(0).format;
+  };
+  EXPECT_EQ(format("A.JSONL", "{}"), TextFormat::json_lines);
+  EXPECT_EQ(format("a.ndjson.GZ", gzip("{}")), TextFormat::json_lines);
+  EXPECT_EQ(format("a.TXT", "x"), TextFormat::plain);
+  EXPECT_EQ(format("a.json", " {\"text\": \"x\"}\n"), TextFormat::json_lines);
+  EXPECT_EQ(format("a.unknown", "x", TextFormat::pod), TextFormat::pod);
+  EXPECT_THAT(error_of([&] { format("b.json", "[{}]"); }), Names({"b.json", "JSON"}));
+  EXPECT_THAT(error_of([&] { format("b.unknown", "x"); }), Names({"b.unknown", "--format"}));
+}
+
+TEST(Sources, FoldersLeaveOutHiddenAndDescribingFiles) {
+  const Folder folder;
+  for (const char* name :
+       {"data/train.jsonl", "README.md", "LICENSE.txt", ".cache/x.txt", "data/._train.jsonl", "info.json", "notes.md"})
+    folder.write(name, "x");
+  fs::create_directory_symlink(folder.path(), folder / "data/loop");
+  folder.write(".elsewhere/linked.txt", "x");
+  fs::create_directory_symlink(folder / ".elsewhere", folder / "link");
+  std::vector<std::string> names;
+  for (const Source& source : find_sources({folder.path().string()}, std::nullopt))
+    names.push_back(source.path.filename().string());
+  EXPECT_THAT(names, testing::UnorderedElementsAre("train.jsonl", "notes.md", "linked.txt"));
 }
 
 TEST(Sources, FoldersContributeCodeWhereAsked) {

@@ -36,6 +36,7 @@ GenerationRequest chat(uint64_t seed, int64_t max_tokens) {
 
 TEST_P(Preemption, TextsAreThoseOfTheWholePool) {
   LanguageModel model(small(), 3);
+  model.to(ops::test::test_device());
   std::vector<GenerationRequest> requests;
   for (uint64_t n = 0; n < 9; ++n) {
     requests.push_back(chat(n, 60));
@@ -94,6 +95,7 @@ class FirstToken : public Receiver {
 
 TEST_P(Preemption, AShortRequestDoesNotWaitForOpenEndedOnes) {
   LanguageModel model(small(), 3);
+  model.to(ops::test::test_device());
   EngineOptions few = options(40);
   few.max_model_len = 4096;
   for (const int64_t max_running : {256, 8}) {
@@ -135,6 +137,7 @@ TEST_P(Preemption, AShortRequestDoesNotWaitForOpenEndedOnes) {
 // Open-ended ones end too, while short ones keep coming.
 TEST_P(Preemption, NoRequestStarves) {
   LanguageModel model(small(), 3);
+  model.to(ops::test::test_device());
   Engine engine(model, options(8));
   const auto open = submit(engine, chat(1, 40));
   for (uint64_t n = 0; n < 300; ++n) submit(engine, request(prompt(9 + n % 9, n), 3, {.seed = n}));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "core/python_json.h"
@@ -34,7 +35,7 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") ==
 // The text field of one line.
 std::string text_of(std::string_view line, const RawBatch& batch, int64_t number, const std::string& field) {
   const std::string where = fmt::format("{}:{}", batch.source->name(), number);
-  const Json json = parse_python_json(line);
+  Json json = parse_python_json(line);
   if (json.is_discarded()) {
     fail("data", "{}: expected a JSON object, found \"{}\"", where,
          line.substr(0, complete_utf8_prefix(line.substr(0, 40))));
@@ -49,7 +50,7 @@ std::string text_of(std::string_view line, const RawBatch& batch, int64_t number
   if (!found->is_string()) {
     fail("data", "{}: field \"{}\": expected a string, found {}", where, field, found->type_name());
   }
-  return found->get<std::string>();
+  return std::move(found->get_ref<std::string&>());
 }
 
 void split_lines(const RawBatch& batch, const DocumentOptions& options, DocumentBatch& result) {
@@ -173,11 +174,15 @@ bool DocumentReader::next(RawBatch& batch) {
     if (more && size == 0) continue;
     batch.source = &sources_[index_ - 1];
     batch.line = line_;
-    batch.text = buffer_.substr(0, size);
+    if (size == buffer_.size()) {
+      batch.text = std::exchange(buffer_, {});
+    } else {
+      batch.text = buffer_.substr(0, size);
+      buffer_.erase(0, size);
+    }
     batch.consumed = consumed_before_ + stream_->consumed();
     batch.skipped = skipped_before_ + stream_->skipped();
     if (is_lines(*batch.source)) line_ += std::count(batch.text.begin(), batch.text.end(), '\n');
-    buffer_.erase(0, size);
     scanned_ -= std::min(scanned_, size);
     searched_ -= std::min(searched_, size);
     boundary_ = 0;
@@ -196,8 +201,8 @@ DocumentBatch extract_documents(RawBatch&& batch, const DocumentOptions& options
   result.consumed = batch.consumed;
   result.skipped = batch.skipped;
   if (batch.line == 1 && batch.text.starts_with("\xEF\xBB\xBF")) batch.text.erase(0, 3);  // byte order mark
-  std::string valid = to_valid_utf8(batch.text);
-  if (valid != batch.text) {
+  if (!is_valid_utf8(batch.text)) {
+    std::string valid = to_valid_utf8(batch.text);
     result.replaced = count(valid, kReplacement) - count(batch.text, kReplacement);
     batch.text = std::move(valid);
   }

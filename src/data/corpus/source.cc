@@ -1,6 +1,7 @@
 #include "data/corpus/source.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -9,10 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/stop.h"
 
 namespace lazy {
@@ -103,7 +106,11 @@ class GzipStream final : public CompressedStream {
         if (inside_) cut_short("gzip");
         return false;
       }
-      if (!inside_) {  // a file may hold several archives
+      if (!inside_) {  // a file may hold several archives, and zeros that fill a block of a tape
+        if (input_[at_] == '\0') {
+          if (!rest_is_zero()) damaged("gzip", "there are other bytes after its end");
+          return false;
+        }
         inflateReset(&z_);
         inside_ = true;
       }
@@ -125,6 +132,13 @@ class GzipStream final : public CompressedStream {
   }
 
  private:
+  bool rest_is_zero() {
+    while (refill()) {
+      if (input_.find_first_not_of('\0', at_) != std::string::npos) return false;
+      at_ = input_.size();
+    }
+    return true;
+  }
   z_stream z_{};
   bool inside_ = true;
 };
@@ -164,46 +178,237 @@ class ZstdStream final : public CompressedStream {
   bool inside_ = true, full_ = false;
 };
 
-// An uncompressed stream whose first bytes have been read already.
-class BegunStream final : public CompressedStream {
+// A stream whose first bytes have been read already.
+class BegunStream final : public ByteStream {
  public:
-  using CompressedStream::CompressedStream;
+  BegunStream(std::unique_ptr<ByteStream> stream, std::string begin)
+      : stream_(std::move(stream)), begin_(std::move(begin)) {}
   bool read(std::string& out) override {
-    if (input_.empty()) return file_->read(out);
-    out += input_;
-    input_.clear();
+    if (begin_.empty()) return stream_->read(out);
+    out += begin_;
+    begin_.clear();
     return true;
   }
+  uint64_t consumed() const override { return stream_->consumed(); }
+
+ private:
+  std::unique_ptr<ByteStream> stream_;
+  std::string begin_;
 };
+
+// UTF-16 or UTF-32 as UTF-8. What is not a character becomes U+FFFD.
+class WideStream final : public ByteStream {
+ public:
+  WideStream(std::unique_ptr<ByteStream> stream, size_t unit, bool big_endian)
+      : stream_(std::move(stream)), unit_(unit), big_endian_(big_endian) {}
+  uint64_t consumed() const override { return stream_->consumed(); }
+  bool read(std::string& out) override {
+    const size_t before = out.size();
+    while (out.size() == before) {
+      const bool more = stream_->read(input_);
+      size_t at = 0;
+      while (at + unit_ <= input_.size()) {
+        const uint32_t first = unit_at(at);
+        const bool high = unit_ == 2 && first >= 0xD800 && first < 0xDC00;
+        if (high && at + 4 > input_.size() && more) break;
+        const uint32_t second = high && at + 4 <= input_.size() ? unit_at(at + 2) : 0;
+        const bool pair = second >= 0xDC00 && second < 0xE000;
+        append_utf8(out, pair ? 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00) : first);
+        at += pair ? 4 : unit_;
+      }
+      input_.erase(0, at);
+      if (more) continue;
+      if (!input_.empty()) append_utf8(out, 0xFFFD);
+      input_.clear();
+      return out.size() > before;
+    }
+    return true;
+  }
+
+ private:
+  uint32_t unit_at(size_t at) const {
+    uint32_t value = 0;
+    for (size_t n = 0; n < unit_; ++n) {
+      value = value << 8 | static_cast<unsigned char>(input_[at + (big_endian_ ? n : unit_ - 1 - n)]);
+    }
+    return value;
+  }
+  static void append_utf8(std::string& out, uint32_t c) {
+    if (c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) c = 0xFFFD;
+    const auto tail = [&](int shift) { out += static_cast<char>(0x80 | (c >> shift & 0x3F)); };
+    if (c < 0x80) {
+      out += static_cast<char>(c);
+    } else if (c < 0x800) {
+      out += static_cast<char>(0xC0 | c >> 6), tail(0);
+    } else if (c < 0x10000) {
+      out += static_cast<char>(0xE0 | c >> 12), tail(6), tail(0);
+    } else {
+      out += static_cast<char>(0xF0 | c >> 18), tail(12), tail(6), tail(0);
+    }
+  }
+  std::unique_ptr<ByteStream> stream_;
+  std::string input_;
+  size_t unit_;
+  bool big_endian_;
+};
+
+bool is_zstd(std::string_view begin) {
+  // A frame, or a skippable frame (RFC 8878 3.1.2).
+  return begin.starts_with("\x28\xB5\x2F\xFD") ||
+         (begin.size() >= 4 && (begin[0] & 0xF0) == 0x50 && begin.substr(1, 3) == "\x2A\x4D\x18");
+}
+
+// The name of a format that is not read, and the command that makes it readable.
+std::optional<std::pair<const char*, const char*>> unsupported_format(std::string_view begin) {
+  using namespace std::literals;
+  if (begin.starts_with("\xFD"
+                        "7zXZ\0"sv))
+    return std::pair("an xz archive", "xz -d");
+  if (begin.starts_with("BZh")) return std::pair("a bzip2 archive", "bzip2 -d");
+  if (begin.starts_with("PK\x03\x04")) return std::pair("a zip archive", "unzip");
+  if (begin.starts_with("\x04\x22\x4D\x18")) return std::pair("an lz4 archive", "lz4 -d");
+  if (begin.starts_with("7z\xBC\xAF\x27\x1C")) return std::pair("a 7-Zip archive", "7z x");
+  return std::nullopt;
+}
+
+// Text in UTF-8 from decompressed bytes whose first `begin` are given.
+std::unique_ptr<ByteStream> decode_text(std::unique_ptr<ByteStream> stream, std::string begin,
+                                        const std::string& name) {
+  using namespace std::literals;
+  while (begin.size() < 4 && stream->read(begin)) {
+  }
+  struct Mark {
+    std::string_view bytes;
+    size_t unit;
+    bool big_endian;
+  };
+  for (const Mark& mark : {Mark{"\xFF\xFE\0\0"sv, 4, false}, Mark{"\0\0\xFE\xFF"sv, 4, true},
+                           Mark{"\xFF\xFE"sv, 2, false}, Mark{"\xFE\xFF"sv, 2, true}}) {
+    if (!begin.starts_with(mark.bytes)) continue;
+    begin.erase(0, mark.bytes.size());
+    auto begun = std::make_unique<BegunStream>(std::move(stream), std::move(begin));
+    return std::make_unique<WideStream>(std::move(begun), mark.unit, mark.big_endian);
+  }
+  if (const auto format = unsupported_format(begin)) {
+    fail("data", "{}: expected text, found {} (`{}` first)", name, format->first, format->second);
+  }
+  if (begin.starts_with("PAR1")) fail("data", "{}: expected text, found a Parquet file (--format parquet)", name);
+  if (begin.starts_with("ustar") || (begin.size() > 262 && begin.compare(257, 5, "ustar") == 0)) {
+    fail("data", "{}: expected text, found a tar archive (`tar -x` first)", name);
+  }
+  if (const size_t at = begin.find('\0'); at != std::string::npos) {
+    fail("data", "{}: expected text, found a NUL byte at byte {}", name, at);
+  }
+  return std::make_unique<BegunStream>(std::move(stream), std::move(begin));
+}
+
+// An ending in lower case, without a compression's.
+std::string ending_of(fs::path name, bool* compressed = nullptr) {
+  const auto lower = [&] {
+    std::string ending = name.extension().string();
+    for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    return ending;
+  };
+  const std::string ending = lower();
+  const bool packed = ending == ".gz" || ending == ".gzip" || ending == ".zst" || ending == ".zstd";
+  if (compressed) *compressed = packed;
+  if (!packed) return ending;
+  name.replace_extension();
+  return lower();
+}
 
 }  // namespace
 
 std::unique_ptr<ByteStream> open_stream(const fs::path& path) {
   auto file = std::make_unique<PlainStream>(path);
+  const std::string name = file->name();
   std::string begin;
   while (begin.size() < 4 && file->read(begin)) {
   }
-  if (begin.starts_with("\x1F\x8B")) return std::make_unique<GzipStream>(std::move(file), std::move(begin));
-  if (begin.starts_with("\x28\xB5\x2F\xFD")) return std::make_unique<ZstdStream>(std::move(file), std::move(begin));
-  const std::string ending = path.extension().string();
-  if (ending == ".gz" || ending == ".zst") {
-    fail("data", "{}: expected a {} archive, its first bytes are not one's", path.string(),
-         ending == ".gz" ? "gzip" : "zstd");
+  std::unique_ptr<ByteStream> stream;
+  if (begin.starts_with("\x1F\x8B")) {
+    stream = std::make_unique<GzipStream>(std::move(file), std::move(begin));
+  } else if (is_zstd(begin)) {
+    stream = std::make_unique<ZstdStream>(std::move(file), std::move(begin));
+  } else {
+    bool compressed = false;
+    ending_of(path, &compressed);
+    if (compressed) {
+      fail("data", "{}: expected a gzip or zstd archive, its first bytes are not one's", path.string());
+    }
+    return decode_text(std::move(file), std::move(begin), name);
   }
-  return std::make_unique<BegunStream>(std::move(file), std::move(begin));
+  return decode_text(std::move(stream), "", name);
 }
 
 namespace {
 
-std::optional<TextFormat> format_of(fs::path name) {
-  if (name.extension() == ".parquet") return TextFormat::parquet;
-  if (name.extension() == ".gz" || name.extension() == ".zst") name.replace_extension();
-  const std::string ending = name.extension().string();
-  if (ending == ".txt" || ending == ".text" || ending == ".md") return TextFormat::plain;
-  if (ending == ".jsonl") return TextFormat::json_lines;
+std::optional<TextFormat> format_of(const fs::path& name) {
+  bool compressed = false;
+  const std::string ending = ending_of(name, &compressed);
+  if (ending == ".parquet" && !compressed) return TextFormat::parquet;
+  if (ending == ".txt" || ending == ".text" || ending == ".md" || ending == ".rst") return TextFormat::plain;
+  if (ending == ".jsonl" || ending == ".ndjson" || ending == ".jsonlines") return TextFormat::json_lines;
   if (ending == ".pod") return TextFormat::pod;
   return std::nullopt;
 }
+
+// What a named file with an unknown ending is. A .json file is read as lines if it begins with an object.
+TextFormat format_of_named(const fs::path& path, std::optional<TextFormat> other, bool code) {
+  if (const auto format = format_of(path)) return *format;
+  if (other) return *other;
+  if (code && is_code(path)) return TextFormat::plain;
+  if (!fs::is_regular_file(path)) return TextFormat::plain;  // a pipe
+  if (ending_of(path) == ".json") {
+    std::string begin;
+    open_stream(path)->read(begin);
+    const size_t at = begin.find_first_not_of(" \t\r\n");
+    if (at != std::string::npos && begin[at] == '{') return TextFormat::json_lines;
+    fail("data", "{}: expected JSON lines, found one JSON value over the whole file", path.string());
+  }
+  fail("data", "{}: the ending names no format; add --format text, jsonl, pod or parquet", path.string());
+}
+
+// Files that describe a folder rather than belong to its text.
+bool is_about_the_folder(const fs::path& path) {
+  std::string stem = path.stem().string();
+  for (char& c : stem) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
+  return stem == "README" || stem == "LICENSE" || stem == "LICENCE" || stem == "NOTICE" || stem == "CITATION";
+}
+
+// The text files of a folder. Hidden names are skipped, links are followed, each folder is read once.
+class FolderSearch {
+ public:
+  explicit FolderSearch(bool code) : code_(code) {}
+  void visit(const fs::path& folder) {
+    if (!visited_.insert(fs::canonical(folder)).second) return;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const fs::path& path = entry.path();
+      if (path.filename().string().starts_with('.')) continue;
+      if (entry.is_directory()) {
+        visit(path);
+      } else if (entry.is_regular_file()) {
+        add(path, entry.file_size());
+      }
+    }
+  }
+  std::vector<Source> found;
+  std::map<std::string, int64_t> left_out;  // files by their ending
+
+ private:
+  void add(const fs::path& path, uint64_t bytes) {
+    auto format = format_of(path);
+    if (!format && code_ && is_code(path)) format = TextFormat::plain;
+    if (format && !is_about_the_folder(path)) {
+      found.push_back({path, *format, bytes});
+    } else {
+      const std::string ending = ending_of(path);
+      ++left_out[format ? path.filename().string() : ending.empty() ? "without an ending" : ending];
+    }
+  }
+  bool code_;
+  std::set<fs::path> visited_;
+};
 
 }  // namespace
 
@@ -213,10 +418,10 @@ bool is_code(const fs::path& name) {
       ".pl", ".pm",    ".rb",    ".js",   ".mjs", ".ts",  ".tsx", ".jsx",   ".go",   ".rs",   ".java",
       ".kt", ".scala", ".swift", ".cs",   ".php", ".lua", ".r",   ".jl",    ".m",    ".hs",   ".ml",
       ".ex", ".erl",   ".clj",   ".lisp", ".el",  ".sh",  ".sql", ".cmake", ".toml", ".yaml", ".yml"};
-  return endings.contains(name.extension().string());
+  return endings.contains(ending_of(name));
 }
 
-std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other, bool code) {
+std::vector<Source> find_sources(const std::vector<std::string>& inputs, std::optional<TextFormat> other, bool code) {
   std::vector<Source> sources;
   bool standard_input_seen = false;
   for (const std::string& input : inputs) {
@@ -225,33 +430,31 @@ std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFor
       if (standard_input_seen) fail("data", "standard input (-) is named twice");
       if (other == TextFormat::parquet) fail("data", "standard input: Parquet is read from regular files only");
       standard_input_seen = true;
-      sources.push_back({path, other, 0});
+      sources.push_back({path, other.value_or(TextFormat::plain), 0});
       continue;
     }
     if (!fs::exists(path)) fail("data", "{}: no such file or folder", input);
     if (!fs::is_directory(path)) {
       const uint64_t bytes = fs::is_regular_file(path) ? fs::file_size(path) : 0;
-      sources.push_back({path, format_of(path).value_or(other), bytes});
+      sources.push_back({path, format_of_named(path, other, code), bytes});
       continue;
     }
-    std::vector<Source> found;
+    FolderSearch search(code);
     try {
-      for (const auto& entry : fs::recursive_directory_iterator(path)) {
-        if (!entry.is_regular_file()) continue;
-        auto format = format_of(entry.path());
-        if (!format && code && is_code(entry.path())) format = TextFormat::plain;
-        if (format) found.push_back({entry.path(), *format, entry.file_size()});
-      }
+      search.visit(path);
     } catch (const fs::filesystem_error& e) {
       fail("data", "{}: {}", e.path1().string(), e.code().message());
     }
-    if (found.empty()) {
-      fail("data", "{}: expected .txt, .md, .jsonl, .pod (also .gz, .zst) or .parquet files{}, found none", input,
+    if (search.found.empty()) {
+      fail("data", "{}: expected .txt, .md, .rst, .jsonl, .pod (also .gz, .zst) or .parquet files{}, found none", input,
            code ? ", or source code" : "; --code adds source code");
     }
-    std::sort(found.begin(), found.end(),
+    std::vector<std::string> left_out;
+    for (const auto& [ending, count] : search.left_out) left_out.push_back(fmt::format("{} {}", count, ending));
+    if (!left_out.empty()) log::info("{}: files left out: {}", input, fmt::join(left_out, ", "));
+    std::sort(search.found.begin(), search.found.end(),
               [](const Source& a, const Source& b) { return a.path.native() < b.path.native(); });
-    sources.insert(sources.end(), found.begin(), found.end());
+    sources.insert(sources.end(), search.found.begin(), search.found.end());
   }
   if (sources.empty()) fail("data", "no input: name files, folders or - for standard input");
   return sources;

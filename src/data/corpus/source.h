@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,14 +19,18 @@ struct Source {
 };
 
 // Expands files and folders (recursively, in byte order of their paths) to sources. Folders contribute files with known
-// extensions: .txt .text .md .jsonl .pod, these with .gz or .zst, .parquet and, with `code`, those of programs.
-// Standard input, and named files with another extension, have the format `other`. Error when a name does not exist or
-// a folder has no such file.
-std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other, bool code = false);
+// endings in any case: .txt .text .md .rst, .jsonl .ndjson .jsonlines, .pod, these with .gz or .zst, .parquet and, with
+// `code`, those of programs. Hidden files and README, LICENSE, NOTICE and CITATION are left out, links are followed,
+// and the number of files left out is logged by ending. `other`: the format of standard input and of named files with
+// another ending; nullopt: text for standard input, an error for files, but .json with an object on each line. Error
+// when a name does not exist or a folder has no such file.
+std::vector<Source> find_sources(const std::vector<std::string>& inputs, std::optional<TextFormat> other,
+                                 bool code = false);
 
 bool is_code(const std::filesystem::path& name);  // by its extension
 
-// Decompressed bytes of a file, in pieces. .gz and .zst are recognized by their first bytes.
+// The text of a file in UTF-8, in pieces. The first bytes decide: gzip and zstd are decompressed; UTF-16 and UTF-32
+// with a byte order mark are converted; other archives, Parquet and files with NUL bytes are Error.
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
