@@ -73,7 +73,7 @@ void run(GenerateArguments options) {
   ModelFolder folder = load_model_folder(options.model, options.model_options);
   const ModelConfig& config = folder.model.config();
   cli::place_model(folder.model, device, resolve_dtype(options.dtype, device));
-  const std::vector<int64_t> stop_tokens = end_tokens(config, *folder.tokenizer);
+  const std::vector<int64_t> stop_tokens = end_tokens(options.model, config, *folder.tokenizer);
 
   std::vector<std::vector<int64_t>> prompts;
   for (const std::string& prompt : options.prompts) {

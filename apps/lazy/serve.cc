@@ -68,14 +68,16 @@ serve::ServedModel load(const std::string& argument, const ServeArguments& optio
   }
   out.attention = loaded.back().inspector.get();
   out.info = serve::read_tokenizer_info(path);
+  out.special_tokens = serve::special_tokens_of(out.info, *out.tokenizer);
   if (!out.info.chat_template.empty()) {
     try {
-      out.chat = std::make_shared<serve::ChatTemplate>(out.info.chat_template, out.info.bos_token, out.info.eos_token);
+      out.chat = std::make_shared<serve::ChatTemplate>(out.info.chat_template, out.info.template_variables());
     } catch (const Error& error) {  // completions work without it
       log::warn("{}: {}; chat completions of this model are refused", path, error.what());
+      out.chat_problem = error.what();
     }
   }
-  out.stop_tokens = end_tokens(model.config(), *out.tokenizer);
+  out.stop_tokens = end_tokens(path, model.config(), *out.tokenizer);
   out.vocab_size = model.config().vocab_size;
   out.longest_piece = serve::longest_piece_of(*out.tokenizer);
   out.created =

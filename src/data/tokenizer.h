@@ -20,6 +20,8 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   // Bytes that this id appends to the text, for streaming output.
   virtual std::string piece(int32_t id) const = 0;
+  // Whether encode() finds special tokens in a text ("</s>"). If not, it encodes them as letters.
+  virtual bool finds_special_tokens() const { return false; }
   virtual int64_t vocab_size() const = 0;
   virtual std::optional<int32_t> bos_id() const = 0;
   virtual std::optional<int32_t> eos_id() const = 0;

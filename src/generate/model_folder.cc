@@ -1,5 +1,11 @@
 #include "generate/model_folder.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/python_json.h"
 #include "model/config.h"
 
 namespace lazy {
@@ -12,10 +18,28 @@ ModelFolder load_model_folder(const std::filesystem::path& directory, const Mode
   return {open_model(directory, options), std::move(tokenizer)};
 }
 
-std::vector<int64_t> end_tokens(const ModelConfig& config, const Tokenizer& tokenizer) {
+std::vector<int64_t> end_tokens(const std::filesystem::path& directory, const ModelConfig& config,
+                                const Tokenizer& tokenizer) {
   std::vector<int64_t> out;
-  if (config.eos_token_id >= 0) out.push_back(config.eos_token_id);
-  if (const auto eos = tokenizer.eos_id(); eos && *eos != config.eos_token_id) out.push_back(*eos);
+  const auto add = [&](int64_t id) {
+    if (id >= 0 && std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
+  };
+  add(config.eos_token_id);
+  for (const char* name : {"config.json", "generation_config.json"}) {
+    const std::filesystem::path path = directory / name;
+    if (!std::filesystem::exists(path)) continue;
+    const auto json = parse_python_json(read_file(path));
+    if (!json.is_object()) fail("generate", "{}: expected a JSON object", path.string());
+    const auto found = json.find("eos_token_id");
+    if (found == json.end() || found->is_null()) continue;
+    for (const auto& id : found->is_array() ? *found : nlohmann::json::array({*found})) {
+      if (!id.is_number_integer()) {
+        fail("generate", "{}: eos_token_id: expected an integer or a list of them, found {}", path.string(), id.dump());
+      }
+      add(id.get<int64_t>());
+    }
+  }
+  if (const auto eos = tokenizer.eos_id()) add(*eos);
   return out;
 }
 

@@ -19,8 +19,10 @@ struct ModelFolder {
 // Loads both. Error when the tokenizer does not match the model (model/config.h).
 ModelFolder load_model_folder(const std::filesystem::path& directory, const ModelOptions& options = {});
 
-// The ids that end a text: EOS of the model and of the tokenizer, each once.
-std::vector<int64_t> end_tokens(const ModelConfig& config, const Tokenizer& tokenizer);
+// The ids that end a text, each once: eos_token_id of the folder's config.json and generation_config.json, where it may
+// be a list, and EOS of the tokenizer. Error naming the file if a field is neither an integer nor a list of integers.
+std::vector<int64_t> end_tokens(const std::filesystem::path& directory, const ModelConfig& config,
+                                const Tokenizer& tokenizer);
 
 // The prompt's ids, with BOS first if `bos` is set and the tokenizer has one.
 std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool bos = true);

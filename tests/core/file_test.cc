@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <set>
 
 #include "core/error.h"
+#include "core/output_folder.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -23,6 +26,61 @@ TEST(File, AFailedWriteLeavesTheFormerContent) {
   setrlimit(RLIMIT_FSIZE, &former);
   EXPECT_EQ(read_file(folder / "x"), "old");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);  // no temporary left
+  fs::remove_all(folder);
+}
+
+TEST(File, LinksAndDevicesStayWhatTheyAre) {
+  const fs::path folder = fs::path(testing::TempDir()) / ("links_" + std::to_string(::getpid()));
+  fs::create_directories(folder / "elsewhere");
+  write_file_atomic(folder / "elsewhere/target", "old");
+  fs::create_symlink("elsewhere/target", folder / "link");
+  fs::create_symlink("elsewhere/new", folder / "dangling");
+  write_file_atomic(folder / "link", "new");
+  write_file_atomic(folder / "dangling", "created");
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(read_file(folder / "elsewhere/target"), "new");
+  EXPECT_EQ(read_file(folder / "elsewhere/new"), "created");
+  write_file_atomic("/dev/null", "gone");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  fs::remove_all(folder);
+}
+
+TEST(OutputFolder, AppearsWholeAndReplacesOnlyOnRequest) {
+  const fs::path folder = fs::path(testing::TempDir()) / ("output_" + std::to_string(::getpid()));
+  const auto names = [&] {
+    std::set<std::string> out;
+    for (const auto& entry : fs::directory_iterator(folder)) out.insert(entry.path().filename().string());
+    return out;
+  };
+  {
+    OutputFolder unfinished(folder / "a"), other(folder / "a");  // equal process ids share nothing
+    EXPECT_NE(unfinished.path(), other.path());
+    write_file_atomic(unfinished.path() / "x", "1");
+    write_file_atomic(other.path() / "x", "2");
+    EXPECT_FALSE(fs::exists(folder / "a"));
+    unfinished.publish(/*replace=*/false);
+    EXPECT_EQ(read_file(folder / "a/x"), "1");
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder / "a"), fs::directory_iterator()), 1) << "the marker is gone";
+    EXPECT_THROW(other.publish(/*replace=*/false), RunError);
+    EXPECT_EQ(read_file(folder / "a/x"), "1");
+    EXPECT_EQ(read_file(other.path().empty() ? folder / "a/x" : other.path() / "x"), "1");
+  }
+  EXPECT_EQ(names().size(), 2u) << "the result that was not published is kept";
+  for (const std::string& name : names()) {
+    if (name != "a") fs::remove_all(folder / name);
+  }
+  fs::create_directories(folder / "target");
+  fs::create_directory_symlink("target", folder / "link");
+  OutputFolder through(folder / "link");
+  write_file_atomic(through.path() / "x", "3");
+  through.publish(/*replace=*/true);
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(read_file(folder / "target/x"), "3");
+  OutputFolder replacing(folder / "a");
+  write_file_atomic(replacing.path() / "y", "4");
+  replacing.publish(/*replace=*/true);
+  EXPECT_FALSE(fs::exists(folder / "a/x"));
+  EXPECT_EQ(names(), (std::set<std::string>{"a", "link", "target"}));
   fs::remove_all(folder);
 }
 

@@ -18,7 +18,7 @@ LAZY_FUZZ_TARGET(completion_json) {
       return;
     }
     const bool chat = json.contains("messages");
-    const serve::GenerationFields fields = chat ? serve::GenerationFields(serve::parse_chat(json, unknown))
+    const serve::GenerationFields fields = chat ? serve::GenerationFields(serve::parse_chat(json, body, unknown))
                                                 : serve::GenerationFields(serve::parse_completion(json, unknown));
     fields.sampling.validate();  // what was accepted can be sampled with
     fuzz::require(fields.n >= 1 && fields.n <= 128, "n is within its limits");

@@ -26,7 +26,14 @@ const char* const kTemplate =
 
 std::shared_ptr<ChatTemplate> make_template(const std::string& source) {
   if (*LAZY_TEST_PYTHON) ::setenv("LAZY_PYTHON", LAZY_TEST_PYTHON, 1);
-  return std::make_shared<ChatTemplate>(source, "<s>", "</s>");
+  return std::make_shared<ChatTemplate>(source, Json{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+}
+
+// Messages of (role, content), rendered with add_generation_prompt.
+std::string render(ChatTemplate& chat, const std::vector<std::pair<std::string, std::string>>& messages, bool prompt) {
+  Json all = Json::array();
+  for (const auto& [role, content] : messages) all.push_back({{"role", role}, {"content", content}});
+  return chat.render(all, {{"add_generation_prompt", prompt}});
 }
 
 #define SKIP_WITHOUT_JINJA()                                                                 \
@@ -40,26 +47,26 @@ std::shared_ptr<ChatTemplate> make_template(const std::string& source) {
 TEST(ChatTemplates, AreRenderedAsTransformersDoes) {
   SKIP_WITHOUT_JINJA();
   const auto chat = make_template(kTemplate);
-  EXPECT_EQ(chat->render({{"user", " hé\n"}, {"assistant", "you"}}, true),
+  EXPECT_EQ(render(*chat, {{"user", " hé\n"}, {"assistant", "you"}}, true),
             "<|user|>hé</s>\n<|assistant|>you</s>\n<|assistant|>");
-  EXPECT_EQ(chat->render({{"user", "hi"}}, false), "<|user|>hi</s>\n");
-  const std::string refusal = error_of([&] { chat->render({{"tool", "x"}}, true); });
-  EXPECT_THAT(refusal, Names({std::string("tools are unknown")}));       // the template's own words
-  EXPECT_EQ(chat->render({{"user", "hi"}}, false), "<|user|>hi</s>\n");  // goes on
-  EXPECT_EQ(make_template("{{ messages | tojson }}")->render({{"user", "<é>"}}, true),
+  EXPECT_EQ(render(*chat, {{"user", "hi"}}, false), "<|user|>hi</s>\n");
+  const std::string refusal = error_of([&] { render(*chat, {{"tool", "x"}}, true); });
+  EXPECT_THAT(refusal, Names({std::string("tools are unknown")}));        // the template's own words
+  EXPECT_EQ(render(*chat, {{"user", "hi"}}, false), "<|user|>hi</s>\n");  // goes on
+  EXPECT_EQ(render(*make_template("{{ messages | tojson }}"), {{"user", "<é>"}}, true),
             R"([{"role": "user", "content": "<é>"}])");
 }
 
 TEST(ChatTemplates, ErrorsAreOneLine) {
   SKIP_WITHOUT_JINJA();
-  EXPECT_THAT(error_of([] { make_template("{% if %}"); }), Names({"template", "line", 1, "LAZY_PYTHON"}));
-  EXPECT_EQ(
-      make_template("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}")
-          ->render({{"user", "x"}, {"user", "y"}}, true),
-      "x");
-  EXPECT_THROW(make_template("{{ messages[0].__class__.__mro__ }}")->render({{"user", "x"}}, true), Error);  // sandbox
+  EXPECT_THAT(error_of([] { make_template("{% if %}"); }), Names({"template", "line", 1}));
+  const auto generation =
+      make_template("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}");
+  EXPECT_EQ(render(*generation, {{"user", "x"}, {"user", "y"}}, true), "x");
+  const auto escape = make_template("{{ messages[0].__class__.__mro__ }}");
+  EXPECT_THROW(render(*escape, {{"user", "x"}}, true), Error);  // sandbox
   ::setenv("LAZY_PYTHON", "/no/such/python", 1);
-  EXPECT_THROW(ChatTemplate("x", "", ""), Error);
+  EXPECT_THROW(ChatTemplate("x", Json::object()), Error);
 }
 
 TEST(ChatTemplates, OneThatDoesNotEndIsStopped) {
@@ -67,8 +74,8 @@ TEST(ChatTemplates, OneThatDoesNotEndIsStopped) {
   const auto chat = make_template(
       "{% if messages[0].content == 'loop' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
       "{% endfor %}{% endif %}done");
-  EXPECT_THROW(chat->render({{"user", "loop"}}, true), RunError);
-  EXPECT_EQ(chat->render({{"user", "x"}}, true), "done");  // a new process
+  EXPECT_THROW(render(*chat, {{"user", "loop"}}, true), RunError);
+  EXPECT_EQ(render(*chat, {{"user", "x"}}, true), "done");  // a new process
 }
 
 struct ChatServer {
@@ -95,6 +102,64 @@ TEST(Chat, WithoutATemplateSaysWhatIsMissing) {
   EXPECT_EQ(reply.status, 400);
   EXPECT_EQ(reply.json()["error"]["code"], "no_chat_template");
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({"chat_template", "tokenizer_config.json"}));
+}
+
+// What a template sees of a request, as in transformers.
+TEST(Chat, TemplatesSeeWhatTheClientSent) {
+  SKIP_WITHOUT_JINJA();
+  const auto prompt_of = [](const std::string& source, nlohmann::json body) {
+    ChatServer server(make_template(source + "X"));
+    body["max_tokens"] = 0;
+    const Reply reply = server.post(body);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return reply.status == 200 ? reply.json()["usage"]["prompt_tokens"].get<int64_t>() - 1 : -1;  // a byte each
+  };
+  nlohmann::json body = {
+      {"messages", {{{"role", "user"}, {"content", "hi"}, {"name", "Ada"}, {"reasoning_content", "why"}}}}};
+  EXPECT_EQ(prompt_of("{% if tools is not none %}TOOLS{% endif %}", body), 0);
+  EXPECT_EQ(prompt_of("{% if documents is not none %}DOCUMENTS{% endif %}", body), 0);
+  EXPECT_EQ(prompt_of("{{ messages[0].name }}", body), 3);
+  EXPECT_EQ(prompt_of("{{ messages[0].reasoning_content }}", body), 3);
+  EXPECT_EQ(prompt_of("{% if pad_token is defined %}PAD{% endif %}", body), 0);
+  EXPECT_EQ(prompt_of("{% if enable_thinking %}think{% endif %}", body), 0);
+  body["chat_template_kwargs"] = {{"enable_thinking", true}};
+  EXPECT_EQ(prompt_of("{% if enable_thinking %}think{% endif %}", body), 5);
+  body["documents"] = {{{"title", "abcd"}}};
+  EXPECT_EQ(prompt_of("{{ documents[0].title }}", body), 4);
+  body["messages"].push_back(nlohmann::json::parse(
+      R"({"role": "assistant", "content": null,
+          "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]})"));
+  body["messages"].push_back(
+      {{"role", "tool"}, {"tool_call_id", "c"}, {"content", {{{"type", "text"}, {"text", "4"}}}}});
+  EXPECT_EQ(prompt_of("{{ messages[1].tool_calls[0].function.name }}{{ messages[2].content }}", body), 2);
+  EXPECT_EQ(prompt_of("{{ messages[1].content is none }}", body), 4);  // True
+}
+
+TEST(Chat, ToolsAndReservedNamesAreRefused) {
+  SKIP_WITHOUT_JINJA();
+  ChatServer server(make_template("x"));
+  const auto refused = [&](const char* key, const nlohmann::json& value) {
+    const Reply reply = server.post({{"messages", kMessages}, {key, value}});
+    EXPECT_EQ(reply.status, 400) << key;
+    EXPECT_EQ(reply.json()["error"]["param"], key);
+  };
+  refused("tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}});
+  refused("chat_template_kwargs", {{"messages", nlohmann::json::array()}});
+  refused("chat_template_kwargs", 3);
+  refused("documents", "x");
+}
+
+TEST(Chat, ABrokenTemplateIsNotAMissingOne) {
+  FakeEngine engine;
+  ServedModel model = testing_support::fake_model(engine);
+  model.chat_problem = "serve: chat template: line 1: unexpected end of template";
+  Api api({model}, {});
+  HttpServer http("127.0.0.1", 0, 1, {},
+                  [&](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); });
+  const Reply reply = Client(http.port()).post("/v1/chat/completions", nlohmann::json{{"messages", kMessages}});
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.json()["error"]["code"], "chat_template_error");
+  EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({std::string("line 1")}));
 }
 
 TEST(Chat, AnswersAndStreams) {

@@ -129,6 +129,8 @@ struct TwoModels {
     ServedModel model = testing_support::fake_model(engine, id);
     model.info = {
         .tokenizer_class = "T", .bos_token = "<s>", .eos_token = "</s>", .pad_token = "", .chat_template = ""};
+    model.info.added = {{"<x>", 65}};
+    model.special_tokens = special_tokens_of(model.info, *model.tokenizer);
     return model;
   }
   FakeEngine engine;
@@ -164,6 +166,7 @@ TEST(Tokenizers, AreServed) {
   EXPECT_EQ(tokens({{"prompt", "ab"}, {"add_special_tokens", false}}), Json({97, 98}));
   EXPECT_EQ(tokens({{"prompt", "<s>ab"}}), Json({256, 97, 98}));  // not twice
   EXPECT_EQ(tokens({{"prompt", "</s>"}, {"add_special_tokens", false}}), Json({257}));
+  EXPECT_EQ(tokens({{"prompt", "a</s>b<x>"}, {"add_special_tokens", false}}), Json({97, 257, 98, 65}));
   const Json full =
       client.post("/tokenize", nlohmann::json{{"model", "first"}, {"prompt", "é"}, {"return_token_strs", true}}).json();
   EXPECT_EQ(full["count"], 3);

@@ -124,9 +124,13 @@ TEST(CompletionRequest, WrongFieldsAreNamed) {
                {"prompt", json(std::vector<std::string>(257, "a")).dump().c_str(), kValue, {"256", "257"}});
 }
 
+ChatRequest parse_chat_body(const json& body, std::vector<std::string>& unknown) {
+  return parse_chat(body, body.dump(), unknown);
+}
+
 TEST(ChatRequest, WrongFieldsAreNamed) {
   const json body = {{"messages", {{{"role", "user"}, {"content", "x"}}}}};
-  for (const Case& test : kCommon) expect_error(parse_chat, body, test);
+  for (const Case& test : kCommon) expect_error(parse_chat_body, body, test);
   const std::vector<Case> cases = {
       {"messages", "null", kMissing, {}},
       {"messages", "{}", kType, {"array", "object"}},
@@ -146,7 +150,7 @@ TEST(ChatRequest, WrongFieldsAreNamed) {
       {"response_format", "3", kValue, {"type", "text"}},
       {"max_completion_tokens", "-1", kValue, {"0", "-1"}},
   };
-  for (const Case& test : cases) expect_error(parse_chat, body, test);
+  for (const Case& test : cases) expect_error(parse_chat_body, body, test);
 }
 
 TEST(ApiErrors, BodyIsOpenAis) {
@@ -192,12 +196,12 @@ TEST(CompletionRequest, OddButValidValues) {
 TEST(ChatRequest, PartsAreJoinedAndNamesOfLimitsAreBothKnown) {
   std::vector<std::string> unknown;
   const ChatRequest request =
-      parse_chat(json::parse(R"({"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": [
+      parse_chat_body(json::parse(R"({"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": [
         {"type": "text", "text": "b"}, {"type": "text", "text": "c"}]}], "max_completion_tokens": 7, "tools": [],
         "response_format": {"type": "text"}, "logprobs": true, "top_logprobs": 2})"),
-                 unknown);
+                      unknown);
   ASSERT_EQ(request.messages.size(), 2u);
-  EXPECT_EQ(request.messages[1].content, "bc");
+  EXPECT_EQ(request.messages[1]["content"], "bc");
   EXPECT_EQ(request.max_tokens, 7);
   EXPECT_EQ(request.logprobs, 2);
   EXPECT_TRUE(unknown.empty());

@@ -366,6 +366,7 @@ TextFormat format_of_named(const fs::path& path, std::optional<TextFormat> other
     if (at != std::string::npos && begin[at] == '{') return TextFormat::json_lines;
     fail("data", "{}: expected JSON lines, found one JSON value over the whole file", path.string());
   }
+  open_stream(path);  // names an archive or a binary file
   fail("data", "{}: the ending names no format; add --format text, jsonl, pod or parquet", path.string());
 }
 

@@ -63,6 +63,7 @@ class BpeTokenizer final : public Tokenizer {
   std::optional<int32_t> bos_id() const override { return d_.bos; }
   std::optional<int32_t> eos_id() const override { return d_.eos; }
   std::string kind() const override { return "bpe"; }
+  bool finds_special_tokens() const override { return true; }
 
   uint64_t fingerprint() const override {
     std::string text = fmt::format("bpe {} {} {}", d_.ignore_merges, d_.nfc, d_.pre_tokenizer.description());

@@ -59,6 +59,7 @@ class EquivalentTokenizer final : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return json_->eos_id(); }
   uint64_t fingerprint() const override { return fingerprint_; }
   std::string kind() const override { return json_->kind(); }
+  bool finds_special_tokens() const override { return json_->finds_special_tokens(); }
   void save(const fs::path& directory) const override {
     json_->save(directory);
     write_file_atomic(directory / "tokenizer.model", model_);

@@ -151,6 +151,7 @@ class SentencePieceJson final : public Tokenizer {
   std::optional<int32_t> bos_id() const override { return d_.bos; }
   std::optional<int32_t> eos_id() const override { return d_.eos; }
   std::string kind() const override { return "sentencepiece"; }
+  bool finds_special_tokens() const override { return true; }
   uint64_t fingerprint() const override {
     std::string text =
         fmt::format("sentencepiece json {} {}", static_cast<int>(spaces_.prefix), spaces_.even_before_space);

@@ -227,8 +227,11 @@ void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange
            std::move(texts), exchange);
 }
 
-std::vector<int64_t> Api::encode_chat(const ServedModel& model, const std::vector<ChatMessage>& messages,
-                                      bool add_generation_prompt) const {
+std::vector<int64_t> Api::encode_chat(const ServedModel& model, const ChatRequest& request) const {
+  if (!model.chat && !model.chat_problem.empty()) {
+    throw ApiError(400, fmt::format("the model \"{}\": {}", model.id, model.chat_problem), "messages",
+                   "chat_template_error");
+  }
   if (!model.chat) {
     throw ApiError(400,
                    fmt::format("the model \"{}\" has no chat template (chat_template in tokenizer_config.json, or "
@@ -238,7 +241,7 @@ std::vector<int64_t> Api::encode_chat(const ServedModel& model, const std::vecto
   }
   std::string text;
   try {
-    text = model.chat->render(messages, add_generation_prompt);
+    text = model.chat->render(request.messages, request.variables);
   } catch (const RunError&) {
     throw;
   } catch (const Error& error) {
@@ -250,10 +253,10 @@ std::vector<int64_t> Api::encode_chat(const ServedModel& model, const std::vecto
 
 void Api::chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   std::vector<std::string> unknown;
-  ChatRequest fields = parse_chat(parse_body(request.body), unknown);
+  ChatRequest fields = parse_chat(parse_body(request.body), request.body, unknown);
   note_unknown(unknown);
   const Model model = find_model(fields.model);
-  std::vector<int64_t> prompt = encode_chat(*model, fields.messages, fields.add_generation_prompt);
+  std::vector<int64_t> prompt = encode_chat(*model, fields);
   if (prompt.empty()) wrong_field("messages", "the chat template made an empty text of them");
   if (!fields.max_tokens) {
     const int64_t rest = model->engine->max_request_tokens() - static_cast<int64_t>(prompt.size());
@@ -318,7 +321,7 @@ HttpResponse Api::tokenize(const HttpRequest& request) {
   Fields fields(body);
   const Model model = find_model(fields.string("model", ""));
   const std::string prompt = fields.required_string("prompt");
-  const auto ids = model->tokenize(prompt, fields.boolean("add_special_tokens", true));
+  const auto ids = model->encode(prompt, fields.boolean("add_special_tokens", true));
   Json out{{"count", ids.size()}, {"max_model_len", model->engine->max_request_tokens()}, {"tokens", ids}};
   if (fields.boolean("return_token_strs", false)) {
     Json texts = Json::array();

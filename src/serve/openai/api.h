@@ -53,8 +53,7 @@ class Api {
   HttpResponse metrics_text(const HttpRequest& request);
 
   Model find_model(const std::string& id) const;  // ApiError 404; "" is the only model
-  std::vector<int64_t> encode_chat(const ServedModel& model, const std::vector<ChatMessage>& messages,
-                                   bool add_generation_prompt) const;
+  std::vector<int64_t> encode_chat(const ServedModel& model, const ChatRequest& request) const;
   void note_unknown(const std::vector<std::string>& keys);
 
   std::vector<Model> models_;

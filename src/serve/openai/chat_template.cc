@@ -76,8 +76,9 @@ struct ChatTemplate::Process {
     const Json answer = ask(first, kStartSeconds);
     if (answer.contains("error")) {
       end();
-      fail("serve", "chat template: {} (Python: {}, LAZY_PYTHON names another interpreter)",
-           answer["error"].get<std::string>(), python);
+      const auto error = answer["error"].get<std::string>();
+      if (!answer.contains("missing")) fail("serve", "chat template: {}", error);
+      fail("serve", "chat template: {} (Python: {}, LAZY_PYTHON names another interpreter)", error, python);
     }
   }
 
@@ -116,19 +117,16 @@ struct ChatTemplate::Process {
   }
 };
 
-ChatTemplate::ChatTemplate(const std::string& source, const std::string& bos_token, const std::string& eos_token)
-    : process_(std::make_unique<Process>()) {
-  process_->first = {{"template", source}, {"variables", {{"bos_token", bos_token}, {"eos_token", eos_token}}}};
+ChatTemplate::ChatTemplate(const std::string& source, const Json& variables) : process_(std::make_unique<Process>()) {
+  process_->first = {{"template", source}, {"variables", variables}};
   process_->start();
 }
 
 ChatTemplate::~ChatTemplate() = default;
 
-std::string ChatTemplate::render(const std::vector<ChatMessage>& messages, bool add_generation_prompt) {
-  Json question{{"messages", Json::array()}, {"add_generation_prompt", add_generation_prompt}};
-  for (const ChatMessage& message : messages) {
-    question["messages"].push_back({{"role", message.role}, {"content", message.content}});
-  }
+std::string ChatTemplate::render(const Json& messages, const Json& variables) {
+  Json question{{"messages", messages}, {"tools", nullptr}, {"documents", nullptr}};
+  question.update(variables);
   const std::scoped_lock lock(process_->mutex);
   if (process_->child < 0) process_->start();  // an earlier rendering has ended it
   const Json answer = process_->ask(question, kRenderSeconds);

@@ -5,24 +5,21 @@
 // PyTorch is, which depends on Jinja2.
 #pragma once
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <vector>
 
 namespace lazy::serve {
 
-struct ChatMessage {
-  std::string role, content;
-};
-
 class ChatTemplate {
  public:
-  // Starts the process and compiles the template. Error when the template is not valid, or when Python or its jinja2 is
-  // missing.
-  ChatTemplate(const std::string& source, const std::string& bos_token, const std::string& eos_token);
+  // Starts the process and compiles the template. `variables`: an object of what every rendering sees, such as the
+  // texts of the special tokens (bos_token). Error if the template is not valid, or if Python or its jinja2 is missing.
+  ChatTemplate(const std::string& source, const nlohmann::ordered_json& variables);
   ~ChatTemplate();
-  // The prompt's text. Error with the template's own message where it refuses these messages (raise_exception);
-  // RunError when it takes longer than a few seconds. Thread-safe.
-  std::string render(const std::vector<ChatMessage>& messages, bool add_generation_prompt);
+  // The prompt's text. `messages`: an array of objects, which the template sees as they are. `variables`: more of them;
+  // tools and documents are None unless they are given, as in transformers. Error with the template's own message if it
+  // refuses the messages (raise_exception); RunError if rendering takes longer than a few seconds. Thread-safe.
+  std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables);
 
  private:
   struct Process;

@@ -1,6 +1,6 @@
 """Renders a chat template as transformers does. A line of standard input is a JSON object, so is a line of output.
 
-The first line has the template and the special tokens; each further one the messages of a request.
+The first line has the template and the variables of every request; each further one the variables of a request.
 """
 
 import datetime
@@ -19,7 +19,7 @@ def main():
         import jinja2.ext
         import jinja2.sandbox
     except ImportError as error:
-        answer(error=f"Python's jinja2 is missing ({error})")
+        answer(error=f"Python's jinja2 is missing ({error})", missing=True)
         return
 
     def raise_exception(message):
@@ -54,7 +54,7 @@ def main():
     answer(ready=True)
     for line in lines:
         try:
-            answer(text=template.render(**first["variables"], **json.loads(line)))
+            answer(text=template.render(**{**first["variables"], **json.loads(line)}))
         except Exception as error:  # whatever a template can do wrong
             answer(error=str(error) or type(error).__name__)
 

@@ -144,33 +144,58 @@ std::vector<Prompt> read_prompts(Fields& fields) {
   return out;
 }
 
-ChatMessage read_message(const json& value, size_t index) {
+// Checks a message and joins its text parts. Other keys (name, tool_calls, reasoning_content) are the template's.
+void read_message(nlohmann::ordered_json& message, size_t index) {
   const std::string name = fmt::format("messages[{}]", index);
+  const json value = message;
   if (!value.is_object()) {
     throw ApiError(400, fmt::format("{}: expected an object, found {}", name, type_of(value)), "messages",
                    "invalid_type");
   }
   Fields fields(value, name + ".");
-  ChatMessage out;
-  out.role = fields.required_string("role");
+  fields.required_string("role");
   const json* content = fields.find("content");
-  if (!content) throw ApiError(400, name + ".content: is required", name + ".content", "missing_field");
-  if (content->is_string()) {
-    out.content = content->get<std::string>();
-    return out;
+  // The API has no content in a message of an assistant that only calls tools.
+  if (!content && !value.contains("tool_calls") && !value.contains("function_call")) {
+    throw ApiError(400, name + ".content: is required", name + ".content", "missing_field");
   }
+  if (!content || content->is_string()) return;
   if (!content->is_array()) {
     throw ApiError(
         400, fmt::format("{}.content: expected a string or an array of text parts, found {}", name, type_of(*content)),
         name + ".content", "invalid_type");
   }
+  std::string joined;
   for (const json& part : *content) {
     if (!part.is_object()) wrong_field(name + ".content", "expected parts that are objects");
     Fields part_fields(part, name + ".content.");
     const std::string type = part_fields.required_string("type");
     if (type != "text") wrong_field(name + ".content", "only parts of type \"text\" are supported");
-    out.content += part_fields.required_string("text");
+    joined += part_fields.required_string("text");
   }
+  message["content"] = joined;
+}
+
+// What the template of a chat sees beside the messages.
+nlohmann::ordered_json read_template_variables(Fields& fields) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  if (const json* more = fields.find("chat_template_kwargs")) {
+    if (!more->is_object()) {
+      throw ApiError(400, "chat_template_kwargs: expected an object, found " + type_of(*more), "chat_template_kwargs",
+                     "invalid_type");
+    }
+    for (const char* name : {"messages", "tools"}) {
+      if (more->contains(name)) wrong_field("chat_template_kwargs", fmt::format("{} cannot be set here", name));
+    }
+    out.update(nlohmann::ordered_json(*more));
+  }
+  if (const json* documents = fields.find("documents")) {
+    if (!documents->is_array()) {
+      throw ApiError(400, "documents: expected an array, found " + type_of(*documents), "documents", "invalid_type");
+    }
+    out["documents"] = *documents;
+  }
+  out["add_generation_prompt"] = fields.boolean("add_generation_prompt", true);
   return out;
 }
 
@@ -217,7 +242,7 @@ CompletionRequest parse_completion(const json& body, std::vector<std::string>& u
   return out;
 }
 
-ChatRequest parse_chat(const json& body, std::vector<std::string>& unknown) {
+ChatRequest parse_chat(const json& body, const std::string& text, std::vector<std::string>& unknown) {
   Fields fields(body);
   ChatRequest out;
   read_common(fields, out);
@@ -227,7 +252,8 @@ ChatRequest parse_chat(const json& body, std::vector<std::string>& unknown) {
     throw ApiError(400, "messages: expected an array, found " + type_of(*messages), "messages", "invalid_type");
   }
   if (messages->empty()) wrong_field("messages", "the array is empty");
-  for (size_t i = 0; i < messages->size(); ++i) out.messages.push_back(read_message((*messages)[i], i));
+  out.messages = nlohmann::ordered_json::parse(text).at("messages");
+  for (size_t i = 0; i < out.messages.size(); ++i) read_message(out.messages[i], i);
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {  // the latter is the newer name
     if (fields.find(name)) out.max_tokens = fields.integer(name, 0, 0, INT64_MAX);
   }
@@ -235,7 +261,7 @@ ChatRequest parse_chat(const json& body, std::vector<std::string>& unknown) {
   const int64_t top = fields.integer("top_logprobs", 0, 0, kMaxLogprobs);
   if (top > 0 && !logprobs) wrong_field("top_logprobs", "is allowed only with logprobs: true");
   if (logprobs) out.logprobs = static_cast<int>(top);
-  out.add_generation_prompt = fields.boolean("add_generation_prompt", true);
+  out.variables = read_template_variables(fields);
   for (const char* name : {"tools", "functions"}) {
     if (const json* value = fields.find(name); value && !value->empty()) wrong_field(name, "is not supported");
   }

@@ -1,7 +1,7 @@
 // The bodies of POST /v1/completions, /v1/chat/completions and /v1/attention, read and checked.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <variant>
@@ -9,7 +9,6 @@
 
 #include "generate/sampler.h"
 #include "serve/attention_service.h"
-#include "serve/openai/chat_template.h"
 #include "serve/openai/fields.h"
 
 namespace lazy::serve {
@@ -43,8 +42,9 @@ struct CompletionRequest : GenerationFields {
 };
 
 struct ChatRequest : GenerationFields {
-  std::vector<ChatMessage> messages;
-  bool add_generation_prompt = true;
+  // As the client sent them, but that an array of text parts is replaced by the joined text.
+  nlohmann::ordered_json messages;
+  nlohmann::ordered_json variables;  // of the template: add_generation_prompt, documents, chat_template_kwargs
 };
 
 struct AttentionFields {
@@ -54,7 +54,8 @@ struct AttentionFields {
 
 // ApiError naming the field. `unknown` gets the names of keys that are not known.
 CompletionRequest parse_completion(const nlohmann::json& body, std::vector<std::string>& unknown);
-ChatRequest parse_chat(const nlohmann::json& body, std::vector<std::string>& unknown);
+// `text`: the same body unparsed; templates see the keys of messages in the client's order.
+ChatRequest parse_chat(const nlohmann::json& body, const std::string& text, std::vector<std::string>& unknown);
 AttentionFields parse_attention(const nlohmann::json& body, std::vector<std::string>& unknown);
 
 }  // namespace lazy::serve

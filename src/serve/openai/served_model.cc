@@ -42,6 +42,13 @@ TokenizerInfo read_tokenizer_info(const fs::path& folder) {
     take("bos_token", out.bos_token);
     take("eos_token", out.eos_token);
     take("pad_token", out.pad_token);
+    take("unk_token", out.unk_token);
+    if (const auto added = fields.find("added_tokens_decoder"); added.present() && added.json().is_object()) {
+      for (const auto& [id, token] : added.json().items()) {
+        const JsonField entry("serve", token, path.string() + ": added_tokens_decoder." + id);
+        out.added[entry["content"].string()] = static_cast<int32_t>(std::strtol(id.c_str(), nullptr, 10));
+      }
+    }
     if (const auto kind = fields.find("tokenizer_class"); kind.present()) out.tokenizer_class = kind.string();
     const auto chat = fields.find("chat_template");
     if (!chat.present()) continue;
@@ -54,6 +61,17 @@ TokenizerInfo read_tokenizer_info(const fs::path& folder) {
     }
   }
   if (const fs::path path = folder / "chat_template.jinja"; fs::exists(path)) out.chat_template = read_file(path);
+  return out;
+}
+
+nlohmann::ordered_json TokenizerInfo::template_variables() const {
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  for (const auto& [name, text] : {std::pair{"bos_token", bos_token},
+                                   {"eos_token", eos_token},
+                                   {"unk_token", unk_token},
+                                   {"pad_token", pad_token}}) {
+    if (!text.empty()) out[name] = text;
+  }
   return out;
 }
 
@@ -79,20 +97,30 @@ std::vector<int64_t> ServedModel::encode(const std::string& text, bool bos) cons
     bos = true;
   }
   if (bos && id) out.push_back(*id);
-  const auto ids = tokenizer->encode(rest);
-  out.insert(out.end(), ids.begin(), ids.end());
+  // Tokenizers that find special tokens in texts find none in what is left.
+  special_tokens.run(
+      rest,
+      [&](std::string_view plain) {
+        const auto ids = tokenizer->encode(plain);
+        out.insert(out.end(), ids.begin(), ids.end());
+      },
+      [&](int32_t token) { out.push_back(token); });
   return out;
 }
 
-std::vector<int64_t> ServedModel::tokenize(const std::string& text, bool bos) const {
-  std::vector<int64_t> out =
-      bos && tokenizer->bos_id() ? std::vector<int64_t>{*tokenizer->bos_id()} : std::vector<int64_t>{};
-  if (!text.empty() && tokenizer->bos_id() && text == info.bos_token) return {*tokenizer->bos_id()};
-  if (!text.empty() && tokenizer->eos_id() && (text == info.eos_token)) {
-    out.push_back(*tokenizer->eos_id());
-    return out;
+AddedTokenMatcher special_tokens_of(const TokenizerInfo& info, const Tokenizer& tokenizer) {
+  std::map<std::string, int32_t> all;
+  if (!tokenizer.finds_special_tokens()) {
+    all = info.added;
+    if (tokenizer.bos_id() && !info.bos_token.empty()) all[info.bos_token] = *tokenizer.bos_id();
+    if (tokenizer.eos_id() && !info.eos_token.empty()) all[info.eos_token] = *tokenizer.eos_id();
   }
-  return encode(text, bos);
+  std::vector<AddedToken> tokens;
+  for (const auto& [text, id] : all) {
+    if (!text.empty() && id >= 0 && id < tokenizer.vocab_size())
+      tokens.push_back({.id = id, .content = text, .special = true});
+  }
+  return AddedTokenMatcher(std::move(tokens));
 }
 
 std::string ServedModel::decode(const std::vector<int64_t>& ids) const {
