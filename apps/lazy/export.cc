@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "command.h"
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/output_folder.h"
+#include "core/python_json.h"
 #include "generate/model_folder.h"
 #include "train/checkpoint.h"
 
@@ -43,6 +47,33 @@ fs::path source(const ExportOptions& options) {
   return store.path(options.step);
 }
 
+// Files of a model folder that the export does not change: they belong to the tokenizer, to chats and to generation.
+constexpr const char* kCopied[] = {"chat_template.jinja",     "chat_template.json", "additional_chat_templates",
+                                   "special_tokens_map.json", "added_tokens.json",  "generation_config.json"};
+
+// Copies them, and gives the settings that the source leaves open the ids of its tokenizer.
+void keep_metadata(const fs::path& from, const fs::path& to, const Tokenizer& tokenizer) {
+  for (const char* name : kCopied) {
+    if (!fs::exists(from / name)) continue;
+    fs::copy(from / name, to / name, fs::copy_options::overwrite_existing | fs::copy_options::recursive);
+  }
+  const auto source = parse_python_json<nlohmann::ordered_json>(read_file(from / "config.json"));
+  for (const char* name : {"config.json", "generation_config.json"}) {
+    if (!fs::exists(to / name) || (std::string(name) != "config.json" && fs::exists(from / name))) continue;
+    auto written = parse_python_json<nlohmann::ordered_json>(read_file(to / name));
+    for (const auto& [key, id] : {std::pair("bos_token_id", tokenizer.bos_id()),
+                                  {"eos_token_id", tokenizer.eos_id()},
+                                  {"pad_token_id", std::optional<int32_t>()}}) {
+      if (source.contains(key)) {
+        written[key] = source[key];
+      } else if (id) {
+        written[key] = *id;
+      }
+    }
+    write_file_atomic(to / name, written.dump(2) + "\n");
+  }
+}
+
 void run(const ExportOptions& options) {
   fs::path target = fs::absolute(options.model).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();  // a trailing slash
@@ -54,6 +85,7 @@ void run(const ExportOptions& options) {
   OutputFolder temporary(target);
   folder.model.save(temporary.path(), options.dtype);
   folder.tokenizer->save(temporary.path());
+  keep_metadata(from, temporary.path(), *folder.tokenizer);
   temporary.publish(/*replace=*/false);
   fmt::print("{} -> {} ({}, {})\n", from.string(), target.string(), options.dtype,
              folder.model.config().architecture());

@@ -138,7 +138,7 @@ unsigned file_mode_mask() {
 }
 
 // A new file with a random name.
-static fs::path create_beside(const fs::path& path) {
+static fs::path create_temporary_file(const fs::path& path) {
   std::random_device random;
   while (true) {
     const fs::path name = fmt::format("{}.tmp-{:08x}", path.string(), random());
@@ -157,7 +157,7 @@ void write_file_atomic(const fs::path& link, const std::function<void(FileWriter
     writer.close();
     return;
   }
-  const fs::path path = resolve_link(link), temporary = create_beside(path);
+  const fs::path path = resolve_link(link), temporary = create_temporary_file(path);
   try {
     FileWriter writer(temporary);
     produce(writer);

@@ -86,6 +86,11 @@ std::string to_standard(std::string_view text) {
   return out;
 }
 
+double special_float(const std::string& name) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  return name == "NaN" ? std::nan("") : name.front() == '-' ? -infinity : infinity;
+}
+
 template <typename Json>
 void restore_numbers(Json& value) {
   if (value.is_structured()) {
@@ -93,13 +98,23 @@ void restore_numbers(Json& value) {
   } else if (value.is_string()) {
     const auto& text = value.template get_ref<const std::string&>();
     if (!text.starts_with(kStandIn)) return;
-    const std::string number = text.substr(kStandIn.size());
-    constexpr double infinity = std::numeric_limits<double>::infinity();
-    value = number == "NaN" ? std::nan("") : number.front() == '-' ? -infinity : infinity;
+    value = special_float(text.substr(kStandIn.size()));
   }
 }
 
 }  // namespace
+
+template <typename Json>
+void restore_special_floats(Json& value) {
+  if (value.is_object() && value.size() == 1 && value.contains("__float__") && value["__float__"].is_string()) {
+    const std::string name = value["__float__"];
+    if (name == "NaN" || name == "Infinity" || name == "-Infinity") value = special_float(name);
+  } else if (value.is_structured()) {
+    for (Json& element : value) restore_special_floats(element);
+  }
+}
+
+template void restore_special_floats<nlohmann::json>(nlohmann::json&);
 
 template <typename Json>
 Json parse_python_json(std::string_view text) {

@@ -12,6 +12,11 @@ namespace lazy {
 template <typename Json = nlohmann::json>
 Json parse_python_json(std::string_view text);
 
+// Replaces {"__float__": "Infinity"}, "-Infinity" and "NaN" by numbers: transformers 5 writes config.json so.
+template <typename Json>
+void restore_special_floats(Json& value);
+
+extern template void restore_special_floats<nlohmann::json>(nlohmann::json&);
 extern template nlohmann::json parse_python_json<nlohmann::json>(std::string_view);
 extern template nlohmann::ordered_json parse_python_json<nlohmann::ordered_json>(std::string_view);
 

@@ -215,7 +215,8 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) 
   const auto path = directory / "config.json";
   const std::string text = read_file(path);
   try {
-    const auto root = parse_python_json<json>(text);
+    auto root = parse_python_json<json>(text);
+    restore_special_floats(root);
     return from_json(root.is_discarded() ? json::parse(text) : root, path.string());  // json::parse tells the reason
   } catch (const json::exception& e) {  // also out-of-range numbers; the message may quote much of the file
     fail(kOperation, "{}: expected JSON: {}", path.string(), to_valid_utf8(std::string(e.what()).substr(0, 200)));

@@ -32,6 +32,9 @@ constexpr int64_t kHeadRows = 64;  // of a prompt, whose logits are in memory at
 
 // A request that so many later ones have overtaken may preempt them.
 constexpr int kMaxOvertaken = 64;
+// A request may preempt one that may still generate so many times the tokens that it has in all. What is preempted is
+// computed again, so requests of similar lengths wait for each other instead.
+constexpr int64_t kMuchLonger = 2;
 
 // Requests that come together share a pass: where nothing runs and a pass takes many prompts, the first one waits until
 // no other has come for kQuiet, kLongestWait at most.
@@ -325,17 +328,18 @@ struct Engine::Impl {
     sequences.insert(place, sequence);
   }
 
-  // Gives the sequence memory and makes it active, if necessary by preempting others. False: it does not fit.
+  // Gives the sequence memory and makes it active, if necessary by preempting others. False: it does not fit, or
+  // max_running sequences are active.
   bool start(const std::shared_ptr<Sequence>& sequence) {
     Sequence& s = *sequence;
     const int64_t tokens = s.size() + std::min<int64_t>(s.remaining(), 1), all = s.size() + s.remaining();
-    const auto has_slot = [&] { return static_cast<int64_t>(active.size()) < options.max_running; };
-    if (has_slot()) s.memory = store->admit(tokens);
+    if (static_cast<int64_t>(active.size()) >= options.max_running) return false;
+    s.memory = store->admit(tokens);
     if (!s.memory) {
       std::vector<Sequence*> victims;
       for (const auto& other : active) {
         const bool overtook = s.overtaken >= kMaxOvertaken && other->id > s.id;
-        if (!other->ended && (other->remaining() > all || overtook)) victims.push_back(other.get());
+        if (!other->ended && (other->remaining() > kMuchLonger * all || overtook)) victims.push_back(other.get());
       }
       std::ranges::sort(victims, [](const Sequence* a, const Sequence* b) { return comes_before(*b, *a); });
       std::vector<const SequenceStore::Memory*> freed;
@@ -348,10 +352,7 @@ struct Engine::Impl {
       for (size_t n = 0; n < count; ++n) preempt(*victims[n]);
       std::erase_if(active, [](const auto& other) { return other->ended || !other->memory; });
       s.memory = store->admit(tokens);
-      if (!s.memory || !has_slot()) {
-        s.memory.reset();
-        return false;
-      }
+      if (!s.memory) return false;
     }
     s.computed = 0;
     s.to_read = s.size();

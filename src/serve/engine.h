@@ -7,10 +7,10 @@
 // Scheduling. Requests start in the order of arrival, as soon as the pages of their prompts are free, and pages are
 // allocated as texts grow. If the pool is exhausted, the running request that may still generate the most tokens is
 // preempted (of several the latest): its pages are freed and it returns to the queue. When it starts again, its prompt
-// and text are computed anew by passes over whole chunks. If a waiting request does not fit, later ones with a smaller
-// limit may start before it, and a request may preempt running ones that may still generate more tokens than its prompt
-// and text have in all. A short request therefore never waits for an open-ended one. A request that has been overtaken
-// 64 times may preempt any later one.
+// and text are computed again by passes over whole chunks. If a waiting request does not fit, later ones with a smaller
+// limit may start before it, and a request may preempt running ones that may still generate more than twice the tokens
+// that its prompt and text have in all. A short request therefore never waits for an open-ended one. A request that has
+// been overtaken 64 times may preempt any later one.
 //
 // The tokens of a request that is not preempted depend on the request alone, not on what else is in the batch: the
 // products of a few rows do not depend on the other rows (ops/few_rows.h), and passes over prompts have one shape on a

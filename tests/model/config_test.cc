@@ -247,6 +247,7 @@ TEST(ModelConfig, JsonThatPythonWritesIsRead) {
     return std::pair(mixer.step_min, mixer.step_max);
   };
   EXPECT_EQ(limits("[0.0, Infinity]"), std::pair(0.0, std::numeric_limits<double>::infinity()));
+  EXPECT_EQ(limits(R"([0.0, {"__float__": "Infinity"}])"), std::pair(0.0, std::numeric_limits<double>::infinity()));
   EXPECT_EQ(limits("[0.01, 0.1]"), std::pair(0.01, 0.1));
 }
 

@@ -69,7 +69,7 @@ TEST_P(Preemption, TextsAreThoseOfTheWholePool) {
   EXPECT_LE(metrics.prompt_tokens, prompts) << "what is computed again is not counted again";
 }
 
-// One that generates as many tokens as a batch has room for, while another one needs one page.
+// Counts the decoding steps of other requests between a request and its first token.
 class FirstToken : public Receiver {
  public:
   explicit FirstToken(std::vector<std::shared_ptr<Collector>> others) : others_(std::move(others)) {
@@ -84,7 +84,7 @@ class FirstToken : public Receiver {
     reason = why;
     done.set_value();
   }
-  size_t steps = 0;  // tokens of another text between the request and its answer, at most
+  size_t steps = 0;  // maximum number of tokens of one other text in between
   FinishReason reason = FinishReason::failed;
   std::promise<void> done;
 
@@ -98,8 +98,7 @@ TEST_P(Preemption, AShortRequestDoesNotWaitForOpenEndedOnes) {
   model.to(ops::test::test_device());
   EngineOptions few = options(40);
   few.max_model_len = 4096;
-  for (const int64_t max_running : {256, 8}) {
-    few.max_running = max_running;
+  {
     Engine engine(model, few);
     const int64_t most = engine.max_request_tokens();
     EXPECT_EQ(most, 40 * 8);

@@ -108,9 +108,15 @@ TEST(TokenizerInfo, IsReadFromAFolder) {
   TokenizerInfo info = read_tokenizer_info(folder);
   EXPECT_EQ(info.tokenizer_class, "LlamaTokenizer");
   EXPECT_EQ(info.bos_token, "<s>");
-  EXPECT_EQ(info.eos_token, "</s>");
+  EXPECT_EQ(info.eos_token, "<old>") << "special_tokens_map.json counts, as in transformers 5";
   EXPECT_EQ(info.pad_token, "<pad>");
   EXPECT_EQ(info.chat_template, "d");
+  write(folder / "tokenizer_config.json",
+        R"({"eos_token": "</s>", "added_tokens_decoder": {"7": {"content": "<x>", "special": true}}})");
+  info = read_tokenizer_info(folder);
+  EXPECT_EQ(info.eos_token, "</s>") << "unless the configuration lists its added tokens";
+  EXPECT_EQ(info.pad_token, "");
+  EXPECT_EQ(info.added, (std::map<std::string, int32_t>{{"<x>", 7}}));
   write(folder / "chat_template.jinja", "file");
   EXPECT_EQ(read_tokenizer_info(folder).chat_template, "file");
   write(folder / "tokenizer_config.json", R"({"bos_token": 3})");

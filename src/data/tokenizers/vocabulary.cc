@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -79,25 +80,36 @@ void read_special_tokens(const fs::path& folder, const std::string& default_clas
     }
     return std::nullopt;
   };
-  const fs::path path = folder / "tokenizer_config.json";
-  if (fs::exists(path)) {
+  // As in transformers 5, special_tokens_map.json counts unless tokenizer_config.json has added_tokens_decoder.
+  Json merged;
+  std::map<std::string, fs::path> source;  // of each key
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const fs::path path = folder / name;
+    if (!fs::exists(path)) continue;
     std::string content = read_file(path);
-    const auto config = parse_python_json<Json>(content);
-    if (!config.is_object()) fail("tokenizer", "{}: expected a JSON object", path.string());
+    const auto object = parse_python_json<Json>(content);
+    if (!object.is_object()) fail("tokenizer", "{}: expected a JSON object", path.string());
+    definition.files[name] = std::move(content);
+    if (merged.is_null()) merged = Json::object();
+    if (merged.contains("added_tokens_decoder")) continue;
+    for (const auto& [key, value] : object.items()) {
+      merged[key] = value;
+      source[key] = path;
+    }
+  }
+  if (merged.is_object()) {
     const auto token = [&](const char* key) -> std::optional<int32_t> {
-      const auto found = config.find(key);
-      if (found == config.end() || found->is_null()) return std::nullopt;
+      const auto found = merged.find(key);
+      if (found == merged.end() || found->is_null()) return std::nullopt;
       const Json& value = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
-      if (!value.is_string())
-        fail("tokenizer", "{}: {}: expected a token, found {}", path.string(), key, json_summary(value));
+      const std::string file = source[key].string();
+      if (!value.is_string()) fail("tokenizer", "{}: {}: expected a token, found {}", file, key, json_summary(value));
       const auto id = id_of(value.get<std::string>());
-      if (!id)
-        fail("tokenizer", "{}: {}: \"{}\" is not in the vocabulary", path.string(), key, value.get<std::string>());
+      if (!id) fail("tokenizer", "{}: {}: \"{}\" is not in the vocabulary", file, key, value.get<std::string>());
       return id;
     };
     definition.bos = token("bos_token");
     definition.eos = token("eos_token");
-    definition.files["tokenizer_config.json"] = std::move(content);
     return;
   }
   const auto first_of = [&](std::initializer_list<const char*> names) -> std::optional<int32_t> {

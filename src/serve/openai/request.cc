@@ -176,7 +176,7 @@ void read_message(nlohmann::ordered_json& message, size_t index) {
   message["content"] = joined;
 }
 
-// What the template of a chat sees beside the messages.
+// Variables of the chat template in addition to the messages.
 nlohmann::ordered_json read_template_variables(Fields& fields) {
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
   if (const json* more = fields.find("chat_template_kwargs")) {

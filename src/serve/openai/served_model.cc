@@ -32,8 +32,10 @@ std::string token_of(const JsonField& field) {
 
 TokenizerInfo read_tokenizer_info(const fs::path& folder) {
   TokenizerInfo out;
-  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {  // the latter counts
+  // As in transformers 5, special_tokens_map.json counts unless tokenizer_config.json has added_tokens_decoder.
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const fs::path path = folder / name;
+    if (!out.added.empty()) break;
     const json object = read_object(path);
     const JsonField fields("serve", object, path.string());
     const auto take = [&](const char* key, std::string& into) {
