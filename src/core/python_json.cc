@@ -72,7 +72,7 @@ std::string to_standard(std::string_view text) {
     }
     const std::string token(text.substr(at, end - at));
     const bool word = token.find_first_of("NI") != std::string::npos;
-    if (word || (is_infinite(token))) {
+    if (word || is_infinite(token)) {
       out += stand_in(word ? token : token.front() == '-' ? "-Infinity" : "Infinity");
       at = end;
     } else if (end > at) {

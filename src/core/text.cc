@@ -1,10 +1,10 @@
 #include "core/text.h"
 
 #include <fmt/format.h>
-#include <cstring>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <set>
 

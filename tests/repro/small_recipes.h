@@ -84,8 +84,8 @@ inline RunOptions small_recipe_options(const std::filesystem::path& folder, cons
 
 inline constexpr int kWorkerSteps = 60;
 
-// A comparison as table1's: a learner whose rate two trials choose, measurements in pieces, and the order of the models
-// beside a published one.
+// A comparison like that of table1: a learner whose rate two trials choose, measurements in pieces, and the order of
+// the models compared with a published order.
 inline const std::string kComparison = R"(
 [recipe]
 title = "a comparison"

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/stop.h"
+#include "data/tokenizers/unicode.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -234,17 +235,8 @@ class WideStream final : public ByteStream {
     return value;
   }
   static void append_utf8(std::string& out, uint32_t c) {
-    if (c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) c = 0xFFFD;
-    const auto tail = [&](int shift) { out += static_cast<char>(0x80 | (c >> shift & 0x3F)); };
-    if (c < 0x80) {
-      out += static_cast<char>(c);
-    } else if (c < 0x800) {
-      out += static_cast<char>(0xC0 | c >> 6), tail(0);
-    } else if (c < 0x10000) {
-      out += static_cast<char>(0xE0 | c >> 12), tail(6), tail(0);
-    } else {
-      out += static_cast<char>(0xF0 | c >> 18), tail(12), tail(6), tail(0);
-    }
+    const bool surrogate = c >= 0xD800 && c < 0xE000;
+    out += utf8_encode(c > 0x10FFFF || surrogate ? 0xFFFD : c);
   }
   std::unique_ptr<ByteStream> stream_;
   std::string input_;
