@@ -9,8 +9,9 @@
 // preempted (of several the latest): its pages are freed and it returns to the queue. When it starts again, its prompt
 // and text are computed again by passes over whole chunks. If a waiting request does not fit, later ones with a smaller
 // limit may start before it, and a request may preempt running ones that may still generate more than twice the tokens
-// that its prompt and text have in all. A short request therefore never waits for an open-ended one. A request that has
-// been overtaken 64 times may preempt any later one.
+// that its prompt and text have in all. A short request therefore does not wait for open-ended ones, unless they are
+// close to their limits or max_running sequences run. A request that has been overtaken 64 times may preempt any later
+// one.
 //
 // The tokens of a request that is not preempted depend on the request alone, not on what else is in the batch: the
 // products of a few rows do not depend on the other rows (ops/few_rows.h), and passes over prompts have one shape on a
