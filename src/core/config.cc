@@ -1,14 +1,12 @@
 #include "core/config.h"
 
-#include <toml++/toml.h>
-
 #include <sstream>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/known_names.h"
 #include "core/text.h"
-#include "core/toml_text.h"
+#include "core/toml.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -81,7 +79,6 @@ ConfigValue convert(const toml::node& node, const std::string& where, const std:
 }
 
 toml::table parse_toml(const std::string& text, const std::string& name) {
-  refuse_stray_characters(text, "config", name);
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& e) {
@@ -174,15 +171,9 @@ Config Config::load(const fs::path& path, const std::vector<std::string>& overri
     }
     if (to_valid_utf8(item) != item) fail("config", "--set {}: expected UTF-8", to_valid_utf8(item));
     toml::table root;
-    bool parsed = false;
     try {
-      if (line_of_stray_character(item) == 0) {
-        root = toml::parse(item);
-        parsed = true;
-      }
-    } catch (const toml::parse_error&) {
-    }
-    if (!parsed) {  // a value that is not TOML, such as a bare word, is a string
+      root = toml::parse(item);
+    } catch (const toml::parse_error&) {  // a value that is not TOML, such as a bare word, is a string
       const auto part = [&](size_t begin, size_t end) {
         return std::string(strip(std::string_view(item).substr(begin, end - begin)));
       };

@@ -1,7 +1,6 @@
 #include "report/run.h"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -16,7 +15,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
-#include "core/toml_text.h"
+#include "core/toml.h"
 
 namespace lazy::report {
 namespace fs = std::filesystem;
@@ -42,7 +41,6 @@ void flatten(const toml::table& table, const std::string& prefix,
 // ("section.key", value as text) in alphabetic order of sections and keys. Error names file and line.
 std::vector<std::pair<std::string, std::string>> flatten_toml(const std::string& text, const std::string& file) {
   std::vector<std::pair<std::string, std::string>> settings;
-  refuse_stray_characters(text, "report", file);
   try {
     flatten(toml::parse(text), "", &settings);
   } catch (const toml::parse_error& e) {

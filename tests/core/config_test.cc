@@ -106,7 +106,7 @@ TEST_F(ConfigTest, BrokenFilesGiveOneLine) {
   EXPECT_THAT(error_of([&] { Config::load(circle); }), Names({"circle.toml", "extends"}));
   EXPECT_THAT(error_of([&] { Config::load(folder_ / "absent.toml"); }), Names({"absent.toml"}));
   // Where TOML allows ASCII only; strings and comments may hold anything.
-  EXPECT_THAT(error_of([&] { Config::parse("[a]\n\u0397 = 1\n"); }), Names({"configuration:2", "ASCII"}));
+  EXPECT_THAT(error_of([&] { Config::parse("[a]\n\u0397 = 1\n"); }), Names({"configuration:2"}));
   const char* const anything = R"([a] # Η
 v = "\"Η" # "Η
 w = 'Η\' # 'Η
@@ -118,9 +118,10 @@ y = '''
   EXPECT_EQ(error_of([&] { Config::parse(anything); }), "");
   // A quote inside of what is no value does not begin a string for toml++, either.
   for (const char* broken_value :
-       {"x = -\"В\"", "x = 1\"В\"", "x = =\"В\"", "x = [.\"В\"]", "x = \"a\"-\"В\"", "x = -[\"В\"]", "x = [-'В']"}) {
+       {"\u00E9 = 1", "x = \u00E9", "x = 1 \u0160", "[\u00E9]", "x = [1, \uFB10]", "x = -\"В\"", "x = 1\"В\"",
+        "x = =\"В\"", "x = [.\"В\"]", "x = \"a\"-\"В\"", "x = -[\"В\"]", "x = [-'В']"}) {
     EXPECT_THAT(error_of([&] { Config::parse(std::string("[a]\n") + broken_value + "\n"); }),
-                Names({"configuration:2", "ASCII"}))
+                Names({"configuration:2"}))
         << broken_value;
   }
   EXPECT_EQ(error_of([&] { Config::parse("[a]\nx=[\"В\",'В',\n\"В\"]\n'y'=\"В\"#В\n\"z\" =\"\"\"В\"\"\"\n"); }), "");

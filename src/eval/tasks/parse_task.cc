@@ -1,13 +1,12 @@
 // Parser of task files (TOML) with error messages that name file, line and key.
 #include <fmt/ranges.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <set>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml_text.h"
+#include "core/toml.h"
 #include "eval/tasks/task.h"
 
 namespace lazy::eval {
@@ -212,7 +211,6 @@ void read_prompt(Task& task, Table table) {
 
 Task parse_task(std::string_view source, const std::string& origin) {
   toml::table root;
-  refuse_stray_characters(source, "eval", origin);
   try {
     root = toml::parse(source);
   } catch (const toml::parse_error& error) {
