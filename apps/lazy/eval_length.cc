@@ -30,7 +30,7 @@ length::LoadedModel load_variant(const std::string& path, const ModelOptions& op
   auto model = std::make_shared<LanguageModel>(open_model(path, options));
   move_to_machine(*model, machine, a.dtype);
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(path);
-  check_tokenizer(model->config(), tokenizer->fingerprint(), tokenizer->vocab_size(), path);
+  check_tokenizer(model->config(), tokenizer->fingerprint(), path);
   return {eval::make_scorer(model, how, true), tokenizer, model->config(), device_name(*model)};
 }
 

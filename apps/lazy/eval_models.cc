@@ -63,7 +63,7 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
   auto model = open_model(model_path, a.model_options);
   move_to_machine(model, machine, a.dtype);
   const auto tokenizer = load_tokenizer(model_path);
-  check_tokenizer(model.config(), tokenizer->fingerprint(), tokenizer->vocab_size(), model_path);
+  check_tokenizer(model.config(), tokenizer->fingerprint(), model_path);
 
   const int64_t max_length = a.max_length > 0 ? a.max_length : model.config().max_length;
   const std::optional<double> limit = a.limit > 0 ? std::optional(a.limit) : std::nullopt;

@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "core/stop.h"
 #include "generate/model_folder.h"
+#include "generate/output_text.h"
 #include "model/device.h"
 #include "model/paging.h"
 #include "serve/engine.h"
@@ -31,7 +32,7 @@ struct GenerateArguments {
   int64_t max_tokens = 128;
   ModelOptions model_options;
   int64_t samples = 1;
-  bool no_bos = false;
+  bool no_bos = false, special_tokens = false;
 };
 
 void print(const std::string& text) {
@@ -78,7 +79,12 @@ void run(GenerateArguments options) {
   std::vector<std::vector<int64_t>> prompts;
   for (const std::string& prompt : options.prompts) {
     prompts.push_back(encode_prompt(*folder.tokenizer, prompt, !options.no_bos));
+    if (prompts.back().empty() && !options.no_bos && folder.tokenizer->bos_id()) {
+      prompts.back().push_back(*folder.tokenizer->bos_id());
+    }
     if (prompts.back().empty()) fail("generate", "the prompt is empty and there is no BOS token to begin with");
+    const std::vector<int32_t> ids(prompts.back().begin(), prompts.back().end());
+    check_embedding_rows(ids, config, *folder.tokenizer, "generate");
     if (!options.model_options.streaming() &&
         static_cast<int64_t>(prompts.back().size()) + options.max_tokens > config.max_length) {
       log::debug("the text may pass the model's training length of {} tokens", config.max_length);
@@ -106,7 +112,7 @@ void run(GenerateArguments options) {
   for (size_t n = 0; n < texts.size() && !stop_requested(); ++n) {
     Text& text = texts[n];
     print(n == 0 ? text.prompt : "\n\n---\n\n" + text.prompt);
-    TextStream stream(*folder.tokenizer);
+    OutputText output(*folder.tokenizer, {}, !options.special_tokens);
     std::string written;
     int64_t count = 0;
     const auto write = [&](const std::string& piece) {
@@ -118,10 +124,10 @@ void run(GenerateArguments options) {
       const auto item = text.tokens->next(std::chrono::milliseconds(100));
       if (!item || item->stop_token) continue;
       ++count;
-      write(stream.push(item->token.id));
+      if (item->token.id < folder.tokenizer->vocab_size()) write(output.push(item->token.id));
     }
     if (text.tokens->reason() == FinishReason::failed) fail_run("generate", "{}", text.tokens->message());
-    write(stream.finish());
+    write(output.finish());
     results.push_back({{"prompt", text.prompt},
                        {"text", written},
                        {"tokens", count},
@@ -155,7 +161,9 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   command.add_option("--samples", o->samples, "Texts a prompt").show_default().positive();
   cli::add_placement_options(command, o->device, o->dtype);
   cli::add_model_options(command, o->model_options);
-  command.add_flag("--no-bos", o->no_bos, "Do not begin with the BOS token");
+  command.add_flag("--no-bos", o->no_bos,
+                   "Do not add the special tokens, such as BOS, that the tokenizer adds to a text");
+  command.add_flag("--special-tokens", o->special_tokens, "Print special tokens, such as </s>, as well");
   command.add_option("--json", o->json, "Also write [{prompt, text, ...}] to this file");
   command.footer(
       "Examples:\n"

@@ -16,6 +16,7 @@
 #include "core/stop.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
+#include "generate/model_folder.h"
 #include "model/config.h"
 #include "model/device.h"
 #include "model/language_model.h"
@@ -25,7 +26,7 @@ namespace {
 
 struct ProbeArguments {
   std::string model, text, ids, output, json, dtype = "fp32", device = "auto";
-  bool bos = false;
+  bool bos = false, no_bos = false;
   int64_t length = 0;
   lazy::sinks::ActivationOptions options;
 };
@@ -56,12 +57,17 @@ std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig&
     ids = ids_of_file(a.ids);
   } else {
     const auto tokenizer = lazy::load_tokenizer(a.model);
-    lazy::check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), a.model);
+    lazy::check_tokenizer(config, tokenizer->fingerprint(), a.model);
     const auto encoded = tokenizer->encode(lazy::to_valid_utf8(lazy::read_file(a.text)));
     if (a.bos && !tokenizer->bos_id())
       lazy::fail("probe", "--bos: the {} tokenizer has no BOS token", tokenizer->kind());
-    if (a.bos) ids.push_back(*tokenizer->bos_id());
+    if (a.bos) {
+      ids.push_back(*tokenizer->bos_id());
+    } else if (!a.no_bos) {  // as transformers
+      ids.insert(ids.end(), tokenizer->tokens().prefix.begin(), tokenizer->tokens().prefix.end());
+    }
     ids.insert(ids.end(), encoded.begin(), encoded.end());
+    lazy::check_embedding_rows(encoded, config, *tokenizer, "probe");
   }
   if (a.length > 0 && static_cast<int64_t>(ids.size()) > a.length) ids.resize(static_cast<size_t>(a.length));
   return ids;
@@ -93,7 +99,8 @@ LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](la
   command.add_option("model", a->model, "Model folder").required();
   command.add_option("--text", a->text, "Text, one sample");
   command.add_option("--ids", a->ids, "File of token ids with spaces between them, instead of --text");
-  command.add_flag("--bos", a->bos, "BOS first");
+  command.add_flag("--bos", a->bos, "BOS first (default with --text: as the tokenizer does)");
+  command.add_flag("--no-bos", a->no_bos, "No BOS");
   command.add_option("--length", a->length, "Tokens at most (default: all)").positive();
   command
       .add_option("--read", a->options.read,

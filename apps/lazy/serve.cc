@@ -67,11 +67,12 @@ serve::ServedModel load(const std::string& argument, const ServeArguments& optio
     loaded.back().inspector = std::make_unique<AttentionInspector>(*loaded.back().engine, model);
   }
   out.attention = loaded.back().inspector.get();
-  out.info = serve::read_tokenizer_info(path);
-  out.special_tokens = serve::special_tokens_of(out.info, *out.tokenizer);
-  if (!out.info.chat_template.empty()) {
+  out.special_tokens = serve::special_tokens_of(*out.tokenizer);
+  out.chat_template = serve::read_chat_template(path);
+  if (!out.chat_template.empty()) {
     try {
-      out.chat = std::make_shared<serve::ChatTemplate>(out.info.chat_template, out.info.template_variables());
+      out.chat =
+          std::make_shared<serve::ChatTemplate>(out.chat_template, serve::template_variables(out.tokenizer->tokens()));
     } catch (const Error& error) {  // completions work without it
       log::warn("{}: {}; chat completions of this model are refused", path, error.what());
       out.chat_problem = error.what();

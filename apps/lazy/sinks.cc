@@ -13,6 +13,7 @@
 #include "core/file.h"
 #include "core/stop.h"
 #include "core/text.h"
+#include "generate/model_folder.h"
 #include "model/config.h"
 #include "model/device.h"
 #include "model/language_model.h"
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 
 struct SinksArguments {
   std::string model, text, corpus, split = "validation", json, report, dtype = "fp32", device = "auto";
-  bool by_layers = false;
+  bool by_layers = false, no_bos = false;
   uint64_t memory = 0;        // of the weights, beyond which they are read a layer at a time; 0: any
   std::string interventions;  // as they were given, for the command line in the results
   lazy::sinks::AnalysisOptions options;
@@ -36,6 +37,7 @@ std::string command_line(const SinksArguments& a) {
       fmt::format("lazy sinks {} {}", a.model, a.corpus.empty() ? "--text " + a.text : "--corpus " + a.corpus);
   if (a.options.length > 0) line += fmt::format(" --length {}", a.options.length);
   if (a.options.bos) line += " --bos";
+  if (a.no_bos) line += " --no-bos";
   if (a.options.maps != "auto") line += " --maps " + a.options.maps;
   if (!a.options.map_text.empty()) line += fmt::format(" --map-text '{}'", a.options.map_text);
   line += a.interventions;
@@ -57,7 +59,7 @@ lazy::LanguageModel opened(const SinksArguments& a) {
   return model;
 }
 
-void measure(const SinksArguments& a) {
+void measure(SinksArguments a) {
   for (const std::string* file : {&a.json, &a.report}) {
     if (!file->empty() && *file != "-" && fs::is_directory(*file))
       lazy::fail("sinks", "{}: expected a file's name, found a folder", *file);
@@ -68,10 +70,13 @@ void measure(const SinksArguments& a) {
   auto model = opened(a);
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const lazy::ModelConfig& config = model.config();
-  lazy::check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), a.model);
+  lazy::check_tokenizer(config, tokenizer->fingerprint(), a.model);
+  const auto& prefix = tokenizer->tokens().prefix;
+  if (a.corpus.empty() && !a.no_bos && !prefix.empty() && prefix.front() == tokenizer->bos_id()) a.options.bos = true;
   const auto source = a.corpus.empty()
                           ? lazy::sinks::text_source(*tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text)
                           : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
+  lazy::check_embedding_rows(source.ids, config, *tokenizer, "sinks");
   const auto study = lazy::sinks::analyze(model, *tokenizer, source, a.options);
   const auto json = lazy::sinks::to_json(study, config, a.model, source.name, a.options, command_line(a));
   const std::string dump = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -103,7 +108,9 @@ LAZY_COMMAND(
       command.add_option("--samples", a->options.samples, "Samples at most, spread over the text")
           .positive()
           .show_default();
-      command.add_flag("--bos", a->options.bos, "BOS first in every sample");
+      command.add_flag("--bos", a->options.bos,
+                       "BOS first in every sample (default with --text: as the tokenizer does)");
+      command.add_flag("--no-bos", a->no_bos, "No BOS");
       command.add_option("--maps", a->options.maps, "Attention maps: auto, all, none, or LAYER:HEAD,... from 1")
           .show_default();
       command.add_option("--map-text", a->options.map_text,

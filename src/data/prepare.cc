@@ -216,15 +216,16 @@ class Preparation {
           out.first_left_out = std::move(batch.first_left_out);
           out.consumed = batch.consumed;
           out.skipped = batch.skipped;
-          for (const std::string& text : batch.documents) {
-            std::vector<int32_t> ids = tokenizer.encode(text);
+          std::vector<std::vector<int32_t>> encoded = tokenizer.encode_batch(batch.documents);
+          for (size_t i = 0; i < encoded.size(); ++i) {
+            std::vector<int32_t>& ids = encoded[i];
             out.lengths.push_back(ids.size());
             if (out.ids.empty()) {
               out.ids = std::move(ids);
             } else {
               out.ids.insert(out.ids.end(), ids.begin(), ids.end());
             }
-            out.source_bytes.push_back(text.size());
+            out.source_bytes.push_back(batch.documents[i].size());
           }
           return out;
         },

@@ -49,7 +49,7 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
   how.bos_per_sequence = options.bos || options.bos_every_window;
   how.shuffle = false;
   const Sequences sequences(corpus, split, how);
-  check_tokenizer(model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
+  check_corpus(model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
   const int64_t available = sequences.size(), count = apply_limit(available, options.limit);
   if (count == 0)
     fail("eval", "{}: the {} split has no sequence of {} tokens; try --max-length with less", corpus.string(), split,

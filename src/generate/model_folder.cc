@@ -14,7 +14,7 @@ ModelFolder load_model_folder(const std::filesystem::path& directory, const Mode
   // The tokenizer first: a mismatch is reported before the weights are read.
   const ModelConfig config = ModelConfig::from_directory(directory);
   auto tokenizer = load_tokenizer(directory.string());
-  check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), directory.string());
+  check_tokenizer(config, tokenizer->fingerprint(), directory.string());
   return {open_model(directory, options), std::move(tokenizer)};
 }
 
@@ -43,11 +43,24 @@ std::vector<int64_t> end_tokens(const std::filesystem::path& directory, const Mo
   return out;
 }
 
-std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool bos) {
-  std::vector<int64_t> out;
-  if (bos && tokenizer.bos_id()) out.push_back(*tokenizer.bos_id());
-  for (const int32_t id : tokenizer.encode(text)) out.push_back(id);
+std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool add_special_tokens) {
+  const std::vector<int32_t> ids = tokenizer.encode(text);
+  std::vector<int64_t> out(ids.begin(), ids.end());
+  if (add_special_tokens) {
+    const TokenTable& table = tokenizer.tokens();
+    out.insert(out.begin(), table.prefix.begin(), table.prefix.end());
+    out.insert(out.end(), table.suffix.begin(), table.suffix.end());
+  }
   return out;
+}
+
+void check_embedding_rows(std::span<const int32_t> ids, const ModelConfig& config, const Tokenizer& tokenizer,
+                          const char* operation) {
+  for (const int32_t id : ids) {
+    if (id < config.vocab_size) continue;
+    fail(operation, "the text has token {} (\"{}\"), but the model's embedding has only {} rows (vocab_size)", id,
+         tokenizer.piece(id), config.vocab_size);
+  }
 }
 
 }  // namespace lazy

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,13 @@ ModelFolder load_model_folder(const std::filesystem::path& directory, const Mode
 std::vector<int64_t> end_tokens(const std::filesystem::path& directory, const ModelConfig& config,
                                 const Tokenizer& tokenizer);
 
-// The prompt's ids, with BOS first if `bos` is set and the tokenizer has one.
-std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool bos = true);
+// The prompt's ids. `add_special_tokens`: with the ids that transformers puts before and after a text (usually BOS), or
+// none if its tokenizer adds none.
+std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool add_special_tokens = true);
+
+// Throws Error "OPERATION: ..." for an id without a row in the model's embedding: a tokenizer may have more tokens than
+// the model.
+void check_embedding_rows(std::span<const int32_t> ids, const ModelConfig& config, const Tokenizer& tokenizer,
+                          const char* operation);
 
 }  // namespace lazy

@@ -3,9 +3,17 @@
 #include "core/text.h"
 
 namespace lazy {
+namespace {
+
+constexpr size_t kContext = 8;
+
+}  // namespace
 
 std::string TextStream::push(int64_t token) {
-  pending_ += tokenizer_.piece(static_cast<int32_t>(token));
+  const auto id = static_cast<int32_t>(token);
+  pending_ += tokenizer_.next_piece(previous_, id);
+  if (previous_.size() == kContext) previous_.erase(previous_.begin());
+  previous_.push_back(id);
   const size_t complete = complete_utf8_prefix(pending_);
   std::string out = to_valid_utf8(pending_.substr(0, complete));
   pending_.erase(0, complete);

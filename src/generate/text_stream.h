@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "data/tokenizer.h"
 
@@ -16,6 +17,7 @@ class TextStream {
  private:
   const Tokenizer& tokenizer_;
   std::string pending_;
+  std::vector<int32_t> previous_;  // the last tokens: some decoders look at a token's neighbours
 };
 
 }  // namespace lazy

@@ -316,15 +316,19 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   return m;
 }
 
-void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& source) {
-  if (vocab_size > config.vocab_size) {
-    fail("tokenizer", "{}: does not match the model: expected at most {} tokens (vocab_size in config.json), found {}",
-         source, config.vocab_size, vocab_size);
-  }
+void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, const std::string& source) {
   if (config.tokenizer_fingerprint != 0 && config.tokenizer_fingerprint != fingerprint) {
     fail("tokenizer", "{}: does not match the model: expected fingerprint {:016x} (config.json), found {:016x}", source,
          config.tokenizer_fingerprint, fingerprint);
   }
+}
+
+void check_corpus(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& source) {
+  if (vocab_size > config.vocab_size) {
+    fail("tokenizer", "{}: does not match the model: expected at most {} tokens (vocab_size in config.json), found {}",
+         source, config.vocab_size, vocab_size);
+  }
+  check_tokenizer(config, fingerprint, source);
 }
 
 void check_range(int64_t value, std::string_view field, int64_t minimum, int64_t maximum) {

@@ -273,10 +273,12 @@ struct ParameterCount {
 };
 ParameterCount count_parameters(const ModelConfig& config);
 
-// Error naming `source` (a model folder or a corpus) if the tokenizer has more tokens than the model's vocabulary, or
-// if its fingerprint differs from the one in config.json (0: none). Fewer tokens than the vocabulary are accepted
-// because embeddings are often padded.
-void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& source);
+// Error naming `source`, a model folder, if the fingerprint of its tokenizer differs from the one in config.json (0:
+// none). The tokenizer may have fewer tokens than the model's vocabulary, because embeddings are often padded, and
+// more: only a text that has such a token is an error.
+void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, const std::string& source);
+// The same for a corpus, whose tokenizer must not have more tokens than the model's vocabulary.
+void check_corpus(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& source);
 
 // Error naming `field` of the configuration when `value` is out of range.
 void check_range(int64_t value, std::string_view field, int64_t minimum, int64_t maximum);

@@ -207,7 +207,7 @@ std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const To
 HeldOutWindows heldout_windows(const ModelConfig& model, const fs::path& corpus, SequenceOptions how, int64_t most) {
   how.shuffle = false;
   const Sequences sequences(corpus, "validation", how);
-  check_tokenizer(model, sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
+  check_corpus(model, sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
   const int64_t all = sequences.size();
   if (all == 0) fail("repro", "{}: the validation split has no sequence of {} tokens", corpus.string(), how.length);
   return {length_windows(spread(sequences, how.length, most), how.length - 1, {}), all <= most,

@@ -48,7 +48,8 @@ TextSource corpus_source(const Tokenizer& tokenizer, const std::string& corpus, 
     source.ids.insert(source.ids.end(), block.begin(), block.end());
   }
   const size_t shown = std::min<size_t>(source.ids.size(), 1 << 16);
-  source.prose = first_prose(to_valid_utf8(tokenizer.decode(std::span(source.ids).first(shown))));
+  source.prose = first_prose(
+      to_valid_utf8(tokenizer.decode(without_special_tokens(tokenizer, std::span(source.ids).first(shown)))));
   return source;
 }
 

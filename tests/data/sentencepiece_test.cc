@@ -48,7 +48,8 @@ TEST(SentencePiece, SpecialTokens) {
   EXPECT_EQ(trained().bos_id(), 1);
   EXPECT_EQ(trained().eos_id(), 2);
   EXPECT_EQ(trained().vocab_size(), 420);
-  EXPECT_EQ(trained().decode(std::vector<int32_t>{1, 2}), "");
+  EXPECT_EQ(trained().decode(std::vector<int32_t>{1, 2}), "<s></s>");
+  EXPECT_TRUE(trained().is_special(1) && trained().is_special(2) && !trained().is_special(65));
   EXPECT_THAT(error_of([] { trained().decode(std::vector<int32_t>{420}); }), Names({"id", 420, 0, 419}));
 }
 

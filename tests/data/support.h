@@ -11,6 +11,7 @@
 
 #include "core/file.h"
 #include "core/random.h"
+#include "support/environment_variable.h"
 #include "support/error_of.h"
 #include "support/test_data.h"
 

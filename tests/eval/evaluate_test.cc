@@ -167,12 +167,14 @@ TEST(Evaluate, WikitextWeighsDocumentsByWords) {
 TEST(Evaluate, AForeignTokenizerIsAnError) {
   ModelConfig config;
   config.vocab_size = 300;
-  EXPECT_NO_THROW(check_tokenizer(config, 5, 300, "t"));
-  EXPECT_THROW(check_tokenizer(config, 5, 301, "t"), Error);
+  EXPECT_NO_THROW(check_corpus(config, 5, 300, "t"));
+  EXPECT_THROW(check_corpus(config, 5, 301, "t"), Error);
   config.tokenizer_fingerprint = 4;
-  EXPECT_THROW(check_tokenizer(config, 5, 300, "t"), Error);
+  EXPECT_THROW(check_corpus(config, 5, 300, "t"), Error);
+  EXPECT_THROW(check_tokenizer(config, 5, "t"), Error);
   config.tokenizer_fingerprint = 5;
-  EXPECT_NO_THROW(check_tokenizer(config, 5, 300, "t"));
+  EXPECT_NO_THROW(check_corpus(config, 5, 300, "t"));
+  EXPECT_NO_THROW(check_tokenizer(config, 5, "t"));
 }
 
 TEST(Results, HarnessSchemaAndTable) {

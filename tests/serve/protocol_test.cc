@@ -21,6 +21,10 @@ namespace fs = std::filesystem;
 // Every id's text is one of few.
 class FewTexts final : public Tokenizer {
  public:
+  FewTexts() {
+    table_.bos = 8;
+    table_.eos = 9;
+  }
   std::vector<int32_t> encode(std::string_view text) const override { return std::vector<int32_t>(text.size(), 1); }
   std::string decode(std::span<const int32_t> ids) const override {
     std::string out;
@@ -29,8 +33,6 @@ class FewTexts final : public Tokenizer {
   }
   std::string piece(int32_t id) const override { return id >= 8 ? "" : id % 2 == 0 ? "even" : " odd"; }
   int64_t vocab_size() const override { return 10; }
-  std::optional<int32_t> bos_id() const override { return 8; }
-  std::optional<int32_t> eos_id() const override { return 9; }
   uint64_t fingerprint() const override { return 1; }
   std::string kind() const override { return "few"; }
   void save(const fs::path&) const override {}
@@ -97,33 +99,52 @@ TEST(ApiKeys, AreReadFromAFile) {
   EXPECT_THAT(error_of([&] { ApiKeys::from_file(path); }), Names({path.string(), 2}));
 }
 
-TEST(TokenizerInfo, IsReadFromAFolder) {
+TEST(ChatTemplates, AreReadFromAFolder) {
   const fs::path folder = scratch("info");
-  EXPECT_EQ(read_tokenizer_info(folder).eos_token, "");
-  write(folder / "special_tokens_map.json", R"({"pad_token": "<pad>", "eos_token": "<old>"})");
-  write(
-      folder / "tokenizer_config.json",
-      R"({"tokenizer_class": "LlamaTokenizer", "bos_token": {"content": "<s>"}, "eos_token": "</s>", "unk_token": null,
-            "chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]})");
-  TokenizerInfo info = read_tokenizer_info(folder);
-  EXPECT_EQ(info.tokenizer_class, "LlamaTokenizer");
-  EXPECT_EQ(info.bos_token, "<s>");
-  EXPECT_EQ(info.eos_token, "<old>") << "special_tokens_map.json counts, as in transformers 5";
-  EXPECT_EQ(info.pad_token, "<pad>");
-  EXPECT_EQ(info.chat_template, "d");
+  EXPECT_EQ(read_chat_template(folder), "");
   write(folder / "tokenizer_config.json",
-        R"({"eos_token": "</s>", "added_tokens_decoder": {"7": {"content": "<x>", "special": true}}})");
-  info = read_tokenizer_info(folder);
-  EXPECT_EQ(info.eos_token, "</s>") << "unless the configuration lists its added tokens";
-  EXPECT_EQ(info.pad_token, "");
-  EXPECT_EQ(info.added, (std::map<std::string, int32_t>{{"<x>", 7}}));
-  write(folder / "chat_template.jinja", "file");
-  EXPECT_EQ(read_tokenizer_info(folder).chat_template, "file");
-  write(folder / "tokenizer_config.json", R"({"bos_token": 3})");
-  EXPECT_THAT(error_of([&] { read_tokenizer_info(folder); }), Names({"tokenizer_config.json", "bos_token", 3}));
+        R"({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]})");
+  EXPECT_EQ(read_chat_template(folder), "d");
+  write(folder / "tokenizer_config.json", R"({"chat_template": 3})");
+  EXPECT_THAT(error_of([&] { read_chat_template(folder); }), Names({"tokenizer_config.json", "chat_template", 3}));
   write(folder / "tokenizer_config.json", "[");
-  EXPECT_THAT(error_of([&] { read_tokenizer_info(folder); }), Names({"tokenizer_config.json", "JSON"}));
+  EXPECT_THAT(error_of([&] { read_chat_template(folder); }), Names({"tokenizer_config.json", "JSON"}));
+  write(folder / "chat_template.jinja", "file");
+  EXPECT_EQ(read_chat_template(folder), "file");
 }
+
+// The `bytes` tokenizer with names for BOS and EOS and a special token for the letter A.
+class NamedBytes final : public Tokenizer {
+ public:
+  NamedBytes() {
+    table_ = bytes_->tokens();
+    table_.added = {{.id = 256, .content = "<s>", .special = true},
+                    {.id = 257, .content = "</s>", .special = true},
+                    {.id = 65, .content = "<x>", .special = true}};
+    table_.texts = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+    table_.tokenizer_class = "T";
+    table_.index();
+  }
+  std::vector<int32_t> encode(std::string_view text) const override { return bytes_->encode(text); }
+  std::string decode(std::span<const int32_t> ids) const override {
+    std::string out;
+    for (const int32_t id : ids) out += piece(id);
+    return out;
+  }
+  std::string piece(int32_t id) const override {
+    for (const AddedToken& token : table_.added) {
+      if (token.id == id) return token.content;
+    }
+    return bytes_->piece(id);
+  }
+  int64_t vocab_size() const override { return bytes_->vocab_size(); }
+  uint64_t fingerprint() const override { return 1; }
+  std::string kind() const override { return "named bytes"; }
+  void save(const fs::path&) const override {}
+
+ private:
+  std::unique_ptr<Tokenizer> bytes_ = load_tokenizer("bytes");
+};
 
 // Two models with one engine.
 struct TwoModels {
@@ -133,10 +154,8 @@ struct TwoModels {
              [this](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); }) {}
   ServedModel named(const std::string& id) {
     ServedModel model = testing_support::fake_model(engine, id);
-    model.info = {
-        .tokenizer_class = "T", .bos_token = "<s>", .eos_token = "</s>", .pad_token = "", .chat_template = ""};
-    model.info.added = {{"<x>", 65}};
-    model.special_tokens = special_tokens_of(model.info, *model.tokenizer);
+    model.tokenizer = std::make_shared<NamedBytes>();
+    model.special_tokens = special_tokens_of(*model.tokenizer);
     return model;
   }
   FakeEngine engine;

@@ -12,7 +12,8 @@ struct AddedToken {
   std::string content;
   bool lstrip = false, rstrip = false;  // absorbs white space before / after it
   bool special = false;
-  bool normalized = false;  // matched in the normalized text
+  bool normalized = false;   // matched in the normalized text
+  bool single_word = false;  // matched only between characters that are not part of words
 };
 
 // Finds the leftmost added token, the longest of those that begin at the same position.

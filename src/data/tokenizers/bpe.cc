@@ -19,17 +19,20 @@ namespace {
 class BpeTokenizer final : public Tokenizer {
  public:
   explicit BpeTokenizer(BpeDefinition definition)
-      : d_(std::move(definition)), merges_(d_.merges.size()), raw_(matcher(false)), normalized_(matcher(true)) {
+      : d_(std::move(definition)),
+        merges_(d_.merges.size()),
+        raw_(matcher(d_.table.added, false)),
+        normalized_(matcher(d_.table.added, true)) {
     uint32_t rank = 0;
     for (const auto& merge : d_.merges) merges_.add(merge.left, merge.right, merge.merged, rank++);
-    std::vector<bool> added(d_.tokens.size());
-    for (const AddedToken& token : d_.added) added[token.id] = true;
-    for (size_t id = 0; id < d_.tokens.size(); ++id) {
+    byte_ids_.fill(-1);
+    for (size_t id = 0; id < d_.reachable.size(); ++id) {
       const std::string& token = d_.tokens[id];
-      if (token.empty() || added[id]) continue;
+      if (token.empty() || !d_.reachable[id]) continue;
       if (token.size() == 1) byte_ids_[static_cast<unsigned char>(token[0])] = static_cast<int32_t>(id);
       if (d_.ignore_merges) whole_words_.emplace(token, static_cast<int32_t>(id));
     }
+    table_ = d_.table;
   }
 
   std::vector<int32_t> encode(std::string_view text) const override {
@@ -60,8 +63,6 @@ class BpeTokenizer final : public Tokenizer {
     return d_.tokens[id];
   }
   int64_t vocab_size() const override { return static_cast<int64_t>(d_.tokens.size()); }
-  std::optional<int32_t> bos_id() const override { return d_.bos; }
-  std::optional<int32_t> eos_id() const override { return d_.eos; }
   std::string kind() const override { return "bpe"; }
   bool finds_special_tokens() const override { return true; }
 
@@ -69,7 +70,7 @@ class BpeTokenizer final : public Tokenizer {
     std::string text = fmt::format("bpe {} {} {}", d_.ignore_merges, d_.nfc, d_.pre_tokenizer.description());
     for (const std::string& token : d_.tokens) text += fmt::format("\n{} {}", token.size(), token);
     for (const auto& merge : d_.merges) text += fmt::format("\n{} {}", merge.left, merge.right);
-    for (const AddedToken& token : d_.added) {
+    for (const AddedToken& token : d_.table.added) {
       text += fmt::format("\n{} {}{}{}", token.id, token.lstrip, token.rstrip, token.normalized);
     }
     return checksum(text);
@@ -81,9 +82,10 @@ class BpeTokenizer final : public Tokenizer {
   }
 
  private:
-  AddedTokenMatcher matcher(bool normalized) const {
+  // The added tokens that are searched in the raw or in the normalized text.
+  AddedTokenMatcher matcher(const std::vector<AddedToken>& all, bool normalized) const {
     std::vector<AddedToken> tokens;
-    for (const AddedToken& token : d_.added) {
+    for (const AddedToken& token : all) {
       if (token.normalized == normalized) tokens.push_back(token);
     }
     return AddedTokenMatcher(std::move(tokens));
@@ -97,8 +99,11 @@ class BpeTokenizer final : public Tokenizer {
       }
     }
     static thread_local std::vector<int32_t> symbols;
-    symbols.resize(word.size());
-    for (size_t i = 0; i < word.size(); ++i) symbols[i] = byte_ids_[static_cast<unsigned char>(word[i])];
+    symbols.clear();
+    for (const char c : word) {
+      // A byte without a token is left out, as in `tokenizers` where the model has no unk_token.
+      if (const int32_t id = byte_ids_[static_cast<unsigned char>(c)]; id >= 0) symbols.push_back(id);
+    }
     merges_.merge(symbols);
     ids.insert(ids.end(), symbols.begin(), symbols.end());
   }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "data/tokenizer.h"
-#include "data/tokenizers/added_tokens.h"
 #include "data/tokenizers/pretokenizer.h"
 
 namespace lazy {
@@ -20,17 +19,19 @@ struct BpeDefinition {
     int32_t left, right, merged;
   };
   std::vector<std::string> tokens;  // bytes of each id; empty where an id is unused
-  std::vector<Merge> merges;        // in order of rank
-  std::vector<AddedToken> added;
+  std::vector<bool> reachable;      // by id: the token consists of characters that stand for bytes; the others, such as
+                                    // raw text in the vocabulary, are never the result of encoding
+  std::vector<Merge> merges;        // in order of rank; no pair twice
+  TokenTable table;
   PreTokenizer pre_tokenizer;
   bool nfc = false;
-  bool ignore_merges = false;  // a word that is itself a token is not merged from its bytes
-  std::optional<int32_t> bos, eos;
+  bool ignore_merges = false;                // a word that is itself a token is not merged from its bytes
   std::map<std::string, std::string> files;  // name -> content, as save() writes them
 };
 
-// From vocab.json and merges.txt (with GPT-2's pre-tokenizer), or from Hugging Face's tokenizer.json. BOS and EOS come
-// from tokenizer_config.json beside them, else from well-known names. Errors name the file and the field.
+// From vocab.json and merges.txt, read as the folder's tokenizer class defines (GPT-2's where nothing names one), or
+// from Hugging Face's tokenizer.json. Errors name the file and the field; NotNative (tokenizer_json.h) for what this
+// class does not compute exactly.
 BpeDefinition read_vocab_and_merges(const std::filesystem::path& vocab, const std::filesystem::path& merges);
 BpeDefinition read_tokenizer_json(const std::filesystem::path& path);
 

@@ -1,14 +1,19 @@
 // load_tokenizer(): which of a folder's files is read, and the comparison of tokenizer.json with tokenizer.model.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/bpe.h"
+#include "data/tokenizers/library_tokenizer.h"
 #include "data/tokenizers/sentencepiece.h"
 #include "data/tokenizers/simple_tokenizers.h"
 #include "data/tokenizers/tokenizer_json.h"
@@ -35,9 +40,9 @@ constexpr const char* kProbeTexts[] = {
 
 // The probe texts, then every added token of tokenizer.json in context. Special pieces of tokenizer.model are left out:
 // SentencePiece by design encodes "<s>" in a text as characters.
-std::vector<std::string> probe_texts(const Json& added_tokens, const SentencePieceModel& model) {
+std::vector<std::string> probe_texts(const nlohmann::json& added_tokens, const SentencePieceModel& model) {
   std::vector<std::string> texts(std::begin(kProbeTexts), std::end(kProbeTexts));
-  for (const Json& token : added_tokens) {
+  for (const nlohmann::json& token : added_tokens) {
     const auto id = token.at("id").get<int32_t>();
     if (id < model.vocab_size() && model.is_special(id)) continue;
     texts.push_back("before " + token.at("content").get<std::string>() + " after");
@@ -50,13 +55,19 @@ std::vector<std::string> probe_texts(const Json& added_tokens, const SentencePie
 class EquivalentTokenizer final : public Tokenizer {
  public:
   EquivalentTokenizer(std::unique_ptr<Tokenizer> json, uint64_t fingerprint, std::string model)
-      : json_(std::move(json)), fingerprint_(fingerprint), model_(std::move(model)) {}
+      : json_(std::move(json)), fingerprint_(fingerprint), model_(std::move(model)) {
+    table_ = json_->tokens();
+  }
   std::vector<int32_t> encode(std::string_view text) const override { return json_->encode(text); }
+  std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string> texts) const override {
+    return json_->encode_batch(texts);
+  }
   std::string decode(std::span<const int32_t> ids) const override { return json_->decode(ids); }
   std::string piece(int32_t id) const override { return json_->piece(id); }
+  std::string next_piece(std::span<const int32_t> previous, int32_t id) const override {
+    return json_->next_piece(previous, id);
+  }
   int64_t vocab_size() const override { return json_->vocab_size(); }
-  std::optional<int32_t> bos_id() const override { return json_->bos_id(); }
-  std::optional<int32_t> eos_id() const override { return json_->eos_id(); }
   uint64_t fingerprint() const override { return fingerprint_; }
   std::string kind() const override { return json_->kind(); }
   bool finds_special_tokens() const override { return json_->finds_special_tokens(); }
@@ -79,10 +90,88 @@ void warn_once(const fs::path& folder, const std::string& text) {
   if (warned.insert(folder).second) log::warn("tokenizer: {}", text);
 }
 
-std::unique_ptr<Tokenizer> from_json(TokenizerJson file) {
-  if (file.is_sentencepiece()) return make_sentencepiece_json(std::move(file));
-  return make_bpe_tokenizer(read_byte_level(std::move(file)));
+std::unique_ptr<Tokenizer> from_json(const TokenizerJson& file) {
+  const SpecialTokens special(file.path.parent_path());
+  try {
+    if (file.is_sentencepiece()) return make_sentencepiece_json(file, special);
+    return make_bpe_tokenizer(read_byte_level(file, special));
+  } catch (const NotNative& error) {
+    return make_library_tokenizer(file, special, error.reason);
+  }
 }
+
+// tokenizer.model with the other files of its folder: other names for BOS and EOS, and tokens that were added after the
+// pieces. As in SentencePiece, the names of control pieces in a text are ordinary characters; added tokens are found.
+class SentencePieceFolder final : public Tokenizer {
+ public:
+  SentencePieceFolder(std::unique_ptr<SentencePieceModel> model, const SpecialTokens& special)
+      : model_(std::move(model)), files_(special.files()) {
+    table_ = special.resolve(
+        model_->tokens().added, [&](const std::string& text) { return model_->find_piece(text); },
+        [&](int32_t id) { return model_->spelling(id); }, model_->vocab_size());
+    for (const auto& [key, text] : model_->tokens().texts) table_.texts.try_emplace(key, text);
+    if (!table_.bos) table_.bos = model_->bos_id();
+    if (!table_.eos) table_.eos = model_->eos_id();
+    if (table_.bos && special.flag("add_bos_token").value_or(true)) table_.prefix = {*table_.bos};
+    if (table_.eos && special.flag("add_eos_token").value_or(false)) table_.suffix = {*table_.eos};
+    std::vector<AddedToken> added;
+    size_ = model_->vocab_size();
+    for (const AddedToken& token : table_.added) {
+      if (token.id < model_->vocab_size()) continue;
+      size_ = std::max<int64_t>(size_, token.id + 1);
+      texts_.emplace(token.id, token.content);
+      added.push_back(token);
+    }
+    added_ = AddedTokenMatcher(std::move(added));
+  }
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    if (added_.empty()) return model_->encode(text);
+    std::vector<int32_t> ids;
+    added_.run(
+        text,
+        [&](std::string_view part) {
+          const auto more = model_->encode(part);
+          ids.insert(ids.end(), more.begin(), more.end());
+        },
+        [&](int32_t id) { ids.push_back(id); });
+    return ids;
+  }
+  std::string decode(std::span<const int32_t> ids) const override {
+    std::string text;
+    for (size_t at = 0; at < ids.size();) {
+      size_t end = at;
+      while (end < ids.size() && !texts_.contains(ids[end])) ++end;
+      text += model_->decode(ids.subspan(at, end - at));
+      if (end < ids.size()) text += texts_.at(ids[end++]);
+      at = end;
+    }
+    return text;
+  }
+  std::string piece(int32_t id) const override {
+    const auto added = texts_.find(id);
+    return added == texts_.end() ? model_->piece(id) : added->second;
+  }
+  int64_t vocab_size() const override { return size_; }
+  uint64_t fingerprint() const override {
+    if (texts_.empty()) return model_->fingerprint();
+    std::string text = fmt::format("{}", model_->fingerprint());
+    for (const auto& [id, content] : texts_) text += fmt::format("\n{} {}", id, content);
+    return checksum(text);
+  }
+  std::string kind() const override { return model_->kind(); }
+  void save(const fs::path& directory) const override {
+    model_->save(directory);
+    for (const auto& [name, content] : files_) write_file_atomic(directory / name, content);
+  }
+
+ private:
+  std::unique_ptr<SentencePieceModel> model_;
+  std::map<std::string, std::string> files_;
+  std::map<int32_t, std::string> texts_;  // of the tokens after the pieces
+  AddedTokenMatcher added_ = AddedTokenMatcher({});
+  int64_t size_ = 0;
+};
 
 // A folder with both files: tokenizer.json counts, as in transformers, because added tokens are in it alone. A file
 // that cannot be read leaves the other one.
@@ -104,8 +193,9 @@ std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
   std::vector<std::string> texts;
   try {
     TokenizerJson file{fs::path(json_name)};
-    const Json added = file.json.is_object() ? file.json.value("added_tokens", Json()) : Json();
-    json = from_json(std::move(file));  // checks the added tokens too
+    const nlohmann::json added =
+        file.json.is_object() ? file.json.value("added_tokens", nlohmann::json()) : nlohmann::json();
+    json = from_json(file);  // checks the added tokens too
     texts = probe_texts(added, *model);
   } catch (const Error& error) {
     warn_once(folder, fmt::format("{} is used, tokenizer.json beside it is not supported: {}", model_name,
@@ -130,7 +220,11 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
     if (is_bytes_config(path)) return make_bytes_tokenizer();
     const bool model = fs::exists(path / "tokenizer.model"), json = fs::exists(path / "tokenizer.json");
     if (model && json) return load_json_beside_model(path);
-    if (model || json) return load_tokenizer((path / (model ? "tokenizer.model" : "tokenizer.json")).string());
+    if (json) return from_json(TokenizerJson(path / "tokenizer.json"));
+    if (model) {
+      const std::string file = (path / "tokenizer.model").string();
+      return std::make_unique<SentencePieceFolder>(load_sentencepiece(read_file(file), file), SpecialTokens(path));
+    }
     if (fs::exists(path / "vocab.json") && fs::exists(path / "merges.txt")) {
       return make_bpe_tokenizer(read_vocab_and_merges(path / "vocab.json", path / "merges.txt"));
     }

@@ -3,7 +3,10 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <cctype>
+
 #include "core/error.h"
+#include "data/tokenizers/regex_syntax.h"
 #include "data/tokenizers/unicode.h"
 
 namespace lazy {
@@ -27,56 +30,16 @@ struct Regex::Impl {
   }
 };
 
-std::string with_unicode_white_space(const std::string& pattern) {
-  // PCRE2's \s also matches U+180E, which is no white space since Unicode 6.3.
-  static const std::string kSpaces =
-      R"(\t-\r\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
-  std::string out;
-  bool in_class = false;
-  int nested = 0;  // depth of classes inside the class, as in BLOOM's [^(\s|[.,!?])]
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c == '\\' && i + 1 < pattern.size()) {
-      const char next = pattern[++i];
-      if (next == 's') {
-        out += in_class ? kSpaces : "[" + kSpaces + "]";
-      } else if (next == 'S' && !in_class) {
-        out += "[^" + kSpaces + "]";
-      } else {
-        out += c;
-        out += next;
-      }
-      continue;
-    }
-    if (c == '[' && !in_class) {
-      in_class = true;
-      out += c;
-      if (i + 1 < pattern.size() && pattern[i + 1] == '^') out += pattern[++i];
-      if (i + 1 < pattern.size() && pattern[i + 1] == ']') out += pattern[++i];  // a literal bracket
-      continue;
-    }
-    const bool plain = i + 1 < pattern.size() && pattern[i + 1] != '^' && pattern[i + 1] != ':';
-    if (c == '[' && in_class && plain) {
-      ++nested;
-      continue;
-    }
-    if (c == ']' && nested > 0) {
-      --nested;
-      continue;
-    }
-    if (c == ']') in_class = false;
-    out += c;
-  }
-  return out;
-}
-
 Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::make_unique<Impl>()) {
-  impl_->pattern = with_unicode_white_space(pattern);
+  impl_->pattern = pattern;
   int error = 0;
   PCRE2_SIZE offset = 0;
+  const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> compile(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  pcre2_set_newline(compile.get(), PCRE2_NEWLINE_LF);  // "." matches all but \n, whatever the library's default is
   impl_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(impl_->pattern.data()), impl_->pattern.size(),
                               // \C could split a UTF-8 character.
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, compile.get());
   if (!impl_->code) {
     PCRE2_UCHAR message[256];
     pcre2_get_error_message(error, message, sizeof message);
@@ -123,8 +86,27 @@ bool Regex::Scanner::next(size_t* begin, size_t* end) {
   return true;
 }
 
-void PreTokenizer::add_split(const std::string& pattern, const std::string& field, bool only_matches) {
-  steps_.push_back({std::make_unique<Regex>(pattern, field), only_matches});
+bool PreTokenizer::add_split(const std::string& pattern, const std::string& field, bool only_matches) {
+  const auto translated = pcre2_from_oniguruma(pattern);
+  if (!translated) return false;
+  std::unique_ptr<Regex> regex;
+  try {
+    regex = std::make_unique<Regex>(*translated, field);
+  } catch (const Error&) {
+    return false;  // such as a lookbehind of variable length
+  }
+  steps_.push_back({std::move(regex), only_matches});
+  description_ += pattern + (only_matches ? "\1" : "\2");
+  return true;
+}
+
+void PreTokenizer::add_literal_split(const std::string& text, bool only_matches) {
+  std::string pattern;
+  for (const char c : text) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && static_cast<unsigned char>(c) < 0x80) pattern += '\\';
+    pattern += c;
+  }
+  steps_.push_back({std::make_unique<Regex>(pattern, "a literal"), only_matches});
   description_ += pattern + (only_matches ? "\1" : "\2");
 }
 

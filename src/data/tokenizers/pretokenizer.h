@@ -7,8 +7,7 @@
 
 namespace lazy {
 
-// A PCRE2 regular expression over UTF-8. Thread-safe. \s and \S match Unicode's White_Space, as in the engine of
-// Hugging Face's tokenizers.
+// A PCRE2 regular expression over UTF-8. Thread-safe.
 class Regex {
  public:
   // Throws Error for an invalid pattern. `field` names its origin in the message.
@@ -39,18 +38,17 @@ class Regex {
   std::unique_ptr<Impl> impl_;
 };
 
-// The pattern with \s and \S spelled out as White_Space, and nested classes flattened to their union (PCRE2 takes the
-// inner bracket literally). Exposed for the tests.
-std::string with_unicode_white_space(const std::string& pattern);
-
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // Steps applied in order, each to the pieces of the previous one (Hugging Face's "Sequence").
 class PreTokenizer {
  public:
-  // Splits at the pattern. Matches are pieces; so is the text between them, unless `only_matches`.
-  void add_split(const std::string& pattern, const std::string& field, bool only_matches);
+  // Splits at the pattern, which is in Oniguruma's syntax. Matches are pieces; so is the text between them, unless
+  // `only_matches`. Returns false, and adds nothing, for a pattern that pcre2_from_oniguruma() does not support.
+  bool add_split(const std::string& pattern, const std::string& field, bool only_matches);
+  // The same at each occurrence of `text`, which is not empty.
+  void add_literal_split(const std::string& text, bool only_matches);
   // Prepends a space to pieces that do not begin with one.
   void add_prefix_space() {
     steps_.push_back({nullptr, false});

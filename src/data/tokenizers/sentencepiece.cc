@@ -4,6 +4,7 @@
 #include <sentencepiece_model.pb.h>
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <bit>
 #include <cctype>
 #include <unordered_set>
@@ -60,6 +61,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
              first_.IdToPiece(id));
       }
     }
+    fill_table();
     byte_ids_ = byte_pieces();
     quick_ = make_quick();
     if (!quick_) index_neighbours();
@@ -85,6 +87,12 @@ class SentencePieceTokenizer final : public SentencePieceModel {
 
   std::string decode(std::span<const int32_t> ids) const override {
     for (const int32_t id : ids) check_token_id(id, size_);
+    if (std::any_of(ids.begin(), ids.end(), [&](int32_t id) { return first_.IsControl(id); })) {
+      std::string text;  // the library leaves control pieces out
+      for (const int32_t id : ids) text += piece(id);
+      if (dummy_prefix_ && text.starts_with(' ')) text.erase(0, 1);
+      return text;
+    }
     std::string text;
     const auto status = first_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
     if (!status.ok()) fail_run("tokenizer", "SentencePiece could not decode: {}", status.message());
@@ -93,16 +101,14 @@ class SentencePieceTokenizer final : public SentencePieceModel {
 
   std::string piece(int32_t id) const override {
     check_token_id(id, size_);
-    if (first_.IsControl(id)) return "";
     const std::string& symbol = first_.IdToPiece(id);
+    if (first_.IsControl(id)) return symbol;
     if (first_.IsByte(id)) return std::string(1, static_cast<char>(std::stoi(symbol.substr(3, 2), nullptr, 16)));
     if (first_.IsUnknown(id)) return first_.model_proto().trainer_spec().unk_surface();
     return with_spaces(symbol);
   }
 
   int64_t vocab_size() const override { return size_; }
-  std::optional<int32_t> bos_id() const override { return special(first_.bos_id()); }
-  std::optional<int32_t> eos_id() const override { return special(first_.eos_id()); }
   std::string kind() const override { return "sentencepiece"; }
 
   // Covers what decides the ids (pieces, scores, types, normalizer), not the trainer's settings in the same file.
@@ -126,7 +132,11 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     if (quick_) write_file_atomic(directory / "tokenizer.json", tokenizer_json());
   }
 
-  bool is_special(int32_t id) const override { return first_.IsControl(id) || first_.IsUnknown(id); }
+  std::optional<int32_t> find_piece(const std::string& spelling) const override {
+    const int id = first_.PieceToId(spelling);
+    return id >= 0 && id < size_ && first_.IdToPiece(id) == spelling ? std::optional<int32_t>(id) : std::nullopt;
+  }
+  std::string spelling(int32_t id) const override { return first_.IdToPiece(id); }
   std::string tokenizer_json() const override { return quick_ ? sentencepiece_json(config(), pieces()) : ""; }
 
  private:
@@ -146,7 +156,23 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     }
   }
 
-  std::optional<int32_t> special(int id) const { return id < 0 ? std::nullopt : std::optional<int32_t>(id); }
+  // Control pieces and <unk> are special tokens; BOS comes before a text (LlamaTokenizer).
+  void fill_table() {
+    for (int id = 0; id < size_; ++id) {
+      if (first_.IsControl(id) || first_.IsUnknown(id)) {
+        table_.added.push_back({.id = id, .content = first_.IdToPiece(id), .special = true});
+      }
+    }
+    for (const auto& [key, id] : {std::pair("bos_token", first_.bos_id()),
+                                  {"eos_token", first_.eos_id()},
+                                  {"unk_token", first_.unk_id()},
+                                  {"pad_token", first_.pad_id()}}) {
+      if (id >= 0 && id < size_) table_.texts[key] = first_.IdToPiece(id);
+    }
+    if (first_.bos_id() >= 0) table_.prefix = {*(table_.bos = first_.bos_id())};
+    if (first_.eos_id() >= 0) table_.eos = first_.eos_id();
+    table_.index();
+  }
 
   // Ids of <0x00> .. <0xFF>, or nothing when the model has no byte fallback.
   std::vector<int32_t> byte_pieces() const {

@@ -9,10 +9,11 @@
 
 namespace lazy {
 
+// encode() encodes the names of control and unknown pieces (<s>, </s>, <unk>) in a text as ordinary characters.
 class SentencePieceModel : public Tokenizer {
  public:
-  // Control and unknown pieces (<s>, </s>, <unk>), whose names in a text are encoded as ordinary characters.
-  virtual bool is_special(int32_t id) const = 0;
+  virtual std::optional<int32_t> find_piece(const std::string& spelling) const = 0;
+  virtual std::string spelling(int32_t id) const = 0;  // with U+2581 for a space
   // The tokenizer.json that save() writes for transformers; empty where the model has no such form.
   virtual std::string tokenizer_json() const = 0;
 };

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "core/checksum.h"
-#include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
 #include "data/tokenizers/sentencepiece_bpe.h"
@@ -38,41 +38,75 @@ void read_normalizer(const JsonField& node, Spaces& spaces) {
   if (!node.present()) return;
   const std::string type = node.find("type").string();
   if (type == "Sequence") {
+    allow_keys(node, {"type", "normalizers"});
     const JsonField list = node.find("normalizers");
     for (size_t i = 0; i < list.size(); ++i) read_normalizer(list.at(i), spaces);
   } else if (type == "Prepend") {
-    if (node.find("prepend").string() != kJsonSpaceSymbol) node.find("prepend").wrong("\"\u2581\"");
+    allow_keys(node, {"type", "prepend"});
+    if (node.find("prepend").string() != kJsonSpaceSymbol || spaces.prefix != Prefix::never) not_native(node);
     spaces.prefix = Prefix::every;
     spaces.even_before_space = true;
   } else if (type == "Replace") {
+    allow_keys(node, {"type", "pattern", "content"});
     const JsonField pattern = node.find("pattern");
-    if (!pattern.present() || pattern.find("String").string() != " ") pattern.wrong("{\"String\": \" \"}");
-    if (node.find("content").string() != kJsonSpaceSymbol) node.find("content").wrong("\"\u2581\"");
+    if (!pattern.present() || !pattern.find("String").present() || pattern.find("String").string() != " " ||
+        node.find("content").string() != kJsonSpaceSymbol) {
+      not_native(node);
+    }
     spaces.symbol = true;
   } else {
-    node.find("type").wrong("Prepend, Replace or Sequence (others are not supported with byte_fallback)");
+    not_native(node.find("type"));
   }
 }
 
-void read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
-  if (!node.present()) return;
-  if (node.find("type").string() != "Metaspace")
-    node.find("type").wrong("\"Metaspace\" (others are not supported with byte_fallback)");
-  if (node.find("replacement").string() != kJsonSpaceSymbol) node.find("replacement").wrong("\"\u2581\"");
+// Returns whether words are separated at spaces.
+bool read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
+  if (!node.present()) return false;
+  const std::string type = node.find("type").string();
+  // Gemma's: the normalizer has left no space to split at.
+  if (type == "Split" && spaces.symbol && node.find("pattern").present() &&
+      node.find("pattern").find("String").present() && node.find("pattern").find("String").string() == " " &&
+      !node.find("invert").boolean(false)) {
+    return false;
+  }
+  if (type != "Metaspace" || spaces.prefix != Prefix::never) not_native(node);
+  allow_keys(node, {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"});
+  if (node.find("replacement").string() != kJsonSpaceSymbol) not_native(node.find("replacement"));
   spaces.symbol = true;
   std::string scheme = node.find("add_prefix_space").boolean(true) ? "always" : "never";
   if (const JsonField given = node.find("prepend_scheme"); given.present()) scheme = given.string();
-  if (scheme != "always" && scheme != "first" && scheme != "never")
-    node.find("prepend_scheme").wrong("always, first or never");
-  if (spaces.prefix == Prefix::never && scheme != "never")
-    spaces.prefix = scheme == "first" ? Prefix::first : Prefix::every;
+  if (scheme != "always" && scheme != "first" && scheme != "never") not_native(node.find("prepend_scheme"));
+  if (scheme != "never") spaces.prefix = scheme == "first" ? Prefix::first : Prefix::every;
+  return node.find("split").boolean(true);
 }
 
-Pieces read_pieces(const JsonField& model, BpeDefinition& definition) {
+// Returns whether the decoder drops the first space of a text.
+bool read_decoder(const JsonField& node, const Spaces& spaces) {
+  if (!node.present()) return spaces.prefix != Prefix::never;
+  if (node.find("type").string() != "Sequence") not_native(node);
+  const JsonField list = node.find("decoders");
+  const bool strips = list.size() == 4;
+  if (list.size() != 3 && !strips) not_native(node);
+  const nlohmann::json steps[] = {{{"type", "Replace"}, {"pattern", {{"String", kJsonSpaceSymbol}}}, {"content", " "}},
+                                  {{"type", "ByteFallback"}},
+                                  {{"type", "Fuse"}},
+                                  {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}};
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list.at(i).json() != steps[i]) not_native(list.at(i));
+  }
+  return strips;
+}
+
+Pieces read_pieces(const JsonField& model, bool split_at_spaces) {
+  if (const JsonField type = model.find("type"); type.present() && type.string() != "BPE") not_native(type);
+  allow_keys(model, {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+                     "byte_fallback", "vocab", "merges"});
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (const JsonField affix = model.find(key); affix.present() && !affix.string().empty()) not_native(affix);
+  }
+  if (const JsonField dropout = model.find("dropout"); dropout.present() && dropout.json() != 0.0) not_native(dropout);
   const JsonField vocab = model.find("vocab");
   if (!vocab.present() || !vocab.json().is_object() || vocab.json().empty()) vocab.wrong("an object of tokens and ids");
-  if (model.find("ignore_merges").boolean(false))
-    model.find("ignore_merges").wrong("false (true is not supported with byte_fallback)");
   std::unordered_map<std::string, int32_t> ids;
   Pieces out;
   for (const auto& [token, value] : vocab.json().items()) {
@@ -81,19 +115,20 @@ Pieces read_pieces(const JsonField& model, BpeDefinition& definition) {
       entry.wrong("a text and an id from 0 to 2^24 - 1");
     const auto id = value.get<size_t>();
     if (id >= out.pieces.size()) out.pieces.resize(id + 1, {"", 0, false});
-    if (!out.pieces[id].text.empty()) entry.wrong("an id of its own");
+    if (!out.pieces[id].text.empty()) not_native(entry);
     out.pieces[id] = {token, 0, true};
     ids.emplace(token, static_cast<int32_t>(id));
   }
   out.byte_of.assign(out.pieces.size(), -1);
   for (int byte = 0; byte < 256; ++byte) {
     const auto found = ids.find(fmt::format("<0x{:02X}>", byte));
-    if (found == ids.end()) vocab.wrong(fmt::format("a token <0x{:02X}>, as for every byte (byte_fallback)", byte));
+    if (found == ids.end()) throw NotNative(fmt::format("{}: a vocabulary without <0x{:02X}>", vocab.place(), byte));
     out.byte_ids.push_back(found->second);
     out.byte_of[found->second] = byte;
     out.pieces[found->second].normal = false;
   }
   const JsonField merges = model.find("merges");
+  std::unordered_set<uint64_t> pairs;
   for (size_t i = 0; i < merges.size(); ++i) {
     const JsonField entry = merges.at(i);
     const auto [left, right] = read_merge(entry);
@@ -102,28 +137,36 @@ Pieces read_pieces(const JsonField& model, BpeDefinition& definition) {
       if (found == ids.end()) entry.wrong("tokens of the vocabulary with their sum");
       return found->second;
     };
-    out.merges.push_back({id(left), id(right), id(left + right), static_cast<uint32_t>(i)});
+    const SentencePieceMerge merge{id(left), id(right), id(left + right), static_cast<uint32_t>(i)};
+    if (!pairs.insert(static_cast<uint64_t>(merge.left) << 32 | static_cast<uint32_t>(merge.right)).second ||
+        (split_at_spaces && (left + right).find(kJsonSpaceSymbol, 1) != std::string::npos)) {
+      not_native(entry);
+    }
+    out.merges.push_back(merge);
   }
-  for (const SentencePiece& piece : out.pieces) definition.tokens.push_back(piece.text);
   return out;
 }
 
+struct Definition {
+  Pieces pieces;
+  Spaces spaces;
+  bool strips = false;              // decoding drops the first space
+  std::vector<std::string> tokens;  // by id, as the file spells them
+  TokenTable table;
+  std::map<std::string, std::string> files;
+};
+
 class SentencePieceJson final : public Tokenizer {
  public:
-  SentencePieceJson(BpeDefinition definition, Pieces pieces, const Spaces& spaces, const std::string& name)
-      : d_(std::move(definition)),
-        p_(std::move(pieces)),
-        spaces_(spaces),
-        added_(d_.added),
-        special_(d_.tokens.size()) {
-    p_.byte_of.resize(d_.tokens.size(), -1);
-    for (const AddedToken& token : d_.added) {
-      special_[token.id] = token.special;
-      if (static_cast<size_t>(token.id) < p_.pieces.size()) p_.pieces[token.id].normal = false;
+  SentencePieceJson(Definition definition, const std::string& name)
+      : d_(std::move(definition)), added_(d_.table.added) {
+    d_.pieces.byte_of.resize(d_.tokens.size(), -1);
+    for (const AddedToken& token : d_.table.added) {
+      if (static_cast<size_t>(token.id) < d_.pieces.pieces.size()) d_.pieces.pieces[token.id].normal = false;
     }
-    bpe_ = SentencePieceBpe::make(p_.pieces, p_.merges, p_.byte_ids);
-    if (!bpe_)
-      fail("tokenizer", "{}: model.vocab: expected a token for every character of the others, found one without", name);
+    bpe_ = SentencePieceBpe::make(d_.pieces.pieces, d_.pieces.merges, d_.pieces.byte_ids);
+    if (!bpe_) throw NotNative(fmt::format("{}: model.vocab: a piece with a character that is not a piece", name));
+    table_ = d_.table;
   }
 
   std::vector<int32_t> encode(std::string_view text) const override {
@@ -138,26 +181,24 @@ class SentencePieceJson final : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override {
     std::string text;
     for (const int32_t id : ids) text += piece(id);
-    if (spaces_.prefix != Prefix::never && text.starts_with(' ')) text.erase(0, 1);
+    if (d_.strips && text.starts_with(' ')) text.erase(0, 1);
     return text;
   }
   std::string piece(int32_t id) const override {
     check_token_id(id, vocab_size());
-    if (special_[id]) return "";
-    if (p_.byte_of[id] >= 0) return std::string(1, static_cast<char>(p_.byte_of[id]));
+    if (d_.pieces.byte_of[id] >= 0) return std::string(1, static_cast<char>(d_.pieces.byte_of[id]));
     return replaced(d_.tokens[id], kJsonSpaceSymbol, " ");
   }
   int64_t vocab_size() const override { return static_cast<int64_t>(d_.tokens.size()); }
-  std::optional<int32_t> bos_id() const override { return d_.bos; }
-  std::optional<int32_t> eos_id() const override { return d_.eos; }
   std::string kind() const override { return "sentencepiece"; }
   bool finds_special_tokens() const override { return true; }
   uint64_t fingerprint() const override {
     std::string text =
-        fmt::format("sentencepiece json {} {}", static_cast<int>(spaces_.prefix), spaces_.even_before_space);
+        fmt::format("sentencepiece json {} {}", static_cast<int>(d_.spaces.prefix), d_.spaces.even_before_space);
     for (const std::string& token : d_.tokens) text += fmt::format("\n{} {}", token.size(), token);
-    for (const SentencePieceMerge& merge : p_.merges) text += fmt::format("\n{} {}", merge.left, merge.right);
-    for (const AddedToken& token : d_.added) text += fmt::format("\n{} {}{}", token.id, token.lstrip, token.rstrip);
+    for (const SentencePieceMerge& merge : d_.pieces.merges) text += fmt::format("\n{} {}", merge.left, merge.right);
+    for (const AddedToken& token : d_.table.added)
+      text += fmt::format("\n{} {}{}", token.id, token.lstrip, token.rstrip);
     return checksum(text);
   }
   void save(const fs::path& directory) const override {
@@ -174,38 +215,53 @@ class SentencePieceJson final : public Tokenizer {
 
   void encode_part(std::string_view part, bool first, std::vector<int32_t>& ids) const {
     const std::string text = replaced(std::string(part), kJsonSpaceSymbol, " ");
-    const bool wanted = spaces_.prefix == Prefix::every || (spaces_.prefix == Prefix::first && first);
-    bpe_->encode(text, wanted && (spaces_.even_before_space || !text.starts_with(' ')), ids);
+    const bool wanted = d_.spaces.prefix == Prefix::every || (d_.spaces.prefix == Prefix::first && first);
+    bpe_->encode(text, wanted && (d_.spaces.even_before_space || !text.starts_with(' ')), ids);
   }
 
-  BpeDefinition d_;
-  Pieces p_;
-  Spaces spaces_;
+  Definition d_;
   AddedTokenMatcher added_;
-  std::vector<bool> special_;
   std::unique_ptr<SentencePieceBpe> bpe_;
 };
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_sentencepiece_json(TokenizerJson file) {
-  BpeDefinition definition;
-  const JsonField root = file.root(), model = root.find("model");
-  if (const JsonField type = model.find("type"); type.present() && type.string() != "BPE") type.wrong("\"BPE\"");
-  Spaces spaces;
-  read_normalizer(root.find("normalizer"), spaces);
-  read_pre_tokenizer(root.find("pre_tokenizer"), spaces);
-  if (!spaces.symbol)
-    root.find("pre_tokenizer").wrong("Metaspace, or a normalizer that replaces spaces (byte_fallback)");
-  Pieces pieces = read_pieces(model, definition);
-  read_added_tokens(root.find("added_tokens"), definition);
-  for (size_t i = 0; i < definition.added.size(); ++i) {
-    if (definition.added[i].normalized)
-      root.find("added_tokens").at(i).find("normalized").wrong("false (byte_fallback)");
+std::unique_ptr<Tokenizer> make_sentencepiece_json(const TokenizerJson& file, const SpecialTokens& special) {
+  Definition definition;
+  const JsonField root = file.root();
+  allow_keys(root, {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+                    "decoder", "model"});
+  read_normalizer(root.find("normalizer"), definition.spaces);
+  const bool split = read_pre_tokenizer(root.find("pre_tokenizer"), definition.spaces);
+  if (!definition.spaces.symbol) not_native(root.find("pre_tokenizer"));
+  definition.strips = read_decoder(root.find("decoder"), definition.spaces);
+  definition.pieces = read_pieces(root.find("model"), split);
+  std::unordered_map<std::string, int32_t> ids;
+  for (const SentencePiece& piece : definition.pieces.pieces) {
+    if (!piece.text.empty()) ids.emplace(piece.text, static_cast<int32_t>(definition.tokens.size()));
+    definition.tokens.push_back(piece.text);
   }
-  definition.files["tokenizer.json"] = std::move(file.text);
-  read_special_tokens(file.path.parent_path(), "PreTrainedTokenizerFast", definition);
-  return std::make_unique<SentencePieceJson>(std::move(definition), std::move(pieces), spaces, file.path.string());
+  definition.table = special.resolve(
+      read_added_tokens(root.find("added_tokens")),
+      [&](const std::string& text) {
+        const auto found = ids.find(text);
+        return found == ids.end() ? std::nullopt : std::optional(found->second);
+      },
+      [&](int32_t id) { return definition.tokens[id]; }, static_cast<int64_t>(definition.tokens.size()));
+  check_native(definition.table.added, file.path.string());
+  for (const AddedToken& token : definition.table.added) {
+    const auto known = ids.find(token.content);
+    const bool used = static_cast<size_t>(token.id) < definition.pieces.pieces.size() &&
+                      !definition.pieces.pieces[token.id].text.empty();
+    if (token.normalized || (known != ids.end() && known->second != token.id) || (known == ids.end() && used)) {
+      throw NotNative(fmt::format("{}: the added token \"{}\"", file.path.string(), token.content));
+    }
+    if (static_cast<size_t>(token.id) >= definition.tokens.size()) definition.tokens.resize(token.id + 1);
+    definition.tokens[token.id] = token.content;
+  }
+  if (!read_post_processor(root.find("post_processor"), definition.table)) not_native(root.find("post_processor"));
+  definition.files = files_to_save(file.text, special, definition.table);
+  return std::make_unique<SentencePieceJson>(std::move(definition), file.path.string());
 }
 
 }  // namespace lazy

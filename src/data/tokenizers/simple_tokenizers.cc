@@ -19,6 +19,12 @@ constexpr int64_t kVocabulary = 258;
 
 class BytesTokenizer final : public Tokenizer {
  public:
+  BytesTokenizer() {
+    table_.bos = kBos;
+    table_.eos = kEos;
+    table_.prefix = {kBos};
+    table_.special_ids = {kBos, kEos};
+  }
   std::vector<int32_t> encode(std::string_view text) const override {
     std::vector<int32_t> ids(text.size());
     for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
@@ -35,8 +41,6 @@ class BytesTokenizer final : public Tokenizer {
     return id < 256 ? std::string(1, static_cast<char>(id)) : std::string();
   }
   int64_t vocab_size() const override { return kVocabulary; }
-  std::optional<int32_t> bos_id() const override { return kBos; }
-  std::optional<int32_t> eos_id() const override { return kEos; }
   uint64_t fingerprint() const override { return checksum("lazy bytes tokenizer 258"); }
   std::string kind() const override { return "bytes"; }
   void save(const std::filesystem::path& directory) const override {
@@ -66,6 +70,7 @@ class WordsTokenizer final : public Tokenizer {
     };
     eos_ = find("<eos>");
     unknown_ = find("<unk>") >= 0 ? find("<unk>") : find("<UNK>");
+    if (eos_ >= 0) table_.eos = eos_;
     if (eos_ < 0 || unknown_ < 0)
       fail("tokenizer", "{}: expected <eos> and <unk> among the words, found {}", file,
            eos_ < 0 ? "no <eos>" : "no <unk>");
@@ -99,8 +104,6 @@ class WordsTokenizer final : public Tokenizer {
     return id == eos_ ? "\n" : words_[static_cast<size_t>(id)] + " ";
   }
   int64_t vocab_size() const override { return static_cast<int64_t>(words_.size()); }
-  std::optional<int32_t> bos_id() const override { return std::nullopt; }
-  std::optional<int32_t> eos_id() const override { return eos_; }
   uint64_t fingerprint() const override { return checksum("lazy words tokenizer\n" + list()); }
   std::string kind() const override { return "words"; }
   void save(const std::filesystem::path& directory) const override {

@@ -1,12 +1,12 @@
-// The vocabulary of byte-level BPE as its files describe it: tokens, merges by name, BOS and EOS.
+// The vocabulary of byte-level BPE as its files describe it: tokens and merges by name.
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "data/tokenizers/bpe.h"
 
@@ -24,17 +24,18 @@ class BpeVocabulary {
   // "left" and "right" as the file spells them; `where` names the line or entry in errors.
   void add_merge(std::string_view left, std::string_view right, const std::string& where);
   std::optional<int32_t> find(const std::string& token) const;  // by its printable characters
+  // The token as the file spells it; empty for an unused id.
+  std::string spelling(int32_t id) const;
+  // Whether all 256 bytes have a token.
+  bool has_all_bytes() const;
 
  private:
   int32_t id_of(const std::string& token, const std::string& where) const;
   std::string field_;
   std::unordered_map<std::string, int32_t> ids_;
+  std::unordered_map<int32_t, std::string> spellings_;
+  std::unordered_set<uint64_t> pairs_;
   BpeDefinition& definition_;
 };
-
-// Sets bos and eos from tokenizer_config.json in `folder`, or from well-known names where there is none (then a
-// tokenizer_config.json with `default_class` is made for save()).
-void read_special_tokens(const std::filesystem::path& folder, const std::string& default_class,
-                         BpeDefinition& definition);
 
 }  // namespace lazy

@@ -61,7 +61,7 @@ TextSource corpus_source(const std::filesystem::path& corpus, const std::string&
 TokenizedText tokenize(const TextSource& source, const Tokenizer& tokenizer, const ModelConfig& config) {
   TokenizedText set;
   if (!source.ids.empty()) {
-    check_tokenizer(config, source.tokenizer_fingerprint, source.vocab_size, source.path);
+    check_corpus(config, source.tokenizer_fingerprint, source.vocab_size, source.path);
     set.documents = source.ids;
   } else {
     for (const std::string& text : source.texts) set.documents.push_back(tokenizer.encode(text));

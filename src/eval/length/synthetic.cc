@@ -111,9 +111,9 @@ std::vector<DepthResult> evaluate_passkey(const Scorer& scorer, const Tokenizer&
 std::vector<int32_t> recall_vocabulary(const Tokenizer& tokenizer, int64_t pairs) {
   std::vector<int32_t> words, others;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (id == tokenizer.bos_id() || id == tokenizer.eos_id()) continue;
+    if (id == tokenizer.bos_id() || id == tokenizer.eos_id() || tokenizer.is_special(id)) continue;
     const std::string piece = tokenizer.piece(id);
-    if (piece.empty()) continue;  // a control token
+    if (piece.empty()) continue;
     others.push_back(id);
     const bool word = piece.size() > 2 && piece[0] == ' ' &&
                       std::all_of(piece.begin() + 1, piece.end(), [](unsigned char c) { return std::isalpha(c) != 0; });

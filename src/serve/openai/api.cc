@@ -90,7 +90,7 @@ std::string allow_header(std::string_view method) {
 
 void check_ids(const std::vector<int64_t>& ids, int64_t size, const char* field) {
   for (const int64_t id : ids) {
-    if (id >= size) wrong_field(field, fmt::format("token {} is outside the vocabulary of {}", id, size));
+    if (id >= size) wrong_field(field, fmt::format("token {} is outside the model's vocabulary of {}", id, size));
   }
 }
 
@@ -194,7 +194,7 @@ void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange
   const Model model = find_model(fields.model);
   // A client that scores a text counts its tokens without special ones and cuts the arrays by that count.
   const bool scoring = fields.echo && fields.logprobs >= 0;
-  const bool bos = fields.add_special_tokens.value_or(!scoring);
+  const bool special = fields.add_special_tokens.value_or(!scoring);
   std::vector<std::vector<int64_t>> prompts;
   std::vector<std::string> texts;
   for (Prompt& prompt : fields.prompts) {
@@ -203,10 +203,11 @@ void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange
         throw ApiError(400, fmt::format("prompt: is longer than the {} tokens that a request may have", most), "prompt",
                        "context_length_exceeded");
       }
-      prompts.push_back(model->encode(*text, bos || text->empty()));
-      if (prompts.back().empty()) {
-        wrong_field("prompt", "is empty, and the tokenizer has no BOS token to begin with");
-      }
+      std::vector<int64_t> ids = model->encode(*text, special || text->empty());
+      if (ids.empty() && model->tokenizer->bos_id()) ids.push_back(*model->tokenizer->bos_id());
+      if (ids.empty()) wrong_field("prompt", "is empty, and the tokenizer has no BOS token to begin with");
+      check_ids(ids, model->vocab_size, "prompt");
+      prompts.push_back(std::move(ids));
       if (fields.echo) texts.push_back(*text);
     } else {
       auto& ids = std::get<std::vector<int64_t>>(prompt);
@@ -258,6 +259,7 @@ void Api::chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exch
   const Model model = find_model(fields.model);
   std::vector<int64_t> prompt = encode_chat(*model, fields);
   if (prompt.empty()) wrong_field("messages", "the chat template made an empty text of them");
+  check_ids(prompt, model->vocab_size, "messages");
   if (!fields.max_tokens) {
     const int64_t rest = model->engine->max_request_tokens() - static_cast<int64_t>(prompt.size());
     fields.max_tokens = std::max<int64_t>(rest, 0);
@@ -345,18 +347,22 @@ HttpResponse Api::detokenize(const HttpRequest& request) {
 
 HttpResponse Api::tokenizer_info(const HttpRequest& request) {
   const Model model = find_model(query_value(request.query, "model").value_or(""));
-  const TokenizerInfo& info = model->info;
-  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  const TokenTable& tokens = model->tokenizer->tokens();
+  const auto text = [&](const char* key) {
+    const auto found = tokens.texts.find(key);
+    return found == tokens.texts.end() ? Json() : Json(found->second);
+  };
   const auto id_or_null = [](const std::optional<int32_t>& token) { return token ? Json(*token) : Json(); };
   return json_response(
-      {{"tokenizer_class", info.tokenizer_class.empty() ? model->tokenizer->kind() : info.tokenizer_class},
+      {{"tokenizer_class", tokens.tokenizer_class.empty() ? model->tokenizer->kind() : tokens.tokenizer_class},
        {"vocab_size", model->tokenizer->vocab_size()},
-       {"bos_token", or_null(info.bos_token)},
-       {"eos_token", or_null(info.eos_token)},
-       {"pad_token", or_null(info.pad_token)},
-       {"bos_token_id", id_or_null(model->tokenizer->bos_id())},
-       {"eos_token_id", id_or_null(model->tokenizer->eos_id())},
-       {"chat_template", or_null(info.chat_template)}});
+       {"bos_token", text("bos_token")},
+       {"eos_token", text("eos_token")},
+       {"pad_token", text("pad_token")},
+       {"unk_token", text("unk_token")},
+       {"bos_token_id", id_or_null(tokens.bos)},
+       {"eos_token_id", id_or_null(tokens.eos)},
+       {"chat_template", model->chat_template.empty() ? Json() : Json(model->chat_template)}});
 }
 
 HttpResponse Api::health(const HttpRequest&) {

@@ -8,6 +8,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+namespace lazy {
+class PythonService;
+}
+
 namespace lazy::serve {
 
 class ChatTemplate {
@@ -22,8 +26,7 @@ class ChatTemplate {
   std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables);
 
  private:
-  struct Process;
-  std::unique_ptr<Process> process_;
+  std::unique_ptr<PythonService> python_;
 };
 
 }  // namespace lazy::serve

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "core/text.h"
-#include "generate/stop_strings.h"
+#include "generate/output_text.h"
 #include "serve/openai/logprobs.h"
 #include "serve/openai/submission.h"
 
@@ -26,8 +26,7 @@ struct GenerationTask::Choice {
   int64_t index = 0;
   GenerationService::Id id = 0;
   std::weak_ptr<ChoiceReceiver> receiver;  // the engine's, until the text has ended; it holds the task
-  TextStream stream;
-  StopStrings stops;
+  OutputText output;
   LogprobArrays logprobs;  // of completions
   Json chat_logprobs = Json::array();
   std::string text;                // not sent yet
@@ -101,7 +100,8 @@ namespace {
 int64_t extra_characters(const Tokenizer& tokenizer, const GenerationJob::Prompt& prompt) {
   for (const int64_t id : prompt.ids) {
     const std::string piece = token_bytes(tokenizer, id);
-    if (!piece.empty()) return piece.front() == ' ' && !prompt.text.starts_with(' ') ? 1 : 0;
+    if (!piece.empty() && !tokenizer.is_special(static_cast<int32_t>(id)))
+      return piece.front() == ' ' && !prompt.text.starts_with(' ') ? 1 : 0;
   }
   return 0;
 }
@@ -119,8 +119,7 @@ void GenerationTask::start() {
       choices_.push_back(std::unique_ptr<Choice>(new Choice{
           .index = static_cast<int64_t>(index),
           .receiver = {},
-          .stream = TextStream(tokenizer),
-          .stops = StopStrings(fields.stop),
+          .output = OutputText(tokenizer, fields.stop, fields.skip_special_tokens),
           .logprobs = LogprobArrays(tokenizer, fields.logprobs, job_.echo ? extra_characters(tokenizer, prompt) : 0)}));
       Choice& choice = *choices_.back();
       if (job_.echo) choice.text = prompt.text;
@@ -153,7 +152,7 @@ void GenerationTask::take(Choice& choice, std::vector<Event> events) {
     if (choice.ended) break;
     switch (event.kind) {
       case Event::Kind::prompt:
-        for (const ScoredToken& token : event.tokens) choice.logprobs.add(token);
+        for (const ScoredToken& token : event.tokens) choice.logprobs.add(token, in_text(token.id));
         break;
       case Event::Kind::token:
         take_token(choice, event.tokens.front(), event.stop_token);
@@ -174,20 +173,24 @@ void GenerationTask::take(Choice& choice, std::vector<Event> events) {
   if (open_ == 0) finish();
 }
 
+bool GenerationTask::in_text(int64_t id) const {
+  return !job_.fields.skip_special_tokens || !job_.model->tokenizer->is_special(static_cast<int32_t>(id));
+}
+
 void GenerationTask::take_token(Choice& choice, const ScoredToken& token, bool stop_token) {
   const Tokenizer& tokenizer = *job_.model->tokenizer;
   ++choice.tokens;
   if (job_.fields.return_token_ids) choice.token_ids.push_back(token.id);
   if (job_.fields.logprobs >= 0) {
     if (job_.head.protocol == Protocol::completions) {
-      choice.logprobs.add(token, !stop_token);
+      choice.logprobs.add(token, !stop_token && in_text(token.id));
     } else if (!stop_token) {
       choice.chat_logprobs.push_back(chat_logprob(tokenizer, token, job_.fields.logprobs));
     }
   }
   if (stop_token || token.id >= tokenizer.vocab_size()) return;
-  choice.text += choice.stops.push(choice.stream.push(token.id));
-  if (choice.stops.found()) {
+  choice.text += choice.output.push(token.id);
+  if (choice.output.stopped()) {
     end_choice(choice, "stop");
     if (const auto receiver = choice.receiver.lock()) receiver->stop();
     job_.model->engine->cancel(choice.id);
@@ -195,10 +198,9 @@ void GenerationTask::take_token(Choice& choice, const ScoredToken& token, bool s
 }
 
 void GenerationTask::end_choice(Choice& choice, const char* reason) {
-  choice.text += choice.stops.push(choice.stream.finish());
-  choice.text += choice.stops.finish();
+  choice.text += choice.output.finish();
   choice.ended = true;
-  choice.finish_reason = choice.stops.found() ? "stop" : reason;
+  choice.finish_reason = choice.output.stopped() ? "stop" : reason;
   --open_;
 }
 

@@ -43,6 +43,7 @@ class GenerationTask : public std::enable_shared_from_this<GenerationTask> {
 
   void take(Choice& choice, std::vector<Event> events);
   void take_token(Choice& choice, const ScoredToken& token, bool stop_token);
+  bool in_text(int64_t id) const;  // false for special tokens that the text leaves out
   void end_choice(Choice& choice, const char* reason);
   void send_part(Choice& choice);
   void finish();

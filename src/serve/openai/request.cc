@@ -85,6 +85,7 @@ void read_common(Fields& fields, GenerationFields& out) {
   out.stop_token_ids = fields.ids("stop_token_ids");
   if (out.stop_token_ids.size() > 128) wrong_field("stop_token_ids", "expected at most 128 ids");
   out.ignore_eos = fields.boolean("ignore_eos", false);
+  out.skip_special_tokens = fields.boolean("skip_special_tokens", true);
   out.n = fields.integer("n", 1, 1, 128);
   if (const int64_t best_of = fields.integer("best_of", out.n, 1, 128); best_of != out.n) {
     wrong_field("best_of", fmt::format("is supported only where it equals n ({}), found {}", out.n, best_of));

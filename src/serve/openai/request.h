@@ -27,6 +27,7 @@ struct GenerationFields {
   std::vector<std::string> stop;
   std::vector<int64_t> stop_token_ids;
   bool ignore_eos = false;
+  bool skip_special_tokens = true;  // the text leaves them out; stop strings still see them
   int64_t n = 1;
   int logprobs = -1;  // most likely tokens to report; -1: no log-probabilities
   bool stream = false, include_usage = false;

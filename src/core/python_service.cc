@@ -1,0 +1,130 @@
+#include "core/python_service.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/python_child.h"
+
+namespace lazy {
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr int kStartSeconds = 60;
+constexpr size_t kMaxAnswer = size_t{1} << 30;
+
+}  // namespace
+
+PythonService::PythonService(const char* operation, std::string what, std::string script, Json first)
+    : operation_(operation),
+      what_(std::move(what)),
+      script_(std::move(script)),
+      first_(std::make_unique<Json>(std::move(first))) {}
+
+PythonService::~PythonService() { stop(); }
+
+void PythonService::stop() {
+  if (fd_ >= 0) ::close(fd_);
+  if (child_ > 0) {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  fd_ = -1;
+  child_ = -1;
+}
+
+Json PythonService::start() {
+  const std::scoped_lock lock(mutex_);
+  stop();
+  return start_locked();
+}
+
+Json PythonService::ask(const Json& question, int seconds) {
+  const std::scoped_lock lock(mutex_);
+  if (child_ < 0) start_locked();
+  return exchange(question, seconds);
+}
+
+Json PythonService::start_locked() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    fail_run(operation_, "{}: {}", what_, std::strerror(errno));
+  }
+  fd_ = ends[0];
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);  // a client's socket must not stay open
+  // The child is in a process group of its own: Ctrl-C in a terminal is for the program, which finishes its work first.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  const std::string python = python_interpreter();
+  const int error = spawn_python(child_, script_, {}, actions, &attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  ::close(ends[1]);
+  if (error != 0) {
+    child_ = -1;
+    stop();
+    fail(operation_, "{}: cannot start Python ({}): {}; LAZY_PYTHON names another interpreter", what_, python,
+         std::strerror(error));
+  }
+  Json answer = exchange(*first_, kStartSeconds);
+  if (answer.contains("error")) {
+    stop();
+    const auto text = answer["error"].get<std::string>();
+    if (!answer.contains("missing")) fail(operation_, "{}: {}", what_, text);
+    fail(operation_, "{}: {} (Python: {}, LAZY_PYTHON names another interpreter)", what_, text, python);
+  }
+  return answer;
+}
+
+Json PythonService::exchange(const Json& question, int seconds) {
+  const auto end_at = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const std::string out = question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::string in;
+  size_t sent = 0;
+  while (in.empty() || in.back() != '\n') {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_at - std::chrono::steady_clock::now()).count();
+    pollfd state{fd_, static_cast<short>(sent < out.size() ? POLLIN | POLLOUT : POLLIN), 0};
+    const int ready = left > 0 ? ::poll(&state, 1, static_cast<int>(left)) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    ssize_t n = ready;
+    if (n > 0 && (state.revents & POLLOUT) != 0) {
+      n = ::send(fd_, out.data() + sent, out.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n > 0) sent += static_cast<size_t>(n);
+    }
+    if (n > 0 && (state.revents & (POLLIN | POLLHUP)) != 0) {
+      char piece[1 << 16];
+      n = ::recv(fd_, piece, sizeof piece, MSG_DONTWAIT);
+      if (n > 0) in.append(piece, static_cast<size_t>(n));
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (n <= 0 || in.size() > kMaxAnswer) {
+      stop();
+      if (ready == 0) fail_run(operation_, "{}: the Python process took longer than {} s", what_, seconds);
+      fail_run(operation_, "{}: the Python process has ended", what_);
+    }
+  }
+  Json answer = Json::parse(in, nullptr, false);
+  if (!answer.is_object()) {
+    stop();
+    fail_run(operation_, "{}: the Python process answered with something other than JSON", what_);
+  }
+  return answer;
+}
+
+}  // namespace lazy
