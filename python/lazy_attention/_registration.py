@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 from torch import library as torch_library
+from torch.autograd import forward_ad
 
 ops = torch.ops.lazy
 SIXTEEN_BITS = {torch.float16: b"float16", torch.bfloat16: b"bfloat16"}
@@ -33,6 +34,17 @@ KERNELS = (
     "linear_cross_entropy_and_gradients",
 )
 
+# The operators that have no gradient in reverse mode either.
+NO_GRADIENT = (
+    "add_product",
+    "attention_backward",
+    "decode",
+    "linear_cross_entropy_backward",
+    "rms_norm_backward",
+    "swiglu_backward",
+    "swiglu_halves_backward",
+)
+
 _library: torch_library.Library  # kept: what it registered goes with it
 _keeps_alive_sum = None  # of the C library
 
@@ -40,7 +52,7 @@ _keeps_alive_sum = None  # of the C library
 def register(library: ctypes.CDLL, without_cuda: str) -> None:
     """Once a process. `without_cuda` says why tensors on a GPU are not served; empty: they are."""
     global _library, _keeps_alive_sum
-    _library = torch_library.Library("lazy", "FRAGMENT")
+    _library = _ReverseModeLibrary("lazy", "FRAGMENT")
     _keeps_alive_sum = library.lazy_keeps_alive_sum
     _keeps_alive_sum.argtypes = [
         *(ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int64),
@@ -56,6 +68,37 @@ def register(library: ctypes.CDLL, without_cuda: str) -> None:
     if without_cuda:
         for name in KERNELS:
             _library.impl(name, _refusal(name, without_cuda), "CUDA")
+
+
+class _ReverseModeLibrary(torch_library.Library):
+    """A library whose Autograd kernels refuse tangents, whether they are registered here or by PyTorch's helpers."""
+
+    def impl(self, op_name, fn, dispatch_key="", **options):
+        kernel = _reverse_mode_only(op_name, fn) if dispatch_key == "Autograd" else fn
+        return super().impl(op_name, kernel, dispatch_key, **options)
+
+
+def _reverse_mode_only(name: str, kernel):
+    """The Autograd kernel `kernel`, preceded by a check that no input has a tangent.
+
+    Kernels drop tangents silently: PyTorch raises an error only in torch.autograd.Function.apply, which is called only
+    if an input requires a gradient. torch.func.jvp enters a dual level too, so that its inputs are dual tensors here.
+    """
+
+    def checked(*arguments, **options):  # the key set is among the arguments: naming it would double the overhead
+        if forward_ad._current_level >= 0:  # otherwise no tensor has a tangent; reading a tangent takes microseconds
+            _refuse_tangents(name, (*arguments, *options.values()))
+        return kernel(*arguments, **options)
+
+    return checked
+
+
+def _refuse_tangents(name: str, arguments: tuple) -> None:
+    for argument in arguments:
+        for t in argument if isinstance(argument, (list, tuple)) else (argument,):
+            if isinstance(t, Tensor) and forward_ad.unpack_dual(t, level=0).tangent is not None:
+                instead = "" if name in NO_GRADIENT else "; use torch.autograd.grad or backward()"
+                raise NotImplementedError(f"lazy::{name}: forward-mode derivatives are not implemented{instead}")
 
 
 def _add_product(sum, a, b):
@@ -341,7 +384,13 @@ def _register_autograd() -> None:
     def register(name, backward, save=None):
         torch_library.register_autograd(f"lazy::{name}", backward, setup_context=save, lib=_library)
 
-    own = {"attention": _attention, "linear_cross_entropy": _loss, "rope": _rope, "decode": _decode}
+    own = {
+        "attention": _attention,
+        "linear_cross_entropy": _loss,
+        "rope": _rope,
+        "decode": _decode,
+        "add_product": lambda keys, *tensors: ops.add_product.default.redispatch(_below_autograd(keys), *tensors),
+    }
     for name, kernel in own.items():
         _library.impl(name, kernel, "Autograd", with_keyset=True)
     register("attention_forward", _attention_backward, _save_attention)

@@ -149,6 +149,7 @@ def attention(
         out, (batch, length, heads, value dim), of q's type; or `AttentionOutput`.
 
     Gradients: q, k, v, distance_bias, tau, sink, alibi_slopes. A second derivative is a RuntimeError.
+    A forward-mode derivative (``torch.func.jvp``, dual tensors) is a NotImplementedError.
 
     Raises:
         RuntimeError: ``lazy::attention: expected ..., received ...``, before anything is computed: shapes, types,

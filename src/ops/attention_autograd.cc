@@ -201,7 +201,7 @@ AttentionOutputs attention_autograd(LAZY_ATTENTION_PARAMETERS) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("attention", attention_autograd);
+  implement_reverse_mode(m, "attention", attention_autograd);
   // A second derivative is refused when it is computed, not when the first is taken with create_graph.
   m.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
   m.impl("attention_forward", torch::autograd::autogradNotImplementedFallback());

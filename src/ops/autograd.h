@@ -13,4 +13,25 @@ auto operator_handle(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
+// Whether an argument of an operator has a tangent (forward-mode differentiation).
+inline bool has_tangent(const at::Tensor& t) { return t.defined() && t._fw_grad(0).defined(); }
+inline bool has_tangent(const std::optional<at::Tensor>& t) { return t && has_tangent(*t); }
+template <typename T>
+bool has_tangent(const T&) {
+  return false;
+}
+
+// Registers an Autograd kernel that implements reverse mode only. An input with a tangent is a NotImplementedError that
+// names the operator: torch::autograd::Function would not name it, and a kernel that does not call
+// torch::autograd::Function::apply would drop the tangent silently. autogradNotImplementedFallback has its own check.
+template <typename Result, typename... Parameters>
+void implement_reverse_mode(torch::Library& m, const char* name, Result (*kernel)(Parameters...)) {
+  m.impl(name, [name, kernel](Parameters... arguments) -> Result {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !(has_tangent(arguments) || ...), "lazy::", name,
+        ": forward-mode derivatives are not implemented; use torch.autograd.grad or backward()");
+    return kernel(std::forward<Parameters>(arguments)...);
+  });
+}
+
 }  // namespace lazy::ops

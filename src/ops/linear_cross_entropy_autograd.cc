@@ -69,8 +69,9 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("linear_cross_entropy_and_gradients", compute_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("linear_cross_entropy", cross_entropy_forward_autograd);
-  m.impl("linear_cross_entropy_backward", torch::autograd::autogradNotImplementedFallback());
+  implement_reverse_mode(m, "linear_cross_entropy", cross_entropy_forward_autograd);
+  for (const char* name : {"linear_cross_entropy_and_gradients", "linear_cross_entropy_backward"})
+    m.impl(name, torch::autograd::autogradNotImplementedFallback());
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,

@@ -142,7 +142,7 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("linear_recurrence_backward", recurrence_backward_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("linear_recurrence", recurrence_forward_autograd);
+  implement_reverse_mode(m, "linear_recurrence", recurrence_forward_autograd);
   m.impl("linear_recurrence_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
 }
 

@@ -78,8 +78,8 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("rms_norm_backward", rms_norm_backward_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("rms_norm", rms_norm_forward_autograd);
-  m.impl("add_rms_norm", add_forward_autograd);
+  implement_reverse_mode(m, "rms_norm", rms_norm_forward_autograd);
+  implement_reverse_mode(m, "add_rms_norm", add_forward_autograd);
   m.impl("rms_norm_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
 }
 

@@ -74,7 +74,7 @@ at::Tensor rope_forward_autograd(LAZY_ROPE_PARAMETERS) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("rope", rope_forward_meta); }
-TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("rope", rope_forward_autograd); }
+TORCH_LIBRARY_IMPL(lazy, Autograd, m) { implement_reverse_mode(m, "rope", rope_forward_autograd); }
 
 at::Tensor rope(const at::Tensor& x, double base, int64_t offset, const RopeOptions& o) {
   return rope(x, {base, offset, o.rotary_dim < 0 ? x.size(-1) : o.rotary_dim, o.interleaved, o.scaling}, false,

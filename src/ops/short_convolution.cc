@@ -173,7 +173,7 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("short_convolution_backward", short_convolution_backward_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("short_convolution", short_convolution_forward_autograd);
+  implement_reverse_mode(m, "short_convolution", short_convolution_forward_autograd);
   m.impl("short_convolution_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
 }
 

@@ -47,7 +47,7 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("swiglu_halves_backward", halves_backward_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
-  m.impl("swiglu", swiglu_forward_autograd);
+  implement_reverse_mode(m, "swiglu", swiglu_forward_autograd);
   for (const char* name : {"swiglu_backward", "swiglu_halves_backward"})
     m.impl(name, torch::autograd::autogradNotImplementedFallback());  // no second derivatives
 }
