@@ -9,6 +9,7 @@
 
 #include "core/file.h"
 #include "core/python_json.h"
+#include "model/config_fixed_keys.h"
 #include "model/families/families.h"
 #include "model/mixers/config.h"
 #include "model/mixers/registry.h"
@@ -28,6 +29,7 @@ struct FamilyDefaults {
   int64_t kv_heads = 0, head_dim = 0, max_length = 0;  // 0: derived from the other fields
 };
 FamilyDefaults family_defaults(const std::string& type) {
+  if (type == "llama") return {.max_length = 2048};
   if (type == "mistral") return {.kv_heads = 8, .max_length = 4096 * 32};
   if (type == "qwen2") return {.kv_heads = 32, .max_length = 32768};
   if (type == "qwen3") return {.kv_heads = 32, .head_dim = 128, .max_length = 32768};
@@ -66,17 +68,17 @@ void read_biases(const Fields& fields, const std::string& type, ModelConfig& m) 
     m.attention.output_bias = m.attention.qkv_bias;
   } else if (type == "qwen2") {
     m.attention.qkv_bias = true;
-  } else if (type == "lazy_attention") {
-    fields.must_be_absent("attention_bias", "biases in the projections");
   }
-  if (type == "llama" || type == "lazy_attention") fields.must_be_absent("mlp_bias", "biases in the MLP");
 }
 
-void read_heads(const Fields& fields, const FamilyDefaults& defaults, ModelConfig& m) {
-  fields.required_integer({"num_attention_heads", "num_heads"}, m.attention.num_heads);
+// FLA's names of fields are read in Lazy models only: transformers ignores them in the other families.
+void read_heads(const Fields& fields, const std::string& type, ModelConfig& m) {
+  const FamilyDefaults defaults = family_defaults(type);
+  const bool fla = type == "lazy_attention";
+  fields.required_integer({"num_attention_heads", fla ? "num_heads" : "num_attention_heads"}, m.attention.num_heads);
   m.attention.num_kv_heads =
       defaults.kv_heads > 0 && !fields.has("num_key_value_heads") ? defaults.kv_heads : m.attention.num_heads;
-  fields.integer({"num_key_value_heads", "num_kv_heads"}, m.attention.num_kv_heads);
+  fields.integer({"num_key_value_heads", fla ? "num_kv_heads" : "num_key_value_heads"}, m.attention.num_kv_heads);
   if (fields.find({"head_dim"})) {
     fields.integer({"head_dim"}, m.attention.head_dim);
   } else if (defaults.head_dim > 0) {
@@ -107,24 +109,21 @@ void read_decoder(const Fields& fields, const std::string& type, const MixerKind
     kind->read(fields, m);
     infer_mixer_sizes(m);
   } else {
-    read_heads(fields, family_defaults(type), m);
+    read_heads(fields, type, m);
   }
   fields.number({"hidden_ratio"}, m.mlp.hidden_ratio);
   fields.integer({"intermediate_size"}, m.mlp.intermediate_size);
   if (!lazy && !kind && m.mlp.intermediate_size == 0)
     fields.required_integer({"intermediate_size"}, m.mlp.intermediate_size);
-  fields.number({"rms_norm_eps", "norm_eps"}, m.norm.eps);
+  const bool fla = lazy || kind;
+  fields.number({"rms_norm_eps", fla ? "norm_eps" : "rms_norm_eps"}, m.norm.eps);
   fields.integer({"max_position_embeddings"}, m.max_length);
   config_json::read_rope(fields, m);
   if (!lazy && !kind && m.positions.rope_base == 0)
     fail(kOperation, "{}: rope_theta: expected more than 1, found 0", fields.file());
   if (!kind) config_json::read_window(fields, type, m);
   read_biases(fields, type, m);
-  std::string activation = "silu";
-  fields.string({"hidden_act"}, activation);
-  if (activation != "silu" && activation != "swish" && activation != "swiglu") {
-    fail(kOperation, "{}: hidden_act: expected silu, found '{}'", fields.file(), activation);
-  }
+  config_json::require_silu(fields);
 }
 
 // Writes the fields of read_decoder and read_biases.
@@ -163,6 +162,15 @@ void config_json::divide_heads(const Fields& fields, const char* name, ModelConf
   m.attention.head_dim = m.hidden_size / m.attention.num_heads;
 }
 
+void config_json::require_silu(const Fields& fields) {
+  std::string activation = "silu";
+  fields.string({"hidden_act"}, activation);
+  if (activation != "silu" && activation != "swish" && activation != "swiglu") {  // swiglu: FLA
+    fail(kOperation, "{}: hidden_act: expected silu or swish, found '{}'", fields.file(),
+         to_valid_utf8(activation.substr(0, 80)));
+  }
+}
+
 ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   if (!root.is_object()) fail(kOperation, "{}: expected a JSON object", file);
   if (is_native_mamba2(root)) return validated(read_native_mamba2(root, file), file);
@@ -178,6 +186,8 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
     fail(kOperation, "{}: model_type: expected one of {}, found {}", file, fmt::join(types, ", "),
          type.empty() ? "nothing" : "'" + to_valid_utf8(type.substr(0, 80)) + "'");
   }
+  config_json::check_custom_code(fields, type);
+  config_json::check_fixed_keys(fields, type);
   if (!laid_out || !laid_out->quantized) fields.must_be_absent("quantization_config", "quantized weights");
   const bool lazy = type == "lazy_attention";
   ModelConfig m;
@@ -214,6 +224,8 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
 ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) {
   const auto path = directory / "config.json";
   const std::string text = read_file(path);
+  if (const auto adapter = directory / "adapter_config.json"; std::filesystem::exists(adapter))
+    fail(kOperation, "{}: expected none (adapters are not supported: merge them into the weights)", adapter.string());
   try {
     auto root = parse_python_json<json>(text);
     restore_special_floats(root);
@@ -264,8 +276,11 @@ void read_yarn(const Fields& rope, const ModelConfig& m, ops::RopeScaling& s) {
   rope.number({"mscale_all_dim"}, mscale_all_dim);
   if (mscale != 0 && mscale_all_dim != 0) s.attention_factor = yarn_attention_factor(s.factor, mscale, mscale_all_dim);
   rope.number({"attention_factor"}, s.attention_factor);
+  if (rope.find({"attention_factor"}) && s.attention_factor <= 0)  // 0 in RopeScaling: the default
+    rope.wrong("attention_factor", "more than 0", s.attention_factor);
   rope.number({"beta_fast"}, s.beta_fast);
   rope.number({"beta_slow"}, s.beta_slow);
+  if (rope.has("truncate")) s.truncate = false;  // null is false in transformers
   rope.boolean({"truncate"}, s.truncate);
 }
 
@@ -285,6 +300,10 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   const bool old = scaling && !(scaling->is_object() && scaling->empty());
   const char* name = old ? "rope_scaling" : "rope_parameters";
   const json* rope = fields.find({name});
+  const bool has_base = fields.has("rope_theta") || (rope && rope->is_object() && rope->contains("rope_theta"));
+  if (!rope && !has_base && model_type == "lazy_attention") m.positions.rope_base = 1.5e5;  // LazyConfig's default
+  if (fields.has("rope_theta") && !fields.find({"rope_theta"}) && (!rope || !rope->contains("rope_theta")))
+    fields.wrong("rope_theta", "a number", json());
   if (!rope) return;
   if (!rope->is_object()) fields.wrong(name, "an object", *rope);
   for (const char* layers : {"full_attention", "sliding_attention"}) {
@@ -295,6 +314,7 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   ops::RopeScaling& s = m.positions.rope_scaling;
   std::string type = "default";
   inner.string({"rope_type", "type"}, type);
+  if (inner.has("rope_theta") && !inner.find({"rope_theta"})) inner.wrong("rope_theta", "a number", json());
   inner.number({"rope_theta"}, m.positions.rope_base);
   inner.must_be("partial_rotary_factor", 1);
   if (type == "default") return;
@@ -353,11 +373,20 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
   if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.attention.window);
   const bool granite = type == "granite_swa", always = type == "mistral" || type == "gpt_oss" || granite;
   bool used = always;
-  fields.boolean({"use_sliding_window"}, used);
-  used |= always;
+  if (!always) fields.boolean({"use_sliding_window"}, used);
   if (used && !fields.has("sliding_window")) m.attention.window = type == "mistral" || !always ? 4096 : 128;
-  if (used) fields.integer({"sliding_window"}, m.attention.window);
-  if (type == "mistral") return;
+  if (used && fields.find({"sliding_window"})) {
+    fields.integer({"sliding_window"}, m.attention.window);
+    if (m.attention.window < 1) fields.wrong("sliding_window", "at least 1, or null", m.attention.window);
+  }
+  if (type == "mistral") {
+    // MistralConfig has no layer_types, but transformers applies them to masks and caches.
+    const std::string layer = m.attention.window > 0 ? "sliding_attention" : "full_attention";
+    const json expected(static_cast<size_t>(std::clamp(m.num_layers, int64_t{0}, int64_t{1} << 14)), layer);
+    if (const json* types = fields.find({"layer_types"}); types && *types != expected)
+      fields.wrong("layer_types", fmt::format("{} for every layer", layer).c_str(), *types);
+    return;
+  }
   std::vector<int64_t> full;
   if (const json* types = fields.find({"layer_types"})) {
     if (!types->is_array() || static_cast<int64_t>(types->size()) != m.num_layers) {

@@ -17,23 +17,26 @@ using nlohmann::json;
 inline constexpr char kOperation[] = "config.json";
 
 // A field may have several names (Hugging Face's first, then FLA's). null counts as absent, because transformers writes
-// it for unset fields.
+// it for unset fields. If several names of a field are present, their values must be equal: which of them transformers
+// uses depends on the class.
 class Fields {
  public:
   Fields(const json& root, const std::string& file) : root_(root), file_(file) {}
 
   const json* find(std::initializer_list<const char*> names) const {
+    const json* first = nullptr;
+    const char* first_name = nullptr;
     for (const char* name : names) {
       const auto found = root_.find(name);
-      if (found != root_.end() && !found->is_null()) return &*found;
+      if (found == root_.end() || found->is_null()) continue;
+      if (first && *found != *first) wrong(name, fmt::format("{} as in {}", shown(*first), first_name).c_str(), *found);
+      if (!first) first = &*found, first_name = name;
     }
-    return nullptr;
+    return first;
   }
 
   [[noreturn]] void wrong(const char* name, const char* expected, const json& found) const {
-    std::string text = found.dump(-1, ' ', false, json::error_handler_t::replace);
-    if (text.size() > 80) text = to_valid_utf8(text.substr(0, 80)) + "...";
-    fail(kOperation, "{}: {}: expected {}, found {}", file_, name, expected, text);
+    fail(kOperation, "{}: {}: expected {}, found {}", file_, name, expected, shown(found));
   }
 
   void integer(std::initializer_list<const char*> names, int64_t& out) const {
@@ -104,7 +107,7 @@ class Fields {
   void must_be_absent(const char* name, const char* what) const {
     const json* value = find({name});
     if (value && !(value->is_boolean() && !value->get<bool>())) {
-      fail(kOperation, "{}: {}: {} are not supported by this decoder", file_, name, what);
+      wrong(name, fmt::format("none ({} are not supported by this decoder)", what).c_str(), *value);
     }
   }
   // An optional field that must have the only supported value if present.
@@ -114,16 +117,24 @@ class Fields {
       wrong(name, fmt::format("{} (others are not supported by this decoder)", only).c_str(), *value);
     }
   }
-  bool has(const char* name) const { return root_.contains(name); }  // false for null
+  bool has(const char* name) const { return root_.contains(name); }  // true for null
   const std::string& file() const { return file_; }
 
  private:
+  static std::string shown(const json& value) {
+    const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+    return text.size() > 80 ? to_valid_utf8(text.substr(0, 80)) + "..." : text;
+  }
+
   const json& root_;
   const std::string& file_;
 };
 
 // head_dim = hidden_size / num_heads. Error naming the field `name` if the division leaves a remainder.
 void divide_heads(const Fields& fields, const char* name, ModelConfig& m);
+
+// Error if hidden_act is not SiLU.
+void require_silu(const Fields& fields);
 
 // Reads RoPE's base and scaling, and the layers with a sliding window, as written by transformers 4 and 5.
 void read_rope(const Fields& fields, ModelConfig& m);

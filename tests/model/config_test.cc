@@ -196,7 +196,15 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   EXPECT_THAT(error("tie_word_embeddings", 1), Names({"tie_word_embeddings", 1}));
   EXPECT_THAT(error("hidden_act", "gelu"), Names({"hidden_act", "silu", "gelu"}));
   EXPECT_THAT(error("attention_bias", 1), Names({"attention_bias", 1}));
-  EXPECT_THAT(error("mlp_bias", true), Names({"mlp_bias"}));
+  EXPECT_THAT(
+      error("mlp_bias", true),
+      IsMessage("config.json: dir/config.json: mlp_bias: expected false (biases in the MLP are not supported by "
+                "this decoder), found true"));
+  EXPECT_THAT(error("is_causal", false), Names({"is_causal", "true", "false"}));
+  EXPECT_THAT(error("is_causal", nullptr), Names({"is_causal", "true", "null"}));  // transformers: false
+  EXPECT_THAT(error("per_layer_config", {{"0", {{"head_dim", 8}}}}), Names({"per_layer_config", "head_dim"}));
+  EXPECT_THAT(error("transformers_weights", "other.safetensors"), Names({"transformers_weights", "other.safetensors"}));
+  EXPECT_THAT(error("auto_map", {{"AutoModelForCausalLM", "modeling.Model"}}), Names({"auto_map", "modeling.Model"}));
   EXPECT_THAT(error("quantization_config", {{"bits", 4}}), Names({"quantization_config"}));
   EXPECT_THAT(error("model_type", "mixtral"),
               Names({"llama", "mistral", "qwen2", "qwen3", "lazy_attention", "'mixtral'"}));
@@ -233,6 +241,76 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   testing::write_text(path, R"({"model_type": "mamba2", "vocab_size": 8, "hidden_size": 64, "num_hidden_layers": 1,
     "time_step_limit": [0.1, 0.01]})");
   EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }), Names({path, "time_step_limit", "0.01"}));
+}
+
+TEST(ModelConfig, KeysWithoutEffectAreAccepted) {
+  json j = llama();
+  const auto expected = ModelConfig::from_json(j, "config.json").to_json();
+  j.update({{"is_causal", true},
+            {"per_layer_config", json::object()},
+            {"pruned_heads", json::object()},
+            {"transformers_weights", "model.safetensors"},
+            {"quantization_config", nullptr},
+            {"auto_map", {{"AutoTokenizer", {"tokenization.Tokenizer", nullptr}}}},
+            {"norm_eps", 0.1},  // a name that transformers ignores in this family
+            {"num_kv_heads", 2},
+            {"apply_residual_connection_post_layernorm", true}});
+  EXPECT_EQ(ModelConfig::from_json(j, "config.json").to_json(), expected);
+}
+
+TEST(ModelConfig, TwoNamesOfOneFieldMustAgree) {
+  const auto read = [](const json& more) {
+    json j = {{"model_type", "gpt2"}, {"vocab_size", 61}, {"n_embd", 32}, {"n_layer", 2}, {"n_head", 4}};
+    j.update(more);
+    return ModelConfig::from_json(j, "config.json");
+  };
+  EXPECT_EQ(read({{"num_attention_heads", 4}}).attention.num_heads, 4);
+  EXPECT_THAT(error_of([&] { read({{"num_attention_heads", 8}}); }), Names({"num_attention_heads", "n_head", 4, 8}));
+}
+
+TEST(ModelConfig, NullAndZeroOfRopeMeanWhatTheyMeanInTransformers) {
+  const auto read = [](const json& more) {
+    json j = llama();
+    json rope = {{"rope_type", "yarn"}, {"rope_theta", 1e4}, {"factor", 2}};
+    rope.update(more);
+    j["rope_parameters"] = rope;
+    return ModelConfig::from_json(j, "config.json").positions.rope_scaling;
+  };
+  EXPECT_TRUE(read(json::object()).truncate);
+  EXPECT_FALSE(read({{"truncate", nullptr}}).truncate);
+  EXPECT_EQ(read(json::object()).original_length, 2048);  // max_position_embeddings of LlamaConfig
+  EXPECT_THAT(error_of([&] { read({{"attention_factor", 0}}); }), Names({"attention_factor", 0}));
+  EXPECT_THAT(error_of([&] { read({{"rope_theta", nullptr}}); }), Names({"rope_theta", "null"}));
+  const json lazy = {{"model_type", "lazy_attention"},
+                     {"vocab_size", 61},
+                     {"hidden_size", 32},
+                     {"num_hidden_layers", 2},
+                     {"num_attention_heads", 4}};
+  EXPECT_EQ(ModelConfig::from_json(lazy, "config.json").positions.rope_base, 1.5e5);
+}
+
+TEST(ModelConfig, WindowsOfMistralAreInEveryLayer) {
+  const auto read = [](const json& more) {
+    json j = llama();
+    j.update({{"model_type", "mistral"}, {"num_key_value_heads", 2}, {"sliding_window", 8}});
+    j.update(more);
+    return ModelConfig::from_json(j, "config.json").attention.window;
+  };
+  EXPECT_EQ(read({{"layer_types", {"sliding_attention", "sliding_attention"}}}), 8);
+  EXPECT_THAT(error_of([&] {
+                read({{"layer_types", {"sliding_attention", "full_attention"}}});
+              }),
+              Names({"layer_types", "sliding_attention", "full_attention"}));
+  EXPECT_THAT(error_of([&] { read({{"sliding_window", -1}}); }), Names({"sliding_window", 1, -1}));
+}
+
+TEST(ModelConfig, AdaptersAreRefused) {
+  const testing::TemporaryFolder folder;
+  testing::write_text(folder / "config.json", llama().dump());
+  EXPECT_EQ(error_of([&] { ModelConfig::from_directory(folder.path()); }), "");
+  testing::write_text(folder / "adapter_config.json", "{}");
+  EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }),
+              Names({"adapter_config.json", "adapters"}));
 }
 
 TEST(ModelConfig, JsonThatPythonWritesIsRead) {

@@ -164,6 +164,15 @@ TEST(ModelFolder, AHeadThatIsAbsentIsTied) {
   EXPECT_THAT(load_error(folder.path()), Names({"lm_head.weight", "model.embeddings.weight"}));
 }
 
+// transformers would give such a folder a random head.
+TEST(ModelFolder, ALlamaWithoutAHeadIsRefused) {
+  const TemporaryFolder folder;
+  LanguageModel(small_folder_model("llama", true), 5).save(folder.path());
+  EXPECT_EQ(load_error(folder.path()), "");
+  edit_config(folder.path(), [](auto& c) { c["tie_word_embeddings"] = false; });
+  EXPECT_THAT(load_error(folder.path()), Names({"config.json", 1, "lm_head.weight"}));
+}
+
 TEST(ModelFolder, EveryDifferenceIsListedAtOnce) {
   const TemporaryFolder folder;
   LanguageModel(small_folder_model("lazy"), 5).save(folder.path());

@@ -40,6 +40,23 @@ def test_metadata_is_copied(lazy_binary, model):
     assert read(exported / "config.json")["pad_token_id"] == 0
 
 
+def test_keys_that_are_not_read_are_kept(lazy_binary, model):
+    others = {
+        "task_specific_params": {"text-generation": {"max_length": 50}},
+        "id2label": {"0": "no", "1": "yes"},
+        "use_cache": False,
+        "a_number_of_python": float("inf"),
+    }
+    dropped = {"dtype": "float64", "auto_map": {"AutoModelForCausalLM": "modeling.Model"}, "rms_norm_eps": None}
+    source = read(model / "config.json")
+    (model / "config.json").write_text(json.dumps({**source, **others, **dropped, "num_heads": 2}))
+    exported = read(export(lazy_binary, model) / "config.json")
+    others["a_number_of_python"] = {"__float__": "Infinity"}  # JSON itself has no infinity
+    assert {key: exported.get(key) for key in others} == others
+    assert "dtype" not in exported and "auto_map" not in exported
+    assert source.items() <= {**exported, "torch_dtype": source["torch_dtype"]}.items()
+
+
 def test_ids_that_the_source_leaves_open_are_the_tokenizers(lazy_binary, model):
     (model / "generation_config.json").unlink()
     config = {key: value for key, value in read(model / "config.json").items() if not key.endswith("_token_id")}

@@ -1,12 +1,16 @@
-// The C++ side of the parity tests of LazyForCausalLM.
-//   write_models write FOLDER             FOLDER/NAME/ models of several kinds, FOLDER/NAME.safetensors: ids, logits,
-//   text write_models read MODEL IDS OUT       logits of a model folder for `ids` of the file IDS
+// The C++ side of the parity tests of LazyForCausalLM and of the tests of config.json.
+//   write_models write FOLDER        writes models of several kinds as FOLDER/NAME/, and ids, logits and text as
+//                                    FOLDER/NAME.safetensors
+//   write_models read MODEL IDS OUT  writes the logits of a model folder for `ids` of the file IDS
+//   write_models serve               does the same for every line "MODEL<tab>IDS<tab>OUT" of standard input and answers
+//                                    with one line: "logits", "refused MESSAGE" (a lazy::Error) or "failed MESSAGE"
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <iostream>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
 #include "model/language_model.h"
@@ -93,6 +97,22 @@ void read(const char* folder, const char* ids, const char* out) {
   lazy::write_safetensors(out, {{"logits", logits(model, lazy::read_safetensors(ids).at("ids"))}});
 }
 
+void serve() {
+  for (std::string line; std::getline(std::cin, line);) {
+    std::string answer = "logits";
+    try {
+      const std::vector<std::string> files = lazy::split(line, '\t');
+      read(files.at(0).c_str(), files.at(1).c_str(), files.at(2).c_str());
+    } catch (const lazy::Error& error) {
+      answer = std::string("refused ") + error.what();
+    } catch (const std::exception& error) {
+      answer = std::string("failed ") + error.what();
+    }
+    for (size_t at = 0; (at = answer.find('\n', at)) != std::string::npos;) answer.replace(at, 1, "\\n");
+    std::cout << answer << std::endl;
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -103,8 +123,10 @@ int main(int count, char** arguments) {
       write(arguments[2]);
     } else if (mode == "read" && count == 5) {
       read(arguments[2], arguments[3], arguments[4]);
+    } else if (mode == "serve" && count == 2) {
+      serve();
     } else {
-      std::cerr << "usage: write_models write FOLDER | read MODEL IDS OUT\n";
+      std::cerr << "usage: write_models write FOLDER | read MODEL IDS OUT | serve\n";
       return 2;
     }
   } catch (const std::exception& error) {

@@ -52,6 +52,9 @@ class LazyConfig(LlamaConfig):
             raise ValueError(f"head_dim: expected an even number, found {self.head_dim}")
         if self.rope_parameters["rope_type"] != "default":
             raise ValueError(f'rope_type: expected "default", found "{self.rope_parameters["rope_type"]}"')
+        factor = self.rope_parameters.get("partial_rotary_factor")
+        if factor not in (None, 1):
+            raise ValueError(f"partial_rotary_factor: expected 1, found {factor}: `lazy eval` computes these models")
         if self.positions != "rope" or self.rope_interleaved:
             found = "interleaved pairs" if self.positions == "rope" else f'"{self.positions}"'
             raise ValueError(

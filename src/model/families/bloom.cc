@@ -28,7 +28,6 @@ void read_bloom(const Fields& fields, ModelConfig& m) {
   m.max_length = 2048;
   fields.integer({"seq_length"}, m.max_length);
   fields.number({"layer_norm_epsilon"}, m.norm.eps);
-  fields.must_be_absent("apply_residual_connection_post_layernorm", "residuals after the norm");
 }
 
 void write_bloom(const ModelConfig& m, nlohmann::ordered_json& out) {

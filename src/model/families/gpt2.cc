@@ -23,14 +23,14 @@ void gpt2_defaults(ModelConfig& m) {
 MlpKind activation_from(const Fields& fields) {
   std::string name = "gelu_new";
   fields.string({"activation_function"}, name);
-  for (const char* known : {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}) {
+  for (const char* known : {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python_tanh", "gelu_accurate"}) {
     if (name == known) return MlpKind::gelu_tanh;
   }
-  if (name == "gelu") return MlpKind::gelu;
+  if (name == "gelu" || name == "gelu_python") return MlpKind::gelu;
   if (name == "relu") return MlpKind::relu;
   fail(config_json::kOperation,
-       "{}: activation_function: expected gelu_new, gelu_pytorch_tanh, gelu_fast, gelu or relu, found '{}'",
-       fields.file(), to_valid_utf8(name.substr(0, 80)));
+       "{}: activation_function: expected gelu_new or another name of GELU, or relu, found '{}'", fields.file(),
+       to_valid_utf8(name.substr(0, 80)));
 }
 
 void read_gpt2(const Fields& fields, ModelConfig& m) {
@@ -47,7 +47,6 @@ void read_gpt2(const Fields& fields, ModelConfig& m) {
   fields.boolean({"scale_attn_weights"}, m.attention.scale_scores);
   fields.boolean({"scale_attn_by_inverse_layer_idx"}, m.attention.scale_by_layer);
   // reorder_and_upcast_attn computes scores in fp32, which is always the case here.
-  fields.must_be_absent("add_cross_attention", "layers that look at an encoder");
   m.bos_token_id = m.eos_token_id = 50256;
   fields.boolean({"query_bias"}, m.attention.query_bias);
 }

@@ -33,14 +33,15 @@ void read_gpt_oss(const Fields& fields, ModelConfig& m) {
   fields.required_integer({"intermediate_size"}, m.mlp.intermediate_size);
   fields.required_integer({"num_local_experts", "num_experts"}, m.mlp.experts);
   m.mlp.experts_per_token = 4;
-  fields.integer({"num_experts_per_tok", "experts_per_token"}, m.mlp.experts_per_token);
+  fields.integer({"num_experts_per_tok"}, m.mlp.experts_per_token);
   fields.number({"swiglu_alpha"}, m.mlp.swiglu_alpha);
   fields.number({"swiglu_limit"}, m.mlp.swiglu_limit);
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 131072;
   fields.integer({"max_position_embeddings"}, m.max_length);
   m.positions.rope_base = 150000;
-  if (!fields.find({"rope_scaling", "rope_parameters"})) {
+  const nlohmann::json* scaling = fields.find({"rope_scaling"});
+  if ((!scaling || scaling->empty()) && !fields.find({"rope_parameters"})) {
     m.positions.rope_scaling.type = "yarn";
     m.positions.rope_scaling.factor = 32;
     m.positions.rope_scaling.original_length = 4096;
@@ -50,10 +51,7 @@ void read_gpt_oss(const Fields& fields, ModelConfig& m) {
   config_json::read_window(fields, "gpt_oss", m);
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);
   m.attention.output_bias = m.attention.qkv_bias;
-  std::string activation = "silu";
-  fields.string({"hidden_act"}, activation);
-  if (activation != "silu")
-    fail(config_json::kOperation, "{}: hidden_act: expected silu, found '{}'", fields.file(), activation);
+  config_json::require_silu(fields);
 }
 
 void write_gpt_oss(const ModelConfig& m, nlohmann::ordered_json& out) {

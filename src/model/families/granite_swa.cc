@@ -47,11 +47,7 @@ void read_granite_swa(const Fields& fields, ModelConfig& m) {
   fields.number({"logits_scaling"}, m.multipliers.logits_divisor);
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);
   m.attention.output_bias = m.attention.qkv_bias;
-  fields.must_be_absent("mlp_bias", "biases in the MLP");
-  std::string activation = "silu";
-  fields.string({"hidden_act"}, activation);
-  if (activation != "silu")
-    fail(config_json::kOperation, "{}: hidden_act: expected silu, found '{}'", fields.file(), activation);
+  config_json::require_silu(fields);
 }
 
 void write_granite_swa(const ModelConfig& m, nlohmann::ordered_json& out) {

@@ -171,13 +171,8 @@ void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"num_heads"}, heads);
   if (heads != x.heads)
     fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
-  fields.number({"layer_norm_epsilon"}, m.norm.eps);  // name used by transformers
+  fields.number({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, m.norm.eps);  // the first one is transformers' name
   fields.interval("time_step_limit", x.step_min, x.step_max);
-  fields.must_be_absent("use_bias", "biases in the projections");
-  fields.must_be_absent("D_has_hdim", "a skip for each dimension");
-  fields.must_be_absent("norm_before_gate", "norms before the gate");
-  require_true(fields, "use_conv_bias");
-  require_true(fields, "rmsnorm");
 }
 
 void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {

@@ -1,0 +1,76 @@
+#include "model/config_fixed_keys.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <vector>
+
+namespace lazy::config_json {
+namespace {
+
+struct FixedKey {
+  const char* name;
+  json only;                              // the supported value; an absent key has the same effect
+  const char* others;                     // what other values mean, for the error message
+  std::vector<std::string_view> types{};  // values of model_type for which the key is checked; empty: all
+  bool null_is_absent = true;             // false: transformers treats null as false
+  const char* only_with = nullptr;        // the key is checked only if config.json also contains this key
+};
+
+// To support a key, remove it here and read it in the reader of its family. The test tests/python/test_config_keys.py
+// compares the accepted values with transformers.
+const std::vector<FixedKey>& fixed_keys() {
+  static const std::vector<FixedKey> all = {
+      {"is_causal", true, "attention to later tokens is", {}, false},
+      {"per_layer_config", json::object(), "layers of different configurations are"},
+      {"pruned_heads", json::object(), "pruned heads are"},
+      {"compression_config", json(), "quantized weights are"},
+      {"transformers_weights", "model.safetensors", "other names of the weights file are"},
+      {"add_cross_attention", false, "layers that attend to an encoder are", {"gpt2"}},
+      {"mlp_bias", false, "biases in the MLP are", {"llama", "granite_swa", "lazy_attention"}},
+      {"attention_bias", false, "biases in the projections are", {"lazy_attention"}},
+      {"apply_residual_connection_post_layernorm", false, "residuals after the norm are", {"bloom"}},
+      {"use_bias", false, "biases in the projections are", {"mamba2"}},
+      {"D_has_hdim", false, "skips with a weight per dimension are", {"mamba2"}},
+      {"norm_before_gate", false, "norms before the gate are", {"mamba2"}},
+      {"use_conv_bias", true, "convolutions without a bias are", {"mamba2"}},
+      {"rmsnorm", true, "layers without a gated norm are", {"mamba2"}},
+      // If this is true, transformers 5 divides loaded weights. In flash-linear-attention, whose config.json has
+      // norm_eps instead of layer_norm_epsilon, the key affects only the initial weights.
+      {"rescale_prenorm_residual", false, "scaled output projections are", {"mamba2"}, true, "layer_norm_epsilon"},
+  };
+  return all;
+}
+
+constexpr std::string_view kTransformersTypes[] = {"llama", "mistral", "qwen2",       "qwen3", "gpt2",
+                                                   "bloom", "gpt_oss", "granite_swa", "mamba2"};
+
+}  // namespace
+
+void check_custom_code(const Fields& fields, const std::string& type) {
+  const json* code = fields.find({"auto_map"});
+  const bool known =
+      std::find(std::begin(kTransformersTypes), std::end(kTransformersTypes), type) != std::end(kTransformersTypes);
+  const bool gated = fields.has("headwise_attn_output_gate") || fields.has("elementwise_attn_output_gate");
+  if (!code || !code->is_object() || !known || (type == "qwen3" && gated)) return;
+  for (const auto& [name, file] : code->items()) {
+    if (name.starts_with("AutoModel") || name == "AutoConfig")
+      fields.wrong("auto_map", "none (code of the model folder is never run)", *code);
+  }
+}
+
+void check_fixed_keys(const Fields& fields, const std::string& type) {
+  for (const FixedKey& key : fixed_keys()) {
+    if (!key.types.empty() && std::find(key.types.begin(), key.types.end(), type) == key.types.end()) continue;
+    if (key.only_with && !fields.find({key.only_with})) continue;
+    const json* found = fields.find({key.name});
+    if (!found && (key.null_is_absent || !fields.has(key.name))) continue;
+    const json null;
+    const json& value = found ? *found : null;
+    if (value == key.only || (key.only.is_object() && value.empty())) continue;
+    const std::string only = key.only.is_null() ? "none" : key.only.dump();
+    fields.wrong(key.name, fmt::format("{} ({} not supported by this decoder)", only, key.others).c_str(), value);
+  }
+}
+
+}  // namespace lazy::config_json
