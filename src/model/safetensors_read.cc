@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "model/safetensors.h"
-#include "model/weights_file.h"
+#include "model/weight_map.h"
 
 namespace lazy {
 namespace fs = std::filesystem;

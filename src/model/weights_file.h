@@ -1,9 +1,7 @@
-// The interface of a model folder's weights in any file format: tensors by name, and the index of sharded weights.
+// The interface of a model folder's weights in any file format: tensors by name.
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -28,10 +26,5 @@ class WeightsFile {
   // The file that holds the tensor, for messages.
   virtual std::string where(const std::string& name) const = 0;
 };
-
-// Reads an index: file name -> names of its tensors. Error naming `operation` if `path` is not a valid index or refers
-// outside its own folder.
-std::map<std::string, std::vector<std::string>> read_weight_map(const std::filesystem::path& path,
-                                                                const char* operation);
 
 }  // namespace lazy

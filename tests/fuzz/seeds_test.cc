@@ -80,6 +80,20 @@ void add_tokenizers(Seeds& seeds) {
   for (const std::string& merge : bpe.merges) merges += merge + "\n";
   auto vocab = bpe.vocab;
   vocab["<|endoftext|>"] = vocab.size();
+  const std::string config = R"({"model_type": "gpt2", "eos_token_id": [3, 4]})";
+  const std::string map = R"({"pad_token": "<pad>", "additional_special_tokens": ["<x>"]})";
+  const std::string pattern =
+      testing_support::small_tokenizer_json()["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"];
+  seeds["token_table"]["map"] =
+      in_parts({R"({"bos_token": "<s>", "eos_token": null})", map, R"({"<y>": 30})", config, pattern});
+  seeds["token_table"]["decoder"] =
+      in_parts({R"({"added_tokens_decoder": {"27": {"content": "<z>", "special": true}}, "image_token": "<im>"})", map,
+                "", config, R"((?i:'s|'t)|[^\r\n\p{L}]?\p{L}++|\p{N}{1,3})"});
+  seeds["token_table"]["other-id"] =
+      in_parts({R"({"added_tokens_decoder": {"3": {"content": "<z>"}}})", "", "", "", "a"});
+  seeds["weight_map"]["two"] =
+      R"({"metadata": {"total_size": 8}, "weight_map": {"a": "m-00001-of-00002.safetensors", "b": "m-00002-of-00002.safetensors"}})";
+  seeds["weight_map"]["bad-outside"] = R"({"weight_map": {"a": "../secret"}})";
   seeds["vocab_merges"]["plain"] = in_parts({bpe.vocab.dump(), merges, "", text});
   seeds["vocab_merges"]["config"] = in_parts({vocab.dump(), merges, R"({"eos_token": "<|endoftext|>"})", text});
 }

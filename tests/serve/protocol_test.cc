@@ -196,7 +196,7 @@ TEST(Tokenizers, AreServed) {
       client.post("/tokenize", nlohmann::json{{"model", "first"}, {"prompt", "é"}, {"return_token_strs", true}}).json();
   EXPECT_EQ(full["count"], 3);
   EXPECT_EQ(full["max_model_len"], 1000);
-  EXPECT_EQ(full["token_strs"], Json({"", "bytes:\\xc3", "bytes:\\xa9"}));
+  EXPECT_EQ(full["token_strs"], Json({"<s>", "bytes:\\xc3", "bytes:\\xa9"}));
   const auto text = [&](const nlohmann::json& ids) {
     return client.post("/detokenize", nlohmann::json{{"model", "first"}, {"tokens", ids}});
   };

@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "model/safetensors.h"
 #include "model/torch_file/format.h"
+#include "model/weight_map.h"
 #include "model/weights_file.h"
 
 namespace lazy {

@@ -3,6 +3,9 @@
 #include <filesystem>
 #include <memory>
 
+#include <filesystem>
+#include <map>
+
 #include "model/weights_file.h"
 
 namespace lazy {

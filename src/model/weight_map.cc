@@ -1,4 +1,4 @@
-#include "model/weights_file.h"
+#include "model/weight_map.h"
 
 #include <nlohmann/json.hpp>
 
