@@ -92,7 +92,8 @@ void add_tokenizers(Seeds& seeds) {
   seeds["token_table"]["other-id"] =
       in_parts({R"({"added_tokens_decoder": {"3": {"content": "<z>"}}})", "", "", "", "a"});
   seeds["weight_map"]["two"] =
-      R"({"metadata": {"total_size": 8}, "weight_map": {"a": "m-00001-of-00002.safetensors", "b": "m-00002-of-00002.safetensors"}})";
+      R"({"metadata": {"total_size": 8},
+          "weight_map": {"a": "m-00001-of-00002.safetensors", "b": "m-00002-of-00002.safetensors"}})";
   seeds["weight_map"]["bad-outside"] = R"({"weight_map": {"a": "../secret"}})";
   seeds["vocab_merges"]["plain"] = in_parts({bpe.vocab.dump(), merges, "", text});
   seeds["vocab_merges"]["config"] = in_parts({vocab.dump(), merges, R"({"eos_token": "<|endoftext|>"})", text});
