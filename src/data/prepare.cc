@@ -64,6 +64,9 @@ void spool_pipes(std::vector<Source>& sources, const fs::path& folder) {
   }
 }
 
+// Documents of at least this many bytes are encoded in pieces, if the tokenizer can cut texts.
+constexpr size_t kLongDocument = 16 << 20, kPiece = 1 << 20;
+
 void stop_if_asked() {
   if (stop_requested()) fail_run("data", "stopped; nothing was written");
 }
@@ -138,6 +141,7 @@ class Preparation {
   struct Encoded {
     std::vector<int32_t> ids;                   // of all documents
     std::vector<size_t> lengths, source_bytes;  // of each
+    std::map<size_t, std::string> long_texts;   // by document: not encoded yet, its length is 0
     int64_t replaced = 0, left_out = 0;
     std::string first_left_out;
     uint64_t consumed = 0, skipped = 0;
@@ -202,6 +206,19 @@ class Preparation {
     return train_sentencepiece(texts, options_.train_pieces);
   }
 
+  // A document whose text can be cut: its pieces are encoded in parallel, and its ids are never in memory as a whole.
+  void encode_long(const Tokenizer& tokenizer, std::string_view text, SplitWriter& split) const {
+    ordered_pipeline<std::string_view, std::vector<int32_t>>(
+        [&](std::string_view& piece) {
+          piece = text.substr(0, tokenizer.cut(text, std::min(kPiece, text.size())));
+          text.remove_prefix(piece.size());
+          return !piece.empty();
+        },
+        [](std::string_view piece) { return piece.size(); },
+        [&](std::string_view piece) { return tokenizer.encode(piece); },
+        [&](std::vector<int32_t>&& ids) { split.append(ids); }, stop_if_asked, options_.threads);
+  }
+
   void encode(const Tokenizer& tokenizer, CorpusInfo& info) {
     SplitWriter train(folder_, "train", info.tokenizer, static_cast<uint64_t>(options_.shard_bytes));
     SplitWriter validation(folder_, "validation", info.tokenizer, static_cast<uint64_t>(options_.shard_bytes));
@@ -216,6 +233,12 @@ class Preparation {
           out.first_left_out = std::move(batch.first_left_out);
           out.consumed = batch.consumed;
           out.skipped = batch.skipped;
+          for (size_t i = 0; i < batch.documents.size(); ++i) {
+            std::string& text = batch.documents[i];
+            out.source_bytes.push_back(text.size());
+            if (text.size() < kLongDocument || tokenizer.cut(text, kPiece) == text.size()) continue;
+            out.long_texts[i] = std::exchange(text, {});
+          }
           std::vector<std::vector<int32_t>> encoded = tokenizer.encode_batch(batch.documents);
           for (size_t i = 0; i < encoded.size(); ++i) {
             std::vector<int32_t>& ids = encoded[i];
@@ -225,14 +248,19 @@ class Preparation {
             } else {
               out.ids.insert(out.ids.end(), ids.begin(), ids.end());
             }
-            out.source_bytes.push_back(batch.documents[i].size());
           }
           return out;
         },
         [&](Encoded&& out) {
           const int32_t* ids = out.ids.data();
           for (size_t i = 0; i < out.lengths.size(); ++i) {
-            (is_validation(document++) ? validation : train).add({ids, out.lengths[i]}, out.source_bytes[i]);
+            SplitWriter& split = is_validation(document++) ? validation : train;
+            if (const auto text = out.long_texts.find(i); text != out.long_texts.end()) {
+              encode_long(tokenizer, text->second, split);
+            } else {
+              split.append({ids, out.lengths[i]});
+            }
+            split.end_document(out.source_bytes[i]);
             ids += out.lengths[i];
           }
           info.replaced_characters += out.replaced;

@@ -21,6 +21,9 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // encode() of each text. Tokenizers that run in another process encode the texts in one request.
   virtual std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string> texts) const;
+  // A position at or after `at` where `text` can be cut: encode() of both parts gives the ids of the whole. The size of
+  // `text` if there is none. Long documents are encoded in such parts, in parallel.
+  virtual size_t cut(std::string_view text, size_t at) const { return text.size(); }
   // The text of the ids, with the texts of special tokens ("</s>"). Throws Error for an id out of range.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   // Bytes that this id appends to a text, whatever precedes it. A special token's text ("</s>") for a special token.

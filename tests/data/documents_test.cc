@@ -1,6 +1,9 @@
 #include "data/corpus/documents.h"
 
+#include <nlohmann/json.hpp>
+
 #include "compressed.h"
+#include "core/text.h"
 #include "support.h"
 
 namespace lazy {
@@ -157,6 +160,33 @@ TEST(Documents, JsonLinesErrorsNameFileLineAndField) {
       IsMessage("data: " + (folder / "x.jsonl").string() + ":2: field \"text\" is missing; the line has body, id"));
   EXPECT_THAT(message("{\"text\": 5}"), Names({"x.jsonl:1", "\"text\"", "number"}));
   EXPECT_THAT(message("{\"body\": null}", "body"), Names({"x.jsonl:1", "\"body\"", "null"}));
+}
+
+// From 16 MiB on a text is decoded in parts.
+TEST(Documents, LongTextsInALine) {
+  const Folder folder;
+  Random random(9);
+  std::string text;
+  while (text.size() < (17 << 20)) text += random_text(random, 500) + "\"\\\n\t/";
+  text = to_valid_utf8(text);
+  const auto read = [&](const std::string& line) {
+    return documents({folder.write("a.jsonl", line + "\n{\"text\": \"next\"}\n").string()});
+  };
+  for (const bool ascii : {false, true}) {  // true: with \uD83D\uDE42 for characters beyond ASCII
+    const std::string dumped = nlohmann::json(text).dump(-1, ' ', ascii);
+    for (const std::string& line :
+         {"{\"text\": " + dumped + "}", "{\"a\": \"\\\"\", \"text\":" + dumped + ", \"z\": [1]}"}) {
+      const auto found = read(line);
+      ASSERT_EQ(found.size(), 2u);
+      EXPECT_TRUE(found[0] == text);
+    }
+    EXPECT_THAT(read("{\"other\": " + dumped + ", \"text\": \"short\"}"), ElementsAre("short", "next"));
+    EXPECT_THAT(read("{\"text\": [" + dumped + "]}"), ElementsAre("next"));
+    EXPECT_THAT(read("{\"text\": " + dumped), ElementsAre("next"));  // invalid
+    EXPECT_THAT(read("{\"text\": \"\t" + dumped.substr(1) + "}"), ElementsAre("next"));
+  }
+  const auto surrogate = read("{\"text\": \"" + std::string(17 << 20, 'x') + "\\ud83d\"}");
+  EXPECT_TRUE(surrogate[0].ends_with("x\uFFFD"));
 }
 
 TEST(Documents, LinesThatPythonWritesAreRead) {

@@ -7,7 +7,9 @@
 
 #include <csignal>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
+#include "core/text.h"
 #include "data/corpus/pipeline.h"
 #include "data/inspect.h"
 #include "data/sequences.h"
@@ -68,6 +70,36 @@ TEST(Prepare, TheThreadsDoNotMatter) {
   EXPECT_GT(info.splits.at("train").shards.size(), 3u);
   EXPECT_EQ(info.splits.at("train").documents + info.splits.at("validation").documents, 3020);
   EXPECT_NEAR(info.splits.at("validation").documents / 3020.0, 0.05, 0.015);  // four standard deviations
+}
+
+// Documents from 16 MiB on are encoded in pieces.
+TEST(Prepare, ALongDocumentHasTheIdsOfTheWholeText) {
+  const Folder folder;
+  Random random(3);
+  std::string text;
+  while (text.size() < (17 << 20)) text += random_text(random, 2000) + (random.below(3) ? "\n" : "  ");
+  text = to_valid_utf8(text);
+  folder.write("a.jsonl", nlohmann::json{{"text", text}}.dump() + "\n{\"text\": \"short\"}\n");
+  for (const char* name : {"bytes", "trained"}) {
+    PrepareOptions options;
+    options.inputs = {(folder / "a.jsonl").string()};
+    options.output = folder / name;
+    options.validation = 0;
+    options.threads = 2;
+    if (std::string(name) == "bytes") {
+      options.tokenizer = "bytes";
+    } else {
+      options.train_pieces = 400;
+    }
+    prepare_corpus(options);
+    const auto tokenizer = load_tokenizer((folder / name / "tokenizer").string());
+    EXPECT_LT(tokenizer->cut(text, 1 << 20), text.size());
+    const Shard shard(folder / name / "train-00000.bin");
+    ASSERT_EQ(shard.documents(), 2);
+    EXPECT_TRUE(shard.document(0) == tokenizer->encode(text)) << name;
+    EXPECT_EQ(shard.document(1), tokenizer->encode("short"));
+    EXPECT_EQ(shard.header().source_bytes, text.size() + 5);
+  }
 }
 
 TEST(Prepare, EveryDocumentIsThereAndDecodes) {

@@ -5,12 +5,16 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
 #include "core/python_json.h"
 #include "core/text.h"
+#include "data/corpus/pipeline.h"
 
 namespace lazy {
 namespace {
@@ -32,25 +36,173 @@ int64_t count(std::string_view text, std::string_view what) {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
+// Takes one field of a JSON object while it is parsed: a long text is moved, and the other fields are not stored. Of
+// several fields of this name the last one counts, as in Python.
+class FieldReader final : public nlohmann::json_sax<Json> {
+ public:
+  explicit FieldReader(const std::string& field) : field_(field) {}
+
+  bool null() override { return value("null"); }
+  bool boolean(bool) override { return value("boolean"); }
+  bool number_integer(number_integer_t) override { return value("number"); }
+  bool number_unsigned(number_unsigned_t) override { return value("number"); }
+  bool number_float(number_float_t, const string_t&) override { return value("number"); }
+  bool string(string_t& text) override {
+    if (depth_ == 1 && here_) text_ = std::move(text);
+    return value("string");
+  }
+  bool binary(binary_t&) override { return value("binary"); }
+  bool start_object(std::size_t) override {
+    value("object");
+    ++depth_;
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (depth_ != 1) return true;
+    here_ = name == field_;
+    if (!here_) names_.insert(name);
+    return true;
+  }
+  bool end_object() override { return end(); }
+  bool start_array(std::size_t) override {
+    value("array");
+    ++depth_;
+    return true;
+  }
+  bool end_array() override { return end(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+  // The same of a value that was parsed before.
+  void take(Json& json) {
+    line_type_ = json.type_name();
+    if (!json.is_object()) return;
+    for (auto& [name, value] : json.items()) {
+      if (name != field_) {
+        names_.insert(name);
+        continue;
+      }
+      field_type_ = value.type_name();
+      if (value.is_string()) text_ = std::move(value.get_ref<std::string&>());
+    }
+  }
+
+  // The line is an object, and its field is a text.
+  bool is_text() const {
+    return std::string_view(line_type_) == "object" && field_type_ && std::string_view(field_type_) == "string";
+  }
+  const char* line_type() const { return line_type_; }    // "object" for a valid line
+  const char* field_type() const { return field_type_; }  // null: the field is missing
+  const std::set<std::string>& other_names() const { return names_; }
+  std::string& text() { return text_; }
+
+ private:
+  bool value(const char* type) {
+    if (depth_ == 0) line_type_ = type;
+    if (depth_ == 1 && here_) field_type_ = type;
+    return true;
+  }
+  bool end() {
+    --depth_;
+    return true;
+  }
+
+  const std::string& field_;
+  int depth_ = 0;
+  bool here_ = false;  // the key of the outer object is the field
+  const char *line_type_ = "null", *field_type_ = nullptr;
+  std::set<std::string> names_;
+  std::string text_;
+};
+
+// The content of a JSON string literal, without its quotes: decoded in parts, in parallel. Nothing if a part is
+// invalid.
+std::optional<std::string> decode_literal(std::string_view literal) {
+  constexpr size_t kPart = 4 << 20, kEscape = 12;  // bytes of the longest escape, a surrogate pair
+  std::string out;
+  bool valid = true;
+  ordered_pipeline<std::string_view, Json>(
+      [&](std::string_view& part) {
+        size_t size = std::min(kPart, literal.size());
+        // A part ends where it cuts neither an escape nor a character.
+        while (size < literal.size() &&
+               ((static_cast<unsigned char>(literal[size]) & 0xC0) == 0x80 ||
+                literal.substr(size - kEscape, kEscape).find('\\') != std::string_view::npos)) {
+          ++size;
+        }
+        part = literal.substr(0, size);
+        literal.remove_prefix(size);
+        return size > 0;
+      },
+      [](std::string_view part) { return part.size(); },
+      [](std::string_view part) { return Json::parse('"' + std::string(part) + '"', nullptr, false); },
+      [&](Json&& part) {
+        valid = valid && part.is_string();
+        if (valid) out += part.get_ref<const std::string&>();
+      },
+      [] {}, static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  return valid ? std::optional(std::move(out)) : std::nullopt;
+}
+
+// A line whose field is one long text: a parser alone would take several times as long as for the same bytes in many
+// lines. The long literal is replaced by a short one before the line is parsed. Nothing if the line is not of this
+// kind.
+std::optional<std::string> long_text_of(std::string_view line, const std::string& field) {
+  constexpr size_t kLong = 16 << 20;
+  constexpr std::string_view kMarker = "lazy-long-text";
+  if (line.size() < kLong) return std::nullopt;
+  std::string_view literal;
+  for (size_t at = 0; (at = line.find('"', at)) != std::string_view::npos;) {
+    const size_t begin = ++at;
+    for (;; ++at) {
+      at = line.find('"', at);
+      if (at == std::string_view::npos) return std::nullopt;
+      size_t backslashes = 0;
+      while (line[at - 1 - backslashes] == '\\') ++backslashes;
+      if (backslashes % 2 == 0) break;
+    }
+    if (at - begin >= kLong) {
+      literal = line.substr(begin, at - begin);
+      break;
+    }
+    ++at;
+  }
+  if (literal.empty()) return std::nullopt;
+  const auto begin = static_cast<size_t>(literal.data() - line.data());
+  const std::string_view before = line.substr(0, begin), after = line.substr(begin + literal.size());
+  if (after.size() >= kLong || before.find(kMarker) != std::string_view::npos ||
+      after.find(kMarker) != std::string_view::npos) {
+    return std::nullopt;
+  }
+  const std::string reduced = std::string(before) + std::string(kMarker) + std::string(after);
+  FieldReader reader(field);
+  if (!Json::sax_parse(reduced, &reader) || reader.text() != kMarker || !reader.is_text()) return std::nullopt;
+  return decode_literal(literal);
+}
+
 // The text field of one line.
 std::string text_of(std::string_view line, const RawBatch& batch, int64_t number, const std::string& field) {
+  if (std::optional<std::string> text = long_text_of(line, field)) return std::move(*text);
+  std::optional<FieldReader> parsed(field);
+  bool valid = Json::sax_parse(line, &*parsed);
+  if (!valid) {  // what Python's json writes beyond the standard
+    Json json = parse_python_json(line);
+    valid = !json.is_discarded();
+    parsed.emplace(field).take(json);
+  }
+  FieldReader& reader = *parsed;
+  if (valid && reader.is_text()) return std::move(reader.text());
   const std::string where = fmt::format("{}:{}", batch.source->name(), number);
-  Json json = parse_python_json(line);
-  if (json.is_discarded()) {
+  if (!valid) {
     fail("data", "{}: expected a JSON object, found \"{}\"", where,
          line.substr(0, complete_utf8_prefix(line.substr(0, 40))));
   }
-  if (!json.is_object()) fail("data", "{}: expected a JSON object, found {}", where, json.type_name());
-  const auto found = json.find(field);
-  if (found == json.end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : json.items()) names.push_back(name);
-    fail("data", "{}: field \"{}\" is missing; the line has {}", where, field, fmt::join(names, ", "));
+  if (std::string_view(reader.line_type()) != "object") {
+    fail("data", "{}: expected a JSON object, found {}", where, reader.line_type());
   }
-  if (!found->is_string()) {
-    fail("data", "{}: field \"{}\": expected a string, found {}", where, field, found->type_name());
+  if (!reader.field_type()) {
+    fail("data", "{}: field \"{}\" is missing; the line has {}", where, field, fmt::join(reader.other_names(), ", "));
   }
-  return std::move(found->get_ref<std::string&>());
+  fail("data", "{}: field \"{}\": expected a string, found {}", where, field, reader.field_type());
 }
 
 void split_lines(const RawBatch& batch, const DocumentOptions& options, DocumentBatch& result) {
@@ -171,7 +323,14 @@ bool DocumentReader::next(RawBatch& batch) {
     const bool more = stream_->read(buffer_);
     if (more && buffer_.size() < kBatch) continue;
     const size_t size = more ? whole_documents() : buffer_.size();
-    if (more && size == 0) continue;
+    if (more && size == 0) {
+      // One long document: the buffer grows in few steps, each of which copies it.
+      const uint64_t rest = sources_[index_ - 1].bytes;
+      if (buffer_.size() > kBatch && buffer_.capacity() < 2 * buffer_.size()) {
+        buffer_.reserve(std::max<size_t>(2 * buffer_.size(), std::min<uint64_t>(rest + kBatch, 8 * buffer_.size())));
+      }
+      continue;
+    }
     batch.source = &sources_[index_ - 1];
     batch.line = line_;
     if (size == buffer_.size()) {

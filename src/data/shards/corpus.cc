@@ -154,14 +154,18 @@ std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split,
   return shards;
 }
 
-void SplitWriter::add(std::span<const int32_t> document, uint64_t source_bytes) {
+void SplitWriter::append(std::span<const int32_t> ids) {
   if (!shard_) {
     summary_.shards.push_back(fmt::format("{}-{:05}.bin", name_, summary_.shards.size()));
     shard_.emplace(folder_ / summary_.shards.back(), tokenizer_);
   }
-  shard_->add(document, source_bytes);
+  shard_->append(ids);
+  summary_.tokens += static_cast<int64_t>(ids.size());
+}
+
+void SplitWriter::end_document(uint64_t source_bytes) {
+  shard_->end_document(source_bytes);
   ++summary_.documents;
-  summary_.tokens += static_cast<int64_t>(document.size());
   summary_.source_bytes += static_cast<int64_t>(source_bytes);
   if (shard_->bytes() >= shard_bytes_) close();
 }

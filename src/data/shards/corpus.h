@@ -46,7 +46,13 @@ class SplitWriter {
   // Writes FOLDER/NAME-00000.bin and so on. A document is never cut: the one that reaches `shard_bytes` is the last.
   SplitWriter(std::filesystem::path folder, std::string name, const ShardTokenizer& tokenizer, uint64_t shard_bytes)
       : folder_(std::move(folder)), name_(std::move(name)), tokenizer_(tokenizer), shard_bytes_(shard_bytes) {}
-  void add(std::span<const int32_t> document, uint64_t source_bytes);
+  void add(std::span<const int32_t> document, uint64_t source_bytes) {
+    append(document);
+    end_document(source_bytes);
+  }
+  // The same in pieces: append() adds ids to the current document.
+  void append(std::span<const int32_t> ids);
+  void end_document(uint64_t source_bytes);
   void close();
   const SplitSummary& summary() const { return summary_; }
 

@@ -34,21 +34,29 @@ ShardWriter::ShardWriter(const std::filesystem::path& path, const ShardTokenizer
   file_.write(&empty, sizeof empty);
 }
 
-void ShardWriter::add(std::span<const int32_t> document, uint64_t source_bytes) {
-  for (const int32_t id : document) {
-    if (id < 0 || id >= header_.vocab_size) {
-      fail_run("shard", "id {} does not belong to a vocabulary of {}", id, header_.vocab_size);
+void ShardWriter::append(std::span<const int32_t> ids) {
+  constexpr size_t kBlock = 1 << 18;  // of tokens: the narrowed copy stays in the cache
+  while (!ids.empty()) {
+    const auto block = ids.first(std::min(ids.size(), kBlock));
+    ids = ids.subspan(block.size());
+    for (const int32_t id : block) {
+      if (id < 0 || id >= header_.vocab_size) {
+        fail_run("shard", "id {} does not belong to a vocabulary of {}", id, header_.vocab_size);
+      }
     }
+    const void* data = block.data();
+    if (header_.token_bytes == 2) {
+      narrow_.assign(block.begin(), block.end());
+      data = narrow_.data();
+    }
+    const size_t size = block.size() * header_.token_bytes;
+    file_.write(data, size);
+    tokens_checksum_.add(data, size);
+    header_.tokens += block.size();
   }
-  const void* data = document.data();
-  if (header_.token_bytes == 2) {
-    narrow_.assign(document.begin(), document.end());
-    data = narrow_.data();
-  }
-  const size_t size = document.size() * header_.token_bytes;
-  file_.write(data, size);
-  tokens_checksum_.add(data, size);
-  header_.tokens += document.size();
+}
+
+void ShardWriter::end_document(uint64_t source_bytes) {
   header_.source_bytes += source_bytes;
   ++header_.documents;
   starts_.push_back(header_.tokens);

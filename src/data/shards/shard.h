@@ -94,8 +94,14 @@ struct ShardTokenizer {
 class ShardWriter {
  public:
   ShardWriter(const std::filesystem::path& path, const ShardTokenizer& tokenizer);
-  // Ids must lie in [0, vocab_size).
-  void add(std::span<const int32_t> document, uint64_t source_bytes);
+  // Ids must be in [0, vocab_size).
+  void add(std::span<const int32_t> document, uint64_t source_bytes) {
+    append(document);
+    end_document(source_bytes);
+  }
+  // The same in pieces: append() adds ids to the current document.
+  void append(std::span<const int32_t> ids);
+  void end_document(uint64_t source_bytes);
   uint64_t bytes() const;  // size of the file if it were closed now
   // Writes the index and the header and syncs. Until then the file has no magic and is not a shard.
   ShardHeader close();

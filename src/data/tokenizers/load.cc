@@ -62,6 +62,7 @@ class EquivalentTokenizer final : public Tokenizer {
   std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string> texts) const override {
     return json_->encode_batch(texts);
   }
+  size_t cut(std::string_view text, size_t at) const override { return json_->cut(text, at); }
   std::string decode(std::span<const int32_t> ids) const override { return json_->decode(ids); }
   std::string piece(int32_t id) const override { return json_->piece(id); }
   std::string next_piece(std::span<const int32_t> previous, int32_t id) const override {
@@ -136,6 +137,9 @@ class SentencePieceFolder final : public Tokenizer {
         },
         [&](int32_t id) { ids.push_back(id); });
     return ids;
+  }
+  size_t cut(std::string_view text, size_t at) const override {
+    return added_.empty() ? model_->cut(text, at) : text.size();
   }
   std::string decode(std::span<const int32_t> ids) const override {
     std::string text;

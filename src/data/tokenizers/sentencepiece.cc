@@ -85,6 +85,10 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     return ids;
   }
 
+  size_t cut(std::string_view text, size_t at) const override {
+    return identity_ && quick_ && !dummy_prefix_ ? quick_->cut(text, at) : text.size();
+  }
+
   std::string decode(std::span<const int32_t> ids) const override {
     for (const int32_t id : ids) check_token_id(id, size_);
     if (std::any_of(ids.begin(), ids.end(), [&](int32_t id) { return first_.IsControl(id); })) {

@@ -80,6 +80,14 @@ int32_t SentencePieceBpe::character(uint32_t code) const {
   return found == characters_.end() ? -1 : found->second;
 }
 
+size_t SentencePieceBpe::cut(std::string_view text, size_t at) const {
+  if (!cut_at_space_) return text.size();
+  for (at = std::max<size_t>(at, 1); at < text.size(); ++at) {
+    if (text[at] == ' ' && text[at - 1] != ' ') break;
+  }
+  return std::min(at, text.size());
+}
+
 void SentencePieceBpe::encode(std::string_view text, bool prefix, std::vector<int32_t>& ids) const {
   static thread_local WordCache cache;
   const auto word = [&](std::string_view part) { cache.encode(owner_, part, ids, [&] { encode_word(part, ids); }); };

@@ -37,6 +37,8 @@ class SentencePieceBpe {
                                                 const std::vector<SentencePieceMerge>& merges,
                                                 const std::vector<int32_t>& byte_ids);
 
+  // Tokenizer::cut() for texts without a prefix: a word's beginning.
+  size_t cut(std::string_view text, size_t at) const;
   // Appends the ids of `text` (valid UTF-8, not empty). `prefix` prepends the space symbol.
   void encode(std::string_view text, bool prefix, std::vector<int32_t>& ids) const;
 

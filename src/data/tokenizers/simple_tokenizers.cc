@@ -30,6 +30,7 @@ class BytesTokenizer final : public Tokenizer {
     for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
     return ids;
   }
+  size_t cut(std::string_view text, size_t at) const override { return std::min(at, text.size()); }
   std::string decode(std::span<const int32_t> ids) const override {
     std::string text;
     text.reserve(ids.size());
