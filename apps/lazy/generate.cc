@@ -112,7 +112,8 @@ void run(GenerateArguments options) {
   for (size_t n = 0; n < texts.size() && !stop_requested(); ++n) {
     Text& text = texts[n];
     print(n == 0 ? text.prompt : "\n\n---\n\n" + text.prompt);
-    OutputText output(*folder.tokenizer, {}, !options.special_tokens);
+    OutputText output(*folder.tokenizer, {}, !options.special_tokens,
+                      prompts[n / static_cast<size_t>(options.samples)]);
     std::string written;
     int64_t count = 0;
     const auto write = [&](const std::string& piece) {

@@ -51,6 +51,10 @@ Json PythonService::start() {
 
 Json PythonService::ask(const Json& question, int seconds) {
   const std::scoped_lock lock(mutex_);
+  if (child_ >= 0) {  // a child that has ended since the last question is replaced
+    pollfd state{fd_, 0, 0};
+    if (::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLERR)) != 0) stop();
+  }
   if (child_ < 0) start_locked();
   return exchange(question, seconds);
 }

@@ -4,10 +4,11 @@
 
 namespace lazy {
 
-OutputText::OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool skip_special_tokens)
+OutputText::OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool skip_special_tokens,
+                       std::span<const int64_t> before)
     : tokenizer_(tokenizer),
       skip_special_tokens_(skip_special_tokens),
-      stream_(tokenizer),
+      stream_(tokenizer, before),
       stops_(std::move(stop_strings)) {}
 
 std::string OutputText::push(int64_t token) {

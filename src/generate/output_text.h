@@ -14,7 +14,9 @@ namespace lazy {
 class OutputText {
  public:
   // `skip_special_tokens`: the texts of special tokens ("</s>") are left out. Stop strings still see them.
-  OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool skip_special_tokens = true);
+  // `before`: the tokens that the text follows.
+  OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool skip_special_tokens = true,
+             std::span<const int64_t> before = {});
   // The text that this token completes and that cannot become part of a stop string.
   std::string push(int64_t token);
   // The rest, with invalid bytes replaced. Nothing after a stop string.

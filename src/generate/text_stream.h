@@ -1,6 +1,7 @@
 // The text of tokens that come one by one, cut between UTF-8 characters.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,14 @@ namespace lazy {
 // Decodes token by token and returns only complete UTF-8 characters.
 class TextStream {
  public:
-  explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  // `before`: the tokens that the text follows, such as the prompt. Some decoders look at a token's neighbours.
+  explicit TextStream(const Tokenizer& tokenizer, std::span<const int64_t> before = {});
   std::string push(int64_t token);  // the characters that this token completes
   std::string finish();             // the rest, with invalid bytes replaced
  private:
   const Tokenizer& tokenizer_;
   std::string pending_;
-  std::vector<int32_t> previous_;  // the last tokens: some decoders look at a token's neighbours
+  std::vector<int32_t> previous_;  // the last tokens
 };
 
 }  // namespace lazy

@@ -155,6 +155,27 @@ TEST(LoadTokenizerData, Llama2InBothForms) {
   EXPECT_EQ(chat->vocab_size(), 32001);
 }
 
+TEST(LoadTokenizer, TokensAddedAfterThePieces) {
+  const Folder folder;
+  train_sentencepiece({std::string(300, 'a') + " some text of a model"}, 300)->save(folder.path());
+  fs::remove(folder / "tokenizer.json");
+  const auto pieces = load_tokenizer((folder / "tokenizer.model").string());
+  const auto size = static_cast<int32_t>(pieces->vocab_size());
+  folder.write("added_tokens.json", fmt::format(R"({{"<x>": {}}})", size + 3));  // a gap of three ids
+  folder.write("tokenizer_config.json", R"({"eos_token": "<x>", "add_bos_token": false})");
+  const auto tokenizer = load_tokenizer(folder.path().string());
+  EXPECT_EQ(tokenizer->vocab_size(), size + 4);
+  EXPECT_EQ(tokenizer->eos_id(), size + 3);
+  EXPECT_TRUE(tokenizer->tokens().prefix.empty());
+  std::vector<int32_t> ids = pieces->encode("some");
+  ids.push_back(size + 3);
+  EXPECT_EQ(tokenizer->encode("some<x>"), ids);
+  ids.push_back(size + 1);
+  EXPECT_EQ(tokenizer->decode(ids), "some<x>");
+  EXPECT_EQ(tokenizer->piece(size + 1), "");
+  EXPECT_THAT(error_of([&] { tokenizer->piece(size + 4); }), Names({"id", size + 4}));
+}
+
 TEST(LoadTokenizer, SaysWhatWasExpected) {
   const Folder folder;
   const std::string none = (folder / "none").string();

@@ -123,6 +123,29 @@ TEST(TokenTable, ExtraSpecialTokens) {
   EXPECT_EQ(tokenizer->tokens().texts.at("image_token"), "<|im|>");
 }
 
+TEST(TokenTable, TheLastNameOfATextSetsItsFlags) {
+  const Json strips = {{"content", "<a>"}, {"lstrip", true}};
+  const auto first = TestFolder().file("tokenizer_config.json", {{"bos_token", strips}, {"pad_token", "<a>"}}).load();
+  EXPECT_EQ(first->encode("x <a>"), (Ids{'x', ' ', 258}));
+  const auto last = TestFolder().file("tokenizer_config.json", {{"bos_token", "<a>"}, {"pad_token", strips}}).load();
+  EXPECT_EQ(last->encode("x <a>"), (Ids{'x', 258}));
+}
+
+TEST(TokenTable, OtherKeysAreTakenFromTheFirstSource) {
+  const auto map = TestFolder()
+                       .file("tokenizer_config.json", {{"image_token", "<a>"}, {"pad_token", "<c>"}})
+                       .file("special_tokens_map.json", {{"image_token", "<b>"}, {"pad_token", "<d>"}})
+                       .load();
+  EXPECT_EQ(map->tokens().texts.at("image_token"), "<a>");
+  EXPECT_EQ(map->tokens().texts.at("pad_token"), "<d>");
+  const auto extra =
+      TestFolder()
+          .file("tokenizer_config.json", {{"image_token", "<a>"}, {"extra_special_tokens", {{"image_token", "<b>"}}}})
+          .load();
+  EXPECT_EQ(extra->encode("<b>"), Ids{258});
+  EXPECT_EQ(find(*extra, "<a>"), nullptr);
+}
+
 TEST(TokenTable, DefaultsOfTheClassAndOfTheModel) {
   Json json = byte_tokenizer();
   json["added_tokens"][1]["content"] = "<|endoftext|>";
@@ -219,6 +242,8 @@ TEST(SlowFolder, ReadsAsItsClassDefines) {
   EXPECT_EQ(qwen->encode("123"), (Ids{'1', '2', '3'}));   // digits are split
   EXPECT_EQ(qwen->encode("e\u0301"), qwen->encode("é"));  // NFC
   EXPECT_EQ(qwen->encode("<|im_start|>"), Ids{400});
+  vocab["<mask>"] = one + 1;
+  EXPECT_EQ(load({{"tokenizer_class", "RobertaTokenizer"}})->encode("<mask>"), Ids{one + 1});
   EXPECT_EQ(load({{"tokenizer_class", "GPT2Tokenizer"}, {"add_prefix_space", true}})->encode("the"),
             gpt2->encode(" the"));
   EXPECT_THAT(error_of([&] {

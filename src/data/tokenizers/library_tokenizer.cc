@@ -1,6 +1,7 @@
 #include "data/tokenizers/library_tokenizer.h"
 
 #include <algorithm>
+#include <cctype>
 #include <unordered_map>
 
 #include "core/checksum.h"
@@ -51,7 +52,10 @@ class LibraryTokenizer final : public Tokenizer {
  public:
   LibraryTokenizer(const nlohmann::json& definition, TokenTable table, std::map<std::string, std::string> files,
                    const std::string& what)
-      : files_(std::move(files)), decoding_(decoding_of(definition)) {
+      : files_(std::move(files)),
+        decoding_(decoding_of(definition)),
+        byte_fallback_(definition.contains("decoder") &&
+                       definition["decoder"].dump().find("\"ByteFallback\"") != std::string::npos) {
     table_ = std::move(table);
     nlohmann::json function = definition;  // what decides the ids
     for (const char* key : {"version", "truncation", "padding", "post_processor", "decoder"}) function.erase(key);
@@ -102,13 +106,11 @@ class LibraryTokenizer final : public Tokenizer {
   std::string piece(int32_t id) const override {
     check_token_id(id, vocab_size());
     const std::string& token = pieces_[id];
+    if (is_byte(token)) return std::string(1, static_cast<char>(std::stoi(token.substr(3, 2), nullptr, 16)));
     switch (decoding_) {
       case Decoding::byte_level:
         return printable_to_bytes(token).value_or(token);
       case Decoding::byte_fallback: {
-        if (token.size() == 6 && token.starts_with("<0x") && token[5] == '>') {
-          return std::string(1, static_cast<char>(std::stoi(token.substr(3, 2), nullptr, 16)));
-        }
         std::string text = token;
         for (size_t at = 0; (at = text.find(kSpaceInPieces, at)) != std::string::npos; ++at) {
           text.replace(at, kSpaceInPieces.size(), " ");
@@ -122,8 +124,9 @@ class LibraryTokenizer final : public Tokenizer {
   }
 
   std::string next_piece(std::span<const int32_t> previous, int32_t id) const override {
-    if (decoding_ != Decoding::any) return piece(id);
     check_token_id(id, vocab_size());
+    // Bytes alone: the text of the first bytes of a character would be U+FFFD.
+    if (decoding_ != Decoding::any || is_byte(pieces_[id])) return piece(id);
     previous = previous.last(std::min(previous.size(), kContext));
     std::vector<int32_t> before(previous.begin(), previous.end()), after = before;
     after.push_back(id);
@@ -141,6 +144,11 @@ class LibraryTokenizer final : public Tokenizer {
   }
 
  private:
+  // "<0x41>", if the decoder makes a byte of it.
+  bool is_byte(const std::string& token) const {
+    return byte_fallback_ && token.size() == 6 && token.starts_with("<0x") && token[5] == '>' &&
+           std::isxdigit(static_cast<unsigned char>(token[3])) && std::isxdigit(static_cast<unsigned char>(token[4]));
+  }
   OrderedJson ask(const OrderedJson& question, const char* key) const {
     OrderedJson answer = python_->ask(question, kRequestSeconds);
     if (answer.contains("error")) fail_run("tokenizer", "`tokenizers`: {}", answer["error"].get<std::string>());
@@ -152,6 +160,7 @@ class LibraryTokenizer final : public Tokenizer {
 
   std::map<std::string, std::string> files_;
   Decoding decoding_;
+  bool byte_fallback_;
   uint64_t fingerprint_ = 0;
   std::vector<std::string> pieces_;
   std::unique_ptr<PythonService> python_;

@@ -18,6 +18,7 @@
 #include "data/tokenizers/simple_tokenizers.h"
 #include "data/tokenizers/tokenizer_json.h"
 #include "data/tokenizers/transformers_files.h"
+#include "data/tokenizers/vocabulary.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -113,7 +114,7 @@ class SentencePieceFolder final : public Tokenizer {
     for (const auto& [key, text] : model_->tokens().texts) table_.texts.try_emplace(key, text);
     if (!table_.bos) table_.bos = model_->bos_id();
     if (!table_.eos) table_.eos = model_->eos_id();
-    if (table_.bos && special.flag("add_bos_token").value_or(true)) table_.prefix = {*table_.bos};
+    if (table_.bos && special.flag("add_bos_token").value_or(false)) table_.prefix = {*table_.bos};
     if (table_.eos && special.flag("add_eos_token").value_or(false)) table_.suffix = {*table_.eos};
     std::vector<AddedToken> added;
     size_ = model_->vocab_size();
@@ -146,15 +147,22 @@ class SentencePieceFolder final : public Tokenizer {
     for (size_t at = 0; at < ids.size();) {
       size_t end = at;
       while (end < ids.size() && !texts_.contains(ids[end])) ++end;
-      text += model_->decode(ids.subspan(at, end - at));
+      std::vector<int32_t> pieces;  // ids between the pieces and the added tokens have no text
+      for (const int32_t id : ids.subspan(at, end - at)) {
+        check_token_id(id, size_);
+        if (id < model_->vocab_size()) pieces.push_back(id);
+      }
+      text += model_->decode(pieces);
       if (end < ids.size()) text += texts_.at(ids[end++]);
       at = end;
     }
     return text;
   }
   std::string piece(int32_t id) const override {
+    check_token_id(id, size_);
     const auto added = texts_.find(id);
-    return added == texts_.end() ? model_->piece(id) : added->second;
+    if (added != texts_.end()) return added->second;
+    return id < model_->vocab_size() ? model_->piece(id) : "";
   }
   int64_t vocab_size() const override { return size_; }
   uint64_t fingerprint() const override {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -23,15 +24,15 @@ constexpr const char* kQwen35Pattern =
 
 constexpr const char* kEnd = "<|endoftext|>";
 constexpr TokenizerClass kClasses[] = {
-    {"GPT2Tokenizer", kEnd, kEnd, kEnd, nullptr, "", false, false},
-    {"CodeGenTokenizer", kEnd, kEnd, kEnd, nullptr, "", false, false},
-    {"GPTNeoXTokenizer", kEnd, kEnd, kEnd, "<|padding|>", "", true, false},
-    {"Qwen2Tokenizer", nullptr, kEnd, kEnd, kEnd, kQwen2Pattern, true, false},
-    {"Qwen3_5Tokenizer", nullptr, kEnd, kEnd, kEnd, kQwen35Pattern, true, false},
-    {"RobertaTokenizer", "<s>", "</s>", "<unk>", "<pad>", "", false, true},
-    {"BartTokenizer", "<s>", "</s>", "<unk>", "<pad>", "", false, true},
-    {"LlamaTokenizer", "<s>", "</s>", "<unk>", nullptr, nullptr, false, false},
-    {"GemmaTokenizer", "<bos>", "<eos>", "<unk>", "<pad>", nullptr, false, false},
+    {"GPT2Tokenizer", kEnd, kEnd, kEnd, nullptr, nullptr, "", false, false},
+    {"CodeGenTokenizer", kEnd, kEnd, kEnd, nullptr, nullptr, "", false, false},
+    {"GPTNeoXTokenizer", kEnd, kEnd, kEnd, "<|padding|>", nullptr, "", true, false},
+    {"Qwen2Tokenizer", nullptr, kEnd, kEnd, kEnd, nullptr, kQwen2Pattern, true, false},
+    {"Qwen3_5Tokenizer", nullptr, kEnd, kEnd, kEnd, nullptr, kQwen35Pattern, true, false},
+    {"RobertaTokenizer", "<s>", "</s>", "<unk>", "<pad>", "<mask>", "", false, true},
+    {"BartTokenizer", "<s>", "</s>", "<unk>", "<pad>", "<mask>", "", false, true},
+    {"LlamaTokenizer", "<s>", "</s>", "<unk>", nullptr, nullptr, nullptr, false, false},
+    {"GemmaTokenizer", "<bos>", "<eos>", "<unk>", "<pad>", "<mask>", nullptr, false, false},
 };
 
 // The class of folders that name none, by the model_type of config.json.
@@ -130,7 +131,10 @@ SpecialTokens::SpecialTokens(const fs::path& folder) : folder_(folder.string()) 
       const bool standard = is_key(key);
       const bool token = value.is_string() || (value.is_object() && value.contains("content"));
       if (!standard && !(key.ends_with("_token") && token)) continue;
-      std::erase_if(named_, [&, key = key](const auto& entry) { return entry.first == key; });
+      const auto same = [&, key = key](const auto& entry) { return entry.first == key; };
+      // Of keys that are not the usual ones, the first source counts.
+      if (!standard && std::any_of(named_.begin(), named_.end(), same)) continue;
+      std::erase_if(named_, same);
       std::erase(unset_, key);
       if (value.is_null()) {
         unset_.push_back(key);
@@ -143,7 +147,10 @@ SpecialTokens::SpecialTokens(const fs::path& folder) : folder_(folder.string()) 
     const auto list = source.fields().find(key);
     if (!list.present()) return;
     if (list.json().is_object()) {  // tokens by name, as in {"image_token": "<image>"}
-      for (const auto& [name, value] : list.json().items()) named_.emplace_back(name, read_token(list[name]));
+      for (const auto& [name, value] : list.json().items()) {
+        std::erase_if(named_, [&, name = name](const auto& entry) { return entry.first == name; });
+        named_.emplace_back(name, read_token(list[name]));
+      }
       return;
     }
     for (size_t i = 0; i < list.size(); ++i) {
@@ -251,13 +258,20 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
       known->id = id;
     }
   }
+  // A token that a file lists keeps its flags; of several names for another text the last one counts.
+  std::set<std::string> listed;
+  for (const AddedToken& token : table.added) listed.insert(token.content);
   const auto make_special = [&](const AddedToken& token) {
-    if (const auto known = entry(token.content); known != table.added.end()) {
+    AddedToken special = token;
+    special.special = true;
+    const auto known = entry(token.content);
+    if (known == table.added.end()) {
+      add(std::move(special));
+    } else if (listed.contains(token.content)) {
       known->special = true;
     } else {
-      AddedToken special = token;
-      special.special = true;
-      add(std::move(special));
+      special.id = known->id;
+      *known = std::move(special);
     }
   };
   const auto name = [&](const std::string& key, const AddedToken& token) {
@@ -285,7 +299,8 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
     for (const auto& [key, text] : {std::pair("bos_token", known->bos),
                                     {"eos_token", known->eos},
                                     {"unk_token", known->unk},
-                                    {"pad_token", known->pad}}) {
+                                    {"pad_token", known->pad},
+                                    {"mask_token", known->mask}}) {
       if (text && can_default(key, text)) name(key, {.id = -1, .content = text, .special = true});
     }
   }

@@ -32,7 +32,7 @@ struct TokenTable {
 struct TokenizerClass {
   const char* name;
   // Texts of the special tokens; null: the class has none.
-  const char *bos, *eos, *unk, *pad;
+  const char *bos, *eos, *unk, *pad, *mask;
   // For folders of vocab.json and merges.txt: the class's pre-tokenizer. An empty pattern is GPT-2's (ByteLevel with
   // use_regex), null says that the class has no such folders.
   const char* pattern;

@@ -119,8 +119,9 @@ void GenerationTask::start() {
       choices_.push_back(std::unique_ptr<Choice>(new Choice{
           .index = static_cast<int64_t>(index),
           .receiver = {},
-          .output = OutputText(tokenizer, fields.stop, fields.skip_special_tokens),
-          .logprobs = LogprobArrays(tokenizer, fields.logprobs, job_.echo ? extra_characters(tokenizer, prompt) : 0)}));
+          .output = OutputText(tokenizer, fields.stop, fields.skip_special_tokens, prompt.ids),
+          .logprobs = LogprobArrays(tokenizer, fields.logprobs, job_.echo ? extra_characters(tokenizer, prompt) : 0,
+                                    job_.echo ? std::span<const int64_t>() : prompt.ids)}));
       Choice& choice = *choices_.back();
       if (job_.echo) choice.text = prompt.text;
       const auto receiver = std::make_shared<ChoiceReceiver>(shared_from_this(), index);

@@ -69,11 +69,11 @@ Json top_logprobs(const Tokenizer& tokenizer, const ScoredToken& token, int top)
   return out;
 }
 
-LogprobArrays::LogprobArrays(const Tokenizer& tokenizer, int top, int64_t skip)
+LogprobArrays::LogprobArrays(const Tokenizer& tokenizer, int top, int64_t skip, std::span<const int64_t> before)
     : tokenizer_(&tokenizer),
       top_(top),
       skip_(skip),
-      text_(tokenizer),
+      text_(tokenizer, before),
       arrays_(std::make_unique<Json>(empty_arrays())) {}
 LogprobArrays::~LogprobArrays() = default;
 LogprobArrays::LogprobArrays(LogprobArrays&&) noexcept = default;

@@ -30,7 +30,8 @@ nlohmann::ordered_json top_logprobs(const Tokenizer& tokenizer, const ScoredToke
 class LogprobArrays {
  public:
   // `skip`: characters of the first pieces that the text does not have (SentencePiece's first space).
-  LogprobArrays(const Tokenizer& tokenizer, int top, int64_t skip = 0);
+  // `before`: the tokens that the text follows.
+  LogprobArrays(const Tokenizer& tokenizer, int top, int64_t skip = 0, std::span<const int64_t> before = {});
   ~LogprobArrays();
   LogprobArrays(LogprobArrays&&) noexcept;
   // in_text: false for a stop token, which the text does not have.
