@@ -20,6 +20,9 @@ class LazyConfig(LlamaConfig):
     """
 
     model_type = "lazy_attention"
+    # Llama's plans name modules that this model does not have. LazyForCausalLM refuses tensor parallelism.
+    base_model_tp_plan = None
+    base_model_pp_plan = None
 
     normalizer: str = "elastic"
     offset: str = "per_visible"
