@@ -56,6 +56,18 @@ CASES = {
     "llama": lambda: converted(llama()),
     "llama_tied": lambda: converted(llama(tie_word_embeddings=True)),
     "llama_other_theta": lambda: converted(llama(rope_parameters={"rope_type": "default", "rope_theta": 5e5})),
+    "llama3": lambda: converted(
+        llama(
+            rope_parameters={
+                "rope_type": "llama3",
+                "rope_theta": 1e4,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 16,
+            }
+        )
+    ),
     "llama_constant_offset": lambda: converted(llama(), offset="constant", tau_trainable=False, tau=-0.02),
     "llama_no_bias": lambda: converted(llama(), distance_bias_window=0),
     "mistral": lambda: converted(mistral(sliding_window=None)),

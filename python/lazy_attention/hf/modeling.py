@@ -51,6 +51,7 @@ class LazyDecoderAttention(LazyAttention):
             distance_bias_window=config.distance_bias_window,
             distance_bias_std=config.distance_bias_init_std,
             rope_base=config.rope_parameters["rope_theta"] or None,  # 0: no rotation
+            rope_options=config.rope_options(),
             window=window,
             sink=config.sink_init,
             sink_trainable=config.sink_trainable,
@@ -61,7 +62,7 @@ class LazyDecoderAttention(LazyAttention):
     def forward(self, x: Tensor, mask: Tensor | None, positions: Tensor | None, past: Cache | None) -> Tensor:
         q, k, v = self.project(x)
         if self.rope_base is not None:
-            q, k = (rope(t, self.rope_base, positions=positions) for t in (q, k))
+            q, k = (rope(t, self.rope_base, positions=positions, **self.rope_options) for t in (q, k))
         if past is not None:  # caches hold (batch, kv heads, length, head_dim)
             k, v = past.update(k.transpose(1, 2), v.transpose(1, 2), self.layer_idx)
             k, v = k.transpose(1, 2), v.transpose(1, 2)
