@@ -1,6 +1,6 @@
 """The per-head parameters of an attention layer (tau, the sinks, the distance bias) in a child module.
 
-A layer stores them as its own parameters until `separate` moves them into the child module ``per_head``, which FSDP2
+A layer stores them as its own parameters until `separate` moves them into a child module, which FSDP2
 can wrap as a separate unit (see `lazy_attention.hf.shard_heads`). Names in state dictionaries are the same in both
 forms.
 """
@@ -12,7 +12,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-CHILD = "per_head"
+# torch.distributed.checkpoint.state_dict removes this part, and no other, from the parameter names of models and
+# optimizers, so that checkpoints of both have the names of the layer without the child module.
+CHILD = "_checkpoint_wrapped_module"
 
 
 class PerHead(nn.Module):
@@ -39,8 +41,8 @@ def gathered(layer: nn.Module, names: Sequence[str]) -> list:
 
 
 def separate(layer: nn.Module, names: Sequence[str]) -> PerHead | None:
-    """Moves the parameters `names` of the layer into its child module ``per_head``, which is returned. Returns None if
-    the layer has none of them (buffers stay where they are). Keys of ``state_dict`` do not change."""
+    """Moves the parameters `names` of the layer into a child module, which is returned. Returns None if the layer has
+    none of them (buffers stay where they are). Keys of ``state_dict`` do not change."""
     moved = [name for name in names if layer._parameters.get(name) is not None]
     if not moved:
         return None

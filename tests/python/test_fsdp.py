@@ -15,10 +15,13 @@ import lazy_attention  # noqa: E402
 import lazy_attention.hf as hf  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing  # noqa: E402
+from lazy_attention.per_head import CHILD, read, separate  # noqa: E402
 from torch.distributed.checkpoint.state_dict import (  # noqa: E402
     StateDictOptions,
     get_model_state_dict,
+    get_optimizer_state_dict,
     set_model_state_dict,
+    set_optimizer_state_dict,
 )
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard  # noqa: E402
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM  # noqa: E402
@@ -120,8 +123,23 @@ def check(make, checkpointing, folder):
     set_model_state_dict(model, dict(values), options=StateDictOptions(full_state_dict=True))
     full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     assert all(torch.equal(full[n], values[n]) for n in keys)
+    of_optimizer = get_optimizer_state_dict(model, optimizer)
+    assert of_optimizer["state"].keys() == {n for n, _ in plain.named_parameters()}
+    set_optimizer_state_dict(model, optimizer, of_optimizer)
     model.save_pretrained(folder / "saved")
     dist.barrier()  # the first process has written the folder
+
+
+def check_meta_device(make, folder):
+    """A model that is built without memory, sharded, and then receives the first process's weights."""
+    values = make().state_dict()
+    with torch.device("meta"):
+        model = make()
+    shard(hf.shard_heads(model)).to_empty(device="cpu")
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, dict(values) if dist.get_rank() == 0 else {}, options=options)
+    full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    assert full.keys() == values.keys() and all(torch.equal(full[n], values[n]) for n in values)
 
 
 def compare_bits(seen, plain):
@@ -149,7 +167,7 @@ def compare_gradients(gradients, plain):
     for ids in IDS.split(1):
         (plain(ids, labels=ids, use_cache=False).loss / 2).backward()
     for name, gradient in gradients.items():
-        expected = plain.get_parameter(name.replace("per_head.", "")).grad
+        expected = plain.get_parameter(name.replace(f"{CHILD}.", "")).grad
         assert (gradient.full_tensor() - expected).norm() < 1e-2 * expected.norm(), name
 
 
@@ -209,6 +227,11 @@ def test_tau_and_bias_are_exact_and_trained(tmp_path):
 
 
 @pytest.mark.slow
+def test_weights_arrive_from_the_first_process(tmp_path):
+    in_two_processes(tmp_path, check_meta_device, {make.__name__: (make,) for make in (lazy, lazy_bf16)})
+
+
+@pytest.mark.slow
 def test_without_shard_heads_tau_is_rounded_or_refused(tmp_path):
     """If this fails, a new PyTorch may have made shard_heads unnecessary."""
     in_two_processes(tmp_path, without_shard_heads, {"lazy": (lazy,), "lazy_bf16": (lazy_bf16,)})
@@ -218,8 +241,6 @@ def test_without_shard_heads_tau_is_rounded_or_refused(tmp_path):
 
 
 def test_separate_parameters_change_nothing_in_one_process():
-    from lazy_attention.per_head import separate
-
     layer, x = lazy_attention.LazyAttention(32, 4, distance_bias_window=8), torch.randn(1, 9, 32)
     before, expected = layer.state_dict(), layer(x)
     separate(layer, layer.PER_HEAD)
@@ -232,7 +253,7 @@ def test_separate_parameters_change_nothing_in_one_process():
     nested = nn.Sequential(other)
     nested.load_state_dict({f"0.{name}": value for name, value in before.items()})
     other.reset_attention_parameters()
-    assert torch.equal(other.per_head.softmax_offset, torch.full((4,), -1.0))
+    assert torch.equal(read(other, "softmax_offset"), torch.full((4,), -1.0))
 
 
 def test_shard_heads_names_what_is_wrong():

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from ..per_head import CHILD
 from .modeling import LazyPreTrainedModel
 from .saving import read_lazy_names, save_pretrained
 
@@ -91,7 +92,7 @@ def make_lazy(
                 "reset=True to discard its tau and distance bias"
             )
         return model
-    if any("per_head" in layer._modules for layer in layers):
+    if any(CHILD in layer._modules for layer in layers):
         raise ValueError("make_lazy: expected a model without FSDP2 units: call make_lazy before shard_heads")
     model.set_attn_implementation("lazy")
     for layer in layers:

@@ -16,7 +16,7 @@ def shard_heads(model: nn.Module, mesh=None, **options) -> nn.Module:
 
     Call it before ``fully_shard`` is applied to the model or its layers. Without it, FSDP2 either casts tau and the
     bias to ``MixedPrecisionPolicy.param_dtype``, or refuses a unit that mixes bf16 and fp32 parameters. The parameters
-    of a layer move into its child module ``per_head``; the keys of ``state_dict`` do not change, so that checkpoints
+    of a layer move into a child module; the keys of ``state_dict`` do not change, so that checkpoints
     are the same with and without FSDP2.
 
     Args:
