@@ -34,7 +34,7 @@ def main() -> None:
         model.set_attn_implementation("lazy")  # 2: the same softmax, computed by lazy::attention
         print(f"softmax through lazy: logits differ by {(model(ids).logits - before).abs().max():.1e}")
 
-        lazy_attention.hf.make_lazy(model, distance_bias_window=32)  # 3: Elastic-Softmax and a distance bias
+        lazy_attention.hf.make_lazy(model, distance_bias_window=32, tau=-1.0)  # 3: Elastic-Softmax, distance bias
         print(f"Lazy Attention: logits differ by {(model(ids).logits - before).abs().max():.1e}; it needs training now")
 
     optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3)  # 4, 5: train as always

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .operator import AttentionOutput, Normalizer, Offset, attention
+from .operator import AttentionOutput, Normalizer, Offset, attention, check_layout
 
 FEW_ROWS = 8  # largest number of query rows that uses decode; equal to the constant in src/ops/decode.h
 
@@ -34,7 +34,8 @@ def decode(
 ) -> Tensor | AttentionOutput:
     """Attention of each sequence's newest tokens to its cache, as `lazy_attention.attention` defines it.
 
-    Scores are computed once, and only rows of V with weight are read. It has no gradient.
+    Scores are computed once, and only rows of V with weight are read. It has no gradient. The layout is (batch, length,
+    heads, head_dim): transformers' caches, (batch, kv heads, length, head_dim), need ``transpose(1, 2)``.
 
     Args:
         q: (batch, rows, heads, head_dim): the newest tokens; the cache already holds their keys. Scores are kept, a
@@ -54,6 +55,8 @@ def decode(
     Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for wrong shapes and types, a length beyond the
     capacity and a page out of range.
     """
+    if block_table is None:
+        check_layout("decode", q, k_cache, causal, (distance_bias, tau, sink, alibi_slopes))
     out, lse, stats = torch.ops.lazy.decode(
         q,
         k_cache,

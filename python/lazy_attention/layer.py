@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from .decoding import attention_or_decode
 from .fused import rope
 from .operator import AttentionOutput, Normalizer, Offset, attention
+from .per_head import gathered, read
 
 
 class KVCache:
@@ -148,14 +149,26 @@ class LazyAttention(nn.Module):
         self.learnable_bias_diagonals = parameter(distance_bias_window > 0, num_heads, distance_bias_window)
         self.reset_attention_parameters()
 
+    PER_HEAD = ("learnable_bias_diagonals", "softmax_offset", "sinks")
+
     def reset_attention_parameters(self) -> None:
         """Initial values of tau, the sinks and the distance bias; the projections keep nn.Linear's."""
-        if self.softmax_offset is not None:
-            nn.init.constant_(self.softmax_offset, self.tau_init)
-        if self.sinks is not None:
-            nn.init.constant_(self.sinks, self.sink_init)
-        if self.learnable_bias_diagonals is not None:
-            nn.init.normal_(self.learnable_bias_diagonals, 0.0, self.distance_bias_std)
+        bias, tau, sinks = (read(self, name) for name in self.PER_HEAD)
+        if tau is not None:
+            nn.init.constant_(tau, self.tau_init)
+        if sinks is not None:
+            nn.init.constant_(sinks, self.sink_init)
+        if bias is not None:
+            nn.init.normal_(bias, 0.0, self.distance_bias_std)
+
+    def per_head_arguments(self, q: Tensor) -> dict[str, Tensor | None]:
+        """distance_bias, tau and sink of the operator for queries q: fp32, or fp64 if q is fp64."""
+        dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+        values = gathered(self, self.PER_HEAD)
+        return {
+            name: None if value is None else value.to(dtype)
+            for name, value in zip(("distance_bias", "tau", "sink"), values)
+        }
 
     def extra_repr(self) -> str:
         return (
@@ -189,14 +202,8 @@ class LazyAttention(nn.Module):
         return_score_stats: bool = False,
     ) -> Tensor | AttentionOutput:
         """The operator with this layer's parameters and settings."""
-
-        def wide(t: Tensor | None) -> Tensor | None:
-            return None if t is None else t.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
-
         arguments = dict(
-            distance_bias=wide(self.learnable_bias_diagonals),
-            tau=wide(self.softmax_offset),
-            sink=wide(self.sinks),
+            **self.per_head_arguments(q),
             normalizer=self.normalizer,
             offset=self.offset,
             causal=self.causal,

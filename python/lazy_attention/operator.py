@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Literal, NamedTuple, overload
 
 import torch
@@ -27,6 +28,38 @@ class AttentionOutput(NamedTuple):
     ``1 - sum of weights``, number of alive keys. With ``return_score_stats`` (5, ...): behind these, of the scores
     s_ij that the query sees, whatever the normalizer: their maximum, and the entropy of their softmax in nats (without
     the sink). Empty if neither is asked for. No gradient."""
+
+
+def check_layout(operator: str, q: Tensor, k: Tensor, causal: bool, per_head: tuple[Tensor | None, ...]) -> None:
+    """Raises RuntimeError if q, k and the per-head parameters fit each other only in the layout of PyTorch's
+    ``scaled_dot_product_attention``, (batch, heads, length, head_dim). Warns if that layout is likely."""
+    if torch.compiler.is_compiling() or q.dim() != 4 or k.dim() != 4:
+        return
+    _, length, heads, _ = q.shape
+    _, key_length, kv_heads, _ = k.shape
+    sizes = [t.shape[0] for t in per_head if t is not None and t.dim() > 0]
+
+    def fits(heads: int, kv_heads: int) -> bool:
+        return kv_heads > 0 and heads % kv_heads == 0 and all(size == heads for size in sizes)
+
+    hint = (
+        "q, k and v must be (batch, length, heads, head_dim). These sizes fit (batch, heads, length, head_dim), the "
+        "layout of scaled_dot_product_attention: pass q.transpose(1, 2), k.transpose(1, 2) and v.transpose(1, 2), and "
+        "transpose the result back"
+    )
+    if not fits(heads, kv_heads):
+        if fits(length, key_length):
+            received = f"heads {heads}, kv heads {kv_heads}" + (f", per-head parameters of {sizes[0]}" if sizes else "")
+            raise RuntimeError(
+                f"lazy::{operator}: expected q's heads to be a multiple of k's heads, and parameters per head of q, "
+                f"received q {list(q.shape)} and k {list(k.shape)}, which are {received}: {hint}"
+            )
+    elif not sizes and causal and heads == kv_heads and length > key_length > 0 and length % key_length == 0:
+        warnings.warn(
+            f"lazy::{operator}: q {list(q.shape)} has more queries than k {list(k.shape)} has keys, so the first "
+            f"queries see no key. {hint}",
+            stacklevel=3,
+        )
 
 
 @overload
@@ -103,6 +136,11 @@ def attention(
 ) -> Tensor | AttentionOutput:
     r"""Attention with a choice of normalizers, without an n x n matrix (arXiv 2601.00919).
 
+    **Layout: q, k, v and the result are (batch, length, heads, head_dim)**, as in FlashAttention. PyTorch's
+    ``scaled_dot_product_attention`` has (batch, heads, length, head_dim): transpose dimensions 1 and 2 of q, k, v and
+    of the result. A call whose sizes fit only that layout is a RuntimeError. The mistake cannot be detected if q and k
+    have the same shape and there is no per-head parameter.
+
         s_ij      = scale q_i . k_j + distance_bias[h, |i - j|] - alibi_slopes[h] |i - j|        (equation 4)
         weight_ij = max(softmax(s_i)_j + tau_h / c_i, 0)          normalizer "elastic"           (equation 5)
         out_i     = sum_j weight_ij v_j                           c_i: number of keys that query i sees
@@ -156,6 +194,7 @@ def attention(
             devices, a parameter that the normalizer does not take, cu_seqlens that fall, or a problem that no fast
             kernel serves (there is no silent slow path).
     """
+    check_layout("attention", q, k, causal, (distance_bias, tau, sink, alibi_slopes))
     out, lse, stats = torch.ops.lazy.attention(
         q,
         k,

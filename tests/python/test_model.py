@@ -206,7 +206,7 @@ def test_outputs():
         (dict(hidden_act="gelu"), ("hidden_act", "silu", "gelu")),
         (
             dict(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}),
-            ("rope_type", "default", "linear"),
+            ("rope_type", "default", "llama3", "linear"),
         ),
     ],
 )

@@ -334,3 +334,49 @@ os.kill(sender, signal.SIGKILL)
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == 0 and ended.stdout == "same\n", (ended.returncode, ended.stderr)
+
+
+# --- The layout of scaled_dot_product_attention ---
+
+
+def sdpa_layout(heads=8, kv_heads=2, length=12, key_length=12):
+    return tuple(torch.randn(2, h, n, 16) for h, n in ((heads, length), (kv_heads, key_length), (kv_heads, key_length)))
+
+
+@pytest.mark.parametrize(
+    "shape, parameters",
+    [
+        (dict(), dict(tau=torch.zeros(8))),
+        (dict(kv_heads=8), dict(tau=torch.zeros(8))),
+        (dict(), dict(normalizer="softmax", alibi_slopes=torch.zeros(8))),
+        (dict(), dict(normalizer="softmax", distance_bias=torch.zeros(8, 5))),
+        (dict(), dict(normalizer="softmax_sink", sink=torch.zeros(8))),
+        (dict(key_length=20), dict(normalizer="softmax")),  # queries that continue a cache
+        (dict(length=1), dict(normalizer="softmax")),
+    ],
+)
+def test_the_layout_of_sdpa_is_refused(shape, parameters):
+    q, k, v = sdpa_layout(**shape)
+    names = ("(batch, length, heads, head_dim)", "scaled_dot_product_attention", "transpose(1, 2)")
+    with pytest.raises(RuntimeError, match=naming("lazy::attention", *names)):
+        attention(q, k, v, **parameters)
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    assert attention(q, k, v, **parameters).shape == q.shape
+    lengths = torch.full((2,), k.shape[1])
+    k, v = (t.transpose(1, 2) for t in (k, v))
+    if k.shape[2] != q.shape[2]:
+        with pytest.raises(RuntimeError, match=naming("lazy::decode", *names)):
+            lazy_attention.decode(q.transpose(1, 2), k, v, lengths, **parameters)
+
+
+def test_the_layout_of_sdpa_with_grouped_heads_is_a_warning():
+    q, k, v = sdpa_layout()  # a valid call: 8 queries of 12 heads, and 2 keys
+    with pytest.warns(UserWarning, match=naming("lazy::attention", "scaled_dot_product_attention")):
+        attention(q, k, v, normalizer="softmax")
+
+
+def test_other_wrong_sizes_do_not_mention_the_layout():
+    q, k, v = (t.transpose(1, 2) for t in sdpa_layout())
+    with pytest.raises(RuntimeError) as error:
+        attention(q, k, v, tau=torch.zeros(3))
+    assert "scaled_dot_product_attention" not in str(error.value)

@@ -12,6 +12,7 @@ from .configuration import LazyConfig
 from .convert import make_lazy
 from .masks import lazy_mask
 from .modeling import LazyForCausalLM, LazyModel
+from .sharding import shard_heads
 
 AttentionInterface.register("lazy", lazy_attention_forward)
 AttentionMaskInterface.register("lazy", lazy_mask)
@@ -19,4 +20,12 @@ AutoConfig.register("lazy_attention", LazyConfig)
 AutoModel.register(LazyConfig, LazyModel)
 AutoModelForCausalLM.register(LazyConfig, LazyForCausalLM)
 
-__all__ = ["LazyConfig", "LazyForCausalLM", "LazyModel", "lazy_attention_forward", "lazy_mask", "make_lazy"]
+__all__ = [
+    "LazyConfig",
+    "LazyForCausalLM",
+    "LazyModel",
+    "lazy_attention_forward",
+    "lazy_mask",
+    "make_lazy",
+    "shard_heads",
+]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 
 from ..decoding import attention_or_decode
 from ..operator import attention
+from ..per_head import gathered
 from .masks import is_documents
+
+LAZY_PARAMETERS = ("lazy_tau", "lazy_distance_bias")  # names of make_lazy's parameters in an attention layer
 
 
 def _expect(ok: bool, message: str) -> None:
@@ -33,9 +38,21 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **arg
     return out.unflatten(0, (batch, -1))
 
 
-def _setting(module: nn.Module, name: str, default=None):
-    """``module.lazy_*`` (a parameter of this layer), else ``config.lazy_*`` (a constant of the model)."""
-    found = getattr(module, name, None)
+def warn_of_rounding(tau: Tensor | None) -> None:
+    """Warns, once per process and place, that something has cast tau: FSDP2's mixed precision, or ``model.to``."""
+    if tau is not None and tau.dtype in (torch.bfloat16, torch.float16) and not torch.compiler.is_compiling():
+        warnings.warn(
+            f"Lazy Attention: tau is {tau.dtype} and has been rounded, probably together with the distance bias, "
+            "although they decide which keys have weight. With FSDP2, call lazy_attention.hf.shard_heads before "
+            "fully_shard. Otherwise, choose the type of the weights by from_pretrained(..., dtype=...), not by "
+            "model.to",
+            stacklevel=2,
+        )
+
+
+def _setting(module: nn.Module, name: str, default=None, parameter: Tensor | None = None):
+    """`parameter` or ``module.lazy_*`` (of this layer), else ``config.lazy_*`` (a constant of the model)."""
+    found = getattr(module, name, None) if parameter is None else parameter
     if found is None:
         found = getattr(getattr(module, "config", None), name, None)
     return default if found is None else found
@@ -94,15 +111,17 @@ def lazy_attention_forward(
         f'sinks with normalizer "softmax_sink" and with no other, received "{normalizer}" for a layer '
         f"{'with' if s_aux is not None else 'without'} sinks",
     )
+    own_tau, distance_bias = gathered(module, LAZY_PARAMETERS)
     tau = None
     if normalizer == "elastic":
         made_lazy = hasattr(getattr(module, "config", None), "lazy_distance_bias_window")
         _expect(
-            not made_lazy or hasattr(module, "lazy_tau"),
+            not made_lazy or own_tau is not None,
             "layers with the parameters of make_lazy, as the configuration says, received one without: call make_lazy "
             "on the model and load its state_dict",
         )
-        tau = _setting(module, "lazy_tau", -1.0)
+        warn_of_rounding(own_tau)
+        tau = _setting(module, "lazy_tau", -1.0, own_tau)
         if not isinstance(tau, Tensor):
             tau = torch.full((query.shape[1],), float(tau), device=query.device)
     # bf16 models under fp32 rotary tables, and fp32 models under autocast, hand over mixed types.
@@ -117,7 +136,7 @@ def lazy_attention_forward(
         key.transpose(1, 2),
         value.transpose(1, 2),
         attention_mask,
-        distance_bias=wide(getattr(module, "lazy_distance_bias", None)),
+        distance_bias=wide(distance_bias),
         tau=wide(tau),
         sink=wide(s_aux),
         normalizer=normalizer,

@@ -20,6 +20,9 @@ class LazyConfig(LlamaConfig):
     """
 
     model_type = "lazy_attention"
+    # Llama's plans name modules that this model does not have. LazyForCausalLM refuses tensor parallelism.
+    base_model_tp_plan = None
+    base_model_pp_plan = None
 
     normalizer: str = "elastic"
     offset: str = "per_visible"
@@ -42,6 +45,19 @@ class LazyConfig(LlamaConfig):
             self.rope_parameters = {"rope_type": "default", "rope_theta": 1.5e5}
         super().__post_init__(**kwargs)
 
+    def rope_options(self) -> dict:
+        """Keyword arguments of `lazy_attention.rope` for the scaling in ``rope_parameters``."""
+        found = self.rope_parameters
+        if found["rope_type"] == "default":
+            return {}
+        return dict(
+            scaling="llama3",
+            factor=found["factor"],
+            original_length=found["original_max_position_embeddings"],
+            low_frequency=found["low_freq_factor"],
+            high_frequency=found["high_freq_factor"],
+        )
+
     def validate_architecture(self):
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
@@ -50,8 +66,8 @@ class LazyConfig(LlamaConfig):
             )
         if self.head_dim % 2:
             raise ValueError(f"head_dim: expected an even number, found {self.head_dim}")
-        if self.rope_parameters["rope_type"] != "default":
-            raise ValueError(f'rope_type: expected "default", found "{self.rope_parameters["rope_type"]}"')
+        if self.rope_parameters["rope_type"] not in ("default", "llama3"):
+            raise ValueError(f'rope_type: expected "default" or "llama3", found "{self.rope_parameters["rope_type"]}"')
         factor = self.rope_parameters.get("partial_rotary_factor")
         if factor not in (None, 1):
             raise ValueError(f"partial_rotary_factor: expected 1, found {factor}: `lazy eval` computes these models")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
+from transformers.distributed import DistributedConfig
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
 from ..fused import rms_norm, rope, swiglu
 from ..layer import LazyAttention
-from .attention import attend
+from ..per_head import read
+from .attention import attend, warn_of_rounding
 from .configuration import LazyConfig
+from .sharding import full_state_dict
 
 # What this transformers calls a model's cache among arguments and outputs: its name since 5.24, and the one before.
 CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
@@ -47,6 +51,7 @@ class LazyDecoderAttention(LazyAttention):
             distance_bias_window=config.distance_bias_window,
             distance_bias_std=config.distance_bias_init_std,
             rope_base=config.rope_parameters["rope_theta"] or None,  # 0: no rotation
+            rope_options=config.rope_options(),
             window=window,
             sink=config.sink_init,
             sink_trainable=config.sink_trainable,
@@ -57,22 +62,17 @@ class LazyDecoderAttention(LazyAttention):
     def forward(self, x: Tensor, mask: Tensor | None, positions: Tensor | None, past: Cache | None) -> Tensor:
         q, k, v = self.project(x)
         if self.rope_base is not None:
-            q, k = (rope(t, self.rope_base, positions=positions) for t in (q, k))
+            q, k = (rope(t, self.rope_base, positions=positions, **self.rope_options) for t in (q, k))
         if past is not None:  # caches hold (batch, kv heads, length, head_dim)
             k, v = past.update(k.transpose(1, 2), v.transpose(1, 2), self.layer_idx)
             k, v = k.transpose(1, 2), v.transpose(1, 2)
-
-        def wide(t: Tensor | None) -> Tensor | None:
-            return None if t is None else t.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
-
+        warn_of_rounding(self._parameters.get("softmax_offset"))
         out = attend(
             q,
             k,
             v,
             mask,
-            distance_bias=wide(self.learnable_bias_diagonals),
-            tau=wide(self.softmax_offset),
-            sink=wide(self.sinks),
+            **self.per_head_arguments(q),
             normalizer=self.normalizer,
             offset=self.offset,
             window=self.window,
@@ -132,18 +132,49 @@ class LazyPreTrainedModel(PreTrainedModel):
     def set_attn_implementation(self, attn_implementation, *args, **kwargs) -> None:
         _expect_lazy(attn_implementation)
 
+    @classmethod
+    def prepare_distribute_model(cls, distributed_config, *args, **kwargs):
+        """Refuses what transformers' own parallelism would compute wrongly, before processes are set up."""
+        if distributed_config is not None:
+            given = distributed_config
+            given = DistributedConfig.from_dict(given) if isinstance(given, dict) else given
+            if given.tp_plan is not None or any(
+                (getattr(given, name, None) or 1) > 1 for name in ("tp_size", "pp_size", "ep_size")
+            ):
+                raise ValueError(
+                    "LazyForCausalLM: expected no tensor, pipeline or expert parallelism (tp_plan, tp_size, pp_size, "
+                    "ep_size): tau and the distance bias have no sharding plan; use FSDP2"
+                )
+            if getattr(given, "fsdp_mixed_precision", False):
+                raise ValueError(
+                    "LazyForCausalLM: expected fsdp_mixed_precision=False, which casts tau and the distance bias to "
+                    "bf16: call lazy_attention.hf.shard_heads and fully_shard instead"
+                )
+        return super().prepare_distribute_model(distributed_config, *args, **kwargs)
+
+    def save_pretrained(self, save_directory, *args, state_dict=None, distributed_checkpoint=False, **kwargs):
+        """transformers' method; a model under FSDP2 is gathered first, so every process must call it."""
+        if state_dict is None and not distributed_checkpoint and any(isinstance(p, DTensor) for p in self.parameters()):
+            state_dict = full_state_dict(self)
+            if state_dict is None:  # the first process writes
+                return
+        super().save_pretrained(
+            save_directory, *args, state_dict=state_dict, distributed_checkpoint=distributed_checkpoint, **kwargs
+        )
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)  # N(0, initializer_range) for projections and embeddings
         if isinstance(module, LazyNorm):
             init.ones_(module.weight)
         elif isinstance(module, LazyDecoderAttention):
-            if module.softmax_offset is not None:
-                init.constant_(module.softmax_offset, module.tau_init)
-            if module.sinks is not None:
-                init.constant_(module.sinks, module.sink_init)
-            if module.learnable_bias_diagonals is not None:
-                init.normal_(module.learnable_bias_diagonals, 0.0, module.distance_bias_std)
+            bias, tau, sinks = (read(module, name) for name in module.PER_HEAD)
+            if tau is not None:
+                init.constant_(tau, module.tau_init)
+            if sinks is not None:
+                init.constant_(sinks, module.sink_init)
+            if bias is not None:
+                init.normal_(bias, 0.0, module.distance_bias_std)
 
 
 class LazyModel(LazyPreTrainedModel):

@@ -1,0 +1,72 @@
+"""The per-head parameters of an attention layer (tau, the sinks, the distance bias) in a child module.
+
+A layer stores them as its own parameters until `separate` moves them into a child module, which FSDP2
+can wrap as a separate unit (see `lazy_attention.hf.shard_heads`). Names in state dictionaries are the same in both
+forms.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+# torch.distributed.checkpoint.state_dict removes this part, and no other, from the parameter names of models and
+# optimizers, so that checkpoints of both have the names of the layer without the child module.
+CHILD = "_checkpoint_wrapped_module"
+
+
+class PerHead(nn.Module):
+    """Parameters of one attention layer. The forward pass returns them by name, after FSDP2 has gathered them."""
+
+    def forward(self) -> dict[str, Tensor]:
+        return dict(self._parameters)
+
+
+def read(layer: nn.Module, name: str, default=None):
+    """The parameter, buffer or attribute `name`, from the layer or from its child module. For inspection: under FSDP2
+    a parameter may be a sharded DTensor. The forward pass calls `gathered`."""
+    child = layer._modules.get(CHILD)
+    if isinstance(child, PerHead) and name in child._parameters:
+        return child._parameters[name]
+    return getattr(layer, name, default)
+
+
+def gathered(layer: nn.Module, names: Sequence[str]) -> list:
+    """The values of `names` for the forward pass; None for names that the layer does not have."""
+    child = layer._modules.get(CHILD)
+    found = child() if isinstance(child, PerHead) else {}
+    return [found[name] if name in found else getattr(layer, name, None) for name in names]
+
+
+def separate(layer: nn.Module, names: Sequence[str]) -> PerHead | None:
+    """Moves the parameters `names` of the layer into a child module, which is returned. Returns None if the layer has
+    none of them (buffers stay where they are). Keys of ``state_dict`` do not change."""
+    moved = [name for name in names if layer._parameters.get(name) is not None]
+    if not moved:
+        return None
+    child = PerHead()
+    for name in moved:
+        child.register_parameter(name, layer._parameters.pop(name))
+    layer.add_module(CHILD, child)
+    layer.register_state_dict_post_hook(_remove_child_from_keys)
+    layer.register_load_state_dict_pre_hook(_add_child_to_keys)
+    # torch.distributed.checkpoint.state_dict asks modules whose hooks rename keys for {name: child module}.
+    layer._fqn_modifiers = functools.partial(dict, dict.fromkeys(moved, CHILD))
+    return child
+
+
+def _rename(state_dict: dict, old: str, new: str) -> None:
+    if old in state_dict:
+        state_dict[new] = state_dict.pop(old)
+
+
+def _remove_child_from_keys(layer: nn.Module, state_dict: dict, prefix: str, _) -> None:
+    for name in getattr(layer, CHILD)._parameters:
+        _rename(state_dict, f"{prefix}{CHILD}.{name}", prefix + name)
+
+
+def _add_child_to_keys(layer: nn.Module, state_dict: dict, prefix: str, *_) -> None:
+    for name in getattr(layer, CHILD)._parameters:
+        _rename(state_dict, prefix + name, f"{prefix}{CHILD}.{name}")
