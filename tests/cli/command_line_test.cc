@@ -44,6 +44,23 @@ TEST_F(CommandLine, Version) {
                                  "[0-9]+\\.[0-9]+\\.[0-9]+[^)]*\\)\n$"));
 }
 
+// As `make install` does.
+TEST_F(CommandLine, AnInstalledProgramRuns) {
+  if (!has("cmake")) GTEST_SKIP() << "cmake is not installed";
+  const auto build = std::filesystem::path(LAZY_BINARY).parent_path();
+  const auto prefix = std::filesystem::temp_directory_path() / ("lazy-install-" + std::to_string(::getpid()));
+  const auto [status, out] =
+      run_command("cmake --install " + build.string() + " --component program --prefix " + prefix.string());
+  EXPECT_EQ(status, 0) << out;
+  EXPECT_EQ(run_command((prefix / "bin/lazy").string() + " --version"), lazy("--version"));
+  // The operators come from the installation, not from the build folder, which may be deleted.
+  const auto [ldd_status, libraries] = run_command("ldd " + (prefix / "bin/lazy").string());
+  EXPECT_EQ(ldd_status, 0);
+  EXPECT_THAT(libraries, AllOf(HasSubstr(prefix.string() + "/bin/../lib/lazy/liblazy_ops.so"),
+                               Not(HasSubstr(build.string() + "/liblazy"))));
+  std::filesystem::remove_all(prefix);
+}
+
 TEST_F(CommandLine, HelpListsGuidesAndCommands) {
   const auto [status, out] = lazy("help");
   EXPECT_EQ(status, 0);
