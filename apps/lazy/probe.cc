@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "common_options.h"
+#include "model_path.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/stop.h"
@@ -73,13 +74,14 @@ std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig&
   return ids;
 }
 
-void probe(const ProbeArguments& a) {
+void probe(ProbeArguments a) {
   if (a.text.empty() == a.ids.empty())
     lazy::fail("probe", "expected --text FILE or --ids FILE, found {}", a.text.empty() ? "neither" : "both");
   if (a.options.save.empty() != a.output.empty()) {
     lazy::fail("probe", "expected --save PLACE together with --output FILE.safetensors, found {} alone",
                a.output.empty() ? "--save" : "--output");
   }
+  a.model = lazy::cli::resolve_model_folder("probe", a.model);
   auto model = lazy::LanguageModel::load(a.model);
   const std::vector<int64_t> ids = tokens_of(a, model.config());
   lazy::set_placement(model, lazy::resolve_device(a.device), a.dtype);
@@ -96,7 +98,7 @@ void probe(const ProbeArguments& a) {
 
 LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](lazy::cli::Command command) {
   auto a = std::make_shared<ProbeArguments>();
-  command.add_option("model", a->model, "Model folder").required();
+  command.add_option("model", a->model, "Model folder, or run folder of `lazy train`").required();
   command.add_option("--text", a->text, "Text, one sample");
   command.add_option("--ids", a->ids, "File of token ids with spaces between them, instead of --text");
   command.add_flag("--bos", a->bos, "BOS first (default with --text: as the tokenizer does)");

@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "common_options.h"
+#include "model_path.h"
 
 #include "core/error.h"
 #include "core/log.h"
@@ -49,8 +50,9 @@ std::pair<std::string, std::string> name_and_folder(const std::string& argument)
 }
 
 serve::ServedModel load(const std::string& argument, const ServeArguments& options, std::list<Loaded>& loaded) {
-  const auto [name, path] = name_and_folder(argument);
-  if (name.empty() || path.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
+  const auto [name, folder] = name_and_folder(argument);
+  if (name.empty() || folder.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
+  const std::string path = cli::resolve_model_folder("serve", folder);
   loaded.push_back({load_model_folder(path, options.model_options), nullptr, nullptr});
   LanguageModel& model = loaded.back().folder.model;
   const std::string device = resolve_device(options.device);
@@ -138,7 +140,7 @@ void run(ServeArguments options) {
 
 LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Command command) {
   auto o = std::make_shared<ServeArguments>();
-  command.add_option("models", o->models, "Model folders; NAME=FOLDER gives one a name, else its path is the name")
+  command.add_option("models", o->models, "Model or run folders. NAME=FOLDER sets the name of the model; without NAME= it is the path")
       .required();
   command.add_option("--host", o->host, "Address to listen at; 0.0.0.0: all of the machine's").show_default();
   command.add_option("--port", o->port, "0 picks a free one").show_default().range(0, 65535);

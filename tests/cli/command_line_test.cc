@@ -124,6 +124,31 @@ TEST_F(CommandLine, AWrongCommandLineNamesTheHelpOfItsCommand) {
   }
 }
 
+TEST_F(CommandLine, ANameOnTheHubIsAnsweredWithItsDownload) {
+  for (const std::string arguments :
+       {"sinks gpt2 --text x", "generate gpt2", "probe gpt2 --text x", "eval gpt2 --text x", "export gpt2 out",
+        "info gpt2", "serve gpt2 --port 0", "tokenize --tokenizer gpt2"}) {
+    const auto [status, out] = run_command("cd / && " LAZY_BINARY " " + arguments + " < /dev/null");
+    EXPECT_EQ(status, 2) << arguments;
+    EXPECT_THAT(out, Names({std::string("hf download gpt2 --local-dir gpt2")})) << arguments;
+  }
+}
+
+TEST_F(CommandLine, AFolderWithoutAModelSaysWhatWasExpected) {
+  const auto folder = std::filesystem::temp_directory_path() / ("lazy-no-model-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto [status, out] = lazy("generate " + folder.string());
+  EXPECT_EQ(status, 2);
+  EXPECT_THAT(out, IsMessage("lazy: generate: " + folder.string() +
+                             ": expected a model folder (with config.json) or a run folder of `lazy train` (with model/ "
+                             "or checkpoints/), found neither\n"));
+  std::filesystem::create_directories(folder / "checkpoints");  // of a run that has only begun
+  const auto [begun, message] = lazy("export " + folder.string() + " out");
+  EXPECT_EQ(begun, 2);
+  EXPECT_THAT(message, Names({"export", folder.string(), "checkpoint"}));
+  std::filesystem::remove_all(folder);
+}
+
 // Completions of a command line in bash; the last word is the one to complete.
 std::vector<std::string> completions(const std::vector<std::string>& words) {
   std::string line;
