@@ -91,7 +91,13 @@ void probe(ProbeArguments a) {
   json.update(lazy::sinks::to_json(found));
   const std::string dump = json.dump() + "\n";
   if (!a.json.empty() && a.json != "-") lazy::write_file_atomic(a.json, dump);
-  fmt::print("{}", a.json == "-" ? dump : lazy::sinks::to_table(found));
+  if (a.json == "-") {
+    fmt::print("{}", dump);
+    return;
+  }
+  if (!a.output.empty()) fmt::print("{}", lazy::sinks::saved_table(a.output, found));
+  // With --save alone, the statistics of all activations would hide what was saved; --json has them.
+  if (a.output.empty() || !a.options.read.empty()) fmt::print("{}", lazy::sinks::to_table(found));
 }
 
 }  // namespace
@@ -108,7 +114,7 @@ LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](la
       .add_option("--read", a->options.read,
                   "Activation to measure, with * and ? (may be repeated; default: all but scores and weights)")
       .repeatable();
-  command.add_option("--save", a->options.save, "Activation to write as a tensor (may be repeated)").repeatable();
+  command.add_option("--save", a->options.save, "Activation to write to --output as a tensor (may be repeated)").repeatable();
   command.add_option("--output", a->output, "The .safetensors file for --save");
   lazy::cli::add_interventions(command);
   command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
