@@ -61,6 +61,21 @@ TEST_F(CommandLine, AnInstalledProgramRuns) {
   std::filesystem::remove_all(prefix);
 }
 
+TEST_F(CommandLine, HelpBeginsWithTheFirstSteps) {
+  const auto [status, out] = lazy("--help");
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));  // every command is in a section
+  size_t last = 0;
+  for (const char* line : {"\nFirst steps:\n", "\n  doctor ", "\n  train ", "\n  generate ", "\n  eval ", "\n  sinks ",
+                           "\n  bench "}) {
+    const size_t at = out.find(line);
+    ASSERT_NE(at, std::string::npos) << line;
+    EXPECT_GT(at, last) << line;
+    last = at;
+  }
+  EXPECT_THAT(lazy("data --help").second, HasSubstr("\nSubcommands:\n  prepare "));
+}
+
 TEST_F(CommandLine, HelpListsGuidesAndCommands) {
   const auto [status, out] = lazy("help");
   EXPECT_EQ(status, 0);
