@@ -133,7 +133,8 @@ void run(const InfoOptions& options) {
 
 LAZY_COMMAND(info, "Show this build, or the shapes and parameter counts of a model", [](cli::Command command) {
   auto o = std::make_shared<InfoOptions>();
-  command.add_option("path", o->path, "A configuration (.toml), a model folder or a run folder; without it: build, devices, kernels");
+  command.add_option("path", o->path,
+                     "A configuration (.toml), a model folder or a run folder; without it: build, devices, kernels");
   command.add_option("--set", o->overrides, "section.key=value: change a configuration's value").repeatable();
   command.add_flag("--json", o->json, "Print JSON");
   command.footer(

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 
 std::string resolve_model_folder(const char* operation, const std::string& path) {
   if (!fs::exists(path)) {
-    fail(operation, "{}: expected a model folder or a run folder, found nothing there{}", path, hub_download_hint(path));
+    fail(operation, "{}: expected a model folder or a run folder, found nothing there{}", path,
+         hub_download_hint(path));
   }
   if (!fs::is_directory(path)) fail(operation, "{}: expected a model folder or a run folder, found a file", path);
   if (fs::exists(fs::path(path) / "config.json")) return path;

@@ -11,7 +11,6 @@
 
 #include "command.h"
 #include "common_options.h"
-#include "model_path.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/stop.h"
@@ -21,6 +20,7 @@
 #include "model/config.h"
 #include "model/device.h"
 #include "model/language_model.h"
+#include "model_path.h"
 #include "sinks/activations.h"
 
 namespace {
@@ -114,7 +114,8 @@ LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](la
       .add_option("--read", a->options.read,
                   "Activation to measure, with * and ? (may be repeated; default: all but scores and weights)")
       .repeatable();
-  command.add_option("--save", a->options.save, "Activation to write to --output as a tensor (may be repeated)").repeatable();
+  command.add_option("--save", a->options.save, "Activation to write to --output as a tensor (may be repeated)")
+      .repeatable();
   command.add_option("--output", a->output, "The .safetensors file for --save");
   lazy::cli::add_interventions(command);
   command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();

@@ -143,12 +143,13 @@ void run(ServeArguments options) {
 
 LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Command command) {
   auto o = std::make_shared<ServeArguments>();
-  command.add_option("models", o->models, "Model or run folders. NAME=FOLDER sets the name of the model; without NAME= it is the path")
+  command
+      .add_option("models", o->models,
+                  "Model or run folders. NAME=FOLDER sets the name of the model; without NAME= it is the path")
       .required();
   command.add_option("--host", o->host, "Address to listen at; 0.0.0.0: all of the machine's").show_default();
   command.add_option("--port", o->port, "0 picks a free one").show_default().range(0, 65535);
-  command.add_option("--api-key-file", o->api_key_file, "File of accepted API keys, one per line")
-      .existing_file();
+  command.add_option("--api-key-file", o->api_key_file, "File of accepted API keys, one per line").existing_file();
   command
       .add_option("--allowed-origins", o->allowed_origins,
                   "Origin whose web pages may use the server, such as https://example.org (CORS); * allows all")

@@ -8,7 +8,6 @@
 
 #include "command.h"
 #include "common_options.h"
-#include "model_path.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -18,6 +17,7 @@
 #include "model/config.h"
 #include "model/device.h"
 #include "model/language_model.h"
+#include "model_path.h"
 #include "report/report.h"
 #include "sinks/analysis.h"
 #include "sinks/attention_maps.h"

@@ -27,8 +27,8 @@ std::string hub_download_hint(const std::string& path) {
   if (std::filesystem::exists(path, ignored)) return "";
   // "runs/lazy" is a path if there is a folder "runs".
   if (!organization.empty() && std::filesystem::exists(organization, ignored)) return "";
-  return fmt::format(
-      "; if '{}' is a model on the Hugging Face Hub, download it: `hf download {} --local-dir {}`", path, path, model);
+  return fmt::format("; if '{}' is a model on the Hugging Face Hub, download it: `hf download {} --local-dir {}`", path,
+                     path, model);
 }
 
 }  // namespace lazy

@@ -59,9 +59,8 @@ std::string progress_line(const ProgressState& state, size_t columns) {
     const int filled = static_cast<int>(share * width);
     return "[" + std::string(filled, '#') + std::string(width - filled, '.') + "] ";
   };
-  const std::string amounts =
-      amount(static_cast<double>(state.done)) +
-      (state.total > 0 ? "/" + amount(static_cast<double>(state.total)) : "") + unit;
+  const std::string amounts = amount(static_cast<double>(state.done)) +
+                              (state.total > 0 ? "/" + amount(static_cast<double>(state.total)) : "") + unit;
   const std::string rate = amount(state.per_second) + unit + "/s";
   const std::string time = state.seconds < 0 ? ""
                            : state.finished  ? " in " + human_seconds(state.seconds)
@@ -75,6 +74,11 @@ std::string progress_line(const ProgressState& state, size_t columns) {
   candidates.push_back(before_amounts + after_percent + amounts + " " + rate + time + note);
   candidates.push_back(before_amounts + after_percent + rate + time + note);
   candidates.push_back(before_amounts + (percent.empty() ? amounts : percent) + time + note);
+  // Without the end of the note: first "(1.05 bits/byte)", then what follows the last comma.
+  for (const char* end : {" (", ", "}) {
+    candidates.push_back(before_amounts + (percent.empty() ? amounts : percent) + time +
+                         note.substr(0, note.rfind(end)));
+  }
   for (std::string& line : candidates) {
     if (line.size() <= columns) return std::move(line);
   }

@@ -11,13 +11,13 @@ struct ProgressState {
   std::string title, unit, note;  // as in Progress
   uint64_t total = 0, done = 0;   // total 0: unknown
   double per_second = 0;
-  double seconds = -1;      // left, or elapsed if `finished`; below 0: unknown
-  bool finished = false;    // the last line
-  bool bar = true;          // draws a bar
+  double seconds = -1;    // left, or elapsed if `finished`; below 0: unknown
+  bool finished = false;  // the last line
+  bool bar = true;        // draws a bar
 };
 
 // The line in at most `columns` columns. In a narrow terminal the bar shrinks, and then bar, amounts and rate are left
-// out. The note, for example the loss, is cut only if it does not fit next to the title.
+// out. The note, for example the loss, is shortened next, at its last parenthesis or comma.
 std::string progress_line(const ProgressState& state, size_t columns);
 
 class Progress {

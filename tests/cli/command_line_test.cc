@@ -66,8 +66,8 @@ TEST_F(CommandLine, HelpBeginsWithTheFirstSteps) {
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));  // every command is in a section
   size_t last = 0;
-  for (const char* line : {"\nFirst steps:\n", "\n  doctor ", "\n  train ", "\n  generate ", "\n  eval ", "\n  sinks ",
-                           "\n  bench "}) {
+  for (const char* line :
+       {"\nFirst steps:\n", "\n  doctor ", "\n  train ", "\n  generate ", "\n  eval ", "\n  sinks ", "\n  bench "}) {
     const size_t at = out.find(line);
     ASSERT_NE(at, std::string::npos) << line;
     EXPECT_GT(at, last) << line;
@@ -154,9 +154,10 @@ TEST_F(CommandLine, AFolderWithoutAModelSaysWhatWasExpected) {
   std::filesystem::create_directories(folder);
   const auto [status, out] = lazy("generate " + folder.string());
   EXPECT_EQ(status, 2);
-  EXPECT_THAT(out, IsMessage("lazy: generate: " + folder.string() +
-                             ": expected a model folder (with config.json) or a run folder of `lazy train` (with model/ "
-                             "or checkpoints/), found neither\n"));
+  EXPECT_THAT(out,
+              IsMessage("lazy: generate: " + folder.string() +
+                        ": expected a model folder (with config.json) or a run folder of `lazy train` (with model/ "
+                        "or checkpoints/), found neither\n"));
   std::filesystem::create_directories(folder / "checkpoints");  // of a run that has only begun
   const auto [begun, message] = lazy("export " + folder.string() + " out");
   EXPECT_EQ(begun, 2);

@@ -17,7 +17,8 @@ TEST(HubName, NamesOfModelsGetTheCommandThatDownloadsThem) {
 }
 
 TEST(HubName, PathsGetNone) {
-  for (const char* path : {"", ".", "..", "./gpt2", "/models/gpt2", "runs/lazy/model", "../gpt2", "gpt2/", "a b", "~/x"})
+  for (const char* path :
+       {"", ".", "..", "./gpt2", "/models/gpt2", "runs/lazy/model", "../gpt2", "gpt2/", "a b", "~/x"})
     EXPECT_EQ(hub_download_hint(path), "") << path;
 }
 

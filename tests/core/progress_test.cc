@@ -35,7 +35,8 @@ TEST(Progress, TheLossIsNotCutInNarrowTerminals) {
   EXPECT_THAT(progress_line(training(), 79), HasSubstr("4:45:26 left"));
   ProgressState validated = training();
   validated.note += ", held out 2.2345 (1.0456 bits/byte)";
-  EXPECT_THAT(progress_line(validated, 79), HasSubstr("loss 2.1234, held out 2.2345 (1.0456 bits/byte)"));
+  EXPECT_THAT(progress_line(validated, 79), EndsWith("4:45:26 left  step 12345/100000 loss 2.1234, held out 2.2345"));
+  EXPECT_THAT(progress_line(validated, 99), EndsWith("loss 2.1234, held out 2.2345 (1.0456 bits/byte)"));
 }
 
 TEST(Progress, WithoutATotalAmountsAreShown) {

@@ -15,16 +15,16 @@
 namespace lazy::serve {
 namespace {
 
-using testing_support::Client;
-using testing_support::FakeEngine;
-using testing_support::Reply;
-using testing_support::TestServer;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+using testing_support::Client;
+using testing_support::FakeEngine;
+using testing_support::Reply;
+using testing_support::TestServer;
 
 const char* const kHealth = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
 
@@ -74,7 +74,8 @@ TEST(AccessLog, HasALineForEachRequest) {
       EXPECT_GE(std::stod(line[6]), 0);
     }
     const auto of = [&](size_t n, size_t from, size_t to) {
-      return std::vector<std::string>(lines[n].begin() + static_cast<long>(from), lines[n].begin() + static_cast<long>(to));
+      return std::vector<std::string>(lines[n].begin() + static_cast<long>(from),
+                                      lines[n].begin() + static_cast<long>(to));
     };
     EXPECT_THAT(of(0, 2, 6), ElementsAre("GET", "/health", "200", std::to_string(health.body.size())));
     EXPECT_EQ(lines[0][7], "my-id.1");
@@ -112,7 +113,8 @@ TEST(AccessLog, FieldsCannotBeForged) {
 }
 
 TEST(AccessLog, AFileThatCannotBeOpenedIsAnError) {
-  EXPECT_THAT(error_of([] { AccessLog log("/missing/access.log"); }), Names({"serve", "--access-log", "/missing/access.log"}));
+  EXPECT_THAT(error_of([] { AccessLog log("/missing/access.log"); }),
+              Names({"serve", "--access-log", "/missing/access.log"}));
 }
 
 TEST(Http, AnInvalidRequestIdIsReplaced) {

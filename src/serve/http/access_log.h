@@ -1,5 +1,5 @@
-// The access log of the HTTP server: one line per request. Bodies, query strings and headers are not logged, because they
-// may contain prompts and keys.
+// The access log of the HTTP server: one line per request. Bodies, query strings and headers are not logged, because
+// they may contain prompts and keys.
 #pragma once
 #include <atomic>
 #include <chrono>

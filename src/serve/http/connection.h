@@ -33,7 +33,7 @@ struct ConnectionPool {
   HttpLimits limits;
   HttpHandler handler;
   std::vector<std::string> allowed_origins;
-  std::shared_ptr<AccessLog> access_log;  // null: none
+  std::shared_ptr<AccessLog> access_log;   // null: none
   std::atomic<uint64_t> next_request = 0;  // request ids are hashes of it
   boost::asio::io_context context;
   std::atomic<bool> draining = false;
@@ -113,7 +113,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string origin_, requested_method_, requested_headers_;
 
   // For the access log and the header X-Request-Id.
-  std::string client_;  // the address of the client
+  std::string client_;   // the address of the client
   AccessRecord record_;  // of the current request; its request_id is set when its head has been read
   Clock::time_point begin_;
   bool unlogged_ = false;  // a request is being read or answered

@@ -264,7 +264,8 @@ ChatRequest parse_chat(const json& body, const std::string& text, std::vector<st
   if (logprobs) out.logprobs = static_cast<int>(top);
   out.variables = read_template_variables(fields);
   for (const char* name : {"tools", "functions"}) {
-    if (const json* value = fields.find(name); value && !value->empty()) refuse_field(name, std::string(name) + " is not supported");
+    if (const json* value = fields.find(name); value && !value->empty())
+      refuse_field(name, std::string(name) + " is not supported");
   }
   if (const json* format = fields.find("response_format")) {
     const bool text = format->is_object() && format->value("type", json()) == json("text");
