@@ -1,14 +1,16 @@
 # make          build: leaves build/lazy and build/liblazy_ops.so
+# make python   complete .venv, so that its Python can import torch, transformers and lazy_attention
 # make demo     install what is missing, build, train a Lazy model beside its softmax twin, write the report
 # make check    build, run the unit tests (under three minutes after a build)
 # make test     install what is missing, build, run every test
 # make help     the rest
 .DEFAULT_GOAL := build
-.PHONY: build setup demo docs check test test-isa test-gpu test-asan test-tsan test-kills wheels test-wheels fuzz lint tidy \
+.PHONY: build setup install python demo docs check test test-isa test-gpu test-asan test-tsan test-kills wheels test-wheels fuzz lint tidy \
         format clean help
 
 PRESET ?= $(if $(CI),ci,release)
 JOBS   ?= $(shell nproc)
+PREFIX ?= $(HOME)/.local
 export LAZY_PYTHON
 # The tests find real text, tokenizers and benchmarks here, and skip what needs them where it is unset.
 export LAZY_TEST_DATA
@@ -18,6 +20,14 @@ setup:          ## install system packages, the virtual environment and Sentence
 
 build: setup    ## build build/lazy and build/liblazy_ops.so
 	@scripts/build.sh $(PRESET) build lazy lazy_ops
+
+install: setup  ## install the program as PREFIX/bin/lazy (default: ~/.local); it uses the PyTorch that it was built with
+	@scripts/build.sh $(PRESET) build lazy_program
+	@cmake --install build --prefix "$(PREFIX)" --component program
+
+python:         ## build the package lazy_attention and install what importing it needs into .venv (about 3 GB)
+	@scripts/setup.sh python
+	@scripts/build.sh $(PRESET) build lazy lazy_ops lazy_python
 
 demo: build     ## train, evaluate and report on real text, in ten minutes on two cores
 	@scripts/demo.sh

@@ -1,5 +1,7 @@
-"""Replaces the attention of a Hugging Face Llama. Usage: llama_in_five_lines.py [MODEL FOLDER OR NAME]
+"""Replaces the attention of a Hugging Face Llama.
 
+Usage, in the source tree after `make python`:
+    PYTHONPATH=python .venv/bin/python examples/llama_in_five_lines.py [MODEL FOLDER OR NAME]
 Without an argument it builds a small Llama with random weights and downloads nothing.
 """
 

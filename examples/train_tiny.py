@@ -2,14 +2,14 @@
 
 The task is associative recall: a text asks for a key ("b?"), then tells its value ("b7"), and so on. A key that was
 told before has a known answer. Attention must find one earlier token; the statistics show where its other weight goes.
-Usage: train_tiny.py [--steps N]
+Usage, in the source tree after `make python`: PYTHONPATH=python .venv/bin/python examples/train_tiny.py [--steps N]
 """
 
 import argparse
 
+import lazy_attention
 import torch
 import torch.nn.functional as F
-from lazy_attention import LazyAttention, linear_cross_entropy, rms_norm, swiglu
 from torch import nn
 
 KEYS, VALUES, PAIRS = 8, 8, 16
@@ -20,14 +20,15 @@ class Block(nn.Module):
     def __init__(self, dim: int, **attention):
         super().__init__()
         self.norms = nn.Parameter(torch.ones(2, dim))
-        self.attention = LazyAttention(dim, num_heads=4, distance_bias_window=32, **attention)
+        self.attention = lazy_attention.LazyAttention(dim, num_heads=4, distance_bias_window=32, **attention)
         self.up = nn.Linear(dim, 4 * dim, bias=False)
         self.down = nn.Linear(2 * dim, dim, bias=False)
 
     def forward(self, x):
-        mixed, stats = self.attention(rms_norm(x, self.norms[0]), return_stats=True)
+        mixed, stats = self.attention(lazy_attention.rms_norm(x, self.norms[0]), return_stats=True)
         x = x + mixed
-        return x + self.down(swiglu(*self.up(rms_norm(x, self.norms[1])).chunk(2, -1))), stats
+        gate, up = self.up(lazy_attention.rms_norm(x, self.norms[1])).chunk(2, -1)
+        return x + self.down(lazy_attention.swiglu(gate, up)), stats
 
 
 class Model(nn.Module):
@@ -43,7 +44,7 @@ class Model(nn.Module):
         for block in self.blocks:
             x, s = block(x)
             stats.append(s)
-        return rms_norm(x, self.norm), torch.stack(stats)
+        return lazy_attention.rms_norm(x, self.norm), torch.stack(stats)
 
 
 def batch(size: int, generator: torch.Generator):
@@ -66,7 +67,7 @@ def train(name: str, steps: int, **attention) -> float:
     for step in range(steps):
         ids, labels = batch(64, generator)
         hidden, _ = model(ids)
-        loss = linear_cross_entropy(hidden.flatten(0, 1), model.embedding.weight, labels.flatten())
+        loss = lazy_attention.linear_cross_entropy(hidden.flatten(0, 1), model.embedding.weight, labels.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -83,9 +83,7 @@ def usage(program, *command):
         check=True,
         env=os.environ | {"NO_COLOR": "1", "COLUMNS": "100"},
     ).stdout
-    listed = re.search(r"^Subcommands:\n((?:  .*\n)+)", text, re.M)
-    names = re.findall(r"^  (\w[\w-]*)", listed[1], re.M) if listed else []
-    return text, names
+    return text, re.findall(r"^  ([a-z][\w-]*) {2,}(?=\S)", text, re.M) if " SUBCOMMAND\n" in text else []
 
 
 def command_pages():

@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
 # Prepares a machine: system packages, a virtual environment with the pinned PyTorch, SentencePiece's source.
-# Usage: scripts/setup.sh [test]     "test" adds the Python packages that the tests compare with.
+# Usage: scripts/setup.sh [python|test]
+#   python  adds the packages that `import torch`, `import lazy_attention.hf` and the examples need
+#   test    adds the Python packages that the tests compare with
 # Does nothing that is already done. LAZY_PYTHON names an interpreter with PyTorch to use instead of .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/say.sh
 stop() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+case "${1:-}" in
+  '' | python | test) ;;
+  *) stop "expected python, test or no argument, found $1" ;;
+esac
 
 # 1. System packages.
 mapfile -t packages < <(grep -vE '^[[:space:]]*(#|$)' scripts/packages.txt)
@@ -58,12 +64,19 @@ else
   wanted=""
   [ -e /dev/nvidiactl ] && wanted=scripts/requirements.txt
   [ "${1:-}" = test ] && wanted=scripts/requirements-test.txt
-  if [ -n "$wanted" ] && [ "$(cat .venv/full.stamp 2>/dev/null)" != "$(stamp "$wanted")" ]; then
+  full=.venv/full.stamp
+  # A separate stamp: the packages of "test" include those of "python" (tests/repository/test_setup.py).
+  [ "${1:-}" = python ] && wanted=scripts/requirements-python.txt full=.venv/python.stamp
+  if [ "${1:-}" = python ] && [ "$(cat .venv/full.stamp 2>/dev/null)" = "$(stamp scripts/requirements-test.txt)" ]; then
+    wanted=""
+  fi
+  if [ -n "$wanted" ] && [ "$(cat "$full" 2>/dev/null)" != "$(stamp "$wanted")" ]; then
     what="PyTorch's CUDA libraries"
     [ "${1:-}" = test ] && what="the packages that the tests compare with"
+    [ "${1:-}" = python ] && what="what Python needs to import PyTorch, and transformers"
     say "installing $what (about 3 GB)"
     pip_quiet -r "$wanted"
-    stamp "$wanted" > .venv/full.stamp
+    stamp "$wanted" > "$full"
   fi
 fi
 

@@ -257,7 +257,7 @@ def test_cli(wheel: Wheel, python: str) -> tuple[Row, Path]:
     run = lambda command: subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True)
 
     usage = run(["lazy", "--help"])
-    commands = re.findall(r"^  ([a-z]+) {2,}", usage.stdout.partition("Subcommands:")[2], re.M)
+    commands = re.findall(r"^  ([a-z]+) {2,}(?=\S)", usage.stdout, re.M)
     check(row, "lazy --help", usage.returncode == 0 and len(commands) > 10, usage.stdout + usage.stderr)
     for command in commands:
         done = run(["lazy", command, "--help"])

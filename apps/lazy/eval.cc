@@ -10,17 +10,19 @@
 #include "distributed/launch.h"
 #include "eval.h"
 #include "model/device.h"
+#include "model_path.h"
 
 namespace {
 
 // Timeout of the ranks' collectives: the largest difference in time between two ranks' shares of a task.
 constexpr std::chrono::minutes kTimeout(30);
 
-void run(const lazy::cli::EvalArguments& a, const lazy::cli::LengthArguments& lengths) {
+void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) {
   if (a.list_tasks) return lazy::cli::list_tasks();
   if (a.compare) return lazy::cli::compare_folders(a);
   if (a.models.empty()) lazy::fail("eval", "expected a model folder, found none");
   if (a.log_samples && a.output.empty()) lazy::fail("eval", "--log-samples needs --output");
+  for (std::string& model : a.models) model = lazy::cli::resolve_model_folder("eval", model);
   const int64_t batch_size = lazy::cli::parse_batch_size(a.batch_size);
   const auto info = lazy::distributed::rank_info_from_environment();
   lazy::distributed::run_as_rank(
@@ -37,7 +39,7 @@ void run(const lazy::cli::EvalArguments& a, const lazy::cli::LengthArguments& le
 LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Command command) {
   auto a = std::make_shared<lazy::cli::EvalArguments>();
   auto lengths = std::make_shared<lazy::cli::LengthArguments>();
-  command.add_option("model", a->models, "Model folder; several are compared, each with the first");
+  command.add_option("model", a->models, "Model or run folders; several are compared, each with the first");
   command.add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: those whose data is given)")
       .comma_separated();
   command.add_flag("--list-tasks", a->list_tasks, "List the tasks");

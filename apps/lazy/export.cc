@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "command.h"
+#include "model_path.h"
 
 #include "core/error.h"
 #include "core/file.h"
@@ -28,22 +29,14 @@ struct ExportOptions {
   int64_t step = -1;
 };
 
-// The folder with the weights: the run's finished model, its newest usable checkpoint, or the given step.
+// The folder with the weights: that of the given step, or else the one that the path names.
 fs::path source(const ExportOptions& options) {
-  const fs::path run = options.run;
-  if (options.step < 0) {
-    if (fs::exists(run / "config.json")) return run;  // a model folder or a checkpoint itself
-    if (fs::exists(run / "model" / "config.json")) return run / "model";
-  }
-  train::CheckpointStore store(run / "checkpoints", 0);
+  if (options.step < 0) return cli::resolve_model_folder("export", options.run);
+  const train::CheckpointStore store(fs::path(options.run) / "checkpoints", 0);
   const std::vector<int64_t> steps = store.steps();
-  if (steps.empty()) {
-    fail("export", "{}: expected a run folder with model/ or checkpoints/, or a model folder; found none of them",
-         run.string());
-  }
-  if (options.step < 0) return store.newest_valid()->path;
   if (std::find(steps.begin(), steps.end(), options.step) == steps.end()) {
-    fail("export", "--step {}: {} has checkpoints {}", options.step, run.string(), fmt::join(steps, ", "));
+    fail("export", "--step {}: {} has {}", options.step, options.run,
+         steps.empty() ? "no checkpoints" : fmt::format("checkpoints {}", fmt::join(steps, ", ")));
   }
   train::verify_checkpoint(store.path(options.step));
   return store.path(options.step);

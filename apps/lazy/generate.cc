@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "common_options.h"
+#include "model_path.h"
 
 #include "core/error.h"
 #include "core/file.h"
@@ -71,6 +72,7 @@ void run(GenerateArguments options) {
   options.sampling.validate();
   const std::string device = resolve_device(options.device);
   install_stop_handlers();
+  options.model = cli::resolve_model_folder("generate", options.model);
   ModelFolder folder = load_model_folder(options.model, options.model_options);
   const ModelConfig& config = folder.model.config();
   cli::place_model(folder.model, device, resolve_dtype(options.dtype, device));
@@ -147,7 +149,7 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   auto o = std::make_shared<GenerateArguments>();
   o->sampling = {.temperature = 0.8, .top_p = 0.95, .seed = 42};
   SamplingOptions& sampling = o->sampling;
-  command.add_option("model", o->model, "Model folder: config.json, model.safetensors and its tokenizer").required();
+  command.add_option("model", o->model, "Model folder, or run folder of `lazy train`").required();
   command.add_option("--prompt", o->prompts, "Text to continue; several are written in one batch").repeatable();
   command.add_option("--prompt-file", o->prompt_file, "File with a text to continue");
   command.add_option("--max-tokens", o->max_tokens, "Tokens a text, at most").show_default().non_negative();

@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "model/config.h"
 #include "model/parameters.h"
+#include "model_path.h"
 #include "train/config.h"
 
 namespace lazy {
@@ -98,9 +99,10 @@ void print_model(const ModelConfig& m) {
 }
 
 ModelConfig read_model(const std::string& path, const std::vector<std::string>& overrides) {
-  if (std::filesystem::is_directory(path)) {
-    if (!overrides.empty()) fail("info", "--set changes a configuration file, and {} is a folder", path);
-    return ModelConfig::from_directory(path);
+  const bool folder = std::filesystem::is_directory(path);
+  if (folder || (!std::filesystem::exists(path) && !path.ends_with(".toml"))) {
+    if (folder && !overrides.empty()) fail("info", "--set changes a configuration file, and {} is a folder", path);
+    return ModelConfig::from_directory(cli::resolve_model_folder("info", path));
   }
   Config config = Config::load(path, overrides);
   // Refuses what `lazy train` would refuse, but keys that a base configuration leaves to others may be missing.
@@ -131,7 +133,8 @@ void run(const InfoOptions& options) {
 
 LAZY_COMMAND(info, "Show this build, or the shapes and parameter counts of a model", [](cli::Command command) {
   auto o = std::make_shared<InfoOptions>();
-  command.add_option("path", o->path, "A configuration (.toml) or a model folder; without it: build, devices, kernels");
+  command.add_option("path", o->path,
+                     "A configuration (.toml), a model folder or a run folder; without it: build, devices, kernels");
   command.add_option("--set", o->overrides, "section.key=value: change a configuration's value").repeatable();
   command.add_flag("--json", o->json, "Print JSON");
   command.footer(

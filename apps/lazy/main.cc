@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "build_info.h"
@@ -18,6 +19,30 @@
 #include "model/torch_build.h"
 
 namespace {
+
+// The sections of `lazy --help`, in its order. A command that is not in this list is an error of `lazy --help`'s test.
+const std::vector<std::pair<const char*, std::vector<std::string>>> kSections{
+    {"First steps", {"doctor", "init", "data", "train", "generate", "report", "help"}},
+    {"Evaluate, serve and convert models", {"eval", "serve", "export", "info", "tokenize"}},
+    {"Study attention", {"sinks", "probe", "repro"}},
+    {"Further commands", {"bench", "completion"}}};
+
+// Adds the commands in the order of kSections, and then those that it lacks.
+void add_commands(CLI::App& app) {
+  auto commands = lazy::cli::subcommands();
+  const auto add = [&](const std::string& name, const lazy::cli::Subcommand& command) {
+    CLI::App* added = app.add_subcommand(name, command.help);
+    command.set_up(lazy::cli::Command(added));
+    return added;
+  };
+  for (const auto& [section, names] : kSections) {
+    for (const std::string& name : names) {
+      // After its own subcommands have been added, because they would inherit the section.
+      if (const auto found = commands.extract(name)) add(name, found.mapped())->group(section);
+    }
+  }
+  for (const auto& [name, command] : commands) add(name, command);
+}
 
 // "data prepare": the command that the words led to.
 std::string command_path(const CLI::App& command) {
@@ -60,9 +85,7 @@ int main(int argc, char** argv) {
     if (threads > 0) lazy::set_thread_count(threads);
     lazy::log::set_level(verbose ? 0 : 1);
   });
-  for (const auto& [name, command] : lazy::cli::subcommands()) {
-    command.set_up(lazy::cli::Command(app.add_subcommand(name, command.help)));
-  }
+  add_commands(app);
   try {
     app.parse(argc, argv);
     return 0;

@@ -20,6 +20,7 @@
 #include "model/config.h"
 #include "model/device.h"
 #include "model/language_model.h"
+#include "model_path.h"
 #include "sinks/activations.h"
 
 namespace {
@@ -73,13 +74,14 @@ std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig&
   return ids;
 }
 
-void probe(const ProbeArguments& a) {
+void probe(ProbeArguments a) {
   if (a.text.empty() == a.ids.empty())
     lazy::fail("probe", "expected --text FILE or --ids FILE, found {}", a.text.empty() ? "neither" : "both");
   if (a.options.save.empty() != a.output.empty()) {
     lazy::fail("probe", "expected --save PLACE together with --output FILE.safetensors, found {} alone",
                a.output.empty() ? "--save" : "--output");
   }
+  a.model = lazy::cli::resolve_model_folder("probe", a.model);
   auto model = lazy::LanguageModel::load(a.model);
   const std::vector<int64_t> ids = tokens_of(a, model.config());
   lazy::set_placement(model, lazy::resolve_device(a.device), a.dtype);
@@ -89,14 +91,20 @@ void probe(const ProbeArguments& a) {
   json.update(lazy::sinks::to_json(found));
   const std::string dump = json.dump() + "\n";
   if (!a.json.empty() && a.json != "-") lazy::write_file_atomic(a.json, dump);
-  fmt::print("{}", a.json == "-" ? dump : lazy::sinks::to_table(found));
+  if (a.json == "-") {
+    fmt::print("{}", dump);
+    return;
+  }
+  if (!a.output.empty()) fmt::print("{}", lazy::sinks::saved_table(a.output, found));
+  // With --save alone, the statistics of all activations would hide what was saved; --json has them.
+  if (a.output.empty() || !a.options.read.empty()) fmt::print("{}", lazy::sinks::to_table(found));
 }
 
 }  // namespace
 
 LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](lazy::cli::Command command) {
   auto a = std::make_shared<ProbeArguments>();
-  command.add_option("model", a->model, "Model folder").required();
+  command.add_option("model", a->model, "Model folder, or run folder of `lazy train`").required();
   command.add_option("--text", a->text, "Text, one sample");
   command.add_option("--ids", a->ids, "File of token ids with spaces between them, instead of --text");
   command.add_flag("--bos", a->bos, "BOS first (default with --text: as the tokenizer does)");
@@ -106,7 +114,8 @@ LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](la
       .add_option("--read", a->options.read,
                   "Activation to measure, with * and ? (may be repeated; default: all but scores and weights)")
       .repeatable();
-  command.add_option("--save", a->options.save, "Activation to write as a tensor (may be repeated)").repeatable();
+  command.add_option("--save", a->options.save, "Activation to write to --output as a tensor (may be repeated)")
+      .repeatable();
   command.add_option("--output", a->output, "The .safetensors file for --save");
   lazy::cli::add_interventions(command);
   command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();

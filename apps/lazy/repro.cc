@@ -18,6 +18,7 @@
 #include "core/text.h"
 #include "evidence.h"
 #include "model/device.h"
+#include "model_path.h"
 #include "repro/configs.h"
 #include "repro/cost.h"
 #include "repro/evidence/protocol.h"
@@ -115,6 +116,8 @@ Conditions conditions(const ReproArguments& a, const Scale& scale) {
     // A folder without a name is the model "model".
     c.models.push_back(model.find('=') == std::string::npos ? std::pair<std::string, fs::path>("model", model)
                                                             : named_folder("--model", model));
+    if (!a.dry_run && !a.report)
+      c.models.back().second = lazy::cli::resolve_model_folder("repro", c.models.back().second.string());
     for (size_t n = 0; n + 1 < c.models.size(); ++n) {
       if (c.models[n].first == c.models.back().first)
         lazy::fail("repro", "--model: '{}' is given twice; name each: NAME=DIR", c.models[n].first);

@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "common_options.h"
+#include "model_path.h"
 
 #include "core/error.h"
 #include "core/log.h"
@@ -25,7 +26,7 @@ namespace {
 
 struct ServeArguments {
   std::vector<std::string> models, allowed_origins;
-  std::string host = "127.0.0.1", api_key_file, device = "auto", dtype = "auto";
+  std::string host = "127.0.0.1", api_key_file, access_log, device = "auto", dtype = "auto";
   int port = 8080, threads = 2;
   double cache_gib = 1, max_body_mb = 16, request_seconds = 600, idle_seconds = 75;
   EngineOptions engine;
@@ -49,8 +50,9 @@ std::pair<std::string, std::string> name_and_folder(const std::string& argument)
 }
 
 serve::ServedModel load(const std::string& argument, const ServeArguments& options, std::list<Loaded>& loaded) {
-  const auto [name, path] = name_and_folder(argument);
-  if (name.empty() || path.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
+  const auto [name, folder] = name_and_folder(argument);
+  if (name.empty() || folder.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
+  const std::string path = cli::resolve_model_folder("serve", folder);
   loaded.push_back({load_model_folder(path, options.model_options), nullptr, nullptr});
   LanguageModel& model = loaded.back().folder.model;
   const std::string device = resolve_device(options.device);
@@ -97,6 +99,9 @@ void run(ServeArguments options) {
   if (!options.api_key_file.empty()) keys = serve::ApiKeys::from_file(options.api_key_file);
   install_stop_handlers();
 
+  std::shared_ptr<serve::AccessLog> access_log;
+  if (!options.access_log.empty()) access_log = std::make_shared<serve::AccessLog>(options.access_log);
+
   std::list<Loaded> loaded;
   std::unique_ptr<serve::Api> api;
   std::atomic<serve::Api*> ready = nullptr;
@@ -110,7 +115,7 @@ void run(ServeArguments options) {
           exchange->respond(serve::ApiError(503, "the models are being loaded", "", "loading").response());
         }
       },
-      options.allowed_origins);
+      options.allowed_origins, std::move(access_log));
   std::vector<serve::ServedModel> models;
   for (const std::string& argument : options.models) {
     models.push_back(load(argument, options, loaded));
@@ -138,16 +143,19 @@ void run(ServeArguments options) {
 
 LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Command command) {
   auto o = std::make_shared<ServeArguments>();
-  command.add_option("models", o->models, "Model folders; NAME=FOLDER gives one a name, else its path is the name")
+  command
+      .add_option("models", o->models,
+                  "Model or run folders. NAME=FOLDER sets the name of the model; without NAME= it is the path")
       .required();
   command.add_option("--host", o->host, "Address to listen at; 0.0.0.0: all of the machine's").show_default();
   command.add_option("--port", o->port, "0 picks a free one").show_default().range(0, 65535);
-  command.add_option("--api-key-file", o->api_key_file, "Keys that clients must send one of, one a line")
-      .existing_file();
+  command.add_option("--api-key-file", o->api_key_file, "File of accepted API keys, one per line").existing_file();
   command
       .add_option("--allowed-origins", o->allowed_origins,
                   "Origin whose web pages may use the server, such as https://example.org (CORS); * allows all")
       .repeatable();
+  command.add_option("--access-log", o->access_log,
+                     "Append one line per request to this file (- for standard error), without bodies and keys");
   cli::add_placement_options(command, o->device, o->dtype);
   cli::add_model_options(command, o->model_options);
   const std::string memory = "Memory and batch", network = "Network";

@@ -17,6 +17,7 @@
 #include "model/config.h"
 #include "model/device.h"
 #include "model/language_model.h"
+#include "model_path.h"
 #include "report/report.h"
 #include "sinks/analysis.h"
 #include "sinks/attention_maps.h"
@@ -67,6 +68,7 @@ void measure(SinksArguments a) {
   if (a.text.empty() == a.corpus.empty()) {
     lazy::fail("sinks", "expected --text FILE or --corpus CORPUS_DIR, found {}", a.text.empty() ? "neither" : "both");
   }
+  a.model = lazy::cli::resolve_model_folder("sinks", a.model);
   auto model = opened(a);
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const lazy::ModelConfig& config = model.config();
@@ -99,7 +101,7 @@ LAZY_COMMAND(
     sinks, "Measure attention sinks: density, sink ratio, released mass, alive fraction",
     [](lazy::cli::Command command) {
       auto a = std::make_shared<SinksArguments>();
-      command.add_option("model", a->model, "Model folder").required();
+      command.add_option("model", a->model, "Model folder, or run folder of `lazy train`").required();
       command.add_option("--text", a->text, "Text to measure on");
       command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to measure on, instead of --text");
       command.add_option("--split", a->split, "The corpus' split").show_default();

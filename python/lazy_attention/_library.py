@@ -8,9 +8,25 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from pathlib import Path
 
-import torch
+TREE = Path(__file__).resolve().parents[2]  # the source tree, if this is not an installed package
+
+
+def explain_missing_torch(error: Exception) -> ImportError:
+    """The error to raise if PyTorch cannot be imported. `make` installs PyTorch without the packages that Python needs
+    to import it, because the program `lazy` does not use them."""
+    remedy = "install PyTorch 2.11 or later"
+    if (TREE / "src" / "ops").is_dir():
+        remedy = f"run `make python` in {TREE}, which completes .venv"
+    return ImportError(f"lazy_attention: {sys.executable} cannot import PyTorch ({error}): {remedy}")
+
+
+try:
+    import torch
+except (ImportError, OSError, ValueError) as error:  # ValueError: PyTorch finds no CUDA library
+    raise explain_missing_torch(error) from None
 
 from . import _registration
 
@@ -21,21 +37,19 @@ OLDEST = (2, 11)  # PyTorch whose stable ABI the libraries use; TORCH_TARGET_VER
 
 def find() -> Path:
     """The library's path. FileNotFoundError lists every place that was searched."""
-    here = Path(__file__).resolve().parent
-    places = [here / NAME]
+    places = [Path(__file__).resolve().parent / NAME]
     named = os.environ.get("LAZY_OPS_LIBRARY")
     if named:
         places.append(Path(named))
-    tree = here.parent.parent  # python/lazy_attention/ -> the source tree
-    if (tree / "src" / "ops").is_dir():
-        places.append(tree / "build" / "python" / NAME)
+    if (TREE / "src" / "ops").is_dir():
+        places.append(TREE / "build" / "python" / NAME)
     for place in places:
         if place.is_file():
             return place
     searched = ", ".join(str(place) for place in places)
     raise FileNotFoundError(
         f"lazy_attention: expected {NAME}, found none of: {searched}. "
-        "Run `pip install .` or `make` in the source tree, or set LAZY_OPS_LIBRARY"
+        "Run `make python` or `pip install .` in the source tree, or set LAZY_OPS_LIBRARY"
     )
 
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
+#include <vector>
 
 #include "core/clock.h"
 #include "core/terminal.h"
@@ -45,37 +47,62 @@ void Progress::finish(const std::string& note) {
   finished_ = true;
 }
 
+std::string progress_line(const ProgressState& state, size_t columns) {
+  const bool bytes = state.unit == "B";
+  const auto amount = [&](double n) { return bytes ? human_bytes(n) : human_count(n); };
+  const std::string unit = bytes ? "" : " " + state.unit;
+  const double share =
+      state.total > 0 ? std::min(1.0, static_cast<double>(state.done) / static_cast<double>(state.total)) : 0;
+  const std::string percent = state.total > 0 ? fmt::format("{:3.0f} %", 100 * share) : "";
+  const auto bar = [&](int width) {
+    if (state.total == 0 || !state.bar) return std::string();
+    const int filled = static_cast<int>(share * width);
+    return "[" + std::string(filled, '#') + std::string(width - filled, '.') + "] ";
+  };
+  const std::string amounts = amount(static_cast<double>(state.done)) +
+                              (state.total > 0 ? "/" + amount(static_cast<double>(state.total)) : "") + unit;
+  const std::string rate = amount(state.per_second) + unit + "/s";
+  const std::string time = state.seconds < 0 ? ""
+                           : state.finished  ? " in " + human_seconds(state.seconds)
+                                             : ", " + human_seconds(state.seconds) + " left";
+  const std::string note = state.note.empty() ? "" : "  " + state.note;
+  const std::string before_amounts = state.title + " ", after_percent = percent.empty() ? "" : percent + " ";
+  std::vector<std::string> candidates;  // from the most to the least detailed
+  for (const int width : {24, 12}) {
+    candidates.push_back(before_amounts + bar(width) + after_percent + amounts + " " + rate + time + note);
+  }
+  candidates.push_back(before_amounts + after_percent + amounts + " " + rate + time + note);
+  candidates.push_back(before_amounts + after_percent + rate + time + note);
+  candidates.push_back(before_amounts + (percent.empty() ? amounts : percent) + time + note);
+  // Without the end of the note: first "(1.05 bits/byte)", then what follows the last comma.
+  for (const char* end : {" (", ", "}) {
+    candidates.push_back(before_amounts + (percent.empty() ? amounts : percent) + time +
+                         note.substr(0, note.rfind(end)));
+  }
+  for (std::string& line : candidates) {
+    if (line.size() <= columns) return std::move(line);
+  }
+  // The note first: what is cut is at its end.
+  return (state.note.empty() ? candidates.back() : before_amounts + state.note).substr(0, columns);
+}
+
 void Progress::draw(bool final_line) {
   last_draw_ = Clock::now();
-  const bool bytes = unit_ == "B";
-  const auto amount = [&](double n) { return bytes ? human_bytes(n) : human_count(n); };
-  const double per_second = rate();
-  std::string line = title_ + " ";
-  if (total_ > 0) {
-    const double share = std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_));
-    if (terminal_) {
-      constexpr int kWidth = 24;
-      const int filled = static_cast<int>(share * kWidth);
-      line += "[" + std::string(filled, '#') + std::string(kWidth - filled, '.') + "] ";
-    }
-    line += fmt::format("{:3.0f} % {}/{}", 100 * share, amount(static_cast<double>(done_)),
-                        amount(static_cast<double>(total_)));
-  } else {
-    line += amount(static_cast<double>(done_));
-  }
-  line += fmt::format("{} {}{}/s", bytes ? "" : " " + unit_, amount(per_second), bytes ? "" : " " + unit_);
-  const double elapsed = std::chrono::duration<double>(last_draw_ - begin_).count();
+  ProgressState state{.title = title_, .unit = unit_, .note = note_, .total = total_, .done = done_};
+  state.per_second = rate();
+  state.finished = final_line;
+  state.bar = terminal_;
   if (final_line) {
-    line += " in " + human_seconds(elapsed);
-  } else if (total_ > done_ && per_second > 0) {
-    line += ", " + human_seconds(static_cast<double>(total_ - done_) / per_second) + " left";
+    state.seconds = std::chrono::duration<double>(last_draw_ - begin_).count();
+  } else if (total_ > done_ && state.per_second > 0) {
+    state.seconds = static_cast<double>(total_ - done_) / state.per_second;
+    if (max_seconds_left_ >= 0) state.seconds = std::min(state.seconds, max_seconds_left_);
   }
-  if (!note_.empty()) line += "  " + note_;
   if (terminal_) {
-    line.resize(std::min<size_t>(line.size(), terminal_width(STDERR_FILENO, 100) - 1));
-    fmt::print(stderr, "\r\033[K{}{}", line, final_line ? "\n" : "");
+    const auto columns = static_cast<size_t>(std::max(1, terminal_width(STDERR_FILENO, 100) - 1));
+    fmt::print(stderr, "\r\033[K{}{}", progress_line(state, columns), final_line ? "\n" : "");
   } else {
-    fmt::print(stderr, "{}\n", line);
+    fmt::print(stderr, "{}\n", progress_line(state, std::string::npos));
   }
   std::fflush(stderr);
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/file.h"
+#include "core/percent.h"
 #include "core/statistics.h"
 #include "core/text.h"
 #include "report/run.h"
@@ -31,7 +32,7 @@ std::string mean_cell(const Json* values, const char* field, bool percent) {
   const Json& items = values->at(field);
   if (std::any_of(items.begin(), items.end(), [](const Json& item) { return item.is_null(); })) return "not a number";
   const double mean = mean_of(items.get<std::vector<double>>());
-  return percent ? fmt::format("{:.2f} %", 100 * mean) : fmt::format("{:.4f}", mean);
+  return percent ? percent_number(mean) + " %" : fmt::format("{:.4f}", mean);
 }
 
 std::string perplexity_cell(const Json* tasks) {

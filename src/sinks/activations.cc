@@ -10,6 +10,8 @@
 
 #include "core/error.h"
 #include "core/known_names.h"
+#include "core/percent.h"
+#include "core/text.h"
 #include "model/activation_hooks.h"
 #include "model/config.h"
 #include "model/forward_options.h"
@@ -126,6 +128,15 @@ nlohmann::ordered_json to_json(const ActivationReport& probe) {
   return out;
 }
 
+std::string saved_table(const std::filesystem::path& file, const ActivationReport& report) {
+  std::vector<std::vector<std::string>> rows = {{"saved activation", "shape", "dtype", "file"}};
+  for (const auto& [name, tensor] : report.tensors) {
+    std::string dtype = tensor.scalar_type() == at::kFloat ? "float32" : at::toString(tensor.scalar_type());
+    rows.push_back({name, fmt::format("{}", fmt::join(tensor.sizes(), " x ")), std::move(dtype), file.string()});
+  }
+  return markdown_table(rows, "llll");
+}
+
 std::string to_table(const ActivationReport& probe) {
   std::string out =
       "| place | shape | mean | deviation | lowest | highest | norm, first position | norm, median of the others "
@@ -139,9 +150,10 @@ std::string to_table(const ActivationReport& probe) {
                     others.empty() ? "–" : fmt::format("{:.4g}", others[others.size() / 2]));
   }
   if (!probe.measures.sink_ratio.empty()) {
-    out += fmt::format("\nsink ratio {:.2f} %, density {:.2f} %, released mass {:.2f} %, alive fraction {:.2f} %\n",
-                       100 * mean(probe.measures.sink_ratio), 100 * mean(probe.measures.density),
-                       100 * mean(probe.measures.released_mass), 100 * mean(probe.measures.alive_fraction));
+    out += fmt::format("\nsink ratio {} %, density {} %, released mass {} %, alive fraction {} %\n",
+                       percent_number(mean(probe.measures.sink_ratio)), percent_number(mean(probe.measures.density)),
+                       percent_number(mean(probe.measures.released_mass)),
+                       percent_number(mean(probe.measures.alive_fraction)));
   }
   return out;
 }

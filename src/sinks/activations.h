@@ -49,6 +49,8 @@ ActivationReport read_activations(LanguageModel& model, const std::vector<int64_
                                   const ActivationOptions& options);
 // Writes the tensors of `report` to a safetensors file.
 void save_tensors(const std::filesystem::path& file, const ActivationReport& report);
+// A row for each tensor in `file`: its name, shape and dtype.
+std::string saved_table(const std::filesystem::path& file, const ActivationReport& report);
 nlohmann::ordered_json to_json(const ActivationReport& probe);
 std::string to_table(const ActivationReport& probe);
 

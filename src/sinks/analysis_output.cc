@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/percent.h"
 #include "model/config.h"
 #include "sinks/analysis.h"
 #include "sinks/probe_measures.h"
@@ -73,8 +74,8 @@ std::string to_table(const Analysis& s) {
                                   "released mass", "alive fraction", "Sink_1^0.3");
   const auto line = [&](const std::string& name, double density, double sink, double released, double alive,
                         double sink_1) {
-    table += fmt::format("{:>7}  {:>7.2f}%  {:>9.2f}%  {:>12.2f}%  {:>13.2f}%  {:>9.2f}%\n", name, 100 * density,
-                         100 * sink, 100 * released, 100 * alive, 100 * sink_1);
+    table += fmt::format("{:>7}  {:>7}%  {:>9}%  {:>12}%  {:>13}%  {:>9}%\n", name, percent_number(density),
+                         percent_number(sink), percent_number(released), percent_number(alive), percent_number(sink_1));
   };
   for (size_t l = 0; l < s.sink_1.size(); ++l) {
     line(std::to_string(l + 1), row_mean(s.measures.density[l]), row_mean(s.measures.sink_ratio[l]),
@@ -153,7 +154,7 @@ std::string to_table(const FurtherMeasures& further) {
     const at::Tensor sink = w.sink.mean(at::IntArrayRef{0, 1}), entropy = w.entropy.mean(1);
     out += fmt::format("Sink_k^{:g}, k = 1, 2, ...:", w.threshold);
     for (int64_t k = 0; k < std::min<int64_t>(8, sink.size(0)); ++k)
-      out += fmt::format(" {:.2f}%", 100 * sink[k].item<double>());
+      out += fmt::format(" {}%", percent_number(sink[k].item<double>()));
     out += fmt::format("\nentropy by layer, nats:");
     for (int64_t l = 0; l < entropy.size(0); ++l) out += fmt::format(" {:.2f}", entropy[l].item<double>());
     out += "\n";

@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "core/log.h"
@@ -157,6 +158,7 @@ TrainResult Trainer::run() {
       if (state_.step == 1 || due(config_.log_every) || measured || result.skipped)
         write_log(result, interval, attention);
       progress->set_total(static_cast<uint64_t>(config_.steps * config_.tokens_per_step()));
+      if (config_.minutes > 0) progress->set_max_seconds_left(std::max(0.0, seconds_for_steps() - agreed_seconds_));
       progress->update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), progress_text(result));
     }
     if (stopping()) break;

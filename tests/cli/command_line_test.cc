@@ -44,6 +44,38 @@ TEST_F(CommandLine, Version) {
                                  "[0-9]+\\.[0-9]+\\.[0-9]+[^)]*\\)\n$"));
 }
 
+// As `make install` does.
+TEST_F(CommandLine, AnInstalledProgramRuns) {
+  if (!has("cmake")) GTEST_SKIP() << "cmake is not installed";
+  const auto build = std::filesystem::path(LAZY_BINARY).parent_path();
+  const auto prefix = std::filesystem::temp_directory_path() / ("lazy-install-" + std::to_string(::getpid()));
+  const auto [status, out] =
+      run_command("cmake --install " + build.string() + " --component program --prefix " + prefix.string());
+  EXPECT_EQ(status, 0) << out;
+  EXPECT_EQ(run_command((prefix / "bin/lazy").string() + " --version"), lazy("--version"));
+  // The operators come from the installation, not from the build folder, which may be deleted.
+  const auto [ldd_status, libraries] = run_command("ldd " + (prefix / "bin/lazy").string());
+  EXPECT_EQ(ldd_status, 0);
+  EXPECT_THAT(libraries, AllOf(HasSubstr(prefix.string() + "/bin/../lib/lazy/liblazy_ops.so"),
+                               Not(HasSubstr(build.string() + "/liblazy"))));
+  std::filesystem::remove_all(prefix);
+}
+
+TEST_F(CommandLine, HelpBeginsWithTheFirstSteps) {
+  const auto [status, out] = lazy("--help");
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));  // every command is in a section
+  size_t last = 0;
+  for (const char* line :
+       {"\nFirst steps:\n", "\n  doctor ", "\n  train ", "\n  generate ", "\n  eval ", "\n  sinks ", "\n  bench "}) {
+    const size_t at = out.find(line);
+    ASSERT_NE(at, std::string::npos) << line;
+    EXPECT_GT(at, last) << line;
+    last = at;
+  }
+  EXPECT_THAT(lazy("data --help").second, HasSubstr("\nSubcommands:\n  prepare "));
+}
+
 TEST_F(CommandLine, HelpListsGuidesAndCommands) {
   const auto [status, out] = lazy("help");
   EXPECT_EQ(status, 0);
@@ -105,6 +137,32 @@ TEST_F(CommandLine, AWrongCommandLineNamesTheHelpOfItsCommand) {
     EXPECT_EQ(status, 2) << arguments;
     EXPECT_THAT(out, Names({std::string(help)}));
   }
+}
+
+TEST_F(CommandLine, ANameOnTheHubIsAnsweredWithItsDownload) {
+  for (const std::string arguments :
+       {"sinks gpt2 --text x", "generate gpt2", "probe gpt2 --text x", "eval gpt2 --text x", "export gpt2 out",
+        "info gpt2", "serve gpt2 --port 0", "tokenize --tokenizer gpt2"}) {
+    const auto [status, out] = run_command("cd / && " LAZY_BINARY " " + arguments + " < /dev/null");
+    EXPECT_EQ(status, 2) << arguments;
+    EXPECT_THAT(out, Names({std::string("hf download gpt2 --local-dir gpt2")})) << arguments;
+  }
+}
+
+TEST_F(CommandLine, AFolderWithoutAModelSaysWhatWasExpected) {
+  const auto folder = std::filesystem::temp_directory_path() / ("lazy-no-model-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto [status, out] = lazy("generate " + folder.string());
+  EXPECT_EQ(status, 2);
+  EXPECT_THAT(out,
+              IsMessage("lazy: generate: " + folder.string() +
+                        ": expected a model folder (with config.json) or a run folder of `lazy train` (with model/ "
+                        "or checkpoints/), found neither\n"));
+  std::filesystem::create_directories(folder / "checkpoints");  // of a run that has only begun
+  const auto [begun, message] = lazy("export " + folder.string() + " out");
+  EXPECT_EQ(begun, 2);
+  EXPECT_THAT(message, Names({"export", folder.string(), "checkpoint"}));
+  std::filesystem::remove_all(folder);
 }
 
 // Completions of a command line in bash; the last word is the one to complete.

@@ -54,6 +54,21 @@ TEST_F(InitSlow, TheConfigurationTrainsAsItIs) {
   ASSERT_EQ(trained, 0) << log;
   EXPECT_TRUE(fs::exists(folder_ / "runs" / "my" / "model" / "config.json"));
   EXPECT_THAT(log, Names({"nats/token", "bits/byte"}));
+  // Commands accept the run folder: its finished model, or else its newest checkpoint.
+  for (const bool finished : {true, false}) {
+    if (!finished) fs::remove_all(folder_ / "runs" / "my" / "model");
+    const std::string used = finished ? "runs/my/model" : "runs/my/checkpoints/step-";
+    for (const std::string arguments :
+         {"generate runs/my --prompt x --max-tokens 3", "sinks runs/my --corpus my-corpus --json -",
+          "probe runs/my --text text/README.md --json -", "eval runs/my --corpus my-corpus --limit 2", "info runs/my",
+          finished ? "export runs/my exported" : "export runs/my exported-checkpoint"}) {
+      const auto [done, printed] = lazy(arguments);
+      EXPECT_EQ(done, 0) << arguments << printed;
+      if (!finished || arguments.ends_with("-")) {
+        EXPECT_THAT(printed, HasSubstr(used)) << arguments;
+      }
+    }
+  }
   // The run is kept.
   const auto [refused, message] = lazy("init text --output my.toml --force");
   EXPECT_EQ(refused, 2);

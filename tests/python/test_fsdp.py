@@ -213,6 +213,7 @@ def in_two_processes(folder, function, kinds):
     torch.multiprocessing.spawn(process, (function, kinds, folder), nprocs=2)
 
 
+@pytest.mark.slow
 def test_tau_and_bias_are_exact_and_trained(tmp_path):
     kinds = {make.__name__: (make, False) for make in (lazy, lazy_bf16, llama, llama_bf16, sinks, fixed_tau)}
     in_two_processes(tmp_path, check, kinds | {"checkpointing": (lazy, True)})

@@ -72,3 +72,19 @@ def test_without_a_library_for_the_gpu_the_cpu_is_served(content, tmp_path):
     assert said.count("\n") == 1
     if torch.version.cuda:
         assert str(library) in said
+
+
+@pytest.mark.parametrize("in_tree", [True, False])
+def test_a_pytorch_that_cannot_be_imported_is_one_line(tmp_path, in_tree):
+    """In the source tree, the line names `make python`, which installs what PyTorch needs."""
+    shutil.copytree(PACKAGE, tmp_path / "python" / "lazy_attention", ignore=shutil.ignore_patterns("*.so"))
+    if in_tree:
+        (tmp_path / "src" / "ops").mkdir(parents=True)
+    (tmp_path / "python" / "torch.py").write_text("import typing_extension_that_is_missing\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'python')!r})\nimport lazy_attention\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    message = done.stderr.splitlines()[-1]
+    assert message.startswith("ImportError: lazy_attention: ") and "typing_extension_that_is_missing" in message
+    assert ("`make python`" in message) == in_tree
+    assert "During handling" not in done.stderr

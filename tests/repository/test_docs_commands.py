@@ -39,8 +39,8 @@ class Program:
         return done.stdout if done.returncode == 0 else None
 
     def subcommands(self, *command):
-        listed = re.search(r"^Subcommands:\n((?:  .*\n)+)", self.help(*command), re.M)
-        return re.findall(r"^  (\w[\w-]*)", listed[1], re.M) if listed else []
+        text = self.help(*command)  # subcommands are in sections; options begin with a dash
+        return re.findall(r"^  ([a-z][\w-]*) {2,}(?=\S)", text, re.M) if " SUBCOMMAND\n" in text else []
 
     def problems(self, words):
         command = []

@@ -163,13 +163,14 @@ inline void raise_file_limit() {
 // A server at a free port, with one model.
 struct TestServer {
   explicit TestServer(FakeEngine::Options options = {}, const HttpLimits& limits = {}, ApiKeys keys = {},
-                      int threads = 2, std::vector<std::string> allowed_origins = {})
+                      int threads = 2, std::vector<std::string> allowed_origins = {},
+                      std::shared_ptr<AccessLog> access_log = nullptr)
       : engine(std::make_shared<FakeEngine>(std::move(options))),
         api({fake_model(*engine)}, std::move(keys)),
         http(
             "127.0.0.1", 0, threads, limits,
             [this](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); },
-            std::move(allowed_origins)) {
+            std::move(allowed_origins), std::move(access_log)) {
     api.set_http_counters([this] { return http.counters(); });
   }
   Client client(int receive_buffer = 0) { return Client(http.port(), receive_buffer); }

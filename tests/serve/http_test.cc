@@ -2,14 +2,25 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <filesystem>
+#include <thread>
 
 #include "client.h"
+#include "core/file.h"
 #include "core/random.h"
+#include "core/text.h"
+#include "model/temporary_folder.h"
 #include "support/error_of.h"
 
 namespace lazy::serve {
 namespace {
 
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 using testing_support::Client;
 using testing_support::FakeEngine;
 using testing_support::Reply;
@@ -28,6 +39,88 @@ TEST(Http, ConnectionsAreKept) {
   const Reply last = client.get("/health", "Connection: close\r\n");
   EXPECT_EQ(last.headers.at("Connection"), "close");
   EXPECT_TRUE(client.ended());
+}
+
+// The lines of an access log, each split into its fields.
+std::vector<std::vector<std::string>> access_lines(const std::filesystem::path& file) {
+  std::vector<std::vector<std::string>> lines;
+  for (const std::string& line : split(read_file(file), '\n')) {
+    if (!line.empty()) lines.push_back(split(line, ' '));
+  }
+  return lines;
+}
+
+TEST(AccessLog, HasALineForEachRequest) {
+  const lazy::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "access.log";
+  {
+    TestServer server({}, {}, {}, 2, {}, std::make_shared<AccessLog>(file.string()));
+    Client client = server.client();
+    const Reply health = client.get("/health?key=secret", "Authorization: Bearer secret\r\nX-Request-Id: my-id.1\r\n");
+    EXPECT_EQ(health.headers.at("X-Request-Id"), "my-id.1");
+    const Reply completion = client.post("/v1/completions", {{"prompt", "secret"}, {"max_tokens", 3}});
+    const Reply stream = client.post("/v1/completions", {{"prompt", "secret"}, {"stream", true}});
+    EXPECT_EQ(client.get("/missing").status, 404);
+    client.send("nonsense\r\n\r\n");
+    EXPECT_EQ(client.read_reply().status, 400);
+    EXPECT_TRUE(client.ended());
+    server.http.stop();
+    const auto lines = access_lines(file);
+    ASSERT_EQ(lines.size(), 5u);
+    for (const auto& line : lines) {
+      ASSERT_EQ(line.size(), 8u);
+      EXPECT_THAT(line[0], ContainsRegex("^20[0-9-]{8}T[0-9:]{8}\\.[0-9]{3}Z$"));
+      EXPECT_EQ(line[1], "127.0.0.1");
+      EXPECT_GE(std::stod(line[6]), 0);
+    }
+    const auto of = [&](size_t n, size_t from, size_t to) {
+      return std::vector<std::string>(lines[n].begin() + static_cast<long>(from),
+                                      lines[n].begin() + static_cast<long>(to));
+    };
+    EXPECT_THAT(of(0, 2, 6), ElementsAre("GET", "/health", "200", std::to_string(health.body.size())));
+    EXPECT_EQ(lines[0][7], "my-id.1");
+    EXPECT_THAT(of(1, 2, 6), ElementsAre("POST", "/v1/completions", "200", std::to_string(completion.body.size())));
+    EXPECT_EQ(lines[1][7], completion.headers.at("X-Request-Id"));
+    EXPECT_THAT(of(2, 2, 6), ElementsAre("POST", "/v1/completions", "200", std::to_string(stream.body.size())));
+    EXPECT_EQ(lines[2][7], stream.headers.at("X-Request-Id"));
+    EXPECT_NE(lines[1][7], lines[2][7]);
+    EXPECT_THAT(of(3, 2, 5), ElementsAre("GET", "/missing", "404"));
+    EXPECT_THAT(of(4, 2, 5), ElementsAre("-", "-", "400"));
+  }
+  EXPECT_THAT(read_file(file), Not(HasSubstr("secret")));
+}
+
+TEST(AccessLog, AClientThatLeavesIs499) {
+  const lazy::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "access.log";
+  FakeEngine::Options options;
+  options.step = std::chrono::seconds(1);  // 16 tokens take longer than the test
+  TestServer server(options, {}, {}, 2, {}, std::make_shared<AccessLog>(file.string()));
+  {
+    Client client = server.client();
+    client.send(Client::post_text("/v1/completions", R"({"prompt": "x"})"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the request has usually been submitted
+  }
+  for (int i = 0; i < 5000 && access_lines(file).empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_EQ(access_lines(file).size(), 1u);
+  EXPECT_EQ(access_lines(file).front()[4], "499");
+}
+
+TEST(AccessLog, FieldsCannotBeForged) {
+  AccessRecord record{.client = "::1", .method = "GET", .path = "/a b\n\"\xff", .status = 404};
+  EXPECT_THAT(access_line(record), EndsWith(" ::1 GET /a%20b%0A%22%FF 404 0 0.000 -\n"));
+}
+
+TEST(AccessLog, AFileThatCannotBeOpenedIsAnError) {
+  EXPECT_THAT(error_of([] { AccessLog log("/missing/access.log"); }),
+              Names({"serve", "--access-log", "/missing/access.log"}));
+}
+
+TEST(Http, AnInvalidRequestIdIsReplaced) {
+  TestServer server;
+  const Reply reply = server.client().get("/health", "X-Request-Id: a b\r\n");
+  EXPECT_THAT(reply.headers.at("X-Request-Id"), StartsWith("req-"));
 }
 
 TEST(Http, RequestsInOnePacketAreAnsweredInTurn) {
@@ -101,7 +194,7 @@ TEST(Cors, IsOffUnlessOriginsAreAllowed) {
   EXPECT_EQ(allowed.headers.at(allow), "https://a.example");
   EXPECT_EQ(allowed.headers.at("Access-Control-Allow-Headers"), "authorization,content-type");
   EXPECT_EQ(allowed.headers.at("Vary"), "Origin");
-  EXPECT_THAT(allowed.headers.at("Access-Control-Allow-Methods"), testing::HasSubstr("POST"));
+  EXPECT_THAT(allowed.headers.at("Access-Control-Allow-Methods"), HasSubstr("POST"));
   const std::string origin = "Origin: http://b\r\n";
   EXPECT_EQ(open.client().get("/health", origin).headers.at(allow), "http://b");
   EXPECT_EQ(open.client().get("/v1/models", origin).headers.at(allow), "http://b") << "the page may read the 401";

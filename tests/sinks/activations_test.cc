@@ -86,6 +86,18 @@ TEST(ActivationReport, ReadsNoMatrixUnasked) {
   EXPECT_THAT(to_table(found), HasSubstr("| layers.2.attention.heads | 8 x 4 x 6 |"));
 }
 
+TEST(ActivationReport, TheTableOfSavedActivationsHasThemAlone) {
+  LanguageModel model = small_gpt2(2);
+  ActivationOptions options;
+  options.save = {"layers.1.residual"};
+  const ActivationReport found = read_activations(model, kIds, options);
+  ASSERT_GT(found.places.size(), 1u);
+  const std::string table = saved_table("out.safetensors", found);
+  EXPECT_THAT(table, HasSubstr("|layers.1.residual|" + std::to_string(kIds.size()) + " x 24|"));
+  EXPECT_THAT(table, Names({"layers.1.residual", "float32", "out.safetensors"}));
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);  // with its header
+}
+
 TEST(ActivationReport, SeesInterventions) {
   LanguageModel model = small_gpt2(2);
   ActivationOptions options;

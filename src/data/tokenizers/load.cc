@@ -10,6 +10,7 @@
 #include "core/checksum.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/hub_name.h"
 #include "core/log.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/bpe.h"
@@ -227,7 +228,10 @@ std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
   if (source == "bytes") return make_bytes_tokenizer();
   const fs::path path = source;
-  if (!fs::exists(path)) fail("tokenizer", "{}: expected \"bytes\", a file or a folder, found nothing there", source);
+  if (!fs::exists(path)) {
+    fail("tokenizer", "{}: expected \"bytes\", a file or a folder, found nothing there{}", source,
+         hub_download_hint(source));
+  }
   if (fs::is_directory(path)) {
     if (is_bytes_config(path)) return make_bytes_tokenizer();
     const bool model = fs::exists(path / "tokenizer.model"), json = fs::exists(path / "tokenizer.json");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/percent.h"
 #include "core/statistics.h"
 #include "core/text.h"
 #include "report/heat_map.h"
@@ -68,7 +69,7 @@ std::string draw_masks(const Results& results) {
     legend += report::swatch(curve.css_class, curve.marker) +
               fmt::format("k = {} &nbsp; ", values->at("position").get<int64_t>());
     const auto percent = [&values = *values](const char* field) {
-      return fmt::format("{:.1f}", 100 * mean_of(values.at(field).get<std::vector<double>>()));
+      return percent_number(mean_of(values.at(field).get<std::vector<double>>()), 1);
     };
     table.rows.push_back(
         {std::to_string(values->at("position").get<int64_t>()),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/percent.h"
 #include "core/statistics.h"
 #include "core/text.h"
 #include "report/heat_map.h"
@@ -82,7 +83,7 @@ std::string shares_table(const Json& values) {
   report::Table table{
       .column_scope = false,
       .columns = {{""}, {"attention to position 1, %"}, {"to position 2, %"}, {"Sink<sub>1</sub><sup>0.3</sup>, %"}}};
-  const auto percent = [](const std::vector<double>& shares) { return fmt::format("{:.1f}", 100 * mean_of(shares)); };
+  const auto percent = [](const std::vector<double>& shares) { return percent_number(mean_of(shares), 1); };
   for (const auto& [key, title] : kConditions) {
     const Json& condition = values.at("conditions").at(key);
     table.rows.push_back({html_escape(title),

@@ -1,13 +1,17 @@
 #include "serve/http/connection.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/error.hpp>
+#include <cctype>
 #include <cstring>
 
 #include "core/log.h"
+#include "core/random.h"
 #include "serve/http/request_head.h"
 
 namespace lazy::serve {
@@ -26,10 +30,20 @@ std::string text(const View& view) {
   return {view.data(), view.size()};
 }
 
+// Whether an id that a client sent can be used in headers and in the access log.
+bool is_request_id(std::string_view id) {
+  const auto allowed = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
+  return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), allowed);
+}
+
 }  // namespace
 
 Connection::Connection(Socket socket, std::shared_ptr<ConnectionPool> pool)
-    : pool_(std::move(pool)), strand_(socket.get_executor()), socket_(std::move(socket)), timer_(strand_) {}
+    : pool_(std::move(pool)), strand_(socket.get_executor()), socket_(std::move(socket)), timer_(strand_) {
+  error_code ignored;
+  const auto endpoint = socket_.remote_endpoint(ignored);
+  if (!ignored) client_ = endpoint.address().to_string();
+}
 
 Connection::~Connection() {
   set_busy(false);
@@ -69,6 +83,20 @@ void Connection::set_busy(bool busy) {
   busy_ = busy;
 }
 
+void Connection::begin_record() {
+  record_ = {.begin = std::chrono::system_clock::now(), .client = client_};
+  record_.request_id = fmt::format("req-{:016x}", Random(pool_->next_request++).next());
+  begin_ = Clock::now();
+}
+
+// Once per request, when its answer has ended.
+void Connection::log_request(int status) {
+  if (!std::exchange(unlogged_, false) || !pool_->access_log) return;
+  record_.status = status;
+  record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  pool_->access_log->write(record_);
+}
+
 void Connection::read_more() {
   if (read_pending_ || input_ended_ || state_ == State::closed) return;
   if (state_ != State::reading && state_ != State::lingering && buffer_.size() >= kReadAhead) return;
@@ -102,6 +130,7 @@ void Connection::on_read(error_code error, size_t bytes) {
 
 void Connection::begin_request() {
   set_busy(true);
+  begin_record();
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(pool_->limits.max_header_bytes));
   parser_->body_limit(static_cast<uint64_t>(pool_->limits.max_body_bytes));
@@ -182,6 +211,9 @@ void Connection::refuse_bytes(error_code error) {
 // Checks the head, before the body is read. False: the request has been refused.
 bool Connection::accept_head() {
   const auto& head = parser_->get();
+  record_.method = text(head.method_string());
+  const std::string given_id = text(head["X-Request-Id"]);
+  if (is_request_id(given_id)) record_.request_id = given_id;
   if (const auto problem = check_head(head, parser_->chunked())) {
     ++pool_->malformed;
     refuse_request(*problem);
@@ -194,6 +226,7 @@ bool Connection::accept_head() {
     refuse_request({400, "the request target is not a valid path", "bad_target"});
     return false;
   }
+  record_.path = incoming_.path;
   incoming_.authorization = text(head[http::field::authorization]);
   origin_ = text(head[http::field::origin]);
   requested_method_ = text(head[http::field::access_control_request_method]);
@@ -217,6 +250,7 @@ void Connection::hand_over() {
   head_ = message.method() == http::verb::head;
   streaming_ = false;
   state_ = State::answering;
+  unlogged_ = true;
   ++request_;
   set_deadline(phase, pool_->limits.request);
   const std::shared_ptr<Exchange> answer = make_answer();
@@ -230,9 +264,11 @@ void Connection::hand_over() {
 }
 
 void Connection::refuse_request(const HttpProblem& problem) {
+  if (!busy_) begin_record();  // of a connection that is refused before a request has been read
   parser_.reset();
   keep_alive_ = chunked_ = head_ = false;
   state_ = State::answering;
+  unlogged_ = true;
   ++request_;
   respond({.status = problem.status, .body = plain_error(problem.status, problem.message, problem.code)});
 }
@@ -283,6 +319,7 @@ void Connection::expired() {
       if (const auto callback = std::exchange(gone_, nullptr)) callback(Gone::timeout);
       if (state_ != State::answering || request != request_) break;  // the callback has answered
       if (streaming_) {
+        log_request(504);
         close();
       } else {
         keep_alive_ = false;
@@ -310,6 +347,7 @@ void Connection::linger() {
 
 void Connection::close() {
   if (state_ == State::closed) return;
+  log_request(499);
   state_ = State::closed;
   set_busy(false);
   gone_ = nullptr;

@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "serve/http/access_log.h"
 #include "serve/http/exchange.h"
 #include "serve/http/request_head.h"
 #include "serve/http/server.h"
@@ -32,6 +33,8 @@ struct ConnectionPool {
   HttpLimits limits;
   HttpHandler handler;
   std::vector<std::string> allowed_origins;
+  std::shared_ptr<AccessLog> access_log;   // null: none
+  std::atomic<uint64_t> next_request = 0;  // request ids are hashes of it
   boost::asio::io_context context;
   std::atomic<bool> draining = false;
   std::atomic<int64_t> accepted = 0, refused = 0, malformed = 0, timeouts = 0, gone = 0;
@@ -69,6 +72,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse_bytes(boost::system::error_code error);
   void refuse_request(const HttpProblem& problem);
   void set_busy(bool busy);
+  void begin_record();
+  void log_request(int status);
 
   // connection_answer.cc: answers
   std::shared_ptr<Exchange> make_answer();
@@ -106,6 +111,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Of the current request, for CORS: the headers Origin, Access-Control-Request-Method and -Headers.
   std::string origin_, requested_method_, requested_headers_;
+
+  // For the access log and the header X-Request-Id.
+  std::string client_;   // the address of the client
+  AccessRecord record_;  // of the current request; its request_id is set when its head has been read
+  Clock::time_point begin_;
+  bool unlogged_ = false;  // a request is being read or answered
 
   // Of the request that is being answered.
   bool keep_alive_ = true, chunked_ = true, head_ = false, streaming_ = false;

@@ -86,9 +86,12 @@ void Connection::respond(const HttpResponse& response) {
   }
   fmt::format_to(out, "Connection: {}\r\n", keep_alive_ ? "keep-alive" : "close");
   for (const auto& [name, value] : response.headers) fmt::format_to(out, "{}: {}\r\n", name, value);
+  fmt::format_to(out, "X-Request-Id: {}\r\n", record_.request_id);
   write_cors();
   out_ += "\r\n";
   if (!head_) out_ += response.body;
+  record_.status = response.status;
+  record_.bytes = head_ || response.status == 204 ? 0 : static_cast<int64_t>(response.body.size());
   finish();
 }
 
@@ -98,8 +101,10 @@ void Connection::begin_stream(const std::string& content_type) {
   // nginx holds a stream back unless X-Accel-Buffering is "no".
   fmt::format_to(std::back_inserter(out_),
                  "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
-                 "Connection: {}\r\n{}",
-                 content_type, keep_alive_ ? "keep-alive" : "close", chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
+                 "Connection: {}\r\nX-Request-Id: {}\r\n{}",
+                 content_type, keep_alive_ ? "keep-alive" : "close", record_.request_id,
+                 chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
+  record_.status = 200;
   write_cors();
   out_ += "\r\n";
   flush();
@@ -107,6 +112,7 @@ void Connection::begin_stream(const std::string& content_type) {
 
 void Connection::write_chunk(std::string_view data) {
   if (data.empty()) return;
+  record_.bytes += static_cast<int64_t>(data.size());
   if (chunked_) fmt::format_to(std::back_inserter(out_), "{:x}\r\n", data.size());
   out_ += data;
   if (chunked_) out_ += "\r\n";
@@ -161,6 +167,7 @@ void Connection::on_written(error_code error, size_t bytes) {
 }
 
 void Connection::after_answer() {
+  log_request(record_.status);
   set_busy(false);
   if (in_flight_.capacity() > (64 << 10)) in_flight_ = {};
   if (out_.capacity() > (64 << 10)) out_ = {};

@@ -7,6 +7,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -131,11 +132,13 @@ struct HttpServer::Impl {
 };
 
 HttpServer::HttpServer(const std::string& host, int port, int threads, const HttpLimits& limits, HttpHandler handler,
-                       std::vector<std::string> allowed_origins)
+                       std::vector<std::string> allowed_origins, std::shared_ptr<AccessLog> access_log)
     : impl_(std::make_shared<Impl>()) {
   impl_->pool->limits = limits;
   impl_->pool->handler = std::move(handler);
   impl_->pool->allowed_origins = std::move(allowed_origins);
+  impl_->pool->access_log = std::move(access_log);
+  impl_->pool->next_request = (static_cast<uint64_t>(std::random_device()()) << 32) + std::random_device()();
   raise_file_limit(limits.max_connections);
   impl_->listen(host, port);
   impl_->accept();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "serve/http/access_log.h"
 #include "serve/http/exchange.h"
 
 namespace lazy::serve {
@@ -30,9 +31,10 @@ struct HttpCounters {
 class HttpServer {
  public:
   // Listens at once; port 0 picks a free port. `allowed_origins`: the origins ("https://example.org") whose pages may
-  // read answers (CORS); "*" allows all. Throws Error if the address is not available.
+  // read answers (CORS); "*" allows all. `access_log` gets a record of every request; null: none. Throws Error if the
+  // address is not available.
   HttpServer(const std::string& host, int port, int threads, const HttpLimits& limits, HttpHandler handler,
-             std::vector<std::string> allowed_origins = {});
+             std::vector<std::string> allowed_origins = {}, std::shared_ptr<AccessLog> access_log = nullptr);
   ~HttpServer();  // closes what is open
 
   int port() const;

@@ -169,7 +169,7 @@ void Api::dispatch(const Route& route, const HttpRequest& request, const std::sh
 
 Api::Model Api::find_model(const std::string& id) const {
   if (id.empty() && models_.size() == 1) return models_.front();
-  if (id.empty()) throw ApiError(400, "model: is required where several models are served", "model", "missing_field");
+  if (id.empty()) throw ApiError(400, "model is required because several models are served", "model", "missing_field");
   for (const Model& model : models_) {
     if (model->id == id) return model;
   }
@@ -205,7 +205,7 @@ void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange
       }
       std::vector<int64_t> ids = model->encode(*text, special || text->empty());
       if (ids.empty() && model->tokenizer->bos_id()) ids.push_back(*model->tokenizer->bos_id());
-      if (ids.empty()) wrong_field("prompt", "is empty, and the tokenizer has no BOS token to begin with");
+      if (ids.empty()) refuse_field("prompt", "prompt is empty, and the tokenizer has no BOS token to begin with");
       check_ids(ids, model->vocab_size, "prompt");
       prompts.push_back(std::move(ids));
       if (fields.echo) texts.push_back(*text);
@@ -258,7 +258,7 @@ void Api::chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exch
   note_unknown(unknown);
   const Model model = find_model(fields.model);
   std::vector<int64_t> prompt = encode_chat(*model, fields);
-  if (prompt.empty()) wrong_field("messages", "the chat template made an empty text of them");
+  if (prompt.empty()) wrong_field("messages", "the chat template rendered an empty text");
   check_ids(prompt, model->vocab_size, "messages");
   if (!fields.max_tokens) {
     const int64_t rest = model->engine->max_request_tokens() - static_cast<int64_t>(prompt.size());
@@ -338,7 +338,7 @@ HttpResponse Api::detokenize(const HttpRequest& request) {
   const auto body = parse_body(request.body);
   Fields fields(body);
   const Model model = find_model(fields.string("model", ""));
-  if (!fields.find("tokens")) throw ApiError(400, "tokens: is required", "tokens", "missing_field");
+  if (!fields.find("tokens")) throw ApiError(400, "tokens is required", "tokens", "missing_field");
   const std::vector<int64_t> ids = fields.ids("tokens");
   check_ids(ids, model->tokenizer->vocab_size(), "tokens");
   note_unknown(fields.unknown());

@@ -48,6 +48,10 @@ void wrong_field(const std::string& field, const std::string& problem) {
   throw ApiError(400, field + ": " + problem, field, "invalid_value");
 }
 
+void refuse_field(const std::string& field, const std::string& sentence) {
+  throw ApiError(400, sentence, field, "invalid_value");
+}
+
 namespace {
 
 [[noreturn]] void wrong_type(const std::string& field, const char* expected, const json& found) {
@@ -128,7 +132,7 @@ std::string Fields::string(const std::string& name, const std::string& fallback)
 }
 
 std::string Fields::required_string(const std::string& name) {
-  if (!find(name)) throw ApiError(400, prefix_ + name + ": is required", prefix_ + name, "missing_field");
+  if (!find(name)) throw ApiError(400, prefix_ + name + " is required", prefix_ + name, "missing_field");
   return string(name, "");
 }
 

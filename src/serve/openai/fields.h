@@ -17,6 +17,8 @@ nlohmann::json parse_body(const std::string& body);
 std::string type_of(const nlohmann::json& value);
 // ApiError 400 for a field.
 [[noreturn]] void wrong_field(const std::string& field, const std::string& problem);
+// The same with a message that is a whole sentence: "tools is not supported".
+[[noreturn]] void refuse_field(const std::string& field, const std::string& sentence);
 
 // A view: the object must outlive it.
 class Fields {

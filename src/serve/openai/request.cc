@@ -88,11 +88,11 @@ void read_common(Fields& fields, GenerationFields& out) {
   out.skip_special_tokens = fields.boolean("skip_special_tokens", true);
   out.n = fields.integer("n", 1, 1, 128);
   if (const int64_t best_of = fields.integer("best_of", out.n, 1, 128); best_of != out.n) {
-    wrong_field("best_of", fmt::format("is supported only where it equals n ({}), found {}", out.n, best_of));
+    wrong_field("best_of", fmt::format("expected the value of n ({}), found {}", out.n, best_of));
   }
   out.stream = fields.boolean("stream", false);
   if (const json* options = fields.find("stream_options")) {
-    if (!out.stream) wrong_field("stream_options", "is allowed only with stream: true");
+    if (!out.stream) refuse_field("stream_options", "stream_options requires stream: true");
     if (!options->is_object()) {
       throw ApiError(400, "stream_options: expected an object, found " + type_of(*options), "stream_options",
                      "invalid_type");
@@ -113,7 +113,7 @@ Prompt read_ids(const json& array) {
 std::vector<Prompt> read_prompts(Fields& fields) {
   const char* expected = "prompt: expected a string, an array of strings, an array of token ids or an array of those";
   const json* value = fields.find("prompt");
-  if (!value) throw ApiError(400, "prompt: is required", "prompt", "missing_field");
+  if (!value) throw ApiError(400, "prompt is required", "prompt", "missing_field");
   std::vector<Prompt> out;
   if (value->is_string()) {
     out.emplace_back(value->get<std::string>());
@@ -158,7 +158,7 @@ void read_message(nlohmann::ordered_json& message, size_t index) {
   const json* content = fields.find("content");
   // The API has no content in a message of an assistant that only calls tools.
   if (!content && !value.contains("tool_calls") && !value.contains("function_call")) {
-    throw ApiError(400, name + ".content: is required", name + ".content", "missing_field");
+    throw ApiError(400, name + ".content is required", name + ".content", "missing_field");
   }
   if (!content || content->is_string()) return;
   if (!content->is_array()) {
@@ -238,7 +238,7 @@ CompletionRequest parse_completion(const json& body, std::vector<std::string>& u
   out.logprobs = static_cast<int>(fields.integer("logprobs", -1, 0, kMaxLogprobs));
   out.echo = fields.boolean("echo", false);
   if (fields.find("add_special_tokens")) out.add_special_tokens = fields.boolean("add_special_tokens", true);
-  if (!fields.string("suffix", "").empty()) wrong_field("suffix", "is not supported");
+  if (!fields.string("suffix", "").empty()) refuse_field("suffix", "suffix is not supported");
   unknown = fields.unknown();
   return out;
 }
@@ -248,7 +248,7 @@ ChatRequest parse_chat(const json& body, const std::string& text, std::vector<st
   ChatRequest out;
   read_common(fields, out);
   const json* messages = fields.find("messages");
-  if (!messages) throw ApiError(400, "messages: is required", "messages", "missing_field");
+  if (!messages) throw ApiError(400, "messages is required", "messages", "missing_field");
   if (!messages->is_array()) {
     throw ApiError(400, "messages: expected an array, found " + type_of(*messages), "messages", "invalid_type");
   }
@@ -260,11 +260,12 @@ ChatRequest parse_chat(const json& body, const std::string& text, std::vector<st
   }
   const bool logprobs = fields.boolean("logprobs", false);
   const int64_t top = fields.integer("top_logprobs", 0, 0, kMaxLogprobs);
-  if (top > 0 && !logprobs) wrong_field("top_logprobs", "is allowed only with logprobs: true");
+  if (top > 0 && !logprobs) refuse_field("top_logprobs", "top_logprobs requires logprobs: true");
   if (logprobs) out.logprobs = static_cast<int>(top);
   out.variables = read_template_variables(fields);
   for (const char* name : {"tools", "functions"}) {
-    if (const json* value = fields.find(name); value && !value->empty()) wrong_field(name, "is not supported");
+    if (const json* value = fields.find(name); value && !value->empty())
+      refuse_field(name, std::string(name) + " is not supported");
   }
   if (const json* format = fields.find("response_format")) {
     const bool text = format->is_object() && format->value("type", json()) == json("text");
@@ -278,7 +279,7 @@ AttentionFields parse_attention(const json& body, std::vector<std::string>& unkn
   Fields fields(body);
   AttentionFields out;
   out.model = fields.string("model", "");
-  if (!fields.find("tokens")) throw ApiError(400, "tokens: is required", "tokens", "missing_field");
+  if (!fields.find("tokens")) throw ApiError(400, "tokens is required", "tokens", "missing_field");
   out.request.tokens = fields.ids("tokens");
   if (out.request.tokens.empty()) wrong_field("tokens", "the array is empty");
   const auto last = static_cast<int64_t>(out.request.tokens.size()) - 1;

@@ -1,0 +1,15 @@
+# The component `program` of an installation, `make install PREFIX=DIR`: DIR/bin/lazy, its libraries in DIR/lib/lazy and
+# the licenses. PyTorch is not copied: the run path names the installation that the program was built with.
+set(libraries lazy_ops)
+foreach(library lazy_ops_cuda lazy_nccl)
+  if(TARGET ${library})
+    list(APPEND libraries ${library})
+  endif()
+endforeach()
+add_custom_target(lazy_program DEPENDS lazy ${libraries})
+set_target_properties(lazy PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/lazy;${LibTorch_RPATH}")
+set_target_properties(${libraries} PROPERTIES INSTALL_RPATH "$ORIGIN;${LibTorch_RPATH}")
+install(TARGETS lazy ${libraries} RUNTIME DESTINATION bin COMPONENT program
+                                  LIBRARY DESTINATION lib/lazy COMPONENT program)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/THIRD_PARTY_NOTICES.md"
+        DESTINATION share/doc/lazy COMPONENT program)

@@ -1,0 +1,41 @@
+// The access log of the HTTP server: one line per request. Bodies, query strings and headers are not logged, because
+// they may contain prompts and keys.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace lazy::serve {
+
+struct AccessRecord {
+  std::chrono::system_clock::time_point begin;  // when the first byte of the request arrived
+  std::string client;                           // address without the port
+  std::string method, path;                     // empty: the request was refused before they were read
+  int status = 0;                               // 499: the client left before the answer's end
+  int64_t bytes = 0;                            // of the answer's body, or of the data of its stream
+  double seconds = 0;                           // from the first byte of the request to the last byte of the answer
+  std::string request_id;
+};
+
+// "2026-01-31T12:00:00.123Z 127.0.0.1 POST /v1/completions 200 1234 0.456 req-0123456789abcdef\n": eight fields, each
+// without spaces. Missing fields are "-".
+std::string access_line(const AccessRecord& record);
+
+// Thread-safe. Every line is appended by one write, so that tools may truncate the file while the server runs.
+class AccessLog {
+ public:
+  explicit AccessLog(const std::string& path);  // "-": standard error. Error if the file cannot be opened
+  ~AccessLog();
+  AccessLog(const AccessLog&) = delete;
+  AccessLog& operator=(const AccessLog&) = delete;
+  // Warns once if lines cannot be written.
+  void write(const AccessRecord& record);
+
+ private:
+  std::string path_;
+  int fd_;
+  std::atomic<bool> warned_ = false;
+};
+
+}  // namespace lazy::serve
