@@ -49,6 +49,7 @@ enum class ModelFamily {
   bloom,
   gpt_oss,
   granite_swa,
+  smollm3,
   transformer_xl,
   state_spaces
 };
@@ -89,6 +90,7 @@ inline constexpr auto kModelFamilies = enum_table<ModelFamily>({{ModelFamily::ll
                                                                 {ModelFamily::bloom, "bloom"},
                                                                 {ModelFamily::gpt_oss, "gpt_oss"},
                                                                 {ModelFamily::granite_swa, "granite_swa"},
+                                                                {ModelFamily::smollm3, "smollm3"},
                                                                 {ModelFamily::transformer_xl, "transfo-xl"},
                                                                 {ModelFamily::state_spaces, "state_spaces"}});
 inline constexpr EnumTable kNormalizerNames([] {

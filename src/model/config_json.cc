@@ -162,6 +162,30 @@ void config_json::divide_heads(const Fields& fields, const char* name, ModelConf
   m.attention.head_dim = m.hidden_size / m.attention.num_heads;
 }
 
+void config_json::read_grouped_heads(const Fields& fields, int64_t default_kv_heads, ModelConfig& m) {
+  fields.required_integer({"num_attention_heads"}, m.attention.num_heads);
+  m.attention.num_kv_heads =
+      default_kv_heads > 0 && !fields.has("num_key_value_heads") ? default_kv_heads : m.attention.num_heads;
+  fields.integer({"num_key_value_heads"}, m.attention.num_kv_heads);
+  if (fields.find({"head_dim"})) {
+    fields.integer({"head_dim"}, m.attention.head_dim);
+  } else {
+    divide_heads(fields, "num_attention_heads", m);
+  }
+}
+
+void config_json::write_sizes(const ModelConfig& m, nlohmann::ordered_json& out) {
+  out["hidden_size"] = m.hidden_size;
+  out["intermediate_size"] = m.intermediate();
+  out["num_hidden_layers"] = m.num_layers;
+  out["num_attention_heads"] = m.attention.num_heads;
+  out["num_key_value_heads"] = m.attention.num_kv_heads;
+  out["head_dim"] = m.attention.head_dim;
+  out["hidden_act"] = "silu";
+  out["rms_norm_eps"] = m.norm.eps;
+  out["max_position_embeddings"] = m.max_length;
+}
+
 void config_json::require_silu(const Fields& fields) {
   std::string activation = "silu";
   fields.string({"hidden_act"}, activation);
@@ -366,20 +390,26 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["rope_parameters"] = rope;
 }
 
-// Mistral's window applies to every layer, gpt-oss's to every second one and GraniteSWA's to three of four unless
-// layer_types is given. Qwen's is optional and applies to the layers in layer_types, or else from max_window_layers on.
+// Mistral's window applies to every layer, gpt-oss's to every second one and GraniteSWA's to three of
+// four unless layer_types is given. The windows of Qwen and SmolLM3 are optional and apply to the layers in
+// layer_types. Without layer_types, Qwen's applies to the layers from max_window_layers on, and SmolLM3's to the layers
+// without RoPE.
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m) {
   if (type == "llama") return;
   if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.attention.window);
-  const bool granite = type == "granite_swa", always = type == "mistral" || type == "gpt_oss" || granite;
+  const bool granite = type == "granite_swa", smollm3 = type == "smollm3";
+  const bool every_layer = type == "mistral";
+  const bool always = every_layer || type == "gpt_oss" || granite;
   bool used = always;
   if (!always) fields.boolean({"use_sliding_window"}, used);
-  if (used && !fields.has("sliding_window")) m.attention.window = type == "mistral" || !always ? 4096 : 128;
+  const bool has_default = !smollm3;
+  if (used && has_default && !fields.has("sliding_window"))
+    m.attention.window = type == "mistral" || !always ? 4096 : 128;
   if (used && fields.find({"sliding_window"})) {
     fields.integer({"sliding_window"}, m.attention.window);
     if (m.attention.window < 1) fields.wrong("sliding_window", "at least 1, or null", m.attention.window);
   }
-  if (type == "mistral") {
+  if (every_layer) {
     // MistralConfig has no layer_types, but transformers applies them to masks and caches.
     const std::string layer = m.attention.window > 0 ? "sliding_attention" : "full_attention";
     const json expected(static_cast<size_t>(std::clamp(m.num_layers, int64_t{0}, int64_t{1} << 14)), layer);
@@ -407,6 +437,10 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
   } else if (m.attention.window > 0 && (type == "gpt_oss" || granite)) {
     const int64_t first = granite ? 0 : 1, step = granite ? 4 : 2;
     for (int64_t i = first; i < std::min(m.num_layers, int64_t{1} << 14); i += step) full.push_back(i);
+  } else if (m.attention.window > 0 && smollm3) {
+    for (size_t i = 0; i < m.positions.layer_bases.size(); ++i) {
+      if (m.positions.layer_bases[i] != 0) full.push_back(static_cast<int64_t>(i));
+    }
   } else if (m.attention.window > 0) {
     int64_t first = 28;
     fields.integer({"max_window_layers"}, first);
@@ -435,7 +469,7 @@ void write_window(const ModelConfig& m, nlohmann::ordered_json& out) {
     if (m.attention.window < 0) return;
     int64_t first = 0;  // used by transformers before 4.53
     while (first < m.num_layers && m.window_of(first) < 0) ++first;
-    out["max_window_layers"] = first;
+    if (transformers_class != "SmolLM3ForCausalLM") out["max_window_layers"] = first;
   }
   out["layer_types"] = nlohmann::ordered_json::array();
   for (int64_t i = 0; i < m.num_layers; ++i) {

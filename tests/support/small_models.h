@@ -43,6 +43,7 @@ inline ModelConfig small_family(const std::string& name) {
       c.positions.layer_bases = {0, 1e4, 1e3};
       c.multipliers = {.embedding = 3, .branch = 0.6, .logits_divisor = 2};
     }
+    if (name == "smollm3") c.positions.layer_bases = {2e6, 0, 2e6};
     if (name == "transfo-xl") {
       c.adaptive.cutoffs = {11, 30};
       c.adaptive.width = 21;

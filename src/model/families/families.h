@@ -55,6 +55,8 @@ extern const Family kGptOss;
 // GraniteSWA (IBM 2026), GraniteSWAForCausalLM: Llama's layout with a sink a head, windows and bases of RoPE by layer,
 // and constant multipliers.
 extern const Family kGraniteSwa;
+// SmolLM3 (Hugging Face 2025), SmolLM3ForCausalLM: Llama with layers without RoPE.
+extern const Family kSmolLm3;
 // Transformer-XL (Dai et al. 2019), TransfoXLLMHeadModel: relative positions and memory, post-norm LayerNorm, an
 // adaptive vocabulary.
 extern const Family kTransformerXl;
@@ -62,6 +64,9 @@ extern const Family kTransformerXl;
 const std::vector<const Family*>& families();
 const Family* find_family(const std::string& model_type);  // null if not registered
 const Family* family_of(const ModelConfig& config);        // null for the Llama and Lazy layouts
+
+// The model's own tensors, for families whose files store each of them separately.
+std::vector<StoredTensor> plain_tensors(const ModelConfig& config);
 
 // The tensors of a model's file. A tied head is not listed separately; it is an alias of the embedding.
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config);
