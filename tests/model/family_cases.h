@@ -163,4 +163,15 @@ for seed in (0, 1):
                                          tie_word_embeddings=False), "bfloat16", "60KB", seed=seed)
 )";
 
+inline constexpr char kOlmo2s[] = R"(
+from transformers import Olmo2Config
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+             intermediate_size=37, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+linear = dict(rope_type="linear", rope_theta=5e4, factor=3.0)
+for seed in (0, 1):
+    make(f"grouped-{seed}", Olmo2Config(**shape), "bfloat16", "60KB", seed=seed)
+    make(f"biased-{seed}", Olmo2Config(**{**shape, "num_key_value_heads": None}, rope_parameters=linear,
+                                       attention_bias=True, tie_word_embeddings=True), seed=seed)
+)";
+
 }  // namespace lazy::testing

@@ -23,6 +23,7 @@ TEST(LayoutsSlow, Gpt2) { testing::expect_folders(testing::kGpt2, 12); }
 TEST(LayoutsSlow, Bloom) { testing::expect_folders(testing::kBloom, 8); }
 TEST(LayoutsSlow, GraniteSwa) { testing::expect_folders(testing::kGraniteSwas, 6); }
 TEST(LayoutsSlow, SmolLm3) { testing::expect_folders(testing::kSmolLm3s, 6); }
+TEST(LayoutsSlow, Olmo2) { testing::expect_folders(testing::kOlmo2s, 4); }
 TEST(LayoutsSlow, GptOss) { testing::expect_folders(testing::kGptOss, 10); }
 
 ModelConfig gpt2(const std::string& more = "") {

@@ -157,6 +157,11 @@ FAMILIES = {
             "pad_token_id": None,
         },
     ],
+    "olmo2": [
+        {**DECODER, "pad_token_id": None},
+        {**DECODER, "num_key_value_heads": 4, "attention_bias": True, "pad_token_id": None},
+        {**DECODER, "rope_parameters": ROPES[6], "tie_word_embeddings": True, "pad_token_id": None},
+    ],
     "lazy_attention": [
         LAZY,
         {**LAZY, "sliding_window": 6, "offset": "constant", "rope_parameters": ROPES[0]},

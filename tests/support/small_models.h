@@ -53,7 +53,7 @@ inline ModelConfig small_family(const std::string& name) {
       c.positions.clamp_length = 6;
     }
   }
-  c.attention.qk_norm = name == "qwen3";
+  c.attention.qk_norm |= name == "qwen3";
   if (name == "qwen2") c.attention.qkv_bias = true;
   if (name == "qwen3") c.attention.qkv_bias = c.attention.output_bias = true;
   if (name == "mistral") c.attention.window = 5;

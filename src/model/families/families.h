@@ -57,6 +57,9 @@ extern const Family kGptOss;
 extern const Family kGraniteSwa;
 // SmolLM3 (Hugging Face 2025), SmolLM3ForCausalLM: Llama with layers without RoPE.
 extern const Family kSmolLm3;
+// OLMo 2 (Allen AI 2025, arXiv 2501.00656), Olmo2ForCausalLM: Llama with an RMSNorm of the output of each half instead
+// of its input, and an RMSNorm over all query heads and one over all key heads.
+extern const Family kOlmo2;
 // Transformer-XL (Dai et al. 2019), TransfoXLLMHeadModel: relative positions and memory, post-norm LayerNorm, an
 // adaptive vocabulary.
 extern const Family kTransformerXl;

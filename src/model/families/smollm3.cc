@@ -70,7 +70,7 @@ void write_smollm3(const ModelConfig& m, nlohmann::ordered_json& out) {
 }
 
 void check_smollm3(const ModelConfig& m) {
-  const bool fits = m.norm.kind == NormKind::rms && !m.norm.post_norm && m.norm.final_norm &&
+  const bool fits = m.norm.kind == NormKind::rms && !m.norm.post_norm && !m.norm.branch_norm && m.norm.final_norm &&
                     m.mlp.kind == MlpKind::swiglu && !m.mlp.bias && m.has_plain_rope() && !m.attention.qk_norm &&
                     m.attention.normalizer == Normalizer::softmax && m.attention.qkv_bias == m.attention.output_bias &&
                     m.attention.query_bias && m.attention.scale_scores && !m.attention.scale_by_layer &&
