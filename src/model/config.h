@@ -51,6 +51,7 @@ enum class ModelFamily {
   granite_swa,
   smollm3,
   olmo2,
+  phi3,
   transformer_xl,
   state_spaces
 };
@@ -93,6 +94,7 @@ inline constexpr auto kModelFamilies = enum_table<ModelFamily>({{ModelFamily::ll
                                                                 {ModelFamily::granite_swa, "granite_swa"},
                                                                 {ModelFamily::smollm3, "smollm3"},
                                                                 {ModelFamily::olmo2, "olmo2"},
+                                                                {ModelFamily::phi3, "phi3"},
                                                                 {ModelFamily::transformer_xl, "transfo-xl"},
                                                                 {ModelFamily::state_spaces, "state_spaces"}});
 inline constexpr EnumTable kNormalizerNames([] {

@@ -42,8 +42,8 @@ const std::vector<FixedKey>& fixed_keys() {
   return all;
 }
 
-constexpr std::string_view kTransformersTypes[] = {"llama",   "mistral",     "qwen2",   "qwen3", "gpt2",  "bloom",
-                                                   "gpt_oss", "granite_swa", "smollm3", "olmo2", "mamba2"};
+constexpr std::string_view kTransformersTypes[] = {"llama",   "mistral",     "qwen2",   "qwen3", "gpt2", "bloom",
+                                                   "gpt_oss", "granite_swa", "smollm3", "olmo2", "phi3", "mamba2"};
 
 }  // namespace
 

@@ -174,4 +174,16 @@ for seed in (0, 1):
                                        attention_bias=True, tie_word_embeddings=True), seed=seed)
 )";
 
+inline constexpr char kPhi3s[] = R"(
+from transformers import Phi3Config
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+             intermediate_size=37, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+partial = dict(rope_type="default", rope_theta=5e4, partial_rotary_factor=0.4)
+for seed in (0, 1):
+    make(f"grouped-{seed}", Phi3Config(**shape), seed=seed)
+    make(f"window-{seed}", Phi3Config(**{**shape, "num_key_value_heads": None}, sliding_window=9,
+                                      tie_word_embeddings=True), "bfloat16", "60KB", seed=seed)
+    make(f"partial-{seed}", Phi3Config(**shape, rope_parameters=partial), seed=seed)
+)";
+
 }  // namespace lazy::testing

@@ -162,6 +162,11 @@ FAMILIES = {
         {**DECODER, "num_key_value_heads": 4, "attention_bias": True, "pad_token_id": None},
         {**DECODER, "rope_parameters": ROPES[6], "tie_word_embeddings": True, "pad_token_id": None},
     ],
+    "phi3": [
+        {**DECODER, "pad_token_id": None},
+        {**DECODER, "sliding_window": 6, "tie_word_embeddings": True, "pad_token_id": None},
+        {**DECODER, "rope_parameters": {**ROPES[0], "partial_rotary_factor": 0.5}, "pad_token_id": None},
+    ],
     "lazy_attention": [
         LAZY,
         {**LAZY, "sliding_window": 6, "offset": "constant", "rope_parameters": ROPES[0]},

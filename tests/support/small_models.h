@@ -44,6 +44,7 @@ inline ModelConfig small_family(const std::string& name) {
       c.multipliers = {.embedding = 3, .branch = 0.6, .logits_divisor = 2};
     }
     if (name == "smollm3") c.positions.layer_bases = {2e6, 0, 2e6};
+    if (name == "phi3") c.attention.window = 4, c.positions.partial_rotary_factor = 0.34, c.attention.num_kv_heads = 2;
     if (name == "transfo-xl") {
       c.adaptive.cutoffs = {11, 30};
       c.adaptive.width = 21;
