@@ -228,8 +228,8 @@ void ModelConfig::validate() const {
            attention.gate != GateKind::none ? "none" : "true", name(family));
     }
   } else if (norm.kind != NormKind::rms || mlp.kind != MlpKind::swiglu || mlp.bias || !attention.query_bias ||
-             !attention.scale_scores || attention.scale_by_layer || norm.post_norm || !norm.final_norm ||
-             adaptive.used || positions.shared_relative_biases) {
+             !attention.scale_scores || attention.scale_by_layer || norm.post_norm || norm.branch_norm ||
+             !norm.final_norm || attention.qk_norm_joint || adaptive.used || positions.shared_relative_biases) {
     fail("model", "family: expected a family with LayerNorm, an ungated MLP and scaled scores, found {}", name(family));
   }
   if ((attention.qkv_bias || attention.output_bias || attention.qk_norm || !attention.full_layers.empty()) &&

@@ -49,6 +49,9 @@ enum class ModelFamily {
   bloom,
   gpt_oss,
   granite_swa,
+  smollm3,
+  olmo2,
+  phi3,
   transformer_xl,
   state_spaces
 };
@@ -89,6 +92,9 @@ inline constexpr auto kModelFamilies = enum_table<ModelFamily>({{ModelFamily::ll
                                                                 {ModelFamily::bloom, "bloom"},
                                                                 {ModelFamily::gpt_oss, "gpt_oss"},
                                                                 {ModelFamily::granite_swa, "granite_swa"},
+                                                                {ModelFamily::smollm3, "smollm3"},
+                                                                {ModelFamily::olmo2, "olmo2"},
+                                                                {ModelFamily::phi3, "phi3"},
                                                                 {ModelFamily::transformer_xl, "transfo-xl"},
                                                                 {ModelFamily::state_spaces, "state_spaces"}});
 inline constexpr EnumTable kNormalizerNames([] {
@@ -129,6 +135,7 @@ struct AttentionConfig {
   bool query_bias = true;            // with qkv_bias: q_proj's bias is trained; false: it stays 0
   bool output_bias = false;          // o_proj has a bias
   bool qk_norm = false;              // RMSNorm of every query and key head before RoPE
+  bool qk_norm_joint = false;        // with qk_norm: one RMSNorm over all query heads and one over all key heads
   bool scale_scores = true;          // queries x keys are scaled by head_dim^-0.5
   bool scale_by_layer = false;       // and additionally by 1 / (layer + 1)
   double multiplier = 0;             // scales them instead of head_dim^-0.5; 0: none
@@ -162,6 +169,7 @@ struct NormConfig {
   NormKind kind = NormKind::rms;  // RMSNorm, or LayerNorm with a bias
   double eps = 1e-6;
   bool post_norm = false;       // norm after each residual addition instead of before each half
+  bool branch_norm = false;     // norm of the output of each half, before the residual addition, instead (OLMo 2)
   bool final_norm = true;       // norm after the last layer
   bool embedding_norm = false;  // norm before the first layer
 };

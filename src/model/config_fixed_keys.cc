@@ -27,7 +27,7 @@ const std::vector<FixedKey>& fixed_keys() {
       {"compression_config", json(), "quantized weights are"},
       {"transformers_weights", "model.safetensors", "other names of the weights file are"},
       {"add_cross_attention", false, "layers that attend to an encoder are", {"gpt2"}},
-      {"mlp_bias", false, "biases in the MLP are", {"llama", "granite_swa", "lazy_attention"}},
+      {"mlp_bias", false, "biases in the MLP are", {"llama", "granite_swa", "smollm3", "lazy_attention"}},
       {"attention_bias", false, "biases in the projections are", {"lazy_attention"}},
       {"apply_residual_connection_post_layernorm", false, "residuals after the norm are", {"bloom"}},
       {"use_bias", false, "biases in the projections are", {"mamba2"}},
@@ -42,8 +42,8 @@ const std::vector<FixedKey>& fixed_keys() {
   return all;
 }
 
-constexpr std::string_view kTransformersTypes[] = {"llama", "mistral", "qwen2",       "qwen3", "gpt2",
-                                                   "bloom", "gpt_oss", "granite_swa", "mamba2"};
+constexpr std::string_view kTransformersTypes[] = {"llama",   "mistral",     "qwen2",   "qwen3", "gpt2", "bloom",
+                                                   "gpt_oss", "granite_swa", "smollm3", "olmo2", "phi3", "mamba2"};
 
 }  // namespace
 

@@ -162,6 +162,30 @@ void config_json::divide_heads(const Fields& fields, const char* name, ModelConf
   m.attention.head_dim = m.hidden_size / m.attention.num_heads;
 }
 
+void config_json::read_grouped_heads(const Fields& fields, int64_t default_kv_heads, ModelConfig& m) {
+  fields.required_integer({"num_attention_heads"}, m.attention.num_heads);
+  m.attention.num_kv_heads =
+      default_kv_heads > 0 && !fields.has("num_key_value_heads") ? default_kv_heads : m.attention.num_heads;
+  fields.integer({"num_key_value_heads"}, m.attention.num_kv_heads);
+  if (fields.find({"head_dim"})) {
+    fields.integer({"head_dim"}, m.attention.head_dim);
+  } else {
+    divide_heads(fields, "num_attention_heads", m);
+  }
+}
+
+void config_json::write_sizes(const ModelConfig& m, nlohmann::ordered_json& out) {
+  out["hidden_size"] = m.hidden_size;
+  out["intermediate_size"] = m.intermediate();
+  out["num_hidden_layers"] = m.num_layers;
+  out["num_attention_heads"] = m.attention.num_heads;
+  out["num_key_value_heads"] = m.attention.num_kv_heads;
+  out["head_dim"] = m.attention.head_dim;
+  out["hidden_act"] = "silu";
+  out["rms_norm_eps"] = m.norm.eps;
+  out["max_position_embeddings"] = m.max_length;
+}
+
 void config_json::require_silu(const Fields& fields) {
   std::string activation = "silu";
   fields.string({"hidden_act"}, activation);
@@ -294,7 +318,9 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   fields.number({"rope_theta"}, m.positions.rope_base);
   std::string model_type;
   fields.string({"model_type"}, model_type);
-  if (model_type != "lazy_attention")
+  const bool phi3 = model_type == "phi3";
+  if (phi3) fields.number({"partial_rotary_factor"}, m.positions.partial_rotary_factor);
+  if (!phi3 && model_type != "lazy_attention")
     fields.must_be("partial_rotary_factor", 1);  // for Lazy models it is read with the other Lazy Attention fields
   const json* scaling = fields.find({"rope_scaling"});
   const bool old = scaling && !(scaling->is_object() && scaling->empty());
@@ -316,8 +342,16 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   inner.string({"rope_type", "type"}, type);
   if (inner.has("rope_theta") && !inner.find({"rope_theta"})) inner.wrong("rope_theta", "a number", json());
   inner.number({"rope_theta"}, m.positions.rope_base);
-  inner.must_be("partial_rotary_factor", 1);
+  if (phi3) {
+    inner.number({"partial_rotary_factor"}, m.positions.partial_rotary_factor);
+  } else {
+    inner.must_be("partial_rotary_factor", 1);
+  }
   if (type == "default") return;
+  if (phi3) {  // transformers computes longrope, and treats su and yarn as other names of it
+    fail(kOperation, "{}: {}.rope_type: expected default ({} is not supported by this decoder), found '{}'",
+         fields.file(), name, "longrope", to_valid_utf8(type.substr(0, 80)));
+  }
   if (type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn") {
     fail(kOperation, "{}: {}.rope_type: expected default, linear, dynamic, llama3 or yarn, found '{}'", fields.file(),
          name, to_valid_utf8(type.substr(0, 80)));
@@ -347,6 +381,8 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["rope_theta"] = m.positions.rope_base;
   if (s.type == "none") {
     out["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", m.positions.rope_base}};
+    if (m.family == ModelFamily::phi3)
+      out["rope_parameters"]["partial_rotary_factor"] = m.positions.partial_rotary_factor;
     return;
   }
   nlohmann::ordered_json rope = {{"rope_type", s.type}, {"factor", s.factor}};
@@ -366,21 +402,27 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["rope_parameters"] = rope;
 }
 
-// Mistral's window applies to every layer, gpt-oss's to every second one and GraniteSWA's to three of four unless
-// layer_types is given. Qwen's is optional and applies to the layers in layer_types, or else from max_window_layers on.
+// The windows of Mistral and Phi-3 apply to every layer, gpt-oss's to every second one and GraniteSWA's to three of
+// four unless layer_types is given. The windows of Qwen and SmolLM3 are optional and apply to the layers in
+// layer_types. Without layer_types, Qwen's applies to the layers from max_window_layers on, and SmolLM3's to the layers
+// without RoPE.
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m) {
   if (type == "llama") return;
   if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.attention.window);
-  const bool granite = type == "granite_swa", always = type == "mistral" || type == "gpt_oss" || granite;
+  const bool granite = type == "granite_swa", smollm3 = type == "smollm3";
+  const bool every_layer = type == "mistral" || type == "phi3";
+  const bool always = every_layer || type == "gpt_oss" || granite;
   bool used = always;
   if (!always) fields.boolean({"use_sliding_window"}, used);
-  if (used && !fields.has("sliding_window")) m.attention.window = type == "mistral" || !always ? 4096 : 128;
+  const bool has_default = !smollm3 && type != "phi3";
+  if (used && has_default && !fields.has("sliding_window"))
+    m.attention.window = type == "mistral" || !always ? 4096 : 128;
   if (used && fields.find({"sliding_window"})) {
     fields.integer({"sliding_window"}, m.attention.window);
     if (m.attention.window < 1) fields.wrong("sliding_window", "at least 1, or null", m.attention.window);
   }
-  if (type == "mistral") {
-    // MistralConfig has no layer_types, but transformers applies them to masks and caches.
+  if (every_layer) {
+    // MistralConfig and Phi3Config have no layer_types, but transformers applies them to masks and caches.
     const std::string layer = m.attention.window > 0 ? "sliding_attention" : "full_attention";
     const json expected(static_cast<size_t>(std::clamp(m.num_layers, int64_t{0}, int64_t{1} << 14)), layer);
     if (const json* types = fields.find({"layer_types"}); types && *types != expected)
@@ -407,6 +449,10 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
   } else if (m.attention.window > 0 && (type == "gpt_oss" || granite)) {
     const int64_t first = granite ? 0 : 1, step = granite ? 4 : 2;
     for (int64_t i = first; i < std::min(m.num_layers, int64_t{1} << 14); i += step) full.push_back(i);
+  } else if (m.attention.window > 0 && smollm3) {
+    for (size_t i = 0; i < m.positions.layer_bases.size(); ++i) {
+      if (m.positions.layer_bases[i] != 0) full.push_back(static_cast<int64_t>(i));
+    }
   } else if (m.attention.window > 0) {
     int64_t first = 28;
     fields.integer({"max_window_layers"}, first);
@@ -429,13 +475,13 @@ void write_window(const ModelConfig& m, nlohmann::ordered_json& out) {
   }
   out["sliding_window"] =
       m.attention.window > 0 ? nlohmann::ordered_json(m.attention.window) : nlohmann::ordered_json();
-  if (transformers_class == "MistralForCausalLM") return;
+  if (transformers_class == "MistralForCausalLM" || transformers_class == "Phi3ForCausalLM") return;
   if (transformers_class != "GptOssForCausalLM" && transformers_class != "GraniteSWAForCausalLM") {
     out["use_sliding_window"] = m.attention.window > 0;
     if (m.attention.window < 0) return;
     int64_t first = 0;  // used by transformers before 4.53
     while (first < m.num_layers && m.window_of(first) < 0) ++first;
-    out["max_window_layers"] = first;
+    if (transformers_class != "SmolLM3ForCausalLM") out["max_window_layers"] = first;
   }
   out["layer_types"] = nlohmann::ordered_json::array();
   for (int64_t i = 0; i < m.num_layers; ++i) {

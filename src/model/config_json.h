@@ -133,6 +133,14 @@ class Fields {
 // head_dim = hidden_size / num_heads. Error naming the field `name` if the division leaves a remainder.
 void divide_heads(const Fields& fields, const char* name, ModelConfig& m);
 
+// Reads num_attention_heads, num_key_value_heads and head_dim. `default_kv_heads` is the class's default of
+// num_key_value_heads (0: num_attention_heads); null means num_attention_heads. The default of head_dim is hidden_size
+// / num_attention_heads.
+void read_grouped_heads(const Fields& fields, int64_t default_kv_heads, ModelConfig& m);
+
+// Writes the sizes, the activation and the norm's epsilon of a family with Llama's field names.
+void write_sizes(const ModelConfig& m, nlohmann::ordered_json& out);
+
 // Error if hidden_act is not SiLU.
 void require_silu(const Fields& fields);
 

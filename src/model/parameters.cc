@@ -11,6 +11,10 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   embedding = llama ? "model.embed_tokens.weight" : "model.embeddings.weight";
   mixer_norm = llama ? "input_layernorm.weight" : "attn_norm.weight";
   mlp_norm = llama ? "post_attention_layernorm.weight" : "mlp_norm.weight";
+  if (llama && config.norm.branch_norm) {  // OLMo 2: norms of the outputs
+    mixer_norm = "post_attention_layernorm.weight";
+    mlp_norm = "post_feedforward_layernorm.weight";
+  }
   q = attention + "q_proj.weight";
   k = attention + "k_proj.weight";
   v = attention + "v_proj.weight";
@@ -64,8 +68,8 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
   }
   if (c.attention.output_bias) out.push_back({names.o_bias, {d}});
   if (c.attention.qk_norm) {
-    out.push_back({names.q_norm, {c.attention.head_dim}});
-    out.push_back({names.k_norm, {c.attention.head_dim}});
+    out.push_back({names.q_norm, {c.attention.qk_norm_joint ? q : c.attention.head_dim}});
+    out.push_back({names.k_norm, {c.attention.qk_norm_joint ? kv : c.attention.head_dim}});
   }
   if (c.attention.distance_bias_window > 0)
     out.push_back({names.distance_bias,

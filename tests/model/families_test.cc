@@ -54,8 +54,8 @@ TEST(FamilyFolder, MissingAndUnexpectedTensorsAreNamed) {
 
 // By the names of its own files, whatever the family calls them.
 TEST(FamilyFolder, EveryFamilyNamesWhatIsWrong) {
-  for (const char* family :
-       {"llama", "mistral", "qwen2", "qwen3", "gpt2", "bloom", "gpt_oss", "granite_swa", "transfo-xl"}) {
+  for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "gpt2", "bloom", "gpt_oss", "granite_swa", "smollm3",
+                             "olmo2", "phi3", "transfo-xl"}) {
     SCOPED_TRACE(family);
     const TemporaryFolder folder;
     LanguageModel(small_family(family), 5).save(folder.path());
@@ -64,7 +64,7 @@ TEST(FamilyFolder, EveryFamilyNamesWhatIsWrong) {
     for (const auto& [name, tensor] : tensors) {
       if (name.find(".1.") != std::string::npos) of_layer.push_back(name);
     }
-    ASSERT_GE(of_layer.size(), 9U);
+    ASSERT_GE(of_layer.size(), 6U);
     const std::string shape = c10::str(tensors.at(of_layer.back()).sizes());
     tensors.erase(of_layer.front());
     tensors[of_layer.back()] = at::zeros({3, 5});

@@ -148,4 +148,42 @@ for seed in (0, 1):
          "bfloat16", "60KB", seed=seed)
 )";
 
+// Layers without RoPE by interval and by list, with and without a window.
+inline constexpr char kSmolLm3s[] = R"(
+from transformers import SmolLM3Config
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=5, num_attention_heads=6, num_key_value_heads=2,
+             intermediate_size=37, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+llama3 = dict(rope_type="llama3", rope_theta=5e4, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=16)
+for seed in (0, 1):
+    make(f"interval-{seed}", SmolLM3Config(**shape), seed=seed)
+    make(f"list-{seed}", SmolLM3Config(**{**shape, "num_key_value_heads": 6}, no_rope_layers=[0, 1, 1, 0, 1],
+                                       rope_parameters=llama3, attention_bias=True), seed=seed)
+    make(f"window-{seed}", SmolLM3Config(**shape, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=9,
+                                         tie_word_embeddings=False), "bfloat16", "60KB", seed=seed)
+)";
+
+inline constexpr char kOlmo2s[] = R"(
+from transformers import Olmo2Config
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+             intermediate_size=37, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+linear = dict(rope_type="linear", rope_theta=5e4, factor=3.0)
+for seed in (0, 1):
+    make(f"grouped-{seed}", Olmo2Config(**shape), "bfloat16", "60KB", seed=seed)
+    make(f"biased-{seed}", Olmo2Config(**{**shape, "num_key_value_heads": None}, rope_parameters=linear,
+                                       attention_bias=True, tie_word_embeddings=True), seed=seed)
+)";
+
+inline constexpr char kPhi3s[] = R"(
+from transformers import Phi3Config
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+             intermediate_size=37, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+partial = dict(rope_type="default", rope_theta=5e4, partial_rotary_factor=0.4)
+for seed in (0, 1):
+    make(f"grouped-{seed}", Phi3Config(**shape), seed=seed)
+    make(f"window-{seed}", Phi3Config(**{**shape, "num_key_value_heads": None}, sliding_window=9,
+                                      tie_word_embeddings=True), "bfloat16", "60KB", seed=seed)
+    make(f"partial-{seed}", Phi3Config(**shape, rope_parameters=partial), seed=seed)
+)";
+
 }  // namespace lazy::testing

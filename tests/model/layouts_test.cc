@@ -22,6 +22,9 @@ using testing::TemporaryFolder;
 TEST(LayoutsSlow, Gpt2) { testing::expect_folders(testing::kGpt2, 12); }
 TEST(LayoutsSlow, Bloom) { testing::expect_folders(testing::kBloom, 8); }
 TEST(LayoutsSlow, GraniteSwa) { testing::expect_folders(testing::kGraniteSwas, 6); }
+TEST(LayoutsSlow, SmolLm3) { testing::expect_folders(testing::kSmolLm3s, 6); }
+TEST(LayoutsSlow, Olmo2) { testing::expect_folders(testing::kOlmo2s, 4); }
+TEST(LayoutsSlow, Phi3) { testing::expect_folders(testing::kPhi3s, 6); }
 TEST(LayoutsSlow, GptOss) { testing::expect_folders(testing::kGptOss, 10); }
 
 ModelConfig gpt2(const std::string& more = "") {
@@ -180,6 +183,46 @@ TEST(GraniteSwa, WhatIsNotComputedIsNamed) {
   EXPECT_THAT(error("logits_scaling", 0), Names({"logits_scaling", 0}));
   EXPECT_THAT(error("mlp_bias", true), Names({"mlp_bias"}));
   EXPECT_THAT(error("model_type", "mimo_v2_flash"), Names({"model_type", "granite_swa", "'mimo_v2_flash'"}));
+}
+
+TEST(SmolLm3, UnsupportedValuesAreNamed) {
+  const auto read = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = {{"model_type", "smollm3"}, {"vocab_size", 9},          {"hidden_size", 64},
+                             {"num_hidden_layers", 5},  {"num_attention_heads", 8}, {"intermediate_size", 96}};
+    config[key] = value;
+    return ModelConfig::from_json(config, "config.json");
+  };
+  const auto error = [&](const char* key, const nlohmann::json& value) { return error_of([&] { read(key, value); }); };
+  EXPECT_EQ(read("use_cache", true).positions.layer_bases, (std::vector<double>{2e6, 2e6, 2e6, 0, 2e6}));
+  EXPECT_EQ(read("no_rope_layer_interval", 2).positions.layer_bases, (std::vector<double>{2e6, 0, 2e6, 0, 2e6}));
+  EXPECT_EQ(read("no_rope_layers", {0, 1, 1, 1, 1, 0}).positions.layer_bases,
+            (std::vector<double>{0, 2e6, 2e6, 2e6, 2e6}));
+  EXPECT_EQ(read("use_sliding_window", true).attention.window, -1);
+  EXPECT_THAT(error("no_rope_layers", {0, 1}), Names({"no_rope_layers", "num_hidden_layers"}));
+  EXPECT_THAT(error("no_rope_layer_interval", 0), Names({"no_rope_layer_interval", 1, 0}));
+  EXPECT_THAT(error("layer_types", {"sliding_attention"}), Names({"layer_types", "num_hidden_layers"}));
+  EXPECT_THAT(error("mlp_bias", true), Names({"mlp_bias"}));
+  EXPECT_THAT(error("hidden_act", "gelu"), Names({"hidden_act", "silu", "gelu"}));
+}
+
+TEST(Phi3, UnsupportedValuesAreNamed) {
+  const auto read = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = {{"model_type", "phi3"},   {"vocab_size", 9},          {"hidden_size", 64},
+                             {"num_hidden_layers", 3}, {"num_attention_heads", 8}, {"intermediate_size", 96}};
+    config[key] = value;
+    return ModelConfig::from_json(config, "config.json");
+  };
+  const auto error = [&](const char* key, const nlohmann::json& value) { return error_of([&] { read(key, value); }); };
+  EXPECT_EQ(read("use_cache", true).attention.window, -1);
+  EXPECT_EQ(read("partial_rotary_factor", 0.25).rotary_dim(), 2);
+  EXPECT_EQ(read("rope_parameters", {{"rope_theta", 500}, {"partial_rotary_factor", 0.5}}).rotary_dim(), 4);
+  EXPECT_THAT(error("partial_rotary_factor", 0.4), Names({"partial_rotary_factor", 8, 3}));
+  for (const char* type : {"longrope", "su", "yarn", "linear"}) {
+    const nlohmann::json scaling = {{"type", type}, {"short_factor", {1, 1, 1, 1}}, {"long_factor", {2, 2, 2, 2}}};
+    EXPECT_THAT(error("rope_scaling", scaling),
+                Names({"rope_scaling", "rope_type", "default", "longrope", std::string(type)}));
+  }
+  EXPECT_THAT(error("sliding_window", 0), Names({"sliding_window", 1, 0}));
 }
 
 TEST(GptOss, WhatIsNotComputedIsNamed) {

@@ -144,6 +144,29 @@ FAMILIES = {
             "logits_scaling": 2.0,
         },
     ],
+    "smollm3": [
+        {**DECODER, "no_rope_layer_interval": 2, "pad_token_id": None},
+        {**DECODER, "no_rope_layers": [0, 1], "attention_bias": True, "pad_token_id": None},
+        {
+            **DECODER,
+            "no_rope_layers": [1, 0],
+            "use_sliding_window": True,
+            "sliding_window": 6,
+            "rope_parameters": ROPES[3],
+            "tie_word_embeddings": False,
+            "pad_token_id": None,
+        },
+    ],
+    "olmo2": [
+        {**DECODER, "pad_token_id": None},
+        {**DECODER, "num_key_value_heads": 4, "attention_bias": True, "pad_token_id": None},
+        {**DECODER, "rope_parameters": ROPES[6], "tie_word_embeddings": True, "pad_token_id": None},
+    ],
+    "phi3": [
+        {**DECODER, "pad_token_id": None},
+        {**DECODER, "sliding_window": 6, "tie_word_embeddings": True, "pad_token_id": None},
+        {**DECODER, "rope_parameters": {**ROPES[0], "partial_rotary_factor": 0.5}, "pad_token_id": None},
+    ],
     "lazy_attention": [
         LAZY,
         {**LAZY, "sliding_window": 6, "offset": "constant", "rope_parameters": ROPES[0]},
@@ -169,6 +192,8 @@ VALUES = {
     "sliding_window": [None, -1, 0, 1, 3, 6, 100, "6"],
     "max_window_layers": [-1, 0, 1, 2, 28],
     "layer_rope_theta": [None, [0, 5000], [5000.0, 5000.0], [500.0, 0.0], [0, 0], [500.0], [-10.0, 500.0]],
+    "no_rope_layers": [None, [0, 1], [1, 0], [1, 1], [0, 0], [1], [0, 1, 1], [2, 0], [True, False], [0.0, 1.0]],
+    "no_rope_layer_interval": [None, -2, 0, 1, 2, 4],
     "time_step_limit": [[0.0, 0.5], [0.2, float("inf")], [0.0, float("inf")], [0.5, 0.2], [0.1], 0.1],
     "time_step_rank": [1, 7, "auto"],
     "dtype": ["bfloat16", "float16", "float64", "float32"],

@@ -43,6 +43,8 @@ inline ModelConfig small_family(const std::string& name) {
       c.positions.layer_bases = {0, 1e4, 1e3};
       c.multipliers = {.embedding = 3, .branch = 0.6, .logits_divisor = 2};
     }
+    if (name == "smollm3") c.positions.layer_bases = {2e6, 0, 2e6};
+    if (name == "phi3") c.attention.window = 4, c.positions.partial_rotary_factor = 0.34, c.attention.num_kv_heads = 2;
     if (name == "transfo-xl") {
       c.adaptive.cutoffs = {11, 30};
       c.adaptive.width = 21;
@@ -52,7 +54,7 @@ inline ModelConfig small_family(const std::string& name) {
       c.positions.clamp_length = 6;
     }
   }
-  c.attention.qk_norm = name == "qwen3";
+  c.attention.qk_norm |= name == "qwen3";
   if (name == "qwen2") c.attention.qkv_bias = true;
   if (name == "qwen3") c.attention.qkv_bias = c.attention.output_bias = true;
   if (name == "mistral") c.attention.window = 5;

@@ -13,6 +13,7 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device devic
       output_(c.mixer_of(layer) == MixerType::attention ? "attention.output" : "mixer.output"),
       norm_eps_(c.norm.eps),
       post_norm_(c.norm.post_norm),
+      branch_norm_(c.norm.branch_norm),
       multiplier_(c.multipliers.branch) {
   mixer_norm = make_norm(c, device);
   if (!c.mlp.enabled) return;
@@ -32,7 +33,9 @@ NormOutput run_norm_hooks(const NormOutput& x, const LayerHooks& hooks, const ch
 }  // namespace
 
 NormOutput DecoderBlock::pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const {
-  if (!post_norm_) {
+  if (branch_norm_) {
+    stream = {sum_of(stream), {}};
+  } else if (!post_norm_) {
     return later && multiplier_ == 1 ? normalize_later(stream, norm, norm_eps_) : normalize(stream, norm, norm_eps_);
   }
   stream.residual = stream.branch;
@@ -41,13 +44,18 @@ NormOutput DecoderBlock::pre_norm(ResidualStream& stream, const NormWeights& nor
 
 void DecoderBlock::add_branch(ResidualStream& stream, const NormOutput& x, const NormWeights& norm,
                               at::Tensor branch) const {
+  if (branch_norm_) {
+    ResidualStream output{std::move(branch), {}};
+    branch = normalize(output, norm, norm_eps_).value;
+  }
   stream.branch = multiplier_ == 1 ? std::move(branch) : branch * multiplier_;
   if (x.pending) return;  // the branch has the stream in it
   if (post_norm_) stream = {normalize(stream, norm, norm_eps_).value, {}};
 }
 
 bool DecoderBlock::describe(ops::StepLayer& layer, const ForwardOptions& options) const {
-  if (post_norm_ || multiplier_ != 1 || !mlp || mixer_norm.bias.defined() || mlp_norm.bias.defined()) return false;
+  if (post_norm_ || branch_norm_ || multiplier_ != 1 || !mlp || mixer_norm.bias.defined() || mlp_norm.bias.defined())
+    return false;
   layer.norm = mixer_norm.weight.detach();
   layer.mlp_norm = mlp_norm.weight.detach();
   return mixer->describe(layer, options) && mlp->describe(layer);

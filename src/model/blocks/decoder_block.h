@@ -1,5 +1,6 @@
 // A decoder layer, the token mixer and the MLP on the residual stream. Pre-norm: x += mixer(norm(x)); x +=
-// mlp(norm(x)). Post-norm: x = norm(x + mixer(x)); x = norm(x + mlp(x)). Mamba2 layers have no MLP.
+// mlp(norm(x)). Post-norm: x = norm(x + mixer(x)); x = norm(x + mlp(x)). Branch norm (OLMo 2):
+// x += norm(mixer(x)); x += norm(mlp(x)). Mamba2 layers have no MLP.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,7 +29,7 @@ class DecoderBlock {
   std::unique_ptr<FeedForward> mlp;  // null: none
 
  private:
-  // The input of a half, and the update of the stream by its output `branch`, for pre-norm and post-norm models.
+  // The input of a half, and the update of the stream by its output `branch`, for each placement of the norms.
   // later: the reader takes a pending norm.
   NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const;
   // branch: what the reader of x, the output of pre_norm, returned.
@@ -36,7 +37,7 @@ class DecoderBlock {
 
   const char *input_, *output_;  // hook point names of the mixer half
   double norm_eps_;
-  bool post_norm_;
+  bool post_norm_, branch_norm_;
   double multiplier_;  // of branches
 };
 

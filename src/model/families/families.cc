@@ -5,7 +5,8 @@
 namespace lazy {
 
 const std::vector<const Family*>& families() {
-  static const std::vector<const Family*> all = {&kGpt2, &kBloom, &kGptOss, &kGraniteSwa, &kTransformerXl};
+  static const std::vector<const Family*> all = {&kGpt2,    &kBloom, &kGptOss, &kGraniteSwa,
+                                                 &kSmolLm3, &kOlmo2, &kPhi3,   &kTransformerXl};
   return all;
 }
 
@@ -44,12 +45,18 @@ void join_gates(const ModelConfig& config, std::vector<StoredTensor>& tensors) {
 
 }  // namespace
 
+std::vector<StoredTensor> plain_tensors(const ModelConfig& config) {
+  std::vector<StoredTensor> out;
+  for (const ParameterShape& p : parameter_shapes(config)) out.push_back({p.name, p.shape, {p.name}});
+  return out;
+}
+
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config) {
   std::vector<StoredTensor> out;
   if (const Family* family = family_of(config)) {
     out = family->tensors(config);
   } else {
-    for (const ParameterShape& p : parameter_shapes(config)) out.push_back({p.name, p.shape, {p.name}});
+    out = plain_tensors(config);
     if (config.gates_in_queries()) join_gates(config, out);
   }
   const CheckpointNames names(config);

@@ -16,7 +16,8 @@ class Fields;
 // How a tensor of a file is built from the model's tensors.
 enum class Interleaving {
   plain,       // the model's tensor itself
-  by_head,     // rows of every part of the first head, then of the second, ... (BLOOM, Qwen3 with gates)
+  by_head,     // rows of every part of the first head, then of the second, ... (BLOOM, Qwen3 with gates). With one head
+               // it is the concatenation of matrices of different heights (Phi-3).
   transposed,  // matrices (out, in) concatenated along out, then transposed (GPT-2's Conv1D); vectors are concatenated
   stacked,     // matrices (out, in) concatenated along out (Transformer-XL)
   shared,      // equal to each part: a tensor shared by several layers
@@ -55,6 +56,14 @@ extern const Family kGptOss;
 // GraniteSWA (IBM 2026), GraniteSWAForCausalLM: Llama's layout with a sink a head, windows and bases of RoPE by layer,
 // and constant multipliers.
 extern const Family kGraniteSwa;
+// SmolLM3 (Hugging Face 2025), SmolLM3ForCausalLM: Llama with layers without RoPE.
+extern const Family kSmolLm3;
+// OLMo 2 (Allen AI 2025, arXiv 2501.00656), Olmo2ForCausalLM: Llama with an RMSNorm of the output of each half instead
+// of its input, and an RMSNorm over all query heads and one over all key heads.
+extern const Family kOlmo2;
+// Phi-3 (Microsoft 2024, arXiv 2404.14219), Phi3ForCausalLM: Llama with fused projections; RoPE may rotate a fraction
+// of each head.
+extern const Family kPhi3;
 // Transformer-XL (Dai et al. 2019), TransfoXLLMHeadModel: relative positions and memory, post-norm LayerNorm, an
 // adaptive vocabulary.
 extern const Family kTransformerXl;
@@ -62,6 +71,9 @@ extern const Family kTransformerXl;
 const std::vector<const Family*>& families();
 const Family* find_family(const std::string& model_type);  // null if not registered
 const Family* family_of(const ModelConfig& config);        // null for the Llama and Lazy layouts
+
+// The model's own tensors, for families whose files store each of them separately.
+std::vector<StoredTensor> plain_tensors(const ModelConfig& config);
 
 // The tensors of a model's file. A tied head is not listed separately; it is an alias of the embedding.
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config);

@@ -1,7 +1,6 @@
 #include "model/families/families.h"
 
 #include "model/config_json.h"
-#include "model/parameters.h"
 
 namespace lazy {
 namespace {
@@ -93,16 +92,10 @@ void check_gpt_oss(const ModelConfig& m) {
   }
 }
 
-std::vector<StoredTensor> gpt_oss_tensors(const ModelConfig& m) {
-  std::vector<StoredTensor> out;
-  for (const ParameterShape& p : parameter_shapes(m)) out.push_back({p.name, p.shape, {p.name}});
-  return out;
-}
-
 }  // namespace
 
 const Family kGptOss = {ModelFamily::gpt_oss, "GptOssForCausalLM", {},
                         gpt_oss_defaults,     read_gpt_oss,        write_gpt_oss,
-                        check_gpt_oss,        gpt_oss_tensors,     /*quantized=*/true};
+                        check_gpt_oss,        plain_tensors,       /*quantized=*/true};
 
 }  // namespace lazy

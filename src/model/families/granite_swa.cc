@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "model/config_json.h"
-#include "model/parameters.h"
 
 namespace lazy {
 namespace {
@@ -21,11 +20,7 @@ void granite_swa_defaults(ModelConfig& m) {
 void read_granite_swa(const Fields& fields, ModelConfig& m) {
   fields.required_integer({"hidden_size"}, m.hidden_size);
   fields.required_integer({"num_hidden_layers"}, m.num_layers);
-  fields.required_integer({"num_attention_heads"}, m.attention.num_heads);
-  m.attention.num_kv_heads = fields.has("num_key_value_heads") ? m.attention.num_heads : 4;
-  fields.integer({"num_key_value_heads"}, m.attention.num_kv_heads);
-  config_json::divide_heads(fields, "num_attention_heads", m);
-  fields.integer({"head_dim"}, m.attention.head_dim);
+  config_json::read_grouped_heads(fields, 4, m);
   fields.required_integer({"intermediate_size"}, m.mlp.intermediate_size);
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 8192;
@@ -51,15 +46,7 @@ void read_granite_swa(const Fields& fields, ModelConfig& m) {
 }
 
 void write_granite_swa(const ModelConfig& m, nlohmann::ordered_json& out) {
-  out["hidden_size"] = m.hidden_size;
-  out["intermediate_size"] = m.intermediate();
-  out["num_hidden_layers"] = m.num_layers;
-  out["num_attention_heads"] = m.attention.num_heads;
-  out["num_key_value_heads"] = m.attention.num_kv_heads;
-  out["head_dim"] = m.attention.head_dim;
-  out["hidden_act"] = "silu";
-  out["rms_norm_eps"] = m.norm.eps;
-  out["max_position_embeddings"] = m.max_length;
+  config_json::write_sizes(m, out);
   out["attention_bias"] = m.attention.qkv_bias;
   out["mlp_bias"] = false;
   out["embedding_multiplier"] = m.multipliers.embedding;
@@ -96,16 +83,10 @@ void check_granite_swa(const ModelConfig& m) {
   }
 }
 
-std::vector<StoredTensor> granite_swa_tensors(const ModelConfig& m) {
-  std::vector<StoredTensor> out;
-  for (const ParameterShape& p : parameter_shapes(m)) out.push_back({p.name, p.shape, {p.name}});
-  return out;
-}
-
 }  // namespace
 
-const Family kGraniteSwa = {ModelFamily::granite_swa, "GraniteSWAForCausalLM", {},
-                            granite_swa_defaults,     read_granite_swa,        write_granite_swa,
-                            check_granite_swa,        granite_swa_tensors};
+const Family kGraniteSwa = {
+    ModelFamily::granite_swa, "GraniteSWAForCausalLM", {},           granite_swa_defaults, read_granite_swa,
+    write_granite_swa,        check_granite_swa,       plain_tensors};
 
 }  // namespace lazy

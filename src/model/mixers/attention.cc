@@ -91,8 +91,8 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
   }
   if (c.attention.output_bias) o_bias = parameter(c.hidden_size, 0);
   if (c.attention.qk_norm) {
-    q_norm = parameter(head_dim_, 1);
-    k_norm = parameter(head_dim_, 1);
+    q_norm = parameter(c.attention.qk_norm_joint ? heads_ * head_dim_ : head_dim_, 1);
+    k_norm = parameter(c.attention.qk_norm_joint ? kv_heads_ * head_dim_ : head_dim_, 1);
   }
 }
 
@@ -168,7 +168,9 @@ at::Tensor AttentionMixer::as_cached(const at::Tensor& tokens) const {
 }
 
 at::Tensor AttentionMixer::normed(const at::Tensor& heads, const at::Tensor& norm) const {
-  return norm.defined() ? ops::rms_norm(heads, norm, config_.norm.eps) : heads;
+  if (!norm.defined()) return heads;
+  if (!config_.attention.qk_norm_joint) return ops::rms_norm(heads, norm, config_.norm.eps);
+  return ops::rms_norm(heads.flatten(2), norm, config_.norm.eps).view(heads.sizes());
 }
 
 ops::AttentionOptions AttentionMixer::attention_options() const {
