@@ -11,15 +11,19 @@ import os
 import sys
 from pathlib import Path
 
-TREE = Path(__file__).resolve().parents[2]  # the source tree, if this is not an installed package
+
+def source_tree() -> Path | None:
+    """The source tree that this file is in; None for an installed package."""
+    tree = Path(__file__).resolve().parents[2]
+    return tree if (tree / "src" / "ops").is_dir() else None
 
 
 def explain_missing_torch(error: Exception) -> ImportError:
     """The error to raise if PyTorch cannot be imported. `make` installs PyTorch without the packages that Python needs
     to import it, because the program `lazy` does not use them."""
     remedy = "install PyTorch 2.11 or later"
-    if (TREE / "src" / "ops").is_dir():
-        remedy = f"run `make python` in {TREE}, which completes .venv"
+    if tree := source_tree():
+        remedy = f"run `make python` in {tree}, which completes .venv"
     return ImportError(f"lazy_attention: {sys.executable} cannot import PyTorch ({error}): {remedy}")
 
 
@@ -41,8 +45,8 @@ def find() -> Path:
     named = os.environ.get("LAZY_OPS_LIBRARY")
     if named:
         places.append(Path(named))
-    if (TREE / "src" / "ops").is_dir():
-        places.append(TREE / "build" / "python" / NAME)
+    if tree := source_tree():
+        places.append(tree / "build" / "python" / NAME)
     for place in places:
         if place.is_file():
             return place
