@@ -2,6 +2,7 @@
 
 import datetime
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -204,13 +205,17 @@ def process(rank, function, kinds, folder):
             function(*arguments, folder / name)
             if rank == 0:
                 print(f"{function.__name__} {name}: done", flush=True)
+        dist.barrier()  # neither process ends while the other one still communicates
     finally:
         dist.destroy_process_group()
 
 
 def in_two_processes(folder, function, kinds):
     """Calls function(*arguments, folder / name) for every kind {name: arguments} in two processes."""
-    torch.multiprocessing.spawn(process, (function, kinds, folder), nprocs=2)
+    # The processes import this module by its name, tests.python.test_fsdp, from the source tree.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
+        torch.multiprocessing.spawn(process, (function, kinds, folder), nprocs=2)
 
 
 @pytest.mark.slow
