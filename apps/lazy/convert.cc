@@ -29,11 +29,7 @@ struct ConvertOptions {
 };
 
 void run(const ConvertOptions& options) {
-  fs::path target = fs::absolute(options.folder).lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();  // a trailing slash
-  if (fs::exists(target) && !(fs::is_directory(target) && fs::is_empty(target))) {
-    fail("convert", "{}: expected a folder that does not exist yet", target.string());
-  }
+  const fs::path target = new_folder(options.folder, "convert");
   if (!fs::is_regular_file(options.file)) fail("convert", "{}: expected a GGUF file", options.file);
   install_stop_handlers();
   OutputFolder temporary(target);

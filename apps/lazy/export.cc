@@ -110,11 +110,7 @@ void keep_metadata(const fs::path& from, const fs::path& to, const Tokenizer& to
 }
 
 void run(const ExportOptions& options) {
-  fs::path target = fs::absolute(options.model).lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();  // a trailing slash
-  if (fs::exists(target) && !(fs::is_directory(target) && fs::is_empty(target))) {
-    fail("export", "{}: expected a folder that does not exist yet", target.string());
-  }
+  const fs::path target = new_folder(options.model, "export");
   const fs::path from = source(options);
   const ModelFolder folder = load_model_folder(from);
   OutputFolder temporary(target);

@@ -50,6 +50,15 @@ int mark(const fs::path& folder) {
 
 }  // namespace
 
+fs::path new_folder(const fs::path& folder, const char* operation) {
+  fs::path target = fs::absolute(folder).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();  // a trailing slash
+  if (fs::exists(target) && !(fs::is_directory(target) && fs::is_empty(target))) {
+    fail(operation, "{}: expected a folder that does not exist yet", target.string());
+  }
+  return target;
+}
+
 OutputFolder::OutputFolder(const fs::path& target) : target_(resolve_link(target)) {
   std::error_code error;
   if (target_.has_parent_path()) fs::create_directories(target_.parent_path(), error);

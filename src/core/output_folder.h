@@ -4,6 +4,10 @@
 
 namespace lazy {
 
+// The absolute path of a folder to write, without a trailing slash. Throws Error "OPERATION: ..." if it exists and is
+// not an empty folder.
+std::filesystem::path new_folder(const std::filesystem::path& folder, const char* operation);
+
 class OutputFolder {
  public:
   // Creates TARGET.tmp-XXXXXX with a random name that no other process has, also in another container. If TARGET is a

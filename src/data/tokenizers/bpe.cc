@@ -32,7 +32,7 @@ class BpeTokenizer final : public Tokenizer {
       if (token.size() == 1) byte_ids_[static_cast<unsigned char>(token[0])] = static_cast<int32_t>(id);
       if (d_.ignore_merges) whole_words_.emplace(token, static_cast<int32_t>(id));
     }
-    table_ = d_.table;
+    table_ = std::move(d_.table);
   }
 
   std::vector<int32_t> encode(std::string_view text) const override {
@@ -70,7 +70,7 @@ class BpeTokenizer final : public Tokenizer {
     std::string text = fmt::format("bpe {} {} {}", d_.ignore_merges, d_.nfc, d_.pre_tokenizer.description());
     for (const std::string& token : d_.tokens) text += fmt::format("\n{} {}", token.size(), token);
     for (const auto& merge : d_.merges) text += fmt::format("\n{} {}", merge.left, merge.right);
-    for (const AddedToken& token : d_.table.added) {
+    for (const AddedToken& token : table_.added) {
       text += fmt::format("\n{} {}{}{}", token.id, token.lstrip, token.rstrip, token.normalized);
     }
     return checksum(text);

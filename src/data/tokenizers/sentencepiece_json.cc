@@ -166,7 +166,7 @@ class SentencePieceJson final : public Tokenizer {
     }
     bpe_ = SentencePieceBpe::make(d_.pieces.pieces, d_.pieces.merges, d_.pieces.byte_ids);
     if (!bpe_) throw NotNative(fmt::format("{}: model.vocab: a piece with a character that is not a piece", name));
-    table_ = d_.table;
+    table_ = std::move(d_.table);
   }
 
   std::vector<int32_t> encode(std::string_view text) const override {
@@ -197,8 +197,7 @@ class SentencePieceJson final : public Tokenizer {
         fmt::format("sentencepiece json {} {}", static_cast<int>(d_.spaces.prefix), d_.spaces.even_before_space);
     for (const std::string& token : d_.tokens) text += fmt::format("\n{} {}", token.size(), token);
     for (const SentencePieceMerge& merge : d_.pieces.merges) text += fmt::format("\n{} {}", merge.left, merge.right);
-    for (const AddedToken& token : d_.table.added)
-      text += fmt::format("\n{} {}{}", token.id, token.lstrip, token.rstrip);
+    for (const AddedToken& token : table_.added) text += fmt::format("\n{} {}{}", token.id, token.lstrip, token.rstrip);
     return checksum(text);
   }
   void save(const fs::path& directory) const override {

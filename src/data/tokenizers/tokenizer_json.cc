@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -41,6 +42,8 @@ void allow_keys(const JsonField& object, std::initializer_list<std::string_view>
 
 std::vector<AddedToken> read_added_tokens(const JsonField& list, bool native) {
   std::vector<AddedToken> added;
+  std::set<int32_t> ids;
+  std::set<std::string> contents;
   if (!list.present()) return added;
   for (size_t i = 0; i < list.size(); ++i) {
     const JsonField entry = list.at(i);
@@ -59,9 +62,8 @@ std::vector<AddedToken> read_added_tokens(const JsonField& list, bool native) {
     token.rstrip = entry.find("rstrip").boolean(false);
     token.special = entry.find("special").boolean(false);
     token.normalized = entry.find("normalized").boolean(!token.special);
-    for (const AddedToken& other : added) {
-      if (native && (other.id == token.id || other.content == token.content)) not_native(entry);
-    }
+    const bool fresh = ids.insert(token.id).second, fresh_text = contents.insert(token.content).second;
+    if (native && !(fresh && fresh_text)) not_native(entry);
     added.push_back(std::move(token));
   }
   return added;
