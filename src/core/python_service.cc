@@ -70,7 +70,8 @@ Json PythonService::start_locked() {
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);  // a client's socket must not stay open
-  // The child is in a process group of its own: Ctrl-C in a terminal is for the program, which finishes its work first.
+  // The child gets a separate process group, so that Ctrl-C in a terminal reaches only the program. The program then
+  // finishes its work, for which it still needs the child.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);

@@ -87,7 +87,7 @@ TEST(TokenTable, AddedTokensDecoderCountsMoreThanTokenizerJson) {
                              .file("special_tokens_map.json", {{"eos_token", "<|z|>"}})
                              .load();
   EXPECT_EQ(tokenizer->encode("hi <|x|> y<|z|>"), (Ids{'h', 'i', ' ', 257, 'y', 258}));
-  EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // the map is not read beside added_tokens_decoder
+  EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // the map is ignored if the config has added_tokens_decoder
 }
 
 TEST(TokenTable, AddedTokensJson) {

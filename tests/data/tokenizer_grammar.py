@@ -507,7 +507,7 @@ def tokenizer(rng):
 
 
 def run(case):
-    """Adds what the package does. In a process of its own: some files make the package abort."""
+    """Adds the results of the package, which a separate process computes: some files abort it."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
