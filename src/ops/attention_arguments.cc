@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "ops/cuda_library.h"
 #include "ops/library.h"
 
 namespace lazy::ops {
@@ -90,7 +91,7 @@ void check_normalizer_arguments(const AttentionArguments& a) {
 }
 
 // The tensors that were checked last. The layers of a model share their cu_seqlens, so only the first synchronizes with
-// the GPU; a captured CUDA graph, which must not synchronize, relies on the check of its warm-up.
+// the GPU.
 class CheckedTensors {
  public:
   bool contains(const at::Tensor& t, int64_t tokens) {
@@ -114,11 +115,16 @@ class CheckedTensors {
 };
 
 // Cumulative lengths as int32 on q's device: from 0 to the number of tokens, never falling.
-at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, const char* name, int64_t tokens) {
+at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, int64_t tokens, bool of_keys) {
   // Never destroyed: at the end of the process the tensors may outlive their device.
   static CheckedTensors& checked = *new CheckedTensors;
   const char* const operation = a.operation;
   LAZY_EXPECT(tokens < std::numeric_limits<int32_t>::max(), "fewer than 2^31 - 1 packed tokens, received ", tokens);
+  if (const auto in_graph = cuda_library().checks_lengths_in_graph; in_graph && t.is_cuda()) {
+    const at::Tensor lengths = t.contiguous();
+    if (in_graph(lengths, tokens, of_keys)) return lengths.to(a.q.device(), at::kInt);
+  }
+  const char* const name = of_keys ? "cu_seqlens_k" : "cu_seqlens_q";
   const bool remember = !t.is_cpu() && !t.is_inference();
   if (remember && checked.contains(t, tokens)) return t.to(a.q.device(), at::kInt).contiguous();
   // Checked before the conversion to int32, which could make an out-of-range value valid.
@@ -213,8 +219,8 @@ kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q
   p.heads = a.q.size(-2);
   p.kv_heads = a.k.size(-2);
   if (packed) {
-    cu_q = cumulative(a, *a.cu_seqlens_q, "cu_seqlens_q", p.q_length);
-    cu_k = cumulative(a, *a.cu_seqlens_k, "cu_seqlens_k", p.k_length);
+    cu_q = cumulative(a, *a.cu_seqlens_q, p.q_length, /*of_keys=*/false);
+    cu_k = cumulative(a, *a.cu_seqlens_k, p.k_length, /*of_keys=*/true);
     p.cu_seqlens_q = cu_q.const_data_ptr<int32_t>();
     p.cu_seqlens_k = cu_k.const_data_ptr<int32_t>();
     p.sequences = cu_q.numel() - 1;

@@ -4,6 +4,8 @@
 
 #include "lazy/attention_cuda.h"
 #include "ops/attention_pointers.h"
+#include "ops/cuda/cumulative_lengths.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda_library.h"
 #include "ops/cuda_stream.h"
 #include "ops/forced_kernel.h"
@@ -180,6 +182,20 @@ BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   return {g.q, g.k, g.v, g.distance_bias, g.tau, g.sink, g.alibi_slopes};
 }
 
+bool checks_lengths_in_graph(const at::Tensor& t, int64_t tokens, bool of_keys) {
+  const DeviceGuard guard(t);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda::check(cudaStreamIsCapturing(current_stream(), &status), "attention");
+  if (status == cudaStreamCaptureStatusNone) return false;
+  cuda::check_cumulative_lengths({.data = t.const_data_ptr(),
+                                  .wide = t.scalar_type() == at::kLong,
+                                  .count = t.numel(),
+                                  .tokens = tokens,
+                                  .of_keys = of_keys},
+                                 current_stream());
+  return true;
+}
+
 std::string chosen(const Problem& problem) {
   Problem p = problem;
   if (const int64_t size = p.dtype == kernels::DType::f32 ? 0 : padded_size(p, CudaKernel::automatic))
@@ -228,6 +244,7 @@ LAZY_KERNELS(CUDA, m) {
   m.impl("attention_forward", LAZY_KERNEL(attention_forward_cuda));
   m.impl("attention_backward", LAZY_KERNEL(attention_backward_cuda));
   cuda_library().attention_kernel = chosen;
+  cuda_library().checks_lengths_in_graph = checks_lengths_in_graph;
 }
 
 }  // namespace lazy::ops

@@ -16,6 +16,10 @@ struct CudaLibrary {
   // The name of the kernel that serves a problem on the current GPU: "plain", "portable", "hopper".
   std::string (*attention_kernel)(const kernels::Problem& problem) = nullptr;
 
+  // Returns whether the current stream of t's GPU records a CUDA graph, and if so queues the check of
+  // cuda/cumulative_lengths.h. t: contiguous, int32 or int64.
+  bool (*checks_lengths_in_graph)(const at::Tensor& t, int64_t tokens, bool of_keys) = nullptr;
+
   // The backward pass of attention whose queries and keys were rotated; after check_backward, q and k rotated. g.q and
   // g.k: gradients before the rotation, with a stride of tokens; as rope_into wants them.
   void (*rotated_backward)(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,

@@ -242,6 +242,28 @@ TEST_P(Fused, ShortConvolutionContinues) {
   EXPECT_TRUE(at::equal(gradient(), gradient()));
 }
 
+// Batches and lengths that exceed a grid of the GPU: the last elements against the same ones alone.
+TEST_P(Fused, ShortConvolutionBeyondAGrid) {
+  at::manual_seed(13);
+  const at::Tensor w = random({8, 1, 4}), b = random({8});
+  const auto expect_same_end = [&](at::IntArrayRef sizes, int64_t axis, int64_t few, int64_t compared) {
+    const at::Tensor x = random(sizes).to(GetParam()), d = random(sizes).to(GetParam());
+    const auto results = [&](const at::Tensor& in, const at::Tensor& d_y) {
+      const at::Tensor leaf = in.detach().clone().set_requires_grad(true);
+      const at::Tensor y = short_convolution(leaf, w, b, {}, {});
+      return Tensors{y.detach(), torch::autograd::grad({y}, {leaf}, {d_y})[0]};
+    };
+    const Tensors whole = results(x, d);
+    const auto end = [&](const at::Tensor& t, int64_t count) { return t.narrow(axis, t.size(axis) - count, count); };
+    const Tensors alone = results(end(x, few), end(d, few));
+    for (size_t n = 0; n < whole.size(); ++n) {
+      EXPECT_TRUE(at::allclose(end(whole[n], compared), end(alone[n], compared), 1e-6, 1e-6)) << sizes << ", " << n;
+    }
+  };
+  expect_same_end({70000, 3, 8}, 0, 5, 5);
+  if (kDevice.is_cuda()) expect_same_end({1, (int64_t{65535} * 128) + 1000, 8}, 1, 300, 200);
+}
+
 TEST_P(Fused, Rope) {
   at::manual_seed(4);
   const int64_t length = 9;

@@ -282,3 +282,246 @@ def test_strides_beyond_two_to_the_31():
         torch.autograd.grad(out, near, d_out),
     ):
         assert torch.equal(a, b)
+
+
+def documents(*lengths):
+    """cu_seqlens of documents of these lengths."""
+    return torch.tensor((0, *lengths), device="cuda").cumsum(0).int()
+
+
+# The same number of documents and of tokens, so that a graph that was recorded with one serves the others.
+LAYOUTS = [(100, 400, 100), (1, 598, 1), (300, 0, 300), (599, 1, 0), (200, 200, 200)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_graphs_follow_packed_documents(dtype):
+    layer = LazyAttention(128, 2, 1, distance_bias_window=8).cuda().to(dtype)
+    compiled = torch.compile(layer, mode="reduce-overhead")
+    x, d_y = (torch.randn(600, 128, device="cuda", dtype=dtype) for _ in range(2))
+
+    def step(module, cu_seqlens):
+        x_here = x.clone().requires_grad_()
+        y = module(x_here, cu_seqlens=cu_seqlens)
+        gradients = torch.autograd.grad(y, [x_here, *layer.parameters()], d_y)
+        return [t.clone() for t in (y, *gradients)]
+
+    for lengths in LAYOUTS + LAYOUTS:  # the first calls warm up and record
+        torch.compiler.cudagraph_mark_step_begin()
+        for found, expected in zip(step(compiled, documents(*lengths)), step(layer, documents(*lengths))):
+            assert (found - expected).norm() <= 1e-2 * expected.norm(), lengths
+
+
+def recorded(function):
+    """The CUDA graph of function(), and its result."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = function()
+    return graph, result
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_a_recorded_graph_reads_the_lengths_of_its_replay(dtype):
+    q, k, v = (torch.randn(600, 2, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    cu = documents(*LAYOUTS[0]).to(dtype)
+
+    def attend(lengths):
+        return lazy_attention.attention(q, k, v, normalizer="softmax", cu_seqlens_q=lengths, cu_seqlens_k=lengths)
+
+    graph, out = recorded(lambda: attend(cu))
+    for lengths in LAYOUTS:
+        cu.copy_(documents(*lengths))
+        graph.replay()
+        assert torch.equal(out, attend(documents(*lengths))), lengths
+
+
+def test_wrong_lengths_in_a_replay_are_an_error():
+    script = """
+import torch, lazy_attention
+q = torch.randn(600, 2, 64, device="cuda", dtype=torch.bfloat16)
+cu = torch.tensor([0, 100, 600], device="cuda", dtype=torch.int32)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    out = lazy_attention.attention(q, q, q, normalizer="softmax", cu_seqlens_q=cu, cu_seqlens_k=cu)
+graph.replay()
+torch.cuda.synchronize()
+print("fine")
+cu[1] = 1 << 30
+graph.replay()
+torch.cuda.synchronize()
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "fine" in run.stdout and run.returncode != 0
+    assert re.search(naming("cu_seqlens_q", "600", str(1 << 30)), run.stdout), run.stdout
+
+
+MANY = 70000  # sequences: more than a grid has blocks along y or z
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("page_size", [None, 16, 1])
+def test_decode_of_many_sequences(dtype, page_size):
+    keys, heads, kv_heads = 20, 4, 2
+    q = torch.randn(MANY, 1, heads, 64, device="cuda", dtype=dtype)
+    lengths = torch.randint(0, keys + 1, (MANY,), device="cuda", dtype=torch.int32)
+    tau = torch.full((heads,), -0.5, device="cuda")
+    k, v = (torch.randn(MANY, keys, kv_heads, 64, device="cuda", dtype=dtype) for _ in range(2))
+    if page_size is None:
+        arguments = (q, k, v, lengths)
+        options = {}
+    else:
+        pages = -(-keys // page_size)
+        table = torch.randperm(MANY * pages, device="cuda").int().view(MANY, pages)
+        caches = []
+        for t in (k, v):
+            padded = torch.nn.functional.pad(t, (0, 0, 0, 0, 0, pages * page_size - keys))
+            cache = torch.empty(MANY * pages, page_size, kv_heads, 64, device="cuda", dtype=dtype)
+            cache[table.flatten().long()] = padded.reshape(MANY * pages, page_size, kv_heads, 64)
+            caches.append(cache)
+        arguments = (q, *caches, lengths)
+        options = {"block_table": table}
+    for statistics in (False, True):
+        out = lazy_attention.decode(*arguments, tau=tau, return_stats=statistics, **options)
+        out = out[0] if isinstance(out, tuple) else out
+        for part in (slice(0, 300), slice(MANY - 5000, MANY)):
+            scores = torch.einsum(
+                "bhd,bkhd->bhk", q[part, 0].double(), k[part].double().repeat_interleave(heads // kv_heads, 2)
+            )
+            seen = torch.arange(keys, device="cuda") < lengths[part, None, None]
+            weights = (scores * 64**-0.5).masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num()
+            count = lengths[part, None, None].clamp(min=1)
+            weights = torch.where(seen, torch.relu(weights + tau[:, None] / count), 0)
+            expected = torch.einsum("bhk,bkhd->bhd", weights, v[part].double().repeat_interleave(heads // kv_heads, 2))
+            assert (out[part, 0] - expected).norm() <= 2 * torch.finfo(dtype).eps * expected.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_of_many_sequences(dtype):
+    heads, length = 2, 5
+    q, k, v = (leaf(MANY, length, heads, 64, dtype=dtype) for _ in range(3))
+    bias = (torch.randn(heads, 3, device="cuda") * 0.3).requires_grad_()
+    tau = torch.full((heads,), -0.8, device="cuda").requires_grad_()
+    inputs = (q, k, v, bias, tau)
+    exact_inputs = [x.detach().double().requires_grad_() for x in inputs]
+    plain_inputs = [x.detach().requires_grad_() for x in inputs]
+    out = lazy_attention.attention(*inputs)
+    with torch.device("cuda"):
+        exact, plain = definition.attention(*exact_inputs), definition.attention(*plain_inputs)
+    definition.close(out, exact, plain, "out")
+    d_out = torch.randn_like(out)
+    for name, ours, truth, second in zip(
+        ("q", "k", "v", "distance_bias", "tau"),
+        torch.autograd.grad(out, inputs, d_out),
+        torch.autograd.grad(exact, exact_inputs, d_out.double()),
+        torch.autograd.grad(plain, plain_inputs, d_out),
+    ):
+        definition.close(ours, truth, second, name)
+
+
+@pytest.mark.parametrize("kernel", ["automatic", "portable"])
+def test_float16_weights_that_are_tiny(kernel):
+    """Uniform weights over so many keys that each is subnormal in float16."""
+    script = f"""
+import os
+os.environ["LAZY_KERNEL"] = "{kernel}"
+import torch, lazy_attention
+for keys in (70000, 300000):
+    rows = 200
+    q = torch.zeros(1, rows, 1, 64, device="cuda", dtype=torch.float16, requires_grad=True)
+    k, v = (torch.randn(1, keys, 1, 64, device="cuda", dtype=torch.float16, requires_grad=True) for _ in range(2))
+    d_out = torch.randn(1, rows, 1, 64, device="cuda", dtype=torch.float16)
+    for normalizer, tau in (("elastic", 0.3), ("elastic", -0.3), ("softmax", None)):
+        tau = None if tau is None else torch.full((1,), tau, device="cuda")
+        out = lazy_attention.attention(q, k, v, tau=tau, normalizer=normalizer)
+        gradients = torch.autograd.grad(out, (q, k, v), d_out)
+        exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+        visible = torch.arange(keys - rows + 1, keys + 1, device="cuda")
+        scores = (exact[0][0, :, 0] @ exact[1][0, :, 0].T) / 8
+        scores = scores.masked_fill(torch.arange(keys, device="cuda") >= visible[:, None], -torch.inf)
+        weights = scores.softmax(-1)
+        if tau is not None:
+            weights = torch.where(scores > -torch.inf, (weights + tau.double() / visible[:, None]).relu(), 0)
+        truth = (weights @ exact[2][0, :, 0])[None, :, None]
+        print(keys, normalizer, tau and tau.item(), end=": ")
+        for name, ours, right in zip(
+            ("out", "d_q", "d_k", "d_v"), (out, *gradients), (truth, *torch.autograd.grad(truth, exact, d_out.double()))
+        ):
+            rounded = right.half().double()
+            error, least = (ours.double() - right).norm() / right.norm(), (rounded - right).norm() / right.norm()
+            print(name, f"{{error:.2e}} of {{least:.2e}}", end="  ")
+        print()
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    print(run.stdout, run.stderr[-2000:])
+    assert run.returncode == 0
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_second_gpu_while_the_first_is_current(first):
+    """Every operator, called and recorded; `first`: the GPU that the process uses first."""
+    script = """
+import sys
+import torch, lazy_attention
+from lazy_attention import attention, decode, linear_cross_entropy, rms_norm, rope, swiglu
+
+torch.manual_seed(0)
+torch.cuda.set_device(0)
+
+
+def tensors(dtype):
+    make = lambda *shape: torch.randn(*shape, dtype=dtype)
+    return {
+        "q": make(2, 300, 4, 64), "k": make(2, 300, 2, 64), "v": make(2, 300, 2, 64), "tau": torch.full((4,), -1.0),
+        "one": make(2, 1, 4, 64), "lengths": torch.tensor([300, 17], dtype=torch.int32), "x": make(20, 256),
+        "w": make(256), "gate": make(20, 256), "head": make(1000, 256), "labels": torch.randint(1000, (20,)),
+        "cu": torch.tensor([0, 250, 600], dtype=torch.int32), "table": torch.arange(40, dtype=torch.int32).view(2, 20),
+    }
+
+
+def run(t):
+    q, k, v = (t[n].requires_grad_() for n in "qkv")
+    out = attention(q, k, v, tau=t["tau"], deterministic=True)
+    packed = attention(*(x.flatten(0, 1) for x in (q, k, v)), tau=t["tau"], cu_seqlens_q=t["cu"], cu_seqlens_k=t["cu"])
+    results = [out, packed, *torch.autograd.grad(out, (q, k, v), out.detach())]
+    with torch.no_grad():
+        results.append(decode(t["one"], k, v, t["lengths"], tau=t["tau"]))
+        pages = [torch.nn.functional.pad(x, (0, 0, 0, 0, 0, 20)).reshape(40, 16, 2, 64) for x in (k, v)]
+        results.append(decode(t["one"], *pages, t["lengths"], tau=t["tau"], block_table=t["table"]))
+    x, w = t["x"].requires_grad_(), t["w"].requires_grad_()
+    y = swiglu(rms_norm(x, w), t["gate"])
+    results += [y, rope(q), *torch.autograd.grad(y.sum(), (x, w))]
+    loss = linear_cross_entropy(x, t["head"].requires_grad_(), t["labels"])
+    return results + [loss, *torch.autograd.grad(loss, (x, t["head"]))]
+
+
+for dtype in (torch.float32, torch.bfloat16):
+    cpu = tensors(dtype)
+    found = {}
+    for device in FIRST, 1 - FIRST:
+        here = {n: x.to(f"cuda:{device}") for n, x in cpu.items()}
+        found[device] = run(here)
+        assert torch.cuda.current_device() == 0
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream), torch.cuda.device(0):
+            run(here)
+        torch.cuda.synchronize(device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(device), torch.cuda.graph(graph, stream=stream), torch.cuda.device(0):
+            recorded = run(here)
+        graph.replay()
+        torch.cuda.synchronize(device)
+        found[device, "graph"] = recorded
+    for key, results in found.items():
+        for n, (a, b) in enumerate(zip(results, found[0])):
+            assert a.device.index == (key if isinstance(key, int) else key[0])
+            assert torch.allclose(a.cpu().float(), b.cpu().float(), rtol=2e-2, atol=2e-2), (dtype, key, n)
+print("equal")
+""".replace("FIRST", str(first))
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.stdout.strip().endswith("equal"), run.stderr[-3000:]

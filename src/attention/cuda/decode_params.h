@@ -11,7 +11,9 @@
 // All but sums run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <cstdint>
 #include <optional>
 
 #include "attention/cuda/params.h"
@@ -128,6 +130,24 @@ inline int gpu_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
+// Runs a function once for each GPU: what is set for a kernel holds on the current GPU alone. Threads that come at the
+// same time may all run it.
+class OncePerDevice {
+ public:
+  template <typename Function>
+  void operator()(const Function& function) {
+    int device = 0;
+    check(cudaGetDevice(&device), "to name the device");
+    const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
+    if (done_.load(std::memory_order_acquire) & bit) return;
+    function();
+    done_.fetch_or(bit, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<uint64_t> done_ = 0;  // a bit for each of the first 64 devices
+};
+
 // Whether the current GPU and the kernel's machine code have what came with sm_90: a kernel that was launched early can
 // wait, blocks form clusters.
 template <auto kernel>
@@ -146,7 +166,8 @@ bool has_sm_90() {
 template <auto kernel, typename Arguments>
 void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream,
            unsigned cluster = 1) {
-  static const bool prepared = [] {
+  static OncePerDevice prepared;
+  prepared([] {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
     const int most = gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);  // static and dynamic memory together
@@ -156,9 +177,7 @@ void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool af
     // The same division of the memory for all, so that kernels can share a multiprocessor where one ends.
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent),
           "to prepare decode");
-    return true;
-  }();
-  (void)prepared;
+  });
   cudaLaunchAttribute attributes[2]{};
   unsigned count = 0;
   if (after_own && has_sm_90<kernel>()) {

@@ -2,6 +2,8 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -15,6 +17,20 @@ inline void check(cudaError_t status, const char* operation) {
 
 // After a kernel's launch.
 inline void check_launch(const char* operation) { check(cudaGetLastError(), operation); }
+
+// Blocks that a grid may have along y, and along z.
+#ifndef LAZY_GRID_LIMIT  // tests: fewer, so that small batches exceed it
+#define LAZY_GRID_LIMIT 65535
+#endif
+constexpr int64_t kGridLimit = LAZY_GRID_LIMIT;
+
+// Calls part(first, count) for successive parts of `count` things, such as the sequences of a batch, that lie along y
+// or z of a grid. `each`: blocks of a thing.
+template <typename Function>
+void in_parts(int64_t count, const Function& part, int64_t each = 1) {
+  const int64_t most = kGridLimit / each;
+  for (int64_t first = 0; first < count; first += most) part(first, std::min(most, count - first));
+}
 
 // Bytes of shared memory that a block of the current GPU may ask for.
 inline int most_shared_memory(const char* operation) {

@@ -5,6 +5,7 @@
 
 #include "attention/cuda/launch.h"
 #include "attention/cuda/portable.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/recurrence.h"
 #include "ops/cuda/vector.cuh"
 
@@ -172,8 +173,19 @@ struct ChunkPlace {
 // Shared memory that recurrence_gradients asks for.
 int gradients_memory(int64_t K, bool delta);
 
-inline dim3 grid(int64_t x, int64_t y, int64_t z) {
-  return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
+// Runs a kernel for every sequence: x by H blocks, `each` times along z. A batch that exceeds a grid takes several
+// launches.
+inline void launch_sequences(const char* operation, void (*kernel)(Recurrence), int64_t x, int threads,
+                             size_t shared_bytes, const Recurrence& all, cudaStream_t stream, int64_t each = 1) {
+  in_parts(
+      all.B,
+      [&](int64_t first, int64_t count) {
+        Recurrence a = all;
+        a.first = first;
+        const dim3 grid(static_cast<unsigned>(x), static_cast<unsigned>(a.H), static_cast<unsigned>(count * each));
+        tensor_core::launch(operation, kernel, grid, threads, shared_bytes, stream, a);
+      },
+      each);
 }
 
 // function(integral_constant<K>) for the width of keys.

@@ -41,6 +41,7 @@ struct ChunkGates : ReadGates {
 
 struct Recurrence {
   int64_t B, L, H, G, K, V;  // K 64, 128 or 256; V a multiple of 64
+  int64_t first = 0;         // of a launch: the sequence of the blocks with z = 0
   float scale;
   bool delta;
   RecurrenceRows q, k, v, d_out;     // d_out: the backward pass

@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   auto* exchanged = reinterpret_cast<float(*)[kChunk]>(shared.next);
   ChunkGates& g = *reinterpret_cast<ChunkGates*>(shared.next + L::kSums * 4);
   const int slice = static_cast<int>(blockIdx.z % kSlices), k0 = slice * KS, parts = static_cast<int>(a.V / kWidth);
-  const ChunkPlace at(a, blockIdx.z / kSlices, blockIdx.x, blockIdx.y);
+  const ChunkPlace at(a, a.first + blockIdx.z / kSlices, blockIdx.x, blockIdx.y);
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, row = warp % 4 * 16, half = warp / 4;
   const bf16* values = DELTA ? a.u + at.row(a, a.V) : at.rows_of(a.v, at.h);
   const int64_t values_step = DELTA ? a.H * a.V : a.v.token;
@@ -262,8 +262,8 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
 
 template <int K, bool DELTA>
 void launch(const Recurrence& a, cudaStream_t stream) {
-  tensor_core::launch("linear_recurrence_backward", gradients<K, DELTA>, grid(a.chunks(), a.H, a.B * (K / kSlice<K>)),
-                      kThreads, Layout<K, DELTA>::bytes(stages(a)), stream, a);
+  launch_sequences("linear_recurrence_backward", gradients<K, DELTA>, a.chunks(), kThreads,
+                   Layout<K, DELTA>::bytes(stages(a)), a, stream, K / kSlice<K>);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ constexpr float kLog2e = 1.4426950408889634f;
 
 // A warp a chunk and head, two tokens a lane.
 __global__ void __launch_bounds__(32) gates(const Recurrence a) {
-  const ChunkPlace at(a, blockIdx.z, blockIdx.x, blockIdx.y);
+  const ChunkPlace at(a, a.first + blockIdx.z, blockIdx.x, blockIdx.y);
   ChunkGates& g = a.gates[at.index];
   const int lane = threadIdx.x;
   float decay[2], beta[2];
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) matrices(const Recurrence a) {
   ChunkGates& g = *reinterpret_cast<ChunkGates*>(shared.next);
   auto* const A = reinterpret_cast<float(*)[kChunk]>(&g + 1);
   const typename Shared<K>::Keys q{reinterpret_cast<char*>(A) + (a.inverse ? Shared<K>::kSystemBytes : 0)};
-  const ChunkPlace at(a, blockIdx.z, blockIdx.x, blockIdx.y);
+  const ChunkPlace at(a, a.first + blockIdx.z, blockIdx.x, blockIdx.y);
   const int row = threadIdx.x / 32 * 16;
 
   load_gates(&g, a.gates[at.index]);
@@ -117,13 +117,12 @@ __global__ void __launch_bounds__(kThreads) matrices(const Recurrence a) {
 }  // namespace
 
 void recurrence_gates(const Recurrence& a, cudaStream_t stream) {
-  tensor_core::launch("linear_recurrence", gates, grid(a.chunks(), a.H, a.B), 32, 0, stream, a);
+  launch_sequences("linear_recurrence", gates, a.chunks(), 32, 0, a, stream);
 }
 
 void recurrence_matrices(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) {
-    tensor_core::launch("linear_recurrence", matrices<keys()>, grid(a.chunks(), a.H, a.B), kThreads,
-                        Shared<keys()>::bytes(a), stream, a);
+    launch_sequences("linear_recurrence", matrices<keys()>, a.chunks(), kThreads, Shared<keys()>::bytes(a), a, stream);
   });
 }
 

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThre
   };
   const auto u = [&](int part) { return typename L::Values{values_at + part % 2 * L::Values::kBytes}; };
   ReadGates& g = *reinterpret_cast<ReadGates*>(values_at + 2 * L::Values::kBytes);
-  const ChunkPlace at(a, blockIdx.z, blockIdx.x, blockIdx.y);
+  const ChunkPlace at(a, a.first + blockIdx.z, blockIdx.x, blockIdx.y);
   const int lane = threadIdx.x & 31, row = threadIdx.x / 32 * 16, parts = static_cast<int>(a.V / kWidth);
   const bf16* values = a.delta ? a.u + at.row(a, a.V) : at.rows_of(a.v, at.h);
   const int64_t step = a.delta ? a.H * a.V : a.v.token;
@@ -99,8 +99,7 @@ __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThre
 
 void recurrence_outputs(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) {
-    tensor_core::launch("linear_recurrence", outputs<keys()>, grid(a.chunks(), a.H, a.B), kThreads,
-                        Layout<keys()>::kBytes, stream, a);
+    launch_sequences("linear_recurrence", outputs<keys()>, a.chunks(), kThreads, Layout<keys()>::kBytes, a, stream);
   });
 }
 

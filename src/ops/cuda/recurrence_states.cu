@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
   const auto rest = DELTA ? shared.tile<typename L::Values>() : written;
   auto* gates = reinterpret_cast<ChunkGates*>(shared.next);
 
-  const int64_t b = blockIdx.z, h = blockIdx.y, chunks = a.chunks(), v0 = int64_t{blockIdx.x} * L::kWidth;
+  const int64_t b = a.first + blockIdx.z, h = blockIdx.y, chunks = a.chunks(), v0 = int64_t{blockIdx.x} * L::kWidth;
   const int warp = threadIdx.x / 32, token = warp % 4 * 16, column = warp / 4 * 32, row = warp % 4 * L::kRows;
   const auto load = [&](int64_t n) {
     const ChunkPlace at(a, b, n, h);
@@ -118,8 +118,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
 template <int K, int COLUMNS, bool DELTA>
 void launch(const Recurrence& a, cudaStream_t stream) {
   using L = Layout<K, COLUMNS, DELTA>;
-  tensor_core::launch("linear_recurrence", states<K, COLUMNS, DELTA>, grid(a.V / L::kWidth, a.H, a.B), L::kThreads,
-                      L::kBytes, stream, a);
+  launch_sequences("linear_recurrence", states<K, COLUMNS, DELTA>, a.V / L::kWidth, L::kThreads, L::kBytes, a, stream);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/step.h"
 #include "ops/cuda/vector.cuh"
 
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) recur(const __grid_constant__ Recurr
   decoding::wait_for_launcher();
   const int quad = threadIdx.x % kQuads, row = threadIdx.x / kQuads, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int keys = static_cast<int>(p.key_dim), values = static_cast<int>(p.value_dim);
-  const int64_t batch = blockIdx.z, head = blockIdx.y, place = batch * p.heads + head;
+  const int64_t batch = p.first + blockIdx.z, head = blockIdx.y, place = batch * p.heads + head;
   const int64_t group = head / (p.heads / p.groups);
   const int column = (blockIdx.x * kQuads + quad) * 4;
   const bool inside = column < values;
@@ -104,7 +105,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ ConvolutionStep p) {
   decoding::let_next_start();
   decoding::wait_for_launcher();
-  const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x, batch = blockIdx.y;
+  const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x, batch = p.first + blockIdx.y;
   if (channel >= p.channels) return;
   const T* past = static_cast<const T*>(p.past) + batch * (p.taps - 1) * p.channels + channel;
   T* next = static_cast<T*>(p.next_past) + batch * (p.taps - 1) * p.channels + channel;
@@ -118,10 +119,14 @@ __global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ Con
 }
 
 template <typename T, int HELD>
-void start_recur(const RecurrenceStep& p, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((p.value_dim + 4 * kQuads - 1) / (4 * kQuads)), static_cast<unsigned>(p.heads),
-                  static_cast<unsigned>(p.batch));
-  decoding::start<recur<T, HELD>>(p, grid, kThreads, 0, /*after_own=*/true, stream);
+void start_recur(const RecurrenceStep& all, cudaStream_t stream) {
+  in_parts(all.batch, [&](int64_t first, int64_t sequences) {
+    RecurrenceStep p = all;
+    p.first = first;
+    const dim3 grid(static_cast<unsigned>((p.value_dim + 4 * kQuads - 1) / (4 * kQuads)),
+                    static_cast<unsigned>(p.heads), static_cast<unsigned>(sequences));
+    decoding::start<recur<T, HELD>>(p, grid, kThreads, 0, /*after_own=*/true, stream);
+  });
 }
 
 }  // namespace
@@ -136,10 +141,14 @@ void recurrence_step(const RecurrenceStep& p, cudaStream_t stream) {
   });
 }
 
-void convolution_step(const ConvolutionStep& p, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((p.channels + kThreads - 1) / kThreads), static_cast<unsigned>(p.batch));
-  with_type(p.type, [&](auto zero) {
-    decoding::start<convolve<decltype(zero)>>(p, grid, kThreads, 0, /*after_own=*/true, stream);
+void convolution_step(const ConvolutionStep& all, cudaStream_t stream) {
+  in_parts(all.batch, [&](int64_t first, int64_t sequences) {
+    ConvolutionStep p = all;
+    p.first = first;
+    const dim3 grid(static_cast<unsigned>((p.channels + kThreads - 1) / kThreads), static_cast<unsigned>(sequences));
+    with_type(p.type, [&](auto zero) {
+      decoding::start<convolve<decltype(zero)>>(p, grid, kThreads, 0, /*after_own=*/true, stream);
+    });
   });
 }
 

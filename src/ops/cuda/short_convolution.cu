@@ -15,6 +15,8 @@ namespace {
 constexpr int kAcross = 32, kRuns = 4;  // threads of a block: vectors of channels, runs of tokens
 constexpr int kRun = 32;                // tokens of a run
 
+__host__ __device__ constexpr int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
+
 // The documents of the tokens that a thread comes to, one after the other.
 struct Walk {
   const int32_t* starts;
@@ -104,11 +106,12 @@ template <typename T, int N, int TAPS>
 __global__ void __launch_bounds__(kAcross* kRuns) convolve(const ShortConvolution a) {
   constexpr int kHeld = 4;  // tokens loaded at once
   const int64_t channel = (int64_t{blockIdx.x} * kAcross + threadIdx.x) * N;
-  const int64_t first = (int64_t{blockIdx.y} * kRuns + threadIdx.y) * kRun, end = min(first + kRun, a.length);
+  const int64_t first = ((a.first_block + blockIdx.y) * kRuns + threadIdx.y) * kRun, end = min(first + kRun, a.length);
+  const int64_t b = a.first_sequence + blockIdx.z;
   if (channel >= a.channels || first >= a.length) return;
   Walk walk(a, first);
-  Channels<T, N, TAPS> c(a, blockIdx.z, channel, first, walk);
-  T* y = static_cast<T*>(a.y) + (blockIdx.z * a.length) * a.channels + channel;
+  Channels<T, N, TAPS> c(a, b, channel, first, walk);
+  T* y = static_cast<T*>(a.y) + b * a.length * a.channels + channel;
   for (int64_t top = first; top < end; top += kHeld) {
     Bits<T, N> x[kHeld];
 #pragma unroll
@@ -131,13 +134,14 @@ template <typename T, int N, int TAPS>
 __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvolution a) {
   __shared__ float shared[kRuns][kAcross * N];
   const int64_t channel = (int64_t{blockIdx.x} * kAcross + threadIdx.x) * N;
-  const int64_t first = (int64_t{blockIdx.y} * kRuns + threadIdx.y) * kRun, end = min(first + kRun, a.length);
+  const int64_t first = ((a.first_block + blockIdx.y) * kRuns + threadIdx.y) * kRun, end = min(first + kRun, a.length);
+  const int64_t b = a.first_sequence + blockIdx.z;
   float d_weight[TAPS + 1][N] = {};  // the last: of the bias
   if (channel < a.channels && first < a.length) {
     Walk walk(a, first);
-    Channels<T, N, TAPS> c(a, blockIdx.z, channel, first, walk);
-    const T* d_y = static_cast<const T*>(a.d_y) + (blockIdx.z * a.length) * a.channels + channel;
-    T* d_x = static_cast<T*>(a.d_x) + (blockIdx.z * a.length) * a.channels + channel;
+    Channels<T, N, TAPS> c(a, b, channel, first, walk);
+    const T* d_y = static_cast<const T*>(a.d_y) + b * a.length * a.channels + channel;
+    T* d_x = static_cast<T*>(a.d_x) + b * a.length * a.channels + channel;
     float d_window[TAPS][N] = {};  // of the window's inputs
     constexpr int kHeld = 4;       // tokens loaded at once, before those in front of them are worked on
     Bits<T, N> next_x[kHeld], next_dy[kHeld];
@@ -188,7 +192,8 @@ __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvoluti
       }
     }
   }
-  float* part = a.parts + (blockIdx.z * int64_t{gridDim.y} + blockIdx.y) * (a.taps + 1) * a.channels;
+  float* part =
+      a.parts + (b * blocks_of(a.length, kRuns * kRun) + a.first_block + blockIdx.y) * (a.taps + 1) * a.channels;
 #pragma unroll
   for (int j = 0; j <= TAPS; ++j) {  // the runs in their order
     __syncthreads();
@@ -208,19 +213,24 @@ __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvoluti
   }
 }
 
-int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
-
 template <typename T, int N, int TAPS, bool BACKWARD>
-void launch(const ShortConvolution& a, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(blocks_of(a.channels, kAcross * N)),
-                  static_cast<unsigned>(blocks_of(a.length, kRuns * kRun)), static_cast<unsigned>(a.batch));
+void launch(const ShortConvolution& all, cudaStream_t stream) {
   const dim3 threads(kAcross, kRuns);
-  if constexpr (BACKWARD) {
-    gradients<T, N, TAPS><<<grid, threads, 0, stream>>>(a);
-  } else {
-    convolve<T, N, TAPS><<<grid, threads, 0, stream>>>(a);
-  }
-  check_launch(BACKWARD ? "short_convolution_backward" : "short_convolution");
+  in_parts(all.batch, [&](int64_t first_sequence, int64_t sequences) {
+    in_parts(blocks_of(all.length, kRuns * kRun), [&](int64_t first_block, int64_t blocks) {
+      ShortConvolution a = all;
+      a.first_sequence = first_sequence;
+      a.first_block = first_block;
+      const dim3 grid(static_cast<unsigned>(blocks_of(a.channels, kAcross * N)), static_cast<unsigned>(blocks),
+                      static_cast<unsigned>(sequences));
+      if constexpr (BACKWARD) {
+        gradients<T, N, TAPS><<<grid, threads, 0, stream>>>(a);
+      } else {
+        convolve<T, N, TAPS><<<grid, threads, 0, stream>>>(a);
+      }
+      check_launch(BACKWARD ? "short_convolution_backward" : "short_convolution");
+    });
+  });
 }
 
 template <bool BACKWARD>

@@ -19,11 +19,12 @@ struct ShortConvolution {
   const int32_t* cu_seqlens;  // (documents + 1) or null
   int documents;
   int64_t batch, length, channels;
-  int taps;         // 1 to 8
-  void* y;          // forward, contiguous
-  const void* d_y;  // backward, contiguous
-  void* d_x;        // contiguous
-  float* parts;     // (short_convolution_parts, taps + 1, channels): of d_weight and d_bias, to be added
+  int64_t first_sequence = 0, first_block = 0;  // of a launch: those of the blocks with z = 0 and with y = 0
+  int taps;                                     // 1 to 8
+  void* y;                                      // forward, contiguous
+  const void* d_y;                              // backward, contiguous
+  void* d_x;                                    // contiguous
+  float* parts;  // (short_convolution_parts, taps + 1, channels): of d_weight and d_bias, to be added
 };
 
 void short_convolution(const ShortConvolution& arguments, cudaStream_t stream);

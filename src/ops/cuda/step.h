@@ -134,6 +134,7 @@ struct RecurrenceStep {
   int64_t batch, heads, groups, key_dim, value_dim;  // key_dim at most kMostStepKeys, value_dim a multiple of 4
   float scale;
   bool delta;
+  int64_t first = 0;  // of a launch: the sequence of the blocks with z = 0
 };
 void recurrence_step(const RecurrenceStep& arguments, cudaStream_t stream);
 
@@ -148,6 +149,7 @@ struct ConvolutionStep {
   void* next_past;      // likewise
   void* y;              // (batch, channels) contiguous
   int64_t batch, channels, taps;
+  int64_t first = 0;  // of a launch: the sequence of the blocks with y = 0
 };
 void convolution_step(const ConvolutionStep& arguments, cudaStream_t stream);
 

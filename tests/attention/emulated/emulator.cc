@@ -227,6 +227,7 @@ char* memory_of(char* own, int rank) {
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster) {
   if (shared_bytes > static_cast<size_t>(gpu.shared_most)) fail("more shared memory than the GPU has");
   if (cluster > kMostBlocks || grid.x % cluster != 0) fail("a grid that is not of such clusters");
+  if (grid.y > 65535 || grid.z > 65535) fail("a grid larger than CUDA allows");
   gridDim = grid;
   blockDim = block;
   const std::vector<char*> memories = shared_memories(cluster);

@@ -181,6 +181,46 @@ TEST_F(RecurrenceKernels, EveryBitRepeats) {
   }
 }
 
+// The last sequences of a batch that takes several launches, against the same sequences alone.
+TEST_F(RecurrenceKernels, ABatchBeyondAGrid) {
+  const int64_t batch = ops::test::test_device().is_cuda() ? 70000 : 6, few = 3;
+  for (const int64_t length : {1, 3}) {
+    for (Case c : cases(length, batch)) {
+      c.key_dim = 64, c.value_dim = 64;
+      Inputs in = c.inputs(37);
+      for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*t = (in.*t).to(at::kBFloat16);
+      Inputs last = in;
+      for (at::Tensor Inputs::*t : {&Inputs::log_decay, &Inputs::beta, &Inputs::skip}) {
+        if ((in.*t).defined()) last.*t = in.*t = (in.*t).to(at::kFloat);
+      }
+      for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::log_decay, &Inputs::beta}) {
+        if ((in.*t).defined() && (in.*t).size(0) == batch) last.*t = (in.*t).narrow(0, batch - few, few);
+      }
+      const auto outputs = [&](Inputs x) {
+        const std::vector<at::Tensor> wanted = leaves(x);
+        poison();
+        const Outputs y =
+            length == 1 ? (c.delta ? recurrence::delta_rule(x, 64) : recurrence::decay(x, 64)) : c.chunks(x, 64);
+        std::vector<at::Tensor> all{y.out.detach(), y.state.detach()};
+        const at::Tensor loss = (y.out.to(at::kFloat) * 0.5).square().sum() + y.state.sum();
+        for (const at::Tensor& g : torch::autograd::grad({loss}, wanted)) all.push_back(g);
+        return all;
+      };
+      const std::vector<at::Tensor> whole = outputs(in), alone = outputs(last);
+      for (size_t n = 0; n < whole.size(); ++n) {
+        if (whole[n].size(0) != batch) continue;  // of a parameter
+        EXPECT_TRUE(whole[n].narrow(0, batch - few, few).equal(alone[n]))
+            << c.name << ", length " << length << ": " << n;
+      }
+      const at::NoGradGuard guard;  // one token has a kernel of its own
+      const auto step = [&](const Inputs& x) {
+        return c.delta ? recurrence::delta_rule(x, 64) : recurrence::decay(x, 64);
+      };
+      EXPECT_TRUE(step(in).out.narrow(0, batch - few, few).equal(step(last).out)) << c.name << ", length " << length;
+    }
+  }
+}
+
 TEST_F(RecurrenceKernels, ForgettingEverythingStaysFinite) {
   for (const bool delta : {false, true}) {
     Case c{

@@ -39,6 +39,24 @@ TEST(ShortConvolution, IsTheGroupedConvolution) {
   }
 }
 
+// A step of more sequences than a grid of the GPU has along an axis.
+TEST(ShortConvolution, AStepOfManySequences) {
+  const int64_t batch = 70000, few = 3;
+  ConvolutionInputs in = inputs(1, 4, true, batch);
+  in.state = randn({batch, 3, 6}, 4);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    ConvolutionInputs all = in;
+    all.x = in.x.to(type), all.state = in.state.to(type);
+    all.weight = in.weight.to(at::kFloat), all.bias = in.bias.to(at::kFloat);
+    ConvolutionInputs last = all;
+    last.x = all.x.narrow(0, batch - few, few), last.state = all.state.narrow(0, batch - few, few);
+    const at::NoGradGuard guard;
+    const Convolution whole = short_convolution(all), alone = short_convolution(last);
+    EXPECT_TRUE(whole.out.narrow(0, batch - few, few).equal(alone.out));
+    EXPECT_TRUE(whole.state.narrow(0, batch - few, few).equal(alone.state));
+  }
+}
+
 TEST(ShortConvolution, StepsContinueAPrefill) {
   for (const int64_t first : {0, 1, 2, 9}) {
     const ConvolutionInputs all = inputs(12, 4, true);
