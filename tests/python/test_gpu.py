@@ -422,42 +422,81 @@ def test_attention_of_many_sequences(dtype):
         definition.close(ours, truth, second, name)
 
 
-@pytest.mark.parametrize("kernel", ["automatic", "portable"])
-def test_float16_weights_that_are_tiny(kernel):
-    """Uniform weights over so many keys that each is subnormal in float16."""
-    script = f"""
-import os
-os.environ["LAZY_KERNEL"] = "{kernel}"
-import torch, lazy_attention
-for keys in (70000, 300000):
-    rows = 200
-    q = torch.zeros(1, rows, 1, 64, device="cuda", dtype=torch.float16, requires_grad=True)
-    k, v = (torch.randn(1, keys, 1, 64, device="cuda", dtype=torch.float16, requires_grad=True) for _ in range(2))
-    d_out = torch.randn(1, rows, 1, 64, device="cuda", dtype=torch.float16)
-    for normalizer, tau in (("elastic", 0.3), ("elastic", -0.3), ("softmax", None)):
-        tau = None if tau is None else torch.full((1,), tau, device="cuda")
-        out = lazy_attention.attention(q, k, v, tau=tau, normalizer=normalizer)
-        gradients = torch.autograd.grad(out, (q, k, v), d_out)
-        exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
-        visible = torch.arange(keys - rows + 1, keys + 1, device="cuda")
-        scores = (exact[0][0, :, 0] @ exact[1][0, :, 0].T) / 8
-        scores = scores.masked_fill(torch.arange(keys, device="cuda") >= visible[:, None], -torch.inf)
-        weights = scores.softmax(-1)
-        if tau is not None:
-            weights = torch.where(scores > -torch.inf, (weights + tau.double() / visible[:, None]).relu(), 0)
-        truth = (weights @ exact[2][0, :, 0])[None, :, None]
-        print(keys, normalizer, tau and tau.item(), end=": ")
-        for name, ours, right in zip(
-            ("out", "d_q", "d_k", "d_v"), (out, *gradients), (truth, *torch.autograd.grad(truth, exact, d_out.double()))
-        ):
-            rounded = right.half().double()
-            error, least = (ours.double() - right).norm() / right.norm(), (rounded - right).norm() / right.norm()
-            print(name, f"{{error:.2e}} of {{least:.2e}}", end="  ")
-        print()
-"""
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    print(run.stdout, run.stderr[-2000:])
-    assert run.returncode == 0
+def attention_of_float16(q, k, v, tau):
+    """Output, lse, statistics, gradients of q, k and v (1, length, 1, 64), and the same in float64 and in float32."""
+    d_out = torch.randn_like(q)
+
+    def by_definition(q, k, v, tau):
+        scores = (q[0, :, 0] @ k[0, :, 0].T) / 8
+        first = k.shape[1] - q.shape[1]
+        hidden = torch.arange(k.shape[1], device="cuda") > torch.arange(q.shape[1], device="cuda")[:, None] + first
+        scores = scores.masked_fill(hidden, -torch.inf)
+        count = (~hidden).sum(1, keepdim=True)
+        weights = (scores.softmax(-1) + tau / count).relu().masked_fill(hidden, 0)
+        stats = torch.stack((weights[:, 0], 1 - weights.sum(1), (weights > 0).sum(1)))
+        return (weights @ v[0, :, 0])[None, :, None], scores.logsumexp(1), stats.view(3, 1, 1, -1)
+
+    def results(attend, dtype):
+        leaves = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]
+        out, *statistics = attend(*leaves, tau.double() if dtype == torch.float64 else tau)
+        return out, *statistics, *torch.autograd.grad(out, leaves, d_out.to(dtype))
+
+    ours = results(lambda *x: lazy.attention(*x[:3], None, x[3], return_stats=1), torch.float16)
+    return ours, results(by_definition, torch.float64), results(by_definition, torch.float32)
+
+
+def test_float16_weights_that_are_tiny():
+    """Nearly uniform weights over so many keys that each is below float16's smallest normal number."""
+    keys, rows = 65536, 200
+    q = (0.01 * torch.randn(1, rows, 1, 64, device="cuda")).half()
+    k, v = (torch.randn(1, keys, 1, 64, device="cuda").half() for _ in range(2))
+    for tau in (0.3, -0.3):
+        found, exact, plain = attention_of_float16(q, k, v, torch.full((1,), tau, device="cuda"))
+        for name, index in (("out", 0), ("d_q", 3), ("d_k", 4), ("d_v", 5)):
+            definition.close(found[index], exact[index], plain[index].half(), name)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 200.0])
+def test_statistics_of_float16_neither_overflow_nor_vanish(size):
+    """Scores up to 3e5, and sums of squares that float16 does not hold."""
+    q, k, v = ((size * torch.randn(1, 3000, 1, 64, device="cuda")).half() for _ in range(3))
+    found, exact, plain = attention_of_float16(q, k, v, torch.full((1,), -0.7, device="cuda"))
+    definition.close(found[0], exact[0], plain[0].half(), "out")
+    torch.testing.assert_close(found[1].flatten().double(), exact[1], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[2][:2].double(), exact[2][:2], rtol=1e-3, atol=1e-5)
+    assert ((found[2][2] - exact[2][2]).abs() <= 0.005 * exact[2][2] + 1).all()  # pairs at the threshold
+
+    x, w = (300 * size * torch.randn(50, 512, device="cuda")).half(), torch.rand(512, device="cuda").half()
+    wide = x.double()
+    norm = wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt() * w.double()
+    torch.testing.assert_close(lazy_attention.rms_norm(x, w), norm.half(), rtol=2e-3, atol=1e-7)
+    gated = torch.nn.functional.silu(wide) * (x.flip(0).double() / (300 * size))
+    torch.testing.assert_close(
+        lazy_attention.swiglu(x, (x.flip(0).double() / (300 * size)).half()), gated.half(), rtol=4e-3, atol=1e-6
+    )
+    head, labels = (size * torch.randn(1000, 512, device="cuda")).half(), torch.randint(1000, (50,), device="cuda")
+    rows = (x / 300).contiguous()
+    loss = torch.nn.functional.cross_entropy(rows.double() @ head.double().T, labels)
+    torch.testing.assert_close(
+        lazy_attention.linear_cross_entropy(rows, head, labels).double(), loss, rtol=1e-4, atol=0
+    )
+
+
+@pytest.mark.parametrize("base", [1e4, 1e7])
+def test_rotary_tables_of_float16_at_far_positions(base):
+    x = torch.randn(1, 64, 2, 64, device="cuda").half()
+    x[:, ::2] *= 2e4
+    x[:, 1::4] *= 1e-4
+    positions = (torch.arange(64, device="cuda") * 16411).flip(0)  # up to a million
+    angle = positions[:, None] * base ** (-torch.arange(32, device="cuda").double() / 32)
+    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+    a, b = x.double().chunk(2, -1)
+    expected = torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+    found = lazy_attention.rope(x, base=base, positions=positions).double()
+    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)  # where the two terms cancel, their rounding stays
+    fits = expected.abs() < 65504
+    assert ((found - expected).abs() <= 2**-11 * expected.abs() + 2**-20 * pair + 2**-25)[fits].all()
+    assert torch.isinf(found[expected.abs() > 65520]).all()
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
@@ -484,6 +523,7 @@ def tensors(dtype):
 
 
 def run(t):
+    t = {n: x.detach() for n, x in t.items()}  # new leaves: gradients come on the stream of the call
     q, k, v = (t[n].requires_grad_() for n in "qkv")
     out = attention(q, k, v, tau=t["tau"], deterministic=True)
     packed = attention(*(x.flatten(0, 1) for x in (q, k, v)), tau=t["tau"], cu_seqlens_q=t["cu"], cu_seqlens_k=t["cu"])
