@@ -110,7 +110,7 @@ void run(ServeArguments options) {
       options.host, options.port, options.threads, options.limits,
       [&ready](serve::HttpRequest request, std::shared_ptr<serve::Exchange> exchange) {
         if (serve::Api* found = ready) {
-          found->handle(request, exchange);
+          found->handle(std::move(request), exchange);
         } else {
           exchange->respond(serve::ApiError(503, "the models are being loaded", "", "loading").response());
         }

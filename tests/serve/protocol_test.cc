@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <latch>
 
 #include "client.h"
 #include "serve/openai/logprobs.h"
@@ -125,7 +127,11 @@ class NamedBytes final : public Tokenizer {
     table_.tokenizer_class = "T";
     table_.index();
   }
-  std::vector<int32_t> encode(std::string_view text) const override { return bytes_->encode(text); }
+  std::vector<int32_t> encode(std::string_view text) const override {
+    if (before_encode) before_encode();
+    return bytes_->encode(text);
+  }
+  std::function<void()> before_encode;
   std::string decode(std::span<const int32_t> ids) const override {
     std::string out;
     for (const int32_t id : ids) out += piece(id);
@@ -211,6 +217,30 @@ TEST(Tokenizers, AreServed) {
   EXPECT_TRUE(info["pad_token"].is_null());
   EXPECT_TRUE(info["chat_template"].is_null());
   EXPECT_EQ(client.get("/tokenizer_info").status, 400);
+}
+
+// With one thread for the connections.
+TEST(Tokenizers, ALongTextDelaysNoOtherConnection) {
+  TwoModels server;
+  std::latch begun(1), released(1);
+  const auto slow = std::make_shared<NamedBytes>();
+  slow->before_encode = [&] {
+    begun.count_down();
+    released.wait();
+  };
+  ServedModel model = server.named("slow");
+  model.tokenizer = slow;
+  Api api({model, server.named("other")}, {});
+  HttpServer http("127.0.0.1", 0, 1, {},
+                  [&](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); });
+  Client waiting(http.port());
+  waiting.send(Client::post_text(
+      "/tokenize", nlohmann::json{{"model", "slow"}, {"prompt", "long"}, {"add_special_tokens", false}}.dump()));
+  begun.wait();
+  EXPECT_EQ(Client(http.port()).get("/health").status, 200);
+  EXPECT_EQ(Client(http.port()).post("/tokenize", nlohmann::json{{"model", "other"}, {"prompt", "a"}}).status, 200);
+  released.count_down();
+  EXPECT_EQ(waiting.read_reply().json()["count"], 4);
 }
 
 TEST(Metrics, AreInPrometheusFormat) {

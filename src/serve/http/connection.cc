@@ -113,7 +113,9 @@ void Connection::on_read(error_code error, size_t bytes) {
   if (state_ == State::closed) return;
   if (error) {
     input_ended_ = true;
-    if (state_ == State::finishing && error == net::error::eof) return;        // the answer is still written
+    // A client that only reads from now on gets the answer, unless that takes work that can be cancelled.
+    const bool answer_comes = state_ == State::finishing || (state_ == State::answering && !gone_);
+    if (answer_comes && error == net::error::eof) return;
     if (state_ == State::reading && error == net::error::eof) return parse();  // requests that came before the end
     client_gone(Gone::closed);
     return;

@@ -42,6 +42,7 @@ class Connection::Answer final : public Exchange {
     const auto connection = connection_.lock();
     if (connection && connection->request_ == request_ && connection->state_ == State::answering) {
       connection->gone_ = std::move(callback);
+      if (connection->input_ended_) connection->client_gone(Gone::closed);
     } else {
       callback(Gone::closed);
     }

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -22,8 +25,9 @@ struct Api::Route {
   std::string_view method, path;  // a path that ends with /, but for the page's, stands for what lies below it
   std::string_view name;          // of the endpoint, in metrics
   HttpResponse (Api::*answer)(const HttpRequest&) = nullptr;
-  void (Api::*start)(const HttpRequest&, const std::shared_ptr<Exchange>&) = nullptr;
-  bool open = false;  // without a key
+  Start (Api::*start)(const HttpRequest&) = nullptr;
+  bool open = false;                 // without a key
+  bool has_text = start != nullptr;  // that is encoded or decoded, which may take long
 };
 
 const std::vector<Api::Route>& Api::routes() {
@@ -33,8 +37,8 @@ const std::vector<Api::Route>& Api::routes() {
       {"POST", "/v1/attention", "/v1/attention", nullptr, &Api::attention},
       {"GET", "/v1/models", "/v1/models", &Api::models},
       {"GET", "/v1/models/", "/v1/models/{id}", &Api::model},
-      {"POST", "/tokenize", "/tokenize", &Api::tokenize},
-      {"POST", "/detokenize", "/detokenize", &Api::detokenize},
+      {"POST", "/tokenize", "/tokenize", &Api::tokenize, nullptr, false, true},
+      {"POST", "/detokenize", "/detokenize", &Api::detokenize, nullptr, false, true},
       {"GET", "/tokenizer_info", "/tokenizer_info", &Api::tokenizer_info},
       {"GET", "/health", "/health", &Api::health, nullptr, true},
       {"GET", "/", "/", &Api::page, nullptr, true},
@@ -59,6 +63,8 @@ uint64_t random_seed() {
   thread_local std::mt19937_64 random{std::random_device{}()};
   return random();
 }
+
+constexpr int kReaders = 4;  // threads that encode texts
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -96,11 +102,13 @@ void check_ids(const std::vector<int64_t>& ids, int64_t size, const char* field)
 
 }  // namespace
 
-Api::Api(std::vector<ServedModel> models, ApiKeys keys) : keys_(std::move(keys)) {
+Api::Api(std::vector<ServedModel> models, ApiKeys keys)
+    : keys_(std::move(keys)), readers_(std::make_unique<boost::asio::thread_pool>(kReaders)) {
   for (ServedModel& model : models) models_.push_back(std::make_shared<const ServedModel>(std::move(model)));
 }
+Api::~Api() = default;
 
-void Api::handle(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) {
   const Route* fitting = nullptr;
   std::string_view allowed;
   for (const Route& route : routes()) {
@@ -135,7 +143,11 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<Exchange>& ex
   } catch (const ApiError& error) {
     return respond(exchange, fitting ? std::string(fitting->name) : "other", error.response());
   }
-  dispatch(*fitting, request, exchange);
+  if (!fitting->has_text) return finish(*fitting, read(*fitting, request), exchange);
+  boost::asio::post(*readers_, [this, fitting, request = std::move(request), exchange] {
+    exchange->post(
+        [this, fitting, outcome = read(*fitting, request), exchange] { finish(*fitting, outcome, exchange); });
+  });
 }
 
 // Counted first: who has the answer finds it in /metrics.
@@ -144,27 +156,45 @@ void Api::respond(const std::shared_ptr<Exchange>& exchange, const std::string& 
   exchange->respond(response);
 }
 
-void Api::dispatch(const Route& route, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  const std::string name(route.name);
-  const auto answer = [&](const HttpResponse& response) { respond(exchange, name, response); };
+// The answer to a request whose work throws; nullopt where it does not.
+template <typename Work>
+static std::optional<HttpResponse> failure(std::string_view endpoint, const Work& work) {
   try {
-    if (route.start) {
-      if (draining_) throw ApiError(503, "the server is shutting down", "", "shutting_down");
-      (this->*route.start)(request, exchange);
-    } else {
-      answer((this->*route.answer)(request));
-    }
+    work();
+    return std::nullopt;
   } catch (const ApiError& error) {
-    answer(error.response());
+    return error.response();
   } catch (const RunError& error) {
-    log::warn("serve: {}: {}", name, error.what());
-    answer(ApiError(500, error.what(), "", "internal_error").response());
+    log::warn("serve: {}: {}", endpoint, error.what());
+    return ApiError(500, error.what(), "", "internal_error").response();
   } catch (const Error& error) {
-    answer(ApiError(400, error.what(), "", "invalid_value").response());
+    return ApiError(400, error.what(), "", "invalid_value").response();
   } catch (const std::exception& error) {
-    log::warn("serve: {}: {}", name, error.what());
-    answer(ApiError(500, "internal error", "", "internal_error").response());
+    log::warn("serve: {}: {}", endpoint, error.what());
+    return ApiError(500, "internal error", "", "internal_error").response();
   }
+}
+
+// On any thread.
+std::variant<HttpResponse, Api::Start> Api::read(const Route& route, const HttpRequest& request) {
+  std::variant<HttpResponse, Start> outcome;
+  const auto failed = failure(route.name, [&] {
+    if (!route.start) {
+      outcome = (this->*route.answer)(request);
+    } else if (draining_) {
+      throw ApiError(503, "the server is shutting down", "", "shutting_down");
+    } else {
+      outcome = (this->*route.start)(request);
+    }
+  });
+  return failed ? *failed : outcome;
+}
+
+void Api::finish(const Route& route, const std::variant<HttpResponse, Start>& outcome,
+                 const std::shared_ptr<Exchange>& exchange) {
+  const std::string name(route.name);
+  if (const auto* response = std::get_if<HttpResponse>(&outcome)) return respond(exchange, name, *response);
+  if (const auto failed = failure(name, [&] { std::get<Start>(outcome)(exchange); })) respond(exchange, name, *failed);
 }
 
 Api::Model Api::find_model(const std::string& id) const {
@@ -187,7 +217,7 @@ void Api::note_unknown(const std::vector<std::string>& keys) {
   if (!fresh.empty()) log::info("serve: requests have keys that are ignored: {}", fmt::join(fresh, ", "));
 }
 
-void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+Api::Start Api::completions(const HttpRequest& request) {
   std::vector<std::string> unknown;
   CompletionRequest fields = parse_completion(parse_body(request.body), unknown);
   note_unknown(unknown);
@@ -224,8 +254,8 @@ void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange
   }
   if (!fields.echo) texts.resize(prompts.size());
   const bool echo = fields.echo;
-  generate("/v1/completions", Protocol::completions, model, std::move(fields), echo, std::move(prompts),
-           std::move(texts), exchange);
+  return generate("/v1/completions", Protocol::completions, model, std::move(fields), echo, std::move(prompts),
+                  std::move(texts));
 }
 
 std::vector<int64_t> Api::encode_chat(const ServedModel& model, const ChatRequest& request) const {
@@ -252,7 +282,7 @@ std::vector<int64_t> Api::encode_chat(const ServedModel& model, const ChatReques
   return model.encode(text, false);
 }
 
-void Api::chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+Api::Start Api::chat(const HttpRequest& request) {
   std::vector<std::string> unknown;
   ChatRequest fields = parse_chat(parse_body(request.body), request.body, unknown);
   note_unknown(unknown);
@@ -264,13 +294,11 @@ void Api::chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exch
     const int64_t rest = model->engine->max_request_tokens() - static_cast<int64_t>(prompt.size());
     fields.max_tokens = std::max<int64_t>(rest, 0);
   }
-  generate("/v1/chat/completions", Protocol::chat, model, std::move(fields), false, {std::move(prompt)}, {""},
-           exchange);
+  return generate("/v1/chat/completions", Protocol::chat, model, std::move(fields), false, {std::move(prompt)}, {""});
 }
 
-void Api::generate(const std::string& endpoint, Protocol protocol, Model model, GenerationFields fields, bool echo,
-                   std::vector<std::vector<int64_t>> prompts, std::vector<std::string> texts,
-                   const std::shared_ptr<Exchange>& exchange) {
+Api::Start Api::generate(const std::string& endpoint, Protocol protocol, Model model, GenerationFields fields,
+                         bool echo, std::vector<std::vector<int64_t>> prompts, std::vector<std::string> texts) {
   const int64_t most = model->engine->max_request_tokens();
   GenerationJob job;
   job.head = {protocol, random_id(protocol == Protocol::chat ? "chatcmpl" : "cmpl"), model->id, now()};
@@ -293,17 +321,20 @@ void Api::generate(const std::string& endpoint, Protocol protocol, Model model, 
   job.model = std::move(model);
   job.fields = std::move(fields);
   job.echo = echo;
-  const auto task = std::make_shared<GenerationTask>(
-      std::move(job), exchange, [metrics = metrics_, endpoint](int status) { metrics->count(endpoint, status); });
-  task->start();
+  return [job = std::move(job), metrics = metrics_, endpoint](const std::shared_ptr<Exchange>& exchange) {
+    const auto count = [metrics, endpoint](int status) { metrics->count(endpoint, status); };
+    std::make_shared<GenerationTask>(job, exchange, count)->start();
+  };
 }
 
-void Api::attention(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+Api::Start Api::attention(const HttpRequest& request) {
   std::vector<std::string> unknown;
   AttentionFields fields = parse_attention(parse_body(request.body), unknown);
   note_unknown(unknown);
-  start_attention(find_model(fields.model), std::move(fields.request), exchange,
-                  [metrics = metrics_](int status) { metrics->count("/v1/attention", status); });
+  return [model = find_model(fields.model), work = std::move(fields.request),
+          metrics = metrics_](const std::shared_ptr<Exchange>& exchange) {
+    start_attention(model, work, exchange, [metrics](int status) { metrics->count("/v1/attention", status); });
+  };
 }
 
 HttpResponse Api::page(const HttpRequest&) { return page_response(); }

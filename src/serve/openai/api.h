@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "serve/http/exchange.h"
@@ -17,31 +18,40 @@
 #include "serve/openai/response.h"
 #include "serve/openai/served_model.h"
 
+namespace boost::asio {
+class thread_pool;
+}
+
 namespace lazy::serve {
 
 class Api {
  public:
   // At least one model; the first one answers where a request names none and there is no other.
   Api(std::vector<ServedModel> models, ApiKeys keys);
+  ~Api();
 
-  void handle(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);  // an HttpHandler
+  // An HttpHandler. Requests with text are read on threads of their own: a long text does not delay other connections.
+  void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange);
   void set_http_counters(std::function<HttpCounters()> counters) { http_counters_ = std::move(counters); }
   // From now on nothing new is begun: 503.
   void drain() { draining_ = true; }
 
  private:
   using Model = std::shared_ptr<const ServedModel>;
+  // Begins the work that a request asks for, on the connection's strand. May throw ApiError.
+  using Start = std::function<void(const std::shared_ptr<Exchange>& exchange)>;
   struct Route;
   static const std::vector<Route>& routes();
 
-  void dispatch(const Route& route, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  std::variant<HttpResponse, Start> read(const Route& route, const HttpRequest& request);
+  void finish(const Route& route, const std::variant<HttpResponse, Start>& outcome,
+              const std::shared_ptr<Exchange>& exchange);
   void respond(const std::shared_ptr<Exchange>& exchange, const std::string& name, const HttpResponse& response);
-  void completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
-  void chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
-  void generate(const std::string& endpoint, Protocol protocol, Model model, GenerationFields fields, bool echo,
-                std::vector<std::vector<int64_t>> prompts, std::vector<std::string> texts,
-                const std::shared_ptr<Exchange>& exchange);
-  void attention(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  Start completions(const HttpRequest& request);
+  Start chat(const HttpRequest& request);
+  Start generate(const std::string& endpoint, Protocol protocol, Model model, GenerationFields fields, bool echo,
+                 std::vector<std::vector<int64_t>> prompts, std::vector<std::string> texts);
+  Start attention(const HttpRequest& request);
   HttpResponse page(const HttpRequest& request);
   HttpResponse models(const HttpRequest& request);
   HttpResponse model(const HttpRequest& request);
@@ -63,6 +73,7 @@ class Api {
   std::atomic<bool> draining_ = false;
   std::mutex mutex_;  // of noted_
   std::set<std::string> noted_;
+  const std::unique_ptr<boost::asio::thread_pool> readers_;  // the last member: its threads use the others
 };
 
 }  // namespace lazy::serve
