@@ -30,6 +30,16 @@ void add_placement_options(Command command, std::string& device, std::string& dt
       .show_default();
 }
 
+void add_sampling_options(Command command, SamplingOptions& sampling, const std::string& seeds) {
+  command.add_option("--temperature", sampling.temperature, "0: greedy").show_default();
+  command.add_option("--top-k", sampling.top_k, "Sample among the k most likely tokens; 0: all").show_default();
+  command.add_option("--top-p", sampling.top_p, "Sample among the most likely tokens with this probability")
+      .show_default();
+  command.add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: penalize tokens that have occurred")
+      .show_default();
+  command.add_option("--seed", sampling.seed, "The same seed gives the same text; " + seeds).show_default();
+}
+
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype) {
   set_placement(model, device, dtype);
   if (dtype != "fp32") model.hold_compute_dtype();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "command.h"
+#include "generate/sampler.h"
 #include "model/model_options.h"
 #include "sinks/interventions.h"
 
@@ -17,6 +18,10 @@ void add_model_options(Command command, ModelOptions& options);
 void add_placement_options(Command command, std::string& device, std::string& dtype);
 // On the first GPU for "cuda"; dtype "fp32" or "bf16", whose weights are then all that is kept.
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype);
+
+// --temperature, --top-k, --top-p, --repetition-penalty and --seed. `seeds`: which seed each text uses.
+inline const SamplingOptions kDefaultSampling{.temperature = 0.8, .top_p = 0.95, .seed = 42};
+void add_sampling_options(Command command, SamplingOptions& sampling, const std::string& seeds);
 
 // --set-zero, --replace, --add and --swap-positions, for commands that run a model under interventions.
 void add_interventions(Command command);

@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "common_options.h"
 #include "model_path.h"
+#include "print_text.h"
 
 #include "core/error.h"
 #include "core/file.h"
@@ -29,17 +29,12 @@ constexpr int64_t kMostCache = int64_t{8} << 30;  // bytes; texts that find no r
 struct GenerateArguments {
   std::string model, json, prompt_file, device = "auto", dtype = "auto";
   std::vector<std::string> prompts;
-  SamplingOptions sampling;
+  SamplingOptions sampling = cli::kDefaultSampling;
   int64_t max_tokens = 128;
   ModelOptions model_options;
   int64_t samples = 1;
   bool no_bos = false, special_tokens = false;
 };
-
-void print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  if (std::fflush(stdout) != 0) fail_run("generate", "standard output could not be written");
-}
 
 struct Text {
   std::string prompt;
@@ -113,31 +108,18 @@ void run(GenerateArguments options) {
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (size_t n = 0; n < texts.size() && !stop_requested(); ++n) {
     Text& text = texts[n];
-    print(n == 0 ? text.prompt : "\n\n---\n\n" + text.prompt);
+    cli::print("generate", n == 0 ? text.prompt : "\n\n---\n\n" + text.prompt);
     OutputText output(*folder.tokenizer, {}, !options.special_tokens,
                       prompts[n / static_cast<size_t>(options.samples)]);
-    std::string written;
-    int64_t count = 0;
-    const auto write = [&](const std::string& piece) {
-      written += piece;
-      print(piece);
-    };
-    while (!text.tokens->ended()) {
-      if (stop_requested()) engine.cancel(text.id);
-      const auto item = text.tokens->next(std::chrono::milliseconds(100));
-      if (!item || item->stop_token) continue;
-      ++count;
-      if (item->token.id < folder.tokenizer->vocab_size()) write(output.push(item->token.id));
-    }
-    if (text.tokens->reason() == FinishReason::failed) fail_run("generate", "{}", text.tokens->message());
-    write(output.finish());
+    const cli::PrintedText written = cli::print_text("generate", engine, text.id, *text.tokens, *folder.tokenizer,
+                                                     std::move(output), stop_requested);
     results.push_back({{"prompt", text.prompt},
-                       {"text", written},
-                       {"tokens", count},
-                       {"finish_reason", text.tokens->reason() == FinishReason::length ? "length" : "stop"},
+                       {"text", written.text},
+                       {"tokens", written.tokens},
+                       {"finish_reason", written.reason == FinishReason::length ? "length" : "stop"},
                        {"seed", text.seed}});
   }
-  print("\n");
+  cli::print("generate", "\n");
   if (!options.json.empty()) {
     write_file_atomic(options.json, results.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
@@ -147,20 +129,11 @@ void run(GenerateArguments options) {
 
 LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) {
   auto o = std::make_shared<GenerateArguments>();
-  o->sampling = {.temperature = 0.8, .top_p = 0.95, .seed = 42};
-  SamplingOptions& sampling = o->sampling;
   command.add_option("model", o->model, "Model folder, or run folder of `lazy train`").required();
   command.add_option("--prompt", o->prompts, "Text to continue; several are written in one batch").repeatable();
   command.add_option("--prompt-file", o->prompt_file, "File with a text to continue");
   command.add_option("--max-tokens", o->max_tokens, "Tokens a text, at most").show_default().non_negative();
-  command.add_option("--temperature", sampling.temperature, "0: greedy").show_default();
-  command.add_option("--top-k", sampling.top_k, "Sample among the k most likely tokens; 0: all").show_default();
-  command.add_option("--top-p", sampling.top_p, "Sample among the most likely tokens with this probability")
-      .show_default();
-  command.add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: penalize tokens that have occurred")
-      .show_default();
-  command.add_option("--seed", sampling.seed, "The same seed gives the same text; sample n uses seed + n")
-      .show_default();
+  cli::add_sampling_options(command, o->sampling, "sample n uses seed + n");
   command.add_option("--samples", o->samples, "Texts a prompt").show_default().positive();
   cli::add_placement_options(command, o->device, o->dtype);
   cli::add_model_options(command, o->model_options);

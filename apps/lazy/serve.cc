@@ -8,16 +8,12 @@
 #include <thread>
 
 #include "command.h"
-#include "common_options.h"
 #include "model_path.h"
+#include "served_folder.h"
 
 #include "core/error.h"
 #include "core/log.h"
 #include "core/stop.h"
-#include "generate/model_folder.h"
-#include "model/device.h"
-#include "serve/attention_inspector.h"
-#include "serve/engine.h"
 #include "serve/http/server.h"
 #include "serve/openai/api.h"
 
@@ -26,19 +22,11 @@ namespace {
 
 struct ServeArguments {
   std::vector<std::string> models, allowed_origins;
-  std::string host = "127.0.0.1", api_key_file, access_log, device = "auto", dtype = "auto";
+  std::string host = "127.0.0.1", api_key_file, access_log;
   int port = 8080, threads = 2;
-  double cache_gib = 1, max_body_mb = 16, request_seconds = 600, idle_seconds = 75;
-  EngineOptions engine;
+  double max_body_mb = 16, request_seconds = 600, idle_seconds = 75;
   serve::HttpLimits limits;
-  ModelOptions model_options;
-};
-
-// A folder with its engine. In a list: the engine refers to the model.
-struct Loaded {
-  ModelFolder folder;
-  std::unique_ptr<Engine> engine;
-  std::unique_ptr<AttentionInspector> inspector;  // where there are weights to show
+  cli::ServingOptions serving;
 };
 
 // "NAME=FOLDER", or the folder, whose path as given is the name.
@@ -49,50 +37,20 @@ std::pair<std::string, std::string> name_and_folder(const std::string& argument)
   return {at == std::string::npos ? folder : argument.substr(0, at), folder};
 }
 
-serve::ServedModel load(const std::string& argument, const ServeArguments& options, std::list<Loaded>& loaded) {
+serve::ServedModel load(const std::string& argument, const cli::ServingOptions& options,
+                        std::list<cli::ServedFolder>& loaded) {
   const auto [name, folder] = name_and_folder(argument);
   if (name.empty() || folder.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
   const std::string path = cli::resolve_model_folder("serve", folder);
-  loaded.push_back({load_model_folder(path, options.model_options), nullptr, nullptr});
-  LanguageModel& model = loaded.back().folder.model;
-  const std::string device = resolve_device(options.device);
-  const std::string dtype = resolve_dtype(options.dtype, device);
-  cli::place_model(model, device, dtype);
-  loaded.back().engine = std::make_unique<Engine>(model, options.engine);
-
-  serve::ServedModel out;
-  out.id = name;
-  out.tokenizer = std::move(loaded.back().folder.tokenizer);
-  out.engine = loaded.back().engine.get();
-  // Streaming drops keys that a whole pass would show as alive.
-  if (model.config().num_attention_layers() > 0 && !options.engine.streaming) {
-    loaded.back().inspector = std::make_unique<AttentionInspector>(*loaded.back().engine, model);
+  serve::ServedModel model = loaded.emplace_back("serve", path, name, options).model;
+  if (!model.chat_problem.empty()) {  // completions work without it
+    log::warn("{}: {}; chat completions of this model are refused", path, model.chat_problem);
   }
-  out.attention = loaded.back().inspector.get();
-  out.special_tokens = serve::special_tokens_of(*out.tokenizer);
-  out.chat_template = serve::read_chat_template(path);
-  if (!out.chat_template.empty()) {
-    try {
-      out.chat =
-          std::make_shared<serve::ChatTemplate>(out.chat_template, serve::template_variables(out.tokenizer->tokens()));
-    } catch (const Error& error) {  // completions work without it
-      log::warn("{}: {}; chat completions of this model are refused", path, error.what());
-      out.chat_problem = error.what();
-    }
-  }
-  out.stop_tokens = end_tokens(path, model.config(), *out.tokenizer);
-  out.vocab_size = model.config().vocab_size;
-  out.longest_piece = serve::longest_piece_of(*out.tokenizer);
-  out.created =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  log::info("{}: {} on {}, up to {} tokens per request", name, dtype, device, out.engine->max_request_tokens());
-  return out;
+  return model;
 }
 
 void run(ServeArguments options) {
-  options.engine.cache_bytes = static_cast<int64_t>(options.cache_gib * (1 << 30));
   options.limits.max_body_bytes = static_cast<int64_t>(options.max_body_mb * (1 << 20));
-  options.engine.streaming = options.model_options.streaming();
   options.limits.request = options.request_seconds;
   options.limits.idle = options.idle_seconds;
   serve::ApiKeys keys;
@@ -102,7 +60,7 @@ void run(ServeArguments options) {
   std::shared_ptr<serve::AccessLog> access_log;
   if (!options.access_log.empty()) access_log = std::make_shared<serve::AccessLog>(options.access_log);
 
-  std::list<Loaded> loaded;
+  std::list<cli::ServedFolder> loaded;
   std::unique_ptr<serve::Api> api;
   std::atomic<serve::Api*> ready = nullptr;
   // The address first: that it is taken is told before minutes of loading. Until then every answer is 503.
@@ -118,7 +76,7 @@ void run(ServeArguments options) {
       options.allowed_origins, std::move(access_log));
   std::vector<serve::ServedModel> models;
   for (const std::string& argument : options.models) {
-    models.push_back(load(argument, options, loaded));
+    models.push_back(load(argument, options.serving, loaded));
     for (size_t i = 0; i + 1 < models.size(); ++i) {
       if (models[i].id == models.back().id) fail("serve", "two models are called {}", models.back().id);
     }
@@ -134,7 +92,7 @@ void run(ServeArguments options) {
   log::info("{}: what runs is finished, nothing new is begun", stop_signal_name(stop_signal()));
   api->drain();
   server.drain();
-  for (Loaded& model : loaded) model.engine->drain();
+  for (cli::ServedFolder& model : loaded) model.engine->drain();
   server.wait_for_answers(options.limits.write);
   server.stop();
 }
@@ -156,24 +114,13 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
       .repeatable();
   command.add_option("--access-log", o->access_log,
                      "Append one line per request to this file (- for standard error), without bodies and keys");
-  cli::add_placement_options(command, o->device, o->dtype);
-  cli::add_model_options(command, o->model_options);
   const std::string memory = "Memory and batch", network = "Network";
-  command.add_option("--cache-gib", o->cache_gib, "Memory of each model for keys, values and states")
-      .show_default()
-      .range(0.001, 1e6)
-      .group(memory);
-  command
-      .add_option("--max-model-len", o->engine.max_model_len,
-                  "Maximum number of tokens of prompt and text of a request; 0: the model's context length")
-      .show_default()
-      .non_negative()
-      .group(memory);
-  command.add_option("--max-running", o->engine.max_running, "Sequences in a model's batch at most")
+  cli::add_serving_options(command, o->serving, memory);
+  command.add_option("--max-running", o->serving.engine.max_running, "Sequences in a model's batch at most")
       .show_default()
       .positive()
       .group(memory);
-  command.add_option("--max-waiting", o->engine.max_waiting, "Sequences that wait for a model; more: 429")
+  command.add_option("--max-waiting", o->serving.engine.max_waiting, "Sequences that wait for a model; more: 429")
       .show_default()
       .positive()
       .group(memory);

@@ -66,8 +66,8 @@ TEST_F(CommandLine, HelpBeginsWithTheFirstSteps) {
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));  // every command is in a section
   size_t last = 0;
-  for (const char* line :
-       {"\nFirst steps:\n", "\n  doctor ", "\n  train ", "\n  generate ", "\n  eval ", "\n  sinks ", "\n  bench "}) {
+  for (const char* line : {"\nFirst steps:\n", "\n  doctor ", "\n  train ", "\n  generate ", "\n  eval ", "\n  chat ",
+                           "\n  sinks ", "\n  bench "}) {
     const size_t at = out.find(line);
     ASSERT_NE(at, std::string::npos) << line;
     EXPECT_GT(at, last) << line;

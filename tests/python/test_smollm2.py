@@ -126,3 +126,25 @@ def test_greedy_chats(lazy_binary, folder, peer):
                 assert reply["usage"]["prompt_tokens"] == ids["input_ids"].shape[1]
     finally:
         server.stop()
+
+
+def test_chat_equals_the_server(lazy_binary, folder):
+    serving = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("serving", SERVING))
+    spec.loader.exec_module(serving)
+    environment = {**os.environ, "LAZY_PYTHON": sys.executable}
+    questions = ["What is the capital of France?", "And of Italy?", "Which of both is larger?"]
+    command = [lazy_binary, "chat", folder, "--temperature", "0", "--max-tokens", "20", "--dtype", "fp32"]
+    command += ["--device", "cpu", "--system", "Answer in one sentence."]
+    text = "".join(question + "\n" for question in questions)
+    done = subprocess.run(command, input=text.encode(), check=True, capture_output=True, env=environment)
+    messages, expected = [{"role": "system", "content": "Answer in one sentence."}], ""
+    os.environ["LAZY_PYTHON"] = sys.executable
+    with serving.serving(lazy_binary, folder, "--dtype", "fp32", "--max-model-len", "1024") as server:
+        for question in questions:
+            messages.append({"role": "user", "content": question})
+            body = {"messages": messages, "max_tokens": 20, "temperature": 0}
+            status, reply = server.post("/v1/chat/completions", body)
+            assert status == 200, reply
+            messages.append(reply["choices"][0]["message"])
+            expected += messages[-1]["content"] + "\n"
+    assert done.stdout.decode() == expected

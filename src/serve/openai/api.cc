@@ -270,16 +270,13 @@ std::vector<int64_t> Api::encode_chat(const ServedModel& model, const ChatReques
                                model.id),
                    "messages", "no_chat_template");
   }
-  std::string text;
   try {
-    text = model.chat->render(request.messages, request.variables);
+    return model.encode_chat(request.messages, request.variables);
   } catch (const RunError&) {
     throw;
   } catch (const Error& error) {
     throw ApiError(400, error.what(), "messages", "chat_template_error");
   }
-  // The template writes the special tokens itself.
-  return model.encode(text, false);
 }
 
 Api::Start Api::chat(const HttpRequest& request) {

@@ -15,8 +15,9 @@ constexpr int kRenderSeconds = 5;
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(const std::string& source, const Json& variables)
-    : python_(std::make_unique<PythonService>("serve", "chat template", kRenderChat,
+ChatTemplate::ChatTemplate(const std::string& source, const Json& variables, const char* operation)
+    : operation_(operation),
+      python_(std::make_unique<PythonService>(operation, "chat template", kRenderChat,
                                               Json{{"template", source}, {"variables", variables}})) {
   python_->start();
 }
@@ -27,7 +28,7 @@ std::string ChatTemplate::render(const Json& messages, const Json& variables) {
   Json question{{"messages", messages}, {"tools", nullptr}, {"documents", nullptr}};
   question.update(variables);
   const Json answer = python_->ask(question, kRenderSeconds);
-  if (answer.contains("error")) fail("serve", "chat template: {}", answer["error"].get<std::string>());
+  if (answer.contains("error")) fail(operation_, "chat template: {}", answer["error"].get<std::string>());
   return answer.at("text").get<std::string>();
 }
 

@@ -17,8 +17,9 @@ namespace lazy::serve {
 class ChatTemplate {
  public:
   // Starts the process and compiles the template. `variables`: an object of what every rendering sees, such as the
-  // texts of the special tokens (bos_token). Error if the template is not valid, or if Python or its jinja2 is missing.
-  ChatTemplate(const std::string& source, const nlohmann::ordered_json& variables);
+  // texts of the special tokens (bos_token). `operation` begins the messages of errors. Error if the template is not
+  // valid, or if Python or its jinja2 is missing.
+  ChatTemplate(const std::string& source, const nlohmann::ordered_json& variables, const char* operation = "serve");
   ~ChatTemplate();
   // The prompt's text. `messages`: an array of objects, which the template sees as they are. `variables`: more of them;
   // tools and documents are None unless they are given, as in transformers. Error with the template's own message if it
@@ -26,6 +27,7 @@ class ChatTemplate {
   std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables);
 
  private:
+  const char* operation_;
   std::unique_ptr<PythonService> python_;
 };
 

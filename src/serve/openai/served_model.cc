@@ -14,13 +14,13 @@ namespace lazy::serve {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string read_chat_template(const fs::path& folder) {
+std::string read_chat_template(const fs::path& folder, const char* operation) {
   if (const fs::path path = folder / "chat_template.jinja"; fs::exists(path)) return read_file(path);
   const fs::path path = folder / "tokenizer_config.json";
   if (!fs::exists(path)) return "";
   const json config = parse_python_json(read_file(path));
-  if (!config.is_object()) fail("serve", "{}: expected a JSON object", path.string());
-  const JsonField chat = JsonField("serve", config, path.string()).find("chat_template");
+  if (!config.is_object()) fail(operation, "{}: expected a JSON object", path.string());
+  const JsonField chat = JsonField(operation, config, path.string()).find("chat_template");
   if (!chat.present()) return "";
   if (!chat.json().is_array()) return chat.string();
   std::string found;
@@ -66,6 +66,11 @@ std::vector<int64_t> ServedModel::encode(const std::string& text, bool add_speci
   }
   out.insert(out.end(), suffix.begin(), suffix.end());
   return out;
+}
+
+std::vector<int64_t> ServedModel::encode_chat(const nlohmann::ordered_json& messages,
+                                              const nlohmann::ordered_json& variables) const {
+  return encode(chat->render(messages, variables), false);  // the template writes the special tokens itself
 }
 
 AddedTokenMatcher special_tokens_of(const Tokenizer& tokenizer) {

@@ -18,8 +18,8 @@
 namespace lazy::serve {
 
 // The chat template of a model folder: chat_template.jinja, else chat_template of tokenizer_config.json (of several,
-// the one named "default"). Empty if there is none. Throws Error naming file and field.
-std::string read_chat_template(const std::filesystem::path& folder);
+// the one named "default"). Empty if there is none. Throws Error "OPERATION: ..." naming file and field.
+std::string read_chat_template(const std::filesystem::path& folder, const char* operation = "serve");
 
 // What templates see: the texts of the special tokens that are set.
 nlohmann::ordered_json template_variables(const TokenTable& tokens);
@@ -50,6 +50,9 @@ struct ServedModel {
   // a text that itself begins with these tokens has them once. Special tokens in the text become their ids for every
   // kind of tokenizer, as with transformers.
   std::vector<int64_t> encode(const std::string& text, bool add_special_tokens) const;
+  // Ids of the prompt that `chat`, which is set, renders; see ChatTemplate::render.
+  std::vector<int64_t> encode_chat(const nlohmann::ordered_json& messages,
+                                   const nlohmann::ordered_json& variables) const;
   // Decoded, with invalid bytes replaced.
   std::string decode(const std::vector<int64_t>& ids) const;
 };

@@ -1,0 +1,221 @@
+// `lazy chat`: a conversation with a model in the terminal, or with one message per line of standard input.
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "command.h"
+#include "common_options.h"
+#include "model_path.h"
+#include "print_text.h"
+#include "served_folder.h"
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/stop.h"
+#include "core/terminal.h"
+#include "core/text.h"
+
+namespace lazy {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ChatArguments {
+  std::string model, system;
+  SamplingOptions sampling = cli::kDefaultSampling;
+  int64_t max_tokens = 0;
+  cli::ServingOptions serving;
+};
+
+// SIGINT stops an answer and not the program, unlike in core/stop.h. SIGTERM and SIGUSR1 end the program.
+std::atomic<bool> interrupted = false;
+
+void install_handlers() {
+  install_stop_handlers();
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = true; };
+  action.sa_flags = SA_ONSTACK;  // ops/signal_stack.h says why
+  sigaction(SIGINT, &action, nullptr);
+}
+
+bool must_stop() { return interrupted || stop_requested(); }
+
+// Lines of standard input.
+class InputLines {
+ public:
+  // The next line without its end, or nothing at the end of the input or when must_stop() becomes true.
+  std::optional<std::string> next() {
+    for (;;) {
+      if (const size_t end = buffer_.find('\n'); end != std::string::npos) return take(end, 1);
+      if (ended_) return buffer_.empty() ? std::nullopt : std::optional(take(buffer_.size(), 0));
+      // A signal between the check and poll() is noticed after 100 ms.
+      pollfd state{STDIN_FILENO, POLLIN, 0};
+      if (must_stop()) return std::nullopt;
+      if (::poll(&state, 1, 100) <= 0) continue;
+      char piece[4096];
+      const ssize_t count = ::read(STDIN_FILENO, piece, sizeof piece);
+      if (count < 0 && errno != EINTR) fail_run("chat", "standard input: {}", std::strerror(errno));
+      if (count > 0) buffer_.append(piece, static_cast<size_t>(count));
+      ended_ = count == 0;
+    }
+  }
+  void discard() { buffer_.clear(); }
+
+ private:
+  std::string take(size_t count, size_t separator) {
+    std::string line = buffer_.substr(0, count);
+    buffer_.erase(0, count + separator);
+    if (line.ends_with('\r')) line.pop_back();
+    return to_valid_utf8(line);
+  }
+
+  std::string buffer_;
+  bool ended_ = false;
+};
+
+class Conversation {
+ public:
+  Conversation(const serve::ServedModel& model, const ChatArguments& options)
+      : model_(model), sampling_(options.sampling), max_tokens_(options.max_tokens) {
+    if (!options.system.empty()) add(messages_, "system", options.system);
+    first_exchange_ = messages_.size();
+  }
+
+  // Prints the model's answer and adds both to the history. Error, with an unchanged history, if the template refuses
+  // the message or if the message is too long.
+  void answer(const std::string& message) {
+    Json messages = messages_;
+    add(messages, "user", message);
+    const std::vector<int64_t> prompt = fit(messages);
+    const int64_t rest = model_.engine->max_request_tokens() - static_cast<int64_t>(prompt.size());
+    GenerationRequest request{.prompt = prompt,
+                              .sampling = sampling_,
+                              .max_tokens = max_tokens_ > 0 ? std::min(max_tokens_, rest) : rest,
+                              .stop_tokens = model_.stop_tokens};
+    const auto tokens = std::make_shared<TokenQueue>();
+    const auto submission = model_.engine->submit(std::move(request), tokens);
+    if (submission.refusal != GenerationService::Refusal::none) fail("chat", "{}", submission.message);
+    const cli::PrintedText text = cli::print_text("chat", *model_.engine, submission.id, *tokens, *model_.tokenizer,
+                                                  OutputText(*model_.tokenizer, {}, true, prompt), must_stop);
+    cli::print("chat", "\n");
+    if (text.reason == FinishReason::length) log::info("the answer was cut off after {} tokens", text.tokens);
+    add(messages, "assistant", text.text);
+    messages_ = std::move(messages);
+    ++sampling_.seed;
+  }
+
+ private:
+  static void add(Json& messages, const char* role, const std::string& content) {
+    messages.push_back({{"role", role}, {"content", content}});
+  }
+
+  // The ids of the prompt for `messages`, from which the oldest exchanges are removed until a quarter of the context,
+  // or max_tokens if that is less, is left for the answer.
+  std::vector<int64_t> fit(Json& messages) const {
+    const int64_t context = model_.engine->max_request_tokens(), quarter = std::max<int64_t>(context / 4, 1);
+    const int64_t most = context - (max_tokens_ > 0 ? std::min(max_tokens_, quarter) : quarter);
+    for (int64_t removed = 0;; ++removed) {
+      std::vector<int64_t> prompt = model_.encode_chat(messages, {{"add_generation_prompt", true}});
+      if (prompt.empty()) fail("chat", "the chat template rendered an empty text");
+      const auto length = static_cast<int64_t>(prompt.size());
+      if (length <= most) {
+        if (removed > 0) {
+          log::warn("the context of {} tokens is full: the model no longer sees the oldest {}", context,
+                    removed == 1 ? "exchange" : fmt::format("{} exchanges", removed));
+        }
+        return prompt;
+      }
+      if (messages.size() < first_exchange_ + 3) {
+        fail("chat", "the message{} has {} tokens; the context of {} tokens allows {} and an answer",
+             first_exchange_ > 0 ? " with the system prompt" : "", length, context, most);
+      }
+      const auto oldest = messages.begin() + static_cast<std::ptrdiff_t>(first_exchange_);
+      messages.erase(oldest, oldest + 2);
+    }
+  }
+
+  const serve::ServedModel& model_;
+  SamplingOptions sampling_;
+  int64_t max_tokens_;
+  Json messages_ = Json::array();
+  size_t first_exchange_ = 0;  // index after the system prompt
+};
+
+void converse(Conversation& conversation, bool terminal) {
+  InputLines input;
+  // Since the last message. The second one ends the chat.
+  for (int interrupts = 0; interrupts < 2;) {
+    if (terminal) cli::print("chat", bold("> ", STDOUT_FILENO));
+    const std::optional<std::string> line = input.next();
+    end_if_stopped("chat");
+    if (interrupted.exchange(false)) {
+      input.discard();
+      cli::print("chat", "\n");
+      if (++interrupts < 2) log::info("Ctrl-C again, or Ctrl-D, ends the chat");
+      continue;
+    }
+    if (!line) break;
+    if (strip(*line).empty()) continue;
+    interrupts = 0;
+    try {
+      conversation.answer(*line);
+    } catch (const RunError&) {
+      throw;
+    } catch (const Error& error) {
+      if (!terminal) throw;
+      log::warn("{}", error.what());
+    }
+    if (interrupted.exchange(false)) interrupts = 1;
+    if (terminal) cli::print("chat", "\n");
+  }
+}
+
+void run(const ChatArguments& options) {
+  options.sampling.validate();
+  install_handlers();
+  const std::string path = cli::resolve_model_folder("chat", options.model);
+  if (serve::read_chat_template(path, "chat").empty()) {
+    fail("chat",
+         "{}: expected a chat template (chat_template.jinja, or chat_template in tokenizer_config.json), found none; "
+         "`lazy generate {} --prompt TEXT` continues a text without one",
+         path, cli::shell_word(options.model));
+  }
+  const cli::ServedFolder folder("chat", path, options.model, options.serving);
+  if (!folder.model.chat) fail("chat", "{}: {}", path, folder.model.chat_problem);
+  if (must_stop()) return;
+  const bool terminal = ::isatty(STDIN_FILENO) != 0;
+  if (terminal) log::info("Ctrl-C stops an answer, Ctrl-D ends the chat");
+  Conversation conversation(folder.model, options);
+  converse(conversation, terminal);
+}
+
+}  // namespace
+
+LAZY_COMMAND(chat, "Talk to a model in the terminal", [](cli::Command command) {
+  auto o = std::make_shared<ChatArguments>();
+  command.add_option("model", o->model, "Model folder with a chat template, or run folder").required();
+  command.add_option("--system", o->system, "System prompt, the first message of the conversation");
+  command.add_option("--max-tokens", o->max_tokens, "Maximum number of tokens per answer; 0: the rest of the context")
+      .show_default()
+      .non_negative();
+  cli::add_sampling_options(command, o->sampling, "answer n uses seed + n, counted from 0");
+  cli::add_serving_options(command, o->serving, "Memory");
+  command.footer(
+      "Examples:\n"
+      "  lazy chat smollm2\n"
+      "  lazy chat smollm2 --system 'Answer in one sentence.' --temperature 0\n"
+      "  printf 'Hello\\nWhat did I say?\\n' | lazy chat smollm2");
+  command.callback([o] {
+    cli::share_cores(cli::kServingSpins);
+    run(*o);
+  });
+});
+
+}  // namespace lazy

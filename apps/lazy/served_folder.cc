@@ -1,0 +1,66 @@
+#include "served_folder.h"
+
+#include <chrono>
+#include <utility>
+
+#include "common_options.h"
+#include "model_path.h"
+
+#include "core/error.h"
+#include "core/log.h"
+#include "model/device.h"
+
+namespace lazy::cli {
+
+void add_serving_options(Command command, ServingOptions& options, const std::string& memory) {
+  add_placement_options(command, options.device, options.dtype);
+  add_model_options(command, options.model);
+  command.add_option("--cache-gib", options.cache_gib, "Memory of each model for keys, values and states")
+      .show_default()
+      .range(0.001, 1e6)
+      .group(memory);
+  command
+      .add_option("--max-model-len", options.engine.max_model_len,
+                  "Maximum number of tokens of prompt and text of a request; 0: the model's context length")
+      .show_default()
+      .non_negative()
+      .group(memory);
+}
+
+ServedFolder::ServedFolder(const char* operation, const std::string& path, const std::string& name,
+                           ServingOptions options)
+    : folder(load_model_folder(path, options.model)) {
+  const std::string device = resolve_device(options.device), dtype = resolve_dtype(options.dtype, device);
+  place_model(folder.model, device, dtype);
+  options.engine.cache_bytes = static_cast<int64_t>(options.cache_gib * (1 << 30));
+  options.engine.streaming = options.model.streaming();
+  engine = std::make_unique<Engine>(folder.model, options.engine);
+
+  const ModelConfig& config = folder.model.config();
+  model.id = name;
+  model.tokenizer = std::move(folder.tokenizer);
+  model.engine = engine.get();
+  // A streaming cache drops keys that a complete pass would show as alive.
+  if (config.num_attention_layers() > 0 && !options.engine.streaming) {
+    inspector = std::make_unique<AttentionInspector>(*engine, folder.model);
+  }
+  model.attention = inspector.get();
+  model.special_tokens = serve::special_tokens_of(*model.tokenizer);
+  model.chat_template = serve::read_chat_template(path, operation);
+  if (!model.chat_template.empty()) {
+    try {
+      model.chat = std::make_shared<serve::ChatTemplate>(
+          model.chat_template, serve::template_variables(model.tokenizer->tokens()), operation);
+    } catch (const Error& error) {
+      model.chat_problem = error.what();
+    }
+  }
+  model.stop_tokens = end_tokens(path, config, *model.tokenizer);
+  model.vocab_size = config.vocab_size;
+  model.longest_piece = serve::longest_piece_of(*model.tokenizer);
+  model.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  log::info("{}: {} on {}, up to {} tokens per request", name, dtype, device, engine->max_request_tokens());
+}
+
+}  // namespace lazy::cli

@@ -1,0 +1,38 @@
+// A model folder with its tokenizer, chat template and engine, as `lazy serve` and `lazy chat` use it.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "command.h"
+
+#include "generate/model_folder.h"
+#include "model/model_options.h"
+#include "serve/attention_inspector.h"
+#include "serve/engine.h"
+#include "serve/openai/served_model.h"
+
+namespace lazy::cli {
+
+struct ServingOptions {
+  std::string device = "auto", dtype = "auto";
+  double cache_gib = 1;
+  EngineOptions engine;  // cache_bytes and streaming follow from the other fields
+  ModelOptions model;
+};
+
+// --device, --dtype, the options of add_model_options, and in the group `memory` --cache-gib and --max-model-len.
+void add_serving_options(Command command, ServingOptions& options, const std::string& memory);
+
+// The engine refers to the folder's model, so the struct is neither copied nor moved.
+struct ServedFolder {
+  ServedFolder(const char* operation, const std::string& path, const std::string& name, ServingOptions options);
+  ServedFolder(const ServedFolder&) = delete;
+  ServedFolder& operator=(const ServedFolder&) = delete;
+
+  ModelFolder folder;  // its tokenizer is owned by `model`
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<AttentionInspector> inspector;  // null if the model has no attention weights to show
+  serve::ServedModel model;
+};
+
+}  // namespace lazy::cli
