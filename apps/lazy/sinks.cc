@@ -113,7 +113,7 @@ LAZY_COMMAND(
       command.add_flag("--bos", a->options.bos,
                        "BOS first in every sample (default with --text: as the tokenizer does)");
       command.add_flag("--no-bos", a->no_bos, "No BOS");
-      command.add_option("--maps", a->options.maps, "Attention maps: auto, all, none, or LAYER:HEAD,... from 1")
+      command.add_option("--maps", a->options.maps, "Attention maps: auto, all, none, or LAYER:HEAD,... from 0")
           .show_default();
       command.add_option("--map-text", a->options.map_text,
                          "Words of the maps (default: the first paragraph of prose)");

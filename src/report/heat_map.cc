@@ -42,11 +42,9 @@ std::string bar(double width, const std::vector<std::pair<double, std::string>>&
 std::string draw(const HeatMap& map) {
   const size_t rows = map.values.size(), columns = rows ? map.values.front().size() : 0;
   if (columns == 0) return "";
-  const auto row_label = [&](size_t r) {
-    return r < map.row_labels.size() ? map.row_labels[r] : std::to_string(r + 1);
-  };
+  const auto row_label = [&](size_t r) { return r < map.row_labels.size() ? map.row_labels[r] : std::to_string(r); };
   const auto column_label = [&](size_t c) {
-    return c < map.column_labels.size() ? map.column_labels[c] : std::to_string(c + 1);
+    return c < map.column_labels.size() ? map.column_labels[c] : std::to_string(c);
   };
   double left = 26, widest = 16;
   for (const std::string& label : map.row_labels) left = std::max(left, text_width(label, kMapFont) + 10);
@@ -164,9 +162,9 @@ std::string draw_narrow(const AttentionMap& map) {
   return svg.str();
 }
 
-MapAxis numbered(const std::string& name, size_t count) {
+MapAxis numbered(const std::string& name, size_t count, size_t first) {
   MapAxis axis{name, {}};
-  for (size_t n = 1; n <= count; ++n) axis.labels.push_back(std::to_string(n));
+  for (size_t n = 0; n < count; ++n) axis.labels.push_back(std::to_string(first + n));
   return axis;
 }
 

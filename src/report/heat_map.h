@@ -12,7 +12,7 @@ struct HeatMap {
   std::string label;  // for screen readers
   std::vector<std::vector<double>> values;
   double high = 1;
-  std::vector<std::string> row_labels = {}, column_labels = {};  // empty: counted from 1
+  std::vector<std::string> row_labels = {}, column_labels = {};  // empty: counted from 0
   std::string row_name = "layer", column_name = "head";
 };
 std::string draw(const HeatMap& map);  // 296 wide, for the narrow column; no colour bar
@@ -21,7 +21,7 @@ std::string draw_color_bar(double high, double width = 296);
 // Weights of one head over a short text: weights[i] has the i + 1 weights of query i (causal). Colour follows the
 // square root of the weight, so that small weights show; a weight of exactly zero stays blank.
 struct AttentionMap {
-  int layer = 0, head = 0;  // 1-based
+  int layer = 0, head = 0;  // counted from 0
   std::vector<std::string> tokens;
   std::vector<std::vector<double>> weights;
 };
@@ -38,7 +38,7 @@ struct MapAxis {
   std::string name;                 // "layer"
   std::vector<std::string> labels;  // one per position
 };
-MapAxis numbered(const std::string& name, size_t count);  // labels 1, 2, ...
+MapAxis numbered(const std::string& name, size_t count, size_t first);  // labels first, first + 1, ...
 
 // Shows one of many maps: rows of radio buttons select it, by pointer or arrow keys, without any script. One or two
 // axes; picture(a, b) is HTML. `id` is unique on the page and consists of letters, digits and -.

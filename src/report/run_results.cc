@@ -50,10 +50,11 @@ void check_shape(const std::vector<std::vector<double>>& values, const std::vect
   }
 }
 
-AttentionMap parse_map(const Field& field) {
+// `first`: the number of the first layer and head in the file.
+AttentionMap parse_map(const Field& field, int first) {
   AttentionMap map;
-  map.layer = static_cast<int>(field["layer"].number());
-  map.head = static_cast<int>(field["head"].number());
+  map.layer = static_cast<int>(field["layer"].number()) - first;
+  map.head = static_cast<int>(field["head"].number()) - first;
   const Field tokens = field["tokens"], weights = field["weights"];
   for (size_t i = 0; i < tokens.size(); ++i) map.tokens.push_back(to_valid_utf8(tokens.at(i).string()));
   if (weights.size() != map.tokens.size()) weights.wrong(fmt::format("{} rows, one a token", map.tokens.size()));
@@ -128,6 +129,8 @@ void read_lengths(const fs::path& path, RunData* run) {
 
 SinkReport parse_sinks(const Json& json, const std::string& file) {
   const Field top(json, file);
+  const double version = top["version"].number();
+  if (version != 1 && version != 2) top["version"].wrong("1 or 2");
   SinkReport report;
   const Field overall = top["overall"];
   const auto measure = [&](const char* key, double* mean, std::vector<std::vector<double>>* heads) {
@@ -157,7 +160,9 @@ SinkReport parse_sinks(const Json& json, const std::string& file) {
   if (top.has("further")) report.further = parse_further(top["further"]);
   if (top.has("attention_maps")) {
     const Field maps = top["attention_maps"];
-    for (size_t i = 0; i < maps.size(); ++i) report.maps.push_back(parse_map(maps.at(i)));
+    for (size_t i = 0; i < maps.size(); ++i) {
+      report.maps.push_back(parse_map(maps.at(i), version == 1 ? 1 : 0));
+    }
   }
   return report;
 }

@@ -51,11 +51,11 @@ std::string split_bars(const std::vector<RunData>& runs) {
 
 std::string values_table(const std::string& name, const std::vector<std::vector<double>>& values) {
   Table table{.columns = {{"layer"}}};
-  for (size_t h = 0; h < values.front().size(); ++h) table.columns.push_back(fmt::format("head {}", h + 1));
+  for (size_t h = 0; h < values.front().size(); ++h) table.columns.push_back(fmt::format("head {}", h));
   table.columns.push_back({"mean"});
   for (size_t l = 0; l < values.size(); ++l) {
     Table::Row& row = table.rows.emplace_back();
-    row.title = std::to_string(l + 1);
+    row.title = std::to_string(l);
     double sum = 0;
     for (double v : values[l]) row.cells.push_back(percent(v)), sum += v;
     row.cells.push_back(percent(sum / double(values[l].size())));
@@ -106,7 +106,8 @@ std::string weight_pictures(const std::vector<RunData>& runs) {
   }
   return split_bars(runs) +
          figure("<div class=\"measures\">" + grid + "</div>",
-                "Each cell is one head: layers from the top, heads from the left, numbers in percent. Runs side by "
+                "Each cell is one head: layers from the top, heads from the left, both counted from 0, numbers in "
+                "percent. Runs side by "
                 "side share a measure's "
                 "colour bar. Means over " +
                     settings + "." + (commands.empty() ? "" : " Made by " + commands + ".")) +

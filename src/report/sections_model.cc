@@ -43,17 +43,17 @@ Plot offsets_plot(const std::vector<std::vector<double>>& tau, double initial, c
   plot.x_label = "layer";
   plot.y_label = "offset τ";
   plot.x_ticks = Plot::XTicks::integers;
-  plot.x_low = 0.5;
-  plot.x_high = double(tau.size()) + 0.5;
+  plot.x_low = -0.5;
+  plot.x_high = double(tau.size()) - 0.5;
   plot.y_low = range.low;
   plot.y_high = range.high;
   plot.references.emplace_back(initial, "initial");
   Curve heads{{}, "dots " + color, false, 0}, line{{}, "curve " + color, true, -1};
   std::string summary;
   for (size_t l = 0; l < tau.size(); ++l) {
-    for (double v : tau[l]) heads.points.emplace_back(double(l + 1), v);
-    line.points.emplace_back(double(l + 1), mean(tau[l]));
-    if (tau.size() <= 12) summary += fmt::format("{} layer {}: {:.2f}", l ? "," : "", l + 1, mean(tau[l]));
+    for (double v : tau[l]) heads.points.emplace_back(double(l), v);
+    line.points.emplace_back(double(l), mean(tau[l]));
+    if (tau.size() <= 12) summary += fmt::format("{} layer {}: {:.2f}", l ? "," : "", l, mean(tau[l]));
   }
   plot.curves = {line, heads};
   plot.label = fmt::format("Learned offsets of {} by layer; means:{}", name, summary);
@@ -124,8 +124,8 @@ std::string learned_distance_bias(const std::vector<RunData>& runs) {
       plot.y_low = range.low;
       plot.y_high = range.high;
       plot.references.emplace_back(0, "");
-      plot.label = fmt::format("Distance bias of {}, layer {}, one line for each of {} heads", runs[i].name, l + 1,
-                               bias[l].size());
+      plot.label =
+          fmt::format("Distance bias of {}, layer {}, one line for each of {} heads", runs[i].name, l, bias[l].size());
       Curve average{{}, "curve " + series_class(i)};
       const auto distances = sampled_distances(bias[l].front().size());
       for (size_t d : distances) average.points.emplace_back(double(d), 0);
@@ -138,7 +138,7 @@ std::string learned_distance_bias(const std::vector<RunData>& runs) {
         plot.curves.push_back(line);
       }
       plot.curves.push_back(average);
-      panels += fmt::format("<div class=\"panel\"><h4>Layer {}</h4>{}</div>", l + 1, draw(plot, 296, 230, "small"));
+      panels += fmt::format("<div class=\"panel\"><h4>Layer {}</h4>{}</div>", l, draw(plot, 296, 230, "small"));
     }
     const std::string note =
         shown < bias.size() ? fmt::format(" {} of {} layers are shown, evenly spaced.", shown, bias.size()) : "";
@@ -163,9 +163,10 @@ std::string panel(const std::string& title, const std::string& picture) {
   return "<div class=\"panel\"><h4>" + html_escape(title) + "</h4>" + picture + "</div>";
 }
 
-// Rows of one colour each; on a logarithmic axis where values span more than a factor of 20.
+// Rows of one colour each, whose first value is at `first` on the x axis; on a logarithmic axis where values span more
+// than a factor of 20.
 std::string row_curves(const std::vector<std::vector<double>>& rows, const std::string& x_label,
-                       const std::string& y_label) {
+                       const std::string& y_label, double first = 1) {
   Plot plot;
   plot.label = y_label + " by " + x_label;
   plot.x_label = x_label;
@@ -183,12 +184,12 @@ std::string row_curves(const std::vector<std::vector<double>>& rows, const std::
   plot.y_kind = log ? Scale::Kind::log : Scale::Kind::linear;
   plot.y_low = log ? low / 1.2 : std::min(0.0, low);
   plot.y_high = log ? high * 1.2 : std::max(1e-9, 1.05 * high);
-  plot.x_low = 1;
-  plot.x_high = static_cast<double>(longest);
+  plot.x_low = first;
+  plot.x_high = first + static_cast<double>(longest - 1);
   plot.x_ticks = Plot::XTicks::integers;
   for (size_t r = 0; r < rows.size(); ++r) {
     Curve curve{{}, "curve thin " + series_class(rows.size() > 1 ? r : 0), true, -1};
-    for (size_t n = 0; n < rows[r].size(); ++n) curve.points.emplace_back(static_cast<double>(n + 1), rows[r][n]);
+    for (size_t n = 0; n < rows[r].size(); ++n) curve.points.emplace_back(first + static_cast<double>(n), rows[r][n]);
     plot.curves.push_back(std::move(curve));
   }
   return draw(plot, kPanelWidth, kPanelHeight, "small");
@@ -218,7 +219,7 @@ std::string massive_table(const std::vector<FurtherReport::Massive>& places) {
   for (size_t n = 0; n < places.size(); ++n) {
     const auto& m = places[n];
     table.rows.push_back(
-        {n + 1 < places.size() ? fmt::format("before layer {}", n + 1) : std::string("after the last"),
+        {n + 1 < places.size() ? fmt::format("before layer {}", n) : std::string("after the last"),
          {fmt::format("{:.1f}", m.per_sample), fmt::format("{:.4g}", m.largest), std::to_string(m.position + 1),
           std::to_string(m.dimension), fmt::format("{:.3g}", m.median)}});
   }
@@ -243,8 +244,8 @@ std::string further_measures(const std::vector<RunData>& runs) {
                 panel(place + ": variance", row_curves(values.second, "position", "variance"));
     }
     if (!further.cosine.empty()) {
-      panels += panel("Pairwise cosine of hidden states", row_curves({further.cosine}, "place", "cosine")) +
-                panel("Their effective rank", row_curves({further.effective_rank}, "place", "effective rank"));
+      panels += panel("Pairwise cosine of hidden states", row_curves({further.cosine}, "place", "cosine", 0)) +
+                panel("Their effective rank", row_curves({further.effective_rank}, "place", "effective rank", 0));
     }
     if (!further.massive.empty())
       rest = figure(
@@ -253,10 +254,11 @@ std::string further_measures(const std::vector<RunData>& runs) {
     if (panels.empty() && rest.empty()) continue;
     body += "<h3>" + run_name(runs, i) + "</h3>";
     if (!panels.empty())
-      body += figure("<div class=\"multiples\">" + panels + "</div>",
-                     "A curve a layer where a picture has several. Places of hidden states: before each layer, after "
-                     "the last, after the last norm.",
-                     "splittable");
+      body += figure(
+          "<div class=\"multiples\">" + panels + "</div>",
+          "Several curves in one picture are one per layer. Place n of a hidden state is before layer n, counted "
+          "from 0; the last two are after the last layer and after the last norm.",
+          "splittable");
     body += rest;
   }
   return body;

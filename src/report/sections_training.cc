@@ -185,7 +185,7 @@ std::string layer_curves(const std::vector<RunData>& runs) {
     if (panels.empty()) continue;
     const auto shown = chosen(count);
     for (size_t k = 0; k < shown.size(); ++k) {
-      layers += fmt::format("<span class=\"run\">{}layer {}</span>", swatch(fmt::format("s{}", k), -1), shown[k] + 1);
+      layers += fmt::format("<span class=\"run\">{}layer {}</span>", swatch(fmt::format("s{}", k), -1), shown[k]);
     }
     body +=
         figure(fmt::format("<h3>{}</h3><p class=\"legend\">{}</p><div class=\"multiples\">{}</div>",

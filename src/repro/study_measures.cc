@@ -86,8 +86,8 @@ Numbers nearest_row_measure(const Json& values, const MeasureSpec& m) {
     equal += std::abs(row[n] - m.row[n]) <= 5e-4 * std::max(1.0, std::abs(m.row[n]));
     ours += fmt::format("{}{:.4f}", n ? ", " : "", row[n]);
   }
-  const std::string where = hidden ? fmt::format("layer {}", match.layer + 1)
-                                   : fmt::format("layer {}, head {}{}", match.layer + 1, match.head + 1,
+  const std::string where = hidden ? fmt::format("layer {}", match.layer)
+                                   : fmt::format("layer {}, head {}{}", match.layer, match.head,
                                                  match.cut ? " of the fused projection cut into three blocks" : "");
   return {{equal}, fmt::format("the nearest is {} with {}", where, ours), ""};
 }

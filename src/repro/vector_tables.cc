@@ -100,9 +100,9 @@ std::string table_html(const Json& values, const std::vector<double>& printed, c
 std::string draw_vectors(const Json& values, const std::vector<double>& printed) {
   const bool hidden = printed.size() == 2;
   const RowMatch match = nearest_row(values, printed);
-  return fmt::format("<p>Layer {}{}.</p>", match.layer + 1,
+  return fmt::format("<p>Layer {}{}.</p>", match.layer,
                      hidden ? ""
-                            : fmt::format(", head {}{}", match.head + 1,
+                            : fmt::format(", head {}{}", match.head,
                                           match.cut ? ", fused projection cut into three blocks" : "")) +
          "<h4>Natural text</h4>" + table_html(values, printed, "natural", match) + "<h4>One token repeated</h4>" +
          table_html(values, printed, "repeated", match);

@@ -91,7 +91,7 @@ Heads strongest_sinks(const HeadMatrix& sink_ratio) {
   return heads;
 }
 
-// "2:3,4:1" -> the heads it names; "all" names all, "none" and "auto" none.
+// "1:3,3:0" -> the heads it names; "all" names all, "none" and "auto" none.
 Heads named_heads(const std::string& maps, const ModelConfig& config) {
   Heads heads;
   if (maps == "none" || maps == "auto") return heads;
@@ -105,13 +105,13 @@ Heads named_heads(const std::string& maps, const ModelConfig& config) {
     const auto last = error == std::errc() && colon != end && *colon == ':'
                           ? std::from_chars(colon + 1, end, head)
                           : std::from_chars_result{begin, std::errc::invalid_argument};
-    if (last.ec != std::errc() || last.ptr != end || layer < 1 || head < 1 || layer > config.num_layers ||
-        head > config.attention.num_heads) {
+    if (last.ec != std::errc() || last.ptr != end || layer < 0 || head < 0 || layer >= config.num_layers ||
+        head >= config.attention.num_heads) {
       fail("sinks",
-           "--maps {}: expected auto, all, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'",
-           maps, config.num_layers, config.attention.num_heads, item);
+           "--maps {}: expected auto, all, none or LAYER:HEAD,... with layers 0 to {} and heads 0 to {}, found '{}'",
+           maps, config.num_layers - 1, config.attention.num_heads - 1, item);
     }
-    heads.emplace_back(layer - 1, head - 1);
+    heads.emplace_back(layer, head);
   }
   return heads;
 }
@@ -187,7 +187,7 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
   const auto weights = attention_weights(model, at::tensor(map_ids, at::kLong), heads, &applied.probes());
   const auto tokens = token_texts(tokenizer, map_ids, bos.has_value());
   for (size_t n = 0; n < heads.size(); ++n)
-    result.maps.push_back({heads[n].first + 1, heads[n].second + 1, tokens, weights[n]});
+    result.maps.push_back({heads[n].first, heads[n].second, tokens, weights[n]});
   return result;
 }
 

@@ -29,7 +29,7 @@ struct AnalysisOptions {
   int64_t sink_length = 64;  // T of Sink_1^0.3
   int64_t sink_samples = 100;
   double threshold = 0.3;
-  std::string maps = "auto";          // "auto", "all", "none", or "LAYER:HEAD,..." (1-based)
+  std::string maps = "auto";          // "auto", "all", "none", or "LAYER:HEAD,...", counted from 0
   std::string map_text;               // text of the maps; empty: the first paragraph of prose in the source
   int64_t map_tokens = 24;            // of the maps, at most 64
   std::vector<std::string> measures;  // further ones, of kFurtherMeasures
@@ -38,7 +38,7 @@ struct AnalysisOptions {
 };
 
 struct HeadMap {
-  int64_t layer, head;  // 1-based
+  int64_t layer, head;  // counted from 0
   std::vector<std::string> tokens;
   WeightRows weights;
 };

@@ -38,7 +38,7 @@ double row_mean(const std::vector<double>& row) { return mean(HeadMatrix{row}); 
 
 ordered_json to_json(const Analysis& s, const ModelConfig& config, const std::string& model, const std::string& text,
                      const AnalysisOptions& options, const std::string& command) {
-  ordered_json out{{"format", "lazy-sinks"}, {"version", 1}};
+  ordered_json out{{"format", "lazy-sinks"}, {"version", 2}};
   out["model"] = {{"path", model},
                   {"kind", config.kind()},
                   {"normalizer", name(config.attention.normalizer)},
@@ -78,7 +78,7 @@ std::string to_table(const Analysis& s) {
                          percent_number(sink), percent_number(released), percent_number(alive), percent_number(sink_1));
   };
   for (size_t l = 0; l < s.sink_1.size(); ++l) {
-    line(std::to_string(l + 1), row_mean(s.measures.density[l]), row_mean(s.measures.sink_ratio[l]),
+    line(std::to_string(l), row_mean(s.measures.density[l]), row_mean(s.measures.sink_ratio[l]),
          row_mean(s.measures.released_mass[l]), row_mean(s.measures.alive_fraction[l]), row_mean(s.sink_1[l]));
   }
   line("all", mean(s.measures.density), mean(s.measures.sink_ratio), mean(s.measures.released_mass),
@@ -173,7 +173,7 @@ std::string to_table(const FurtherMeasures& further) {
     if (m.count == 0) continue;
     out += fmt::format(
         "massive activations {}: {:.1f} a sample, largest {:.0f} (position {}, dimension {}), median {:.3g}\n",
-        l + 1 < further.massive.size() ? fmt::format("before layer {}", l + 1) : std::string("after the last layer"),
+        l + 1 < further.massive.size() ? fmt::format("before layer {}", l) : std::string("after the last layer"),
         m.count, m.largest, m.position + 1, m.dimension, m.median);
   }
   if (!further.massive.empty() &&

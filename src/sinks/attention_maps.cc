@@ -82,8 +82,8 @@ std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor
   if (!matrices) options.on_attention_input = from_input;
   for (const auto& [layer, head] : heads) {
     if (layer < 0 || layer >= config.num_layers || head < 0 || head >= config.attention.num_heads) {
-      fail("sinks", "layer {}, head {}: the model has {} layers of {} heads", layer + 1, head + 1, config.num_layers,
-           config.attention.num_heads);
+      fail("sinks", "layer {}, head {}: expected layers 0 to {} and heads 0 to {}", layer, head, config.num_layers - 1,
+           config.attention.num_heads - 1);
     }
   }
   model.forward(ids.reshape({1, -1}).to(model.device()), options);

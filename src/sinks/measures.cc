@@ -32,7 +32,7 @@ std::vector<int64_t> layer_windows(const ModelConfig& config) {
   std::vector<int64_t> windows;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     if (config.mixer_of(layer) != MixerType::attention) {
-      fail("sinks", "expected attention in every layer, found {} in layer {}", name(config.mixer_of(layer)), layer + 1);
+      fail("sinks", "expected attention in every layer, found {} in layer {}", name(config.mixer_of(layer)), layer);
     }
     windows.push_back(config.window_of(layer));
   }

@@ -80,6 +80,15 @@ def test_records_of_a_recipe_have_the_same_findings(run, files, old):
     assert new == before
 
 
+def test_old_files_of_sinks_count_layers_from_1(run, files):
+    run("report", MODELS[0], "--output", "page.html")
+    maps = json.loads((files / MODELS[0] / "sinks.json").read_text())["attention_maps"]
+    page = (files / "page.html").read_text()
+    assert maps[0]["layer"] == 1
+    for map in maps:
+        assert f"Layer {map['layer'] - 1}, head {map['head'] - 1}" in page
+
+
 def test_a_report_is_written_from_old_runs(run, files):
     run("report", *MODELS, "--output", "page.html")
     assert (files / "page.html").is_file()

@@ -116,7 +116,7 @@ TEST(Palette, LightnessOrdersTheRampAndTextStaysReadable) {
 }
 
 TEST(AttentionMap, ReceivedIsTheMeanOverTheQueriesThatSee) {
-  const AttentionMap map{1, 1, {"a", "b", "c"}, {{1}, {0.5, 0.25}, {0.3, 0.2, 0.1}}};
+  const AttentionMap map{0, 0, {"a", "b", "c"}, {{1}, {0.5, 0.25}, {0.3, 0.2, 0.1}}};
   const auto mean = received(map);
   EXPECT_DOUBLE_EQ(mean[0], (1 + 0.5 + 0.3) / 3);
   EXPECT_DOUBLE_EQ(mean[1], (0.25 + 0.2) / 2);

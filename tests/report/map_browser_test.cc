@@ -19,7 +19,7 @@ size_t count(const std::string& text, const std::string& words) {
 }
 
 TEST(MapBrowser, AnInputALabelAndAPartForEveryPlace) {
-  const std::string html = map_browser("m", {numbered("layer", 3), {"head", {"2", "5"}}}, [](size_t a, size_t b) {
+  const std::string html = map_browser("m", {numbered("layer", 3, 0), {"head", {"2", "5"}}}, [](size_t a, size_t b) {
     return "[" + std::to_string(a) + std::to_string(b) + "]";
   });
   EXPECT_EQ(count(html, "<input type=\"radio\""), 5u);
@@ -41,7 +41,7 @@ TEST(MapBrowser, AnInputALabelAndAPartForEveryPlace) {
 
 TEST(MapBrowser, OneAxis) {
   const std::string html =
-      map_browser("x", {numbered("step", 2)}, [](size_t a, size_t) { return std::to_string(a) + "!"; });
+      map_browser("x", {numbered("step", 2, 1)}, [](size_t a, size_t) { return std::to_string(a) + "!"; });
   EXPECT_EQ(count(html, "0!") + count(html, "1!"), 2u);
   EXPECT_EQ(count(html, "part1-"), 0u);
 }
@@ -67,8 +67,8 @@ TEST(CompactMap, ManyMapsOfARunAreChosenFrom) {
   RunData run;
   run.name = "run";
   run.sinks.emplace();
-  for (int layer = 1; layer <= 3; ++layer) {
-    for (int head = 1; head <= 4; ++head) run.sinks->maps.push_back({layer, head, {"a", "<b>"}, {{1}, {0.5, 0.5}}});
+  for (int layer = 0; layer < 3; ++layer) {
+    for (int head = 0; head < 4; ++head) run.sinks->maps.push_back({layer, head, {"a", "<b>"}, {{1}, {0.5, 0.5}}});
   }
   run.sinks->further.sink_k = {0.5, 0.25};
   run.sinks->further.entropy = {{1, 2}};

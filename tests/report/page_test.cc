@@ -60,7 +60,7 @@ TEST_F(Page, LayersHaveTheirCurves) {
   };
   const std::string page = render({deep}, {});
   EXPECT_EQ(count_in_layers(page, "<span class=\"run\">"), static_cast<size_t>(kSeriesColors)) << "of 24 layers";
-  EXPECT_EQ(count_in_layers(page, " 24</span>"), 1u) << "the last layer";
+  EXPECT_EQ(count_in_layers(page, " 23</span>"), 1u) << "the last layer";
   // A panel per measure: softmax has no offsets.
   const RunData plain = softmax();
   EXPECT_FALSE(plain.by_layer.contains("tau_mean"));

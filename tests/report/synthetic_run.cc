@@ -67,7 +67,7 @@ Json sinks(const SyntheticRun& what, Random* random) {
     for (int k = 0; k < 5; ++k) per_head[keys[k]].push_back(rows[k]);
   }
   json["format"] = "lazy-sinks";
-  json["version"] = 1;
+  json["version"] = 2;
   json["model"] = {{"path", "runs/" + what.name + "/model"}, {"normalizer", what.lazy ? "elastic" : "softmax"}};
   json["text"] = {{"path", "perldoc.txt"}};
   json["settings"] = {{"length", 256},     {"samples", 64},       {"bos", false},
@@ -80,8 +80,8 @@ Json sinks(const SyntheticRun& what, Random* random) {
       "▁The ▁first ▁element ▁of ▁the ▁array ▁is ▁re turned ▁by ▁shift , ▁which ▁short ens ▁the ▁array ▁by ▁1 "
       "▁and ▁moves ▁everything ▁down .",
       ' ');
-  for (int layer : {1, what.layers}) {
-    Json map{{"layer", layer}, {"head", 2}};
+  for (int layer : {0, what.layers - 1}) {
+    Json map{{"layer", layer}, {"head", 1}};
     for (int i = 0; i < what.map_tokens; ++i) {
       std::string word = words[static_cast<size_t>(i) % words.size()];
       if (word.rfind("▁", 0) == 0) word = " " + word.substr(3);

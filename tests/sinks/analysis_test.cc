@@ -72,10 +72,10 @@ TEST(Analysis, WritesWhatTheReportReads) {
   ASSERT_EQ(report.maps.size(), 3u);  // a head of each layer
   EXPECT_EQ(report.maps[0].tokens.size(), 24u);
   EXPECT_EQ(report.maps[0].tokens[0], "T");
-  EXPECT_EQ(report.maps[2].layer, 3);
+  EXPECT_EQ(report.maps[2].layer, 2);
   // The head shown is the layer's one with the highest sink ratio.
   const auto& row = result.measures.sink_ratio[2];
-  EXPECT_EQ(report.maps[2].head - 1, std::max_element(row.begin(), row.end()) - row.begin());
+  EXPECT_EQ(report.maps[2].head, std::max_element(row.begin(), row.end()) - row.begin());
   EXPECT_THAT(to_table(result), Names({result.samples, result.length, result.sink_samples}));
   EXPECT_EQ(json["per_layer"]["density"].size(), 3u);
 }
@@ -86,18 +86,18 @@ TEST(Analysis, ChosenHeadsAndBadInput) {
   AnalysisOptions options;
   options.samples = 2;
   options.progress = false;
-  options.maps = "3:2,1:4";
+  options.maps = "2:1,0:3";
   options.map_text = "Na\u00efve";
   const Analysis result = analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options);
   ASSERT_EQ(result.maps.size(), 2u);
-  EXPECT_EQ(result.maps[0].layer, 3);
-  EXPECT_EQ(result.maps[1].head, 4);
+  EXPECT_EQ(result.maps[0].layer, 2);
+  EXPECT_EQ(result.maps[1].head, 3);
   EXPECT_EQ(result.maps[0].tokens,
             (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes, one label
-  for (const char* bad : {"3", "0:1", "4:1", "1:5", "1:2:3", "a:b", "1:2,"}) {
+  for (const char* bad : {"3", "-1:0", "3:0", "0:4", "1:2:3", "a:b", "1:2,"}) {
     options.maps = bad;
     EXPECT_THAT(error_of([&] { analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }),
-                Names({"--maps", std::string(bad), "auto", "all", "none", "LAYER:HEAD", 3, 4}))
+                Names({"--maps", std::string(bad), "auto", "all", "none", "LAYER:HEAD", 2, 3}))
         << bad;
   }
   options.maps = "all";
@@ -119,7 +119,7 @@ TEST(Analysis, UnderInterventions) {
   AnalysisOptions options;
   options.samples = 2;
   options.progress = false;
-  options.maps = "2:1";
+  options.maps = "1:0";
   options.measures = kFurtherMeasures;
   const auto json = [&](const AnalysisOptions& o) {
     return to_json(analyze(model, *tokenizer, source, o), model.config(), "m", "t", o, "c");

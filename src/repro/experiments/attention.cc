@@ -116,7 +116,7 @@ Json to_json(const Maps& maps) {
   // The first, the middle and the last layer are drawn.
   const size_t layers = maps.map.size();
   for (const size_t layer : {size_t{0}, layers / 2, layers - 1})
-    out["map"].push_back({{"layer", layer + 1}, {"weights", rows_of(maps.map[layer])}});
+    out["map"].push_back({{"layer", layer}, {"weights", rows_of(maps.map[layer])}});
   return out;
 }
 

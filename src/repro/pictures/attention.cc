@@ -16,8 +16,11 @@ namespace lazy::repro {
 
 std::string draw_repetition(const Json& values, int number) {
   report::MapAxis layers{"layer", {}};
-  for (const Json& map : values.at("natural").at("map"))
-    layers.labels.push_back(std::to_string(map.at("layer").get<int64_t>()));
+  // The first map is of layer 0, which older results call layer 1.
+  const Json& maps = values.at("natural").at("map");
+  for (const Json& map : maps) {
+    layers.labels.push_back(std::to_string(map.at("layer").get<int64_t>() - maps.at(0).at("layer").get<int64_t>()));
+  }
   const auto panels = [&](size_t place, size_t) {
     std::string out = "<div class=\"multiples\">";
     for (const auto& [input, title] : {std::pair{"natural_bos", "Natural text after BOS"},
@@ -27,7 +30,7 @@ std::string draw_repetition(const Json& values, int number) {
       out += fmt::format(
           "<div class=\"panel\"><h4>{}</h4>{}</div>", title,
           report::draw_compact(
-              {1, 0, {}, values.at(input).at("map").at(place).at("weights").get<std::vector<std::vector<double>>>()}));
+              {0, 0, {}, values.at(input).at("map").at(place).at("weights").get<std::vector<std::vector<double>>>()}));
     }
     return out + "</div>";
   };

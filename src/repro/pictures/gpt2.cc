@@ -53,7 +53,7 @@ std::string histogram(const Json& layer, size_t number) {
 
 std::string draw_delta(const Json& values, int) {
   std::string panels;
-  for (size_t l = 0; l < values.at("by_layer").size(); ++l) panels += histogram(values.at("by_layer").at(l), l + 1);
+  for (size_t l = 0; l < values.at("by_layer").size(); ++l) panels += histogram(values.at("by_layer").at(l), l);
   return report::figure(
       "<p class=\"legend\">" + report::swatch("curve s1", -1) + "the first position &nbsp; " +
           report::swatch("curve s0", -1) + "all others</p><div class=\"multiples\">" + panels + "</div>",
@@ -138,7 +138,7 @@ std::string draw_interventions(const Json& values, int number) {
     std::string out = "<div class=\"multiples\">";
     const auto panel = [&](const std::string& title, const Json& maps) {
       const report::AttentionMap map{
-          static_cast<int>(layer) + 1, 0, {}, maps.at(layer).get<std::vector<std::vector<double>>>()};
+          static_cast<int>(layer), 0, {}, maps.at(layer).get<std::vector<std::vector<double>>>()};
       out += "<div class=\"panel\"><h4>" + html_escape(title) + "</h4>" + report::draw_compact(map) + "</div>";
     };
     for (const auto& [key, title] : kConditions) panel(title, values.at("conditions").at(key).at("map"));
@@ -149,7 +149,7 @@ std::string draw_interventions(const Json& values, int number) {
          report::figure(by_layer_picture(values),
                         "Attention to the first position in percent, by intervention (row) and layer (column).") +
          report::figure(report::map_browser(fmt::format("maps{}", number),
-                                            {report::numbered("layer", values.at("layers").get<size_t>())}, panels) +
+                                            {report::numbered("layer", values.at("layers").get<size_t>(), 0)}, panels) +
                             report::draw_weight_bar(),
                         "Weights of the mean head over all texts, first 32 positions. Row: query. Column: key. Darker "
                         "is more weight, by the "
@@ -209,15 +209,15 @@ std::string cosine_plot(const Json& layers) {
   plot.x_label = "layer";
   plot.y_label = "cosine";
   plot.x_ticks = report::Plot::XTicks::integers;
-  plot.x_low = 1;
-  plot.x_high = std::max(2.0, static_cast<double>(layers.size()));
+  plot.x_low = 0;
+  plot.x_high = std::max(1.0, static_cast<double>(layers.size()) - 1);
   plot.y_low = -1;
   std::vector<report::Curve> curves{{{}, "curve s1", true, 0},
                                     {{}, "curve s0", true, 1},
                                     {{}, "curve faint s0", true, -1},
                                     {{}, "curve faint s0", true, -1}};
   for (size_t l = 0; l < layers.size(); ++l) {
-    const double x = static_cast<double>(l + 1), mean = layers.at(l).at("others_mean"),
+    const double x = static_cast<double>(l), mean = layers.at(l).at("others_mean"),
                  spread = layers.at(l).at("others_std");
     curves[0].points.emplace_back(x, layers.at(l).at("first").get<double>());
     curves[1].points.emplace_back(x, mean);

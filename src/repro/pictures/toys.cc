@@ -67,13 +67,13 @@ std::string toy_maps(const std::string& id, const Json& run, bool bos) {
   report::MapAxis steps{"step", {}};
   for (const Json& s : snapshots) steps.labels.push_back(std::to_string(s.at("step").get<int64_t>()));
   return report::map_browser(
-      id, {steps, report::numbered("sequence", sequences.size())}, [&](size_t step, size_t sequence) {
+      id, {steps, report::numbered("sequence", sequences.size(), 1)}, [&](size_t step, size_t sequence) {
         std::vector<std::string> tokens;
         if (bos) tokens.emplace_back("BOS");
         for (const int64_t token : sequences.at(sequence).get<std::vector<int64_t>>())
           tokens.push_back(std::to_string(token));
         return report::draw_compact(
-            {1, 1, tokens, snapshots.at(step).at("maps").at(sequence).get<std::vector<Doubles>>()});
+            {0, 0, tokens, snapshots.at(step).at("maps").at(sequence).get<std::vector<Doubles>>()});
       });
 }
 
@@ -115,7 +115,7 @@ std::string trigger_map(const Json& run) {
   std::vector<std::string> tokens;
   for (size_t t = 0; t < weights.size(); ++t)
     tokens.push_back(t == 0 ? "BOS" : t == trigger ? "trigger" : std::to_string(t));
-  return report::draw_compact({1, 1, tokens, weights});
+  return report::draw_compact({0, 0, tokens, weights});
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ class Column {
           row.append(make('span', {className: 'name', role: 'columnheader'}, `${head + 1}`));
           continue;
         }
-        const label = layer < 0 ? 'all' : head < 0 ? `${layer + 1}` : '';
+        const label = layer < 0 ? 'all' : head < 0 ? `${layer}` : '';
         const cell = make('button', {type: 'button', role: 'gridcell', tabIndex: -1,
                                      className: head < 0 ? 'cell name' : 'cell'}, label);
         cell.choice = choice;

@@ -40,6 +40,6 @@ function printed(text) {
 const quoted = text => `“${printed(text).trim() || '␣'}”`;
 
 const headName = ({layer, head}) =>
-  layer === null ? 'all heads' : head === null ? `layer ${layer + 1}` : `layer ${layer + 1}, head ${head + 1}`;
+  layer === null ? 'all heads' : head === null ? `layer ${layer}` : `layer ${layer}, head ${head}`;
 
 const pause = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
