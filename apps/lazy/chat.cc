@@ -31,6 +31,7 @@ struct ChatArguments {
   std::string model, system;
   SamplingOptions sampling = cli::kDefaultSampling;
   int64_t max_tokens = 0;
+  bool download = false;
   cli::ServingOptions serving;
 };
 
@@ -180,7 +181,7 @@ void converse(Conversation& conversation, bool terminal) {
 void run(const ChatArguments& options) {
   options.sampling.validate();
   install_handlers();
-  const std::string path = cli::resolve_model_folder("chat", options.model);
+  const std::string path = cli::resolve_model_folder("chat", options.model, options.download);
   if (serve::read_chat_template(path, "chat").empty()) {
     fail("chat",
          "{}: expected a chat template (chat_template.jinja, or chat_template in tokenizer_config.json), found none; "
@@ -201,6 +202,7 @@ void run(const ChatArguments& options) {
 LAZY_COMMAND(chat, "Talk to a model in the terminal", [](cli::Command command) {
   auto o = std::make_shared<ChatArguments>();
   command.add_option("model", o->model, "Model folder with a chat template, or run folder").required();
+  cli::add_download_option(command, o->download);
   command.add_option("--system", o->system, "System prompt, the first message of the conversation");
   command.add_option("--max-tokens", o->max_tokens, "Maximum number of tokens per answer; 0: the rest of the context")
       .show_default()

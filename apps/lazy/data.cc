@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "model_path.h"
 
 #include "core/log.h"
 #include "core/stop.h"
@@ -17,7 +18,8 @@
 namespace lazy {
 namespace {
 
-void prepare(PrepareOptions options) {
+void prepare(PrepareOptions options, bool download) {
+  options.tokenizer = cli::resolve_tokenizer("data", options.tokenizer, download);
   install_stop_handlers();
   options.threads = thread_count();
   const CorpusInfo info = prepare_corpus(options);
@@ -31,6 +33,7 @@ void prepare(PrepareOptions options) {
 void add_prepare(cli::Command data) {
   auto options = std::make_shared<PrepareOptions>();
   auto format = std::make_shared<std::string>();
+  auto download = std::make_shared<bool>(false);
   const cli::Command command = data.add_subcommand("prepare", "Turn text into a corpus of memory-mapped shards");
   command
       .add_option("input", options->inputs,
@@ -41,6 +44,7 @@ void add_prepare(cli::Command data) {
   tokenizer.add_option("--tokenizer", options->tokenizer, "\"bytes\", a .model file, a tokenizer.json, or a folder");
   tokenizer.add_option("--train-tokenizer", options->train_pieces, "Train a SentencePiece BPE of this many pieces")
       .positive();
+  cli::add_download_option(command, *download);
   command.add_option("--train-bytes", options->train_bytes, "Text sampled to train the tokenizer on")
       .byte_size()
       .show_default();
@@ -78,14 +82,14 @@ void add_prepare(cli::Command data) {
       "  lazy data prepare wiki/*.jsonl.zst --output corpus --tokenizer tokenizer.model --threads 8\n"
       "  lazy data prepare fineweb-edu/sample/100BT --output corpus --tokenizer llama2/   (a folder of .parquet)\n"
       "  zcat dump.jsonl.gz | lazy data prepare - --format jsonl --output corpus --tokenizer gpt2/");
-  command.callback([options, format] {
+  command.callback([options, format, download] {
     if (!format->empty()) {
       options->other_format = *format == "jsonl"     ? TextFormat::json_lines
                               : *format == "pod"     ? TextFormat::pod
                               : *format == "parquet" ? TextFormat::parquet
                                                      : TextFormat::plain;
     }
-    prepare(*options);
+    prepare(*options, *download);
   });
 }
 

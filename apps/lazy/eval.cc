@@ -22,7 +22,7 @@ void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) 
   if (a.compare) return lazy::cli::compare_folders(a);
   if (a.models.empty()) lazy::fail("eval", "expected a model folder, found none");
   if (a.log_samples && a.output.empty()) lazy::fail("eval", "--log-samples needs --output");
-  for (std::string& model : a.models) model = lazy::cli::resolve_model_folder("eval", model);
+  for (std::string& model : a.models) model = lazy::cli::resolve_model_folder("eval", model, a.download);
   const int64_t batch_size = lazy::cli::parse_batch_size(a.batch_size);
   const auto info = lazy::distributed::rank_info_from_environment();
   lazy::distributed::run_as_rank(
@@ -40,6 +40,7 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Comm
   auto a = std::make_shared<lazy::cli::EvalArguments>();
   auto lengths = std::make_shared<lazy::cli::LengthArguments>();
   command.add_option("model", a->models, "Model or run folders; several are compared, each with the first");
+  lazy::cli::add_download_option(command, a->download);
   command.add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: those whose data is given)")
       .comma_separated();
   command.add_flag("--list-tasks", a->list_tasks, "List the tasks");

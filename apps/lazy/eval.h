@@ -22,6 +22,7 @@ struct EvalArguments {
   uint64_t fewshot_seed = 1234;
   double limit = 0;
   bool bos = false, bos_every_window = false, log_samples = false, json = false, list_tasks = false, compare = false;
+  bool download = false;
 };
 
 // The device and the ranks of this process.

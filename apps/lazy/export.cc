@@ -27,11 +27,12 @@ namespace fs = std::filesystem;
 struct ExportOptions {
   std::string run, model, dtype = "bf16";
   int64_t step = -1;
+  bool download = false;
 };
 
 // The folder with the weights: that of the given step, or else the one that the path names.
 fs::path source(const ExportOptions& options) {
-  if (options.step < 0) return cli::resolve_model_folder("export", options.run);
+  if (options.step < 0) return cli::resolve_model_folder("export", options.run, options.download);
   const train::CheckpointStore store(fs::path(options.run) / "checkpoints", 0);
   const std::vector<int64_t> steps = store.steps();
   if (std::find(steps.begin(), steps.end(), options.step) == steps.end()) {
@@ -128,6 +129,7 @@ LAZY_COMMAND(export, "Write a run's model as a Hugging Face folder", [](cli::Com
   auto o = std::make_shared<ExportOptions>();
   command.add_option("run", o->run, "Run folder, checkpoint or model folder").required();
   command.add_option("model", o->model, "Folder to write; must not exist yet").required();
+  cli::add_download_option(command, o->download);
   command.add_option("--dtype", o->dtype, "Precision of the weights").show_default().one_of({"fp32", "bf16"});
   command.add_option("--step", o->step,
                      "Export this checkpoint instead of the finished model or the newest checkpoint");

@@ -33,7 +33,7 @@ struct GenerateArguments {
   int64_t max_tokens = 128;
   ModelOptions model_options;
   int64_t samples = 1;
-  bool no_bos = false, special_tokens = false;
+  bool no_bos = false, special_tokens = false, download = false;
 };
 
 struct Text {
@@ -67,7 +67,7 @@ void run(GenerateArguments options) {
   options.sampling.validate();
   const std::string device = resolve_device(options.device);
   install_stop_handlers();
-  options.model = cli::resolve_model_folder("generate", options.model);
+  options.model = cli::resolve_model_folder("generate", options.model, options.download);
   ModelFolder folder = load_model_folder(options.model, options.model_options);
   const ModelConfig& config = folder.model.config();
   cli::place_model(folder.model, device, resolve_dtype(options.dtype, device));
@@ -130,6 +130,7 @@ void run(GenerateArguments options) {
 LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) {
   auto o = std::make_shared<GenerateArguments>();
   command.add_option("model", o->model, "Model folder, or run folder of `lazy train`").required();
+  cli::add_download_option(command, o->download);
   command.add_option("--prompt", o->prompts, "Text to continue; several are written in one batch").repeatable();
   command.add_option("--prompt-file", o->prompt_file, "File with a text to continue");
   command.add_option("--max-tokens", o->max_tokens, "Tokens a text, at most").show_default().non_negative();

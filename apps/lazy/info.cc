@@ -98,11 +98,11 @@ void print_model(const ModelConfig& m) {
   }
 }
 
-ModelConfig read_model(const std::string& path, const std::vector<std::string>& overrides) {
+ModelConfig read_model(const std::string& path, const std::vector<std::string>& overrides, bool download) {
   const bool folder = std::filesystem::is_directory(path);
   if (folder || (!std::filesystem::exists(path) && !path.ends_with(".toml"))) {
     if (folder && !overrides.empty()) fail("info", "--set changes a configuration file, and {} is a folder", path);
-    return ModelConfig::from_directory(cli::resolve_model_folder("info", path));
+    return ModelConfig::from_directory(cli::resolve_model_folder("info", path, download));
   }
   Config config = Config::load(path, overrides);
   // Refuses what `lazy train` would refuse, but keys that a base configuration leaves to others may be missing.
@@ -116,7 +116,7 @@ ModelConfig read_model(const std::string& path, const std::vector<std::string>& 
 struct InfoOptions {
   std::string path;
   std::vector<std::string> overrides;
-  bool json = false;
+  bool json = false, download = false;
 };
 
 void run(const InfoOptions& options) {
@@ -125,7 +125,7 @@ void run(const InfoOptions& options) {
     fmt::print("{}", options.json ? info.dump(2) + "\n" : cli::build_text(info));
     return;
   }
-  const ModelConfig model = read_model(options.path, options.overrides);
+  const ModelConfig model = read_model(options.path, options.overrides, options.download);
   options.json ? fmt::print("{}\n", model_info(model).dump(2)) : print_model(model);
 }
 
@@ -135,6 +135,7 @@ LAZY_COMMAND(info, "Show this build, or the shapes and parameter counts of a mod
   auto o = std::make_shared<InfoOptions>();
   command.add_option("path", o->path,
                      "A configuration (.toml), a model folder or a run folder; without it: build, devices, kernels");
+  cli::add_download_option(command, o->download);
   command.add_option("--set", o->overrides, "section.key=value: change a configuration's value").repeatable();
   command.add_flag("--json", o->json, "Print JSON");
   command.footer(

@@ -1,21 +1,85 @@
 #include "model_path.h"
 
+#include <csignal>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "core/error.h"
 #include "core/hub_name.h"
 #include "core/log.h"
+#include "core/python_service.h"
+#include "download_model.h"
 #include "train/checkpoint.h"
 
 namespace lazy::cli {
 
 namespace fs = std::filesystem;
 
-std::string resolve_model_folder(const char* operation, const std::string& path) {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// During a download SIGINT and SIGTERM end the program at once: huggingface_hub continues with partial files later.
+class DefaultSignals {
+ public:
+  DefaultSignals() {
+    struct sigaction action {};
+    action.sa_handler = SIG_DFL;
+    sigaction(SIGINT, &action, &interrupt_);
+    sigaction(SIGTERM, &action, &terminate_);
+  }
+  ~DefaultSignals() {
+    sigaction(SIGINT, &interrupt_, nullptr);
+    sigaction(SIGTERM, &terminate_, nullptr);
+  }
+  DefaultSignals(const DefaultSignals&) = delete;
+  DefaultSignals& operator=(const DefaultSignals&) = delete;
+
+ private:
+  struct sigaction interrupt_ {
+  }, terminate_{};
+};
+
+constexpr int kDownloadSeconds = 7 * 24 * 3600;
+
+// The folder of the model `name` in the cache of huggingface_hub.
+std::string downloaded(const char* operation, const std::string& name, bool weights) {
+  Json patterns{"*.json", "tokenizer.model", "*.txt", "*.jinja"};
+  if (weights) patterns.push_back("*.safetensors");
+  // Folders inside a model have other formats; "consolidated" files have the weights a second time.
+  PythonService python(operation, name, kDownloadModel,
+                       {{"name", name}, {"patterns", patterns}, {"ignored", {"*/*", "consolidated*"}}});
+  const DefaultSignals signals;
+  python.start();
+  const Json answer = python.ask({{"download", name}}, kDownloadSeconds);
+  if (answer.contains("error")) {
+    const auto problem = answer.at("error").get<std::string>();
+    if (answer.at("unreachable").get<bool>()) fail_run(operation, "{}: --download: {}", name, problem);
+    fail(operation, "{}: --download: {}", name, problem);
+  }
+  const auto folder = answer.at("folder").get<std::string>();
+  log::info("{} is in {}", name, folder);
+  return folder;
+}
+
+}  // namespace
+
+void add_download_option(Command command, bool& download) {
+  command.add_flag("--download", download,
+                   "Get a model that is named as on the Hugging Face Hub (org/name) with Python's huggingface_hub");
+}
+
+std::string resolve_tokenizer(const char* operation, const std::string& source, bool download) {
+  return download && source != "bytes" && is_hub_name(source) ? downloaded(operation, source, false) : source;
+}
+
+std::string resolve_model_folder(const char* operation, const std::string& path, bool download) {
+  if (download && is_hub_name(path)) return resolve_model_folder(operation, downloaded(operation, path, true), false);
   if (!fs::exists(path)) {
-    fail(operation, "{}: expected a model folder or a run folder, found nothing there{}", path,
-         hub_download_hint(path));
+    const std::string hint = hub_download_hint(path);
+    fail(operation, "{}: expected a model folder or a run folder, found nothing there{}{}", path, hint,
+         hint.empty() ? "" : ", or add --download");
   }
   if (!fs::is_directory(path)) fail(operation, "{}: expected a model folder or a run folder, found a file", path);
   if (fs::exists(fs::path(path) / "config.json")) return path;

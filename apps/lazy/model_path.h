@@ -1,12 +1,21 @@
-// Paths that commands accept where they read a model.
+// Paths that commands accept where they read a model or a tokenizer.
 #pragma once
 #include <string>
 
+#include "command.h"
+
 namespace lazy::cli {
 
+// --download, for commands that call the functions below.
+void add_download_option(Command command, bool& download);
+
 // The model folder that `path` names: `path` itself if it contains config.json (a model folder or a checkpoint); for
-// the run folder of `lazy train`, its finished model, or else its newest valid checkpoint. Error "OPERATION: ..." that
-// says what was expected if it is none of these.
-std::string resolve_model_folder(const char* operation, const std::string& path);
+// the run folder of `lazy train`, its finished model, or else its newest valid checkpoint. With `download`, the name of
+// a model on the Hugging Face Hub is downloaded into the cache of huggingface_hub, and the folder there is returned.
+// Error "OPERATION: ..." that says what was expected if it is none of these.
+std::string resolve_model_folder(const char* operation, const std::string& path, bool download);
+
+// The same for a tokenizer (data/tokenizer.h): `source` itself, unless it is a name on the Hub and `download` is true.
+std::string resolve_tokenizer(const char* operation, const std::string& source, bool download);
 
 }  // namespace lazy::cli

@@ -27,7 +27,7 @@ namespace {
 
 struct ProbeArguments {
   std::string model, text, ids, output, json, dtype = "fp32", device = "auto";
-  bool bos = false, no_bos = false;
+  bool bos = false, no_bos = false, download = false;
   int64_t length = 0;
   lazy::sinks::ActivationOptions options;
 };
@@ -81,7 +81,7 @@ void probe(ProbeArguments a) {
     lazy::fail("probe", "expected --save PLACE together with --output FILE.safetensors, found {} alone",
                a.output.empty() ? "--save" : "--output");
   }
-  a.model = lazy::cli::resolve_model_folder("probe", a.model);
+  a.model = lazy::cli::resolve_model_folder("probe", a.model, a.download);
   auto model = lazy::LanguageModel::load(a.model);
   const std::vector<int64_t> ids = tokens_of(a, model.config());
   lazy::set_placement(model, lazy::resolve_device(a.device), a.dtype);
@@ -105,6 +105,7 @@ void probe(ProbeArguments a) {
 LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](lazy::cli::Command command) {
   auto a = std::make_shared<ProbeArguments>();
   command.add_option("model", a->model, "Model folder, or run folder of `lazy train`").required();
+  lazy::cli::add_download_option(command, a->download);
   command.add_option("--text", a->text, "Text, one sample");
   command.add_option("--ids", a->ids, "File of token ids with spaces between them, instead of --text");
   command.add_flag("--bos", a->bos, "BOS first (default with --text: as the tokenizer does)");

@@ -32,7 +32,7 @@ struct ReproArguments {
   std::string recipe, scale = "tiny", device = "auto", output = "repro", data, corpus;
   std::vector<std::string> text, domains, models, only;
   int64_t seeds = 1;
-  bool dry_run = false, report = false, json = false;
+  bool dry_run = false, report = false, json = false, download = false;
   lazy::cli::EvidenceArguments evidence;
 };
 
@@ -117,7 +117,7 @@ Conditions conditions(const ReproArguments& a, const Scale& scale) {
     c.models.push_back(model.find('=') == std::string::npos ? std::pair<std::string, fs::path>("model", model)
                                                             : named_folder("--model", model));
     if (!a.dry_run && !a.report)
-      c.models.back().second = lazy::cli::resolve_model_folder("repro", c.models.back().second.string());
+      c.models.back().second = lazy::cli::resolve_model_folder("repro", c.models.back().second.string(), a.download);
     for (size_t n = 0; n + 1 < c.models.size(); ++n) {
       if (c.models[n].first == c.models.back().first)
         lazy::fail("repro", "--model: '{}' is given twice; name each: NAME=DIR", c.models[n].first);
@@ -337,6 +337,7 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
       .repeatable();
   command.add_option("--model", a->models, "Model folder that a study is about, DIR or NAME=DIR (may be repeated)")
       .repeatable();
+  lazy::cli::add_download_option(command, a->download);
   command.add_option("--seeds", a->seeds, "Train every model this many times").range(1, 100).show_default();
   command
       .add_option(

@@ -23,6 +23,7 @@ namespace {
 struct ServeArguments {
   std::vector<std::string> models, allowed_origins;
   std::string host = "127.0.0.1", api_key_file, access_log;
+  bool download = false;
   int port = 8080, threads = 2;
   double max_body_mb = 16, request_seconds = 600, idle_seconds = 75;
   serve::HttpLimits limits;
@@ -37,11 +38,11 @@ std::pair<std::string, std::string> name_and_folder(const std::string& argument)
   return {at == std::string::npos ? folder : argument.substr(0, at), folder};
 }
 
-serve::ServedModel load(const std::string& argument, const cli::ServingOptions& options,
+serve::ServedModel load(const std::string& argument, const cli::ServingOptions& options, bool download,
                         std::list<cli::ServedFolder>& loaded) {
   const auto [name, folder] = name_and_folder(argument);
   if (name.empty() || folder.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
-  const std::string path = cli::resolve_model_folder("serve", folder);
+  const std::string path = cli::resolve_model_folder("serve", folder, download);
   serve::ServedModel model = loaded.emplace_back("serve", path, name, options).model;
   if (!model.chat_problem.empty()) {  // completions work without it
     log::warn("{}: {}; chat completions of this model are refused", path, model.chat_problem);
@@ -76,7 +77,7 @@ void run(ServeArguments options) {
       options.allowed_origins, std::move(access_log));
   std::vector<serve::ServedModel> models;
   for (const std::string& argument : options.models) {
-    models.push_back(load(argument, options.serving, loaded));
+    models.push_back(load(argument, options.serving, options.download, loaded));
     for (size_t i = 0; i + 1 < models.size(); ++i) {
       if (models[i].id == models.back().id) fail("serve", "two models are called {}", models.back().id);
     }
@@ -105,6 +106,7 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
       .add_option("models", o->models,
                   "Model or run folders. NAME=FOLDER sets the name of the model; without NAME= it is the path")
       .required();
+  cli::add_download_option(command, o->download);
   command.add_option("--host", o->host, "Address to listen at; 0.0.0.0: all of the machine's").show_default();
   command.add_option("--port", o->port, "0 picks a free one").show_default().range(0, 65535);
   command.add_option("--api-key-file", o->api_key_file, "File of accepted API keys, one per line").existing_file();

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 struct SinksArguments {
   std::string model, text, corpus, split = "validation", json, report, dtype = "fp32", device = "auto";
-  bool by_layers = false, no_bos = false;
+  bool by_layers = false, no_bos = false, download = false;
   uint64_t memory = 0;        // of the weights, beyond which they are read a layer at a time; 0: any
   std::string interventions;  // as they were given, for the command line in the results
   lazy::sinks::AnalysisOptions options;
@@ -68,7 +68,7 @@ void measure(SinksArguments a) {
   if (a.text.empty() == a.corpus.empty()) {
     lazy::fail("sinks", "expected --text FILE or --corpus CORPUS_DIR, found {}", a.text.empty() ? "neither" : "both");
   }
-  a.model = lazy::cli::resolve_model_folder("sinks", a.model);
+  a.model = lazy::cli::resolve_model_folder("sinks", a.model, a.download);
   auto model = opened(a);
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const lazy::ModelConfig& config = model.config();
@@ -102,6 +102,7 @@ LAZY_COMMAND(
     [](lazy::cli::Command command) {
       auto a = std::make_shared<SinksArguments>();
       command.add_option("model", a->model, "Model folder, or run folder of `lazy train`").required();
+      lazy::cli::add_download_option(command, a->download);
       command.add_option("--text", a->text, "Text to measure on");
       command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to measure on, instead of --text");
       command.add_option("--split", a->split, "The corpus' split").show_default();

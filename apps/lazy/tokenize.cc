@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "command.h"
+#include "model_path.h"
 
 #include "core/error.h"
 #include "core/file.h"
@@ -17,7 +18,7 @@ namespace {
 
 struct TokenizeOptions {
   std::string tokenizer, input = "-";
-  bool decode = false, count = false;
+  bool decode = false, count = false, download = false;
 };
 
 std::string read_all(const std::string& input) {
@@ -45,7 +46,7 @@ std::vector<int32_t> parse_ids(const std::string& text) {
 }
 
 void run(const TokenizeOptions& options) {
-  const auto tokenizer = load_tokenizer(options.tokenizer);
+  const auto tokenizer = load_tokenizer(cli::resolve_tokenizer("tokenize", options.tokenizer, options.download));
   const std::string input = read_all(options.input);
   std::string out;
   if (options.decode) {
@@ -67,6 +68,7 @@ LAZY_COMMAND(tokenize, "Turn text into token ids, or ids into text", [](cli::Com
       .add_option("--tokenizer", options->tokenizer,
                   "\"bytes\", a .model file, a tokenizer.json, or a folder that holds one")
       .required();
+  cli::add_download_option(command, options->download);
   command.add_option("input", options->input, "File to read (default: standard input)");
   command.add_flag("--decode", options->decode, "Read ids, print text");
   command.add_flag("--count", options->count, "Print only how many ids (with --decode: bytes)");

@@ -18,17 +18,22 @@ bool is_name(const std::string& text) {
 
 }  // namespace
 
-std::string hub_download_hint(const std::string& path) {
+bool is_hub_name(const std::string& path) {
   const size_t slash = path.find('/');
   const std::string organization = slash == std::string::npos ? "" : path.substr(0, slash);
-  const std::string model = slash == std::string::npos ? path : path.substr(slash + 1);
   std::error_code ignored;
-  if (!is_name(model) || (slash != std::string::npos && !is_name(organization))) return "";
-  if (std::filesystem::exists(path, ignored)) return "";
+  if (!is_name(slash == std::string::npos ? path : path.substr(slash + 1))) return false;
+  if (slash != std::string::npos && !is_name(organization)) return false;
+  if (std::filesystem::exists(path, ignored)) return false;
   // "runs/lazy" is a path if there is a folder "runs".
-  if (!organization.empty() && std::filesystem::exists(organization, ignored)) return "";
+  return organization.empty() || !std::filesystem::exists(organization, ignored);
+}
+
+std::string hub_download_hint(const std::string& path) {
+  if (!is_hub_name(path)) return "";
+  const size_t slash = path.find('/');
   return fmt::format("; if '{}' is a model on the Hugging Face Hub, download it: `hf download {} --local-dir {}`", path,
-                     path, model);
+                     path, slash == std::string::npos ? path : path.substr(slash + 1));
 }
 
 }  // namespace lazy

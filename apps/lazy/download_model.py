@@ -1,0 +1,63 @@
+"""Downloads a model folder from the Hugging Face Hub with huggingface_hub (`--download`).
+
+The first line of standard input is a JSON object with the model's name and the patterns of its files. The answer to it
+says whether the package is there; the answer to the second line names the folder.
+"""
+
+import json
+import os
+import sys
+import threading
+
+
+def answer(**fields):
+    sys.stdout.buffer.write(json.dumps(fields).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def end_with_the_program():
+    while sys.stdin.buffer.readline():
+        pass
+    os._exit(1)
+
+
+def problem(error, name, hub):
+    """One line, and whether the Hub could not be reached."""
+    errors = hub.errors
+    if isinstance(error, errors.GatedRepoError):
+        return "its terms have to be accepted on its page, and HF_TOKEN or `hf auth login` has to give a token", False
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "the Hub has no such model, or it is private and HF_TOKEN gives no access", False
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        if hub.constants.HF_HUB_OFFLINE:
+            return "HF_HUB_OFFLINE is set, and the cache does not have the model", False
+        return f"{hub.constants.ENDPOINT} cannot be reached, and the cache does not have the model", True
+    text = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__, True
+
+
+def main():
+    lines = sys.stdin.buffer
+    first = json.loads(lines.readline())
+    try:
+        import huggingface_hub as hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+    except ImportError as error:
+        answer(error=f"--download needs huggingface_hub ({error}): pip install huggingface_hub", missing=True)
+        return
+    answer(ready=True)
+    lines.readline()
+    threading.Thread(target=end_with_the_program, daemon=True).start()
+    try:
+        folder = hub.snapshot_download(
+            first["name"], allow_patterns=first["patterns"], ignore_patterns=first["ignored"]
+        )
+    except Exception as error:  # of the network, the Hub, the disk
+        text, unreachable = problem(error, first["name"], hub)
+        answer(error=text, unreachable=unreachable)
+        return
+    answer(folder=os.path.abspath(folder))
+
+
+main()
