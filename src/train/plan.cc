@@ -167,7 +167,8 @@ Json make_plan(const TrainConfig& single_gpu, const PlanOptions& options) {
             {"seq_len", config.seq_len},
             {"gradient_accumulation_steps", config.accumulation},
             {"tokens_per_step", config.tokens_per_step()},
-            {"steps", config.steps}};
+            {"steps", config.steps},
+            {"minutes", config.minutes}};
   for (const Sharding sharding : kShardings) {
     query.sharding = sharding;
     plan["memory"][name(sharding)] = memory_plan(config, query, capacity);

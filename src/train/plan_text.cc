@@ -12,6 +12,9 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
+// A corpus that is read more often than this is reported: a model gains little from more epochs (arXiv:2305.16264).
+constexpr double kMaxUsefulEpochs = 4;
+
 std::string bytes(const Json& value) { return human_bytes(value.get<double>()); }
 
 // The rows of one group of parts, with a column for each sharding mode. Some parts exist in one mode only.
@@ -64,6 +67,11 @@ std::string data_text(const Json& data) {
                         human_count(part["tokens"].get<double>()), 100 * part["share"].get<double>(),
                         part["epochs"].get<double>());
   }
+  for (const Json& part : data["corpora"]) {
+    if (part["epochs"].get<double>() <= kMaxUsefulEpochs) continue;
+    text += fmt::format("  warning: the run reads {} {:.0f} times; a model gains little after {:g} epochs\n",
+                        part["name"].get<std::string>(), part["epochs"].get<double>(), kMaxUsefulEpochs);
+  }
   return text;
 }
 
@@ -85,6 +93,9 @@ std::string plan_text(const Json& plan) {
   if (plan["batch_size"] != plan["configured_batch_size"]) {
     text += fmt::format("  set training.batch_size = {}: {} GPUs x {} sequences do not divide the global batch\n",
                         integer("batch_size"), integer("gpus"), integer("configured_batch_size"));
+  }
+  if (const double minutes = plan["minutes"].get<double>(); minutes > 0) {
+    text += fmt::format("  training.minutes = {:g} ends the run earlier if the steps take longer\n", minutes);
   }
   text += memory_text(plan["memory"], plan["gpu_memory_gib"].get<double>());
   text += "  without CUDA's own context and what the allocator rounds up\n";

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -10,10 +12,12 @@
 
 #include "core/log.h"
 #include "core/progress.h"
+#include "core/terminal.h"
 #include "core/text.h"
 #include "distributed/launch.h"
 #include "model/device.h"
 #include "train/distributed_checkpoint.h"
+#include "train/loss_lines.h"
 #include "train/profiling.h"
 #include "train/run_info.h"
 #include "train/throughput.h"
@@ -130,6 +134,12 @@ TrainResult Trainer::run() {
             human_count(static_cast<double>(count.total)), config_.steps, config_.tokens_per_step(),
             config_.fp8 ? "fp8" : config_.dtype, config_.device, at::get_num_threads(),
             config_.ranks > 1 ? fmt::format(", {} ranks ({})", config_.ranks, config_.data_parallel) : "");
+  if (config_.ranks > 1 && config_.global_batch_tokens == 0) {
+    log::info(
+        "a step has {} tokens, {} times those of one rank; training.global_batch_tokens = {} keeps the step of one "
+        "rank",
+        config_.tokens_per_step(), config_.ranks, config_.tokens_per_step() / config_.ranks);
+  }
   // Ranks take micro-batches of the stream in turn, so that a step has the same tokens with any number of ranks.
   Batches batches(sequences_, state_.sequences + communicator_.rank() * config_.batch_size, config_.batch_size,
                   config_.seq_len, config_.prefetch, config_.ranks, device_.is_cuda());
@@ -138,6 +148,8 @@ TrainResult Trainer::run() {
     progress.emplace("train", static_cast<uint64_t>(config_.steps * config_.tokens_per_step()), "tokens",
                      static_cast<uint64_t>(state_.step * config_.tokens_per_step()));
   }
+  LossLines loss_lines;
+  const bool terminal = is_terminal(STDERR_FILENO);
   LogInterval interval;
   StepResult result;
   while (state_.step < config_.steps && step(batches, result)) {
@@ -159,6 +171,7 @@ TrainResult Trainer::run() {
         write_log(result, interval, attention);
       progress->set_total(static_cast<uint64_t>(config_.steps * config_.tokens_per_step()));
       if (config_.minutes > 0) progress->set_max_seconds_left(std::max(0.0, seconds_for_steps() - agreed_seconds_));
+      if (terminal && loss_lines.due(seconds_since(begin_))) log::info("{}", progress_text(result));
       progress->update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), progress_text(result));
     }
     if (stopping()) break;

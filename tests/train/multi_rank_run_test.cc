@@ -94,6 +94,20 @@ TEST(Distributed, OtherTokensAreOutsideTheBound) {
   EXPECT_GT(std::abs(curve[0] - one_process()[0]), 1e-6);
 }
 
+TEST(Distributed, AStepThatGrowsWithTheRanksIsAnnounced) {
+  const ScratchFolder scratch;
+  const std::vector<std::string> grows{write_tiny_config(scratch.path()).string(), "--threads", "1", "--set",
+                                       "training.steps=4"};
+  const auto announced = Names({std::string("training.global_batch_tokens"), 512, 1024, 2});
+  const auto ended = run_ranks(2, grows, scratch.path());
+  expect_success(ended);
+  EXPECT_THAT(split(ended[0].errors, '\n'), Contains(announced));
+  const ScratchFolder other;
+  const auto fixed = run_ranks(2, arguments(other, "replicate", {"training.steps=4"}), other.path());
+  expect_success(fixed);
+  EXPECT_THAT(fixed[0].errors, ::testing::Not(::testing::HasSubstr("training.global_batch_tokens")));
+}
+
 // The settings that the newest checkpoint records. A run that resumes with different ones is another run.
 nlohmann::ordered_json recorded_settings(const fs::path& run) {
   const CheckpointStore store(run / "checkpoints", 0);

@@ -269,6 +269,26 @@ TEST(Plan, OfManyGpusTakesABatchThatDividesAndSaysSo) {
   EXPECT_THAT(plan_text(one), Not(Names({"training.batch_size"})));
 }
 
+TEST(Plan, WarnsAboutManyEpochsAndNamesTheTimeLimit) {
+  const ScratchFolder scratch;
+  const fs::path path = write_tiny_config(scratch.path());
+  const auto text = [&](const std::vector<std::string>& settings) {
+    return split(plan_text(make_plan(TrainConfig::load(path, settings), {.gpu = "H200", .gpu_memory_gib = 139})), '\n');
+  };
+  const auto epochs = [&](int64_t steps) {
+    const Json plan = make_plan(TrainConfig::load(path, {fmt::format("training.steps={}", steps)}),
+                                {.gpu = "H200", .gpu_memory_gib = 139});
+    return plan["data"]["corpora"][0]["epochs"].get<double>();
+  };
+  const auto few = static_cast<int64_t>(3.9 / epochs(1000) * 1000),
+             many = static_cast<int64_t>(100 / epochs(1000) * 1000);
+  const auto warning = Contains(::testing::AllOf(Names({"warning"}), Names({100})));
+  EXPECT_THAT(text({fmt::format("training.steps={}", many)}), warning);
+  EXPECT_THAT(text({fmt::format("training.steps={}", few)}), Not(Contains(Names({"warning"}))));
+  EXPECT_THAT(text({}), Not(Contains(Names({"training.minutes"}))));
+  EXPECT_THAT(text({"training.minutes=30"}), Contains(Names({"training.minutes", 30})));
+}
+
 TEST(Plan, NeedsNoCorpus) {
   const ScratchFolder scratch;
   const std::string config = LAZY_SOURCE_DIR "/configs/lazy-760m-30b.toml";

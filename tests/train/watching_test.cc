@@ -9,7 +9,9 @@
 
 #include "core/file.h"
 #include "support/error_of.h"
+#include "support/run_command.h"
 #include "tiny_run.h"
+#include "train/loss_lines.h"
 #include "train/trainer.h"
 
 namespace lazy::train {
@@ -39,6 +41,27 @@ TEST(Watching, EveryLayerHasItsFigures) {
     EXPECT_FALSE(log[line].contains("attention/layer_02/sink_ratio"));
   }
   EXPECT_EQ(log[0]["loss_metrics/global_max_loss"], log[0]["loss_metrics/global_avg_loss"]);  // one rank
+}
+
+TEST(Watching, LossLinesBecomeRarerInALongRun) {
+  LossLines lines;
+  EXPECT_TRUE(lines.due(2));  // the first step
+  EXPECT_FALSE(lines.due(31));
+  EXPECT_TRUE(lines.due(32));
+  int count = 0;
+  for (double seconds = 33; seconds <= 24 * 3600; ++seconds) count += lines.due(seconds);
+  EXPECT_GT(count, 50);
+  EXPECT_LT(count, 150);
+}
+
+TEST(Watching, ATerminalKeepsLinesWithTheLoss) {
+  if (run_command("command -v script").first != 0) GTEST_SKIP() << "script (util-linux) is not installed";
+  const ScratchFolder scratch;
+  const std::string arguments = write_tiny_config(scratch.path()).string() + " --set training.steps=4";
+  const auto on_terminal =
+      run_command("cd " + scratch.path().string() + " && TERM=xterm script -qec '" LAZY_BINARY " train " + arguments +
+                  "' /dev/null");
+  EXPECT_THAT(on_terminal.second, ::testing::ContainsRegex("\x1b\\[K[^\n]*info[^\n]* step 1/4 loss [^\r\n]*\r\n"));
 }
 
 TEST(Watching, ChosenStepsAreTraced) {
