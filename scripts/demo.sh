@@ -44,11 +44,13 @@ for kind in lazy softmax; do
 done
 
 say "4/5 evaluation, sinks, samples"
-for kind in lazy softmax; do
+for kind in softmax lazy; do
   run=$out/$kind
+  # The maps of both models show the same heads: those that are the strongest sinks under softmax.
+  maps=$([ $kind = softmax ] && echo auto || echo "$out/softmax/sinks.json")
   [ -f "$run/eval.json" ] ||
     "$lazy" eval "$run/model" --tasks heldout --corpus "$out/corpus" --bos --output "$run/eval.json"
-  [ -f "$run/sinks.json" ] || "$lazy" sinks "$run/model" --corpus "$out/corpus" --bos --json "$run/sinks.json"
+  [ -f "$run/sinks.json" ] || "$lazy" sinks "$run/model" --corpus "$out/corpus" --bos --maps "$maps" --json "$run/sinks.json"
   [ -f "$run/samples.json" ] ||
     "$lazy" generate "$run/model" \
       --prompt "The function returns" --prompt "To open a file, " --prompt "If you want to" \

@@ -107,20 +107,28 @@ std::string shell_word(const std::string& text) {
 
 std::string Command::line() const {
   std::string line = "lazy " + app_->get_name();
-  for (const CLI::Option* option : app_->get_options()) {
-    if (option->count() == 0 || option->get_name() == "--json") continue;
+  std::map<const CLI::Option*, size_t> given, written;
+  for (const CLI::Option* option : app_->parse_order()) ++given[option];
+  for (const CLI::Option* option : app_->parse_order()) {
+    const size_t n = written[option]++;
+    if (option->get_name() == "--json") continue;
     const std::string name = option->get_positional() ? "" : " " + option->get_name();
-    std::string values;
-    for (const std::string& result : option->results()) {
-      const std::string value = shell_word(result);
-      if (option->get_items_expected_max() == 0) break;  // a flag
-      if (option->get_delimiter() != '\0' && !values.empty()) {
-        values += option->get_delimiter() + value;
-      } else {
-        values += (values.empty() ? "" : name) + " " + value;  // repeated
-      }
+    if (option->get_items_expected_max() == 0) {  // a flag
+      if (n == 0) line += name;
+      continue;
     }
-    line += name + values;
+    // Either an occurrence has one value, or the first one is written with all values.
+    std::vector<std::string> values = option->results();
+    if (values.size() == given[option]) {
+      values = {values[n]};
+    } else if (n > 0) {
+      continue;
+    }
+    const char delimiter = option->get_delimiter();
+    for (size_t i = 0; i < values.size(); ++i) {
+      line += i > 0 && delimiter != '\0' ? std::string(1, delimiter) : name + " ";
+      line += shell_word(values[i]);
+    }
   }
   return line;
 }

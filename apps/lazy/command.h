@@ -82,7 +82,7 @@ class Command {
   size_t count(const std::string& option) const;
   // Option names and values in the order of the command line.
   std::vector<std::pair<std::string, std::string>> values_in_order() const;
-  // The command as it was given, quoted for a shell, without --json: for results and reports.
+  // The command as it was given, in its order and quoted for a shell, without --json: for results and reports.
   std::string line() const;
 
   Command root() const;                               // the whole program

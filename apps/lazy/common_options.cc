@@ -54,27 +54,19 @@ void add_interventions(Command command) {
   }
 }
 
-GivenInterventions given_interventions(Command command) {
+sinks::Interventions given_interventions(Command command) {
   using sinks::Interventions;
   const std::map<std::string, Interventions& (Interventions::*)(const std::string&)> kinds{
       {"--set-zero", &Interventions::set_zero},
       {"--replace", &Interventions::replace},
       {"--add", &Interventions::add},
       {"--swap-positions", &Interventions::swap_positions}};
-  GivenInterventions given;
+  Interventions given;
   for (const auto& [option, value] : command.values_in_order()) {
     const auto kind = kinds.find(option);
-    if (kind == kinds.end()) continue;
-    (given.interventions.*kind->second)(value);
-    given.options.emplace_back(option, value);
+    if (kind != kinds.end()) (given.*kind->second)(value);
   }
   return given;
-}
-
-std::string GivenInterventions::line() const {
-  std::string line;
-  for (const auto& [option, value] : options) line += fmt::format(" {} '{}'", option, value);
-  return line;
 }
 
 }  // namespace lazy::cli

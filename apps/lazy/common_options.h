@@ -1,8 +1,6 @@
 // Options that several subcommands have in common.
 #pragma once
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "command.h"
 #include "generate/sampler.h"
@@ -25,11 +23,6 @@ void add_sampling_options(Command command, SamplingOptions& sampling, const std:
 
 // --set-zero, --replace, --add and --swap-positions, for commands that run a model under interventions.
 void add_interventions(Command command);
-struct GivenInterventions {
-  sinks::Interventions interventions;
-  std::vector<std::pair<std::string, std::string>> options;  // name and value, in command line order
-  std::string line() const;                                  // each option with a space before it
-};
-GivenInterventions given_interventions(Command command);
+sinks::Interventions given_interventions(Command command);  // in command line order
 
 }  // namespace lazy::cli

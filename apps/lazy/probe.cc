@@ -132,7 +132,7 @@ Examples:
 docs/sinks.md lists the names. Statistics are streamed: a tensor is reduced as soon as it is computed.)");
   command.callback([a, command] {
     lazy::install_stop_handlers();
-    a->options.interventions = lazy::cli::given_interventions(command).interventions;
+    a->options.interventions = lazy::cli::given_interventions(command);
     probe(*a);
   });
 });

@@ -1,6 +1,5 @@
 // `lazy report RUN_DIR...`: one page about one or several runs.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -37,7 +36,7 @@ void add_learned(lazy::report::RunData& run) {
   run.missing.push_back("neither model/ nor a checkpoint: learned offsets and distance biases left out");
 }
 
-void write_report(const std::vector<std::string>& folders, const std::string& output) {
+void write_report(const std::vector<std::string>& folders, const std::string& output, const std::string& command) {
   if (fs::is_directory(output)) lazy::fail("report", "--output {}: expected a file's name, found a folder", output);
   std::vector<lazy::report::RunData> runs;
   for (const std::string& folder : folders) {
@@ -47,7 +46,6 @@ void write_report(const std::vector<std::string>& folders, const std::string& ou
     if (!status.empty()) lazy::log::info("{}: {}", run.name, status);
     runs.push_back(std::move(run));
   }
-  const std::string command = fmt::format("lazy report {} --output {}", fmt::join(folders, " "), output);
   lazy::write_file_atomic(output, lazy::report::render(runs, {command, lazy::today()}));
   fmt::print("{}\n", output);
 }
@@ -66,5 +64,5 @@ Examples:
 
 The page is self-contained: styles and pictures are inline. Missing parts of a run (eval.json of `lazy eval --output`,
 sinks.json of `lazy sinks --json`, samples.json of `lazy generate --json`) are left out and listed at the end.)");
-  command.callback([folders, output] { write_report(*folders, *output); });
+  command.callback([folders, output, command] { write_report(*folders, *output, command.line()); });
 });

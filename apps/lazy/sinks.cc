@@ -1,6 +1,5 @@
 // `lazy sinks MODEL_DIR --text FILE`: attention sink statistics by layer and head.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <memory>
@@ -28,26 +27,10 @@ namespace fs = std::filesystem;
 struct SinksArguments {
   std::string model, text, corpus, split = "validation", json, report, dtype = "fp32", device = "auto";
   bool by_layers = false, no_bos = false, download = false;
-  uint64_t memory = 0;        // of the weights, beyond which they are read a layer at a time; 0: any
-  std::string interventions;  // as they were given, for the command line in the results
+  uint64_t memory = 0;  // of the weights, beyond which they are read a layer at a time; 0: any
+  std::string command;  // as it was given
   lazy::sinks::AnalysisOptions options;
 };
-
-std::string command_line(const SinksArguments& a) {
-  std::string line =
-      fmt::format("lazy sinks {} {}", a.model, a.corpus.empty() ? "--text " + a.text : "--corpus " + a.corpus);
-  if (a.options.length > 0) line += fmt::format(" --length {}", a.options.length);
-  if (a.options.bos) line += " --bos";
-  if (a.no_bos) line += " --no-bos";
-  if (a.options.maps != "auto") line += " --maps " + a.options.maps;
-  if (!a.options.map_text.empty()) line += fmt::format(" --map-text '{}'", a.options.map_text);
-  line += a.interventions;
-  if (!a.options.measures.empty()) line += fmt::format(" --measures {}", fmt::join(a.options.measures, ","));
-  if (a.dtype != "fp32") line += " --dtype " + a.dtype;
-  if (a.by_layers) line += " --layer-at-a-time";
-  if (a.memory > 0) line += fmt::format(" --memory {}", a.memory);
-  return line;
-}
 
 lazy::LanguageModel opened(const SinksArguments& a) {
   const std::string device = lazy::resolve_device(a.device);
@@ -80,7 +63,7 @@ void measure(SinksArguments a) {
                           : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
   lazy::check_embedding_rows(source.ids, config, *tokenizer, "sinks");
   const auto study = lazy::sinks::analyze(model, *tokenizer, source, a.options);
-  const auto json = lazy::sinks::to_json(study, config, a.model, source.name, a.options, command_line(a));
+  const auto json = lazy::sinks::to_json(study, config, a.model, source.name, a.options, a.command);
   const std::string dump = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   if (!a.json.empty() && a.json != "-") lazy::write_file_atomic(a.json, dump);
   if (!a.report.empty()) {
@@ -90,7 +73,7 @@ void measure(SinksArguments a) {
     run.sinks = lazy::report::parse_sinks(json, a.model);
     run.kind = config.attention.normalizer == lazy::Normalizer::elastic ? "lazy" : name(config.attention.normalizer);
     run.learned = lazy::sinks::learned_parameters(a.model);
-    lazy::write_file_atomic(a.report, lazy::report::render({run}, {command_line(a), lazy::today()}));
+    lazy::write_file_atomic(a.report, lazy::report::render({run}, {a.command, lazy::today()}));
   }
   fmt::print("{}", a.json == "-" ? dump : lazy::sinks::to_table(study));
 }
@@ -114,7 +97,9 @@ LAZY_COMMAND(
       command.add_flag("--bos", a->options.bos,
                        "BOS first in every sample (default with --text: as the tokenizer does)");
       command.add_flag("--no-bos", a->no_bos, "No BOS");
-      command.add_option("--maps", a->options.maps, "Attention maps: auto, all, none, or LAYER:HEAD,... from 0")
+      command
+          .add_option("--maps", a->options.maps,
+                      "Attention maps: auto, all, none, LAYER:HEAD,... from 0, or a sinks.json whose heads to show")
           .show_default();
       command.add_option("--map-text", a->options.map_text,
                          "Words of the maps (default: the first paragraph of prose)");
@@ -148,9 +133,8 @@ visible pairs whose weight is above zero. Sink_1^0.3: share of heads whose first
 100 samples of 64 tokens. Memory grows with the length, never with its square.)");
       command.callback([a, command] {
         lazy::install_stop_handlers();
-        const auto given = lazy::cli::given_interventions(command);
-        a->options.interventions = given.interventions;
-        a->interventions = given.line();
+        a->options.interventions = lazy::cli::given_interventions(command);
+        a->command = command.line();
         if (a->options.measures == std::vector<std::string>{"all"}) a->options.measures = lazy::sinks::kFurtherMeasures;
         measure(*a);
       });

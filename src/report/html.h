@@ -47,6 +47,8 @@ std::string coordinate(double value);
 std::string fixed(double value, int digits);
 // A share in [0, 1] as percent without the sign: "0.07", "7.3", "59.6"; zero is "0".
 std::string percent(double share);
+// Values whose range is smaller than this are equal as a page prints them: in pictures they are replaced by the value.
+inline constexpr double kFlat = 5e-4;
 // Large counts in groups of three, separated by thin spaces: "2 097 152".
 std::string grouped(double count);
 

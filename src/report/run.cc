@@ -118,7 +118,6 @@ void read_layers(const Json& line, double tokens, RunData* run) {
 // One logged step per line. A last line without a newline is still being written and is skipped.
 void read_log(const fs::path& path, RunData* run) {
   const std::string text = read_file(path);
-  std::vector<double> speeds;
   size_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
@@ -140,15 +139,13 @@ void read_log(const fs::path& path, RunData* run) {
     read_layers(json, tokens, run);
     if (entry.has("step") && entry.has("time")) run->pace.emplace_back(entry["step"].number(), entry["time"].number());
     if (run->pace.size() > 50) run->pace.erase(run->pace.begin());
-    if (entry.has("throughput(tps)")) speeds.push_back(entry["throughput(tps)"].number());
+    if (entry.has("throughput(tps)")) {
+      const double speed = entry["throughput(tps)"].number();
+      if (speed > run->tokens_per_second) run->tokens_per_second = speed;
+    }
     run->tokens = std::max(run->tokens, tokens);
     if (entry.has("step")) run->steps = std::max(run->steps, entry["step"].number());
     if (entry.has("time")) run->seconds = std::max(run->seconds, entry["time"].number());
-  }
-  std::erase_if(speeds, [](double s) { return !(s > 0); });
-  if (!speeds.empty()) {
-    std::nth_element(speeds.begin(), speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2), speeds.end());
-    run->tokens_per_second = speeds[speeds.size() / 2];
   }
 }
 

@@ -76,7 +76,8 @@ struct RunData {
   enum class State { unknown, running, stopped, finished } state = State::unknown;
   double total_steps = 0;              // to train
   std::optional<double> seconds_left;  // of a running run
-  double tokens = 0, steps = 0, seconds = 0, tokens_per_second = 0;
+  double tokens = 0, steps = 0, seconds = 0;
+  double tokens_per_second = 0;  // of the fastest logged interval, which other processes have slowed least
   std::optional<double> heldout_loss, bits_per_byte, perplexity, word_perplexity;
   std::string heldout_source, eval_command;  // where loss and bits per byte come from
   std::vector<Score> scores;                 // in eval.json's order

@@ -83,16 +83,26 @@ std::string weight_pictures(const std::vector<RunData>& runs) {
     }
     high = std::min(1.0, round_up(high));  // one scale a measure, shared by all runs
     std::string panels;
+    bool drawn = false;
     for (size_t i = 0; i < runs.size(); ++i) {
       if (!runs[i].sinks) continue;
       const HeatMap map{fmt::format("{} of {} by layer and head", kind.title, runs[i].name),
                         runs[i].sinks.value().*kind.values, high};
-      panels += fmt::format("<div class=\"panel\"><h4>{}</h4>{}</div>", run_name(runs, i), draw(map));
+      double lowest = 1e300, highest = -1e300;
+      for (const auto& row : map.values) {
+        const auto [least, most] = std::minmax_element(row.begin(), row.end());
+        lowest = std::min(lowest, *least);
+        highest = std::max(highest, *most);
+      }
+      const bool flat = highest - lowest < kFlat;
+      panels += fmt::format("<div class=\"panel\"><h4>{}</h4>{}</div>", run_name(runs, i),
+                            flat ? fmt::format("<p>{}\u2009% in every head</p>", percent(highest)) : draw(map));
+      drawn |= !flat;
       tables += values_table(fmt::format("{} of {}, percent", kind.title, runs[i].name), map.values);
     }
     if (panels.empty()) return "";
     grid += fmt::format("<div class=\"measure\"><h3>{}</h3><p>{}</p>{}{}</div>", kind.title, kind.words, panels,
-                        draw_color_bar(high));
+                        drawn ? draw_color_bar(high) : "");
   }
   std::string settings;
   for (const RunData& run : runs) {

@@ -52,11 +52,24 @@ std::vector<Measure> measures() {
       {"Sink<sub>1</sub><sup>0.3</sup>", "heads whose first key gets over 0.3", from_sinks(&SinkMeasures::sink_1),
        share, B::neither},
       {"Training tokens", "", [](const RunData& r) { return positive(r.tokens); }, count, B::neither},
-      {"Training speed", "tokens a second, median", [](const RunData& r) { return positive(r.tokens_per_second); },
-       count, B::neither},
+      {"Training speed", "tokens a second, fastest interval",
+       [](const RunData& r) { return positive(r.tokens_per_second); }, count, B::neither},
       {"Training time", "h:mm:ss or m:ss", [](const RunData& r) { return positive(r.seconds); }, human_seconds,
        B::neither},
   };
+}
+
+}  // namespace
+
+namespace {
+
+std::string speed_note(const std::vector<RunData>& runs) {
+  if (runs.size() < 2 || std::none_of(runs.begin(), runs.end(), [](const RunData& r) { return r.seconds > 0; })) {
+    return "";
+  }
+  return " Speeds and times are compared only if the machine did nothing else: a process that runs at the same time "
+         "slows training down. The speed is that of the fastest interval between two lines of the log; " +
+         code("lazy bench train") + " measures speeds of configurations.";
 }
 
 }  // namespace
@@ -105,7 +118,7 @@ std::string result_table(const std::vector<RunData>& runs) {
       to_html(table),
       "The best loss is bold; the other measures have no better side. Shares are means over samples, layers, heads and "
       "queries; density, sink ratio and released mass add up to 100\u2009%." +
-          (sources.empty() ? "" : " Loss from " + sources + "."));
+          (sources.empty() ? "" : " Loss from " + sources + ".") + speed_note(runs));
 }
 
 std::string result_tiles(const std::vector<RunData>& runs) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/text.h"
 #include "report/html.h"
@@ -142,6 +143,19 @@ std::vector<size_t> chosen(size_t count) {
   return layers;
 }
 
+// The value of all points, if they are equal to the digits that a page prints: such curves are not drawn.
+std::optional<double> constant_value(const std::vector<Curve2d>& curves) {
+  double low = 1e300, high = -1e300;
+  for (const Curve2d& curve : curves) {
+    for (const auto& [tokens, value] : curve) {
+      if (!std::isfinite(value)) return std::nullopt;
+      low = std::min(low, value);
+      high = std::max(high, value);
+    }
+  }
+  return high - low < kFlat && high >= low ? std::optional(high) : std::nullopt;
+}
+
 std::string panel(const RunData& run, const Shown& measure, const std::vector<Curve2d>& curves) {
   Plot plot;
   plot.x_label = "training tokens";
@@ -174,11 +188,17 @@ std::string panel(const RunData& run, const Shown& measure, const std::vector<Cu
 std::string layer_curves(const std::vector<RunData>& runs) {
   std::string body;
   for (size_t i = 0; i < runs.size(); ++i) {
-    std::string panels, layers;
+    std::string panels, layers, constants;
     size_t count = 0;
     for (const Shown& measure : kMeasures) {
       const auto found = runs[i].by_layer.find(measure.key);
       if (found == runs[i].by_layer.end()) continue;
+      if (const auto value = constant_value(found->second)) {
+        const bool offset = std::string_view(measure.key) == "tau_mean";
+        constants += fmt::format(" {} is {} in all layers throughout.", measure.title,
+                                 offset ? fixed(*value, 2) : percent(*value) + "\u2009%");
+        continue;
+      }
       panels += panel(runs[i], measure, found->second);
       count = std::max(count, found->second.size());
     }
@@ -187,13 +207,13 @@ std::string layer_curves(const std::vector<RunData>& runs) {
     for (size_t k = 0; k < shown.size(); ++k) {
       layers += fmt::format("<span class=\"run\">{}layer {}</span>", swatch(fmt::format("s{}", k), -1), shown[k]);
     }
-    body +=
-        figure(fmt::format("<h3>{}</h3><p class=\"legend\">{}</p><div class=\"multiples\">{}</div>",
-                           html_escape(runs[i].name), layers, panels),
-               fmt::format(
-                   "Means over heads, queries and one batch of the validation split, as training logged them.{}",
-                   shown.size() < count ? fmt::format(" {} of {} layers are shown, evenly spaced.", shown.size(), count)
-                                        : ""));
+    body += figure(
+        fmt::format("<h3>{}</h3><p class=\"legend\">{}</p><div class=\"multiples\">{}</div>", html_escape(runs[i].name),
+                    layers, panels),
+        fmt::format(
+            "Means over heads, queries and one batch of the validation split, as training logged them.{}{}", constants,
+            shown.size() < count ? fmt::format(" {} of {} layers are shown, evenly spaced.", shown.size(), count)
+                                 : ""));
   }
   return body;
 }

@@ -14,6 +14,8 @@
 #include "model/config.h"
 #include "model/forward_options.h"
 #include "model/language_model.h"
+#include "report/json_file.h"
+#include "report/run.h"
 #include "sinks/probe_measures.h"
 #include "sinks/scoped_interventions.h"
 
@@ -91,13 +93,23 @@ Heads strongest_sinks(const HeadMatrix& sink_ratio) {
   return heads;
 }
 
-// "1:3,3:0" -> the heads it names; "all" names all, "none" and "auto" none.
+// "1:3,3:0" -> the heads it names; "all" names all, "none" and "auto" none, the path of a sinks.json those of its maps.
 Heads named_heads(const std::string& maps, const ModelConfig& config) {
   Heads heads;
   if (maps == "none" || maps == "auto") return heads;
   for (int64_t n = 0; maps == "all" && n < config.num_layers * config.attention.num_heads; ++n)
     heads.emplace_back(n / config.attention.num_heads, n % config.attention.num_heads);
   if (!heads.empty()) return heads;
+  if (maps.ends_with(".json")) {
+    for (const report::AttentionMap& map : report::parse_sinks(report::load_json(maps), maps).maps) {
+      if (map.layer < 0 || map.head < 0 || map.layer >= config.num_layers || map.head >= config.attention.num_heads) {
+        fail("sinks", "--maps {}: expected maps of layers 0 to {} and heads 0 to {}, found layer {}, head {}", maps,
+             config.num_layers - 1, config.attention.num_heads - 1, map.layer, map.head);
+      }
+      heads.emplace_back(map.layer, map.head);
+    }
+    return heads;
+  }
   for (const std::string& item : split(maps, ',')) {
     int64_t layer = 0, head = 0;
     const char *begin = item.data(), *end = begin + item.size();
@@ -108,7 +120,8 @@ Heads named_heads(const std::string& maps, const ModelConfig& config) {
     if (last.ec != std::errc() || last.ptr != end || layer < 0 || head < 0 || layer >= config.num_layers ||
         head >= config.attention.num_heads) {
       fail("sinks",
-           "--maps {}: expected auto, all, none or LAYER:HEAD,... with layers 0 to {} and heads 0 to {}, found '{}'",
+           "--maps {}: expected auto, all, none, a .json file or LAYER:HEAD,... with layers 0 to {} and heads 0 to {}, "
+           "found '{}'",
            maps, config.num_layers - 1, config.attention.num_heads - 1, item);
     }
     heads.emplace_back(layer, head);

@@ -29,7 +29,7 @@ struct AnalysisOptions {
   int64_t sink_length = 64;  // T of Sink_1^0.3
   int64_t sink_samples = 100;
   double threshold = 0.3;
-  std::string maps = "auto";          // "auto", "all", "none", or "LAYER:HEAD,...", counted from 0
+  std::string maps = "auto";          // "auto", "all", "none", "LAYER:HEAD,..." from 0, or a sinks.json
   std::string map_text;               // text of the maps; empty: the first paragraph of prose in the source
   int64_t map_tokens = 24;            // of the maps, at most 64
   std::vector<std::string> measures;  // further ones, of kFurtherMeasures

@@ -65,7 +65,17 @@ TEST_F(Page, LayersHaveTheirCurves) {
   const RunData plain = softmax();
   EXPECT_FALSE(plain.by_layer.contains("tau_mean"));
   EXPECT_EQ(count_in_layers(page, "class=\"panel\""), deep.by_layer.size());
-  EXPECT_EQ(count_in_layers(render({plain}, {}), "class=\"panel\""), plain.by_layer.size());
+  // What is equal in all layers at all steps is written instead: softmax releases nothing.
+  size_t varying = 0;
+  for (const auto& [name, curves] : plain.by_layer) {
+    const bool flat = std::all_of(curves.begin(), curves.end(), [&](const Curve2d& curve) {
+      return std::all_of(curve.begin(), curve.end(),
+                         [&](const auto& point) { return point.second == curves[0][0].second; });
+    });
+    varying += flat ? 0 : 1;
+  }
+  EXPECT_LT(varying, plain.by_layer.size());
+  EXPECT_EQ(count_in_layers(render({plain}, {}), "class=\"panel\""), varying);
 }
 
 // A lock held on .lock is what tells a running run from one that was killed.
