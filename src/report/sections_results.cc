@@ -67,7 +67,7 @@ std::string speed_note(const std::vector<RunData>& runs) {
   if (runs.size() < 2 || std::none_of(runs.begin(), runs.end(), [](const RunData& r) { return r.seconds > 0; })) {
     return "";
   }
-  return " Speeds and times are compared only if the machine did nothing else: a process that runs at the same time "
+  return " Speeds and times can be compared only if the machine did nothing else: a process that runs at the same time "
          "slows training down. The speed is that of the fastest interval between two lines of the log; " +
          code("lazy bench train") + " measures speeds of configurations.";
 }

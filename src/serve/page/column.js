@@ -57,7 +57,7 @@ class Column {
       for (let head = -1; head < heads; ++head) {
         const choice = {layer: layer < 0 ? null : layer, head: head < 0 ? null : head};
         if (layer < 0 && head >= 0) {
-          row.append(make('span', {className: 'name', role: 'columnheader'}, `${head + 1}`));
+          row.append(make('span', {className: 'name', role: 'columnheader'}, `${head}`));
           continue;
         }
         const label = layer < 0 ? 'all' : head < 0 ? `${layer}` : '';
