@@ -179,6 +179,7 @@ TEST_P(DecodeProduct, MatchesReference) {
       s.alibi = n % 7 == 2;
       s.causal = n % 6 != 5;
       s.tau = std::array{-1.0, -30.0, 0.5, 0.0}[n / 2 % 4];
+      s.softcap = std::array{0, 5, 0, 50}[n / 2 % 4];
       s.offset = n % 11 == 4 ? Offset::constant : Offset::per_visible;
       s.layout = static_cast<Layout>(n % 3);
       const Inputs in = make_inputs(s, seed++);
