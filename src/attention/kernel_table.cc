@@ -96,6 +96,9 @@ std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const Dev
            ", alike for keys and values, received " + std::to_string(p.head_dim) + " and " +
            std::to_string(p.value_dim);
   }
+  if (p.softcap > 0 && (kernel == CudaKernel::hopper || normalizer.family != NormalizerFamily::exponential)) {
+    return the_kernel + " does not serve a softcap with " + normalizer.name + ", received " + std::to_string(p.softcap);
+  }
   if (kernel == CudaKernel::hopper) {
     if (p.alibi) return the_kernel + " does not serve ALiBi";
     // A hidden key is -inf before it is scaled.
@@ -128,7 +131,6 @@ std::string unmet_condition(const Problem& p) {
 std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel, const DeviceFacts& device) {
   if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
   if (std::string unmet = unmet_type("the CUDA kernels", "take", kKernelTypes, p.dtype); !unmet.empty()) return unmet;
-  if (p.softcap > 0) return "the CUDA kernels do not serve a softcap, received " + std::to_string(p.softcap);
   if (head_size_limit(p.head_dim, p.value_dim) == 0) {
     return "the CUDA kernels serve head sizes up to " + std::to_string(kMaxHeadSize) + ", received " +
            std::to_string(std::max(p.head_dim, p.value_dim));
@@ -159,7 +161,6 @@ CudaKernel choose_cuda(const Problem& p, const DeviceFacts& device) {
 std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache, CudaKernel kernel) {
   if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
   if (std::string unmet = unmet_type("the CUDA kernels", "take", kKernelTypes, p.dtype); !unmet.empty()) return unmet;
-  if (p.softcap > 0) return "the CUDA kernels do not serve a softcap, received " + std::to_string(p.softcap);
   if (p.head_dim < 1 || p.value_dim < 1 || head_size_limit(p.head_dim, p.value_dim) == 0) {
     return "the CUDA kernels serve head sizes from 1 to " + std::to_string(kMaxHeadSize) + ", received " +
            std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim);
