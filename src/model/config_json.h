@@ -35,6 +35,9 @@ class Fields {
     return first;
   }
 
+  // The field `name`, which has() reports; null if it is null.
+  const json* find_or_null(const char* name) const { return &root_.at(name); }
+
   [[noreturn]] void wrong(const char* name, const char* expected, const json& found) const {
     fail(kOperation, "{}: {}: expected {}, found {}", file_, name, expected, shown(found));
   }
@@ -140,6 +143,9 @@ void read_grouped_heads(const Fields& fields, int64_t default_kv_heads, ModelCon
 
 // Writes the sizes, the activation and the norm's epsilon of a family with Llama's field names.
 void write_sizes(const ModelConfig& m, nlohmann::ordered_json& out);
+
+// Whether an activation's name in transformers denotes GELU's tanh approximation.
+bool is_gelu_tanh(const std::string& activation);
 
 // Error if hidden_act is not SiLU.
 void require_silu(const Fields& fields);

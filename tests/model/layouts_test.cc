@@ -25,6 +25,7 @@ TEST(LayoutsSlow, GraniteSwa) { testing::expect_folders(testing::kGraniteSwas, 6
 TEST(LayoutsSlow, SmolLm3) { testing::expect_folders(testing::kSmolLm3s, 6); }
 TEST(LayoutsSlow, Olmo2) { testing::expect_folders(testing::kOlmo2s, 4); }
 TEST(LayoutsSlow, Phi3) { testing::expect_folders(testing::kPhi3s, 6); }
+TEST(LayoutsSlow, Gemma3) { testing::expect_folders(testing::kGemma3s, 6); }
 TEST(LayoutsSlow, GptOss) { testing::expect_folders(testing::kGptOss, 10); }
 
 ModelConfig gpt2(const std::string& more = "") {
@@ -223,6 +224,32 @@ TEST(Phi3, UnsupportedValuesAreNamed) {
                 Names({"rope_scaling", "rope_type", "default", "longrope", std::string(type)}));
   }
   EXPECT_THAT(error("sliding_window", 0), Names({"sliding_window", 1, 0}));
+}
+
+TEST(Gemma3, UnsupportedValuesAreNamed) {
+  const auto read = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = {{"model_type", "gemma3_text"}, {"vocab_size", 9},          {"hidden_size", 64},
+                             {"num_hidden_layers", 7},      {"num_attention_heads", 8}, {"intermediate_size", 96}};
+    config[key] = value;
+    return ModelConfig::from_json(config, "config.json");
+  };
+  const auto error = [&](const char* key, const nlohmann::json& value) { return error_of([&] { read(key, value); }); };
+  EXPECT_EQ(read("use_cache", true).attention.full_layers, std::vector<int64_t>{5});
+  EXPECT_EQ(read("use_cache", true).positions.layer_bases, (std::vector<double>{1e4, 1e4, 1e4, 1e4, 1e4, 1e6, 1e4}));
+  EXPECT_EQ(read("sliding_window_pattern", 3).attention.full_layers, (std::vector<int64_t>{2, 5}));
+  EXPECT_EQ(read("rope_local_base_freq", 500).rope_base_of(0), 500);
+  EXPECT_EQ(read("rope_scaling", {{"rope_type", "linear"}, {"factor", 8}}).positions.rope_scaling.factor, 8);
+  EXPECT_THAT(error("sliding_window_pattern", 0), Names({"sliding_window_pattern", 1, 0}));
+  EXPECT_THAT(error("rope_parameters", {{"rope_type", "default"}}),
+              Names({"rope_parameters", "full_attention", "sliding_attention"}));
+  EXPECT_THAT(error("rope_parameters", {{"sliding_attention", {{"rope_type", "linear"}, {"factor", 2}}}}),
+              Names({"rope_type", "sliding_attention", "default", "linear"}));
+  EXPECT_THAT(error("attn_logit_softcapping", 50), Names({"attn_logit_softcapping", 50}));
+  EXPECT_THAT(error("final_logit_softcapping", 0), Names({"final_logit_softcapping", 0}));
+  EXPECT_THAT(error("use_bidirectional_attention", true), Names({"use_bidirectional_attention", "false", "true"}));
+  EXPECT_THAT(error("query_pre_attn_scalar", 0), Names({"query_pre_attn_scalar", 0}));
+  EXPECT_THAT(error("hidden_activation", "silu"), Names({"hidden_activation", "gelu_pytorch_tanh", "silu"}));
+  EXPECT_THAT(error("model_type", "gemma3"), Names({"model_type", "gemma3_text", "'gemma3'"}));
 }
 
 TEST(GptOss, WhatIsNotComputedIsNamed) {
