@@ -35,9 +35,6 @@ class Fields {
     return first;
   }
 
-  // The field `name`, which has() reports; null if it is null.
-  const json* find_or_null(const char* name) const { return &root_.at(name); }
-
   [[noreturn]] void wrong(const char* name, const char* expected, const json& found) const {
     fail(kOperation, "{}: {}: expected {}, found {}", file_, name, expected, shown(found));
   }

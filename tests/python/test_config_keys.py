@@ -168,6 +168,11 @@ FAMILIES = {
         {**DECODER, "sliding_window": 6, "tie_word_embeddings": True, "pad_token_id": None},
         {**DECODER, "rope_parameters": {**ROPES[0], "partial_rotary_factor": 0.5}, "pad_token_id": None},
     ],
+    "gemma2": [
+        {**GEMMA, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0},
+        {**GEMMA, "layer_types": SLIDING[::-1], "rope_parameters": ROPES[1], "attn_logit_softcapping": None},
+        {**GEMMA, "attention_bias": True, "final_logit_softcapping": None, "tie_word_embeddings": False},
+    ],
     "gemma3_text": [
         {**GEMMA, "sliding_window_pattern": 2},
         {**GEMMA, "layer_types": SLIDING, "rope_parameters": {"full_attention": ROPES[1]}},
@@ -259,7 +264,7 @@ VALUES = {
     "pruned_heads": [{}, {"0": [1]}],
     "experts_per_token": [1, 2, 4],
     "num_experts": [4, 2],
-    "attn_logit_softcapping": [30.0, None],
+    "attn_logit_softcapping": [30.0, 1.0, 2, 0, -1.0, None],
     "final_logit_softcapping": [None, 0.5, 2.0, 0, -2.0, 30, "30"],
     "query_pre_attn_scalar": [None, 1, 8, 20, 256, 0, -4, 2.5],
     "sliding_window_pattern": [None, 1, 2, 3, 0, -2, 1.0],

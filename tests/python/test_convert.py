@@ -82,6 +82,9 @@ def write_gguf(path, architecture, model, change=None):
     writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
     if architecture in GEMMAS:
         writer.add_sliding_window(config.sliding_window)
+    if architecture == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     tokens = [BYTE[b] for b in range(256)] + ["ab", "<s>", "</s>"]
     types = [1] * 257 + [3, 3]
@@ -122,7 +125,7 @@ def convert(lazy_binary, *arguments, **environment):
 def tiny(name, **changes):
     torch.manual_seed(0)
     sizes = {**SIZES, "head_dim": 16, **changes}
-    if name == "Gemma3":
+    if name.startswith("Gemma"):
         sizes |= {"sliding_window": 9, "query_pre_attn_scalar": 16, "num_hidden_layers": 7}
     config = getattr(transformers, "Gemma3TextConfig" if name == "Gemma3" else f"{name}Config")(**sizes)
     model = getattr(transformers, f"{name}ForCausalLM")(config).float().eval()
@@ -140,6 +143,7 @@ def tiny(name, **changes):
         ("Llama", "llama", True),
         ("Qwen2", "qwen2", False),
         ("Qwen3", "qwen3", True),
+        ("Gemma2", "gemma2", True),
         ("Gemma3", "gemma3", True),
     ],
 )

@@ -12,6 +12,7 @@ using config_json::Fields;
 using nlohmann::json;
 
 constexpr double kLocalBase = 1e4;  // RoPE's default base in layers with a window
+constexpr int64_t kWindow = 4096;   // transformers' default
 
 void gemma_defaults(ModelConfig& m) {
   m.norm.sandwich_norm = m.norm.unit_offset = true;
@@ -63,6 +64,8 @@ void read_gemma(const Fields& fields, const char* type, ModelConfig& m) {
   m.eos_token_id = 1;
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);
   m.attention.output_bias = m.attention.qkv_bias;
+  if (fields.has("sliding_window") && !fields.find({"sliding_window"}))
+    fields.wrong("sliding_window", "an integer", json());
   config_json::read_window(fields, type, m);
   std::string activation = "gelu_pytorch_tanh";
   fields.string({"hidden_activation"}, activation);
@@ -86,6 +89,8 @@ void write_gemma(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["attn_logit_softcapping"] = cap(m.attention.softcap);
   config_json::write_rope(m, out);
   config_json::write_window(m, out);
+  // transformers computes the mask of the window even if no layer has one.
+  if (m.attention.window < 0) out["sliding_window"] = kWindow;
 }
 
 void check_gemma(const ModelConfig& m) {
@@ -99,9 +104,8 @@ void check_gemma(const ModelConfig& m) {
   if (!fits)
     fail("model", "{}: expected RoPE and softmax without distance bias, found {} and {}", name(m.family),
          name(m.positions.kind), name(m.attention.normalizer));
-  if (m.attention.softcap > 0)
-    fail("model", "attn_logit_softcapping: expected null (capped scores are not supported), found {}",
-         m.attention.softcap);
+  if (const double cap = m.attention.softcap; cap != 0 && !(cap >= 1e-6 && cap <= 1e6))
+    fail("model", "attn_logit_softcapping: expected 1e-6 to 1e6, or null, found {}", cap);
 }
 
 void read_gemma2(const Fields& fields, ModelConfig& m) {
@@ -137,7 +141,7 @@ void read_gemma3_rope(const Fields& fields, ModelConfig& m) {
   full.update(object(fields, "rope_scaling"));
   json flat = {{"model_type", "gemma3_text"}, {"rope_parameters", full}};
   for (const char* field : {"rope_theta", "partial_rotary_factor", "original_max_position_embeddings"}) {
-    if (fields.has(field)) flat[field] = *fields.find_or_null(field);
+    if (const json* value = fields.find({field})) flat[field] = *value;
   }
   config_json::read_rope(Fields(flat, fields.file()), m);
 

@@ -182,6 +182,7 @@ ops::AttentionOptions AttentionMixer::attention_options() const {
   options.offset = name(config_.attention.offset);
   options.window = window_;
   options.scale = scale_;
+  if (config_.attention.softcap > 0) options.softcap = config_.attention.softcap;
   options.sink = sink;
   options.alibi_slopes = slopes;
   return options;
