@@ -37,7 +37,18 @@ ARCHITECTURES = {
     "llama": ("llama", "LlamaForCausalLM"),
     "qwen2": ("qwen2", "Qwen2ForCausalLM"),
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
+    "gemma2": ("gemma2", "Gemma2ForCausalLM"),
+    "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
 }
+# Names in Gemma's files, which differ from the above or are additional.
+GEMMA_TENSORS = {
+    "blk.{}.post_attention_norm.weight": "model.layers.{}.post_attention_layernorm.weight",
+    "blk.{}.ffn_norm.weight": "model.layers.{}.pre_feedforward_layernorm.weight",
+    "blk.{}.post_ffw_norm.weight": "model.layers.{}.post_feedforward_layernorm.weight",
+}
+# What a file of Gemma leaves to the program: the layers per layer of full attention, and the number of layers of the
+# model (27B) whose scores are scaled by hidden_size / num_attention_heads instead of by the size of a head.
+GEMMA_LAYERS = {"gemma2": (2, 46), "gemma3": (6, 62)}
 ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 # tokenizer.ggml.pre: the steps before ByteLevel, and whether ByteLevel splits as GPT-2 does.
@@ -81,7 +92,8 @@ def config_of(metadata, names):
     model_type, class_name = ARCHITECTURES[architecture]
     of = lambda key, default=None: metadata.get(f"{architecture}.{key}", default)
     need = lambda key: metadata.need(f"{architecture}.{key}")
-    for key in ("expert_count", "attention.sliding_window", "rope.scaling.type"):
+    gemma = architecture in GEMMA_LAYERS
+    for key in ("expert_count", *(() if gemma else ("attention.sliding_window", "rope.scaling.type"))):
         if of(key) not in (None, 0, "none"):
             raise Refused(f"{architecture}.{key}: {of(key)} is not supported")
     heads, width = need("attention.head_count"), need("embedding_length")
@@ -108,26 +120,68 @@ def config_of(metadata, names):
         "rope_theta": of("rope.freq_base", 10000.0),
         "tie_word_embeddings": "output.weight" not in names,
     }
+    if gemma:
+        config.update(gemma_fields(of, need, architecture, config))
+        del config["hidden_act"]
     for key, field in (("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding")):
         config[key] = metadata.get(f"tokenizer.ggml.{field}_token_id")
     return config
 
 
+def gemma_fields(of, need, architecture, config):
+    """The fields of Gemma's config.json alone."""
+    period, largest = GEMMA_LAYERS[architecture]
+    if of("attention.sliding_window_pattern", period) != period:
+        raise Refused(f"{architecture}.attention.sliding_window_pattern: expected {period}")
+    layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
+    fields = {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": need("attention.sliding_window"),
+        "layer_types": ["full_attention" if (i + 1) % period == 0 else "sliding_attention" for i in range(layers)],
+        "query_pre_attn_scalar": config["hidden_size"] // heads if layers == largest else config["head_dim"],
+        "final_logit_softcapping": of("final_logit_softcapping"),
+        "attn_logit_softcapping": of("attn_logit_softcapping"),
+    }
+    if architecture == "gemma3":
+        fields["rope_theta"] = of("rope.freq_base", 1000000.0)
+        fields["rope_local_base_freq"] = of("rope.freq_base_swa", 10000.0)
+    scaling = of("rope.scaling.type")
+    if scaling not in (None, "none", "linear"):
+        raise Refused(f"{architecture}.rope.scaling.type: {scaling} is not supported")
+    if scaling == "linear":
+        fields["rope_scaling"] = {"rope_type": "linear", "factor": need("rope.scaling.factor")}
+    return fields
+
+
 def merges_of(pieces, scores, types):
-    """SentencePiece's merges: all ways to form a piece from two others, the highest score first."""
+    """SentencePiece's merges: all ways to form a piece from two others, the highest score first.
+
+    SentencePiece cuts user-defined pieces out of a text before all others, whatever their scores.
+    """
     ids = {piece: i for i, piece in enumerate(pieces) if types[i] in (NORMAL, USER_DEFINED)}
     merges = []
     for piece, i in ids.items():
         for at in range(1, len(piece)):
             if piece[:at] in ids and piece[at:] in ids:
-                merges.append((-scores[i], ids[piece[:at]], ids[piece[at:]], [piece[:at], piece[at:]]))
-    return [pair for _, _, _, pair in sorted(merges, key=lambda m: m[:1])]
+                merges.append((types[i] != USER_DEFINED, -scores[i], [piece[:at], piece[at:]]))
+    return [pair for _, _, pair in sorted(merges, key=lambda m: m[:2])]
 
 
 def tokenizer_of(metadata):
     kind = metadata.need("tokenizer.ggml.model")
     tokens = metadata.need("tokenizer.ggml.tokens")
     types = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
+    # llama.cpp writes user-defined runs of spaces as they are. The normalizer replaces the spaces of a text, so these
+    # tokens are merged from replaced spaces and are not searched in the text.
+    spaces = {
+        i: token.replace(" ", SPACE)
+        for i, token in enumerate(tokens)
+        if kind == "llama" and types[i] == USER_DEFINED and token and not token.strip(" ")
+    }
+    if not set(spaces.values()) & set(tokens):
+        tokens = [spaces.get(i, token) for i, token in enumerate(tokens)]
+    else:
+        spaces = {}
     vocab = {}
     for i, token in enumerate(tokens):
         if vocab.setdefault(token, i) != i:
@@ -188,6 +242,8 @@ def tokenizer_of(metadata):
             decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
         out["decoder"] = {"type": "Sequence", "decoders": decoders}
         unknown = [token for token, type_ in zip(tokens, types) if type_ == UNKNOWN]
+        if (i := metadata.get("tokenizer.ggml.unknown_token_id")) is not None and 0 <= i < len(tokens):
+            unknown.append(tokens[i])
         model.update(
             unk_token=unknown[0] if unknown else None,
             fuse_unk=True,
@@ -197,7 +253,7 @@ def tokenizer_of(metadata):
     else:
         raise Refused(f"tokenizer.ggml.model: expected gpt2 or llama, found {kind}")
     for i, (token, type_) in enumerate(zip(tokens, types)):
-        if type_ in (UNKNOWN, CONTROL, USER_DEFINED):
+        if type_ in (UNKNOWN, CONTROL, USER_DEFINED) and i not in spaces:
             out["added_tokens"].append(
                 {
                     "id": i,
@@ -253,12 +309,14 @@ def main():
     try:
         config = config_of(metadata, {tensor.name for tensor in reader.tensors})
         tokenizer, tokenizer_config = tokenizer_of(metadata)
+        gemma = config["model_type"].startswith("gemma")
+        known = TENSORS | GEMMA_TENSORS if gemma else TENSORS
         tensors = []
         for tensor in reader.tensors:
             pattern, layer = layer_name(tensor.name)
-            if pattern not in TENSORS:
+            if pattern not in known:
                 raise Refused(f"tensor {tensor.name}: is not supported")
-            tensors.append((TENSORS[pattern].format(layer), tensor))
+            tensors.append((known[pattern].format(layer), tensor))
     except Refused as error:
         answer(error=str(error))
         return
@@ -306,6 +364,8 @@ def main():
                     heads = config["num_attention_heads" if name.endswith("q_proj.weight") else "num_key_value_heads"]
                     pairs = values.reshape(heads, values.shape[0] // heads // 2, 2, values.shape[1])
                     values = pairs.swapaxes(1, 2).reshape(values.shape)
+                if gemma and name.endswith("norm.weight"):
+                    values = values - 1  # llama.cpp stores the factor of Gemma's norms, transformers the factor - 1
                 if not numpy.isfinite(values).all():
                     raise ValueError("has values that are not finite")
                 data = numpy.ascontiguousarray(values)

@@ -1,6 +1,7 @@
 // The attention kernels without Torch: a struct that describes the problem, structs of raw pointers, entry points.
 //
 //   s_ij     = scale q_i . k_j + distance_bias[|pos_i - j|] - alibi_slope |pos_i - j|       (arXiv 2601.00919, eq. 4)
+//              with a softcap c, c tanh(scale q_i . k_j / c) in place of scale q_i . k_j
 //   p_i      = softmax(s_i);  weight_ij = max(p_ij + tau / c_i, 0)                          (eq. 5, "elastic")
 //   out_i    = sum_j weight_ij v_j
 //
@@ -28,6 +29,7 @@ struct Problem {
   int64_t head_dim = 0, value_dim = 0;
   DType dtype = DType::f32;  // of q, k, v, out and their gradients
   double scale = 1;
+  double softcap = 0;  // 0: none
   bool causal = true;
   int64_t window = -1;  // keys at distance < window only (both sides when not causal); -1: all
   Normalizer normalizer = Normalizer::softmax;

@@ -56,7 +56,7 @@ def register(library: ctypes.CDLL, without_cuda: str) -> None:
     _keeps_alive_sum = library.lazy_keeps_alive_sum
     _keeps_alive_sum.argtypes = [
         *(ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int64),
-        *(ctypes.c_int64, ctypes.c_int, ctypes.c_int),
+        *(ctypes.c_int64, ctypes.c_int, ctypes.c_double, ctypes.c_int),
     ]
     _library.define("add_product(Tensor(a!) sum, Tensor a, Tensor b) -> Tensor(a!)")
     for device in ("CPU", "CUDA"):
@@ -158,6 +158,7 @@ def _fake_attention_forward(*arguments):
         a.window,
         0 if a.distance_bias is None else int(a.distance_bias.shape[1]),
         a.alibi_slopes is not None,
+        a.softcap or 0.0,
         a.deterministic,
     )
     return out, lse, stats, torch.empty_like(out) if kept else out.new_empty((0,))
@@ -243,9 +244,9 @@ def _attention(keys, *tensors, **options):
 
 def _save_attention(ctx, inputs, output) -> None:
     out, lse, stats, alive_sum = output
-    (*tensors, normalizer, offset, sigmoid_bias, scale, causal, window, cu_q, cu_k, _, deterministic) = inputs
+    (*tensors, normalizer, offset, sigmoid_bias, scale, softcap, causal, window, cu_q, cu_k, _, deterministic) = inputs
     ctx.save_for_backward(*tensors, cu_q, cu_k, out, lse, alive_sum)
-    ctx.options = (normalizer, offset, sigmoid_bias, scale, causal, window)
+    ctx.options = (normalizer, offset, sigmoid_bias, scale, softcap, causal, window)
     ctx.deterministic = deterministic
     ctx.mark_non_differentiable(lse, stats, alive_sum)
     ctx.set_materialize_grads(False)
@@ -253,7 +254,7 @@ def _save_attention(ctx, inputs, output) -> None:
 
 def _attention_backward(ctx, d_out, *_):
     *tensors, cu_q, cu_k, out, lse, alive_sum = ctx.saved_tensors
-    none = (None,) * 10  # of the arguments that are no tensors or have no gradient
+    none = (None,) * 11  # of the arguments that are no tensors or have no gradient
     if d_out is None:
         return (None,) * 7 + none
     mask = [t is not None and needed for t, needed in zip(tensors, ctx.needs_input_grad)]

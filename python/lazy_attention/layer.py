@@ -64,6 +64,7 @@ class LazyAttention(nn.Module):
         rope_base: base of the rotary embedding; None: none. The paper uses a base larger than 1e4.
         rope_options: further keyword arguments of `lazy_attention.rope` (rotary_dim, interleaved, scaling, ...).
         window: sliding window in keys, the query's own included; -1: none.
+        softcap: soft-capping of the scores, see `lazy_attention.attention`; None: none.
         causal: False lets queries see later keys; the distance bias then is used on both sides.
         bias: biases in the projections.
         gate: "head" or "element": every head's output is multiplied by sigmoid(gate_proj(x)), a number a head or an
@@ -93,6 +94,7 @@ class LazyAttention(nn.Module):
         rope_base: float | None = 1.5e5,
         rope_options: dict | None = None,
         window: int = -1,
+        softcap: float | None = None,
         causal: bool = True,
         bias: bool = False,
         gate: Literal["none", "head", "element"] = "none",
@@ -123,6 +125,7 @@ class LazyAttention(nn.Module):
             )
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
         self.normalizer, self.offset, self.window, self.causal = normalizer, offset, window, causal
+        self.softcap = softcap
         self.rope_base, self.rope_options = rope_base, dict(rope_options or {})
         self.tau_init, self.distance_bias_std, self.sink_init = tau, distance_bias_std, sink
         where = {"device": device, "dtype": dtype}
@@ -174,6 +177,7 @@ class LazyAttention(nn.Module):
         return (
             f"heads={self.num_heads}, kv_heads={self.num_kv_heads}, head_dim={self.head_dim}, "
             f"normalizer={self.normalizer}, offset={self.offset}, rope_base={self.rope_base}, window={self.window}"
+            + (f", softcap={self.softcap}" if self.softcap else "")
         )
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -206,6 +210,7 @@ class LazyAttention(nn.Module):
             **self.per_head_arguments(q),
             normalizer=self.normalizer,
             offset=self.offset,
+            softcap=self.softcap,
             causal=self.causal,
             window=self.window,
             return_stats=return_stats,

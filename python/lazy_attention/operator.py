@@ -76,6 +76,7 @@ def attention(
     offset: Offset = "per_visible",
     sigmoid_bias: float | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
     causal: bool = True,
     window: int = -1,
     cu_seqlens_q: Tensor | None = None,
@@ -101,6 +102,7 @@ def attention(
     offset: Offset = "per_visible",
     sigmoid_bias: float | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
     causal: bool = True,
     window: int = -1,
     cu_seqlens_q: Tensor | None = None,
@@ -125,6 +127,7 @@ def attention(
     offset: Offset = "per_visible",
     sigmoid_bias: float | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
     causal: bool = True,
     window: int = -1,
     cu_seqlens_q: Tensor | None = None,
@@ -167,6 +170,8 @@ def attention(
         offset: "per_visible" adds tau / c_i, "constant" adds tau.
         sigmoid_bias: with "sigmoid" only; default -ln c_i.
         scale: default head_dim ** -0.5.
+        softcap: c, a number above zero: ``c tanh(scale q_i . k_j / c)`` takes the place of ``scale q_i . k_j``, before
+            the distance bias, ALiBi, the mask and the normalizer (Gemma 2, FlashAttention). None or 0: no soft-capping.
         causal: bottom-right aligned: the last query sees the last key, so that a KV cache needs nothing special.
         window: a query sees the ``window`` latest keys, its own included; not causal: keys at distance < window.
             -1: all.
@@ -207,6 +212,7 @@ def attention(
         offset=offset,
         sigmoid_bias=sigmoid_bias,
         scale=scale,
+        softcap=softcap,
         causal=causal,
         window=window,
         cu_seqlens_q=cu_seqlens_q,

@@ -96,6 +96,9 @@ std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const Dev
            ", alike for keys and values, received " + std::to_string(p.head_dim) + " and " +
            std::to_string(p.value_dim);
   }
+  if (p.softcap > 0 && (kernel == CudaKernel::hopper || normalizer.family != NormalizerFamily::exponential)) {
+    return the_kernel + " does not serve a softcap with " + normalizer.name + ", received " + std::to_string(p.softcap);
+  }
   if (kernel == CudaKernel::hopper) {
     if (p.alibi) return the_kernel + " does not serve ALiBi";
     // A hidden key is -inf before it is scaled.

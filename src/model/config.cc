@@ -172,7 +172,7 @@ double ModelConfig::init_std_of(const std::string& name) const {
 
 int64_t ModelConfig::intermediate() const {
   if (mlp.intermediate_size > 0) return mlp.intermediate_size;
-  if (mlp.kind != MlpKind::swiglu) return static_cast<int64_t>(static_cast<double>(hidden_size) * mlp.hidden_ratio);
+  if (!mlp.gated()) return static_cast<int64_t>(static_cast<double>(hidden_size) * mlp.hidden_ratio);
   const auto raw = static_cast<int64_t>(static_cast<double>(hidden_size) * mlp.hidden_ratio * 2 / 3);
   return (raw + 255) / 256 * 256;
 }
@@ -229,7 +229,8 @@ void ModelConfig::validate() const {
     }
   } else if (norm.kind != NormKind::rms || mlp.kind != MlpKind::swiglu || mlp.bias || !attention.query_bias ||
              !attention.scale_scores || attention.scale_by_layer || norm.post_norm || norm.branch_norm ||
-             !norm.final_norm || attention.qk_norm_joint || adaptive.used || positions.shared_relative_biases) {
+             norm.sandwich_norm || norm.unit_offset || !norm.final_norm || attention.qk_norm_joint || adaptive.used ||
+             positions.shared_relative_biases) {
     fail("model", "family: expected a family with LayerNorm, an ungated MLP and scaled scores, found {}", name(family));
   }
   if ((attention.qkv_bias || attention.output_bias || attention.qk_norm || !attention.full_layers.empty()) &&

@@ -23,7 +23,7 @@ using ops::Normalizer;
 
 enum class OffsetKind { per_visible, constant };
 enum class PositionKind { rope, none, learned, sinusoidal, alibi, transformer_xl };
-enum class MlpKind { swiglu, experts, gelu, gelu_tanh, relu };
+enum class MlpKind { swiglu, geglu_tanh, experts, gelu, gelu_tanh, relu };
 enum class NormKind { rms, layer };
 // A sigmoid gate of the attention output: one number a head, or one an element of it.
 enum class GateKind { none, head, element };
@@ -52,6 +52,8 @@ enum class ModelFamily {
   smollm3,
   olmo2,
   phi3,
+  gemma2,
+  gemma3,
   transformer_xl,
   state_spaces
 };
@@ -65,6 +67,7 @@ inline constexpr auto kPositionKinds = enum_table<PositionKind>({{PositionKind::
                                                                  {PositionKind::alibi, "alibi"},
                                                                  {PositionKind::transformer_xl, "transformer_xl"}});
 inline constexpr auto kMlpKinds = enum_table<MlpKind>({{MlpKind::swiglu, "swiglu"},
+                                                       {MlpKind::geglu_tanh, "geglu_tanh"},
                                                        {MlpKind::experts, "experts"},
                                                        {MlpKind::gelu, "gelu"},
                                                        {MlpKind::gelu_tanh, "gelu_tanh"},
@@ -95,6 +98,8 @@ inline constexpr auto kModelFamilies = enum_table<ModelFamily>({{ModelFamily::ll
                                                                 {ModelFamily::smollm3, "smollm3"},
                                                                 {ModelFamily::olmo2, "olmo2"},
                                                                 {ModelFamily::phi3, "phi3"},
+                                                                {ModelFamily::gemma2, "gemma2"},
+                                                                {ModelFamily::gemma3, "gemma3_text"},
                                                                 {ModelFamily::transformer_xl, "transfo-xl"},
                                                                 {ModelFamily::state_spaces, "state_spaces"}});
 inline constexpr EnumTable kNormalizerNames([] {
@@ -139,6 +144,7 @@ struct AttentionConfig {
   bool scale_scores = true;          // queries x keys are scaled by head_dim^-0.5
   bool scale_by_layer = false;       // and additionally by 1 / (layer + 1)
   double multiplier = 0;             // scales them instead of head_dim^-0.5; 0: none
+  double softcap = 0;                // scaled scores s become softcap tanh(s / softcap); 0: none
 };
 
 struct PositionConfig {
@@ -148,6 +154,7 @@ struct PositionConfig {
   double partial_rotary_factor = 1;        // fraction of each head's dimensions that RoPE rotates, from the first on
   bool rope_interleaved = false;           // RoPE rotates the pairs (2n, 2n + 1), not (n, n + half)
   ops::RopeScaling rope_scaling;           // the operator's types and "dynamic", see rope_at
+  bool scale_windowed_layers = true;       // false: rope_scaling applies only to layers without a window
   bool alibi_trainable = false;            // ALiBi's slopes are trained from their standard values
   // transformer_xl: tokens per segment (0: the whole text is one segment), tokens of memory before a segment, and the
   // distance at which larger distances are clamped (0: none).
@@ -156,13 +163,16 @@ struct PositionConfig {
 };
 
 struct MlpConfig {
-  bool enabled = true;             // layers have an MLP
-  MlpKind kind = MlpKind::swiglu;  // swiglu, a mixture of experts, or the activation between two matrices
-  int64_t intermediate_size = 0;   // 0: ceil256(int(hidden_size * hidden_ratio * 2 / 3))
+  bool enabled = true;  // layers have an MLP
+  // down(f(gate(x)) up(x)) with SiLU or GELU's tanh approximation as f, a mixture of experts, or the activation between
+  // two matrices.
+  MlpKind kind = MlpKind::swiglu;
+  int64_t intermediate_size = 0;  // 0: ceil256(int(hidden_size * hidden_ratio * 2 / 3))
   double hidden_ratio = 4;
   bool bias = false;
   int64_t experts = 0, experts_per_token = 0;     // mixture of experts
   double swiglu_limit = 7, swiglu_alpha = 1.702;  // experts: gate and up are clamped; gate sigmoid(alpha gate) (up + 1)
+  bool gated() const { return kind == MlpKind::swiglu || kind == MlpKind::geglu_tanh; }
 };
 
 struct NormConfig {
@@ -170,14 +180,19 @@ struct NormConfig {
   double eps = 1e-6;
   bool post_norm = false;       // norm after each residual addition instead of before each half
   bool branch_norm = false;     // norm of the output of each half, before the residual addition, instead (OLMo 2)
+  bool sandwich_norm = false;   // norms of the input and of the output of each half (Gemma 2 and 3)
+  bool unit_offset = false;     // RMSNorm multiplies by 1 + weight; weights start at 0 (Gemma)
   bool final_norm = true;       // norm after the last layer
   bool embedding_norm = false;  // norm before the first layer
 };
 
 // Granite's constants: the embedding is multiplied, and each branch before it is added to the residual stream; logits
-// are divided.
+// are divided. Gemma's: the embedding is multiplied by sqrt(hidden_size), rounded to the compute dtype, and logits z
+// become logits_softcap tanh(z / logits_softcap); 0: none.
 struct MultiplierConfig {
   double embedding = 1, branch = 1, logits_divisor = 1;
+  bool embedding_by_width = false;
+  double logits_softcap = 0;
 };
 
 // The token mixer. The sizes, [mixer] in TOML, apply to mixers other than attention; 0: inferred from hidden_size.

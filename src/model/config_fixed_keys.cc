@@ -30,6 +30,9 @@ const std::vector<FixedKey>& fixed_keys() {
       {"mlp_bias", false, "biases in the MLP are", {"llama", "granite_swa", "smollm3", "lazy_attention"}},
       {"attention_bias", false, "biases in the projections are", {"lazy_attention"}},
       {"apply_residual_connection_post_layernorm", false, "residuals after the norm are", {"bloom"}},
+      {"use_bidirectional_attention", false, "attention to later tokens is", {"gemma2", "gemma3_text"}},
+      // transformers 5 reads this key of Gemma 3 without applying it; other programs cap scores.
+      {"attn_logit_softcapping", json(), "capped scores are", {"gemma3_text"}},
       {"use_bias", false, "biases in the projections are", {"mamba2"}},
       {"D_has_hdim", false, "skips with a weight per dimension are", {"mamba2"}},
       {"norm_before_gate", false, "norms before the gate are", {"mamba2"}},
@@ -42,8 +45,9 @@ const std::vector<FixedKey>& fixed_keys() {
   return all;
 }
 
-constexpr std::string_view kTransformersTypes[] = {"llama",   "mistral",     "qwen2",   "qwen3", "gpt2", "bloom",
-                                                   "gpt_oss", "granite_swa", "smollm3", "olmo2", "phi3", "mamba2"};
+constexpr std::string_view kTransformersTypes[] = {"llama", "mistral", "qwen2",       "qwen3",   "gpt2",
+                                                   "bloom", "gpt_oss", "granite_swa", "smollm3", "olmo2",
+                                                   "phi3",  "gemma2",  "gemma3_text", "mamba2"};
 
 }  // namespace
 

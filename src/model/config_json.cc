@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include <fmt/ranges.h>
 
@@ -184,6 +185,11 @@ void config_json::write_sizes(const ModelConfig& m, nlohmann::ordered_json& out)
   out["hidden_act"] = "silu";
   out["rms_norm_eps"] = m.norm.eps;
   out["max_position_embeddings"] = m.max_length;
+}
+
+bool config_json::is_gelu_tanh(const std::string& activation) {
+  const auto known = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python_tanh", "gelu_accurate"};
+  return std::find(known.begin(), known.end(), activation) != known.end();
 }
 
 void config_json::require_silu(const Fields& fields) {
@@ -402,21 +408,46 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["rope_parameters"] = rope;
 }
 
-// The windows of Mistral and Phi-3 apply to every layer, gpt-oss's to every second one and GraniteSWA's to three of
-// four unless layer_types is given. The windows of Qwen and SmolLM3 are optional and apply to the layers in
+namespace {
+
+// Families whose window applies to some layers if layer_types is absent: all but every `period`-th one from layer
+// `first_full` on.
+struct LayerPattern {
+  std::string_view type;
+  int64_t window, first_full, period;  // window: the default of sliding_window
+};
+constexpr LayerPattern kLayerPatterns[] = {
+    {"gpt_oss", 128, 1, 2}, {"granite_swa", 128, 0, 4}, {"gemma2", 4096, 1, 2}, {"gemma3_text", 4096, 5, 6}};
+
+std::optional<LayerPattern> layer_pattern(const Fields& fields, const std::string& type) {
+  for (LayerPattern pattern : kLayerPatterns) {
+    if (pattern.type != type) continue;
+    if (type == "gemma3_text" && fields.find({"sliding_window_pattern"})) {
+      fields.integer({"sliding_window_pattern"}, pattern.period);
+      if (pattern.period < 1) fields.wrong("sliding_window_pattern", "at least 1", pattern.period);
+      pattern.first_full = pattern.period - 1;
+    }
+    return pattern;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+// The windows of Mistral and Phi-3 apply to every layer, those of kLayerPatterns to the pattern's layers unless
+// layer_types is given. The windows of Qwen and SmolLM3 are optional and apply to the layers in
 // layer_types. Without layer_types, Qwen's applies to the layers from max_window_layers on, and SmolLM3's to the layers
 // without RoPE.
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m) {
   if (type == "llama") return;
   if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.attention.window);
-  const bool granite = type == "granite_swa", smollm3 = type == "smollm3";
-  const bool every_layer = type == "mistral" || type == "phi3";
-  const bool always = every_layer || type == "gpt_oss" || granite;
+  const bool smollm3 = type == "smollm3", every_layer = type == "mistral" || type == "phi3";
+  const std::optional<LayerPattern> pattern = layer_pattern(fields, type);
+  const bool always = every_layer || pattern;
   bool used = always;
   if (!always) fields.boolean({"use_sliding_window"}, used);
   const bool has_default = !smollm3 && type != "phi3";
-  if (used && has_default && !fields.has("sliding_window"))
-    m.attention.window = type == "mistral" || !always ? 4096 : 128;
+  if (used && has_default && !fields.has("sliding_window")) m.attention.window = pattern ? pattern->window : 4096;
   if (used && fields.find({"sliding_window"})) {
     fields.integer({"sliding_window"}, m.attention.window);
     if (m.attention.window < 1) fields.wrong("sliding_window", "at least 1, or null", m.attention.window);
@@ -446,9 +477,9 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
              fields.file());
       }
     }
-  } else if (m.attention.window > 0 && (type == "gpt_oss" || granite)) {
-    const int64_t first = granite ? 0 : 1, step = granite ? 4 : 2;
-    for (int64_t i = first; i < std::min(m.num_layers, int64_t{1} << 14); i += step) full.push_back(i);
+  } else if (m.attention.window > 0 && pattern) {
+    for (int64_t i = pattern->first_full; i < std::min(m.num_layers, int64_t{1} << 14); i += pattern->period)
+      full.push_back(i);
   } else if (m.attention.window > 0 && smollm3) {
     for (size_t i = 0; i < m.positions.layer_bases.size(); ++i) {
       if (m.positions.layer_bases[i] != 0) full.push_back(static_cast<int64_t>(i));
@@ -476,7 +507,8 @@ void write_window(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["sliding_window"] =
       m.attention.window > 0 ? nlohmann::ordered_json(m.attention.window) : nlohmann::ordered_json();
   if (transformers_class == "MistralForCausalLM" || transformers_class == "Phi3ForCausalLM") return;
-  if (transformers_class != "GptOssForCausalLM" && transformers_class != "GraniteSWAForCausalLM") {
+  if (std::none_of(std::begin(kLayerPatterns), std::end(kLayerPatterns),
+                   [&](const LayerPattern& pattern) { return pattern.type == name(m.family); })) {
     out["use_sliding_window"] = m.attention.window > 0;
     if (m.attention.window < 0) return;
     int64_t first = 0;  // used by transformers before 4.53

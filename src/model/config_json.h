@@ -141,6 +141,9 @@ void read_grouped_heads(const Fields& fields, int64_t default_kv_heads, ModelCon
 // Writes the sizes, the activation and the norm's epsilon of a family with Llama's field names.
 void write_sizes(const ModelConfig& m, nlohmann::ordered_json& out);
 
+// Whether an activation's name in transformers denotes GELU's tanh approximation.
+bool is_gelu_tanh(const std::string& activation);
+
 // Error if hidden_act is not SiLU.
 void require_silu(const Fields& fields);
 

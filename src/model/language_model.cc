@@ -75,9 +75,11 @@ void LanguageModel::Impl::collect() {
     add(layer + names.mixer_norm, block.mixer_norm.weight);
     add(layer + names.mixer_norm_bias, block.mixer_norm.bias);
     for (const auto& [name, tensor] : block.mixer->parameters()) add(layer + name, tensor);
+    add(layer + names.mixer_output_norm, block.mixer_output_norm.weight);
     if (!block.mlp) continue;
     for (const Linear* product : block.mlp->products()) shard_units.back().products.push_back(product);
     add(layer + names.mlp_norm, block.mlp_norm.weight);
+    add(layer + names.mlp_output_norm, block.mlp_output_norm.weight);
     add(layer + names.mlp_norm_bias, block.mlp_norm.bias);
     for (const auto& [name, tensor] : block.mlp->parameters()) add(layer + name, tensor);
   }

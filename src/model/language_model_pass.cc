@@ -2,9 +2,12 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cmath>
+
 #include "core/error.h"
 #include "model/activation_hooks.h"
 #include "model/blocks/activation_checkpoint.h"
+#include "model/blocks/softcapped_loss.h"
 #include "model/language_model_impl.h"
 #include "model/paged_keys.h"
 #include "model/positions/positions.h"
@@ -34,7 +37,10 @@ at::Tensor LanguageModel::Impl::embed(const at::Tensor& ids, const ForwardOption
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> LanguageModel::Impl::cross_entropy(const at::Tensor& hidden,
                                                                                   const at::Tensor& labels) {
-  return adaptive ? adaptive->cross_entropy(hidden, labels) : ops::linear_cross_entropy(hidden, head_matrix(), labels);
+  if (adaptive) return adaptive->cross_entropy(hidden, labels);
+  if (config.multipliers.logits_softcap > 0)
+    return softcapped_cross_entropy(hidden, head_matrix(), labels, config.multipliers.logits_softcap);
+  return ops::linear_cross_entropy(hidden, head_matrix(), labels);
 }
 
 at::Tensor LanguageModel::Impl::head_matrix() {
@@ -82,6 +88,10 @@ ResidualStream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOp
   ResidualStream stream;
   stream.branch = embed(ids, options);
   if (config.multipliers.embedding != 1) stream.branch = stream.branch * config.multipliers.embedding;
+  if (config.multipliers.embedding_by_width) {
+    const double scale = std::sqrt(static_cast<double>(config.hidden_size));
+    stream.branch = stream.branch * (dtype == at::kBFloat16 ? static_cast<double>(c10::BFloat16(scale)) : scale);
+  }
   if (config.norm.embedding_norm) stream = {normalize(stream, embedding_norm, config.norm.eps).value, {}};
   stream.branch = LayerHooks(options.activation_hooks, -1)("embedding", stream.branch);
   return stream;
@@ -213,14 +223,17 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
   const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
   const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});
-  if (at::GradMode::is_enabled()) return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
+  const auto capped = [&](const at::Tensor& logits) {
+    return softcapped(logits, impl_->config.multipliers.logits_softcap);
+  };
+  if (at::GradMode::is_enabled()) return capped(at::linear(hidden, impl_->head_matrix()).to(at::kFloat));
   const at::Tensor logits = !ops::serves_few_rows(rows) ? ops::dense_product(rows, impl_->head_matrix())
                             : impl_->head_int8.defined() && rows.is_cpu()
                                 ? ops::few_rows_linear(rows, impl_->head_int8)
                                 : ops::few_rows_linear(rows, impl_->head_matrix(), /*wide=*/rows.is_cuda());
   std::vector<int64_t> shape = hidden.sizes().vec();
   shape.back() = logits.size(1);
-  return logits.to(at::kFloat).view(shape);
+  return capped(logits.to(at::kFloat)).view(shape);
 }
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {

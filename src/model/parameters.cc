@@ -15,6 +15,11 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
     mixer_norm = "post_attention_layernorm.weight";
     mlp_norm = "post_feedforward_layernorm.weight";
   }
+  if (config.norm.sandwich_norm) {
+    mixer_output_norm = "post_attention_layernorm.weight";
+    mlp_norm = "pre_feedforward_layernorm.weight";
+    mlp_output_norm = "post_feedforward_layernorm.weight";
+  }
   q = attention + "q_proj.weight";
   k = attention + "k_proj.weight";
   v = attention + "v_proj.weight";
@@ -101,8 +106,10 @@ std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointN
   if (layer_norm) out.push_back({names.mixer_norm_bias, {d}});
   for (ParameterShape& p : mixer == MixerType::attention ? attention_shapes(c, names) : mixer_kind(c).shapes(c))
     out.push_back(std::move(p));
+  if (c.norm.sandwich_norm) out.push_back({names.mixer_output_norm, {d}});
   if (!c.mlp.enabled) return out;
   out.push_back({names.mlp_norm, {d}});
+  if (c.norm.sandwich_norm) out.push_back({names.mlp_output_norm, {d}});
   if (layer_norm) out.push_back({names.mlp_norm_bias, {d}});
   if (c.mlp.kind == MlpKind::experts) {
     const int64_t n = c.mlp.experts, inner = c.intermediate();
@@ -114,7 +121,7 @@ std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointN
     out.push_back({.name = names.experts_down_bias, .shape = {n, d}, .decayed = false});
     return out;
   }
-  if (c.mlp.kind == MlpKind::swiglu) out.push_back({names.gate, {c.intermediate(), d}});
+  if (c.mlp.gated()) out.push_back({names.gate, {c.intermediate(), d}});
   out.push_back({names.up, {c.intermediate(), d}});
   if (c.mlp.bias) out.push_back({names.up_bias, {c.intermediate()}});
   out.push_back({names.down, {d, c.intermediate()}});

@@ -18,8 +18,8 @@ struct CheckpointNames {
       final_norm_bias = "model.norm.bias", head = "lm_head.weight";
   std::string layer(int64_t index) const { return layers + std::to_string(index) + "."; }
   // Within a layer:
-  std::string mixer_norm, mlp_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm, distance_bias, offset,
-      sink, slopes, output_gate;
+  std::string mixer_norm, mlp_norm, mixer_output_norm, mlp_output_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias,
+      q_norm, k_norm, distance_bias, offset, sink, slopes, output_gate;
   std::string mixer_norm_bias = "input_layernorm.bias", mlp_norm_bias = "post_attention_layernorm.bias";
   std::string r_proj, content_bias, position_bias;
   std::string gate = "mlp.gate_proj.weight", up = "mlp.up_proj.weight", down = "mlp.down_proj.weight";

@@ -37,7 +37,7 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, int64_t return_stats
 static_assert(kMaxAliveSumHead == kernels::kMaxAliveSumHead);
 
 bool keeps_alive_sum(const kernels::Problem& problem, bool deterministic) {
-  if (problem.normalizer != kernels::Normalizer::elastic || deterministic ||
+  if (problem.normalizer != kernels::Normalizer::elastic || deterministic || problem.softcap > 0 ||
       (problem.dtype != kernels::DType::f16 && problem.dtype != kernels::DType::bf16) ||
       !cuda_library().attention_kernel)
     return false;
@@ -96,17 +96,20 @@ LAZY_SCHEMAS(m) {
   m.def(
       "attention(Tensor q, Tensor k, Tensor v, Tensor? distance_bias=None, Tensor? tau=None, Tensor? sink=None, *, "
       "Tensor? alibi_slopes=None, str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, "
-      "float? scale=None, bool causal=True, int window=-1, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, "
+      "float? scale=None, float? softcap=None, bool causal=True, int window=-1, Tensor? cu_seqlens_q=None, Tensor? "
+      "cu_seqlens_k=None, "
       "int return_stats=0, bool deterministic=False) -> (Tensor out, Tensor lse, Tensor stats)");
   // What autograd calls: alive_sum is for attention_backward, without elements where it is not kept.
   m.def(
       "attention_forward(Tensor q, Tensor k, Tensor v, Tensor? distance_bias, Tensor? tau, Tensor? sink, "
-      "Tensor? alibi_slopes, str normalizer, str offset, float? sigmoid_bias, float? scale, bool causal, int window, "
+      "Tensor? alibi_slopes, str normalizer, str offset, float? sigmoid_bias, float? scale, float? softcap, bool "
+      "causal, int window, "
       "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, int return_stats, bool deterministic) "
       "-> (Tensor out, Tensor lse, Tensor stats, Tensor alive_sum)");
   m.def(
       "attention_backward(Tensor d_out, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor? distance_bias, "
       "Tensor? tau, Tensor? sink, Tensor? alibi_slopes, str normalizer, str offset, float? sigmoid_bias, float? scale, "
+      "float? softcap, "
       "bool causal, int window, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, bool deterministic, bool[7] output_mask, "
       "Tensor? alive_sum=None) "
       "-> (Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_distance_bias, Tensor d_tau, Tensor d_sink, "

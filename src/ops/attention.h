@@ -19,9 +19,10 @@ struct AttentionOptions {
   std::string normalizer = "elastic";
   std::string offset = "per_visible";
   std::optional<double> sigmoid_bias;
-  std::optional<double> scale;  // default head_dim^-0.5
-  bool causal = true;           // bottom-right aligned: the last query sees the last key
-  int64_t window = -1;          // the w latest keys, the query's own included; -1: no window
+  std::optional<double> scale;    // default head_dim^-0.5
+  std::optional<double> softcap;  // c: scores become c tanh(s / c) before bias, ALiBi and mask; 0 or none: they do not
+  bool causal = true;             // bottom-right aligned: the last query sees the last key
+  int64_t window = -1;            // the w latest keys, the query's own included; -1: no window
   bool return_stats = false;
   bool return_score_stats = false;  // with return_stats and beyond: statistics of the scores
   // The operators' argument return_stats.

@@ -19,6 +19,9 @@ using kernels::DType;
 
 namespace {
 
+// Outside them fp32 would lose digits of scale q . k / softcap, or overflow.
+constexpr double kMinSoftcap = 1e-6, kMaxSoftcap = 1e6;
+
 const kernels::NormalizerTraits& normalizer_from(const char* operation, std::string_view name) {
   if (const auto found = kernels::normalizer_from_name(name)) return kernels::traits(*found);
   std::string names;
@@ -85,6 +88,13 @@ void check_normalizer_arguments(const AttentionArguments& a) {
   for (const auto& [value, name] : {std::pair{a.scale, "scale"}, std::pair{a.sigmoid_bias, "sigmoid_bias"}}) {
     LAZY_EXPECT(!value || std::abs(*value) <= std::numeric_limits<float>::max(), name,
                 " to be a finite number in float32's range, received ", *value);
+  }
+  if (a.softcap) {
+    LAZY_EXPECT(*a.softcap == 0 || (*a.softcap >= kMinSoftcap && *a.softcap <= kMaxSoftcap),
+                "softcap to be None, 0 (none) or from ", kMinSoftcap, " to ", kMaxSoftcap, ", received ", *a.softcap);
+    LAZY_EXPECT(*a.softcap == 0 || std::abs(a.scale.value_or(1)) / *a.softcap <= std::numeric_limits<float>::max(),
+                "scale / softcap in float32's range, received scale ", a.scale.value_or(1), " and softcap ",
+                *a.softcap);
   }
   LAZY_EXPECT(a.offset == "per_visible" || a.offset == "constant",
               "offset to be \"per_visible\" or \"constant\", received \"", a.offset, "\"");
@@ -204,6 +214,7 @@ kernels::Problem problem_of_any_length(const AttentionArguments& a) {
       std::min(a.window, int64_t{1} << 40);  // farther than any key, near enough that positions plus it do not overflow
   p.normalizer = normalizer_from(a.operation, a.normalizer).normalizer;
   p.offset = a.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;
+  p.softcap = a.softcap.value_or(0);
   if (a.sigmoid_bias) p.sigmoid_bias = *a.sigmoid_bias;
   p.bias_window = given(a.distance_bias) ? a.distance_bias->size(1) : 0;
   p.alibi = given(a.alibi_slopes);

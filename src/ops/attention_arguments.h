@@ -16,7 +16,7 @@ struct AttentionArguments {
   const at::Tensor &q, &k, &v;
   const OptionalTensor &distance_bias, &tau, &sink, &alibi_slopes;
   std::string_view normalizer, offset;
-  std::optional<double> sigmoid_bias, scale;
+  std::optional<double> sigmoid_bias, scale, softcap;
   bool causal;
   int64_t window;
   const OptionalTensor &cu_seqlens_q, &cu_seqlens_k;
@@ -55,16 +55,16 @@ using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tenso
   const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const OptionalTensor &distance_bias, \
       const OptionalTensor &tau, const OptionalTensor &sink, const OptionalTensor &alibi_slopes,      \
       std::string_view normalizer, std::string_view offset, std::optional<double> sigmoid_bias,       \
-      std::optional<double> scale, bool causal, int64_t window, const OptionalTensor &cu_seqlens_q,   \
-      const OptionalTensor &cu_seqlens_k
+      std::optional<double> scale, std::optional<double> softcap, bool causal, int64_t window,        \
+      const OptionalTensor &cu_seqlens_q, const OptionalTensor &cu_seqlens_k
 #define LAZY_ATTENTION_PARAMETERS LAZY_ATTENTION_INPUTS, int64_t return_stats, bool deterministic
 #define LAZY_ATTENTION_BACKWARD_PARAMETERS                                                                          \
   const at::Tensor &d_out, const at::Tensor &out, const at::Tensor &lse, LAZY_ATTENTION_INPUTS, bool deterministic, \
       std::array<bool, 7> output_mask, const OptionalTensor &alive_sum
-#define LAZY_ATTENTION_PACK                                                                                   \
-  {                                                                                                           \
-    q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, \
-        cu_seqlens_q, cu_seqlens_k, deterministic                                                             \
+#define LAZY_ATTENTION_PACK                                                                                            \
+  {                                                                                                                    \
+    q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, softcap, causal, window, \
+        cu_seqlens_q, cu_seqlens_k, deterministic                                                                      \
   }
 
 // Whether a training's forward keeps alive_sum for the backward. `problem` is of any length.

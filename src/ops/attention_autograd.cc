@@ -86,14 +86,14 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                const OptionalTensor& distance_bias, const OptionalTensor& tau,
                                const OptionalTensor& sink, const OptionalTensor& alibi_slopes, std::string normalizer,
                                std::string offset, std::optional<double> sigmoid_bias, std::optional<double> scale,
-                               bool causal, int64_t window, const OptionalTensor& cu_seqlens_q,
-                               const OptionalTensor& cu_seqlens_k, int64_t return_stats, bool deterministic,
-                               const std::optional<RopeArguments>& rotation) {
+                               std::optional<double> softcap, bool causal, int64_t window,
+                               const OptionalTensor& cu_seqlens_q, const OptionalTensor& cu_seqlens_k,
+                               int64_t return_stats, bool deterministic, const std::optional<RopeArguments>& rotation) {
     at::AutoDispatchBelowADInplaceOrView guard;
     const auto [turned_q, turned_k] = rotation ? rotated(q, k, *rotation) : std::pair(q, k);
-    auto [out, lse, stats, alive_sum] =
-        forward_op().call(turned_q, turned_k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset,
-                          sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+    auto [out, lse, stats, alive_sum] = forward_op().call(
+        turned_q, turned_k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, softcap,
+        causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
     context->save_for_backward({turned_q, turned_k, v, tensor(distance_bias), tensor(tau), tensor(sink),
                                 tensor(alibi_slopes), tensor(cu_seqlens_q), tensor(cu_seqlens_k), out, lse, alive_sum});
     if (rotation) save_rope(*context, *rotation);
@@ -104,6 +104,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     data["offset"] = offset;
     data["sigmoid_bias"] = sigmoid_bias;
     data["scale"] = scale;
+    data["softcap"] = softcap;
     data["causal"] = causal;
     data["window"] = window;
     data["deterministic"] = deterministic;
@@ -116,7 +117,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     std::array<bool, 7> mask;
     size_t edge = 0;  // only tensors that were given have one
     for (size_t n = 0; n < 7; ++n) mask[n] = saved[n].defined() && context->needs_input_grad(edge++);
-    variable_list gradients(18);
+    variable_list gradients(19);
     if (!d[0].defined()) return gradients;
     OptionalTensor given[12];
     for (size_t n = 3; n < 12; ++n) given[n] = optional(saved[n]);
@@ -131,6 +132,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                data["offset"].toStringRef(),
                                data["sigmoid_bias"].toOptional<double>(),
                                data["scale"].toOptional<double>(),
+                               data["softcap"].toOptional<double>(),
                                data["causal"].toBool(),
                                data["window"].toInt(),
                                given[7],
@@ -156,8 +158,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                          const std::array<bool, 7>& mask) {
     auto [d_q, d_k, d_v, d_bias, d_tau, d_sink, d_slopes] =
         backward_op().call(r.d_out, r.out, r.lse, a.q, a.k, a.v, a.distance_bias, a.tau, a.sink, a.alibi_slopes,
-                           a.normalizer, a.offset, a.sigmoid_bias, a.scale, a.causal, a.window, a.cu_seqlens_q,
-                           a.cu_seqlens_k, a.deterministic, mask, r.alive_sum);
+                           a.normalizer, a.offset, a.sigmoid_bias, a.scale, a.softcap, a.causal, a.window,
+                           a.cu_seqlens_q, a.cu_seqlens_k, a.deterministic, mask, r.alive_sum);
     return {d_q, d_k, d_v, d_bias, d_tau, d_sink, d_slopes};
   }
 
@@ -190,11 +192,12 @@ AttentionOutputs attention_autograd(LAZY_ATTENTION_PARAMETERS) {
   if (!torch::autograd::compute_requires_grad(q, k, v, distance_bias, tau, sink, alibi_slopes)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return attention_op().call(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
-                               causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+                               softcap, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
   }
-  const variable_list result = AttentionFunction::apply(
-      q, k, v, distance_bias, tau, sink, alibi_slopes, std::string(normalizer), std::string(offset), sigmoid_bias,
-      scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic, std::optional<RopeArguments>());
+  const variable_list result =
+      AttentionFunction::apply(q, k, v, distance_bias, tau, sink, alibi_slopes, std::string(normalizer),
+                               std::string(offset), sigmoid_bias, scale, softcap, causal, window, cu_seqlens_q,
+                               cu_seqlens_k, return_stats, deterministic, std::optional<RopeArguments>());
   return {result[0], result[1], result[2]};
 }
 
@@ -211,8 +214,9 @@ AttentionOutputs attention(const at::Tensor& q, const at::Tensor& k, const at::T
                            const at::Tensor& distance_bias, const at::Tensor& tau, const AttentionOptions& options) {
   return attention_op().call(q, k, v, optional(distance_bias), optional(tau), optional(options.sink),
                              optional(options.alibi_slopes), options.normalizer, options.offset, options.sigmoid_bias,
-                             options.scale, options.causal, options.window, optional(options.cu_seqlens_q),
-                             optional(options.cu_seqlens_k), options.stats_level(), options.deterministic);
+                             options.scale, options.softcap, options.causal, options.window,
+                             optional(options.cu_seqlens_q), optional(options.cu_seqlens_k), options.stats_level(),
+                             options.deterministic);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> rotated_attention(const at::Tensor& q, const at::Tensor& k,
@@ -228,8 +232,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rotated_attention(const at::Tenso
                                turned.scaling};
   const variable_list result = AttentionFunction::apply(
       q, k, v, optional(distance_bias), optional(tau), optional(o.sink), optional(o.alibi_slopes), o.normalizer,
-      o.offset, o.sigmoid_bias, o.scale, o.causal, o.window, optional(o.cu_seqlens_q), optional(o.cu_seqlens_k),
-      o.stats_level(), o.deterministic, std::optional(rotation));
+      o.offset, o.sigmoid_bias, o.scale, o.softcap, o.causal, o.window, optional(o.cu_seqlens_q),
+      optional(o.cu_seqlens_k), o.stats_level(), o.deterministic, std::optional(rotation));
   return {result[0], result[1], result[2]};
 }
 

@@ -46,7 +46,8 @@ AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS) {
   check_attention(a);
   if (reference_is_forced(a)) {
     return attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias,
-                                  scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+                                  scale, softcap, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats,
+                                  deterministic);
   }
   at::Tensor cu_q, cu_k;
   kernels::Problem p = attention_problem(a, cu_q, cu_k);
@@ -63,8 +64,8 @@ AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS) {
 
 static ForwardOutputs attention_forward_cpu(LAZY_ATTENTION_PARAMETERS) {
   auto [out, lse, stats] =
-      attention_cpu(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal,
-                    window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+      attention_cpu(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, softcap,
+                    causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
   const AttentionArguments a LAZY_ATTENTION_PACK;
   return {out, lse, stats, empty_alive_sum(a, out)};
 }
@@ -75,8 +76,8 @@ BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   check_backward(a, d_out, out, lse, alive_sum);
   if (reference_is_forced(a)) {
     return attention_backward_by_reference(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer,
-                                           offset, sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k,
-                                           deterministic, output_mask, alive_sum);
+                                           offset, sigmoid_bias, scale, softcap, causal, window, cu_seqlens_q,
+                                           cu_seqlens_k, deterministic, output_mask, alive_sum);
   }
   at::Tensor cu_q, cu_k;
   kernels::Problem p = attention_problem(a, cu_q, cu_k);

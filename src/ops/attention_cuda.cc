@@ -107,6 +107,7 @@ struct Prepared {
             a.offset,
             a.sigmoid_bias,
             a.scale,
+            a.softcap,
             a.causal,
             a.window,
             a.cu_seqlens_q,
@@ -152,7 +153,8 @@ AttentionOutputs attention_cuda(LAZY_ATTENTION_PARAMETERS) {
   check_attention(a);
   if (reference_is_forced(a)) {
     return attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias,
-                                  scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+                                  scale, softcap, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats,
+                                  deterministic);
   }
   auto [out, lse, stats, alive_sum] = run_forward(a, return_stats, false);
   return {out, lse, stats};
@@ -164,7 +166,7 @@ ForwardOutputs attention_forward_cuda(LAZY_ATTENTION_PARAMETERS) {
   if (!reference_is_forced(a)) return run_forward(a, return_stats, true);
   auto [out, lse, stats] =
       attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
-                             causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+                             softcap, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
   return {out, lse, stats, at::empty({0}, q.options())};
 }
 
@@ -174,8 +176,8 @@ BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   check_backward(a, d_out, out, lse, alive_sum);
   if (reference_is_forced(a)) {
     return attention_backward_by_reference(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer,
-                                           offset, sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k,
-                                           deterministic, output_mask, alive_sum);
+                                           offset, sigmoid_bias, scale, softcap, causal, window, cu_seqlens_q,
+                                           cu_seqlens_k, deterministic, output_mask, alive_sum);
   }
   AttentionGradients g = empty_gradients(a, output_mask);
   run_attention_backward(a, d_out, out, lse, alive_sum, {}, g);

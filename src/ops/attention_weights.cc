@@ -74,6 +74,7 @@ at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const Atte
   const int64_t queries = q.size(1), keys = k.size(1);
   const double scale = terms.options.scale.value_or(1 / std::sqrt(double(q.size(3))));
   at::Tensor s = at::matmul(q.to(type).transpose(1, 2), to_heads(k.to(type), q.size(2)).transpose(2, 3)) * scale;
+  s = soft_capped(s, terms.options);
   const auto places = q.options().dtype(at::kLong);
   const at::Tensor distance = at::arange(first, first + queries, places).unsqueeze(1) - at::arange(keys, places);
   if (terms.distance_bias.defined()) {
@@ -86,6 +87,11 @@ at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const Atte
   at::Tensor hidden = distance.lt(0);
   if (terms.options.window > 0) hidden = hidden.logical_or(distance.ge(terms.options.window));
   return s.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+}
+
+at::Tensor soft_capped(const at::Tensor& s, const AttentionOptions& options) {
+  const double softcap = options.softcap.value_or(0);
+  return softcap > 0 ? softcap * at::tanh(s / softcap) : s;
 }
 
 at::Tensor normalized_weights(const at::Tensor& scores, const AttentionTerms& terms) {

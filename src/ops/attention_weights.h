@@ -8,7 +8,7 @@
 namespace lazy::ops {
 
 struct AttentionTerms {
-  AttentionOptions options;       // normalizer, offset, window, scale, sink, ALiBi's slopes
+  AttentionOptions options;       // normalizer, offset, window, scale, softcap, sink, ALiBi's slopes
   at::Tensor distance_bias, tau;  // undefined: none
 };
 
@@ -20,6 +20,8 @@ at::Tensor reference_weights(const at::Tensor& q, const at::Tensor& k, const Att
 //
 // Scores: query 0 stands at key `first`; keys after a query or outside its window are -inf.
 at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const AttentionTerms& terms, int64_t first = 0);
+// scale q . k with the softcap of `options`, if there is one; before any bias is added.
+at::Tensor soft_capped(const at::Tensor& products, const AttentionOptions& options);
 // Weights: zero where the score is -inf.
 at::Tensor normalized_weights(const at::Tensor& scores, const AttentionTerms& terms);
 

@@ -24,7 +24,8 @@ AttentionOutputs attention_autocast(LAZY_ATTENTION_PARAMETERS) {
                              .findSchemaOrThrow("lazy::attention", "")
                              .typed<AttentionOutputs(LAZY_ATTENTION_PARAMETERS)>();
   return op.call(cast<device>(q), cast<device>(k), cast<device>(v), distance_bias, tau, sink, alibi_slopes, normalizer,
-                 offset, sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+                 offset, sigmoid_bias, scale, softcap, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats,
+                 deterministic);
 }
 
 template <at::DeviceType device>
@@ -35,8 +36,8 @@ AttentionOutputs decode_autocast(LAZY_DECODE_PARAMETERS) {
                              .findSchemaOrThrow("lazy::decode", "")
                              .typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
   return op.call(cast<device>(q), cast<device>(k_cache), cast<device>(v_cache), cache_lengths, distance_bias, tau, sink,
-                 block_table, visible_count, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window,
-                 return_stats, invariant);
+                 block_table, visible_count, alibi_slopes, normalizer, offset, sigmoid_bias, scale, softcap, causal,
+                 window, return_stats, invariant);
 }
 
 template <at::DeviceType device>

@@ -51,7 +51,8 @@ LAZY_SCHEMAS(m) {
       "decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor cache_lengths, Tensor? distance_bias=None, Tensor? "
       "tau=None, "
       "Tensor? sink=None, *, Tensor? block_table=None, Tensor? visible_count=None, Tensor? alibi_slopes=None, "
-      "str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, float? scale=None, bool "
+      "str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, float? scale=None, float? "
+      "softcap=None, bool "
       "causal=True, "
       "int window=-1, int return_stats=0, bool invariant=False) -> (Tensor out, Tensor lse, Tensor stats)");
 }
@@ -114,8 +115,8 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   check_decode(a, cache_lengths, block_table, visible_count);
   if (reference_is_forced(a)) {
     return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
-                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats,
-                               invariant);
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, softcap, causal, window,
+                               return_stats, invariant);
   }
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
   check_values(a, numbers);

@@ -30,7 +30,7 @@ AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at
   auto optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); };
   return op.call(q, k_cache, v_cache, cache_lengths, optional(distance_bias), optional(tau), optional(options.sink),
                  optional(block_table), optional(visible_count), optional(options.alibi_slopes), options.normalizer,
-                 options.offset, options.sigmoid_bias, options.scale, options.causal, options.window,
+                 options.offset, options.sigmoid_bias, options.scale, options.softcap, options.causal, options.window,
                  options.stats_level(), invariant);
 }
 

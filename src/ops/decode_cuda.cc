@@ -17,8 +17,8 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   check_decode(a, cache_lengths, block_table, visible_count);
   if (reference_is_forced(a)) {
     return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
-                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats,
-                               invariant);
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, softcap, causal, window,
+                               return_stats, invariant);
   }
   const DeviceGuard guard(q);
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);

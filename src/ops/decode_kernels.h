@@ -5,17 +5,18 @@
 
 namespace lazy::ops {
 
-#define LAZY_DECODE_PARAMETERS                                                                                    \
-  const at::Tensor &q, const at::Tensor &k_cache, const at::Tensor &v_cache, const at::Tensor &cache_lengths,     \
-      const OptionalTensor &distance_bias, const OptionalTensor &tau, const OptionalTensor &sink,                 \
-      const OptionalTensor &block_table, const OptionalTensor &visible_count, const OptionalTensor &alibi_slopes, \
-      std::string_view normalizer, std::string_view offset, std::optional<double> sigmoid_bias,                   \
-      std::optional<double> scale, bool causal, int64_t window, int64_t return_stats, bool invariant
+#define LAZY_DECODE_PARAMETERS                                                                                       \
+  const at::Tensor &q, const at::Tensor &k_cache, const at::Tensor &v_cache, const at::Tensor &cache_lengths,        \
+      const OptionalTensor &distance_bias, const OptionalTensor &tau, const OptionalTensor &sink,                    \
+      const OptionalTensor &block_table, const OptionalTensor &visible_count, const OptionalTensor &alibi_slopes,    \
+      std::string_view normalizer, std::string_view offset, std::optional<double> sigmoid_bias,                      \
+      std::optional<double> scale, std::optional<double> softcap, bool causal, int64_t window, int64_t return_stats, \
+      bool invariant
 // The part that lazy::attention has too. `none` is an OptionalTensor that lives as long.
-#define LAZY_DECODE_PACK(none)                                                                                    \
-  {                                                                                                               \
-    q, k_cache, v_cache, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, \
-        window, none, none, false, "decode", given(block_table)                                                   \
+#define LAZY_DECODE_PACK(none)                                                                                     \
+  {                                                                                                                \
+    q, k_cache, v_cache, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, softcap, \
+        causal, window, none, none, false, "decode", given(block_table)                                            \
   }
 
 // Ranks, types, devices and sizes, without looking at data. Throws "lazy::decode: expected ..., received ...".

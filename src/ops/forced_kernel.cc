@@ -42,17 +42,17 @@ bool reference_is_forced(const AttentionArguments& a) {
 
 AttentionOutputs attention_by_reference(LAZY_ATTENTION_PARAMETERS) {
   auto [out, lse, stats] = attention_cpu(exact(q), exact(k), exact(v), exact(distance_bias), exact(tau), exact(sink),
-                                         exact(alibi_slopes), normalizer, offset, sigmoid_bias, scale, causal, window,
-                                         cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+                                         exact(alibi_slopes), normalizer, offset, sigmoid_bias, scale, softcap, causal,
+                                         window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
   const auto parameter = accumulate_type(q.scalar_type());
   return {like(out, q, q.scalar_type()), like(lse, q, parameter), like(stats, q, parameter)};
 }
 
 BackwardOutputs attention_backward_by_reference(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
-  auto [d_q, d_k, d_v, d_bias, d_tau, d_sink, d_slopes] =
-      attention_backward_cpu(exact(d_out), exact(out), exact(lse), exact(q), exact(k), exact(v), exact(distance_bias),
-                             exact(tau), exact(sink), exact(alibi_slopes), normalizer, offset, sigmoid_bias, scale,
-                             causal, window, cu_seqlens_q, cu_seqlens_k, deterministic, output_mask, OptionalTensor());
+  auto [d_q, d_k, d_v, d_bias, d_tau, d_sink, d_slopes] = attention_backward_cpu(
+      exact(d_out), exact(out), exact(lse), exact(q), exact(k), exact(v), exact(distance_bias), exact(tau), exact(sink),
+      exact(alibi_slopes), normalizer, offset, sigmoid_bias, scale, softcap, causal, window, cu_seqlens_q, cu_seqlens_k,
+      deterministic, output_mask, OptionalTensor());
   const auto type = q.scalar_type(), parameter = accumulate_type(type);
   return {like(d_q, q, type),          like(d_k, q, type),        like(d_v, q, type),
           like(d_bias, q, parameter),  like(d_tau, q, parameter), like(d_sink, q, parameter),
@@ -64,7 +64,7 @@ AttentionOutputs decode_by_reference(LAZY_DECODE_PARAMETERS) {
   auto [out, lse, stats] =
       decode_cpu(exact(q), exact(k_cache), exact(v_cache), cache_lengths.cpu(), exact(distance_bias), exact(tau),
                  exact(sink), here(block_table), here(visible_count), exact(alibi_slopes), normalizer, offset,
-                 sigmoid_bias, scale, causal, window, return_stats, invariant);
+                 sigmoid_bias, scale, softcap, causal, window, return_stats, invariant);
   const auto parameter = accumulate_type(q.scalar_type());
   return {like(out, q, q.scalar_type()), like(lse, q, parameter), like(stats, q, parameter)};
 }

@@ -166,6 +166,7 @@ std::optional<at::Tensor> step_layers(const StepLayers& in) {
                                      options.offset,
                                      options.sigmoid_bias,
                                      options.scale,
+                                     options.softcap,
                                      options.causal,
                                      options.window,
                                      none,

@@ -25,7 +25,7 @@ std::optional<at::Tensor> step_layers(const StepLayers& in) {
       return a.defined() == b.defined() && (!a.defined() || a.sizes() == b.sizes());
     };
     const auto numbers = [](const AttentionOptions& o) {
-      return std::tie(o.normalizer, o.offset, o.sigmoid_bias, o.scale, o.causal, o.window);
+      return std::tie(o.normalizer, o.offset, o.sigmoid_bias, o.scale, o.softcap, o.causal, o.window);
     };
     const auto rotation = [](const PagePlaces& p) {
       return rope_key({p.rope_base, 0, p.rope.rotary_dim, p.rope.interleaved, p.rope.scaling});

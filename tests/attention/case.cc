@@ -15,9 +15,9 @@ std::string Shape::text() const {
   s << name(dtype) << ' ' << name(normalizer) << " batch " << batch << " q " << q_length << " k " << k_length
     << " heads " << heads << '/' << kv_heads << " dims " << head_dim << '/' << value_dim
     << (causal ? " causal" : " full") << " window " << window << " bias " << bias_window << " tau " << tau
-    << " score scale " << score_scale << (offset == Offset::constant ? " constant offset" : "")
-    << (alibi ? " alibi" : "") << " layout " << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed")
-    << (rounded_sums ? " sums of rounded outputs" : "");
+    << " score scale " << score_scale << " softcap " << softcap
+    << (offset == Offset::constant ? " constant offset" : "") << (alibi ? " alibi" : "") << " layout "
+    << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed") << (rounded_sums ? " sums of rounded outputs" : "");
   return s.str();
 }
 
@@ -32,6 +32,7 @@ Problem make_problem(const Shape& s) {
   p.value_dim = s.value_dim;
   p.dtype = s.dtype;
   p.scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  p.softcap = s.softcap;
   p.causal = s.causal;
   p.window = s.window;
   p.normalizer = s.normalizer;

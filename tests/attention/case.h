@@ -20,6 +20,7 @@ struct Shape {
   Offset offset = Offset::per_visible;
   double tau = -1;
   double score_scale = 1;  // multiplies q
+  double softcap = 0;
   DType dtype = DType::f32;
   Layout layout = Layout::tokens_first;
   std::vector<int32_t> cu_q, cu_k;  // packed when not empty

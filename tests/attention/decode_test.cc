@@ -179,6 +179,7 @@ TEST_P(DecodeProduct, MatchesReference) {
       s.alibi = n % 7 == 2;
       s.causal = n % 6 != 5;
       s.tau = std::array{-1.0, -30.0, 0.5, 0.0}[n / 2 % 4];
+      s.softcap = std::array{0, 5, 0, 50}[n / 2 % 4];
       s.offset = n % 11 == 4 ? Offset::constant : Offset::per_visible;
       s.layout = static_cast<Layout>(n % 3);
       const Inputs in = make_inputs(s, seed++);
@@ -322,9 +323,10 @@ TEST(Decode, ManyKeysOfAWarp) {
 // So many short sequences that a block of a GPU has all keys of one, unless it is asked for statistics.
 TEST(Decode, ManyShortSequences) {
   if (!on_cuda()) GTEST_SKIP() << "a GPU's division of the work";
-  const Shape s = many_keys(64, 300, 12, 4, 64);
   TwoReferences comparison;
-  for (bool paged : {false, true}) {
+  for (const auto& [paged, heads, softcap] : {std::tuple{false, 12, 0.0}, {true, 12, 0.0}, {true, 4, 5.0}}) {
+    Shape s = many_keys(64, 300, heads, 4, 64);
+    s.softcap = softcap;
     const Inputs in = make_inputs(s, 41 + paged);
     const Cache c = make_cache(s, in, full(s), paged);
     const Results with = run_decode(s, in, c), without = run_decode(s, in, c, 0, CudaKernel::automatic, false);

@@ -1,6 +1,8 @@
 // The kernels against the reference over the product of shapes, one test a (type, normalizer).
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "case.h"
 
 namespace lazy::kernels::test {
@@ -44,6 +46,7 @@ std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
                 s.alibi = all.size() % 5 == 0;
                 s.layout = static_cast<Layout>(all.size() % 3);
                 s.score_scale = all.size() % 7 == 3 ? 40 : 1;
+                s.softcap = std::array{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 50}[all.size() % 13];
                 s.offset = all.size() % 11 == 6 ? Offset::constant : Offset::per_visible;
                 all.push_back(s);
               }

@@ -109,6 +109,27 @@ TEST(KernelTable, OnlyListedSizesAreServed) {
   EXPECT_THAT(unmet_condition_cuda(p, CudaKernel::plain, kH100), Names({256, 257}));
 }
 
+TEST(KernelTable, ASoftcapIsServedByThePortableAndThePlainKernel) {
+  for (const NormalizerTraits& t : kNormalizers) {
+    Problem p = usual(t.normalizer, 64);
+    p.softcap = 30;
+    EXPECT_EQ(unmet_condition(p), "");
+    EXPECT_EQ(unmet_condition_cuda(p, CudaKernel::plain, kH100), "");
+    if (t.family != NormalizerFamily::exponential) {
+      EXPECT_THAT(unmet_condition_cuda(p, CudaKernel::portable, kH100),
+                  Names({"portable", "softcap", std::string(t.name), 30}));
+      EXPECT_EQ(choose_cuda(p, kH100), CudaKernel::plain);
+    } else {
+      EXPECT_EQ(choose_cuda(p, kH100), CudaKernel::portable);
+    }
+    if (t.family == NormalizerFamily::exponential) {
+      EXPECT_THAT(unmet_condition_cuda(p, CudaKernel::hopper, kH100),
+                  Names({"hopper", "softcap", std::string(t.name), 30}));
+    }
+    EXPECT_EQ(unmet_condition_decode_cuda(p, {128, 0}, CudaKernel::portable), "");
+  }
+}
+
 TEST(KernelTable, TheFastestServedKernelIsChosen) {
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 64), kH100), CudaKernel::hopper);
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 64), kA100), CudaKernel::portable);

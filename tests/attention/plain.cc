@@ -15,7 +15,8 @@ namespace {
 struct PlainRow {
   float largest = -std::numeric_limits<float>::infinity(), entropy = 0;  // of the scores
   std::vector<float> weight, d_score;
-  std::vector<float> p, g;  // elastic
+  std::vector<float> slope;  // of the scores with respect to scale q . k
+  std::vector<float> p, g;   // elastic
   float lse = -std::numeric_limits<float>::infinity(), d_offset = 0, d_sink = 0;
   int64_t alive = 0;
 };
@@ -196,18 +197,24 @@ struct Plain {
     const auto dot = dots(x.q.row(s.batch, s.q_begin + i, h), x.k_columns, head_dims, s, kv, keys);
     const auto d_weight = dots(x.d_out.row(s.batch, s.q_begin + i, h), x.v_columns, value_dims, s, kv, keys);
     std::vector<float> scores, dw;
+    PlainRow row;
     const std::vector<int64_t> key_order = order(keys.begin, keys.end);
     size_t first = 0;
     for (int64_t j : key_order) {
       if (j == 0) first = scores.size();
       const int64_t distance = std::abs(position(s, i) - j);
-      float score = static_cast<float>(p.scale) * dot[j - keys.begin];
+      float score = static_cast<float>(p.scale) * dot[j - keys.begin], slope = 1;
+      if (p.softcap > 0) {
+        const float softcap = static_cast<float>(p.softcap), inverse = 1 / std::cosh(score / softcap);
+        score = softcap * std::tanh(score / softcap);
+        slope = inverse * inverse;
+      }
+      row.slope.push_back(slope);
       if (distance < p.bias_window) score += static_cast<float>(in.distance_bias[h * p.bias_window + distance]);
       if (p.alibi) score -= static_cast<float>(in.alibi_slopes[h]) * static_cast<float>(distance);
       scores.push_back(score);
       dw.push_back(d_weight[j - keys.begin]);
     }
-    PlainRow row;
     const float count = static_cast<float>(keys.count());
     const float per = p.offset == Offset::per_visible ? 1 / count : 1;
     if (!scores.empty()) {
@@ -270,13 +277,13 @@ struct Plain {
     auto plus = [](double& sum, float x) { sum = static_cast<float>(sum) + x; };
     for (size_t n = 0; n < keys.size(); ++n) {
       const int64_t j = keys[n];
-      const float weight = row.weight[n], ds = row.d_score[n];
+      const float weight = row.weight[n], ds = row.d_score[n], d_product = scale * (row.slope[n] * ds);
       const int64_t key = s.k_begin + j;
       add_product(weight, x.v.row(s.batch, key, kv), p.value_dim, out.row(s.batch, at, h));
       if (!gradients) continue;
       add_product(weight, x.d_out.row(s.batch, at, h), p.value_dim, d_v.row(s.batch, key, kv));
-      add_product(scale * ds, x.k.row(s.batch, key, kv), p.head_dim, d_q.row(s.batch, at, h));
-      add_product(scale * ds, x.q.row(s.batch, at, h), p.head_dim, d_k.row(s.batch, key, kv));
+      add_product(d_product, x.k.row(s.batch, key, kv), p.head_dim, d_q.row(s.batch, at, h));
+      add_product(d_product, x.q.row(s.batch, at, h), p.head_dim, d_k.row(s.batch, key, kv));
       const int64_t distance = std::abs(position(s, i) - j);
       if (distance < p.bias_window) {
         const double of_bias = shape.rounded_sums ? round_to(shape.dtype, ds) : ds;

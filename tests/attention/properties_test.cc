@@ -70,6 +70,27 @@ TEST(Properties, RowsThatSeeNothingAreZero) {
   for (double x : r.d_k.data) ASSERT_TRUE(std::isfinite(x));
 }
 
+// With a softcap, an infinite product is a score of +-softcap, whose gradient is zero.
+TEST(Properties, SoftcapOfInfiniteProducts) {
+  for (Normalizer normalizer : kAllNormalizers) {
+    Shape s = elastic_shape(70, 70);
+    s.normalizer = normalizer;
+    s.bias_window = 0;
+    s.softcap = 5;
+    Inputs in = make_inputs(s, 12);
+    for (int64_t row = 0; row < 70; ++row) in.q.row(0, row, 1)[5] = row % 2 ? -1e20 : 1e20;
+    in.k.row(0, 33, 1)[5] = 1e30;
+    const Results r = run_fast(s, in);
+    for (int64_t row = 33; row < 70; ++row) {
+      EXPECT_EQ(std::abs(r.score_stats[70 + row]), 5) << name(normalizer);
+      for (int64_t d = 0; d < 64; ++d) {
+        ASSERT_TRUE(std::isfinite(r.out.row(0, row, 1)[d])) << name(normalizer);
+        ASSERT_EQ(r.d_q.row(0, row, 1)[d], 0) << name(normalizer);
+      }
+    }
+  }
+}
+
 // A NaN shows in every row that sees its key, and in no other: it is not taken for a key without weight.
 TEST(Properties, NanReachesExactlyTheRowsThatSeeIt) {
   for (Normalizer normalizer : kAllNormalizers) {

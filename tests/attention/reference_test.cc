@@ -67,6 +67,10 @@ TEST_P(Reference, GradientsMatchFiniteDifferences) {
   s.cu_q = {0, 4, 4, 11};
   s.cu_k = {0, 5, 6, 11};
   shapes.push_back(s);
+  for (const double softcap : {0.7, 5.0, 50.0}) {
+    s.softcap = softcap;
+    shapes.push_back(s);
+  }
   for (const Shape& shape : shapes) {
     SCOPED_TRACE(shape.text());
     Inputs in = make_inputs(shape, 11);

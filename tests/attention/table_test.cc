@@ -34,6 +34,14 @@ const Cell kLayouts[] = {
     {"distance_bias", [](Shape& s) { s.bias_window = 30; }},
     {"distance_bias_full", [](Shape& s) { s.bias_window = 100, s.causal = false; }},
     {"alibi", [](Shape& s) { s.alibi = true; }},
+    {"softcap", [](Shape& s) { s.softcap = 50; }},
+    {"softcap_saturated", [](Shape& s) { s.softcap = 5, s.score_scale = 40; }},
+    {"softcap_bias_alibi_full", [](Shape& s) { s.softcap = 5, s.bias_window = 30, s.alibi = true, s.causal = false; }},
+    {"softcap_packed_window_grouped",
+     [](Shape& s) {
+       s.softcap = 50, s.batch = 1, s.cu_q = {0, 30, 31, 75}, s.cu_k = {0, 31, 32, 75};
+       s.window = 20, s.heads = 4, s.kv_heads = 2;
+     }},
     {"constant_offset", [](Shape& s) { s.offset = Offset::constant, s.tau = -0.02; }},
 };
 

@@ -55,7 +55,7 @@ TEST(FamilyFolder, MissingAndUnexpectedTensorsAreNamed) {
 // By the names of its own files, whatever the family calls them.
 TEST(FamilyFolder, EveryFamilyNamesWhatIsWrong) {
   for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "gpt2", "bloom", "gpt_oss", "granite_swa", "smollm3",
-                             "olmo2", "phi3", "transfo-xl"}) {
+                             "olmo2", "phi3", "gemma2", "gemma3_text", "transfo-xl"}) {
     SCOPED_TRACE(family);
     const TemporaryFolder folder;
     LanguageModel(small_family(family), 5).save(folder.path());

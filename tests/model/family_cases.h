@@ -186,4 +186,36 @@ for seed in (0, 1):
     make(f"partial-{seed}", Phi3Config(**shape, rope_parameters=partial), seed=seed)
 )";
 
+// Alternating windows by default and by list, with both caps and without; caps low enough to change the results.
+inline constexpr char kGemma2s[] = R"(
+from transformers import Gemma2Config
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+             head_dim=14, intermediate_size=37, sliding_window=9, query_pre_attn_scalar=20, max_position_embeddings=64,
+             bos_token_id=1, eos_token_id=2, pad_token_id=None)
+linear = dict(rope_type="linear", rope_theta=5e4, factor=3.0)
+for seed in (0, 1):
+    make(f"caps-{seed}", Gemma2Config(**shape, attn_logit_softcapping=1.5, final_logit_softcapping=2.0), seed=seed)
+    make(f"list-{seed}", Gemma2Config(**shape, rope_parameters=linear, attention_bias=True, attn_logit_softcapping=None,
+                                      layer_types=["full_attention", "sliding_attention", "full_attention"]), seed=seed)
+    make(f"uncapped-{seed}", Gemma2Config(**shape, attn_logit_softcapping=0.7, final_logit_softcapping=None,
+                                          tie_word_embeddings=False), "bfloat16", "60KB", seed=seed)
+)";
+
+// The default pattern of seven layers and one by list; scaled RoPE of the layers without a window; capped logits.
+inline constexpr char kGemma3s[] = R"(
+from transformers import Gemma3TextConfig
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+             head_dim=14, intermediate_size=37, sliding_window=9, query_pre_attn_scalar=20, max_position_embeddings=64,
+             bos_token_id=1, eos_token_id=2, pad_token_id=None)
+rope = dict(full_attention=dict(rope_type="linear", rope_theta=5e4, factor=3.0),
+            sliding_attention=dict(rope_type="default", rope_theta=500.0))
+for seed in (0, 1):
+    make(f"pattern-{seed}", Gemma3TextConfig(**{**shape, "num_hidden_layers": 7}), seed=seed)
+    make(f"list-{seed}", Gemma3TextConfig(**shape, rope_parameters=rope, attention_bias=True,
+                                          layer_types=["full_attention", "sliding_attention", "full_attention"]),
+         seed=seed)
+    make(f"capped-{seed}", Gemma3TextConfig(**shape, sliding_window_pattern=2, final_logit_softcapping=2.0,
+                                            tie_word_embeddings=False), "bfloat16", "60KB", seed=seed)
+)";
+
 }  // namespace lazy::testing

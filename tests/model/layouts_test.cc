@@ -12,6 +12,7 @@
 #include "model/forward_options.h"
 #include "model/mxfp4.h"
 #include "support/error_of.h"
+#include "support/small_models.h"
 #include "temporary_folder.h"
 
 namespace lazy {
@@ -25,6 +26,8 @@ TEST(LayoutsSlow, GraniteSwa) { testing::expect_folders(testing::kGraniteSwas, 6
 TEST(LayoutsSlow, SmolLm3) { testing::expect_folders(testing::kSmolLm3s, 6); }
 TEST(LayoutsSlow, Olmo2) { testing::expect_folders(testing::kOlmo2s, 4); }
 TEST(LayoutsSlow, Phi3) { testing::expect_folders(testing::kPhi3s, 6); }
+TEST(LayoutsSlow, Gemma2) { testing::expect_folders(testing::kGemma2s, 6); }
+TEST(LayoutsSlow, Gemma3) { testing::expect_folders(testing::kGemma3s, 6); }
 TEST(LayoutsSlow, GptOss) { testing::expect_folders(testing::kGptOss, 10); }
 
 ModelConfig gpt2(const std::string& more = "") {
@@ -83,29 +86,54 @@ TEST(Gpt2, TrainsWithoutAQueryBias) {
   EXPECT_TRUE(at::equal(bias.narrow(0, 0, 20), at::zeros({20})));
 }
 
-TEST(Gpt2, CheckpointingGivesTheSameGradients) {
+TEST(Layouts, CheckpointingGivesTheSameGradients) {
   const at::Tensor ids = at::randint(0, 31, {2, 9}, at::detail::createCPUGenerator(1), at::kLong);
-  std::vector<std::vector<at::Tensor>> gradients;
-  for (const auto how : {Checkpointing::none, Checkpointing::mlp, Checkpointing::attention, Checkpointing::full}) {
-    LanguageModel model(gpt2(), 3);
-    model.set_checkpointing(how);
-    model.loss(ids, ids).backward();
-    gradients.emplace_back();
-    for (const auto& [name, p] : model.parameters()) gradients.back().push_back(p.grad());
-    for (size_t i = 0; i < gradients[0].size(); ++i)
-      EXPECT_TRUE(at::equal(gradients.back()[i], gradients[0][i])) << name(how);
+  for (const ModelConfig& config : {gpt2(), small_family("gemma2"), small_family("gemma3_text")}) {
+    std::vector<std::vector<at::Tensor>> gradients;
+    for (const auto how : {Checkpointing::none, Checkpointing::mlp, Checkpointing::attention, Checkpointing::full}) {
+      LanguageModel model(config, 3);
+      model.set_checkpointing(how);
+      model.loss(ids, ids).backward();
+      gradients.emplace_back();
+      for (const auto& [name, p] : model.parameters()) gradients.back().push_back(p.grad());
+      for (size_t i = 0; i < gradients[0].size(); ++i)
+        EXPECT_TRUE(at::equal(gradients.back()[i], gradients[0][i])) << config.kind() << " " << name(how);
+    }
   }
 }
 
 // bf16 computes with weights and activations of 8 bits.
-TEST(Gpt2, Bfloat16IsNear) {
-  LanguageModel model(gpt2("initializer_range = 0.2"), 3);
+TEST(Layouts, Bfloat16IsNear) {
+  for (const ModelConfig& config : {gpt2("initializer_range = 0.2"), small_family("gemma3_text")}) {
+    LanguageModel model(config, 3);
+    const at::NoGradGuard guard;
+    const at::Tensor ids = at::randint(0, 31, {2, 9}, at::detail::createCPUGenerator(1), at::kLong);
+    const at::Tensor exact = model.logits(model.forward(ids).hidden);
+    model.set_compute_dtype(at::kBFloat16);
+    const at::Tensor rounded = model.logits(model.forward(ids).hidden);
+    EXPECT_LE(testing::rms_distance(rounded, exact), 0.03 * exact.square().mean().sqrt().item<double>())
+        << config.kind();
+  }
+}
+
+// transformers rounds the factor to the model's type before it multiplies.
+TEST(Gemma3, EmbeddingsAreScaledByARoundedFactor) {
+  const ModelConfig config = small_family("gemma3_text");
+  LanguageModel model(config, 3);
   const at::NoGradGuard guard;
-  const at::Tensor ids = at::randint(0, 31, {2, 9}, at::detail::createCPUGenerator(1), at::kLong);
-  const at::Tensor exact = model.logits(model.forward(ids).hidden);
-  model.set_compute_dtype(at::kBFloat16);
-  const at::Tensor rounded = model.logits(model.forward(ids).hidden);
-  EXPECT_LE(testing::rms_distance(rounded, exact), 0.03 * exact.square().mean().sqrt().item<double>());
+  const at::Tensor ids = at::arange(9, at::kLong).unsqueeze(0);
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    model.set_compute_dtype(type);
+    at::Tensor found;
+    ActivationHooks probes;
+    probes.read("embedding", [&](const std::string&, const at::Tensor& t) { found = t; });
+    ForwardOptions options;
+    options.activation_hooks = &probes;
+    model.forward(ids, options);
+    const at::Tensor table = model.parameters().front().second.to(type);
+    const at::Tensor factor = at::scalar_tensor(std::sqrt(config.hidden_size), table.options());
+    EXPECT_TRUE(at::equal(found, at::embedding(table, ids) * factor)) << at::toString(type);
+  }
 }
 
 // All that is wrong with a folder in one message, by the folder's own names.
@@ -223,6 +251,54 @@ TEST(Phi3, UnsupportedValuesAreNamed) {
                 Names({"rope_scaling", "rope_type", "default", "longrope", std::string(type)}));
   }
   EXPECT_THAT(error("sliding_window", 0), Names({"sliding_window", 1, 0}));
+}
+
+TEST(Gemma2, DefaultsAreThoseOfTransformers) {
+  const auto read = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = {{"model_type", "gemma2"}, {"vocab_size", 9},          {"hidden_size", 64},
+                             {"num_hidden_layers", 5}, {"num_attention_heads", 8}, {"intermediate_size", 96}};
+    config[key] = value;
+    return ModelConfig::from_json(config, "config.json");
+  };
+  const auto error = [&](const char* key, const nlohmann::json& value) { return error_of([&] { read(key, value); }); };
+  const ModelConfig c = read("use_cache", true);
+  EXPECT_EQ(c.attention.full_layers, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(c.attention.softcap, 50);
+  EXPECT_EQ(c.multipliers.logits_softcap, 30);
+  EXPECT_EQ(c.score_scale(0), 0.0625);
+  EXPECT_EQ(read("attn_logit_softcapping", nullptr).attention.softcap, 0);
+  EXPECT_THAT(error("attn_logit_softcapping", -1), Names({"attn_logit_softcapping", 0, -1}));
+  EXPECT_THAT(error("use_bidirectional_attention", true), Names({"use_bidirectional_attention", "false", "true"}));
+}
+
+TEST(Gemma3, UnsupportedValuesAreNamed) {
+  const auto read = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = {{"model_type", "gemma3_text"}, {"vocab_size", 9},          {"hidden_size", 64},
+                             {"num_hidden_layers", 7},      {"num_attention_heads", 8}, {"intermediate_size", 96}};
+    config[key] = value;
+    return ModelConfig::from_json(config, "config.json");
+  };
+  const auto error = [&](const char* key, const nlohmann::json& value) { return error_of([&] { read(key, value); }); };
+  EXPECT_EQ(read("use_cache", true).attention.full_layers, std::vector<int64_t>{5});
+  EXPECT_EQ(read("use_cache", true).positions.layer_bases, (std::vector<double>{1e4, 1e4, 1e4, 1e4, 1e4, 1e6, 1e4}));
+  EXPECT_EQ(read("sliding_window_pattern", 3).attention.full_layers, (std::vector<int64_t>{2, 5}));
+  EXPECT_EQ(read("rope_local_base_freq", 500).rope_base_of(0), 500);
+  const ModelConfig full = read("layer_types", nlohmann::json(7, "full_attention"));
+  EXPECT_EQ(full.attention.window, -1);
+  EXPECT_TRUE(full.to_json()["sliding_window"].is_number());  // transformers needs one
+  EXPECT_THAT(error("sliding_window", nullptr), Names({"sliding_window", "integer", "null"}));
+  EXPECT_EQ(read("rope_scaling", {{"rope_type", "linear"}, {"factor", 8}}).positions.rope_scaling.factor, 8);
+  EXPECT_THAT(error("sliding_window_pattern", 0), Names({"sliding_window_pattern", 1, 0}));
+  EXPECT_THAT(error("rope_parameters", {{"rope_type", "default"}}),
+              Names({"rope_parameters", "full_attention", "sliding_attention"}));
+  EXPECT_THAT(error("rope_parameters", {{"sliding_attention", {{"rope_type", "linear"}, {"factor", 2}}}}),
+              Names({"rope_type", "sliding_attention", "default", "linear"}));
+  EXPECT_THAT(error("attn_logit_softcapping", 50), Names({"attn_logit_softcapping", 50}));
+  EXPECT_THAT(error("final_logit_softcapping", 0), Names({"final_logit_softcapping", 0}));
+  EXPECT_THAT(error("use_bidirectional_attention", true), Names({"use_bidirectional_attention", "false", "true"}));
+  EXPECT_THAT(error("query_pre_attn_scalar", 0), Names({"query_pre_attn_scalar", 0}));
+  EXPECT_THAT(error("hidden_activation", "silu"), Names({"hidden_activation", "gelu_pytorch_tanh", "silu"}));
+  EXPECT_THAT(error("model_type", "gemma3"), Names({"model_type", "gemma3_text", "'gemma3'"}));
 }
 
 TEST(GptOss, WhatIsNotComputedIsNamed) {

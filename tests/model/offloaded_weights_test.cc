@@ -25,7 +25,8 @@ using testing::TemporaryFolder;
 // Of every family and of other mixers; tied and separate heads.
 std::vector<ModelConfig> configs_on_disk() {
   std::vector<ModelConfig> out;
-  for (const char* family : {"gpt2", "bloom", "gpt_oss", "granite_swa", "smollm3", "olmo2", "phi3", "transfo-xl"})
+  for (const char* family :
+       {"gpt2", "bloom", "gpt_oss", "granite_swa", "smollm3", "olmo2", "phi3", "gemma2", "gemma3_text", "transfo-xl"})
     out.push_back(small_family(family));
   for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) out.push_back(small_family(family));
   out.back().tie_embeddings = true;

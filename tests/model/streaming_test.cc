@@ -32,6 +32,7 @@ struct Case {
   StreamingCache cache{3, 7};
   int64_t length = 40;
   const char* scaling = "none";
+  double softcap = 0;
 };
 
 std::vector<double> rotated(const float* x, int64_t dim, int64_t place, const ops::RopeFrequencies& f) {
@@ -69,6 +70,7 @@ at::Tensor by_loops(const StreamingInputs& in, const Case& c) {
           double s = 0;
           for (int64_t d = 0; d < dim; ++d) s += query[d] * key[d];
           s /= std::sqrt(static_cast<double>(dim));
+          if (c.softcap > 0) s = c.softcap * std::tanh(s / c.softcap);
           if (distance < c.bias) s += in.distance_bias[h][distance].item<double>();
           score.push_back(s);
           token.push_back(cache[place]);
@@ -102,6 +104,7 @@ StreamingInputs inputs(const Case& c) {
   in.attention.normalizer = c.normalizer;
   in.attention.offset = c.offset;
   in.attention.window = c.window;
+  in.attention.softcap = c.softcap;
   in.rope = {1e3, {}};
   if (std::string(c.scaling) == "yarn") in.rope.scaling = {.type = "yarn", .factor = 4, .original_length = 16};
   return in;
@@ -133,14 +136,15 @@ TEST(StreamingAttention, IsTheLoop) {
                         {"softmax", NAN, "per_visible", 6, -1, 4, 4, {0, 5}},
                         {"softmax", NAN, "per_visible", 20, 6, 3, 1, {4, 9}, 40, "yarn"},
                         {"elastic", -1, "per_visible", 5},
+                        {"elastic", -1, "per_visible", 5, -1, 4, 2, {3, 7}, 40, "none", 1.5},
                         {"elastic", -1, "per_visible", 20, -1, 4, 1, {1, 12}, 40, "yarn"},
                         {"elastic", 0.5, "per_visible", 4, 8},
                         {"elastic", -0.05, "constant"},
                         {"sigmoid", NAN, "per_visible", 6},
                         {"softmax", NAN, "per_visible", 0, -1, 2, 2, {2, 150}, 300}};  // several blocks of queries
   for (const Case& c : cases) {
-    SCOPED_TRACE(fmt::format("{} tau {} {} bias {} window {} cache {}", c.normalizer, c.tau, c.offset, c.bias, c.window,
-                             c.cache.name()));
+    SCOPED_TRACE(fmt::format("{} tau {} {} bias {} window {} softcap {} cache {}", c.normalizer, c.tau, c.offset,
+                             c.bias, c.window, c.softcap, c.cache.name()));
     const StreamingInputs in = inputs(c);
     const at::Tensor exact = by_loops(in, c);
     const double tolerance = 64 * std::numeric_limits<float>::epsilon() * exact.abs().max().item<double>();

@@ -189,6 +189,11 @@ TEST(AttentionOperator, ErrorsNameWhatWasExpectedAndReceived) {
     EXPECT_THAT(call(in, options), Names({"lazy::attention", "scale", "float32"}));
   }
   options = {};
+  for (const double softcap : {double{NAN}, double{INFINITY}, -1.0, 1e-300, 1e300}) {
+    options.softcap = softcap;
+    EXPECT_THAT(call(in, options), Names({"lazy::attention", "softcap"}));
+  }
+  options = {};
   options.normalizer = "sigmoid";
   options.sigmoid_bias = NAN;
   bad = in;
@@ -225,8 +230,8 @@ TEST(AttentionOperator, BackwardChecksWhatTheForwardLeft) {
   OptionalTensor alive_sum;
   auto call = [&](const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse) {
     return test::torch_error_of([&] {
-      op.call(d_out, out, lse, in.q, in.k, in.v, in.bias, in.tau, {}, {}, "elastic", "per_visible", {}, {}, true, -1,
-              {}, {}, false, {true, true, true, true, true, false, false}, alive_sum);
+      op.call(d_out, out, lse, in.q, in.k, in.v, in.bias, in.tau, {}, {}, "elastic", "per_visible", {}, {}, {}, true,
+              -1, {}, {}, false, {true, true, true, true, true, false, false}, alive_sum);
     });
   };
   EXPECT_EQ(call(out, out, lse), "");

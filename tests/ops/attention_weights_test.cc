@@ -15,6 +15,7 @@ AttentionTerms terms_of(const NormalizerTraits& normalizer) {
   terms.options.normalizer = normalizer.name;
   terms.options.alibi_slopes = at::full({4}, 0.1, at::kDouble);
   terms.options.window = 7;
+  terms.options.softcap = 1.5;
   terms.distance_bias = at::randn({4, 5}, at::kDouble);
   if (normalizer.takes_tau) terms.tau = at::full({4}, -0.9, at::kDouble);
   if (normalizer.takes_sink) terms.options.sink = at::randn({4}, at::kDouble);

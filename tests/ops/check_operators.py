@@ -24,7 +24,26 @@ def main():
     tau = torch.full((4,), -0.9).requires_grad_()
     library.opcheck(lazy.attention.default, (q, k, v, bias, tau))
     library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "causal": False, "return_stats": True})
-    forward = (q, k, v, bias, tau, None, None, "elastic", "per_visible", None, None, True, -1, None, None, False, False)
+    forward = (
+        q,
+        k,
+        v,
+        bias,
+        tau,
+        None,
+        None,
+        "elastic",
+        "per_visible",
+        None,
+        None,
+        30.0,
+        True,
+        -1,
+        None,
+        None,
+        False,
+        False,
+    )
     library.opcheck(lazy.attention_forward.default, forward, test_utils=("test_schema", "test_faketensor"))
     lengths = torch.tensor([9], dtype=torch.int32)
     with torch.no_grad():

@@ -147,6 +147,7 @@ Shape random_shape(Draw& draw) {
   s.head_dim = dim();
   s.value_dim = draw.chance(2) ? s.head_dim : dim();
   s.causal = !draw.chance(4);
+  if (draw.chance(4)) s.softcap = draw.of({0.5, 5.0, 50.0});
   s.window = draw.chance(3) ? draw.of<int64_t>({1, 2, 7, 50, 1000}) : -1;
   s.bias_window = draw.chance(2) ? draw.of<int64_t>({0, 1, 5, 16, 300}) : 0;
   s.alibi = draw.chance(4);
@@ -233,8 +234,8 @@ std::map<std::string, at::Tensor> run(const Call& c) {
   std::tie(r["d_q"], r["d_k"], r["d_v"], r["d_distance_bias"], r["d_tau"], r["d_sink"], r["d_alibi_slopes"]) =
       backward.call(x("d_out"), out, lse, x("q"), x("k"), x("v"), optional("distance_bias"), optional("tau"),
                     optional("sink"), optional("alibi_slopes"), o.normalizer, o.offset, o.sigmoid_bias, o.scale,
-                    o.causal, o.window, optional("cu_seqlens_q"), optional("cu_seqlens_k"), o.deterministic, mask,
-                    OptionalTensor());
+                    o.softcap, o.causal, o.window, optional("cu_seqlens_q"), optional("cu_seqlens_k"), o.deterministic,
+                    mask, OptionalTensor());
   return r;
 }
 
@@ -257,7 +258,8 @@ void describe(Call& c, int64_t number, const std::string& what) {
   }
   s << " normalizer \"" << c.o.normalizer << "\" offset \"" << c.o.offset << "\" sigmoid_bias "
     << (c.o.sigmoid_bias ? std::to_string(*c.o.sigmoid_bias) : "None") << " scale "
-    << (c.o.scale ? std::to_string(*c.o.scale) : "None") << " causal " << c.o.causal << " window " << c.o.window
+    << (c.o.scale ? std::to_string(*c.o.scale) : "None") << " softcap "
+    << (c.o.softcap ? std::to_string(*c.o.softcap) : "None") << " causal " << c.o.causal << " window " << c.o.window
     << " return_stats " << c.o.return_stats << " deterministic " << c.o.deterministic << '\n';
   c.text = s.str();
   std::snprintf(current_call, sizeof current_call, "%s", c.text.c_str());
@@ -304,6 +306,7 @@ Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_sc
   c.o.offset = s.offset == kernels::Offset::constant ? "constant" : "per_visible";
   c.o.causal = s.causal;
   c.o.window = s.window;
+  if (s.softcap > 0) c.o.softcap = s.softcap;
   c.o.return_stats = draw.chance(2);
   c.o.deterministic = draw.chance(2);
   return c;
@@ -445,7 +448,8 @@ std::string make_mistake(Call& c, Draw& draw) {
       return "another window";
     case 8:
       c.o.scale = draw.of({0.0, -1.0, double{NAN}, double{INFINITY}, -double{INFINITY}, 1e300, 1e-300, 3.0});
-      return "another scale";
+      if (draw.chance(2)) c.o.softcap = draw.of({0.0, -1.0, double{NAN}, double{INFINITY}, 1e300, 1e-300, 3.0});
+      return "another scale or softcap";
     case 9:
       c.o.sigmoid_bias = draw.of({0.0, double{NAN}, double{INFINITY}, -1e30, -2.0});
       return "with sigmoid_bias";

@@ -28,6 +28,7 @@ def attention(
     offset="per_visible",
     sigmoid_bias=None,
     scale=None,
+    softcap=None,
     causal=True,
     window=-1,
 ):
@@ -37,6 +38,8 @@ def attention(
     seen, distance = visible_pairs(q.shape[1], k.shape[1], causal, window)
     s = torch.einsum("bihd,bjhd->bhij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
     s = s.to(q.dtype if q.dtype == torch.float64 else torch.float32)
+    if softcap:
+        s = softcap * torch.tanh(s / softcap)
     if distance_bias is not None:
         reach = distance_bias.shape[1]
         s = s + distance_bias[:, distance.clamp_max(reach - 1)] * (distance < reach)

@@ -30,7 +30,7 @@ def attention_calls():
         options = {"alibi_slopes": slopes, "normalizer": normalizer}
         calls.setdefault("attention", []).append(((q, k, v, *parameters), options))
         calls.setdefault("decode", []).append(((q[:, :1], k, v, lengths, *parameters), options))
-        problem = (normalizer, "per_visible", None, None, True, -1, None, None)
+        problem = (normalizer, "per_visible", None, None, 30.0, True, -1, None, None)
         forward = (q, k, v, *parameters, slopes, *problem, 0, False)
         out, lse, _, alive_sum = lazy.attention_forward(*forward)
         mask = [t is not None for t in (q, k, v, *parameters, slopes)]

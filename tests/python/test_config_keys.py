@@ -87,6 +87,7 @@ ROPES = [
     },
 ]
 SLIDING = ["sliding_attention", "full_attention"]
+GEMMA = {**DECODER, "sliding_window": 6, "query_pre_attn_scalar": 20}
 LAZY = {**DECODER, "distance_bias_window": 10, "distance_bias_init_std": 0.5}
 
 # The configurations of each family whose keys are changed; each of them must itself have equal logits.
@@ -167,6 +168,23 @@ FAMILIES = {
         {**DECODER, "sliding_window": 6, "tie_word_embeddings": True, "pad_token_id": None},
         {**DECODER, "rope_parameters": {**ROPES[0], "partial_rotary_factor": 0.5}, "pad_token_id": None},
     ],
+    "gemma2": [
+        {**GEMMA, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0},
+        {**GEMMA, "layer_types": SLIDING[::-1], "rope_parameters": ROPES[1], "attn_logit_softcapping": None},
+        {**GEMMA, "attention_bias": True, "final_logit_softcapping": None, "tie_word_embeddings": False},
+    ],
+    "gemma3_text": [
+        {**GEMMA, "sliding_window_pattern": 2},
+        {**GEMMA, "layer_types": SLIDING, "rope_parameters": {"full_attention": ROPES[1]}},
+        {
+            **GEMMA,
+            "layer_types": SLIDING[::-1],
+            "rope_parameters": {"full_attention": ROPES[3], "sliding_attention": {"rope_theta": 500.0}},
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+            "final_logit_softcapping": 2.0,
+        },
+    ],
     "lazy_attention": [
         LAZY,
         {**LAZY, "sliding_window": 6, "offset": "constant", "rope_parameters": ROPES[0]},
@@ -246,8 +264,13 @@ VALUES = {
     "pruned_heads": [{}, {"0": [1]}],
     "experts_per_token": [1, 2, 4],
     "num_experts": [4, 2],
-    "attn_logit_softcapping": [30.0, None],
-    "final_logit_softcapping": [3.0],
+    "attn_logit_softcapping": [30.0, 1.0, 2, 0, -1.0, None],
+    "final_logit_softcapping": [None, 0.5, 2.0, 0, -2.0, 30, "30"],
+    "query_pre_attn_scalar": [None, 1, 8, 20, 256, 0, -4, 2.5],
+    "sliding_window_pattern": [None, 1, 2, 3, 0, -2, 1.0],
+    "use_bidirectional_attention": [None, False, True],
+    "rope_local_base_freq": [None, 100.0, 10000, 500.0, 0, 1],
+    "hidden_activation": ACTIVATIONS,
     "rope_scaling": "rope",
     "rope_parameters": "rope",
 }
@@ -262,7 +285,8 @@ EXTRA = (
     "logits_scaling residual_multiplier embedding_multiplier attention_multiplier logit_scale "
     "use_parallel_residual rotary_pct pretraining_tp tie_word_embeddings is_decoder is_encoder_decoder "
     "add_cross_attention tie_encoder_decoder scale_embedding seq_length n_ctx scale_attn_by_inverse_layer_idx "
-    "slow_but_exact layer_norm_epsilon rms_norm_eps"
+    "slow_but_exact layer_norm_epsilon rms_norm_eps query_pre_attn_scalar sliding_window_pattern "
+    "use_bidirectional_attention rope_local_base_freq hidden_activation"
 ).split()
 for key, tries in dict(
     logits_scaling=2.0, residual_multiplier=0.5, embedding_multiplier=2.0, attention_multiplier=0.2
@@ -327,6 +351,9 @@ FLA_NAMES = {
 
 def rope_value(chance, old):
     """A RoPE dictionary: a changed one of the folder, or another one."""
+    if isinstance(old, dict) and "full_attention" in old and chance.random() < 0.8:  # one for each type of layer
+        kind = chance.choice(sorted(old))
+        return {**old, kind: rope_value(chance, old[kind])}
     if isinstance(old, dict) and old and chance.random() < 0.5:
         rope = dict(old)
         for key in chance.sample(sorted(rope), chance.randint(1, min(2, len(rope)))):

@@ -41,14 +41,21 @@ NAMES = {
     "up_proj": "ffn_up",
     "down_proj": "ffn_down",
 }
+GEMMAS = ("gemma2", "gemma3")
+GEMMA_NAMES = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
 KEEP = [*range(33, 127), *range(161, 173), *range(174, 256)]
 BYTE = {b: chr(b) for b in KEEP}
 BYTE |= {b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in BYTE)}
 
 
-def gguf_name(name):
+def gguf_name(name, architecture):
     parts = name.split(".")
-    kind = next(new for old, new in NAMES.items() if old in name)
+    names = NAMES | GEMMA_NAMES if architecture in GEMMAS else NAMES
+    kind = next(new for old, new in names.items() if old in name)
     layer = f"blk.{parts[2]}." if parts[1] == "layers" else ""
     return f"{layer}{kind}.{parts[-1]}"
 
@@ -71,7 +78,13 @@ def write_gguf(path, architecture, model, change=None):
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
+    if architecture in GEMMAS:
+        writer.add_sliding_window(config.sliding_window)
+    if architecture == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     tokens = [BYTE[b] for b in range(256)] + ["ab", "<s>", "</s>"]
     types = [1] * 257 + [3, 3]
@@ -95,7 +108,9 @@ def write_gguf(path, architecture, model, change=None):
         if architecture == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             tensor = interleaved(tensor, heads)
-        writer.add_tensor(gguf_name(name), tensor.float().contiguous().numpy())
+        if architecture in GEMMAS and name.endswith("norm.weight"):
+            tensor = tensor + 1
+        writer.add_tensor(gguf_name(name, architecture), tensor.float().contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -109,16 +124,28 @@ def convert(lazy_binary, *arguments, **environment):
 
 def tiny(name, **changes):
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**{**SIZES, "head_dim": 16, **changes})
+    sizes = {**SIZES, "head_dim": 16, **changes}
+    if name.startswith("Gemma"):
+        sizes |= {"sliding_window": 9, "query_pre_attn_scalar": 16, "num_hidden_layers": 7}
+    config = getattr(transformers, "Gemma3TextConfig" if name == "Gemma3" else f"{name}Config")(**sizes)
     model = getattr(transformers, f"{name}ForCausalLM")(config).float().eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
+        if parameter.dim() == 1:  # so that 1 + weight - 1 is the weight
+            parameter.data = (parameter.data * 64).round() / 64
     return model
 
 
 @pytest.mark.parametrize(
     "name, architecture, tied",
-    [("Llama", "llama", False), ("Llama", "llama", True), ("Qwen2", "qwen2", False), ("Qwen3", "qwen3", True)],
+    [
+        ("Llama", "llama", False),
+        ("Llama", "llama", True),
+        ("Qwen2", "qwen2", False),
+        ("Qwen3", "qwen3", True),
+        ("Gemma2", "gemma2", True),
+        ("Gemma3", "gemma3", True),
+    ],
 )
 def test_the_model_comes_back(lazy_binary, tmp_path, name, architecture, tied):
     model = tiny(name, tie_word_embeddings=tied)

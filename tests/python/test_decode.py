@@ -46,14 +46,14 @@ def paged(cache, page_size, poison):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("window", [-1, 10])
+@pytest.mark.parametrize("variant", [dict(), dict(window=10), dict(softcap=2.0)], ids=str)
 @pytest.mark.parametrize("normalizer", ["elastic", "softmax", "softmax_sink", "sigmoid"])
-def test_equals_the_definition(normalizer, window, dtype):
+def test_equals_the_definition(normalizer, variant, dtype):
     pool = Pool()
     for _ in range(3):
         (q, k, v), parameters = problem(normalizer)
         low, low_parameters = [t.float() for t in (q, k, v)], [None if t is None else t.float() for t in parameters]
-        options = dict(normalizer=normalizer, window=window)
+        options = dict(normalizer=normalizer, **variant)
         exact = row_by_row(definition.attention, q, k, v, parameters, **options)
         plain = row_by_row(definition.attention, *low, low_parameters, **options)
         tensors, given = ([q, k, v], parameters) if dtype == torch.float64 else (low, low_parameters)

@@ -1,5 +1,6 @@
 """The operators on a GPU as PyTorch users meet them: opcheck, compile, autocast, CUDA graphs, Hugging Face."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -22,7 +23,8 @@ def leaf(*shape, dtype=torch.float32):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("head_dim", [16, 64, 80, 128])
-def test_forward_and_gradients_are_the_definition(dtype, head_dim):
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_forward_and_gradients_are_the_definition(dtype, head_dim, softcap):
     q, k, v = (
         leaf(2, 150, 4, head_dim, dtype=dtype),
         leaf(2, 150, 2, head_dim, dtype=dtype),
@@ -36,9 +38,9 @@ def test_forward_and_gradients_are_the_definition(dtype, head_dim):
     exact_inputs = [x.detach().cpu().double().requires_grad_() for x in inputs]
     plain_inputs = [x.detach().cpu().requires_grad_() for x in inputs]
     out, exact, plain = (
-        lazy_attention.attention(*inputs),
-        definition.attention(*exact_inputs),
-        definition.attention(*plain_inputs),
+        lazy_attention.attention(*inputs, softcap=softcap),
+        definition.attention(*exact_inputs, softcap=softcap),
+        definition.attention(*plain_inputs, softcap=softcap),
     )
     definition.close(out.cpu(), exact, plain, "out")
     d_out = torch.randn_like(out)
@@ -74,9 +76,11 @@ def test_opcheck():
     library.opcheck(lazy.attention.default, (q, k, v, bias, tau))
     library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "causal": False, "return_stats": True})
     library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "return_stats": 2})
-    for dtype in (torch.float32, torch.bfloat16):  # with alive_sum and without
+    for dtype, softcap in itertools.product(
+        (torch.float32, torch.bfloat16), (None, 30.0)
+    ):  # with alive_sum and without
         half = (*(leaf(1, 200, 4, 64, dtype=dtype) for _ in range(3)), leaf(4, 4), tau)
-        options = (None, None, "elastic", "per_visible", None, None, True, -1, None, None, 0, False)
+        options = (None, None, "elastic", "per_visible", None, None, softcap, True, -1, None, None, 0, False)
         library.opcheck(lazy.attention_forward.default, half + options, test_utils=("test_schema", "test_faketensor"))
     lengths = torch.tensor([9], dtype=torch.int32, device="cuda")
     with torch.no_grad():

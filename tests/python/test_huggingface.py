@@ -62,6 +62,26 @@ def test_plain_sequences(make):
     both(make(), input_ids=torch.randint(0, 61, (2, 20)))
 
 
+def test_soft_capping_of_gemma2():
+    torch.manual_seed(1)
+    config = transformers.Gemma2Config(**SHAPE, attn_logit_softcapping=0.05, sliding_window=6)
+    model, ids = transformers.Gemma2ForCausalLM(config).eval(), torch.randint(0, 61, (2, 20))
+
+    def logits(model, implementation):
+        model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            return model(input_ids=ids).logits
+
+    plain, ours = logits(model, "eager"), logits(model, "lazy")
+    wide = copy.deepcopy(model).double()
+    exact = logits(wide, "lazy")
+    torch.testing.assert_close(exact, logits(wide, "eager"), rtol=1e-5, atol=1e-6)  # eager's softmax is in fp32
+    definition.close(ours, exact, plain)
+    for layer in model.model.layers:
+        layer.self_attn.attn_logit_softcapping = None
+    assert (logits(model, "lazy") - ours).abs().max() > 100 * (ours - plain).abs().max(), "the cap has no effect here"
+
+
 @pytest.mark.parametrize("make", MODELS)
 def test_padding_on_either_side_and_both(make):
     ids, mask = torch.randint(0, 61, (4, 20)), torch.ones(4, 20, dtype=torch.long)
@@ -207,9 +227,11 @@ def test_what_cannot_be_expressed_is_a_clear_error(change, names):
 def test_errors_of_the_attention_function():
     q = torch.randn(1, 2, 4, 8)
     layer = torch.nn.Module()
-    for change, names in ((dict(dropout=0.1), ("dropout", 0, 0.1)), (dict(softcap=30.0), ("softcap",))):
+    for change, names in ((dict(dropout=0.1), ("dropout", 0, 0.1)), (dict(head_mask=q), ("head_mask",))):
         with pytest.raises(ValueError, match=naming('attn_implementation="lazy"', *names)):
             hf.lazy_attention_forward(layer, q, q, q, None, **change)
+    with pytest.raises(RuntimeError, match=naming("lazy::attention", "softcap", "-30")):
+        hf.lazy_attention_forward(layer, q, q, q, None, softcap=-30.0)
     layer.lazy_normalizer, layer.sinks = "elastic", torch.zeros(2)
     with pytest.raises(ValueError, match=naming("sinks", "softmax_sink", "elastic")):
         hf.lazy_attention_forward(layer, q, q, q, None)

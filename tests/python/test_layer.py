@@ -42,6 +42,7 @@ def plain_layer(layer, x):
             *given,
             normalizer=layer.normalizer,
             offset=layer.offset,
+            softcap=layer.softcap,
             window=layer.window,
             causal=layer.causal,
         ).to(q.dtype)
@@ -55,6 +56,7 @@ SETTINGS = [
     dict(rope_base=None),
     dict(normalizer="softmax"),
     dict(window=5),
+    dict(softcap=0.5),
     dict(causal=False),
     dict(num_kv_heads=4, head_dim=10, bias=True),
 ]

@@ -1,4 +1,4 @@
-"""Commands on folders of SmolLM3, OLMo 2 and Phi-3 that transformers wrote: `lazy export`, `sinks` and `serve`."""
+"""`lazy export`, `sinks` and `serve` on folders of SmolLM3, OLMo 2, Phi-3, Gemma 2 and 3 that transformers wrote."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 transformers = pytest.importorskip("transformers")
-from transformers import AutoModelForCausalLM, Olmo2Config, Phi3Config, SmolLM3Config  # noqa: E402
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Olmo2Config, Phi3Config, SmolLM3Config  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "serve"))
 from serving import Server  # noqa: E402
@@ -32,6 +32,8 @@ CONFIGS = {
     "smollm3": SmolLM3Config(**SHAPE),
     "olmo2": Olmo2Config(**SHAPE),
     "phi3": Phi3Config(**SHAPE, sliding_window=9, partial_rotary_factor=0.5),
+    "gemma2": Gemma2Config(**SHAPE, head_dim=8, sliding_window=9, attn_logit_softcapping=1.5),
+    "gemma3": Gemma3TextConfig(**SHAPE, head_dim=8, sliding_window=9, sliding_window_pattern=2),
 }
 PROMPT = list(range(5, 25))
 

@@ -1,4 +1,4 @@
-"""ONNX's own test cases of its Attention operator (opset 23 and 24), where they apply: no masks, no soft-capping, no
+"""ONNX's own test cases of its Attention operator (opset 23 and 24), where they apply: no masks, no
 scores as a result. Past keys and values are put before the new ones, as that operator does."""
 
 import importlib
@@ -40,8 +40,6 @@ def why_not(case):
     attributes, given = settings(node), arguments(case)
     if given["mask"] is not None:
         return "a mask of its own"
-    if attributes.get("softcap"):
-        return "soft-capping"
     if attributes.get("right_window_size", -1) >= 0 or (
         attributes.get("left_window_size", -1) >= 0 and not attributes.get("is_causal")
     ):
@@ -97,7 +95,11 @@ def test_equals_onnx(case):
     causal, n = bool(attributes.get("is_causal", 0)), q.shape[1]
     window = attributes.get("left_window_size", -1)
     options = dict(
-        normalizer="softmax", causal=causal, scale=attributes.get("scale"), window=window + 1 if window >= 0 else -1
+        normalizer="softmax",
+        causal=causal,
+        scale=attributes.get("scale"),
+        softcap=attributes.get("softcap"),
+        window=window + 1 if window >= 0 else -1,
     )
     # ONNX aligns causal attention at the first key, unless it is told how many keys of a row are used; this operator
     # at the last: keys that no query sees are left out.

@@ -36,7 +36,14 @@ def as_type(tensors, dtype):
     return [None if t is None else t.detach().to(dtype).requires_grad_() for t in tensors]
 
 
-VARIANTS = [dict(), dict(causal=False), dict(window=4), dict(scale=0.7)]
+VARIANTS = [
+    dict(),
+    dict(causal=False),
+    dict(window=4),
+    dict(scale=0.7),
+    dict(softcap=0.9),
+    dict(softcap=5.0, scale=7.0),
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
@@ -67,6 +74,12 @@ def test_elastic_offsets(offset):
     single = as_type(tensors, torch.float32)
     exact = definition.attention(*tensors, offset=offset)
     close(attention(*single, offset=offset), exact, definition.attention(*single, offset=offset))
+
+
+def test_a_softcap_of_zero_is_none():
+    q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
+    assert torch.equal(attention(q, k, v, bias, tau, softcap=0.0), attention(q, k, v, bias, tau))
+    assert not torch.equal(attention(q, k, v, bias, tau, softcap=0.5), attention(q, k, v, bias, tau))
 
 
 def test_returns_lse_and_statistics_only_when_asked():
@@ -111,8 +124,9 @@ def test_packed_documents_equal_single_ones():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("softcap", [None, 0.9])
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_gradcheck(normalizer):
+def test_gradcheck(normalizer, softcap):
     tensors = inputs(normalizer, n=5, m=6)
     given = [t for t in tensors if t is not None]
     places = [n for n, t in enumerate(tensors) if t is not None]
@@ -121,7 +135,7 @@ def test_gradcheck(normalizer):
         full = [None] * 6
         for place, t in zip(places, some):
             full[place] = t
-        return attention(*full, normalizer=normalizer)
+        return attention(*full, normalizer=normalizer, softcap=softcap)
 
     assert torch.autograd.gradcheck(function, given)
 
@@ -141,7 +155,7 @@ def test_opcheck_of_layouts():
     library.opcheck(
         op, (q, k, v, bias, tau), {"window": 4, "alibi_slopes": slopes, "return_stats": True, "offset": "constant"}
     )
-    library.opcheck(op, (q, k, v, bias, tau), {"return_stats": 2})
+    library.opcheck(op, (q, k, v, bias, tau), {"return_stats": 2, "softcap": 30.0})
     library.opcheck(
         op,
         (q.detach().transpose(1, 2).contiguous().transpose(1, 2), k.detach(), v.detach()),
@@ -178,6 +192,11 @@ ERRORS = [
     (dict(normalizer="softmaxx", tau=None), ("normalizer", "elastic", "softmaxx")),
     (dict(offset="per_key"), ("offset", "per_visible", "constant", "per_key")),
     (dict(window=0), ("window", -1, 1, 0)),
+    (dict(softcap=-1.0), ("softcap", "-1")),
+    (dict(softcap=float("nan")), ("softcap", "nan")),
+    (dict(softcap=float("inf")), ("softcap", "inf")),
+    (dict(softcap=1e-30), ("softcap", "1e-30")),
+    (dict(softcap=1e-5, scale=1e38), ("scale", "1e+38", "softcap", "1e-05")),
     (dict(tau=torch.zeros(3)), ("tau", 4, "[3]")),
     (dict(tau=torch.zeros(4, dtype=torch.float64)), ("tau", "Float")),
     (dict(k=torch.zeros(2, 9, 3, 8)), ("v", "k")),

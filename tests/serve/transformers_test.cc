@@ -211,6 +211,8 @@ TEST(GreedyTexts, GptOss) { expect_greedy_texts(testing::kGptOss, 10); }
 TEST(GreedyTexts, SmolLm3) { expect_greedy_texts(testing::kSmolLm3s, 6); }
 TEST(GreedyTexts, Olmo2) { expect_greedy_texts(testing::kOlmo2s, 4); }
 TEST(GreedyTexts, Phi3) { expect_greedy_texts(testing::kPhi3s, 6); }
+TEST(GreedyTexts, Gemma2) { expect_greedy_texts(testing::kGemma2s, 6); }
+TEST(GreedyTexts, Gemma3) { expect_greedy_texts(testing::kGemma3s, 6); }
 TEST(GreedyTexts, Mamba2) { expect_greedy_texts(kMamba2, 4); }
 
 }  // namespace

@@ -44,7 +44,7 @@ nlohmann::ordered_json all_measures(LanguageModel& model, const Interventions& i
 }
 
 TEST(LayerAtATime, TheStudyIsTheSame) {
-  for (const char* family : {"gpt2", "llama", "gpt_oss", "transfo-xl"}) {
+  for (const char* family : {"gpt2", "llama", "gpt_oss", "gemma3_text", "transfo-xl"}) {
     SCOPED_TRACE(family);
     const lazy::testing::TemporaryFolder folder;
     LanguageModel(of_bytes(family), 5).save(folder.path());

@@ -45,6 +45,13 @@ inline ModelConfig small_family(const std::string& name) {
     }
     if (name == "smollm3") c.positions.layer_bases = {2e6, 0, 2e6};
     if (name == "phi3") c.attention.window = 4, c.positions.partial_rotary_factor = 0.34, c.attention.num_kv_heads = 2;
+    if (name == "gemma2") c.attention.window = 4, c.attention.full_layers = {1}, c.attention.softcap = 2;
+    if (name == "gemma3_text") {
+      c.attention.window = 4, c.attention.full_layers = {1}, c.attention.multiplier = 0.3;
+      c.positions.layer_bases = {1e3, 1e6, 1e3};
+      c.positions.rope_scaling = {.type = "linear", .factor = 2};
+      c.multipliers.logits_softcap = 5;
+    }
     if (name == "transfo-xl") {
       c.adaptive.cutoffs = {11, 30};
       c.adaptive.width = 21;

@@ -69,6 +69,7 @@ def lazy_attention_forward(
     sliding_window: int | None = None,
     is_causal: bool | None = None,
     s_aux: Tensor | None = None,
+    softcap: float | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
     """Attention of a transformers model through torch.ops.lazy.attention, without an n x n matrix.
@@ -85,11 +86,11 @@ def lazy_attention_forward(
 
     Args: as every function of AttentionInterface: query (batch, heads, length, head_dim), key and value (batch, kv
     heads, key length, head_dim), a key longer than the query being a KV cache. Returns (batch, length, heads,
-    head_dim) and None. ValueError for what the operator does not do: attention dropout, soft-capping, returning the
-    weights, a mask of another kind, paged caches.
+    head_dim) and None. ValueError for what the operator does not do: attention dropout, returning the weights, a mask
+    of another kind, paged caches.
     """
     _expect(not dropout, f"attention dropout 0, received {dropout}")
-    for name in ("softcap", "position_bias", "cache", "head_mask"):
+    for name in ("position_bias", "cache", "head_mask"):
         _expect(kwargs.get(name) is None, f"no {name}, received one")
     _expect(
         not kwargs.get("output_attentions"), 'output_attentions=False: the weights never exist; use "eager" to see them'
@@ -142,6 +143,7 @@ def lazy_attention_forward(
         normalizer=normalizer,
         offset=_setting(module, "lazy_offset", "per_visible"),
         scale=scaling,
+        softcap=softcap,
         causal=bool(is_causal),
         window=-1 if sliding_window is None else sliding_window,
     )

@@ -47,6 +47,16 @@ HWY_INLINE void add_position_gradients(const Problem& p, const Row& row, const f
   }
 }
 
+// Gradients of scores to gradients of products, by the derivatives of the softcap.
+HWY_INLINE void scale_gradients(const Row& row, const float* slopes, float* ds) {
+  const F f;
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(f, ds + j), hn::LoadU(f, slopes + j)), f, ds + j);
+  }
+  fill(ds, row.vector_begin, row.begin, 0);  // a hidden column's slope may be NaN
+  fill(ds, row.end, row.vector_end, 0);
+}
+
 void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& block, const HeadParameters& head,
                     const PackedKeys& packed, const GradientSlab& slab, float* scratch) {
   const Sequence& s = block.sequence;
@@ -56,9 +66,10 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
   float* d_q = d_out + rows * packed.v_stride;
   float* weights = d_q + rows * packed.k_stride;
   float* gradients = weights + rows * stride;
+  float* slopes = p.softcap > 0 ? gradients + rows * stride : nullptr;  // of one row
   load_block(p, a.q, block, p.head_dim, packed.k_stride, q);
   load_block(p, a.d_out, block, p.value_dim, packed.v_stride, d_out);
-  times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, static_cast<float>(p.scale), weights, stride);
+  times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, product_scale(p), weights, stride);
   times_panels(p, block, d_out, packed.v_stride, p.value_dim, packed.v_panels, 1.0f, gradients, stride);
   for (size_t r = 0; r < rows; ++r) {
     const Row row = make_row(p, block, r);
@@ -69,12 +80,13 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
       fill(ds, 0, columns, 0);
       continue;
     }
-    finish_scores(p, row, head, scores);
+    finish_scores(p, row, head, scores, slopes);
     const RowGradientSums sums = backward_row(p, row, head, scores, ds, 0, columns);
     const double count = static_cast<double>(row.end - row.begin);
     slab.d_scalars[0] += p.offset == Offset::per_visible ? sums.d_offset / count : sums.d_offset;
     slab.d_scalars[1] += sums.d_sink;
     add_position_gradients(p, row, ds, slab);
+    if (slopes) scale_gradients(row, slopes, ds);
   }
   if (a.d_v.data) transposed_times(block, weights, stride, d_out, packed.v_stride, slab.d_v);
   if (a.d_k.data) transposed_times(block, gradients, stride, q, packed.k_stride, slab.d_k);
@@ -103,7 +115,8 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
 }
 
 size_t backward_scratch(const Problem& p, int64_t rows, int64_t columns) {
-  return rows * (2 * round_up(p.head_dim, 16) + round_up(p.value_dim, 16) + 2 * strip_stride(columns));
+  return rows * (2 * round_up(p.head_dim, 16) + round_up(p.value_dim, 16) + 2 * strip_stride(columns)) +
+         (p.softcap > 0 ? strip_stride(columns) : 0);
 }
 
 }  // namespace lazy::kernels::cpu

@@ -46,6 +46,12 @@ inline RowBlock row_block(const Problem& p, const Sequence& s, int64_t head, int
 // Row stride of a strip of scores: 16 more than the columns, so that rows do not fall on the same cache sets.
 inline size_t strip_stride(size_t columns) { return columns + 16; }
 
+// What the products of queries and keys are multiplied by when they are stored: scores before the distance bias, with a
+// softcap the argument of its tanh.
+inline float product_scale(const Problem& p) {
+  return static_cast<float>(p.softcap > 0 ? p.scale / p.softcap : p.scale);
+}
+
 constexpr int64_t kMostRows = 60;
 // Rows of a block: as many as keep the strips of scores within L2, a multiple of 6 (the register block's rows), at most
 // kMostRows.

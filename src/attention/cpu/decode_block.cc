@@ -191,7 +191,7 @@ HWY_INLINE void score_block(const Problem& p, const Decode<float>& a, const Deco
   const bool in_place = whole_vectors(a.k, p.head_dim);
   // Rows that share a key have it converted once.
   const bool direct = in_place && (group_rows == 1 || p.dtype == DType::f32);
-  const VF scale = hn::Set(F(), static_cast<float>(p.scale));
+  const VF scale = hn::Set(F(), product_scale(p));
   const int64_t lanes = kLanes;
   HWY_ALIGN float copies[kLanes * kMostDims];
   const uint8_t* some[kLanes];

@@ -26,7 +26,7 @@ void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& bl
              a.q.dim, p.head_dim, 1.0f, q + r * p.head_dim);
   }
   std::fill_n(out, rows * packed.v_stride, 0.0f);
-  times_panels(p, block, q, p.head_dim, p.head_dim, packed.k_panels, static_cast<float>(p.scale), strip, stride);
+  times_panels(p, block, q, p.head_dim, p.head_dim, packed.k_panels, product_scale(p), strip, stride);
   bool sparse[kMostRows / kRows] = {};
   for (size_t group = 0; group < rows; group += kRows) {
     const size_t last = std::min<size_t>(group + kRows, rows);

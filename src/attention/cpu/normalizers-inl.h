@@ -42,9 +42,23 @@ HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
 
 HWY_INLINE void fill(float* s, size_t begin, size_t end, float value) { std::fill(s + begin, s + end, value); }
 
-// Adds distance bias and ALiBi, and sets the columns that the row does not see to -inf within its whole vectors.
-inline HWY_NOINLINE void finish_scores(const Problem& p, const Row& row, const HeadParameters& head, float* s) {
+// x = scale q . k / softcap becomes softcap tanh(x). slopes: if not null, set to 1 - tanh(x)^2.
+inline HWY_NOINLINE void cap_scores(const Problem& p, const Row& row, float* s, float* slopes) {
   const F f;
+  const VF softcap = hn::Set(f, static_cast<float>(p.softcap));
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const auto [value, slope] = tanh_and_slope(f, hn::LoadU(f, s + j));
+    hn::StoreU(hn::Mul(softcap, value), f, s + j);
+    if (slopes) hn::StoreU(slope, f, slopes + j);
+  }
+}
+
+// Products (product_scale of block.h) to scores: softcap, distance bias, ALiBi. The columns that the row does not see
+// become -inf within its whole vectors. slopes: as in cap_scores, set only with a softcap.
+inline HWY_NOINLINE void finish_scores(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+                                       float* slopes = nullptr) {
+  const F f;
+  if (p.softcap > 0) cap_scores(p, row, s, slopes);
   const int64_t w = p.bias_window;
   if (w > 0) {
     const int64_t from = std::max<int64_t>(row.begin, row.position - w + 1);

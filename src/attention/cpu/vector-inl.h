@@ -1,4 +1,4 @@
-// Vectors of fp32 in the instruction set that this copy is compiled for: types, reductions, exp.
+// Vectors of fp32 in the instruction set that this copy is compiled for: types, reductions, exp, tanh.
 #if defined(LAZY_ATTENTION_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_VECTOR_INL_H_
 #undef LAZY_ATTENTION_CPU_VECTOR_INL_H_
@@ -43,6 +43,27 @@ HWY_INLINE V exp_nonpositive(const D f, const V x) {
   // Multiplies by 2^n through the exponent bits.
   const auto scaled = hn::BitCast(f, hn::Add(hn::BitCast(i32, y), hn::ShiftLeft<23>(hn::BitCast(i32, shifted))));
   return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, hn::Set(f, -87.3f)), scaled));
+}
+
+// tanh(x) and its derivative 1 - tanh(x)^2, both with a small relative error for every x. NaN stays NaN.
+template <class V>
+struct TanhAndSlope {
+  V value, slope;
+};
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE TanhAndSlope<V> tanh_and_slope(const D f, const V x) {
+  const V one = hn::Set(f, 1.0f), magnitude = hn::Abs(x);
+  const V e = exp_nonpositive(f, hn::Mul(magnitude, hn::Set(f, -2.0f)));
+  const V share = hn::Div(hn::Add(e, e), hn::Add(one, e));  // 1 - tanh|x|
+  // Near zero 1 - share would lose digits: an odd polynomial.
+  const V z = hn::Mul(x, x);
+  V y = hn::MulAdd(hn::Set(f, -5.70498872745e-3f), z, hn::Set(f, 2.06390887954e-2f));
+  y = hn::MulAdd(y, z, hn::Set(f, -5.37397155531e-2f));
+  y = hn::MulAdd(y, z, hn::Set(f, 1.33314422036e-1f));
+  y = hn::MulAdd(y, z, hn::Set(f, -3.33332819422e-1f));
+  y = hn::MulAdd(hn::Mul(y, z), x, x);
+  const V value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(f, 0.625f)), y, hn::CopySign(hn::Sub(one, share), x));
+  return {value, hn::Mul(share, hn::Sub(hn::Set(f, 2.0f), share))};
 }
 
 }  // namespace lazy::kernels::cpu::HWY_NAMESPACE

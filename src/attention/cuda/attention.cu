@@ -47,6 +47,7 @@ Params common(const Problem& p, const Arguments& a) {
   r.window = static_cast<int>(std::clamp<int64_t>(p.window, -1, int64_t{1} << 30));
   r.bias_window = a.distance_bias ? static_cast<int>(p.bias_window) : 0;
   r.scale = static_cast<float>(p.scale);
+  r.softcap = softcap_of(p);
   r.sigmoid_bias = static_cast<float>(p.sigmoid_bias);
   r.dtype = p.dtype;
   r.normalizer = p.normalizer;

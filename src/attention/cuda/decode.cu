@@ -115,7 +115,8 @@ Params make_params(const Problem& p, const Decode<float>& a, const CacheSize& ca
   r.value_dim = static_cast<int>(p.value_dim);
   r.window = static_cast<int>(std::clamp<int64_t>(p.window, -1, int64_t{1} << 30));
   r.bias_window = a.distance_bias ? static_cast<int>(std::min<int64_t>(p.bias_window, int64_t{1} << 30)) : 0;
-  r.scale = static_cast<float>(p.scale);
+  r.softcap = softcap_of(p);
+  r.scale = r.softcap ? 1 : static_cast<float>(p.scale);
   r.sigmoid_bias = static_cast<float>(p.sigmoid_bias);
   r.dtype = p.dtype;
   r.normalizer = p.normalizer;

@@ -73,7 +73,8 @@ struct Params {
   int capacity;
   int batch, q_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window;
-  float scale, sigmoid_bias;
+  float scale, sigmoid_bias;  // scale: 1 with a softcap, after which products are scores
+  Softcap softcap;
   DType dtype;
   Normalizer normalizer;
   bool causal, per_visible, q_aligned;

@@ -56,7 +56,8 @@ struct Plain {
     float* kept = score_at(p, t, r, begin);
     float largest = -INFINITY;
     for (int n = lane; n < count; n += 32) {
-      float s = finish_score(p, row, begin + n, dots[n], score_bias(p, row, begin + n));
+      const float dot = p.softcap ? capped(p.softcap, dots[n]) : dots[n];
+      float s = finish_score(p, row, begin + n, dot, score_bias(p, row, begin + n));
       if (offsets[n] == kBadPage) s = NAN;
       kept[n * p.score_key] = s;
       if (begin + n < row.begin || begin + n >= row.end) s = -INFINITY;

@@ -154,6 +154,13 @@ struct TensorCores {
         __syncwarp();
         issue_copy(unit + kStages);  // beyond the last unit: zeros that nobody reads
       }
+      if (p.softcap) {
+#pragma unroll
+        for (int i = 0; i < kDepth; ++i) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) s[i][e] = capped(p.softcap, s[i][e]);
+        }
+      }
       if (single) {
         float own[kOwnKeys], most = largest[0];
 #pragma unroll

@@ -227,6 +227,10 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       ask(of_values ? warp * (kPiece / kPad) + n % kUnits : unit_of(part, n), from, of_values);
       commit_copies();
     }
+    if (p.softcap) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) x[i] = capped(p.softcap, x[i]);
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) x[i] = p.scale * x[i] + bias[i];
     if (p.alibi_slopes) {

@@ -117,6 +117,7 @@ __device__ inline float score_bias(const Params& p, const RowView& row, int key)
   const int distance = abs(row.here - key);
   return distance < p.bias_window ? __ldg(row.bias + distance) : 0;
 }
+// dot: capped before, with a softcap.
 __device__ inline float finish_score(const Params& p, const RowView& row, int key, float dot, float bias) {
   float s = p.scale * dot + bias;
   if (p.alibi_slopes) s -= row.slope * static_cast<float>(abs(row.here - key));

@@ -63,6 +63,13 @@ void with_head_size_limit(int64_t dim, const Function& function) {
   if (!found) throw std::logic_error("no instantiation serves head size " + std::to_string(dim));
 }
 
+// Calls function(std::bool_constant) with whether scores are capped: an instantiation of its own, so that the others
+// keep their registers.
+template <typename Function>
+void with_softcap(const Params& p, const Function& function) {
+  p.softcap ? function(std::true_type()) : function(std::false_type());
+}
+
 // Calls function(T()) with the 16-bit type of the tensor-core kernels.
 template <typename Bf16, typename F16, typename Function>
 void with_half_type(DType type, const Function& function) {

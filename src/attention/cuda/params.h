@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/cuda/softcap.cuh"
 #include "lazy/attention_cuda.h"
 #include "lazy/kernel_table.h"
 
@@ -63,6 +64,7 @@ struct Params {
   int sequences, batch, q_length, k_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window, bias_splits;
   float scale, sigmoid_bias;  // sigmoid_bias NaN: -ln(visible count)
+  Softcap softcap;
   DType dtype;
   Normalizer normalizer;
   bool causal, per_visible, deterministic;
@@ -107,9 +109,10 @@ void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 constexpr int hopper_columns(int head_dim) { return head_dim <= 64 ? 64 : 128; }
 
 // Whether a tensor-core forward writes score_stats itself: where its exponentials are those of the scores alone. Beside
-// a sink far above the scores theirs vanish, and its sum says nothing of them.
+// a sink far above the scores theirs vanish, and its sum says nothing of them. With a softcap there is no instantiation
+// that does, nor one that writes alive_sum.
 inline bool writes_score_stats(const Params& p) {
-  return p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::elastic;
+  return (p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::elastic) && !p.softcap;
 }
 // Of other rows: one sweep over the keys of its own.
 void score_statistics(const Params& p, cudaStream_t stream);
@@ -122,7 +125,7 @@ void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
 constexpr int kFewKeys = 256;
 // Whether the tensor-core forward writes alive_sum if it is given, and the backward reads it.
 inline bool writes_alive_sum(const Params& p) {
-  return p.normalizer == Normalizer::elastic && p.head_dim <= kMaxAliveSumHead && p.k_length > kFewKeys;
+  return p.normalizer == Normalizer::elastic && p.head_dim <= kMaxAliveSumHead && p.k_length > kFewKeys && !p.softcap;
 }
 // Whether the backward takes centers from rounded sums (backward_sums.cuh). Exact ones are wanted for the gradients
 // that are kept in fp32, unless the forward kept alive_sum.

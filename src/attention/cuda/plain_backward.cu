@@ -20,7 +20,7 @@ __device__ float block_sum(Shared& sm, const float (&x)[4]) {
   return sum;
 }
 
-template <int N>
+template <int N, bool CAPPED>
 __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
   __shared__ Shared sm;
   Tile t;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
     }
     for (int key = keys.begin; key < keys.end; key += kTile) {
       float s[4][4], dw[4][4];
-      tile_scores(p, t, sm, row, key, s);
+      tile_scores<CAPPED>(p, t, sm, row, key, s);
       tile_weight_gradients(p, t, sm, key, dw);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
   float acc[N][4][4] = {}, slope[4] = {};
   for (int key = keys.begin; key < keys.end; key += kTile) {
     float s[4][4], dw[4][4];
-    tile_scores(p, t, sm, row, key, s);
+    tile_scores<CAPPED>(p, t, sm, row, key, s);
     tile_weight_gradients(p, t, sm, key, dw);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -106,6 +106,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
         slope[i] -= s[i][j] * static_cast<float>(abs(row[i].position - (key + tx + 16 * j)));
       }
     }
+    if constexpr (CAPPED) uncap_gradients(p, t, sm, key, s);
     put_strip(sm, s, false);
     weighted_sum(acc, sm, p.head_dim, [&](int c, int d) {
       return key + c < t.k_length ? load(p.k.data, k_offset(p.k, t, kv_head, key + c) + d * p.k.dim, p.dtype) : 0.0f;
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
   if (threadIdx.x == 0) partial[2 * part] = slope_sum;
 }
 
-template <int N>
+template <int N, bool CAPPED>
 __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
   __shared__ Shared sm;
   Tile t;
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
       Row row[4];
       make_rows(p, t, row);
       float s[4][4], ds[4][4];
-      tile_scores(p, t, sm, row, key0, s);
+      tile_scores<CAPPED>(p, t, sm, row, key0, s);
       tile_weight_gradients(p, t, sm, key0, ds);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -165,6 +166,7 @@ __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
         });
       }
       if (p.d_k.data) {
+        if constexpr (CAPPED) uncap_gradients(p, t, sm, key0, ds);
         put_strip(sm, ds, true);
         weighted_sum(d_k, sm, p.head_dim, [&](int r, int d) {
           return first + r < t.q_length ? load(p.q.data, q_offset(p.q, t, t.head, first + r) + d * p.q.dim, p.dtype)
@@ -183,6 +185,7 @@ __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
 
 // A block serves 64 distances of a head, [d0, d0 + 64), over every bias_splits-th tile of rows: the pairs at those
 // distances lie in two tiles of keys a tile of rows (four without a causal mask), summed along their diagonals.
+template <bool CAPPED>
 __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) {
   __shared__ Shared sm;
   Tile t;
@@ -203,7 +206,7 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
       const int key0 = behind ? here - d0 - 63 + 64 * side : here + d0 + 64 * (side - 2);
       if (key0 + kTile <= keys.begin || key0 >= keys.end) continue;
       float s[4][4], ds[4][4];
-      tile_scores(p, t, sm, row, key0, s);
+      tile_scores<CAPPED>(p, t, sm, row, key0, s);
       tile_weight_gradients(p, t, sm, key0, ds);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -276,7 +279,10 @@ void bias_gradient(const Params& p, cudaStream_t stream) {
   if (!p.d_distance_bias || p.bias_window == 0) return;
   const int tiles = tile_count(p, p.q_length, kPlainRows);
   const dim3 grid((p.bias_window + kBiasTile - 1) / kBiasTile, p.heads, p.bias_splits);
-  launch("the gradient of the distance bias", plain::bias_diagonals, grid, plain::kThreads, 0, stream, p, tiles);
+  with_softcap(p, [&](auto capped) {
+    launch("the gradient of the distance bias", plain::bias_diagonals<capped>, grid, plain::kThreads, 0, stream, p,
+           tiles);
+  });
   sum_bias_slabs(p, stream);
 }
 
@@ -294,16 +300,17 @@ void plain_backward(const Params& p, cudaStream_t stream) {
   const int row_tiles = tile_count(p, p.q_length, kPlainRows), key_tiles = tile_count(p, p.k_length, kPlainRows);
   const dim3 rows(row_tiles * p.batch, p.heads), keys(key_tiles * p.batch, p.kv_heads);
   const int widest = p.value_dim > p.head_dim ? p.value_dim : p.head_dim;
-  with_head_size_limit(p.head_dim, [&](auto size) {
-    launch("the plain backward, rows", plain::backward_rows<size / plain::kTile>, rows, plain::kThreads, 0, stream, p,
-           row_tiles);
-  });
-  if (p.d_k.data || p.d_v.data) {
-    with_head_size_limit(widest, [&](auto size) {
-      launch("the plain backward, keys", plain::backward_keys<size / plain::kTile>, keys, plain::kThreads, 0, stream, p,
-             key_tiles);
+  with_softcap(p, [&](auto capped) {
+    with_head_size_limit(p.head_dim, [&](auto size) {
+      launch("the plain backward, rows", plain::backward_rows<size / plain::kTile, capped>, rows, plain::kThreads, 0,
+             stream, p, row_tiles);
     });
-  }
+    if (!p.d_k.data && !p.d_v.data) return;
+    with_head_size_limit(widest, [&](auto size) {
+      launch("the plain backward, keys", plain::backward_keys<size / plain::kTile, capped>, keys, plain::kThreads, 0,
+             stream, p, key_tiles);
+    });
+  });
   bias_gradient(p, stream);
   reduce_partial(p, static_cast<int>(rows.x), stream);
 }

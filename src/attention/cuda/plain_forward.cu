@@ -16,6 +16,7 @@ struct RowStatistics {
 };
 
 // Of normalizers with a sum, by one sweep over the keys.
+template <bool CAPPED>
 __device__ void sum_statistics(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
                                RowStatistics& out) {
   float largest[4], sum[4];
@@ -27,7 +28,7 @@ __device__ void sum_statistics(const Params& p, const Tile& t, Shared& sm, const
   }
   for (int key = keys.begin; key < keys.end; key += kTile) {
     float s[4][4];
-    tile_scores(p, t, sm, row, key, s);
+    tile_scores<CAPPED>(p, t, sm, row, key, s);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float m = fmaxf(largest[i], row_max(fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3]))));
@@ -72,9 +73,10 @@ struct ScoreCache {
 };
 
 // Those of the n-th tile, which begins at `key`, kept before or computed again; all threads of the block ask together.
+template <bool CAPPED>
 __device__ void cached_scores(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], const ScoreCache& kept,
                               int n, int key, float (&s)[4][4]) {
-  if (!kept.has(n)) return tile_scores(p, t, sm, row, key, s);
+  if (!kept.has(n)) return tile_scores<CAPPED>(p, t, sm, row, key, s);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -84,6 +86,7 @@ __device__ void cached_scores(const Params& p, const Tile& t, Shared& sm, const 
 
 // Newton's method for the threshold t of  sum_j max(x_j - t, 0)^a = 1, a = 1 or 2, x relative to the row's largest: the
 // left side is convex and falling, so from t = -1 the steps rise to the root and never pass it, but for rounding.
+template <bool CAPPED>
 __device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
                                      const ScoreCache& kept, RowStatistics& out) {
   const float unit = p.normalizer == Normalizer::entmax15 ? 0.5f : 1.0f;
@@ -96,7 +99,7 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm,
   }
   for (int key = keys.begin; key < keys.end; key += kTile) {
     float s[4][4];
-    tile_scores(p, t, sm, row, key, s);
+    tile_scores<CAPPED>(p, t, sm, row, key, s);
     kept.keep((key - keys.begin) / kTile, s);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -108,7 +111,7 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm,
     float count[4] = {}, first[4] = {}, second[4] = {};
     for (int key = keys.begin; key < keys.end; key += kTile) {
       float s[4][4];
-      cached_scores(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
+      cached_scores<CAPPED>(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -152,7 +155,7 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm,
 }
 
 // SCORES: with Params::score_stats.
-template <int N, bool SCORES>
+template <int N, bool SCORES, bool CAPPED>
 __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cached_tiles) {
   __shared__ Shared sm;
   extern __shared__ float room[];
@@ -166,8 +169,8 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
   make_rows(p, t, row);
   const Keys keys = tile_keys(p, t);
   RowStatistics statistics{};
-  if (has_sum(p.normalizer)) sum_statistics(p, t, sm, row, keys, statistics);
-  if (has_threshold(p.normalizer)) threshold_statistics(p, t, sm, row, keys, kept, statistics);
+  if (has_sum(p.normalizer)) sum_statistics<CAPPED>(p, t, sm, row, keys, statistics);
+  if (has_threshold(p.normalizer)) threshold_statistics<CAPPED>(p, t, sm, row, keys, kept, statistics);
   if (!in_family<NormalizerFamily::exponential>(p.normalizer) && !in_family<NormalizerFamily::sigmoid>(p.normalizer)) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) row[i].offset = statistics.low[i];
@@ -177,7 +180,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
   ScoreSums<NaturalExponential> scores[SCORES ? 4 : 1];
   for (int key = keys.begin; key < keys.end; key += kTile) {
     float s[4][4];
-    cached_scores(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
+    cached_scores<CAPPED>(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
     if constexpr (SCORES) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) scores[i].template add<4>(1, [&](int j) { return s[i][j]; });
@@ -237,8 +240,10 @@ inline int cached_tiles(const Params& p) {
 template <int N>
 void launch_forward(const Params& p, dim3 grid, int tiles, cudaStream_t stream) {
   const int kept = cached_tiles(p);
-  launch("the plain forward", p.score_stats ? forward<N, true> : forward<N, false>, grid, kThreads, kept * kTileBytes,
-         stream, p, tiles, kept);
+  with_softcap(p, [&](auto capped) {
+    launch("the plain forward", p.score_stats ? forward<N, true, capped> : forward<N, false, capped>, grid, kThreads,
+           kept * kTileBytes, stream, p, tiles, kept);
+  });
 }
 
 }  // namespace plain

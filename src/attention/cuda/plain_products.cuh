@@ -110,9 +110,8 @@ __device__ inline float row_max(float x) {
   return x;
 }
 
-// The calling thread's scores of query rows t.first + .. and keys key0 + ..
-__device__ inline void tile_scores(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], int key0,
-                                   float (&s)[4][4]) {
+// The calling thread's products of query rows t.first + .. and keys key0 + ..
+__device__ inline void tile_products(const Params& p, const Tile& t, Shared& sm, int key0, float (&s)[4][4]) {
   const int kv_head = t.head / (p.heads / p.kv_heads);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -130,12 +129,38 @@ __device__ inline void tile_scores(const Params& p, const Tile& t, Shared& sm, c
                    ? load(p.k.data, k_offset(p.k, t, kv_head, key0 + c) + d * p.k.dim, p.dtype)
                    : 0.0f;
       });
+}
+
+// Their scores. CAPPED: p.softcap is not none, which only those instantiations look at.
+template <bool CAPPED>
+__device__ void tile_scores(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], int key0,
+                            float (&s)[4][4]) {
+  tile_products(p, t, sm, key0, s);
+  if constexpr (CAPPED) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) s[i][j] = capped(p.softcap, s[i][j]);
+    }
+  }
+  const float scale = CAPPED ? 1 : p.scale;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      s[i][j] = finish_score(p, row[i], t.head, key0 + static_cast<int>(threadIdx.x % 16) + 16 * j, s[i][j]);
+      s[i][j] = finish_score(p, row[i], t.head, key0 + static_cast<int>(threadIdx.x % 16) + 16 * j, s[i][j], scale);
     }
+  }
+}
+
+// Gradients of the same tile's capped scores become those of its products, but for the scale.
+__device__ inline void uncap_gradients(const Params& p, const Tile& t, Shared& sm, int key0, float (&ds)[4][4]) {
+  float dots[4][4];
+  tile_products(p, t, sm, key0, dots);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) ds[i][j] = uncapped_gradient(p.softcap, dots[i][j], ds[i][j]);
   }
 }
 

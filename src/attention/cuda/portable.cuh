@@ -143,6 +143,31 @@ __device__ void product_nn(float (&c)[MI][2 * NT][4], const uint32_t (&s)[MI][KT
   }
 }
 
+// Products become capped scores, in units of one.
+template <int A, int B, int C>
+__device__ void cap(const Softcap& softcap, float (&x)[A][B][C]) {
+#pragma unroll
+  for (int a = 0; a < A; ++a) {
+#pragma unroll
+    for (int b = 0; b < B; ++b) {
+#pragma unroll
+      for (int c = 0; c < C; ++c) x[a][b][c] = capped(softcap, x[a][b][c]);
+    }
+  }
+}
+// Gradients of capped scores become those of their products, but for the scale.
+template <int A, int B, int C>
+__device__ void uncap(const Softcap& softcap, const float (&dots)[A][B][C], float (&ds)[A][B][C]) {
+#pragma unroll
+  for (int a = 0; a < A; ++a) {
+#pragma unroll
+    for (int b = 0; b < B; ++b) {
+#pragma unroll
+      for (int c = 0; c < C; ++c) ds[a][b][c] = uncapped_gradient(softcap, dots[a][b][c], ds[a][b][c]);
+    }
+  }
+}
+
 // The positional bias of a score at this (signed) distance, times `unit`: distance bias and ALiBi.
 __device__ inline float score_bias(const Params& p, int head, int distance, float unit) {
   distance = abs(distance);

@@ -9,6 +9,15 @@ namespace lazy::kernels::cuda {
 
 namespace portable {
 
+// The kernel that choose(std::bool_constant) returns; only the exponential family has instantiations with a softcap.
+template <NormalizerFamily F, typename Choose>
+auto with_capped(const Params& p, const Choose& choose) {
+  if constexpr (F == NormalizerFamily::exponential) {
+    if (p.softcap) return choose(std::true_type());
+  }
+  return choose(std::false_type());
+}
+
 template <typename T, int D, NormalizerFamily F>
 void launch_rows_or_sums(const Params& p, int partial_step, cudaStream_t stream) {
   if constexpr (F == NormalizerFamily::exponential) {
@@ -29,7 +38,8 @@ void launch_rows_or_sums(const Params& p, int partial_step, cudaStream_t stream)
   }
   using S = BackwardRowsShape<D>;
   const int tiles = tile_count(p, p.q_length, S::M);
-  launch("the portable backward, rows", backward_rows<T, D, F>, dim3(tiles * p.batch, p.heads), S::threads,
+  const auto kernel = with_capped<F>(p, [](auto capped) { return backward_rows<T, D, F, capped>; });
+  launch("the portable backward, rows", kernel, dim3(tiles * p.batch, p.heads), S::threads,
          RowSweep<T, D, S>::bytes + S::M * D * 2, stream, p, tiles, partial_step);
 }
 
@@ -47,8 +57,9 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
           "to clear the sums of d_q");
   }
   launch_rows_or_sums<T, D, F>(p, partial_step, stream);
-  launch("the portable backward, keys", backward_keys<T, D, F>, dim3(key_tiles * p.batch, p.kv_heads), S::threads,
-         key_bytes, stream, p, key_tiles, partial_step);
+  const auto keys = with_capped<F>(p, [](auto capped) { return backward_keys<T, D, F, capped>; });
+  launch("the portable backward, keys", keys, dim3(key_tiles * p.batch, p.kv_heads), S::threads, key_bytes, stream, p,
+         key_tiles, partial_step);
   if (p.dq_sum) {
     launch("the portable backward, d_q", finish_dq<T>, dim3(dq_tiles * p.batch, p.heads), 256, 0, stream, p, dq_tiles);
   }

@@ -151,7 +151,7 @@ struct HeadRows {
   int64_t dq_sums;  // from p.dq_sum on: of a pointer the compiler would not know that it is global
 };
 
-template <typename T, int D, NormalizerFamily F>
+template <typename T, int D, NormalizerFamily F, bool CAPPED>
 __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysShape<D>::blocks)
     backward_keys(const Params p, int tiles, int partial_step) {
   using S = BackwardKeysShape<D>;
@@ -244,6 +244,10 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       clear(g);
       product_nt<T, D, MI, M / 16>(s, sk, warp_key, sq + stage * M * D * 2);
       float c = p.scale * unit;
+      if constexpr (CAPPED) {
+        cap(p.softcap, s);
+        c = unit;
+      }
       if (any_score_bias(p, t, first, M, key0, N)) {
         // One rounding, as in RowSweep::scores: the weight that the row's norm and center were made of.
         const float* table = add + stage * S::bias_entries + N - 1 - warp_key - lane / 4 + 2 * (lane % 4);
@@ -308,7 +312,17 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
 #pragma unroll
         for (int k = 0; k < M / 16; ++k) {
           as_left<T>(weights[m][k], s[m], k);
-          as_left<T>(ds[m][k], g[m], k);
+          if constexpr (!CAPPED) as_left<T>(ds[m][k], g[m], k);
+        }
+      }
+      if constexpr (CAPPED) {  // the products once more: registers for them would be missing above
+        clear(s);
+        product_nt<T, D, MI, M / 16>(s, sk, warp_key, sq + stage * M * D * 2);
+        uncap(p.softcap, s, g);
+#pragma unroll
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int k = 0; k < M / 16; ++k) as_left<T>(ds[m][k], g[m], k);
         }
       }
       if (adds_dq && half == 0) {

@@ -13,13 +13,13 @@ struct BackwardRowsShape {
   static constexpr int MI = 1, warps = 4, threads = 128, M = 64, N = D == 256 ? 16 : 64, bias_entries = M + N;
 };
 
-template <typename T, int D, NormalizerFamily F>
+template <typename T, int D, NormalizerFamily F, bool CAPPED>
 __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, int partial_step) {
   using S = BackwardRowsShape<D>;
   constexpr int N = S::N, NT = N / 16, M = S::M;
   extern __shared__ __align__(128) char memory[];
   __shared__ float warp_sums[2][S::warps];
-  RowSweep<T, D, S> b{p, score_unit<F>(p)};
+  RowSweep<T, D, S, CAPPED> b{p, score_unit<F>(p)};
   Tile& t = b.t;
   if (!b.find(tiles)) return;
   bool wanted = true;  // of the warp's rows: sparsemax and entmax-1.5 only come here for what backward_lists marks
@@ -116,6 +116,11 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
                                             offset[e / 2], lowest, squared);
         s[0][n][e] = x.factor * ((x.alive ? g[0][n][e] : 0) - center[e / 2]);
       }
+    }
+    if constexpr (CAPPED) {
+      clear(g);
+      product_nt<T, D, 1, NT>(g, b.sq, b.warp_row, b.sk + stage * N * D * 2);
+      uncap(p.softcap, g, s);
     }
     product_nn<T, D, 1, NT, D / 16>(d_q, s, b.sk + stage * N * D * 2, 0);
   });

@@ -22,13 +22,14 @@ __device__ inline void merge_rows(float& largest, float& sum) {
   }
 }
 
-// SCORES: with Params::score_stats; maximum, exponentials and their sum are softmax's and elastic's own.
-template <typename T, int D, bool ELASTIC, bool ALIVE, bool SCORES>
+// SCORES: with Params::score_stats; maximum, exponentials and their sum are softmax's and elastic's own. CAPPED: as
+// RowSweep's.
+template <typename T, int D, bool ELASTIC, bool ALIVE, bool SCORES, bool CAPPED = false>
 __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const Params p, int tiles) {
   using S = ForwardShape<D, ALIVE>;
   constexpr int MI = S::MI, N = S::N, NT = N / 16;
   extern __shared__ __align__(128) char memory[];
-  RowSweep<T, D, S> b{p, score_unit<NormalizerFamily::exponential>(p)};
+  RowSweep<T, D, S, CAPPED> b{p, score_unit<NormalizerFamily::exponential>(p)};
   Tile& t = b.t;
   if (!b.start(memory, 0, tiles)) return;
   const int lane = b.lane;
@@ -267,7 +268,12 @@ struct PortableForward {
         launch_rows<ListShape<D>>(forward_lists<T, D>, ListShape<D>::bytes, p, stream);
         launch_rows<SweepShape<D>>(forward_sweeps<T, D>, RowSweep<T, D, SweepShape<D>>::bytes, p, stream);
       } else if constexpr (F == NormalizerFamily::exponential) {
-        if (p.score_stats) {
+        if (p.softcap) {
+          using S = ForwardShape<D>;
+          launch_rows<S>(p.normalizer == Normalizer::elastic ? forward<T, D, true, false, false, true>
+                                                             : forward<T, D, false, false, false, true>,
+                         RowSweep<T, D, S>::bytes, p, stream);
+        } else if (p.score_stats) {
           launch_exponential<T, D, true>(p, stream);
         } else {
           launch_exponential<T, D, false>(p, stream);

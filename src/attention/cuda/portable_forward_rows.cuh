@@ -14,8 +14,8 @@ struct ForwardShape {
 };
 
 // Writes lse and statistics: the weight of key 0, and each lane's part of the sum of weights and of alive pairs.
-template <typename T, int D, typename S>
-__device__ void finish_statistics(const RowSweep<T, D, S>& b, const float (&lse)[S::MI][2],
+template <typename T, int D, typename S, bool CAPPED>
+__device__ void finish_statistics(const RowSweep<T, D, S, CAPPED>& b, const float (&lse)[S::MI][2],
                                   const float (&first)[S::MI][2], const float (&total)[S::MI][2],
                                   const float (&alive)[S::MI][2]) {
   const Params& p = b.p;
@@ -38,8 +38,8 @@ __device__ void finish_statistics(const RowSweep<T, D, S>& b, const float (&lse)
 }
 
 // Writes Params::score_stats. scores(m, h): each lane's share of its row.
-template <typename T, int D, typename S, typename Scores>
-__device__ void store_score_statistics(const RowSweep<T, D, S>& b, const Scores& scores) {
+template <typename T, int D, typename S, bool CAPPED, typename Scores>
+__device__ void store_score_statistics(const RowSweep<T, D, S, CAPPED>& b, const Scores& scores) {
   const Params& p = b.p;
 #pragma unroll
   for (int m = 0; m < S::MI; ++m) {

@@ -15,7 +15,8 @@ __device__ float largest_of(const float (&s)[N][4], int h) {
 }
 
 // S: MI (16-row tiles a warp), M rows a block, N keys a tile, `added` entries of the table, `threads`.
-template <typename T, int D, typename S>
+// CAPPED: p.softcap is not none, which only those instantiations look at.
+template <typename T, int D, typename S, bool CAPPED = false>
 struct RowSweep {
   static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
   static constexpr int bias_loads = (S::bias_entries + S::threads - 1) / S::threads;  // of a thread
@@ -126,7 +127,11 @@ struct RowSweep {
   }
   // The same from the product of queries and keys.
   __device__ float finish_scores(float (&s)[MI][2 * NT][4], int key, int stage) {
-    const float c = p.scale * unit;
+    float c = p.scale * unit;
+    if constexpr (CAPPED) {
+      cap(p.softcap, s);
+      c = unit;
+    }
     const bool has_bias = any_score_bias(p, t, t.first, M, key, N), full = all_visible(p, t, t.first, M, key, N);
     if (!has_bias && full && c > 0) return c;
     const float* table = add + stage * S::bias_entries + N - 1 + warp_row + lane / 4 - 2 * (lane % 4);

@@ -14,11 +14,11 @@ struct ScoreSweep {
   static constexpr int bytes = keys_at + 2 * S::bias_entries * 4;
 };
 
-template <typename T, int D>
+template <typename T, int D, bool CAPPED>
 __global__ void __launch_bounds__(ForwardShape<D>::threads) score_statistics(const Params p, int tiles) {
   using S = ForwardShape<D>;
   extern __shared__ __align__(128) char memory[];
-  RowSweep<T, D, S> b{p, kLog2e};
+  RowSweep<T, D, S, CAPPED> b{p, kLog2e};
   if (!b.start(memory, 0, tiles)) return;
   b.add = reinterpret_cast<float*>(memory + ScoreSweep<T, D>::keys_at);
   LaneScores sums[S::MI][2];
@@ -43,7 +43,9 @@ template <int D>
 void launch_scores(const Params& p, cudaStream_t stream) {
   with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
     using T = decltype(type);
-    launch_rows<ForwardShape<D>>(score_statistics<T, D>, ScoreSweep<T, D>::bytes, p, stream);
+    with_softcap(p, [&](auto capped) {
+      launch_rows<ForwardShape<D>>(score_statistics<T, D, capped>, ScoreSweep<T, D>::bytes, p, stream);
+    });
   });
 }
 

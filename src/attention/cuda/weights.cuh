@@ -67,11 +67,11 @@ __device__ inline Row make_row(const Params& p, const Tile& t, int head, int row
   return r;
 }
 
-// The score from the dot product; -inf where the row does not see the key.
-__device__ inline float finish_score(const Params& p, const Row& r, int head, int key, float dot) {
+// The score from the dot product; -inf where the row does not see the key. scale: 1 if `dot` is the capped score.
+__device__ inline float finish_score(const Params& p, const Row& r, int head, int key, float dot, float scale) {
   if (key < r.keys.begin || key >= r.keys.end) return -INFINITY;
   const int distance = abs(r.position - key);
-  float s = p.scale * dot;
+  float s = scale * dot;
   if (distance < p.bias_window) s += p.distance_bias[head * p.bias_window + distance];
   if (p.alibi_slopes) s -= p.alibi_slopes[head] * static_cast<float>(distance);
   return s;

@@ -59,7 +59,8 @@ static void backward_row(const Problem& p, const Backward<double>& a, const Sequ
   const int64_t kv_head = head / (p.heads / p.kv_heads);
   const double* q = at(a.q, s.batch, s.q_begin + row, head);
   const double* d_out = at(a.d_out, s.batch, s.q_begin + row, head);
-  const std::vector<double> scores = row_scores(p, a, s, head, row, keys);
+  std::vector<double> slopes;
+  const std::vector<double> scores = row_scores(p, a, s, head, row, keys, &slopes);
   const RowParameters parameters = row_parameters(p, a, head, keys.count());
   const Weights w = normalize(p.normalizer, scores, parameters);
   std::vector<double> d_weight;
@@ -72,15 +73,16 @@ static void backward_row(const Problem& p, const Backward<double>& a, const Sequ
   const RowGradient gradient = normalize_backward(p.normalizer, scores, parameters, d_weight);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     const double d_score = gradient.d_score[j - keys.begin], weight = w.weight[j - keys.begin];
+    const double d_product = p.scale * slopes[j - keys.begin] * d_score;  // of q . k
     const double* k = at(a.k, s.batch, s.k_begin + j, kv_head);
     const int64_t distance = std::abs(position(s, row) - j);
     if (a.d_q.data) {
       double* d_q = at(a.d_q, s.batch, s.q_begin + row, head);
-      for (int64_t d = 0; d < p.head_dim; ++d) d_q[d * a.d_q.dim] += p.scale * d_score * k[d * a.k.dim];
+      for (int64_t d = 0; d < p.head_dim; ++d) d_q[d * a.d_q.dim] += d_product * k[d * a.k.dim];
     }
     if (a.d_k.data) {
       double* d_k = at(a.d_k, s.batch, s.k_begin + j, kv_head);
-      for (int64_t d = 0; d < p.head_dim; ++d) d_k[d * a.d_k.dim] += p.scale * d_score * q[d * a.q.dim];
+      for (int64_t d = 0; d < p.head_dim; ++d) d_k[d * a.d_k.dim] += d_product * q[d * a.q.dim];
     }
     if (a.d_v.data) {
       double* d_v = at(a.d_v, s.batch, s.k_begin + j, kv_head);

@@ -22,10 +22,11 @@ inline int64_t row_index(const Problem& p, const Sequence& s, int64_t head, int6
   return (s.batch * p.heads + head) * p.q_length + s.q_begin + row;
 }
 
-// Arguments is Forward<double> or Backward<double>. One score per visible key.
+// Arguments is Forward<double> or Backward<double>. One score per visible key. slopes: if not null, set to the
+// derivatives of the scores with respect to scale q . k: 1, with a softcap c 1 - tanh(scale q . k / c)^2.
 template <typename Arguments>
 std::vector<double> row_scores(const Problem& p, const Arguments& a, const Sequence& s, int64_t head, int64_t row,
-                               KeyRange keys) {
+                               KeyRange keys, std::vector<double>* slopes = nullptr) {
   const double* q = at(a.q, s.batch, s.q_begin + row, head);
   std::vector<double> scores;
   for (int64_t j = keys.begin; j < keys.end; ++j) {
@@ -33,7 +34,13 @@ std::vector<double> row_scores(const Problem& p, const Arguments& a, const Seque
     const int64_t distance = std::abs(position(s, row) - j);
     double dot = 0;
     for (int64_t d = 0; d < p.head_dim; ++d) dot += q[d * a.q.dim] * k[d * a.k.dim];
-    double score = p.scale * dot;
+    double score = p.scale * dot, slope = 1;
+    if (p.softcap > 0) {
+      const double inverse = 1 / std::cosh(score / p.softcap);
+      score = p.softcap * std::tanh(score / p.softcap);
+      slope = inverse * inverse;  // 1 - tanh^2 without its cancellation
+    }
+    if (slopes) slopes->push_back(slope);
     if (a.distance_bias && distance < p.bias_window) score += a.distance_bias[head * p.bias_window + distance];
     if (a.alibi_slopes) score -= a.alibi_slopes[head] * static_cast<double>(distance);
     scores.push_back(score);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <unordered_map>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -183,11 +184,11 @@ SpecialTokens::SpecialTokens(const fs::path& folder) : folder_(folder.string()) 
     take_named(map);
     take_extra(map, "extra_special_tokens");
     if (!extra) take_extra(map, "additional_special_tokens");
+    std::set<std::string> specials;
+    for (const auto& [key, token] : named_) specials.insert(token.content);
+    for (const AddedToken& token : extra_) specials.insert(token.content);
     for (const auto& [text, id] : added.json.items()) {
-      const auto is_text = [&, text = text](const auto& token) { return token.content == text; };
-      const bool special =
-          std::any_of(named_.begin(), named_.end(), [&](const auto& n) { return is_text(n.second); }) ||
-          std::any_of(extra_.begin(), extra_.end(), is_text);
+      const bool special = specials.contains(text);
       added_.push_back(
           {.id = read_id(added.fields()[text]), .content = text, .special = special, .normalized = !special});
     }
@@ -223,11 +224,19 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
                    .suffix = {},
                    .tokenizer_class = class_,
                    .special_ids = {}};
-  const auto entry = [&](const std::string& text) {
-    return std::find_if(table.added.begin(), table.added.end(), [&](const AddedToken& t) { return t.content == text; });
-  };
+  // Indices in table.added of the first token with a text and with an id.
+  std::unordered_map<std::string, size_t> by_text;
+  std::unordered_map<int32_t, size_t> by_id;
   int64_t next = size;
-  for (const AddedToken& token : table.added) next = std::max<int64_t>(next, token.id + 1);
+  for (size_t n = 0; n < table.added.size(); ++n) {
+    by_text.try_emplace(table.added[n].content, n);
+    by_id.try_emplace(table.added[n].id, n);
+    next = std::max<int64_t>(next, table.added[n].id + 1);
+  }
+  const auto entry = [&](const std::string& text) {
+    const auto found = by_text.find(text);
+    return found == by_text.end() ? nullptr : &table.added[found->second];
+  };
   const auto add = [&](AddedToken token) {
     if (token.content.empty()) return;
     if (const auto known = find(token.content)) {
@@ -238,19 +247,19 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
       fail("tokenizer", "{}: id {} is given to \"{}\", but the vocabulary has \"{}\" there", folder_, token.id,
            token.content, text_of(token.id));
     }
-    for (const AddedToken& other : table.added) {
-      if (other.id == token.id) {
-        fail("tokenizer", "{}: id {} is given to both \"{}\" and \"{}\"", folder_, token.id, other.content,
-             token.content);
-      }
+    if (const auto other = by_id.find(token.id); other != by_id.end()) {
+      fail("tokenizer", "{}: id {} is given to both \"{}\" and \"{}\"", folder_, token.id,
+           table.added[other->second].content, token.content);
     }
     next = std::max<int64_t>(next, token.id + 1);
+    by_text.try_emplace(token.content, table.added.size());
+    by_id.try_emplace(token.id, table.added.size());
     table.added.push_back(std::move(token));
   };
 
   for (const AddedToken& token : added_) {
-    const auto known = entry(token.content);
-    if (known == table.added.end()) {
+    AddedToken* known = entry(token.content);
+    if (!known) {
       add(token);
     } else if (added_counts_) {
       const int32_t id = known->id;
@@ -264,8 +273,8 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
   const auto make_special = [&](const AddedToken& token) {
     AddedToken special = token;
     special.special = true;
-    const auto known = entry(token.content);
-    if (known == table.added.end()) {
+    AddedToken* known = entry(token.content);
+    if (!known) {
       add(std::move(special));
     } else if (listed.contains(token.content)) {
       known->special = true;
@@ -293,7 +302,7 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
     return table.texts.contains(key) || std::find(unset_.begin(), unset_.end(), key) != unset_.end();
   };
   const auto can_default = [&](const char* key, const std::string& text) {
-    return !text.empty() && !is_set(key) && (entry(text) != table.added.end() || find(text));
+    return !text.empty() && !is_set(key) && (entry(text) || find(text));
   };
   if (const TokenizerClass* known = find_tokenizer_class(class_)) {
     for (const auto& [key, text] : {std::pair("bos_token", known->bos),
@@ -311,9 +320,7 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
   if (!is_set("bos_token") && !is_set("eos_token")) {
     const auto text = [&](std::optional<int32_t> id) {
       if (!id) return std::string();
-      for (const AddedToken& token : table.added) {
-        if (token.id == *id) return token.content;
-      }
+      if (const auto token = by_id.find(*id); token != by_id.end()) return table.added[token->second].content;
       return *id < size ? text_of(*id) : std::string();
     };
     guess("bos_token", text(config_bos_));
@@ -329,8 +336,8 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
   const auto id_of = [&](const char* key) -> std::optional<int32_t> {
     const auto text = table.texts.find(key);
     if (text == table.texts.end()) return std::nullopt;
-    const auto found = entry(text->second);
-    return found == table.added.end() ? find(text->second) : std::optional(found->id);
+    const AddedToken* found = entry(text->second);
+    return found ? std::optional(found->id) : find(text->second);
   };
   table.bos = id_of("bos_token");
   table.eos = id_of("eos_token");

@@ -16,8 +16,10 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device devic
       branch_norm_(c.norm.branch_norm),
       multiplier_(c.multipliers.branch) {
   mixer_norm = make_norm(c, device);
+  if (c.norm.sandwich_norm) mixer_output_norm = make_norm(c, device);
   if (!c.mlp.enabled) return;
   mlp_norm = make_norm(c, device);
+  if (c.norm.sandwich_norm) mlp_output_norm = make_norm(c, device);
   mlp = make_feed_forward(c, device);
 }
 
@@ -36,17 +38,18 @@ NormOutput DecoderBlock::pre_norm(ResidualStream& stream, const NormWeights& nor
   if (branch_norm_) {
     stream = {sum_of(stream), {}};
   } else if (!post_norm_) {
-    return later && multiplier_ == 1 ? normalize_later(stream, norm, norm_eps_) : normalize(stream, norm, norm_eps_);
+    const bool adds_itself = multiplier_ == 1 && !mixer_output_norm.weight.defined();
+    return later && adds_itself ? normalize_later(stream, norm, norm_eps_) : normalize(stream, norm, norm_eps_);
   }
   stream.residual = stream.branch;
   return stream.branch;
 }
 
 void DecoderBlock::add_branch(ResidualStream& stream, const NormOutput& x, const NormWeights& norm,
-                              at::Tensor branch) const {
-  if (branch_norm_) {
+                              const NormWeights& output_norm, at::Tensor branch) const {
+  if (branch_norm_ || output_norm.weight.defined()) {
     ResidualStream output{std::move(branch), {}};
-    branch = normalize(output, norm, norm_eps_).value;
+    branch = normalize(output, branch_norm_ ? norm : output_norm, norm_eps_).value;
   }
   stream.branch = multiplier_ == 1 ? std::move(branch) : branch * multiplier_;
   if (x.pending) return;  // the branch has the stream in it
@@ -54,10 +57,11 @@ void DecoderBlock::add_branch(ResidualStream& stream, const NormOutput& x, const
 }
 
 bool DecoderBlock::describe(ops::StepLayer& layer, const ForwardOptions& options) const {
-  if (post_norm_ || branch_norm_ || multiplier_ != 1 || !mlp || mixer_norm.bias.defined() || mlp_norm.bias.defined())
+  if (post_norm_ || branch_norm_ || mixer_output_norm.weight.defined() || multiplier_ != 1 || !mlp ||
+      mixer_norm.bias.defined() || mlp_norm.bias.defined())
     return false;
-  layer.norm = mixer_norm.weight.detach();
-  layer.mlp_norm = mlp_norm.weight.detach();
+  layer.norm = mixer_norm.factor().detach();
+  layer.mlp_norm = mlp_norm.factor().detach();
   return mixer->describe(layer, options) && mlp->describe(layer);
 }
 
@@ -71,7 +75,7 @@ void DecoderBlock::mix(ResidualStream& stream, int64_t layer, const ForwardOptio
   const LayerHooks hooks(options.activation_hooks, layer);
   run_residual_hooks(stream, hooks, "residual");
   const NormOutput x = run_norm_hooks(pre_norm(stream, mixer_norm, mixer->computes_norm(options)), hooks, input_);
-  add_branch(stream, x, mixer_norm, hooks(output_, mixer->forward(x, layer, options, stats)));
+  add_branch(stream, x, mixer_norm, mixer_output_norm, hooks(output_, mixer->forward(x, layer, options, stats)));
 }
 
 void DecoderBlock::feed_forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options,
@@ -81,7 +85,7 @@ void DecoderBlock::feed_forward(ResidualStream& stream, int64_t layer, const For
   run_residual_hooks(stream, hooks, "middle");
   const NormOutput x = run_norm_hooks(
       pre_norm(stream, mlp_norm, !options.activation_hooks && !recompute && mlp->computes_norm()), hooks, "mlp.input");
-  add_branch(stream, x, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute, hooks)));
+  add_branch(stream, x, mlp_norm, mlp_output_norm, hooks("mlp.output", mlp->forward(x, recompute, hooks)));
 }
 
 }  // namespace lazy

@@ -1,6 +1,7 @@
 // A decoder layer, the token mixer and the MLP on the residual stream. Pre-norm: x += mixer(norm(x)); x +=
 // mlp(norm(x)). Post-norm: x = norm(x + mixer(x)); x = norm(x + mlp(x)). Branch norm (OLMo 2):
-// x += norm(mixer(x)); x += norm(mlp(x)). Mamba2 layers have no MLP.
+// x += norm(mixer(x)); x += norm(mlp(x)). Sandwich norm (Gemma 2 and 3): x += norm'(mixer(norm(x)));
+// x += norm'(mlp(norm(x))). Mamba2 layers have no MLP.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -25,6 +26,7 @@ class DecoderBlock {
   bool describe(ops::StepLayer& layer, const ForwardOptions& options) const;
 
   NormWeights mixer_norm, mlp_norm;
+  NormWeights mixer_output_norm, mlp_output_norm;  // sandwich norm: of the output of each half
   std::unique_ptr<Mixer> mixer;
   std::unique_ptr<FeedForward> mlp;  // null: none
 
@@ -33,7 +35,8 @@ class DecoderBlock {
   // later: the reader takes a pending norm.
   NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const;
   // branch: what the reader of x, the output of pre_norm, returned.
-  void add_branch(ResidualStream& stream, const NormOutput& x, const NormWeights& norm, at::Tensor branch) const;
+  void add_branch(ResidualStream& stream, const NormOutput& x, const NormWeights& norm, const NormWeights& output_norm,
+                  at::Tensor branch) const;
 
   const char *input_, *output_;  // hook point names of the mixer half
   double norm_eps_;

@@ -13,28 +13,28 @@ namespace lazy {
 namespace {
 
 // MLP of two matrices with an activation in between and optional biases: down(f(up(x))). Used by GPT-2, BLOOM and
-// Transformer-XL.
+// Transformer-XL. With a gate (Gemma's GeGLU): down(f(gate(x)) up(x)).
 class PlainMlp : public FeedForward {
  public:
   PlainMlp(const ModelConfig& config, at::Device device);
 
   at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const override;
   NamedTensors parameters() const override;
-  std::vector<const Linear*> products() const override { return {&up_, &down_}; }
+  std::vector<const Linear*> products() const override { return {&into_, &down_}; }
 
  private:
   at::Tensor run(const at::Tensor& x, const LayerHooks& hooks) const;
 
   ModelConfig config_;
-  Linear up_, down_;
+  Linear into_, down_;              // parts: gate_proj, if any, and up_proj; down_proj
   at::Tensor up_bias_, down_bias_;  // fp32, undefined without bias
 };
 
 at::Tensor activated(const at::Tensor& x, MlpKind kind) {
   if (kind == MlpKind::gelu) return at::gelu(x);
-  if (kind == MlpKind::gelu_tanh) return at::gelu(x, "tanh");  // the tanh approximation used by GPT-2 and BLOOM
+  if (kind == MlpKind::gelu_tanh || kind == MlpKind::geglu_tanh) return at::gelu(x, "tanh");  // the tanh approximation
   if (kind == MlpKind::relu) return at::relu(x);
-  fail("model", "mlp_kind: expected gelu, gelu_tanh or relu, found '{}'", name(kind));
+  fail("model", "mlp_kind: expected geglu_tanh, gelu, gelu_tanh or relu, found '{}'", name(kind));
 }
 
 at::Tensor plus(const at::Tensor& x, const at::Tensor& bias) {
@@ -42,7 +42,9 @@ at::Tensor plus(const at::Tensor& x, const at::Tensor& bias) {
 }
 
 PlainMlp::PlainMlp(const ModelConfig& c, at::Device device)
-    : config_(c), up_(c.hidden_size, {c.intermediate()}, device), down_(c.intermediate(), {c.hidden_size}, device) {
+    : config_(c),
+      into_(c.hidden_size, std::vector<int64_t>(c.mlp.gated() ? 2 : 1, c.intermediate()), device),
+      down_(c.intermediate(), {c.hidden_size}, device) {
   if (!c.mlp.bias) return;
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   up_bias_ = at::zeros({c.intermediate()}, options).requires_grad_(true);
@@ -51,15 +53,19 @@ PlainMlp::PlainMlp(const ModelConfig& c, at::Device device)
 
 NamedTensors PlainMlp::parameters() const {
   const CheckpointNames names(config_);
-  if (!up_bias_.defined()) return {{names.up, up_.parts()[0]}, {names.down, down_.parts()[0]}};
-  return {{names.up, up_.parts()[0]},
-          {names.up_bias, up_bias_},
-          {names.down, down_.parts()[0]},
-          {names.down_bias, down_bias_}};
+  NamedTensors out;
+  if (config_.mlp.gated()) out.emplace_back(names.gate, into_.parts().front());
+  out.emplace_back(names.up, into_.parts().back());
+  if (up_bias_.defined()) out.emplace_back(names.up_bias, up_bias_);
+  out.emplace_back(names.down, down_.parts()[0]);
+  if (down_bias_.defined()) out.emplace_back(names.down_bias, down_bias_);
+  return out;
 }
 
 at::Tensor PlainMlp::run(const at::Tensor& x, const LayerHooks& hooks) const {
-  const at::Tensor inner = activated(plus(up_.forward(x)[0], up_bias_), config_.mlp.kind);
+  const std::vector<at::Tensor> products = into_.forward(x);
+  at::Tensor inner = activated(plus(products.front(), up_bias_), config_.mlp.kind);
+  if (config_.mlp.gated()) inner = inner * products.back();
   return plus(down_.forward(hooks("mlp.inner", inner))[0], down_bias_);
 }
 

@@ -15,13 +15,16 @@ at::Tensor recompute_norm(const at::Tensor& saved, const at::Tensor& weight, dou
 
 NormWeights make_norm(const ModelConfig& c, at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
-  NormWeights norm{at::ones({c.hidden_size}, options).requires_grad_(true), {}};
+  NormWeights norm{
+      at::full({c.hidden_size}, c.norm.unit_offset ? 0 : 1, options).requires_grad_(true), {}, c.norm.unit_offset};
   if (c.norm.kind == NormKind::layer) norm.bias = at::zeros({c.hidden_size}, options).requires_grad_(true);
   return norm;
 }
 
+at::Tensor NormWeights::factor() const { return unit_offset ? weight + 1 : weight; }
+
 NormOutput normalize(ResidualStream& stream, const NormWeights& norm, double eps) {
-  const at::Tensor& weight = norm.weight;
+  const at::Tensor weight = norm.factor();
   if (norm.bias.defined()) {
     stream.residual = sum_of(stream);
     const at::Tensor& x = stream.residual;
@@ -42,7 +45,7 @@ NormOutput normalize_later(ResidualStream& stream, const NormWeights& norm, doub
   if (at::GradMode::is_enabled() || norm.bias.defined() || !rows.is_cuda() || !ops::serves_few_rows(rows))
     return normalize(stream, norm, eps);
   stream = {sum_of(stream), {}};
-  NormOutput out{at::Tensor(), stream.branch, norm.weight, eps};
+  NormOutput out{at::Tensor(), stream.branch, norm.factor(), eps};
   out.pending = true;
   return out;
 }

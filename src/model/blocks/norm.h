@@ -44,7 +44,10 @@ at::Tensor recompute_norm(const at::Tensor& saved, const at::Tensor& weight, dou
 
 // Weights of a norm in fp32: weight alone for RMSNorm, with a bias for LayerNorm.
 struct NormWeights {
-  at::Tensor weight, bias;  // (dim); both undefined: no norm
+  at::Tensor weight, bias;   // (dim); both undefined: no norm
+  bool unit_offset = false;  // the factor is 1 + weight
+
+  at::Tensor factor() const;  // differentiable in weight
 };
 NormWeights make_norm(const ModelConfig& config, at::Device device);
 

@@ -5,8 +5,8 @@
 namespace lazy {
 
 const std::vector<const Family*>& families() {
-  static const std::vector<const Family*> all = {&kGpt2,    &kBloom, &kGptOss, &kGraniteSwa,
-                                                 &kSmolLm3, &kOlmo2, &kPhi3,   &kTransformerXl};
+  static const std::vector<const Family*> all = {&kGpt2,  &kBloom, &kGptOss, &kGraniteSwa, &kSmolLm3,
+                                                 &kOlmo2, &kPhi3,  &kGemma2, &kGemma3,     &kTransformerXl};
   return all;
 }
 

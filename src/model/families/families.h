@@ -64,6 +64,12 @@ extern const Family kOlmo2;
 // Phi-3 (Microsoft 2024, arXiv 2404.14219), Phi3ForCausalLM: Llama with fused projections; RoPE may rotate a fraction
 // of each head.
 extern const Family kPhi3;
+// Gemma 2 (Google 2024, arXiv 2408.00118), Gemma2ForCausalLM: norms of the input and of the output of each half that
+// multiply by 1 + weight, GeGLU, embeddings scaled by sqrt(hidden_size), alternating windows, capped scores and logits.
+extern const Family kGemma2;
+// Gemma 3 (Google 2025, arXiv 2503.19786), Gemma3ForCausalLM (text): as Gemma 2 with an RMSNorm of every query and key
+// head instead of caps, and two RoPE bases: of layers with a window and of layers without.
+extern const Family kGemma3;
 // Transformer-XL (Dai et al. 2019), TransfoXLLMHeadModel: relative positions and memory, post-norm LayerNorm, an
 // adaptive vocabulary.
 extern const Family kTransformerXl;

@@ -23,9 +23,7 @@ void gpt2_defaults(ModelConfig& m) {
 MlpKind activation_from(const Fields& fields) {
   std::string name = "gelu_new";
   fields.string({"activation_function"}, name);
-  for (const char* known : {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python_tanh", "gelu_accurate"}) {
-    if (name == known) return MlpKind::gelu_tanh;
-  }
+  if (config_json::is_gelu_tanh(name)) return MlpKind::gelu_tanh;
   if (name == "gelu" || name == "gelu_python") return MlpKind::gelu;
   if (name == "relu") return MlpKind::relu;
   fail(config_json::kOperation,

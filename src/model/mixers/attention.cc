@@ -64,6 +64,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
       window_(c.window_of(layer)),
       scale_(c.score_scale(layer)) {
   config_.positions.rope_base = c.rope_base_of(layer);
+  if (window_ > 0 && !c.positions.scale_windowed_layers) config_.positions.rope_scaling = {};
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   if (c.attention.distance_bias_window > 0) {
     distance_bias = at::zeros({heads_, c.attention.distance_bias_window}, options).requires_grad_(true);
@@ -91,8 +92,9 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
   }
   if (c.attention.output_bias) o_bias = parameter(c.hidden_size, 0);
   if (c.attention.qk_norm) {
-    q_norm = parameter(c.attention.qk_norm_joint ? heads_ * head_dim_ : head_dim_, 1);
-    k_norm = parameter(c.attention.qk_norm_joint ? kv_heads_ * head_dim_ : head_dim_, 1);
+    const double initial = c.norm.unit_offset ? 0 : 1;
+    q_norm = parameter(c.attention.qk_norm_joint ? heads_ * head_dim_ : head_dim_, initial);
+    k_norm = parameter(c.attention.qk_norm_joint ? kv_heads_ * head_dim_ : head_dim_, initial);
   }
 }
 
@@ -169,8 +171,9 @@ at::Tensor AttentionMixer::as_cached(const at::Tensor& tokens) const {
 
 at::Tensor AttentionMixer::normed(const at::Tensor& heads, const at::Tensor& norm) const {
   if (!norm.defined()) return heads;
-  if (!config_.attention.qk_norm_joint) return ops::rms_norm(heads, norm, config_.norm.eps);
-  return ops::rms_norm(heads.flatten(2), norm, config_.norm.eps).view(heads.sizes());
+  const at::Tensor factor = config_.norm.unit_offset ? norm + 1 : norm;
+  if (!config_.attention.qk_norm_joint) return ops::rms_norm(heads, factor, config_.norm.eps);
+  return ops::rms_norm(heads.flatten(2), factor, config_.norm.eps).view(heads.sizes());
 }
 
 ops::AttentionOptions AttentionMixer::attention_options() const {
@@ -179,6 +182,7 @@ ops::AttentionOptions AttentionMixer::attention_options() const {
   options.offset = name(config_.attention.offset);
   options.window = window_;
   options.scale = scale_;
+  if (config_.attention.softcap > 0) options.softcap = config_.attention.softcap;
   options.sink = sink;
   options.alibi_slopes = slopes;
   return options;

@@ -73,7 +73,7 @@ class BlockedForm {
                     recent = cache_.recent + rows;
       const at::Tensor to_sinks = scores(q_last.narrow(1, begin, rows), k.narrow(1, 0, cache_.sinks));
       const at::Tensor to_recent = scores(q.narrow(1, begin, rows), k.narrow(1, from, recent));
-      at::Tensor s_BHLK = at::cat({to_sinks, to_recent}, 3);
+      at::Tensor s_BHLK = ops::soft_capped(at::cat({to_sinks, to_recent}, 3), in_.attention);
       const int64_t keys = s_BHLK.size(3);
       s_BHLK.add_(added_.narrow(1, 0, rows).narrow(2, 0, keys));
       const at::Tensor w_BHLK =

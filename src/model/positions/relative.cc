@@ -78,7 +78,13 @@ int64_t relative_reach(int64_t keys, const Segments& segments, int64_t window) {
   return window > 0 ? std::min(keys, window + kStrip - 1) : keys;
 }
 
+static void refuse_softcap(const RelativeInputs& in) {
+  TORCH_CHECK(in.attention.softcap.value_or(0) == 0,
+              "relative positions: expected attention without a softcap, received ", *in.attention.softcap);
+}
+
 std::pair<at::Tensor, at::Tensor> relative_attention(const RelativeInputs& in) {
+  refuse_softcap(in);
   const int64_t queries = in.q.size(1), keys = in.k.size(1), end = in.first + keys, window = in.attention.window;
   std::vector<at::Tensor> outs, stats;
   for (int64_t a = end - queries, b = a; a < end; a = b) {
@@ -141,6 +147,7 @@ at::Tensor to_heads(const at::Tensor& x, int64_t heads) {
 }  // namespace
 
 at::Tensor relative_scores(const RelativeInputs& in) {
+  refuse_softcap(in);
   const at::ScalarType type = in.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const int64_t heads = in.q.size(2), keys = in.k.size(1), known = in.r.size(0);
   const double root = std::sqrt(static_cast<double>(in.q.size(3)));

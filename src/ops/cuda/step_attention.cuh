@@ -237,6 +237,10 @@ struct Attention {
         decoding::commit_copies();
       }
     }
+    if (p.softcap) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) x[i] = kernels::cuda::capped(p.softcap, x[i]);
+    }
     float* const kept = scores_of(piece, n / 2) + half * kPart;
     float most = -INFINITY;
 #pragma unroll

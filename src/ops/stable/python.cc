@@ -4,7 +4,8 @@
 // Whether lazy::attention_forward keeps alive_sum on the current GPU, which its fake kernel has to know. `type` is
 // "float16" or "bfloat16".
 extern "C" int lazy_keeps_alive_sum(int64_t head_dim, int64_t value_dim, const char* type, const char* normalizer,
-                                    int causal, int64_t window, int64_t bias_window, int alibi, int deterministic) {
+                                    int causal, int64_t window, int64_t bias_window, int alibi, double softcap,
+                                    int deterministic) {
   using namespace lazy;
   const auto found = kernels::normalizer_from_name(normalizer);
   if (!found) return 0;  // the kernel itself refuses it
@@ -17,5 +18,6 @@ extern "C" int lazy_keeps_alive_sum(int64_t head_dim, int64_t value_dim, const c
   p.window = window;
   p.bias_window = bias_window;
   p.alibi = alibi;
+  p.softcap = softcap;
   return ops::keeps_alive_sum(p, deterministic);
 }

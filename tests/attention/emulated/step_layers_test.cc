@@ -22,6 +22,7 @@ struct LayersCase {
   int64_t window = -1;
   bool alibi = false;
   int64_t hidden = 256, inner = 512;
+  double softcap = 0;
 };
 
 class LayersOfAStep {
@@ -193,6 +194,7 @@ class LayersOfAStep {
     p.scale = 0.125;
     p.causal = true;
     p.window = c_.window;
+    p.softcap = c_.softcap;
     if (c_.normalizer == Normalizer::elastic) p.bias_window = kBias;
     return p;
   }
@@ -231,6 +233,7 @@ TEST(StepLayers, AreTheKernelsOneByOne) {
            LayersCase{64, 700, 32, Normalizer::softmax, false, /*window=*/250, /*alibi=*/true},
            LayersCase{128, 400, 64, Normalizer::elastic},
            LayersCase{128, 64, 64, Normalizer::softmax, false, -1, false, /*hidden=*/768, /*inner=*/1280},
+           LayersCase{64, 600, 32, Normalizer::elastic, false, -1, false, 256, 512, /*softcap=*/0.5},
        }) {
     LayersOfAStep step(c);
     const std::vector<uint16_t> expected = step.one_by_one();

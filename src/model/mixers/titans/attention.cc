@@ -136,8 +136,9 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     if (!kernel) return {};
     const OptionalTensor none, cu_q = optional(saved[6]), cu_k = optional(saved[7]),
                                sink = at::zeros({saved[0].size(-2)}, saved[9].options());
-    const ops::AttentionArguments arguments{saved[0],      saved[1], saved[2], none, none,   sink, none, "softmax_sink",
-                                            "per_visible", {},       {},       true, window, cu_q, cu_k, deterministic};
+    const ops::AttentionArguments arguments{saved[0], saved[1],       saved[2],      none, none,         sink,
+                                            none,     "softmax_sink", "per_visible", {},   {},           {},
+                                            true,     window,         cu_q,          cu_k, deterministic};
     ops::AttentionGradients g = ops::empty_gradients(arguments, {true, true, true, false, false, false, false});
     return kernel(arguments, d_out, saved[8], saved[9], g) ? variable_list{g.q, g.k, g.v} : variable_list{};
   }
@@ -152,8 +153,8 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     const auto [own, own_lse, stats] = ops::attention(q, k, v, {}, {}, how);
     const auto back = [&, &lse = own_lse](const at::Tensor& d, const at::Tensor& values, const at::Tensor& result,
                                           bool values_alone) {
-      return backward_op().call(d, result, lse, q, k, values, {}, {}, {}, {}, "softmax", "per_visible", {}, {}, true,
-                                window, optional(saved[6]), optional(saved[7]), deterministic,
+      return backward_op().call(d, result, lse, q, k, values, {}, {}, {}, {}, "softmax", "per_visible", {}, {}, {},
+                                true, window, optional(saved[6]), optional(saved[7]), deterministic,
                                 {!values_alone, !values_alone, true, false, false, false, false}, {});
     };
     const auto product_like_q = [&](const at::Tensor& a, const at::Tensor& b) {

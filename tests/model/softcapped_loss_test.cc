@@ -1,0 +1,113 @@
+// The cross-entropy of logits with a soft cap: against plain loops in float64, with gradients.
+#include "model/blocks/softcapped_loss.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace lazy {
+namespace {
+
+constexpr int64_t kTokens = 7, kWidth = 5, kVocabulary = 11;
+constexpr double kCap = 1.5;
+
+struct SoftcapCase {
+  at::Tensor hidden, weight, labels;
+};
+
+SoftcapCase softcap_case() {
+  at::Generator generator = at::detail::createCPUGenerator(4);
+  const auto normal = [&](int64_t rows, int64_t columns) {
+    return at::empty({rows, columns}, at::kDouble).normal_(0, 1, generator);
+  };
+  SoftcapCase c{normal(kTokens, kWidth), normal(kVocabulary, kWidth),
+                at::randint(0, kVocabulary, {kTokens}, generator, at::TensorOptions().dtype(at::kLong))};
+  c.labels[2] = -100;
+  return c;
+}
+
+// log-probabilities of the labels, 0 where ignored
+std::vector<double> softcap_definition(const SoftcapCase& c) {
+  std::vector<double> out;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    const auto label = c.labels[t].item<int64_t>();
+    double sum = 0, own = 0;
+    for (int64_t v = 0; v < kVocabulary; ++v) {
+      double z = 0;
+      for (int64_t d = 0; d < kWidth; ++d) z += c.hidden[t][d].item<double>() * c.weight[v][d].item<double>();
+      z = kCap * std::tanh(z / kCap);
+      sum += std::exp(z);
+      if (v == label) own = z;
+    }
+    out.push_back(label < 0 ? 0 : own - std::log(sum));
+  }
+  return out;
+}
+
+double softcap_mean(const std::vector<double>& log_probs) {
+  double sum = 0;
+  for (const double value : log_probs) sum -= value;
+  return sum / (kTokens - 1);
+}
+
+TEST(SoftcappedLoss, EqualsTheDefinition) {
+  const SoftcapCase c = softcap_case();
+  const std::vector<double> expected = softcap_definition(c);
+  const auto [loss, log_prob, correct] = softcapped_cross_entropy(c.hidden, c.weight, c.labels, kCap);
+  EXPECT_NEAR(loss.item<double>(), softcap_mean(expected), 1e-12);
+  const at::Tensor best = softcapped(at::linear(c.hidden, c.weight), kCap).argmax(1);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    EXPECT_NEAR(log_prob[t].item<double>(), expected[static_cast<size_t>(t)], 1e-12) << t;
+    EXPECT_EQ(correct[t].item<bool>(), best[t].item<int64_t>() == c.labels[t].item<int64_t>()) << t;
+  }
+}
+
+TEST(SoftcappedLoss, GradientsAreDifferencesOfTheDefinition) {
+  SoftcapCase c = softcap_case();
+  c.hidden.requires_grad_(true), c.weight.requires_grad_(true);
+  const double scale = 3;
+  (std::get<0>(softcapped_cross_entropy(c.hidden, c.weight, c.labels, kCap)) * scale).backward();
+  const at::NoGradGuard guard;
+  for (const at::Tensor& leaf : {c.hidden, c.weight}) {
+    const at::Tensor numbers = leaf.view({-1});
+    for (int64_t n = 0; n < numbers.numel(); ++n) {
+      const double step = 1e-5;
+      numbers[n] += step;
+      const double above = softcap_mean(softcap_definition(c));
+      numbers[n] -= 2 * step;
+      const double below = softcap_mean(softcap_definition(c));
+      numbers[n] += step;
+      EXPECT_NEAR(leaf.grad().view({-1})[n].item<double>(), scale * (above - below) / (2 * step), 1e-8);
+    }
+  }
+}
+
+// At most twice as far from float64 as plain operations that round inputs and outputs only, plus one rounding.
+TEST(SoftcappedLoss, Bf16IsAsNearAsRoundedInputs) {
+  const SoftcapCase c = softcap_case();
+  const auto results = [&](at::ScalarType type, bool fused) {
+    const at::Tensor hidden = c.hidden.to(at::kBFloat16).to(type).requires_grad_(true),
+                     weight = c.weight.to(at::kBFloat16).to(type).requires_grad_(true);
+    at::Tensor loss;
+    if (fused) {
+      loss = std::get<0>(softcapped_cross_entropy(hidden, weight, c.labels, kCap));
+    } else {
+      loss = at::nll_loss(at::log_softmax(softcapped(at::linear(hidden, weight), kCap), 1), c.labels, {},
+                          at::Reduction::Mean, -100);
+    }
+    loss.backward();
+    return std::vector<at::Tensor>{loss.detach().to(at::kDouble), hidden.grad().to(at::kDouble),
+                                   weight.grad().to(at::kDouble)};
+  };
+  const auto exact = results(at::kDouble, false), peer = results(at::kFloat, false), own = results(at::kBFloat16, true);
+  for (size_t n = 0; n < exact.size(); ++n) {
+    const auto rms = [](const at::Tensor& x) { return x.square().mean().sqrt().item<double>(); };
+    const at::Tensor rounded = n == 0 ? peer[n] : peer[n].to(at::kBFloat16).to(at::kDouble);
+    EXPECT_LE(rms(own[n] - exact[n]), 2 * rms(rounded - exact[n]) + 0.0079 * rms(exact[n])) << n;
+  }
+}
+
+}  // namespace
+}  // namespace lazy
