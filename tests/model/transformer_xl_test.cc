@@ -287,6 +287,10 @@ TEST(TransformerXl, WhatIsRefused) {
   ForwardOptions options;
   options.on_attention_input = [](int64_t, const at::Tensor&, const at::Tensor&) {};
   EXPECT_THAT(error_of([&] { model.forward(text(1, 3), options); }), Names({"attention", "transformer_xl"}));
+  RelativeInputs capped;
+  capped.attention.softcap = 30;
+  EXPECT_THROW(relative_attention(capped), c10::Error);
+  EXPECT_THROW(relative_scores(capped), c10::Error);
 }
 
 }  // namespace
