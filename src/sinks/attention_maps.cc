@@ -33,13 +33,10 @@ WeightRows causal_rows(const at::Tensor& weights) {
 
 // One head by the kernels' float64 definition. q, k: (length, head_dim).
 WeightRows head_weights(LanguageModel& model, int64_t layer, int64_t head, const at::Tensor& q, const at::Tensor& k) {
-  const ModelConfig& config = model.config();
   ops::AttentionTerms terms = model.attention_terms(layer);
   for (at::Tensor* t : {&terms.distance_bias, &terms.tau, &terms.options.sink, &terms.options.alibi_slopes}) {
     if (t->defined()) *t = t->narrow(0, head, 1);
   }
-  terms.options.scale = config.score_scale(layer);
-  terms.options.window = config.window_of(layer);
   const auto one_head = [](const at::Tensor& t) { return t.unsqueeze(0).unsqueeze(2); };
   return causal_rows(ops::reference_weights(one_head(q), one_head(k), terms)[0][0]);
 }
