@@ -95,15 +95,11 @@ struct Sizes {
       : layers(q.model.num_layers),
         attending(q.model.all_attention() ? layers : static_cast<int64_t>(q.model.mixer.attention_layers.size())),
         norms(q.model.mlp.enabled ? 2 : 1),
-        output_norms(q.model.norm.sandwich_norm ? norms : 0),
         tokens(q.batch_size * q.seq_len),
         width(q.model.hidden_size),
         queries(q.model.attention.num_heads * q.model.attention.head_dim),
         keys(q.model.attention.num_kv_heads * q.model.attention.head_dim),
         inner(q.model.mlp.enabled ? q.model.intermediate() : 0),
-        inner_saved(q.model.mlp.kind == MlpKind::geglu_tanh ? 4
-                    : q.gpu                                 ? 2
-                                                            : 3),
         heads(q.model.attention.num_heads),
         gated(q.model.gate_size() > 0 ? q.model.gate_size() + queries : 0),
         vocabulary(q.model.vocab_size),
@@ -114,8 +110,8 @@ struct Sizes {
         fp8(q.fp8),
         alive_sum(q.gpu && q.bf16 && q.model.attention.normalizer == Normalizer::elastic &&
                   q.model.attention.head_dim <= ops::kMaxAliveSumHead) {}
-  int64_t layers, attending, norms, output_norms, tokens, width, queries, keys, inner, inner_saved, heads, gated,
-      vocabulary, element, parameters, layer_matrices;
+  int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, gated, vocabulary, element, parameters,
+      layer_matrices;
   bool gpu, fp8, alive_sum;
 };
 
@@ -130,10 +126,10 @@ int64_t attention_bytes(const Sizes& s) {
                      (s.fp8 ? s.width + s.queries : 0));
 }
 int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
-// Gate and up; their product on a CPU; fp8: the inputs of both products. GeGLU also saves gelu(gate), on any device.
+// Gate and up; their product on a CPU; fp8: the inputs of both products.
 int64_t mlp_bytes(const Sizes& s) {
   if (s.fp8) return s.tokens * (2 * s.inner * s.element + s.width + s.inner);
-  return s.tokens * s.inner_saved * s.inner * s.element;
+  return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element;
 }
 int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
 // The sum; its norm on a CPU, where fp8 does not replace it.
@@ -220,12 +216,10 @@ std::vector<MemoryPart> activation_parts(const MemoryQuery& q) {
   } else if (q.checkpointing == Checkpointing::attention) {
     // The branch; the MLP's norm saves the residual.
     parts.push_back({"inputs of attention", (s.norms > 1 ? s.layers : streams(s)) * stream_bytes(s)});
-    const int64_t of_mlp = s.norms - 1 + s.output_norms / 2;
-    parts.push_back({"norms and residuals", of_mlp * s.layers * norm_bytes(s) + final_norm_bytes(s)});
+    parts.push_back({"norms and residuals", (s.norms - 1) * s.layers * norm_bytes(s) + final_norm_bytes(s)});
     parts.push_back({"MLP", s.layers * mlp_bytes(s)});
   } else {
-    const int64_t norms = s.norms + s.output_norms;
-    parts.push_back({"norms and residuals", norms * s.layers * norm_bytes(s) + final_norm_bytes(s)});
+    parts.push_back({"norms and residuals", s.norms * s.layers * norm_bytes(s) + final_norm_bytes(s)});
     if (s.attending > 0) parts.push_back({"attention", s.attending * (attention_bytes(s) + log_sum_bytes(s))});
     if (s.attending < s.layers)
       parts.push_back({name(q.model.mixer.type), (s.layers - s.attending) * OtherMixer(q).saved});
