@@ -31,6 +31,9 @@ at::ScalarType kept_gradient_type(const at::Tensor& input) {
 namespace {
 
 constexpr int64_t kChunkLogits = int64_t{1} << 22;  // 16 MiB of fp32 logits at a time
+// Tokens of a chunk, whatever the vocabulary: each chunk reads all of the weight, and products of fewer rows are slower
+// (ops/dense_product.h).
+constexpr int64_t kMinChunkTokens = 64;
 
 // Products run in fp32 whatever the type: exact products of bf16 numbers, and faster than bf16 where the CPU has no
 // AMX.
@@ -53,7 +56,7 @@ CrossEntropyGradients compute(const at::Tensor& hidden, const at::Tensor& weight
   at::Tensor d_hidden = want_hidden ? at::zeros(hidden.sizes(), hidden.options()) : at::empty({0}, hidden.options());
   at::Tensor d_weight = want_weight ? at::zeros(weight.sizes(), f32) : at::empty({0}, f32);
   const bool want = want_hidden || want_weight;
-  const int64_t chunk = std::max<int64_t>(1, kChunkLogits / std::max<int64_t>(vocabulary, 1));
+  const int64_t chunk = std::max(kMinChunkTokens, kChunkLogits / std::max<int64_t>(vocabulary, 1));
   float* log_probs = log_prob.mutable_data_ptr<float>();
   bool* corrects = correct.mutable_data_ptr<bool>();
   for (int64_t begin = 0; begin < tokens; begin += chunk) {

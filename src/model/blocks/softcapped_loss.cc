@@ -13,6 +13,7 @@ using torch::autograd::tensor_list;
 
 constexpr int64_t kIgnored = -100;
 constexpr int64_t kCpuLogits = int64_t{1} << 22;  // elements of a chunk's logits
+constexpr int64_t kMinChunkTokens = 64;           // each chunk reads all of the weight
 
 at::ScalarType result_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
@@ -40,7 +41,7 @@ struct SoftcappedLoss : torch::autograd::Function<SoftcappedLoss> {
     if (want_hidden) d_hidden = at::empty_like(hidden);
     if (want_weight) d_weight = at::zeros(weight.sizes(), wide);
     const int64_t most = hidden.is_cuda() ? ops::kLogitsBytesCuda / 4 : kCpuLogits;
-    const int64_t chunk = std::max<int64_t>(1, most / vocabulary);
+    const int64_t chunk = std::max(kMinChunkTokens, most / vocabulary);
     const at::Tensor log_prob = at::zeros({tokens}, wide),
                      correct = at::zeros({tokens}, labels.options().dtype(at::kBool));
     for (int64_t begin = 0; begin < tokens; begin += chunk) {
