@@ -59,7 +59,8 @@ void run(const ConvertOptions& options) {
 
 LAZY_COMMAND(convert, "Write a GGUF file as a Hugging Face folder", [](cli::Command command) {
   auto o = std::make_shared<ConvertOptions>();
-  command.add_option("file", o->file, "GGUF file of a Llama, Mistral, Qwen2 or Qwen3 model").required();
+  command.add_option("file", o->file, "GGUF file of a Llama, Mistral, Qwen2, Qwen3, Gemma 2 or Gemma 3 model")
+      .required();
   command.add_option("folder", o->folder, "Folder to write; must not exist yet").required();
   command.add_option("--dtype", o->dtype, "Precision of the weights").show_default().one_of({"fp32", "bf16"});
   command.footer(
