@@ -168,6 +168,11 @@ std::map<std::string, Subcommand>& subcommands() {
   return instance;
 }
 
+void add_download_option(Command command, bool& download) {
+  command.add_flag("--download", download,
+                   "Get a model that is named as on the Hugging Face Hub (org/name) with Python's huggingface_hub");
+}
+
 void share_cores(int spins) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
   // Another program than this one where a dynamic linker or an emulator was named on the command line.

@@ -101,6 +101,9 @@ struct Subcommand {
 
 std::map<std::string, Subcommand>& subcommands();
 
+// --download, for commands that call the functions of model_path.h.
+void add_download_option(Command command, bool& download);
+
 // One word of a shell's command line: quoted where a shell would change it.
 std::string shell_word(const std::string& text);
 

@@ -65,11 +65,6 @@ std::string downloaded(const char* operation, const std::string& name, bool weig
 
 }  // namespace
 
-void add_download_option(Command command, bool& download) {
-  command.add_flag("--download", download,
-                   "Get a model that is named as on the Hugging Face Hub (org/name) with Python's huggingface_hub");
-}
-
 std::string resolve_tokenizer(const char* operation, const std::string& source, bool download) {
   return download && source != "bytes" && is_hub_name(source) ? downloaded(operation, source, false) : source;
 }

@@ -2,12 +2,7 @@
 #pragma once
 #include <string>
 
-#include "command.h"
-
 namespace lazy::cli {
-
-// --download, for commands that call the functions below.
-void add_download_option(Command command, bool& download);
 
 // The model folder that `path` names: `path` itself if it contains config.json (a model folder or a checkpoint); for
 // the run folder of `lazy train`, its finished model, or else its newest valid checkpoint. With `download`, the name of
