@@ -51,7 +51,7 @@ bool must_stop() { return interrupted || stop_requested(); }
 // Lines of standard input.
 class InputLines {
  public:
-  // The next line without its end, or nothing at the end of the input or when must_stop() becomes true.
+  // Returns the next line without its newline, or nullopt at the end of the input or once must_stop() is true.
   std::optional<std::string> next() {
     for (;;) {
       if (const size_t end = buffer_.find('\n'); end != std::string::npos) return take(end, 1);
@@ -146,7 +146,7 @@ class Conversation {
   SamplingOptions sampling_;
   int64_t max_tokens_;
   Json messages_ = Json::array();
-  size_t first_exchange_ = 0;  // index after the system prompt
+  size_t first_exchange_ = 0;  // index in messages_ of the first user message: 1 after a system prompt
 };
 
 void converse(Conversation& conversation, bool terminal) {

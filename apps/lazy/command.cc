@@ -107,7 +107,7 @@ std::string shell_word(const std::string& text) {
 
 std::string Command::line() const {
   std::string line = "lazy " + app_->get_name();
-  std::map<const CLI::Option*, size_t> given, written;
+  std::map<const CLI::Option*, size_t> given, written;  // occurrences: in all, and before this one
   for (const CLI::Option* option : app_->parse_order()) ++given[option];
   for (const CLI::Option* option : app_->parse_order()) {
     const size_t n = written[option]++;

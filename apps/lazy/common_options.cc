@@ -35,7 +35,9 @@ void add_sampling_options(Command command, SamplingOptions& sampling, const std:
   command.add_option("--top-k", sampling.top_k, "Sample among the k most likely tokens; 0: all").show_default();
   command.add_option("--top-p", sampling.top_p, "Sample among the most likely tokens with this probability")
       .show_default();
-  command.add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: penalize tokens that have occurred")
+  command
+      .add_option("--repetition-penalty", sampling.repetition_penalty,
+                  "Values above 1 penalize tokens that the text already has")
       .show_default();
   command.add_option("--seed", sampling.seed, "The same seed gives the same text; " + seeds).show_default();
 }

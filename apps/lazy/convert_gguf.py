@@ -171,8 +171,9 @@ def tokenizer_of(metadata):
     kind = metadata.need("tokenizer.ggml.model")
     tokens = metadata.need("tokenizer.ggml.tokens")
     types = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
-    # llama.cpp writes user-defined runs of spaces as they are. The normalizer replaces the spaces of a text, so these
-    # tokens are merged from replaced spaces and are not searched in the text.
+    # llama.cpp stores user-defined tokens that are runs of spaces with plain spaces. The normalizer of tokenizer.json
+    # replaces each space of a text by U+2581, so these tokens become ordinary entries of the vocabulary, spelled with
+    # U+2581, and are no added tokens.
     spaces = {
         i: token.replace(" ", SPACE)
         for i, token in enumerate(tokens)

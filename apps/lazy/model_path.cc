@@ -43,7 +43,7 @@ class DefaultSignals {
 
 constexpr int kDownloadSeconds = 7 * 24 * 3600;
 
-// The folder of the model `name` in the cache of huggingface_hub.
+// Downloads the model `name` with huggingface_hub unless it is cached, and returns its folder in the cache.
 std::string downloaded(const char* operation, const std::string& name, bool weights) {
   Json patterns{"*.json", "tokenizer.model", "*.txt", "*.jinja"};
   if (weights) patterns.push_back("*.safetensors");

@@ -6,7 +6,7 @@ namespace lazy::cli {
 
 // The model folder that `path` names: `path` itself if it contains config.json (a model folder or a checkpoint); for
 // the run folder of `lazy train`, its finished model, or else its newest valid checkpoint. With `download`, the name of
-// a model on the Hugging Face Hub is downloaded into the cache of huggingface_hub, and the folder there is returned.
+// a model on the Hugging Face Hub is downloaded by huggingface_hub, and its folder in the cache is returned.
 // Error "OPERATION: ..." that says what was expected if it is none of these.
 std::string resolve_model_folder(const char* operation, const std::string& path, bool download);
 

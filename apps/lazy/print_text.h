@@ -1,4 +1,4 @@
-// Generated text on standard output, printed while it is generated: `lazy generate` and `lazy chat`.
+// Streams generated text to standard output, for `lazy generate` and `lazy chat`.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -141,6 +141,19 @@ def test_compile_fullgraph(dtype):
     torch.testing.assert_close(compiled(x), layer(x), rtol=2e-2, atol=2e-2)
 
 
+def recorded(function):
+    """The CUDA graph of function(), and its result."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = function()
+    return graph, result
+
+
 def test_cuda_graph_of_forward_and_backward():
     layer, x = (
         LazyAttention(128, 2, 1, distance_bias_window=8).cuda().bfloat16(),
@@ -154,14 +167,7 @@ def test_cuda_graph_of_forward_and_backward():
         return gradient
 
     expected = step()
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    graph, captured = recorded(step)
     graph.replay()
     torch.testing.assert_close(captured, expected, rtol=2e-2, atol=2e-2)  # d_q's sums come in any order
 
@@ -313,19 +319,6 @@ def test_compiled_graphs_follow_packed_documents(dtype):
         torch.compiler.cudagraph_mark_step_begin()
         for found, expected in zip(step(compiled, documents(*lengths)), step(layer, documents(*lengths))):
             assert (found - expected).norm() <= 1e-2 * expected.norm(), lengths
-
-
-def recorded(function):
-    """The CUDA graph of function(), and its result."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        function()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = function()
-    return graph, result
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

@@ -10,7 +10,14 @@ import pytest
 import torch
 
 transformers = pytest.importorskip("transformers")
-from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Olmo2Config, Phi3Config, SmolLM3Config  # noqa: E402
+from transformers import (  # noqa: E402
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    Olmo2Config,
+    Phi3Config,
+    SmolLM3Config,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "serve"))
 from serving import Server  # noqa: E402

@@ -109,7 +109,7 @@ def test_mistakes_are_one_line(lazy_binary, folder, model_folder, tmp_path):
 
 
 class Terminal:
-    """`lazy chat` on a terminal of its own."""
+    """Runs `lazy chat` on a new pseudo-terminal."""
 
     def __init__(self, lazy, folder, *options):
         self.fd, other = pty.openpty()

@@ -63,8 +63,8 @@ void with_head_size_limit(int64_t dim, const Function& function) {
   if (!found) throw std::logic_error("no instantiation serves head size " + std::to_string(dim));
 }
 
-// Calls function(std::bool_constant) with whether scores are capped: an instantiation of its own, so that the others
-// keep their registers.
+// Calls function(std::true_type()) if scores are capped and function(std::false_type()) otherwise. Capped scores have a
+// separate instantiation, so that the other one needs no more registers.
 template <typename Function>
 void with_softcap(const Params& p, const Function& function) {
   p.softcap ? function(std::true_type()) : function(std::false_type());

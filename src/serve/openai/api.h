@@ -30,7 +30,8 @@ class Api {
   Api(std::vector<ServedModel> models, ApiKeys keys);
   ~Api();
 
-  // An HttpHandler. Requests with text are read on threads of their own: a long text does not delay other connections.
+  // An HttpHandler. A thread pool parses and tokenizes requests that carry text, so that a long text does not delay
+  // other connections.
   void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange);
   void set_http_counters(std::function<HttpCounters()> counters) { http_counters_ = std::move(counters); }
   // From now on nothing new is begun: 503.

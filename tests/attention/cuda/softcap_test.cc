@@ -1,5 +1,5 @@
-// Scores with a softcap, of every CUDA kernel that serves one, beside the float64 reference: small and saturated
-// scores, with whatever else changes a score or hides a key.
+// Every CUDA kernel that supports a softcap against the float64 reference: small and saturated scores, combined with
+// everything else that changes a score or hides a key.
 #include <gtest/gtest.h>
 
 #include "run_cuda.h"

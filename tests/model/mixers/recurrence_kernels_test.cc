@@ -212,7 +212,7 @@ TEST_F(RecurrenceKernels, ABatchBeyondAGrid) {
         EXPECT_TRUE(whole[n].narrow(0, batch - few, few).equal(alone[n]))
             << c.name << ", length " << length << ": " << n;
       }
-      const at::NoGradGuard guard;  // one token has a kernel of its own
+      const at::NoGradGuard guard;  // a single token without gradients uses another kernel
       const auto step = [&](const Inputs& x) {
         return c.delta ? recurrence::delta_rule(x, 64) : recurrence::decay(x, 64);
       };
