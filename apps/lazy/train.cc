@@ -19,7 +19,7 @@ constexpr const char* kPlannedGpu = "H200";  // for machines without a GPU
 constexpr double kH200Gib = 139;
 
 struct TrainArguments {
-  std::string config;
+  std::string config, from;
   std::vector<std::string> settings;
   bool resume = false;
   bool dry_run = false, json = false;
@@ -79,6 +79,8 @@ LAZY_COMMAND(train, "Train a model from a configuration", [](lazy::cli::Command 
   auto arguments = std::make_shared<TrainArguments>();
   command.add_option("config", arguments->config, "Configuration (TOML)").required();
   command.add_option("--set", arguments->settings, "Override a key: section.key=value (may be repeated)").repeatable();
+  command.add_option("--from", arguments->from,
+                     "Model folder or run folder to start from instead of random weights: model.from");
   command.add_flag("--resume", arguments->resume,
                    "Continue from the newest usable checkpoint of the run, if there is one");
   add_plan_options(command, *arguments);
@@ -87,6 +89,7 @@ Examples:
   lazy train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb
   lazy train small.toml --set training.steps=200 --set optimizer.lr=3e-3 --set training.output=runs/try
   lazy train runs/try/config.toml --resume
+  lazy train finetune.toml --from smollm2-lazy
   torchrun --no-python --nproc-per-node 8 --max-restarts 3 lazy train big.toml --resume
   lazy train configs/lazy-340m-15b.toml --dry-run --gpus 64 --mfu 0.4
 
@@ -94,6 +97,7 @@ Writes training.output (default runs/NAME-OF-THE-CONFIGURATION): log.jsonl, tens
 end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + signal. Exit code 2: an error in the
 configuration or the data; 1: the loss is no longer finite, or the disk is full.)");
   command.callback([arguments] {
+    if (!arguments->from.empty()) arguments->settings.push_back("model.from=" + nlohmann::json(arguments->from).dump());
     if (arguments->dry_run) {  // a plan needs no corpus
       auto config = lazy::Config::load(arguments->config, arguments->settings);
       if (!config.section("data").has("corpus")) arguments->settings.push_back("data.corpus=corpus");

@@ -126,6 +126,10 @@ void collect(const fs::path& path, std::vector<std::pair<std::string, toml::tabl
 void Config::merge_section(const void* table, const std::string& section, const std::string& name, const char* where) {
   for (const auto& [key, value] : *static_cast<const toml::table*>(table)) {
     const std::string full = section + "." + std::string(key.str());
+    if (const auto* nested = value.as_table()) {  // key = { inner = 1 } is read as "key.inner"
+      merge_section(nested, full, name, where);
+      continue;
+    }
     const std::string value_place = where ? where : at(name, value);
     entries_[full] = {convert(value, value_place, full), value_place};
   }

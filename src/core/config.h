@@ -22,7 +22,8 @@ using ConfigValue = std::variant<bool, int64_t, double, std::string, std::vector
 
 class Config;
 
-// One [section]. Getters throw Error naming file, line, key, expected and found type or range.
+// One [section]. A key of a table inside it is named "table.key". Getters throw Error naming file, line, key, expected
+// and found type or range.
 class ConfigSection {
  public:
   bool has(const std::string& key) const;

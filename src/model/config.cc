@@ -72,7 +72,68 @@ void check_relative(const ModelConfig& c) {
   }
 }
 
+constexpr ModelFamily kConvertible[] = {ModelFamily::llama, ModelFamily::mistral, ModelFamily::qwen2,
+                                        ModelFamily::qwen3, ModelFamily::smollm3, ModelFamily::olmo2,
+                                        ModelFamily::phi3,  ModelFamily::gemma2,  ModelFamily::gemma3};
+
+bool is_convertible(ModelFamily family) {
+  return std::find(std::begin(kConvertible), std::end(kConvertible), family) != std::end(kConvertible);
+}
+
+void check_conversion(const ModelConfig& c) {
+  if (!is_convertible(c.family))
+    fail("model", "model_type: expected lazy_ and one of {}, found lazy_{}", fmt::join(convertible_families(), ", "),
+         name(c.family));
+  if (!c.all_attention() || c.attention.normalizer != Normalizer::elastic || c.attention.gate != GateKind::none ||
+      c.positions.kind != PositionKind::rope) {
+    fail("model", "lazy_{}: expected the elastic normalizer, RoPE and no gate, found {}, {} and {}", name(c.family),
+         name(c.attention.normalizer), name(c.positions.kind), name(c.attention.gate));
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> convertible_families() {
+  std::vector<std::string> out;
+  for (const ModelFamily family : kConvertible) out.emplace_back(name(family));
+  return out;
+}
+
+ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window) {
+  ModelConfig out = config;
+  AttentionConfig& a = out.attention;
+  // The layouts of `lazy train` have places for tau and the distance bias.
+  const bool own_layout = !config.all_attention() || config.architecture() == "LazyForCausalLM";
+  if (!own_layout && !is_convertible(config.family))
+    fail("model", "conversion to Lazy Attention: expected one of {}, found {}", fmt::join(convertible_families(), ", "),
+         name(config.family));
+  if (a.normalizer != Normalizer::softmax || (a.gate != GateKind::none && !own_layout)) {
+    fail("model", "conversion to Lazy Attention: expected softmax{}, found {}{}", own_layout ? "" : " without gates",
+         name(a.normalizer), a.gate == GateKind::none ? "" : fmt::format(" with the gate '{}'", name(a.gate)));
+  }
+  a.normalizer = Normalizer::elastic;
+  a.offset = OffsetKind::per_visible;
+  a.offset_init = 0;
+  a.offset_trainable = true;
+  if (a.distance_bias_window == 0) a.distance_bias_window = distance_bias_window;
+  out.converted = !own_layout;
+  out.validate();
+  return out;
+}
+
+ModelConfig without_conversion(const ModelConfig& config) {
+  ModelConfig out = config;
+  if (!config.converted) return out;
+  const AttentionConfig plain;
+  out.converted = false;
+  out.attention.normalizer = Normalizer::softmax;
+  out.attention.offset = plain.offset;
+  out.attention.offset_init = plain.offset_init;
+  out.attention.offset_trainable = plain.offset_trainable;
+  out.attention.distance_bias_window = 0;
+  out.attention.distance_bias_init_std = plain.distance_bias_init_std;
+  return out;
+}
 
 bool ModelConfig::has_offset() const { return attention.normalizer == Normalizer::elastic; }
 bool ModelConfig::has_sink() const { return attention.normalizer == Normalizer::softmax_sink; }
@@ -104,6 +165,7 @@ Rope rope_at(const ModelConfig& c, int64_t length) {
   return rope;
 }
 std::string ModelConfig::architecture() const {
+  if (converted) return "Lazy" + without_conversion(*this).architecture();
   if (!all_attention()) return mixer_kind(*this).architecture;
   if (const Family* laid_out = family_of(*this)) return laid_out->architecture;
   const bool biased = attention.qkv_bias && attention.output_bias, bare = !attention.qkv_bias && !attention.output_bias;
@@ -149,7 +211,7 @@ bool ModelConfig::is_lazy() const {
 }
 std::string ModelConfig::kind() const {
   if (!all_attention()) return name(mixer.type);
-  if (family_of(*this)) return name(family);
+  if (family_of(*this) && !converted) return name(family);
   if (attention.gate != GateKind::none && attention.normalizer == Normalizer::softmax) return "gated";
   return is_lazy() ? "lazy" : is_plain_llama() ? "transformer" : name(attention.normalizer);
 }
@@ -220,8 +282,9 @@ void ModelConfig::validate() const {
   if (positions.rope_scaling.type != "none" && !rotates())
     fail("model", "rope_scaling: expected none without RoPE, found {}", positions.rope_scaling.type);
   for (const int64_t layer : attention.full_layers) check_range(layer, "layer_types: a layer", 0, num_layers - 1);
+  if (converted) check_conversion(*this);
   if (const Family* laid_out = family_of(*this)) {
-    laid_out->check(*this);
+    laid_out->check(converted ? without_conversion(*this) : *this);
     if (attention.gate != GateKind::none || !attention.sink_trainable) {
       fail("model", "{}: expected {} in the layout of {}",
            attention.gate != GateKind::none ? "attention_gate" : "sink_trainable",

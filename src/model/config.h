@@ -231,6 +231,9 @@ struct ModelConfig {
   bool scaled_residual_init = false;  // o_proj and down_proj use init_std / sqrt(2 num_layers), as in GPT-2
   int64_t bos_token_id = 1;
   int64_t eos_token_id = 2;
+  // A Lazy model in the layout of its family (to_lazy): config.json and tensors are the family's, with model_type
+  // lazy_<family>, a tau per head, and a distance bias in every layer.
+  bool converted = false;
   uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the training text; 0: not recorded
 
   bool is_plain_llama() const;      // softmax, no distance bias, no window
@@ -295,6 +298,15 @@ struct ParameterCount {
   int64_t embedding = 0;
 };
 ParameterCount count_parameters(const ModelConfig& config);
+
+// The configuration of a softmax model as one of Elastic-Softmax with tau = 0 and `distance_bias_window` entries of
+// distance bias (0: none). With zero biases it computes the same function: ReLU(softmax + 0). A distance bias that the
+// model already has is kept. Error if the family cannot be converted, naming those that can.
+ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window);
+// The reverse for a converted configuration: that of its family.
+ModelConfig without_conversion(const ModelConfig& config);
+// Values of model_type that to_lazy() accepts.
+std::vector<std::string> convertible_families();
 
 // Error naming `source`, a model folder, if the fingerprint of its tokenizer differs from the one in config.json (0:
 // none). The tokenizer may have fewer tokens than the model's vocabulary, because embeddings are often padded, and

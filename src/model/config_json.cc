@@ -201,12 +201,46 @@ void config_json::require_silu(const Fields& fields) {
   }
 }
 
+namespace {
+
+constexpr std::string_view kConvertedPrefix = "lazy_";
+
+// The family of a converted model's model_type, "lazy_<family>"; empty for other types.
+std::string converted_family(const std::string& type) {
+  if (!type.starts_with(kConvertedPrefix)) return "";
+  const std::string family = type.substr(kConvertedPrefix.size());
+  const auto known = convertible_families();
+  return std::find(known.begin(), known.end(), family) == known.end() ? "" : family;
+}
+
+ModelConfig read_converted(const json& root, const std::string& family, const std::string& file) {
+  json base = root;
+  base["model_type"] = family;
+  ModelConfig m = ModelConfig::from_json(base, file);
+  m.converted = true;
+  m.attention.normalizer = Normalizer::elastic;
+  m.attention.distance_bias_window = 512;
+  read_elastic(Fields(root, file), m);
+  return validated(std::move(m), file);
+}
+
+nlohmann::ordered_json write_converted(const ModelConfig& m) {
+  nlohmann::ordered_json out = without_conversion(m).to_json();
+  out["architectures"] = {m.architecture()};
+  out["model_type"] = std::string(kConvertedPrefix) + name(m.family);
+  write_elastic(m, out);
+  return out;
+}
+
+}  // namespace
+
 ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   if (!root.is_object()) fail(kOperation, "{}: expected a JSON object", file);
   if (is_native_mamba2(root)) return validated(read_native_mamba2(root, file), file);
   const Fields fields(root, file);
   std::string type;
   fields.string({"model_type"}, type);
+  if (const std::string family = converted_family(type); !family.empty()) return read_converted(root, family, file);
   const MixerKind* kind = find_mixer_type(type);
   const Family* laid_out = find_family(type);
   if (!kind && !laid_out && std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
@@ -267,6 +301,7 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) 
 
 nlohmann::ordered_json ModelConfig::to_json() const {
   if (family == ModelFamily::state_spaces) return write_native_mamba2(*this);
+  if (converted) return write_converted(*this);
   nlohmann::ordered_json out;
   const std::string transformers_class = architecture();
   const bool lazy = transformers_class == "LazyForCausalLM";

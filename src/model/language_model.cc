@@ -324,6 +324,27 @@ LanguageModel LanguageModel::load_offloaded(const fs::path& directory, at::Devic
   return model;
 }
 
+LanguageModel LanguageModel::converted(const ModelConfig& config) const {
+  impl_->require_resident_weights("conversion");
+  LanguageModel out(std::make_unique<Impl>(config, impl_->device));
+  const CheckpointNames names(config);
+  const bool new_bias = impl_->config.attention.distance_bias_window == 0;
+  // Both lists have the same order, whatever the names are; only tau and the bias are new.
+  const at::NoGradGuard no_grad;
+  size_t next = 0;
+  for (const auto& [name, tensor] : out.impl_->stored) {
+    if (name.ends_with(names.offset) || (new_bias && name.ends_with(names.distance_bias))) continue;
+    if (next == impl_->stored.size() || impl_->stored[next].second.sizes() != tensor.sizes())
+      fail("model", "conversion: no weight of the model takes the place of {}", name);
+    tensor.copy_(impl_->stored[next++].second);
+  }
+  if (next != impl_->stored.size())
+    fail("model", "conversion: {} has no place in the converted model", impl_->stored[next].first);
+  out.impl_->config.tokenizer_fingerprint = impl_->config.tokenizer_fingerprint;
+  out.set_compute_dtype(impl_->dtype);
+  return out;
+}
+
 bool LanguageModel::offloaded() const { return impl_->loader != nullptr; }
 
 void LanguageModel::load_weights(const fs::path& directory) {

@@ -130,6 +130,10 @@ class LanguageModel {
   at::Tensor sink(int64_t layer) const;           // softmax_sink's term, (heads) or undefined
   at::Tensor alibi_slopes(int64_t layer) const;   // (heads) or undefined
 
+  // A model of `config`, which is to_lazy() of this one's, perhaps with another offset_init: this model's weights on
+  // its device, tau = offset_init, and zeros for a new distance bias.
+  LanguageModel converted(const ModelConfig& config) const;
+
   // Replaces the weights by those in `directory`, which must have the same shapes (to resume from a checkpoint).
   void load_weights(const std::filesystem::path& directory);
   // Fingerprint of the tokenizer of the training data; saved in config.json, checked by `lazy generate` and `lazy

@@ -38,6 +38,10 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   r_proj = attention + "r_proj.weight";  // these three are abbreviated as in the original Transformer-XL code
   content_bias = attention + "r_w_bias";
   position_bias = attention + "r_r_bias";
+  if (config.converted) {
+    distance_bias = attention + "lazy_distance_bias";
+    offset = attention + "lazy_tau";
+  }
   if (config.mixer.type == MixerType::ttt_linear || config.mixer.type == MixerType::ttt_mlp) {  // ttt-lm-pytorch
     embedding = "model.embed_tokens.weight";
     mixer_norm = "seq_norm.weight";

@@ -80,9 +80,11 @@ T field(const Json& json, const char* name, const std::string& file) {
 }  // namespace
 
 Json to_json(const TrainState& state) {
-  return {{"format", kFormat},         {"step", state.step},       {"sequences", state.sequences},
-          {"tokens", state.tokens},    {"seconds", state.seconds}, {"faults", to_json(state.anomalies)},
-          {"settings", state.settings}};
+  Json out = {{"format", kFormat},         {"step", state.step},       {"sequences", state.sequences},
+              {"tokens", state.tokens},    {"seconds", state.seconds}, {"faults", to_json(state.anomalies)},
+              {"settings", state.settings}};
+  if (state.offset_shift != 0) out["offset_shift"] = state.offset_shift;
+  return out;
 }
 
 TrainState state_from_json(const Json& json, const std::string& file) {
@@ -94,6 +96,7 @@ TrainState state_from_json(const Json& json, const std::string& file) {
   state.sequences = field<int64_t>(json, "sequences", file);
   state.tokens = field<int64_t>(json, "tokens", file);
   state.seconds = field<double>(json, "seconds", file);
+  if (json.contains("offset_shift")) state.offset_shift = field<double>(json, "offset_shift", file);
   if (json.contains("faults")) {  // absent in older checkpoints
     try {
       state.anomalies = anomaly_state_from_json(json["faults"]);

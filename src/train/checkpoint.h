@@ -21,6 +21,7 @@ struct TrainState {
   int64_t step = 0;       // optimizer steps taken
   int64_t sequences = 0;  // training sequences consumed: the position in the data
   int64_t tokens = 0;
+  double offset_shift = 0;          // that [model] offset_schedule has added to the offsets so far
   double seconds = 0;               // of training since the run first started, without pauses
   AnomalyState anomalies;           // counters of on_nan and on_spike
   nlohmann::ordered_json settings;  // run_settings()

@@ -26,6 +26,45 @@ fs::path resolve_path(const ConfigSection& section, const std::string& key, cons
 
 std::string toml_string(const std::string& text) { return nlohmann::json(text).dump(); }
 
+// The model folder that `path` names: itself, or the finished model of a run folder.
+fs::path model_folder(const fs::path& path, const std::string& where) {
+  for (const fs::path& folder : {path, path / "model"}) {
+    if (fs::exists(folder / "config.json")) return folder;
+  }
+  fail("config", "{}: model.from: expected a model folder (config.json, weights, tokenizer) or a run folder, found {}",
+       where, fs::is_directory(path) ? path.string() + " without config.json" : path.string() + ", which is no folder");
+}
+
+// The longest default of training.seq_len: pretrained models take longer texts than most machines can train on.
+constexpr int64_t kLongestDefault = 2048;
+
+void read_model(Config& config, TrainConfig& c) {
+  auto model = config.section("model");
+  c.offset_schedule = OffsetSchedule::from_config(config);
+  if (!model.has("from")) {
+    c.vocab_size_from_corpus = model.integer("vocab_size", 0, 0) == 0;
+    c.special_ids_from_tokenizer = !model.has("bos_token_id") && !model.has("eos_token_id");
+    c.model = ModelConfig::from_toml(config);
+  } else {
+    for (const char* section : {"model", "mixer"}) {
+      for (const std::string& key : config.section(section).keys()) {
+        if (key == "from" || key.starts_with("offset_schedule.")) continue;
+        fail("config", "{}: {}.{}: expected none beside model.from, whose config.json has the model's settings",
+             config.section(section).where(key), section, key);
+      }
+    }
+    c.from = model_folder(resolve_path(model, "from", model.string("from", "")), model.where("from"));
+    c.vocab_size_from_corpus = c.special_ids_from_tokenizer = false;
+    c.model = ModelConfig::from_directory(c.from);
+  }
+  if (!c.offset_schedule.used) return;
+  if (!c.model.has_offset() || !c.model.attention.offset_trainable) {
+    fail("config", "{}: model.offset_schedule: expected a model with learned offsets (Elastic-Softmax){}, found {}",
+         config.name(), c.from.empty() ? "" : "; lazy convert DIR --to lazy makes one of a softmax model",
+         c.model.has_offset() ? "offset_trainable = false" : c.model.kind());
+  }
+}
+
 void read_data(Config& config, TrainConfig& c) {
   auto data = config.section("data");
   if (!data.has("corpus")) fail("config", "{}: [data] needs 'corpus'", config.name());
@@ -71,8 +110,12 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   if (!training.has("steps")) fail("config", "{}: [training] needs 'steps'", config.name());
   c.steps = training.integer("steps", 0, 1);
   c.minutes = training.number("minutes", 0, 0);
-  c.seq_len = training.integer("seq_len", c.model.max_length, 2);
-  if (!config.section("model").has("max_position_embeddings")) c.model.max_length = c.seq_len;
+  if (c.from.empty()) {
+    c.seq_len = training.integer("seq_len", c.model.max_length, 2);
+    if (!config.section("model").has("max_position_embeddings")) c.model.max_length = c.seq_len;
+  } else {
+    c.seq_len = training.integer("seq_len", std::min(c.model.max_length, kLongestDefault), 2, c.model.max_length);
+  }
   c.batch_size = training.integer("batch_size", c.batch_size, 1);
   c.max_norm = training.number("max_norm", c.max_norm, 0);
   c.seed = static_cast<uint64_t>(training.integer("seed", 42, 0));
@@ -142,10 +185,7 @@ void read_observation(Config& config, TrainConfig& c) {
 TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::string>& overrides) {
   Config config = Config::load(path, overrides);
   TrainConfig c;
-  auto model = config.section("model");
-  c.vocab_size_from_corpus = model.integer("vocab_size", 0, 0) == 0;
-  c.special_ids_from_tokenizer = !model.has("bos_token_id") && !model.has("eos_token_id");
-  c.model = ModelConfig::from_toml(config);
+  read_model(config, c);
   read_training(config, path, c);
   c.anomalies = AnomalyOptions::from_config(config);
   read_data(config, c);
@@ -166,6 +206,7 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   for (const fs::path& corpus : c.corpus.paths) corpora.push_back(toml_string(corpus.string()));
   const std::string list = fmt::format("[{}]", fmt::join(corpora, ", "));
   absolute.push_back("data.corpus=" + (corpora.size() == 1 ? corpora[0] : list));
+  if (!c.from.empty()) absolute.push_back("model.from=" + toml_string(c.from.string()));
   absolute.push_back("training.output=" + toml_string(c.output.string()));
   absolute.push_back("training.name=" + toml_string(c.name));
   c.toml = Config::load(path, absolute).to_toml();
@@ -214,6 +255,10 @@ nlohmann::ordered_json TrainConfig::settings() const {
   });
   // Only where it is set: older checkpoints and the records of `lazy repro` lack the keys.
   if (fp8) out["training.precision"] = "fp8";
+  if (offset_schedule.used) {
+    out["offset_schedule"] = {
+        {"from", offset_schedule.from}, {"to", offset_schedule.to}, {"steps", offset_schedule.steps}};
+  }
   if (deterministic) out["training.deterministic"] = true;
   if (sequences.mask_position > 0) out["data.mask_position"] = sequences.mask_position;
   return out;

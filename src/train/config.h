@@ -28,6 +28,8 @@ struct TrainConfig {
   ModelConfig model;
   bool vocab_size_from_corpus = true;      // [model] vocab_size is absent or 0
   bool special_ids_from_tokenizer = true;  // [model] has neither bos_token_id nor eos_token_id
+  std::filesystem::path from;              // [model] from: the folder whose model is trained on; empty: random weights
+  OffsetSchedule offset_schedule;          // [model] offset_schedule
 
   // [data]
   CorpusMix corpus;

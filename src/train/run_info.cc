@@ -63,6 +63,15 @@ TrainConfig with_corpus(TrainConfig config, const Sequences& sequences, const To
          "corpus's",
          config.corpus.string(), sequences.vocab_size(), config.model.vocab_size);
   }
+  if (!config.from.empty()) {
+    const auto own = load_tokenizer(config.from.string());
+    if (own->fingerprint() != tokenizer.fingerprint()) {
+      fail("train",
+           "{}: expected a corpus of the tokenizer of {}, found one of another: prepare it with `lazy data prepare "
+           "... --tokenizer {}`",
+           config.corpus.string(), config.from.string(), config.from.string());
+    }
+  }
   if (config.special_ids_from_tokenizer) {
     config.model.bos_token_id = tokenizer.bos_id().value_or(-1);
     config.model.eos_token_id = tokenizer.eos_id().value_or(-1);

@@ -74,4 +74,29 @@ double Schedule::rate(int64_t steps_taken) const {
   return peak * (min_factor + (1.0 - min_factor) * decay.factor(x));
 }
 
+OffsetSchedule OffsetSchedule::from_config(Config& config) {
+  auto model = config.section("model");
+  OffsetSchedule s;
+  const auto given = [&](const char* key) { return model.has(std::string("offset_schedule.") + key); };
+  s.used = given("from") || given("to") || given("steps");
+  if (s.used && !given("to"))
+    fail("config", "{}: model.offset_schedule: expected 'to', the offsets' shift at its end", config.name());
+  s.from = model.number("offset_schedule.from", s.from);
+  s.to = model.number("offset_schedule.to", s.to);
+  s.steps = model.number("offset_schedule.steps", s.steps, 0);
+  if (s.steps > 1 && s.steps != std::floor(s.steps))
+    fail("config",
+         "{}: model.offset_schedule.steps: expected a fraction of the steps up to 1, or a number of steps, "
+         "found {}",
+         model.where("offset_schedule.steps"), s.steps);
+  return s;
+}
+
+double OffsetSchedule::shift(int64_t steps_taken, int64_t run_steps) const {
+  if (!used) return 0;
+  const double length = steps > 1 ? steps : std::round(steps * static_cast<double>(run_steps));
+  const double done = length > 0 ? std::min(1.0, static_cast<double>(steps_taken) / length) : 1.0;
+  return from + (to - from) * done;
+}
+
 }  // namespace lazy::train

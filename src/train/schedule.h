@@ -39,4 +39,19 @@ struct Schedule {
   double rate(int64_t steps_taken) const;
 };
 
+// A shift of the learned offsets tau of Elastic-Softmax: after t of T optimizer steps it has moved every offset by
+//
+//   from + (to - from) min(1, t / S),  S = the steps of the shift
+//
+// in addition to what the optimizer did. [model] offset_schedule = { from, to, steps }.
+struct OffsetSchedule {
+  double from = 0, to = 0;
+  double steps = 0.35;  // at most 1: a fraction of the run's steps
+  bool used = false;
+
+  static OffsetSchedule from_config(Config& config);
+  // The shift after `steps_taken` of a run's `run_steps`.
+  double shift(int64_t steps_taken, int64_t run_steps) const;
+};
+
 }  // namespace lazy::train

@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "distributed/shard_file.h"
+#include "model/folder_metadata.h"
 #include "model/safetensors.h"
 #include "train/distributed_checkpoint.h"
 #include "train/run_info.h"
@@ -132,22 +133,29 @@ void Trainer::save_checkpoint() {
   checkpoint_seconds_ += seconds_since(begin);
 }
 
+void Trainer::write_model(const fs::path& folder, const std::string& dtype, const NamedTensors& weights) const {
+  model_->save(folder, dtype, weights);
+  tokenizer_->save(folder);
+  if (config_.from.empty()) return;
+  if (fs::exists(config_.from / "config.json")) {
+    keep_metadata(config_.from, folder, {tokenizer_->bos_id(), tokenizer_->eos_id()});
+  } else {
+    log::warn("{} is gone: {} lacks its chat template and generation settings", config_.from.string(), folder.string());
+  }
+}
+
 void Trainer::write_checkpoint(const TrainState& state, const NamedTensors& weights,
                                const std::vector<TensorShard>& optimizer, bool sharded) {
-  const auto write_model = [&](const fs::path& folder, const std::string& dtype) {
-    model_->save(folder, dtype, weights);
-    tokenizer_->save(folder);
-  };
   const auto prepare = [&] {
     log_->sync();
     if (!config_.export_every) return;
     folder_->publish_model(fs::path("exports") / folder_->checkpoints().path(state.step).filename(),
-                           [&](const fs::path& folder) { write_model(folder, config_.export_dtype); });
+                           [&](const fs::path& folder) { write_model(folder, config_.export_dtype, weights); });
   };
   if (!sharded) {
     prepare();
     folder_->checkpoints().save(state, [&](const fs::path& folder) {
-      write_model(folder, "fp32");
+      write_model(folder, "fp32", weights);
       NamedTensors tensors;
       for (const TensorShard& shard : optimizer) tensors.emplace_back(shard.name, shard.tensor);
       write_safetensors(folder / "optimizer.safetensors", tensors);
@@ -159,7 +167,7 @@ void Trainer::write_checkpoint(const TrainState& state, const NamedTensors& weig
       folder_ ? folder_->checkpoints() : others, state, communicator_.rank(), communicator_.size(), optimizer,
       [&](const fs::path& folder) {
         prepare();
-        write_model(folder, "fp32");
+        write_model(folder, "fp32", weights);
       },
       [this](const std::string& failure) { return communicator_.background_barrier(failure); });
 }

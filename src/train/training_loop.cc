@@ -55,7 +55,11 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
     }
   }
   at::manual_seed(config_.seed);
-  model_.emplace(config_.model, config_.seed);
+  if (config_.from.empty()) {
+    model_.emplace(config_.model, config_.seed);
+  } else {
+    model_.emplace(LanguageModel::load(config_.from, config_.model));
+  }
   model_->to(device_);
   model_->set_deterministic(config_.deterministic);
   model_->set_checkpointing(checkpointing_from(config_.activation_checkpointing));
@@ -68,7 +72,12 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   data_parallel_.emplace(*model_, communicator_, distributed::sharding_from(config_.data_parallel));
   optimizer_.emplace(data_parallel_->optimizer_parameters(), config_.optimizer,
                      [this](const std::string& name) { return model_->decays(name); });
-  if (const auto found = find_resume_checkpoint()) resume_from(*found);
+  if (const auto found = find_resume_checkpoint()) {
+    resume_from(*found);
+  } else {
+    shift_offsets(0);
+    if (config_.offset_schedule.used) data_parallel_->weights_updated();
+  }
   state_.settings = run_settings(config_, sequences_);
 }
 
@@ -197,10 +206,8 @@ TrainResult Trainer::finish() {
   {
     const NamedTensors weights = gather_full_weights("collecting the model");
     if (communicator_.is_rank0()) {
-      model = folder_->publish_model("model", [&](const fs::path& folder) {
-        model_->save(folder, config_.export_dtype, weights);
-        tokenizer_->save(folder);
-      });
+      model = folder_->publish_model(
+          "model", [&](const fs::path& folder) { write_model(folder, config_.export_dtype, weights); });
     }
   }
   if (evaluates() && validation_sequences_ && config_.validation_every > 0 && validation_step_ != state_.step)

@@ -60,6 +60,9 @@ class Trainer {
   bool step(Batches& batches, StepResult& result);
   void reduce(StepResult& result);
   void update(StepResult& result);
+  // Moves the offsets by what [model] offset_schedule has changed since the last call. To be called with the number of
+  // steps taken, before weights_updated().
+  void shift_offsets(int64_t steps_taken);
   // The signal that asked this run to stop, 0 if none. Several ranks agree on it at the end of a step.
   int stopping() const { return communicator_.size() == 1 ? stop_signal() : agreed_signal_; }
   AnomalyAction handle_anomaly(const StepResult& result);
@@ -80,6 +83,8 @@ class Trainer {
   bool saves_sharded() const { return data_parallel_->sharded() && folder_shared_; }
   NamedTensors gather_full_weights(const char* what);  // on rank 0
   void save_checkpoint();
+  // A model folder: weights, tokenizer, and what belongs to the text of the folder that training started from.
+  void write_model(const std::filesystem::path& folder, const std::string& dtype, const NamedTensors& weights) const;
   void write_checkpoint(const TrainState& state, const NamedTensors& weights, const std::vector<TensorShard>& optimizer,
                         bool sharded);
   double wait_for_writer();

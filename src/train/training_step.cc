@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "core/log.h"
+#include "model/parameters.h"
 #include "train/profiling.h"
 
 namespace lazy::train {
@@ -97,12 +98,25 @@ void Trainer::reduce(StepResult& result) {
 
 void Trainer::update(StepResult& result) {
   optimizer_->step(result.learning_rate, result.gradient_norm, config_.max_norm);
+  shift_offsets(state_.step + 1);
   verified_step_ = writer_.started();
   if (!data_parallel_->sharded()) return;
   const auto begin = Clock::now();
   const Communicator::WaitScope wait_scope(communicator_, "gathering the weights");
   data_parallel_->weights_updated();
   result.communication_seconds += seconds_since(begin);
+}
+
+void Trainer::shift_offsets(int64_t steps_taken) {
+  const double shift = config_.offset_schedule.shift(steps_taken, config_.steps);
+  const double change = shift - state_.offset_shift;
+  if (change == 0) return;
+  const std::string offset = CheckpointNames(config_.model).offset;
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : data_parallel_->optimizer_parameters()) {
+    if (name.ends_with(offset)) at::Tensor(tensor).add_(change);
+  }
+  state_.offset_shift = shift;
 }
 
 AnomalyAction Trainer::handle_anomaly(const StepResult& result) {

@@ -172,6 +172,24 @@ void check_mixer(const ModelConfig& m) {
   kind.check(m);
 }
 
+void read_elastic(const config_json::Fields& fields, ModelConfig& m) {
+  fields.choice("normalizer", m.attention.normalizer, kNormalizerNames);
+  fields.choice("offset", m.attention.offset, kOffsetKinds);
+  fields.boolean({"offset_trainable"}, m.attention.offset_trainable);
+  fields.number({"offset_init"}, m.attention.offset_init);
+  fields.integer({"distance_bias_window"}, m.attention.distance_bias_window);
+  fields.number({"distance_bias_init_std"}, m.attention.distance_bias_init_std);
+}
+
+void write_elastic(const ModelConfig& m, nlohmann::ordered_json& out) {
+  out["normalizer"] = name(m.attention.normalizer);
+  out["offset"] = name(m.attention.offset);
+  out["offset_trainable"] = m.attention.offset_trainable;
+  out["offset_init"] = m.attention.offset_init;
+  out["distance_bias_window"] = m.attention.distance_bias_window;
+  out["distance_bias_init_std"] = m.attention.distance_bias_init_std;
+}
+
 void read_lazy(const config_json::Fields& fields, ModelConfig& m) {
   fields.choice("positions", m.positions.kind, kPositionKinds);
   fields.number({"partial_rotary_factor"}, m.positions.partial_rotary_factor);
@@ -180,15 +198,10 @@ void read_lazy(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"segment_length"}, m.positions.segment_length);
   fields.integer({"memory_length"}, m.positions.memory_length);
   fields.integer({"clamp_length"}, m.positions.clamp_length);
-  fields.choice("normalizer", m.attention.normalizer, kNormalizerNames);
-  fields.choice("offset", m.attention.offset, kOffsetKinds);
-  fields.boolean({"offset_trainable"}, m.attention.offset_trainable);
-  fields.number({"offset_init"}, m.attention.offset_init);
   fields.boolean({"sink_trainable"}, m.attention.sink_trainable);
   fields.number({"sink_init"}, m.attention.sink_init);
   fields.choice("attention_gate", m.attention.gate, kGateKinds);
-  fields.integer({"distance_bias_window"}, m.attention.distance_bias_window);
-  fields.number({"distance_bias_init_std"}, m.attention.distance_bias_init_std);
+  read_elastic(fields, m);
 }
 
 void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out) {
@@ -201,15 +214,10 @@ void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out) {
     out["memory_length"] = m.positions.memory_length;
     out["clamp_length"] = m.positions.clamp_length;
   }
-  out["normalizer"] = name(m.attention.normalizer);
-  out["offset"] = name(m.attention.offset);
-  out["offset_trainable"] = m.attention.offset_trainable;
-  out["offset_init"] = m.attention.offset_init;
+  write_elastic(m, out);
   if (!m.attention.sink_trainable) out["sink_trainable"] = false;
   if (m.attention.sink_init != 0) out["sink_init"] = m.attention.sink_init;
   if (m.attention.gate != GateKind::none) out["attention_gate"] = name(m.attention.gate);
-  out["distance_bias_window"] = m.attention.distance_bias_window;
-  out["distance_bias_init_std"] = m.attention.distance_bias_init_std;
 }
 
 void read_hybrid(const config_json::Fields& fields, ModelConfig& m) {

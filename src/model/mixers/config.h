@@ -29,5 +29,8 @@ void write_hybrid(const ModelConfig& m, nlohmann::ordered_json& out);
 // Reads the Lazy Attention fields, at the top level of config.json or within `attn`.
 void read_lazy(const config_json::Fields& fields, ModelConfig& m);
 void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out);
+// Those of them that a converted model has: normalizer, offset and distance bias.
+void read_elastic(const config_json::Fields& fields, ModelConfig& m);
+void write_elastic(const ModelConfig& m, nlohmann::ordered_json& out);
 
 }  // namespace lazy
