@@ -46,6 +46,7 @@ Option Option::byte_size() const { return Option(option_->transform(CLI::AsSizeV
 Option Option::comma_separated() const { return Option(option_->delimiter(',')); }
 Option Option::repeatable() const { return Option(option_->expected(1)->take_all()->allow_extra_args(false)); }
 Option Option::needs(const Option& other) const { return Option(option_->needs(other.option_)); }
+Option Option::excludes(const Option& other) const { return Option(option_->excludes(other.option_)); }
 
 template <OptionValue T>
 Option Command::add_option(const std::string& name, T& value, const std::string& help) const {

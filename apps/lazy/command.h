@@ -37,6 +37,7 @@ class Option {
   Option comma_separated() const;  // one argument holds several values
   Option repeatable() const;       // may be given several times, with one value each
   Option needs(const Option& other) const;
+  Option excludes(const Option& other) const;
 
  private:
   CLI::Option* option_;

@@ -1,4 +1,5 @@
 // `lazy init`: writes the configuration of a training run for a text, this machine and a time.
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,7 +19,11 @@
 #include "core/stop.h"
 #include "core/text.h"
 #include "data/prepare.h"
+#include "data/tokenizer.h"
+#include "model/config.h"
 #include "model/device.h"
+#include "model/language_model.h"
+#include "model_path.h"
 #include "train/config.h"
 #include "train/sizing.h"
 
@@ -29,10 +34,11 @@ namespace fs = std::filesystem;
 struct InitArguments {
   std::vector<std::string> texts;
   fs::path output, corpus;
+  std::string from;  // model folder
   std::string device = "auto", dtype = "auto", kind = "lazy", name;
   double minutes = 30;
   int64_t memory = 0;
-  bool force = false;
+  bool force = false, download = false;
 };
 
 // What the files are, before any of them is read.
@@ -112,12 +118,17 @@ Corpus prepare(const InitArguments& o) {
   prepare.output = corpus.folder = o.corpus;
   prepare.replace = o.force;
   prepare.threads = thread_count();
-  prepare.train_pieces = train::tokenizer_pieces(text.bytes);
-  if (prepare.train_pieces == 0) prepare.tokenizer = "bytes";
+  if (!o.from.empty()) {
+    prepare.tokenizer = o.from;
+  } else {
+    prepare.train_pieces = train::tokenizer_pieces(text.bytes);
+    if (prepare.train_pieces == 0) prepare.tokenizer = "bytes";
+  }
   prepare.documents.max_bytes = train::cut_documents_at(text.bytes, text.documents);
   corpus.facts = {fmt::format("{} of {}: {}.", human_bytes(static_cast<double>(text.bytes)),
                               2 * text.code_bytes > text.bytes ? "source code" : "text", describe(text)),
-                  prepare.train_pieces
+                  !o.from.empty() ? "Tokenizer: the model's."
+                  : prepare.train_pieces
                       ? fmt::format("Tokenizer: BPE of {} pieces, trained on this text; a piece is met about a hundred "
                                     "times.",
                                     prepare.train_pieces)
@@ -126,7 +137,7 @@ Corpus prepare(const InitArguments& o) {
   for (const std::string& name : o.texts) corpus.command += " " + cli::shell_word(name);
   corpus.command += " --code --output " + cli::shell_word(o.corpus.string());
   corpus.command += prepare.train_pieces ? fmt::format(" --train-tokenizer {}", prepare.train_pieces)
-                                         : std::string(" --tokenizer bytes");
+                                         : " --tokenizer " + cli::shell_word(prepare.tokenizer);
   if (prepare.documents.max_bytes > 0) {
     corpus.facts.push_back(fmt::format("Documents are cut at {}, so that there are enough to hold some out.",
                                        human_bytes(static_cast<double>(prepare.documents.max_bytes))));
@@ -150,12 +161,27 @@ double measure_speed(const InitArguments& o, const train::SizingRequest& request
   const double steps = seconds * guess / static_cast<double>(size.batch_size * size.seq_len);
   b.steps = std::clamp<int64_t>(static_cast<int64_t>(steps) - kUntimed, 3, 100);
   const double rate = benchmarks::measure_train(b)["tokens_per_second"];
-  log::info("{} layers of width {}: {} tokens/s with batch {} x {}", size.shape.layers, size.shape.hidden_size,
+  log::info("{} layers of width {}: {} tokens/s with batch {} x {}", b.model.num_layers, b.model.hidden_size,
             human_count(rate), size.batch_size, size.seq_len);
   return rate;
 }
 
 std::string comment(const std::string& text) { return wrapped("# " + text, "# ", 100) + "\n"; }
+
+// How documents are parted: as the model's tokenizer marks a text.
+std::string document_marks(const std::string& model) {
+  const auto tokenizer = load_tokenizer(model);
+  const bool begins = tokenizer->bos_id() && !tokenizer->tokens().prefix.empty();
+  if (begins || !tokenizer->eos_id()) return "";
+  return comment("The tokenizer puts no BOS before a text: documents end with EOS instead.") +
+         "eos_per_document = true\n";
+}
+
+// As `lazy convert --to lazy` leaves them.
+bool offsets_are_zero(const std::string& folder) {
+  const LanguageModel model = LanguageModel::load(folder);
+  return model.tau(0).defined() && model.tau(0).eq(0).all().item<bool>();
+}
 
 std::string toml(const InitArguments& o, const Corpus& corpus, const train::SizingRequest& r, const train::RunSize& s,
                  const fs::path& run) {
@@ -182,17 +208,26 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   for (const std::string& fact : corpus.facts) out += comment(fact);
   if (!corpus.command.empty()) out += "# Made by: " + corpus.command + "\n";
   out += fmt::format("corpus = {}\n", path(corpus.folder));
+  if (!o.from.empty()) out += document_marks(o.from);
 
   out += "\n[model]\n";
-  out += comment(
-      fmt::format("{} parameters, {} of them in the layers: {:.1f} tokens for each of those. Of the shapes "
-                  "that fit the memory this one has the least loss expected after the time asked for: "
-                  "larger ones see too few tokens, smaller ones learn less of each. The best ratio is about "
-                  "20 where speed does not depend on the shape and the text suffices.",
-                  count(s.parameters), count(s.layer_parameters), tokens / static_cast<double>(s.layer_parameters)));
-  out += comment(s.tied ? "Tied embeddings: the table would be more than a tenth of the layers' parameters."
-                        : "Embedding and head are two tables: they are small beside the layers.");
-  out += train::model_section(s.shape, o.kind, s.tied, s.seq_len);
+  if (!o.from.empty()) {
+    out += fmt::format("# {} parameters.\nfrom = {}\n", count(s.parameters), path(o.from));
+    if (r.model->has_offset() && offsets_are_zero(o.from)) {
+      out += comment("tau goes to -1 in the first 35 % of the steps, in addition to what it learns.");
+      out += "offset_schedule = { from = 0, to = -1, steps = 0.35 }\n";
+    }
+  } else {
+    out += comment(
+        fmt::format("{} parameters, {} of them in the layers: {:.1f} tokens for each of those. Of the shapes "
+                    "that fit the memory this one has the least loss expected after the time asked for: "
+                    "larger ones see too few tokens, smaller ones learn less of each. The best ratio is about "
+                    "20 where speed does not depend on the shape and the text suffices.",
+                    count(s.parameters), count(s.layer_parameters), tokens / static_cast<double>(s.layer_parameters)));
+    out += comment(s.tied ? "Tied embeddings: the table would be more than a tenth of the layers' parameters."
+                          : "Embedding and head are two tables: they are small beside the layers.");
+    out += train::model_section(s.shape, o.kind, s.tied, s.seq_len);
+  }
 
   out += "\n[training]\n";
   out += comment(fmt::format("{} steps of {} tokens are {} tokens, {:.2f} passes over the {} of the training split. {}",
@@ -205,7 +240,8 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   out += fmt::format("steps = {}\n", s.steps);
   out += comment("Where the machine is slower than it was, fewer steps are taken and the rate falls sooner.");
   out += fmt::format("minutes = {:g}\n", o.minutes);
-  out += comment("Context by the run's length: twice the cube root of its tokens, as a power of two.");
+  out += comment(o.from.empty() ? "Context by the run's length: twice the cube root of its tokens, as a power of two."
+                                : "Context: the model's, at most 2048.");
   out += fmt::format("seq_len = {}\n", s.seq_len);
   out +=
       comment(fmt::format("Sequences a micro-batch{}. A step has about a 2000th of the run's tokens, as fewer and "
@@ -218,8 +254,10 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   out += fmt::format("name = {}\n", nlohmann::json(run.filename().string()).dump());
 
   out += "\n[optimizer]\n";
-  out += comment("Falls with the width: 1 / hidden_size, at most 4e-3.");
-  out += fmt::format("lr = {:.2g}\nweight_decay = 0.1\n", s.lr);
+  out +=
+      comment(o.from.empty() ? "Falls with the width: 1 / hidden_size, at most 4e-3."
+                             : "For continued training of small models; lower it to 1e-4 or less above 1B parameters.");
+  out += fmt::format("lr = {:.2g}\nweight_decay = {}\n", s.lr, o.from.empty() ? 0.1 : 0.01);
 
   out += "\n[validation]\n";
   out += comment("Ten times in the run, for about a twentieth of its time.");
@@ -249,6 +287,11 @@ void run(InitArguments o) {
     fail("init", "{}: holds a run already; choose another --name, or remove it", run.string());
   }
   if (o.corpus.empty()) o.corpus = folder / (o.output.stem().string() + "-corpus");
+  std::optional<ModelConfig> pretrained;
+  if (!o.from.empty()) {
+    o.from = cli::resolve_model_folder("init", o.from, o.download);
+    pretrained = ModelConfig::from_directory(o.from);
+  }
   o.device = resolve_device(o.device);
   o.dtype = resolve_dtype(o.dtype, o.device);
 
@@ -262,6 +305,7 @@ void run(InitArguments o) {
   request.validation_tokens = split("validation");
   request.vocab_size = corpus.info.tokenizer.vocab_size;
   request.kind = o.kind;
+  request.model = pretrained;
   request.seconds = 60 * o.minutes;
   request.memory = o.memory > 0 ? o.memory : usable_memory(o.device);
   request.bf16 = o.dtype == "bf16";
@@ -291,7 +335,12 @@ LAZY_COMMAND(init, "Write a training configuration for your text, this machine a
       .add_option("--memory", o->memory, "Memory that the training may take, e.g. 8GiB (default: 0.8 of what is free)")
       .byte_size();
   cli::add_placement_options(command, o->device, o->dtype);
-  command.add_option("--kind", o->kind, "Model").one_of({"lazy", "transformer"}).show_default();
+  const auto kind = command.add_option("--kind", o->kind, "Model").one_of({"lazy", "transformer"}).show_default();
+  command
+      .add_option("--from", o->from,
+                  "Model folder or run folder to start from: its tokenizer and its weights, instead of --kind")
+      .excludes(kind);
+  cli::add_download_option(command, o->download);
   command.add_option("--name", o->name,
                      "Name of the run, in runs/ beside the configuration (default: the file's name)");
   command.add_option("--corpus", o->corpus,
@@ -302,6 +351,7 @@ LAZY_COMMAND(init, "Write a training configuration for your text, this machine a
       "  lazy init novels/ --output novels.toml --minutes 30\n"
       "  lazy init src/ README.md --output code.toml --kind transformer --memory 4GiB\n"
       "  lazy train novels.toml\n"
+      "  lazy init novels/ --from smollm2-lazy --output tune.toml --minutes 60\n"
       "\n"
       "Prepares the corpus, trains a tokenizer on it, times training steps of a few sizes here, and says in comments "
       "why\n"

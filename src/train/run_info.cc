@@ -56,13 +56,6 @@ Scalars data_progress(const Sequences& sequences, int64_t position) {
 }
 
 TrainConfig with_corpus(TrainConfig config, const Sequences& sequences, const Tokenizer& tokenizer) {
-  if (config.vocab_size_from_corpus) config.model.vocab_size = sequences.vocab_size();
-  if (sequences.vocab_size() > config.model.vocab_size) {
-    fail("train",
-         "model.vocab_size: the corpus {} has a vocabulary of {}, the model only {}; leave vocab_size out to take the "
-         "corpus's",
-         config.corpus.string(), sequences.vocab_size(), config.model.vocab_size);
-  }
   if (!config.from.empty()) {
     const auto own = load_tokenizer(config.from.string());
     if (own->fingerprint() != tokenizer.fingerprint()) {
@@ -71,6 +64,13 @@ TrainConfig with_corpus(TrainConfig config, const Sequences& sequences, const To
            "... --tokenizer {}`",
            config.corpus.string(), config.from.string(), config.from.string());
     }
+  }
+  if (config.vocab_size_from_corpus) config.model.vocab_size = sequences.vocab_size();
+  if (sequences.vocab_size() > config.model.vocab_size) {
+    fail("train",
+         "model.vocab_size: the corpus {} has a vocabulary of {}, the model only {}; leave vocab_size out to take the "
+         "corpus's",
+         config.corpus.string(), sequences.vocab_size(), config.model.vocab_size);
   }
   if (config.special_ids_from_tokenizer) {
     config.model.bos_token_id = tokenizer.bos_id().value_or(-1);

@@ -20,7 +20,9 @@ namespace {
 
 constexpr int64_t kLeastSequences = 8;              // of the validation split
 constexpr int64_t kShortest = 32, kLongest = 4096;  // sequences
-constexpr int64_t kStepsWanted = 2000;              // of a run: fewer, larger steps learn less of the same tokens
+constexpr int64_t kLongestFromPretrained = 2048;
+constexpr double kRateFromPretrained = 3e-4;
+constexpr int64_t kStepsWanted = 2000;  // of a run: fewer, larger steps learn less of the same tokens
 constexpr int64_t kMostStepTokens = 1 << 19;
 constexpr int64_t kLeastStepTokens = 1 << 10,
                   kLeastGpuStepTokens = 1 << 14;  // below, what a step costs anyway dominates
@@ -65,7 +67,8 @@ bool lay_out(RunSize& size, const SizingRequest& r, double tokens_per_second) {
   const double tokens = std::min(in_time, most_tokens(r));
   // Long contexts pay once the short ones are learnt, and their attention costs by the square.
   const int64_t longest = std::min(r.validation_tokens / kLeastSequences, r.train_tokens / kLeastSequences);
-  size.seq_len = std::clamp(power_of_two(2 * std::cbrt(tokens)), kShortest, kLongest);
+  size.seq_len = r.model ? std::min(r.model->max_length, kLongestFromPretrained)
+                         : std::clamp(power_of_two(2 * std::cbrt(tokens)), kShortest, kLongest);
   while (size.seq_len > kShortest && size.seq_len > longest) size.seq_len /= 2;
   const auto least = static_cast<double>(r.gpu ? kLeastGpuStepTokens : kLeastStepTokens);
   const double step_tokens = std::min(std::max(tokens / kStepsWanted, std::min(least, tokens / kFewestSteps)),
@@ -76,9 +79,9 @@ bool lay_out(RunSize& size, const SizingRequest& r, double tokens_per_second) {
   size.tied = true;
   ModelConfig model = model_of(size, r);
   const ParameterCount count = count_parameters(model);
-  const int64_t table = r.vocab_size * size.shape.hidden_size;
+  const int64_t table = model.vocab_size * model.hidden_size;
   size.layer_parameters = count.untied - 2 * table;
-  size.tied = 10 * table > size.layer_parameters;
+  size.tied = r.model ? r.model->tie_embeddings : 10 * table > size.layer_parameters;
   size.parameters = size.tied ? count.tied : count.untied;
   model = model_of(size, r);
   while ((size.memory = peak_bytes(memory_query(size, r, model))) > r.memory) {
@@ -88,7 +91,7 @@ bool lay_out(RunSize& size, const SizingRequest& r, double tokens_per_second) {
   }
   size.steps = std::max<int64_t>(1, static_cast<int64_t>(tokens / static_cast<double>(size.step_tokens())));
   size.passes = static_cast<double>(size.steps * size.step_tokens()) / static_cast<double>(r.train_tokens);
-  size.lr = std::min(4e-3, 1.0 / static_cast<double>(size.shape.hidden_size));
+  size.lr = r.model ? kRateFromPretrained : std::min(4e-3, 1.0 / static_cast<double>(model.hidden_size));
   size.validation_every = std::max<int64_t>(1, size.steps / kValidations);
   const int64_t available = std::max<int64_t>(1, r.validation_tokens / (size.seq_len * size.batch_size));
   const double affordable =
@@ -140,6 +143,7 @@ std::string model_section(const Shape& shape, const std::string& kind, bool tied
 }
 
 ModelConfig model_of(const RunSize& size, const SizingRequest& r) {
+  if (r.model) return *r.model;
   Config config = Config::parse("[model]\n" + model_section(size.shape, r.kind, size.tied, size.seq_len) +
                                 fmt::format("vocab_size = {}\n", r.vocab_size));
   return ModelConfig::from_toml(config);
@@ -150,7 +154,7 @@ RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
     fail("init", "the text is too small: expected at least {} tokens to train on and to hold out, found {} and {}",
          kLeastSequences * kShortest, r.train_tokens, r.validation_tokens);
   }
-  const std::vector<Shape>& ladder = shape_ladder();
+  const std::vector<Shape> ladder = r.model ? std::vector<Shape>(1) : shape_ladder();
   std::vector<double> measured(ladder.size(), 0);  // tokens a second
   std::vector<RunSize> sizes(ladder.size());
   const auto flops = [&](size_t n) { return flops_per_token(model_of(sizes[n], r), sizes[n].seq_len); };
@@ -160,7 +164,7 @@ RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
   size_t best = 0;
   const auto too_little_memory = [&](const RunSize& size) {
     fail("init", "memory: expected at least {} for a model of width {}, found {}",
-         human_bytes(static_cast<double>(size.memory)), size.shape.hidden_size,
+         human_bytes(static_cast<double>(size.memory)), model_of(size, r).hidden_size,
          human_bytes(static_cast<double>(r.memory)));
   };
   // Each round measures the shape that looks best so far, until that one has been measured. Of shapes without a

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct SizingRequest {
   double seconds = 0;         // that `lazy train` may take
   int64_t memory = 0;         // bytes for weights, optimizer and activations
   bool bf16 = false, gpu = false;
+  std::optional<ModelConfig> model;  // a pretrained model to train on: its shape is the only one
 };
 
 // A shape of the ladder.
@@ -25,7 +27,7 @@ struct Shape {
 const std::vector<Shape>& shape_ladder();  // by size
 
 struct RunSize {
-  Shape shape;
+  Shape shape;  // empty for a pretrained model
   bool tied = true;
   int64_t parameters = 0, layer_parameters = 0;  // of all; of the layers alone
   int64_t seq_len = 0, batch_size = 0, accumulation = 1, steps = 0;

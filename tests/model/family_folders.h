@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "as_transformers.h"
+#include "core/error.h"
 #include "model/families/families.h"
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
@@ -21,6 +22,32 @@ inline nlohmann::json in_older_words(nlohmann::json config) {
   rope.erase("rope_type");
   config["rope_scaling"] = rope["type"] == "default" ? nlohmann::json() : rope;
   return config;
+}
+
+// Converted to Lazy Attention it computes the same function, also when it was written and read, until tau changes.
+inline void expect_conversion(const std::filesystem::path& where, const LanguageModel& model, const at::Tensor& ids,
+                              const Observed& theirs) {
+  const auto families = convertible_families();
+  if (std::find(families.begin(), families.end(), name(model.config().family)) == families.end()) {
+    EXPECT_THROW(to_lazy(model.config(), 8), Error);
+    return;
+  }
+  const at::NoGradGuard guard;
+  const std::filesystem::path folder = where / "lazy";
+  std::filesystem::create_directory(folder);
+  model.converted(to_lazy(model.config(), 8)).save(folder);
+  LanguageModel lazy = LanguageModel::load(folder);
+  EXPECT_EQ(lazy.config().to_json(), ModelConfig::from_directory(folder).to_json());
+  EXPECT_EQ(without_conversion(lazy.config()).to_json(), model.config().to_json());
+  EXPECT_EQ(lazy.config().to_json()["model_type"], std::string("lazy_") + name(model.config().family));
+  const auto logits = [&] { return lazy.logits(lazy.forward(ids).hidden); };
+  expect_as_close(logits(), theirs.at("fp32.logits"), theirs.at("fp64.logits"), "logits of the conversion");
+  for (int64_t layer = 0; layer < lazy.config().num_layers; ++layer) {
+    EXPECT_TRUE(at::equal(lazy.distance_bias(layer), at::zeros({lazy.config().attention.num_heads, 8})));
+    lazy.tau(layer).fill_(-1);
+  }
+  EXPECT_GT(rms_distance(logits(), theirs.at("fp64.logits")),
+            0.01 * theirs.at("fp64.logits").square().mean().sqrt().item<double>());
 }
 
 inline void expect_folder(const std::filesystem::path& where) {
@@ -46,6 +73,7 @@ inline void expect_folder(const std::filesystem::path& where) {
   if (!family_of(model.config())) {
     EXPECT_EQ(ModelConfig::from_json(in_older_words(config), "older").to_json(), model.config().to_json());
   }
+  expect_conversion(where, model, ids, theirs);
   std::filesystem::create_directory(where / "ours");
   model.save(where / "ours");
   EXPECT_EQ(ModelConfig::from_directory(where / "ours").to_json(), model.config().to_json());

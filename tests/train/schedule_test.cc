@@ -86,5 +86,35 @@ TEST(Schedule, WarmupMayLastTheWholeRun) {
   EXPECT_DOUBLE_EQ(schedule.rate(10), 1);
 }
 
+// [model] with these lines.
+OffsetSchedule shifts(const std::string& lines) {
+  Config config = Config::parse("[model]\n" + lines);
+  const OffsetSchedule schedule = OffsetSchedule::from_config(config);
+  config.check_all_used();
+  return schedule;
+}
+
+TEST(OffsetSchedule, ShiftsLinearlyOverAFractionOrANumberOfSteps) {
+  const OffsetSchedule fraction = shifts("offset_schedule = { from = 0, to = -1, steps = 0.25 }");
+  EXPECT_EQ(fraction.shift(0, 80), 0);
+  EXPECT_DOUBLE_EQ(fraction.shift(5, 80), -0.25);
+  EXPECT_EQ(fraction.shift(20, 80), -1);
+  EXPECT_EQ(fraction.shift(80, 80), -1);
+  const OffsetSchedule steps = shifts("offset_schedule = { from = -0.5, to = 1.5, steps = 40 }");
+  EXPECT_EQ(steps.shift(0, 80), -0.5);
+  EXPECT_DOUBLE_EQ(steps.shift(10, 80), 0);
+  EXPECT_EQ(steps.shift(79, 80), 1.5);
+  EXPECT_EQ(shifts("offset_schedule.to = -1\noffset_schedule.steps = 0").shift(0, 80), -1);
+  EXPECT_EQ(shifts("").shift(40, 80), 0);
+}
+
+TEST(OffsetSchedule, RefusesWhatItCannotMean) {
+  for (const char* lines : {"offset_schedule = { from = 0 }", "offset_schedule = { to = -1, steps = 2.5 }",
+                            "offset_schedule = { to = -1, steps = -1 }", "offset_schedule = { to = \"low\" }",
+                            "offset_schedule = { to = -1, until = 10 }", "offset_schedule = -1"}) {
+    EXPECT_THROW(shifts(lines), Error) << lines;
+  }
+}
+
 }  // namespace
 }  // namespace lazy::train
