@@ -6,6 +6,7 @@ import matplotlib
 
 matplotlib.use("svg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 STYLE = {
     "before": ("before", "#777777", "--"),
@@ -41,6 +42,12 @@ def axes(x, y, size=(6.4, 3.4)):
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     return figure, ax
+
+
+def powers_of_two(ax):
+    """A logarithmic axis of lengths, with plain numbers."""
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter(ScalarFormatter())
 
 
 def by_kind(results, part):
@@ -107,6 +114,8 @@ def alive_by_head(results):
     figure, ax = axes("layer", "head", (6.4, 1.2 + 0.16 * len(percent[0])))
     image = ax.imshow(list(zip(*percent)), aspect="auto", origin="lower", cmap="viridis", vmin=0)
     ax.grid(False)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(image, ax=ax, label="alive pairs, %")
     return svg(figure)
 
@@ -121,6 +130,7 @@ def sink_by_layer(results):
         values = mean_of(models, lambda model: model["attention"]["per_layer"]["sink_ratio"])
         ax.plot(range(len(values)), [100 * value for value in values], line, color=color, marker="o", ms=3, label=label)
     ax.set_ylim(bottom=0)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend()
     return svg(figure)
 
@@ -135,7 +145,7 @@ def loss_by_position(results):
         losses = mean_of(models, lambda model: [position["loss"] for position in model["positions"]])
         ax.plot([p["to"] for p in models[0]["positions"]], losses, line, color=color, marker="o", ms=3, label=label)
     ax.axvline(results["arguments"]["seq_len"], color="#999999", ls=":", lw=1, label="length of the training")
-    ax.set_xscale("log", base=2)
+    powers_of_two(ax)
     ax.legend()
     return svg(figure)
 
@@ -150,7 +160,7 @@ def time_by_length(results):
         points = [s for s in models[0]["speed"] if s["seconds_per_token"]]
         times = [1000 * point["seconds_per_token"] for point in points]
         ax.plot([p["prompt_tokens"] for p in points], times, line, color=color, marker="o", ms=3, label=label)
-    ax.set_xscale("log", base=2)
+    powers_of_two(ax)
     ax.set_ylim(bottom=0)
     ax.legend()
     return svg(figure)

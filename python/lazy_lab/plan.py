@@ -79,6 +79,18 @@ def training(options, kind, seed, gpu, bos, tokenizer):
     }
 
 
+def without_training(options, gpu, bos, tokenizer):
+    """The configuration of one step at the rate 0, with the offset shifted: the Lazy model as no training leaves it."""
+    sections = training(options, "lazy", 1, gpu, bos, tokenizer)
+    sections["model"]["offset_schedule"] |= {"from": options.to, "steps": 1}
+    output = options.output / "runs" / "untrained"
+    sections["training"] |= {"steps": 1, "batch_size": 1, "global_batch_tokens": options.seq_len, "output": output}
+    sections["optimizer"] = {"lr": 0.0, "weight_decay": 0.0}
+    sections["lr_scheduler"] = {"warmup_steps": 0}
+    sections["validation"] = {"every": 0}
+    return sections
+
+
 def shard_ids(corpus, split, count):
     """The first `count` token ids of a split, which is repeated if it is shorter. docs/data.md has the format."""
     ids = array.array("I")
@@ -169,13 +181,29 @@ class Plan:
 
     def steps(self):
         """Seed by seed, so that the results of an interrupted command are of whole pairs."""
-        steps = [*self.measurements("before", self.options.model, [])]
+        runs = self.options.output / "runs"
+        steps = [*self.measurements("before", self.options.model, []), self.untrained()]
+        steps += self.measurements("untrained", runs / "untrained" / "model", ["train-untrained"])
         for seed in self.options.all_seeds:
             steps += [self.train(kind, seed) for kind in self.kinds()]
             for kind in self.kinds():
                 name = f"{kind}-seed{seed}"
-                steps += self.measurements(name, self.options.output / "runs" / name / "model", [f"train-{name}"])
+                steps += self.measurements(name, runs / name / "model", [f"train-{name}"])
         return steps + self.speeds()
+
+    def untrained(self):
+        config = self.options.output / "steps" / "train-untrained.toml"
+        write_atomic(config, toml(without_training(self.options, self.gpu, self.bos, self.corpus["tokenizer"])))
+        return Step(
+            "train-untrained",
+            "shift the offset of the Lazy model without training",
+            "train",
+            {"to": self.options.to},
+            [self.options.output / "runs" / "untrained" / "model"],
+            ["train", str(config), "--resume"],
+            needs=["convert"],
+            continues=True,
+        )
 
     def train(self, kind, seed):
         options = self.options

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .errors import UserError
 from .intervals import Interval, paired_difference, student_interval
-from .results import FORMAT
+from .results import FORMAT, KINDS
 from .steps import write_atomic
 
 PACKAGES = ("jinja2", "matplotlib", "scipy")
@@ -84,10 +84,10 @@ def values_of(results, kind, measure):
 
 
 def table(results):
-    """Rows of texts: title, before, softmax, Lazy, Lazy - softmax; rows without any value are left out."""
+    """Rows of texts: title, the kinds of KINDS, Lazy - softmax; rows without any value are left out."""
     rows = []
     for measure in measures(results):
-        values = {kind: values_of(results, kind, measure) for kind in ("before", "softmax", "lazy")}
+        values = {kind: values_of(results, kind, measure) for kind in KINDS}
         if not any(values.values()):
             continue
         cells = [printed(student_interval(found.values()) if found else None, measure) for found in values.values()]
@@ -146,7 +146,7 @@ def write_report(folder):
         "name": results["name"],
         "summary": summary(results),
         "table": table(results),
-        "columns": ["", "before", "softmax, continued", "Lazy", "Lazy - softmax"],
+        "columns": ["", "before", "Lazy, not trained", "softmax, continued", "Lazy", "Lazy - softmax"],
         "settings": settings(results),
         "figures": figures,
         "command": results["command"],

@@ -5,6 +5,8 @@ import json
 import math
 
 FORMAT = "lazy-uptrain/1"
+# The given model, the Lazy model with the shifted offset before training, the trained control and the trained model.
+KINDS = ("before", "untrained", "softmax", "lazy")
 # The measure of a task that comparisons use; of other tasks the first one. docs/evaluation.md has the definitions.
 HEADLINES = {"hellaswag": "acc_norm", "arc_challenge": "acc_norm", "wikitext": "word_perplexity"}
 
@@ -85,7 +87,7 @@ def collect(options, passes, splits):
         run = options.output / "runs" / folder.name if seed else None
         if model := one_model(folder, run):
             models.append({"model": kind, "seed": int(seed) if seed else None} | model)
-    models.sort(key=lambda model: (("before", "softmax", "lazy").index(model["model"]), model["seed"] or 0))
+    models.sort(key=lambda model: (KINDS.index(model["model"]), model["seed"] or 0))
     names = ("tokens", "window", "to", "anneal", "seq_len", "batch_tokens", "lr", "weight_decay", "dtype", "gpus")
     return {
         "format": FORMAT,

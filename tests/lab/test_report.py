@@ -35,7 +35,7 @@ def test_single_trainings_are_named_in_the_first_line(tmp_path):
     page, text = write(tmp_path, results())
     for found in (page[page.index("<body>") :], text):
         assert "One training each" in re.sub("<[^>]*>", "", found).strip().splitlines()[0 if found is not text else 2]
-    assert row(results(), "held-out loss, nats")[1:] == ["3.000", "2.000", "2.100", "+0.100"]
+    assert row(results(), "held-out loss, nats")[1:] == ["3.000", "3.600", "2.000", "2.100", "+0.100"]
 
 
 def test_several_seeds_give_a_paired_interval(tmp_path):
@@ -43,7 +43,7 @@ def test_several_seeds_give_a_paired_interval(tmp_path):
     softmax, lazy = [2.0, 2.2, 2.1], [2.05, 2.22, 2.19]
     interval = stats.ttest_rel(lazy, softmax).confidence_interval(0.95)
     cells = row(results(softmax, lazy), "held-out loss, nats")
-    assert cells[4] == f"+0.053 [{interval.low:+.3f}, {interval.high:+.3f}]"
+    assert cells[5] == f"+0.053 [{interval.low:+.3f}, {interval.high:+.3f}]"
     assert "One training" not in write(tmp_path, results(softmax, lazy))[1]
 
 

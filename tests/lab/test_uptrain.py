@@ -64,14 +64,14 @@ def test_uptrain(root, lazy_binary, tmp_path):
         _, errors = process.communicate(timeout=1200)
     assert process.returncode == 0, errors
     results = json.loads((out / "results.json").read_text())
-    before, softmax, lazy = results["models"]
-    assert [model["model"] for model in results["models"]] == ["before", "softmax", "lazy"]
+    before, untrained, softmax, lazy = results["models"]
+    assert [model["model"] for model in results["models"]] == ["before", "untrained", "softmax", "lazy"]
     # Both learned, on as many tokens, and the offset has removed weights from the Lazy model alone.
     for trained in (softmax, lazy):
         assert trained["heldout"]["loss"] < before["heldout"]["loss"] - 0.5
         assert trained["training"]["loss"][-1][0] == results["steps"]
-    alive = [model["attention"]["overall"]["alive_fraction"] for model in (before, softmax, lazy)]
-    assert alive[0] == alive[1] == 1 and alive[2] < 0.9
+    alive = [model["attention"]["overall"]["alive_fraction"] for model in results["models"]]
+    assert alive[0] == alive[2] == 1 and alive[1] < 0.9 and alive[3] < 0.9
     assert [len(heads) for heads in lazy["attention"]["per_head"]["alive_fraction"]] == [8] * 6
     assert lazy["positions"][-1]["to"] == 256
     for model in (before, lazy):

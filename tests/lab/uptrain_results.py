@@ -18,7 +18,7 @@ TRAINING = {"loss": [[1, 4.0], [2, 3.5]], "validation": [[2, 3.4]], "tokens_per_
 
 
 def trained(kind, seed, loss):
-    model = copy.deepcopy(MODEL) | {"model": kind, "seed": seed, "training": TRAINING}
+    model = copy.deepcopy(MODEL) | {"model": kind, "seed": seed} | ({"training": TRAINING} if seed else {})
     model["heldout"]["loss"] = loss
     return model
 
@@ -27,6 +27,7 @@ def results(softmax=(2.0,), lazy=(2.1,)):
     """An object of results.json with the given held-out losses, by seeds from 1 on."""
     speed = [{"length": 128, "prompt_tokens": 128, "tokens": 8, "first_token_seconds": 0.1, "seconds_per_token": 0.002}]
     models = [copy.deepcopy(MODEL) | {"model": "before", "seed": None, "speed": speed}]
+    models += [trained("untrained", None, 3.6)]
     models += [trained("softmax", seed, loss) for seed, loss in enumerate(softmax, 1)]
     models += [trained("lazy", seed, loss) for seed, loss in enumerate(lazy, 1)]
     return {
