@@ -23,9 +23,9 @@ def program_json(options, *arguments):
 
 def resolve_dtype(options):
     """Whether the commands use a GPU; `dtype` becomes fp32 or bf16."""
-    gpu = options.device == "cuda" or (
-        options.device == "auto" and "cuda" in program_json(options, "info", "--json")["devices"]
-    )
+    gpu = options.device == "cuda"
+    if options.device == "auto":
+        gpu = any(device.startswith("cuda") for device in program_json(options, "info", "--json")["devices"])
     if options.dtype == "auto":
         options.dtype = "bf16" if gpu else "fp32"
     return gpu
