@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "command.h"
 #include "common_options.h"
@@ -33,7 +34,7 @@ struct GenerateArguments {
   int64_t max_tokens = 128;
   ModelOptions model_options;
   int64_t samples = 1;
-  bool no_bos = false, special_tokens = false, download = false;
+  bool no_bos = false, special_tokens = false, ignore_eos = false, download = false;
 };
 
 struct Text {
@@ -61,6 +62,19 @@ EngineOptions engine_options(const LanguageModel& model, const GenerateArguments
   return options;
 }
 
+// Of the only text of the batch: the time to its first token, and the median between two tokens.
+void add_times(nlohmann::ordered_json& result, const std::vector<double>& seconds) {
+  if (seconds.empty()) return;
+  result["first_token_seconds"] = seconds.front();
+  std::vector<double> gaps(seconds.size());
+  std::adjacent_difference(seconds.begin(), seconds.end(), gaps.begin());
+  gaps.erase(gaps.begin());
+  if (gaps.empty()) return;
+  const auto middle = gaps.begin() + static_cast<std::ptrdiff_t>(gaps.size() / 2);
+  std::nth_element(gaps.begin(), middle, gaps.end());
+  result["seconds_per_token"] = *middle;
+}
+
 void run(GenerateArguments options) {
   if (!options.prompt_file.empty()) options.prompts.push_back(read_file(options.prompt_file));
   if (options.prompts.empty()) options.prompts.emplace_back();
@@ -71,7 +85,8 @@ void run(GenerateArguments options) {
   ModelFolder folder = load_model_folder(options.model, options.model_options);
   const ModelConfig& config = folder.model.config();
   cli::place_model(folder.model, device, resolve_dtype(options.dtype, device));
-  const std::vector<int64_t> stop_tokens = end_tokens(options.model, config, *folder.tokenizer);
+  const std::vector<int64_t> stop_tokens =
+      options.ignore_eos ? std::vector<int64_t>() : end_tokens(options.model, config, *folder.tokenizer);
 
   std::vector<std::vector<int64_t>> prompts;
   for (const std::string& prompt : options.prompts) {
@@ -114,10 +129,12 @@ void run(GenerateArguments options) {
     const cli::PrintedText written = cli::print_text("generate", engine, text.id, *text.tokens, *folder.tokenizer,
                                                      std::move(output), stop_requested);
     results.push_back({{"prompt", text.prompt},
+                       {"prompt_tokens", prompts[n / static_cast<size_t>(options.samples)].size()},
                        {"text", written.text},
                        {"tokens", written.tokens},
                        {"finish_reason", written.reason == FinishReason::length ? "length" : "stop"},
                        {"seed", text.seed}});
+    if (texts.size() == 1) add_times(results.back(), written.seconds);
   }
   cli::print("generate", "\n");
   if (!options.json.empty()) {
@@ -141,7 +158,9 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   command.add_flag("--no-bos", o->no_bos,
                    "Do not add the special tokens, such as BOS, that the tokenizer adds to a text");
   command.add_flag("--special-tokens", o->special_tokens, "Print special tokens, such as </s>, as well");
-  command.add_option("--json", o->json, "Also write [{prompt, text, ...}] to this file");
+  command.add_flag("--ignore-eos", o->ignore_eos, "Do not stop at the end-of-text token");
+  command.add_option("--json", o->json,
+                     "Also write [{prompt, text, ...}] to this file; of a single text with the time per token");
   command.footer(
       "Examples:\n"
       "  lazy generate run/model --prompt 'Once upon a time'\n"

@@ -23,7 +23,8 @@ namespace {
 // The sections of `lazy --help`, in its order. A command that is not in this list is an error of `lazy --help`'s test.
 const std::vector<std::pair<const char*, std::vector<std::string>>> kSections{
     {"First steps", {"doctor", "init", "data", "train", "generate", "report", "help"}},
-    {"Evaluate, serve and convert models", {"eval", "chat", "serve", "convert", "export", "info", "tokenize"}},
+    {"Evaluate, serve and convert models",
+     {"eval", "chat", "serve", "convert", "uptrain", "export", "info", "tokenize"}},
     {"Study attention", {"sinks", "probe", "repro"}},
     {"Further commands", {"bench", "completion"}}};
 

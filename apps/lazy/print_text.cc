@@ -16,6 +16,7 @@ void print(const char* operation, const std::string& text) {
 PrintedText print_text(const char* operation, GenerationService& engine, GenerationService::Id id, TokenQueue& tokens,
                        const Tokenizer& tokenizer, OutputText output, const std::function<bool()>& stop) {
   PrintedText out;
+  const auto start = std::chrono::steady_clock::now();
   const auto write = [&](const std::string& piece) {
     out.text += piece;
     print(operation, piece);
@@ -25,6 +26,7 @@ PrintedText print_text(const char* operation, GenerationService& engine, Generat
     const auto item = tokens.next(std::chrono::milliseconds(100));
     if (!item || item->stop_token) continue;
     ++out.tokens;
+    out.seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     if (item->token.id < tokenizer.vocab_size()) write(output.push(item->token.id));
   }
   out.reason = tokens.reason();

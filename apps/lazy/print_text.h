@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "generate/output_text.h"
 #include "serve/token_queue.h"
@@ -16,6 +17,7 @@ struct PrintedText {
   std::string text;
   int64_t tokens = 0;  // without the stop token
   FinishReason reason = FinishReason::stop;
+  std::vector<double> seconds;  // of each token, from the call until it arrived
 };
 
 // Prints the text of the request `id` as its tokens arrive in `tokens`, and returns it when the request has ended.

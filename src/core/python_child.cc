@@ -2,10 +2,34 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 
 namespace lazy {
+
+namespace {
+
+// The interpreter and its arguments. argv has pointers into `words`.
+struct PythonCommand {
+  std::vector<std::string> words;
+  std::vector<char*> argv;
+
+  PythonCommand(const std::string& script, const std::vector<std::string>& arguments) {
+    std::string python = python_interpreter();
+    // A relative path would be looked up after the change of directory. Links stay: a virtual environment is a link.
+    if (python.find('/') != std::string::npos) python = std::filesystem::absolute(python).string();
+    words = {python, "-X", "utf8", "-c", script};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    argv.reserve(words.size() + 1);
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+  }
+  PythonCommand(const PythonCommand&) = delete;
+  PythonCommand& operator=(const PythonCommand&) = delete;
+};
+
+}  // namespace
 
 std::string python_interpreter() {
   const char* named = std::getenv("LAZY_PYTHON");
@@ -14,17 +38,16 @@ std::string python_interpreter() {
 
 int spawn_python(pid_t& child, const std::string& script, const std::vector<std::string>& arguments,
                  posix_spawn_file_actions_t& actions, const posix_spawnattr_t* attributes) {
-  std::string python = python_interpreter();
-  // A relative path would be looked up after the change of directory. Links stay: a virtual environment is a link.
-  if (python.find('/') != std::string::npos) python = std::filesystem::absolute(python).string();
+  PythonCommand command(script, arguments);
   if (const int error = ::posix_spawn_file_actions_addchdir_np(&actions, "/")) return error;
-  std::vector<std::string> words{python, "-X", "utf8", "-c", script};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  return ::posix_spawnp(&child, python.c_str(), &actions, attributes, argv.data(), environ);
+  return ::posix_spawnp(&child, command.words.front().c_str(), &actions, attributes, command.argv.data(), environ);
+}
+
+int exec_python(const std::string& script, const std::vector<std::string>& arguments) {
+  PythonCommand command(script, arguments);
+  if (::chdir("/") != 0) return errno;
+  ::execvp(command.words.front().c_str(), command.argv.data());
+  return errno;
 }
 
 }  // namespace lazy

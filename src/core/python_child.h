@@ -24,4 +24,8 @@ std::string python_interpreter();
 int spawn_python(pid_t& child, const std::string& script, const std::vector<std::string>& arguments,
                  posix_spawn_file_actions_t& actions, const posix_spawnattr_t* attributes = nullptr);
 
+// Replaces this process by the interpreter, with the script, arguments and directory of spawn_python. Returns only if
+// that fails: an errno.
+int exec_python(const std::string& script, const std::vector<std::string>& arguments);
+
 }  // namespace lazy

@@ -1,0 +1,23 @@
+"""Starts a command of the package lazy_lab: `lazy uptrain` runs this text with its arguments as one JSON object.
+
+"package_folders" are the places where the program's installation or source tree has the package, unless the interpreter
+has it.
+"""
+
+import importlib
+import importlib.util
+import json
+import sys
+
+arguments = json.loads(sys.argv[1])
+folders = arguments.pop("package_folders")
+command = arguments.pop("command")
+sys.path += folders
+if importlib.util.find_spec("lazy_lab") is None:
+    print(
+        f"lazy {command}: the Python package lazy_lab is missing: expected it in {' or '.join(folders)}, "
+        f"or importable by {sys.executable} (LAZY_PYTHON names another interpreter)",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+sys.exit(importlib.import_module(f"lazy_lab.{command}").main(arguments))

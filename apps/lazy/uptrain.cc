@@ -1,0 +1,132 @@
+// `lazy uptrain MODEL_DIR`: continues the training of a pretrained model as a Lazy model, and reports what that gives.
+// The steps are python/lazy_lab/uptrain.py; they run the other commands of this program.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "core/error.h"
+#include "core/python_child.h"
+#include "model/device.h"
+#include "start_lab.h"
+
+namespace lazy::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct UptrainArguments {
+  std::string model, corpus, tokens, output, data, device = "auto", dtype = "auto", report_only;
+  std::vector<std::string> text, tasks, only, lengths{"1k", "8k", "32k"};
+  std::vector<int64_t> seed;
+  int64_t seeds = 1, window = 512, seq_len = 2048, batch_tokens = 131072, batch_size = 0, gpus = 1;
+  double lr = 3e-4, weight_decay = 0, to = -1, anneal = 0.35, validation = 0.02;
+  bool control = false;
+};
+
+// Python runs in the root directory.
+std::string absolute_path(const std::string& path) { return path.empty() ? path : fs::absolute(path).string(); }
+
+void run(const UptrainArguments& a, Command command) {
+  const fs::path program = fs::read_symlink("/proc/self/exe");
+  std::vector<std::string> text, tasks;
+  std::transform(a.text.begin(), a.text.end(), std::back_inserter(text), absolute_path);
+  for (const std::string& task : a.tasks)
+    tasks.push_back(fs::path(task).extension() == ".toml" ? absolute_path(task) : task);
+  const nlohmann::ordered_json arguments{{"command", "uptrain"},
+                                         // In an installation and in a source tree with the build folder inside.
+                                         {"package_folders",
+                                          {(program.parent_path().parent_path() / "share" / "lazy" / "python").string(),
+                                           (program.parent_path().parent_path() / "python").string()}},
+                                         {"program", program.string()},
+                                         {"line", command.line()},
+                                         {"threads", command.root().count("--threads") > 0 ? thread_count() : 0},
+                                         {"model", absolute_path(a.model)},
+                                         {"text", text},
+                                         {"corpus", absolute_path(a.corpus)},
+                                         {"validation", a.validation},
+                                         {"tokens", a.tokens},
+                                         {"output", absolute_path(a.output)},
+                                         {"control", a.control},
+                                         {"seeds", a.seeds},
+                                         {"seed", a.seed},
+                                         {"window", a.window},
+                                         {"to", a.to},
+                                         {"anneal", a.anneal},
+                                         {"seq_len", a.seq_len},
+                                         {"batch_tokens", a.batch_tokens},
+                                         {"batch_size", a.batch_size},
+                                         {"lr", a.lr},
+                                         {"weight_decay", a.weight_decay},
+                                         {"tasks", tasks},
+                                         {"data", absolute_path(a.data)},
+                                         {"lengths", a.lengths},
+                                         {"device", a.device},
+                                         {"dtype", a.dtype},
+                                         {"gpus", a.gpus},
+                                         {"only", a.only},
+                                         {"report_only", absolute_path(a.report_only)}};
+  const int error = exec_python(kStartLab, {arguments.dump()});
+  fail("uptrain", "cannot start Python ({}): {}; LAZY_PYTHON names another interpreter", python_interpreter(),
+       std::strerror(error));
+}
+
+}  // namespace
+
+LAZY_COMMAND(uptrain, "Turn a pretrained model into a Lazy model, and measure what that gives", [](Command command) {
+  auto a = std::make_shared<UptrainArguments>();
+  command.add_option("model", a->model, "Model folder with softmax attention");
+  command.add_option("--text", a->text, "Text to train on: what `lazy data prepare` reads");
+  command.add_option("--corpus", a->corpus, "Instead: a corpus that was prepared with the model's tokenizer");
+  command.add_option("--validation", a->validation, "Share of the documents of --text that is held out")
+      .range(0.0, 0.999)
+      .show_default();
+  command.add_option("--tokens", a->tokens, "Tokens of each training, such as 30M; at most four passes over the text");
+  command.add_option("--output", a->output, "Folder of the results; the same command continues in it");
+  command.add_flag("--control", a->control, "Also train the softmax model on the same tokens");
+  command.add_option("--seeds", a->seeds, "Trainings of each kind, with the seeds 1, 2, ...")
+      .range(1, 1000)
+      .show_default();
+  command.add_option("--seed", a->seed, "Instead: only these seeds, such as 2,3").comma_separated().non_negative();
+  command.add_option("--window", a->window, "Distances with a learned bias; 0: none").range(0, 1 << 20).show_default();
+  command.add_option("--to", a->to, "The offset is shifted from 0 to this value").show_default();
+  command.add_option("--anneal", a->anneal, "Share of the steps over which the offset is shifted")
+      .range(0.0, 1.0)
+      .show_default();
+  command.add_option("--seq-len", a->seq_len, "Tokens of a sequence").range(2, 1 << 24).show_default();
+  command.add_option("--batch-tokens", a->batch_tokens, "Tokens of a step").positive().show_default();
+  command.add_option("--batch-size", a->batch_size, "Sequences of a micro-batch; 0: chosen for the device")
+      .non_negative()
+      .show_default();
+  command.add_option("--lr", a->lr, "Peak learning rate").positive().show_default();
+  command.add_option("--weight-decay", a->weight_decay, "Weight decay of AdamW").non_negative().show_default();
+  command.add_option("--tasks", a->tasks, "Benchmarks, as those of `lazy eval`; need --data").comma_separated();
+  command.add_option("--data", a->data, "Folder with the benchmarks' files");
+  command.add_option("--lengths", a->lengths, "Context lengths at which decoding is timed")
+      .comma_separated()
+      .show_default();
+  command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--dtype", a->dtype, "Computing precision; auto: bf16 on a GPU, fp32 on a CPU")
+      .one_of({"auto", "fp32", "bf16"})
+      .show_default();
+  command.add_option("--gpus", a->gpus, "Ranks of the trainings, started with torchrun").range(1, 1024).show_default();
+  command.add_option("--only", a->only, "Steps of this call")
+      .comma_separated()
+      .one_of({"train", "eval", "speed", "report"});
+  command.add_option("--report-only", a->report_only, "Write the report of this folder, from its results.json");
+  command.footer(R"(
+Examples:
+  lazy uptrain smollm2 --text wiki/*.jsonl.zst --tokens 30M --output up --control
+  lazy uptrain smollm2 --corpus corpus --tokens 30M --output up --control --seeds 3 --tasks piqa,arc_easy --data data
+  lazy uptrain smollm2 --text book.txt --tokens 500k --seq-len 256 --batch-tokens 8192 --lengths 256,1k --output up
+  CUDA_VISIBLE_DEVICES=1 lazy uptrain ... --output up    # a second process with the same folder shares the steps
+  lazy uptrain --report-only up
+
+Writes up/results.json, up/report.html and up/report.md; runs/lazy-seed1/model is the model. The report needs Python
+(python3 or LAZY_PYTHON) with jinja2, matplotlib and scipy; the measurements need no package.)");
+  command.callback([a, command] { run(*a, command); });
+});
+
+}  // namespace lazy::cli

@@ -1,0 +1,175 @@
+"""The five figures of the report of `lazy uptrain`, as SVG text, from results.json."""
+
+import io
+
+import matplotlib
+
+matplotlib.use("svg")
+from matplotlib import pyplot as plt
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+STYLE = {
+    "before": ("before", "#777777", "--"),
+    "softmax": ("softmax, continued", "#c2571a", "-"),
+    "lazy": ("Lazy", "#2743a6", "-"),
+}
+plt.rcParams.update(
+    {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "lazy",  # the same results give the same bytes
+        "font.family": "sans-serif",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.alpha": 0.25,
+        "legend.frameon": False,
+    }
+)
+
+
+def svg(figure):
+    out = io.StringIO()
+    figure.tight_layout()
+    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def axes(x, y, size=(6.4, 3.4)):
+    figure, ax = plt.subplots(figsize=size)
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    return figure, ax
+
+
+def powers_of_two(ax):
+    """A logarithmic axis of lengths, with plain numbers."""
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+
+
+def by_kind(results, part):
+    """{kind: [models that have the part]}, in the order of STYLE."""
+    return {
+        kind: found
+        for kind in STYLE
+        if (found := [model for model in results["models"] if model["model"] == kind and model.get(part)])
+    }
+
+
+def mean_of(models, values):
+    """The mean over models of lists of equal length."""
+    lists = [values(model) for model in models]
+    return [sum(column) / len(lists) for column in zip(*lists)]
+
+
+def smoothed(losses, width):
+    """Means of the last `width` values."""
+    return [
+        sum(losses[max(0, i + 1 - width) : i + 1]) / len(losses[max(0, i + 1 - width) : i + 1])
+        for i in range(len(losses))
+    ]
+
+
+def loss_by_step(results):
+    found = by_kind(results, "training")
+    if not any(model["training"]["loss"] for models in found.values() for model in models):
+        return None
+    figure, ax = axes("step", "loss, nats per token")
+    for kind, models in found.items():
+        label, color, _ = STYLE[kind]
+        for model in models:
+            steps, losses = zip(*model["training"]["loss"])
+            ax.plot(steps, smoothed(losses, max(1, len(losses) // 40)), color=color, lw=1, label=label)
+            if model["training"]["validation"]:
+                ax.plot(
+                    *zip(*model["training"]["validation"]),
+                    color=color,
+                    ls="",
+                    marker="o",
+                    ms=3,
+                    label=f"{label}, held-out",
+                )
+            label = None
+    before = by_kind(results, "heldout").get("before")
+    if before:
+        ax.axhline(before[0]["heldout"]["loss"], color=STYLE["before"][1], ls="--", lw=1, label="before, held-out")
+    anneal = results["arguments"]["anneal"] * results["steps"]
+    ax.axvspan(0, anneal, color="#2743a6", alpha=0.06, lw=0, label="offset is shifted")
+    ax.legend()
+    return svg(figure)
+
+
+def alive_by_head(results):
+    models = by_kind(results, "attention").get("lazy")
+    if not models:
+        return None
+    layers = [
+        mean_of(models, lambda model, layer=layer: model["attention"]["per_head"]["alive_fraction"][layer])
+        for layer in range(len(models[0]["attention"]["per_head"]["alive_fraction"]))
+    ]
+    percent = [[100 * value for value in heads] for heads in layers]
+    figure, ax = axes("layer", "head", (6.4, 1.2 + 0.16 * len(percent[0])))
+    image = ax.imshow(list(zip(*percent)), aspect="auto", origin="lower", cmap="viridis", vmin=0)
+    ax.grid(False)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    figure.colorbar(image, ax=ax, label="alive pairs, %")
+    return svg(figure)
+
+
+def sink_by_layer(results):
+    found = by_kind(results, "attention")
+    if not found:
+        return None
+    figure, ax = axes("layer", "weight on the first key, %")
+    for kind, models in found.items():
+        label, color, line = STYLE[kind]
+        values = mean_of(models, lambda model: model["attention"]["per_layer"]["sink_ratio"])
+        ax.plot(range(len(values)), [100 * value for value in values], line, color=color, marker="o", ms=3, label=label)
+    ax.set_ylim(bottom=0)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.legend()
+    return svg(figure)
+
+
+def loss_by_position(results):
+    found = by_kind(results, "positions")
+    if not found:
+        return None
+    figure, ax = axes("tokens that the model sees", "loss, nats per token")
+    for kind, models in found.items():
+        label, color, line = STYLE[kind]
+        losses = mean_of(models, lambda model: [position["loss"] for position in model["positions"]])
+        ax.plot([p["to"] for p in models[0]["positions"]], losses, line, color=color, marker="o", ms=3, label=label)
+    ax.axvline(results["arguments"]["seq_len"], color="#999999", ls=":", lw=1, label="length of the training")
+    powers_of_two(ax)
+    ax.legend()
+    return svg(figure)
+
+
+def time_by_length(results):
+    found = by_kind(results, "speed")
+    if not found:
+        return None
+    figure, ax = axes("context, tokens", "time per token, ms")
+    for kind, models in found.items():
+        label, color, line = STYLE[kind]
+        points = [s for s in models[0]["speed"] if s["seconds_per_token"]]
+        times = [1000 * point["seconds_per_token"] for point in points]
+        ax.plot([p["prompt_tokens"] for p in points], times, line, color=color, marker="o", ms=3, label=label)
+    powers_of_two(ax)
+    ax.set_ylim(bottom=0)
+    ax.legend()
+    return svg(figure)
+
+
+FIGURES = [
+    ("Loss during training", loss_by_step),
+    ("Alive pairs by layer and head", alive_by_head),
+    ("Weight on the first key by layer", sink_by_layer),
+    ("Loss by position", loss_by_position),
+    ("Time per token by context length", time_by_length),
+]

@@ -1,0 +1,208 @@
+"""The arguments of `lazy uptrain`: their checks, and which of them a folder of results was begun with."""
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from .errors import UserError
+from .steps import write_atomic
+
+MAX_PASSES = 4  # over the training text; later ones teach little
+SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+GROUPS = ("train", "eval", "speed", "report")
+# What every training of a folder has in common. A later call may change the others, for example add seeds or tasks.
+FIXED = ("tokens", "window", "to", "anneal", "seq_len", "batch_tokens", "lr", "weight_decay", "dtype", "validation")
+
+
+def parse_count(text, name, powers_of_two=False):
+    """30M, 1.5b, 500k or 1000. Context lengths count in powers of two: 8k is 8192."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgb]?)", text.strip().lower())
+    factor = SUFFIXES[match[2]] if match else 1
+    if match and powers_of_two and match[2]:
+        factor = 1024 ** {"k": 1, "m": 2}.get(match[2], 3)
+    number = float(match[1]) * factor if match else 0
+    if number < 1 or number != int(number):
+        raise UserError(f"{name}: expected a number such as 30M or 500k, found '{text}'")
+    return int(number)
+
+
+@dataclass
+class Options:
+    """The fields are the keys of the JSON object that apps/lazy/uptrain.cc passes."""
+
+    program: str
+    line: str
+    threads: int
+    model: Path
+    text: list[Path]
+    corpus: Path | None
+    validation: float
+    tokens: int
+    output: Path
+    control: bool
+    seeds: int
+    seed: list[int]
+    window: int
+    to: float
+    anneal: float
+    seq_len: int
+    batch_tokens: int
+    batch_size: int
+    lr: float
+    weight_decay: float
+    tasks: list[str]
+    data: Path | None
+    lengths: list[int]
+    device: str
+    dtype: str
+    gpus: int
+    only: list[str]
+
+    @property
+    def steps(self):
+        return max(1, round(self.tokens / self.batch_tokens))
+
+    @property
+    def warmup_steps(self):
+        return max(1, round(0.03 * self.steps))
+
+    @property
+    def all_seeds(self):
+        return self.seed or list(range(1, self.seeds + 1))
+
+    @property
+    def corpus_folder(self):
+        return self.corpus or self.output / "corpus"
+
+
+def model_folder(path):
+    """The folder with config.json: `path` or the model of a run folder."""
+    if not path:
+        raise UserError("expected a model folder, found no argument")
+    folder = Path(path)
+    if folder.is_file():
+        with open(folder, "rb") as file:
+            gguf = file.read(4) == b"GGUF"
+        mend = f"; `lazy convert {path} FOLDER` writes one" if gguf else ""
+        raise UserError(f"{path}: expected a model folder, found a {'GGUF file' if gguf else 'file'}{mend}")
+    for candidate in (folder, folder / "model"):
+        if (candidate / "config.json").is_file():
+            return candidate
+    found = "a folder without config.json" if folder.is_dir() else "nothing there"
+    raise UserError(f"{path}: expected a model folder, found {found}")
+
+
+def parse(arguments):
+    """Options from the JSON object of the program. Raises UserError for the first argument that is wrong."""
+    a = dict(arguments)
+    model = model_folder(a["model"])
+    if not a["output"]:
+        raise UserError("--output: expected a folder for the results, found none")
+    if not a["tokens"]:
+        raise UserError("--tokens: expected the tokens of a training, such as 30M, found none")
+    if bool(a["text"]) == bool(a["corpus"]):
+        raise UserError(f"expected --text FILES or --corpus DIR, found {'both' if a['text'] else 'neither'}")
+    for text in a["text"]:
+        if not Path(text).exists():
+            raise UserError(f"--text {text}: expected a file or a folder, found nothing there")
+    if a["corpus"] and not (Path(a["corpus"]) / "corpus.json").is_file():
+        raise UserError(f"--corpus {a['corpus']}: expected a folder of `lazy data prepare`, found no corpus.json in it")
+    if a["tasks"] and not a["data"]:
+        raise UserError(f"--tasks {','.join(a['tasks'])}: expected --data with the benchmarks' files, found none")
+    if a["data"] and not Path(a["data"]).is_dir():
+        raise UserError(
+            f"--data {a['data']}: expected a folder, found {'a file' if Path(a['data']).exists() else 'none'}"
+        )
+    if a["batch_tokens"] % a["seq_len"]:
+        raise UserError(f"--batch-tokens: expected a multiple of --seq-len ({a['seq_len']}), found {a['batch_tokens']}")
+    sequences = a["batch_tokens"] // a["seq_len"]
+    if sequences % (a["gpus"] * max(1, a["batch_size"])):
+        raise UserError(
+            f"--batch-size: expected a divisor of the {sequences} sequences of a step "
+            f"(on each of {a['gpus']} ranks), found {a['batch_size'] or 1}"
+        )
+    if len(set(a["seed"])) < len(a["seed"]):
+        raise UserError(f"--seed: expected different seeds, found {','.join(map(str, a['seed']))}")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("expected one process, found a launcher's rank; --gpus N starts torchrun for the trainings")
+    a |= {
+        "model": model,
+        "tokens": parse_count(a["tokens"], "--tokens"),
+        "lengths": [parse_count(length, "--lengths", powers_of_two=True) for length in a["lengths"]],
+        "text": [Path(text) for text in a["text"]],
+        "output": Path(a["output"]),
+    }
+    for name in ("corpus", "data"):
+        a[name] = Path(a[name]) if a[name] else None
+    return Options(**{field.name: a[field.name] for field in fields(Options)})
+
+
+def digest(*parts):
+    hasher = hashlib.sha256()
+    for part in parts:
+        hasher.update(part if isinstance(part, bytes) else str(part).encode())
+        hasher.update(b"\0")
+    return hasher.hexdigest()[:16]
+
+
+def model_identity(folder):
+    """Of the configuration and the sizes of all files: the folder may be a copy on another machine."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return digest((folder / "config.json").read_bytes(), *(f"{path.name} {path.stat().st_size}" for path in files))
+
+
+def text_identity(paths):
+    files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+    return digest(*(f"{file.name} {file.stat().st_size}" for file in files if file.is_file()))
+
+
+def check_folder(options):
+    """Records what the trainings of the folder have in common, or compares it with an earlier call's record."""
+    record = options.output / "uptrain.json"
+    corpus = options.corpus
+    current = {"model": model_identity(options.model)}
+    current["corpus" if corpus else "text"] = (
+        digest((corpus / "corpus.json").read_bytes()) if corpus else text_identity(options.text)
+    )
+    current |= {name: getattr(options, name) for name in FIXED if not (corpus and name == "validation")}
+    if not record.exists():
+        if options.output.exists() and not options.output.is_dir():
+            raise UserError(f"--output {options.output}: expected a folder, found a file")
+        options.output.mkdir(parents=True, exist_ok=True)
+        others = [path.name for path in options.output.iterdir() if not path.name.startswith(record.name)]
+        if others:
+            raise UserError(
+                f"--output {options.output}: expected a new folder or one of `lazy uptrain`, found {others[0]}"
+            )
+        write_atomic(record, json.dumps(current, indent=2) + "\n")
+        return
+    begun = json.loads(record.read_text(encoding="utf-8"))
+    for name in sorted(current.keys() | begun.keys()):
+        if begun.get(name) != current.get(name):
+            option = "--" + name.replace("_", "-") if name != "model" else "model"
+            raise UserError(
+                f"{options.output} was begun with other arguments: {option}: expected {begun.get(name, 'none')}, "
+                f"found {current.get(name, 'none')}; name another --output"
+            )
+
+
+def check_corpus(options):
+    """The number of passes over the training text, which `--tokens` needs."""
+    path = options.corpus_folder / "corpus.json"
+    splits = json.loads(path.read_text(encoding="utf-8"))["splits"]
+    for split in ("train", "validation"):
+        tokens = splits.get(split, {}).get("tokens", 0)
+        if tokens < options.seq_len:
+            raise UserError(
+                f"{path}: expected a split '{split}' of at least --seq-len ({options.seq_len}) tokens, found {tokens}"
+            )
+    passes = options.steps * options.batch_tokens / splits["train"]["tokens"]
+    if passes > MAX_PASSES:
+        raise UserError(
+            f"--tokens {options.tokens}: expected at most {MAX_PASSES} passes over the {splits['train']['tokens']} "
+            f"tokens of {options.corpus_folder}, found {passes:.1f}; add text or lower --tokens"
+        )
+    return passes, splits

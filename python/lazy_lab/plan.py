@@ -1,0 +1,291 @@
+"""The steps of `lazy uptrain`: which commands of `lazy` compute which files of the results' folder.
+
+OUTPUT/
+  converted/                  the Lazy model before training: the same function as the given one
+  corpus/                     of --text
+  runs/lazy-seed1/, runs/softmax-seed1/     run folders of `lazy train`
+  measured/before/, measured/lazy-seed1/, ...     JSON of `lazy eval`, `lazy sinks`, `lazy generate`
+  steps/                      records and logs
+"""
+
+import array
+import json
+import struct
+import sys
+from pathlib import Path
+
+from .steps import Step, write_atomic
+
+SINK_SAMPLES = 64
+DECODED_TOKENS = 64
+MAX_POSITIONS = 8192
+GROUP_TITLES = {"softmax": "softmax control", "lazy": "Lazy model"}
+
+
+def micro_batch(options, gpu):
+    """Sequences of a micro-batch: the largest divisor of a rank's step within a number of tokens."""
+    if options.batch_size:
+        return options.batch_size
+    sequences = options.batch_tokens // options.seq_len // options.gpus
+    limit = max(1, (32768 if gpu else 4096) // options.seq_len)
+    return max(size for size in range(1, sequences + 1) if sequences % size == 0 and size <= limit)
+
+
+def toml_value(value):
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + " }"
+    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+
+
+def toml(sections):
+    """The text of a configuration: {section: {key: value}}."""
+    return "\n".join(
+        f"[{section}]\n" + "".join(f"{key} = {toml_value(value)}\n" for key, value in keys.items())
+        for section, keys in sections.items()
+    )
+
+
+def training(options, kind, seed, gpu, bos, tokenizer):
+    """The configuration of one training. The control differs in [model] and in the folder alone."""
+    model = {"from": options.model}
+    if kind == "lazy":
+        schedule = {"from": 0.0, "to": options.to, "steps": options.anneal}
+        model = {"from": options.output / "converted", "offset_schedule": schedule}
+    data = {"corpus": options.corpus_folder}
+    if bos:
+        data["bos_per_sequence"] = True
+    has_bos, has_eos = (tokenizer.get(name, -1) >= 0 for name in ("bos_id", "eos_id"))
+    if not has_bos:
+        data |= {"bos_per_document": False, "eos_per_document": has_eos}
+    every = max(1, min(500, options.steps // 5))
+    return {
+        "model": model,
+        "data": data,
+        "training": {
+            "steps": options.steps,
+            "seq_len": options.seq_len,
+            "batch_size": micro_batch(options, gpu),
+            "global_batch_tokens": options.batch_tokens,
+            "seed": seed,
+            "device": options.device,
+            "dtype": options.dtype,
+            "output": options.output / "runs" / f"{kind}-seed{seed}",
+        },
+        "optimizer": {"lr": options.lr, "weight_decay": options.weight_decay},
+        "lr_scheduler": {"warmup_steps": options.warmup_steps, "decay_type": "cosine", "min_lr_factor": 0.1},
+        "validation": {"every": max(1, options.steps // 10)},
+        "checkpoint": {"every": every, "keep_last": 1},
+        "metrics": {"log_every": max(1, options.steps // 200)},
+    }
+
+
+def without_training(options, gpu, bos, tokenizer):
+    """The configuration of one step at the rate 0, with the offset shifted: the Lazy model as no training leaves it."""
+    sections = training(options, "lazy", 1, gpu, bos, tokenizer)
+    sections["model"]["offset_schedule"] |= {"from": options.to, "steps": 1}
+    output = options.output / "runs" / "untrained"
+    sections["training"] |= {"steps": 1, "batch_size": 1, "global_batch_tokens": options.seq_len, "output": output}
+    sections["optimizer"] = {"lr": 0.0, "weight_decay": 0.0}
+    sections["lr_scheduler"] = {"warmup_steps": 0}
+    sections["validation"] = {"every": 0}
+    return sections
+
+
+def shard_ids(corpus, split, count):
+    """The first `count` token ids of a split, which is repeated if it is shorter. docs/data.md has the format."""
+    ids = array.array("I")
+    for name in json.loads((corpus / "corpus.json").read_text(encoding="utf-8"))["splits"][split]["shards"]:
+        with open(corpus / name, "rb") as file:
+            header = file.read(128)
+            (width,) = struct.unpack_from("<I", header, 16)
+            (tokens,) = struct.unpack_from("<Q", header, 24)
+            (offset,) = struct.unpack_from("<Q", header, 72)
+            file.seek(offset)
+            part = array.array("H" if width == 2 else "I")
+            part.frombytes(file.read(width * min(tokens, count - len(ids))))
+            if sys.byteorder == "big":
+                part.byteswap()
+            ids.extend(iter(part))
+        if len(ids) >= count:
+            break
+    return (ids * -(-count // len(ids)))[:count].tolist()
+
+
+def first_steps(options):
+    """What everything else needs: the converted model, the corpus, and whether the tokenizer puts BOS first."""
+    converted, folder = options.output / "converted", options.output / "steps"
+    folder.mkdir(parents=True, exist_ok=True)
+    text, probe = folder / "bos-text.txt", folder / "bos-ids.json"
+    write_atomic(text, "a")
+    convert = ["convert", str(options.model), "--to", "lazy", "--output", str(converted)]
+    read = ["probe", str(options.model), "--text", str(text), "--length", "1", "--read", "embedding", "--device", "cpu"]
+    steps = [
+        Step(
+            "convert",
+            "convert the model to Lazy Attention",
+            "prepare",
+            {"window": options.window},
+            [converted],
+            [*convert, "--window", str(options.window)],
+        ),
+        Step(
+            "bos",
+            "read the tokenizer",
+            "prepare",
+            {},
+            [probe],
+            [*read, "--json", str(probe)],
+        ),
+    ]
+    if not options.corpus:
+        paths = [str(path) for path in options.text]
+        prepare = ["data", "prepare", *paths, "--output", str(options.corpus_folder), "--tokenizer", str(options.model)]
+        steps.append(
+            Step(
+                "corpus",
+                "prepare the text",
+                "prepare",
+                {"validation": options.validation},
+                [options.corpus_folder],
+                [*prepare, "--validation", str(options.validation), "--force"],
+            )
+        )
+    return steps
+
+
+def begins_with_bos(options):
+    """Whether the tokenizer puts BOS before a text, from the step `bos`."""
+    ids = json.loads((options.output / "steps" / "bos-ids.json").read_text(encoding="utf-8"))["ids"]
+    tokenizer = json.loads((options.corpus_folder / "corpus.json").read_text(encoding="utf-8"))["tokenizer"]
+    return bool(ids) and ids[0] == tokenizer.get("bos_id")
+
+
+def positions_length(options, limit, splits):
+    """The window of the loss by position: a power of two within the model's limit and the held-out text."""
+    most = min(MAX_POSITIONS, max(limit, options.seq_len), splits["validation"]["tokens"])
+    return 1 << (most.bit_length() - 1)
+
+
+class Plan:
+    """The steps after the first ones. `limit` is the model's max_position_embeddings."""
+
+    def __init__(self, options, gpu, limit, splits):
+        self.options, self.gpu = options, gpu
+        self.positions = positions_length(options, limit, splits)
+        self.bos = begins_with_bos(options)
+        self.corpus = json.loads((options.corpus_folder / "corpus.json").read_text(encoding="utf-8"))
+        self.place = ["--device", options.device, "--dtype", options.dtype]
+
+    def kinds(self):
+        return ["softmax", "lazy"] if self.options.control else ["lazy"]
+
+    def steps(self):
+        """Seed by seed, so that the results of an interrupted command are of whole pairs."""
+        runs = self.options.output / "runs"
+        steps = [*self.measurements("before", self.options.model, []), self.untrained()]
+        steps += self.measurements("untrained", runs / "untrained" / "model", ["train-untrained"])
+        for seed in self.options.all_seeds:
+            steps += [self.train(kind, seed) for kind in self.kinds()]
+            for kind in self.kinds():
+                name = f"{kind}-seed{seed}"
+                steps += self.measurements(name, runs / name / "model", [f"train-{name}"])
+        return steps + self.speeds()
+
+    def untrained(self):
+        config = self.options.output / "steps" / "train-untrained.toml"
+        write_atomic(config, toml(without_training(self.options, self.gpu, self.bos, self.corpus["tokenizer"])))
+        return Step(
+            "train-untrained",
+            "shift the offset of the Lazy model without training",
+            "train",
+            {"to": self.options.to},
+            [self.options.output / "runs" / "untrained" / "model"],
+            ["train", str(config), "--resume"],
+            needs=["convert"],
+            continues=True,
+        )
+
+    def train(self, kind, seed):
+        options = self.options
+        name = f"{kind}-seed{seed}"
+        config = options.output / "steps" / f"train-{name}.toml"
+        sections = training(options, kind, seed, self.gpu, self.bos, self.corpus["tokenizer"])
+        write_atomic(config, toml(sections))
+        launcher = []
+        if options.gpus > 1:
+            launcher = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node"]
+            launcher.append(str(options.gpus))
+        fixed = {key: value for key, value in sections["training"].items() if key in ("steps", "seq_len", "seed")}
+        return Step(
+            f"train-{name}",
+            f"train the {GROUP_TITLES[kind]}, seed {seed}: {options.steps} steps of {options.batch_tokens} tokens",
+            "train",
+            fixed | sections["optimizer"] | {"schedule": sections["model"].get("offset_schedule")},
+            [options.output / "runs" / name / "model"],
+            ["train", str(config), "--resume"],
+            needs=["convert"] if kind == "lazy" else [],
+            launcher=launcher,
+            continues=True,
+        )
+
+    def measurements(self, name, model, needs):
+        """Held-out loss, benchmarks, attention weights and loss by position of one model."""
+        options, folder = self.options, self.options.output / "measured" / name
+        corpus = ["--corpus", str(options.corpus_folder)]
+        bos = ["--bos"] if self.bos else []
+
+        def step(what, title, inputs, arguments):
+            file = folder / f"{what}.json"
+            output = "--json" if arguments[0] == "sinks" else "--output"
+            command = [arguments[0], str(model), *arguments[1:], *self.place, output, str(file)]
+            inputs = inputs | {"dtype": options.dtype, "bos": self.bos}
+            return Step(f"{what}-{name}", f"{title}: {name}", "eval", inputs, [file], command, needs)
+
+        length = options.seq_len
+        heldout = ["eval", "--tasks", "heldout", *corpus, "--max-length", str(length), *bos]
+        yield step("heldout", "held-out loss", {"length": length}, heldout)
+        sinks = ["sinks", *corpus, "--length", str(length), "--samples", str(SINK_SAMPLES), "--maps", "none", *bos]
+        yield step("sinks", "attention weights", {"length": length, "samples": SINK_SAMPLES}, sinks)
+        positions = ["eval", "--tasks", "heldout", *corpus, "--lengths", str(self.positions), *bos]
+        yield step("positions", "loss by position", {"length": self.positions}, positions)
+        if options.tasks:
+            tasks = ["eval", "--tasks", ",".join(options.tasks), "--data", str(options.data), *bos]
+            yield step("tasks", "benchmarks", {"tasks": options.tasks}, tasks)
+
+    def speeds(self):
+        """Time per token of the softmax model and of the first Lazy model, each after a prompt of held-out text."""
+        options, steps = self.options, []
+        lazy = f"lazy-seed{options.all_seeds[0]}"
+        models = [("before", options.model, []), (lazy, options.output / "runs" / lazy / "model", [f"train-{lazy}"])]
+        for length in options.lengths:
+            prompt = options.output / "steps" / f"prompt-{length}.txt"
+            tokenizer = ["tokenize", "--decode", "--tokenizer", str(options.model)]
+            steps.append(
+                Step(
+                    f"prompt-{length}",
+                    f"write a prompt of {length} tokens",
+                    "speed",
+                    {"length": length},
+                    [prompt],
+                    tokenizer,
+                    stdin=lambda length=length: " ".join(
+                        map(str, shard_ids(options.corpus_folder, "validation", length))
+                    ).encode(),
+                    stdout=prompt,
+                )
+            )
+            for name, model, needs in models:
+                file = options.output / "measured" / name / f"speed-{length}.json"
+                generate = ["generate", str(model), "--prompt-file", str(prompt), "--ignore-eos", *self.place]
+                steps.append(
+                    Step(
+                        f"speed-{length}-{name}",
+                        f"time of decoding after {length} tokens: {name}",
+                        "speed",
+                        {"length": length, "dtype": options.dtype, "device": options.device},
+                        [file],
+                        [*generate, "--max-tokens", str(DECODED_TOKENS), "--json", str(file)],
+                        [f"prompt-{length}", *needs],
+                    )
+                )
+        return steps

@@ -1,0 +1,168 @@
+"""The report of `lazy uptrain`: report.html and report.md, from results.json alone."""
+
+import importlib.util
+import json
+from dataclasses import dataclass
+
+from .errors import UserError
+from .intervals import Interval, paired_difference, student_interval
+from .results import FORMAT, KINDS
+from .steps import write_atomic
+
+PACKAGES = ("jinja2", "matplotlib", "scipy")
+
+
+def missing_packages():
+    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+
+
+@dataclass
+class Measure:
+    """One row of the table: the value of each model, and how to print it."""
+
+    title: str
+    value: object  # function of a model of results.json; None if it was not measured
+    digits: int = 3
+    unit: str = ""
+    scale: float = 1.0
+
+
+def measures(results):
+    found = [
+        Measure("held-out loss, nats per token", lambda model: model.get("heldout", {}).get("loss")),
+        Measure("held-out loss, bits per byte", lambda model: model.get("heldout", {}).get("bits_per_byte")),
+    ]
+
+    def task(name, key):
+        return lambda model: model.get("tasks", {}).get(name, {}).get(key)
+
+    tasks = {}
+    for model in results["models"]:
+        tasks |= model.get("tasks", {})
+    for name, values in tasks.items():
+        found.append(Measure(f"{name}, {values['headline'].replace('_', ' ')}", task(name, values["headline"])))
+        if "nats_per_word" in values:
+            found.append(Measure(f"{name}, nats per word", task(name, "nats_per_word")))
+    for title, key in (
+        ("weight on the first key", "sink_ratio"),
+        ("released mass", "released_mass"),
+        ("alive pairs", "alive_fraction"),
+    ):
+        found.append(
+            Measure(title, lambda model, key=key: model.get("attention", {}).get("overall", {}).get(key), 2, " %", 100)
+        )
+    lengths = sorted({speed["length"] for model in results["models"] for speed in model.get("speed", [])})
+    for length in lengths:
+        found.append(
+            Measure(
+                f"time per token after {length} tokens",
+                lambda model, length=length: next(
+                    (s["seconds_per_token"] for s in model.get("speed", []) if s["length"] == length), None
+                ),
+                3,
+                " ms",
+                1000,
+            )
+        )
+    return found
+
+
+def printed(interval: Interval | None, measure, signed=False):
+    if interval is None:
+        return ""
+    sign = "+" if signed else ""
+    number = lambda value: f"{measure.scale * value:{sign}.{measure.digits}f}"
+    bounds = f" [{number(interval.low)}, {number(interval.high)}]" if signed and interval.low is not None else ""
+    unit = measure.unit.replace("%", "points") if signed else measure.unit
+    return number(interval.mean) + unit + bounds
+
+
+def values_of(results, kind, measure):
+    """{seed: value} of the models of one kind."""
+    values = {m["seed"]: measure.value(m) for m in results["models"] if m["model"] == kind}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def table(results):
+    """Rows of texts: title, the kinds of KINDS, Lazy - softmax; rows without any value are left out."""
+    rows = []
+    for measure in measures(results):
+        values = {kind: values_of(results, kind, measure) for kind in KINDS}
+        if not any(values.values()):
+            continue
+        cells = [printed(student_interval(found.values()) if found else None, measure) for found in values.values()]
+        difference = paired_difference(values["softmax"], values["lazy"])
+        rows.append([measure.title, *cells, printed(difference, measure, signed=True)])
+    return rows
+
+
+def summary(results):
+    """The first line of the page: how many trainings the figures are from."""
+    seeds = {kind: sorted(m["seed"] for m in results["models"] if m["model"] == kind) for kind in ("softmax", "lazy")}
+    counts = [len(found) for found in seeds.values() if found]
+    if not counts:
+        return "No model has been trained yet."
+    if max(counts) == 1:
+        return "One training each: a difference between single trainings is not a finding."
+    text = f"Means over the seeds {', '.join(map(str, seeds['lazy']))}."
+    common = set(seeds["softmax"]) & set(seeds["lazy"])
+    if len(common) > 1:
+        text += f" Differences are paired by seed ({len(common)}); brackets are 95 % Student t intervals."
+    elif common:
+        text += " Only one seed has a control: a difference between single trainings is not a finding."
+    return text
+
+
+def settings(results):
+    a, corpus = results["arguments"], results["corpus"]
+    return [
+        f"{results['steps']} steps of {a['batch_tokens']:,} tokens in sequences of {a['seq_len']:,}, "
+        f"{corpus['passes']:.2f} passes over {corpus['train']:,} tokens; {corpus['validation']:,} tokens are held out",
+        f"AdamW, rate {a['lr']:g} after {results['warmup_steps']} steps of warm-up, cosine decay to 10 %, weight decay "
+        f"{a['weight_decay']:g}, {a['dtype']}",
+        f"offset shifted from 0 to {a['to']:g} over the first {100 * a['anneal']:g} % of the steps; distance bias over "
+        f"{a['window']} tokens",
+    ]
+
+
+def write_report(folder):
+    """Reads results.json of the folder and writes the two pages. Returns their paths."""
+    path = folder / "results.json"
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{folder}: expected a folder of `lazy uptrain` with results.json, found none") from None
+    except ValueError as error:
+        raise UserError(f"{path}: expected JSON, found {error}") from None
+    found = results.get("format") if isinstance(results, dict) else type(results).__name__
+    if found != FORMAT:
+        raise UserError(f"{path}: format: expected {FORMAT}, found {found}")
+    import jinja2
+
+    from .figures import FIGURES
+
+    figures = [(title, picture) for title, draw in FIGURES if (picture := draw(results))]
+    context = {
+        "name": results["name"],
+        "summary": summary(results),
+        "table": table(results),
+        "columns": ["", "before", "Lazy, not trained", "softmax, continued", "Lazy", "Lazy - softmax"],
+        "settings": settings(results),
+        "figures": figures,
+        "command": results["command"],
+        "date": results["date"],
+    }
+    loader = jinja2.PackageLoader("lazy_lab", "templates")
+    pages = []
+    for name in ("report.html", "report.md"):
+        environment = jinja2.Environment(
+            loader=loader,
+            autoescape=name.endswith(".html"),
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )
+        pages.append(folder / name)
+        write_atomic(pages[-1], environment.get_template(f"uptrain_{name}").render(context))
+    return pages

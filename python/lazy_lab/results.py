@@ -1,0 +1,102 @@
+"""results.json: everything that the steps have measured so far, without statistics, so that no package is needed."""
+
+import datetime
+import json
+import math
+
+FORMAT = "lazy-uptrain/1"
+# The given model, the Lazy model with the shifted offset before training, the trained control and the trained model.
+KINDS = ("before", "untrained", "softmax", "lazy")
+# The measure of a task that comparisons use; of other tasks the first one. docs/evaluation.md has the definitions.
+HEADLINES = {"hellaswag": "acc_norm", "arc_challenge": "acc_norm", "wikitext": "word_perplexity"}
+
+
+def read_json(path):
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def task_measures(results):
+    """{task: {measure: value}} of a file of `lazy eval`, with `headline`."""
+    tasks = {}
+    for task, values in results["results"].items():
+        measures = {
+            key.removesuffix(",none"): value
+            for key, value in values.items()
+            if key.endswith(",none") and not key.endswith("_stderr,none") and isinstance(value, (int, float))
+        }
+        headline = HEADLINES.get(task, "acc")
+        tasks[task] = measures | {"headline": headline if headline in measures else next(iter(measures))}
+        if task == "lambada_openai" and measures.get("perplexity", 0) > 0:
+            tasks[task]["nats_per_word"] = math.log(measures["perplexity"])
+    return tasks
+
+
+def training_log(run):
+    """Losses by step of a run's log.jsonl, and its speed."""
+    losses, validation, speeds = [], [], []
+    log = run / "log.jsonl"
+    for line in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
+        entry = json.loads(line)
+        for name, points in (("loss_metrics/global_avg_loss", losses), ("validation_metrics/loss", validation)):
+            if entry.get(name) is not None:
+                points.append([entry["step"], entry[name]])
+        if entry.get("throughput(tps)"):
+            speeds.append(entry["throughput(tps)"])
+    return {
+        "loss": losses,
+        "validation": validation,
+        "tokens_per_second": sorted(speeds)[len(speeds) // 2] if speeds else None,
+    }
+
+
+def one_model(folder, run):
+    """What was measured of one model; absent parts are left out."""
+    out = {}
+    if heldout := read_json(folder / "heldout.json"):
+        values = heldout["results"]["heldout"]
+        out["heldout"] = {name: values[f"{name},none"] for name in ("loss", "bits_per_byte", "perplexity")}
+        out["heldout"]["tokens"] = heldout["configs"]["heldout"]["tokens"]
+        out["parameters"], out["device"] = heldout["config"]["model_num_parameters"], heldout["config"]["device"]
+    if sinks := read_json(folder / "sinks.json"):
+        names = ("sink_ratio", "density", "released_mass", "alive_fraction")
+        for part in ("overall", "per_layer", "per_head"):
+            out.setdefault("attention", {})[part] = {name: sinks[part][name] for name in names}
+    if positions := read_json(folder / "positions.json"):
+        lengths = positions["results"]["heldout"]["models"][0]["lengths"]
+        out["positions"] = lengths[0]["positions"] if lengths else []
+    if tasks := read_json(folder / "tasks.json"):
+        out["tasks"] = task_measures(tasks)
+    for file in sorted(folder.glob("speed-*.json")):
+        text = read_json(file)[0]
+        speed = {
+            name: text.get(name) for name in ("prompt_tokens", "tokens", "first_token_seconds", "seconds_per_token")
+        }
+        out.setdefault("speed", []).append({"length": int(file.stem.removeprefix("speed-"))} | speed)
+    if run:
+        out["training"] = training_log(run)
+    out.get("speed", []).sort(key=lambda speed: speed["length"])
+    return out
+
+
+def collect(options, passes, splits):
+    """The object of results.json, from the files that exist."""
+    models = []
+    measured = options.output / "measured"
+    for folder in sorted(measured.iterdir()) if measured.is_dir() else ():
+        kind, _, seed = folder.name.partition("-seed")
+        run = options.output / "runs" / folder.name if seed else None
+        if model := one_model(folder, run):
+            models.append({"model": kind, "seed": int(seed) if seed else None} | model)
+    models.sort(key=lambda model: (KINDS.index(model["model"]), model["seed"] or 0))
+    names = ("tokens", "window", "to", "anneal", "seq_len", "batch_tokens", "lr", "weight_decay", "dtype", "gpus")
+    return {
+        "format": FORMAT,
+        "date": datetime.date.today().isoformat(),
+        "command": options.line,
+        "name": options.model.parent.name if options.model.name == "model" else options.model.name,
+        "steps": options.steps,
+        "warmup_steps": options.warmup_steps,
+        "arguments": {name: getattr(options, name) for name in names},
+        "corpus": {split: splits[split]["tokens"] for split in ("train", "validation")} | {"passes": passes},
+        "models": models,
+    }

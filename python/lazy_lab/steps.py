@@ -1,0 +1,169 @@
+"""Resumable steps: each has a command and a record of the inputs that its output was computed from.
+
+A step whose record names the same inputs is not computed again. Several processes may work in one folder: a step is
+locked while it is computed, and other processes compute other steps meanwhile.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import RunError, Stopped
+
+POLL_SECONDS = 2
+
+
+def write_atomic(path, text):
+    """Writes a file that is complete or absent."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def say(text):
+    print(f"lazy uptrain: {text}", file=sys.stderr, flush=True)
+
+
+@dataclass
+class Step:
+    """One command. `inputs` is what decides its output, as JSON, besides the outputs of the steps in `needs`."""
+
+    name: str
+    title: str
+    group: str
+    inputs: dict
+    outputs: list[Path]
+    command: list[str] = field(default_factory=list)  # arguments of `lazy`
+    needs: list[str] = field(default_factory=list)
+    launcher: list[str] = field(default_factory=list)  # what starts `lazy`, such as torchrun
+    stdin: Callable[[], bytes] | None = None
+    stdout: Path | None = None  # default: the step's log
+    continues: bool = False  # the command continues with what an interrupted one has left
+
+
+class Runner:
+    """Runs steps in the folder `folder`."""
+
+    def __init__(self, folder, program, threads=0):
+        self.folder = folder / "steps"
+        self.program = [program, *(["--threads", str(threads)] if threads else [])]
+        self.stopped = 0
+        self.child = None
+        self.after = lambda step: None  # called after each step that was computed
+
+    def record_path(self, step):
+        return self.folder / f"{step.name}.json"
+
+    def key(self, step, steps):
+        """Digest of the inputs of the step and of the steps that it needs."""
+        inputs = [step.inputs, [self.key(steps[name], steps) for name in step.needs]]
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
+
+    def record(self, step, steps):
+        """The record of a finished step, or None."""
+        try:
+            record = json.loads(self.record_path(step).read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        current = record.get("key") == self.key(step, steps)
+        return record if current and all(output.exists() for output in step.outputs) else None
+
+    def stop(self, number, _frame):
+        """A terminal's Ctrl-C reaches the child too. `lazy train` then saves a checkpoint."""
+        self.stopped = number
+        if number != signal.SIGINT and self.child:
+            self.child.send_signal(number)
+
+    @contextlib.contextmanager
+    def lock(self, step):
+        """Yields whether this process has the lock of the step; another process may have it."""
+        with open(self.folder / f"{step.name}.lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield True
+            except BlockingIOError:
+                yield False
+
+    def run(self, steps, selected):
+        """Computes the selected steps. Returns the names of those whose prerequisites are neither selected nor
+        finished."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        previous = {number: signal.signal(number, self.stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return self._run({step.name: step for step in steps}, selected)
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _run(self, steps, selected):
+        pending = [name for name in steps if name in selected]
+        total, waiting, blocked = len(pending), False, []
+        while pending:
+            progressed = False
+            for name in list(pending):
+                step = steps[name]
+                if any(need in blocked or need not in selected for need in step.needs) and not all(
+                    self.record(steps[need], steps) for need in step.needs
+                ):
+                    pending.remove(name)
+                    blocked.append(name)
+                    continue
+                if not all(self.record(steps[need], steps) for need in step.needs):
+                    continue
+                with self.lock(step) as mine:
+                    if not mine:
+                        continue
+                    if not self.record(step, steps):
+                        say(f"step {total - len(pending) + 1} of {total}: {step.title}")
+                        self.compute(step, steps)
+                        self.after(step)
+                    pending.remove(name)
+                    progressed, waiting = True, False
+            if pending and not progressed:
+                if not waiting:
+                    say(f"waiting for another process: {steps[pending[0]].title}")
+                waiting = True
+                time.sleep(POLL_SECONDS)
+                self.check_stopped()
+        return blocked
+
+    def check_stopped(self):
+        if self.stopped:
+            raise Stopped(self.stopped)
+
+    def compute(self, step, steps):
+        for output in step.outputs if not step.continues else ():
+            shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
+        for output in step.outputs:
+            output.parent.mkdir(parents=True, exist_ok=True)
+        command = [*step.launcher, *self.program, *step.command]
+        start = time.monotonic()
+        log = self.folder / f"{step.name}.log"
+        with open(step.stdout or log, "wb") as out:
+            try:
+                self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out)
+            except OSError as error:
+                raise RunError(f"{step.title}: cannot start {command[0]}: {error.strerror}") from error
+            try:
+                self.child.communicate(step.stdin() if step.stdin else None)
+            except BrokenPipeError:
+                pass  # the child ended before it read everything; its exit code says why
+            code = self.child.wait()
+            self.child = None
+        self.check_stopped()
+        if code != 0:
+            exit_code = code if 0 < code < 128 else 1
+            raise RunError(f"{step.title}: `{' '.join(command[:8])} ...` ended with exit code {code}", exit_code)
+        seconds = time.monotonic() - start
+        record = {"key": self.key(step, steps), "inputs": step.inputs, "command": command, "seconds": round(seconds, 3)}
+        write_atomic(self.record_path(step), json.dumps(record, indent=2) + "\n")

@@ -1,0 +1,109 @@
+"""`lazy uptrain`: converts a pretrained model, continues its training as a Lazy model, and reports what that gives."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from . import plan, report
+from .errors import RunError, Stopped, UserError
+from .options import GROUPS, check_corpus, check_folder, parse
+from .results import collect
+from .steps import Runner, say, write_atomic
+
+
+def program_json(options, *arguments):
+    """The JSON that a quick command of `lazy` prints."""
+    done = subprocess.run([options.program, *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        message = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("lazy: ")
+        raise (UserError if done.returncode == 2 else RunError)(message)
+    return json.loads(done.stdout)
+
+
+def resolve_dtype(options):
+    """Whether the commands use a GPU; `dtype` becomes fp32 or bf16."""
+    gpu = options.device == "cuda"
+    if options.device == "auto":
+        gpu = any(device.startswith("cuda") for device in program_json(options, "info", "--json")["devices"])
+    if options.dtype == "auto":
+        options.dtype = "bf16" if gpu else "fp32"
+    return gpu
+
+
+def estimate(runner, step, steps):
+    """After a training: the time that the trainings left will take at its speed."""
+    left = sum(other.group == "train" and not runner.record(other, steps) for other in steps.values())
+    if step.group == "train" and left:
+        minutes = runner.record(step, steps)["seconds"] / 60
+        say(f"this training took {minutes:.1f} minutes; {left} left: about {minutes * left:.0f} minutes")
+
+
+def lacking(folder):
+    """What the report needs and this Python lacks, in one line, or None."""
+    missing = report.missing_packages()
+    mend = f"`{sys.executable} -m pip install {' '.join(missing)}`, then `lazy uptrain --report-only {folder}`"
+    return f"the report needs Python packages that {sys.executable} lacks: {mend}" if missing else None
+
+
+def write_pages(folder):
+    for page in report.write_report(folder):
+        print(page)
+
+
+def run(arguments):
+    if arguments["report_only"]:
+        folder = Path(arguments["report_only"])
+        if line := lacking(folder):
+            raise UserError(line)
+        return write_pages(folder)
+    options = parse(arguments)
+    config = program_json(options, "info", str(options.model), "--json")["config"]
+    gpu = resolve_dtype(options)
+    passes, splits = check_corpus(options) if options.corpus else (None, None)
+    check_folder(options)
+    runner = Runner(options.output, options.program, options.threads)
+    first = plan.first_steps(options)
+    runner.run(first, {step.name for step in first})
+    if passes is None:
+        passes, splits = check_corpus(options)
+    if passes > 1:
+        say(f"--tokens {options.tokens}: {passes:.2f} passes over the text")
+    limit = config.get("max_position_embeddings") or config.get("n_positions") or options.seq_len
+    planned = plan.Plan(options, gpu, limit, splits).steps()
+    groups = options.only or GROUPS
+    results = options.output / "results.json"
+
+    def write_results():
+        write_atomic(results, json.dumps(collect(options, passes, splits), indent=1, default=str) + "\n")
+
+    steps = {step.name: step for step in first + planned}
+
+    def after(step):
+        write_results()
+        estimate(runner, step, steps)
+
+    runner.after = after
+    selected = {step.name for step in first + planned if step.group in ("prepare", *groups)}
+    blocked = runner.run(first + planned, selected)
+    write_results()
+    for name in blocked:
+        say(f"left out, as the step before it is not finished: {steps[name].title}")
+    print(results)
+    if "report" in groups:
+        line = lacking(options.output)  # the measurements are complete without it
+        say(line) if line else write_pages(options.output)
+
+
+def main(arguments):
+    """`arguments` is the JSON object of apps/lazy/uptrain.cc. Returns the exit code."""
+    try:
+        run(arguments)
+        return 0
+    except (UserError, RunError) as error:
+        mend = "" if isinstance(error, UserError) else "; the same command continues from there"
+        say(f"{error}{mend}")
+        return error.exit_code
+    except Stopped as stopped:
+        say("stopped; the same command continues from there")
+        return stopped.exit_code

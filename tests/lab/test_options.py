@@ -1,0 +1,205 @@
+"""The arguments of `lazy uptrain`, the folder of its results, and the configuration of a training."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import tomllib
+from lazy_lab.errors import UserError
+from lazy_lab.options import check_corpus, check_folder, parse, parse_count
+from lazy_lab.plan import micro_batch, shard_ids, toml, training
+
+CORPUS = {
+    "tokenizer": {"bos_id": 1, "eos_id": 2},
+    "splits": {"train": {"tokens": 10000, "shards": []}, "validation": {"tokens": 2000, "shards": []}},
+}
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "book.txt").write_text("a text")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "corpus.json").write_text(json.dumps(CORPUS))
+    return {
+        "program": "lazy",
+        "line": "lazy uptrain",
+        "threads": 0,
+        "model": str(tmp_path / "model"),
+        "text": [],
+        "corpus": str(tmp_path / "corpus"),
+        "validation": 0.02,
+        "tokens": "10k",
+        "output": str(tmp_path / "out"),
+        "control": True,
+        "seeds": 1,
+        "seed": [],
+        "window": 16,
+        "to": -1.0,
+        "anneal": 0.35,
+        "seq_len": 64,
+        "batch_tokens": 512,
+        "batch_size": 0,
+        "lr": 3e-4,
+        "weight_decay": 0.0,
+        "tasks": [],
+        "data": "",
+        "lengths": ["1k"],
+        "device": "cpu",
+        "dtype": "fp32",
+        "gpus": 1,
+        "only": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("30M", 30_000_000), ("1.5b", 1_500_000_000), ("500k", 500_000), ("17", 17), ("2G", 2 * 10**9)]
+)
+def test_numbers_of_tokens(text, number):
+    assert parse_count(text, "--tokens") == number
+
+
+def test_lengths_count_in_powers_of_two():
+    assert [parse_count(text, "--lengths", True) for text in ("1k", "32k", "1000")] == [1024, 32768, 1000]
+
+
+@pytest.mark.parametrize("text", ["", "M", "0", "-1", "1.5", "3 M M", "1e6", "nan"])
+def test_other_numbers_are_refused(text):
+    with pytest.raises(UserError, match="--tokens"):
+        parse_count(text, "--tokens")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"model": ""}, "model"),
+        ({"model": "book.txt"}, "book.txt"),
+        ({"model": "none"}, "none"),
+        ({"model": "corpus"}, "config.json"),
+        ({"output": ""}, "--output"),
+        ({"tokens": ""}, "--tokens"),
+        ({"tokens": "many"}, "--tokens"),
+        ({"corpus": ""}, "--text"),
+        ({"text": ["book.txt"]}, "--corpus"),
+        ({"corpus": "", "text": ["none.txt"]}, "none.txt"),
+        ({"corpus": "model"}, "corpus.json"),
+        ({"tasks": ["piqa"]}, "--data"),
+        ({"tasks": ["piqa"], "data": "none"}, "--data"),
+        ({"batch_tokens": 500}, "--batch-tokens"),
+        ({"batch_size": 3}, "--batch-size"),
+        ({"gpus": 3}, "--batch-size"),
+        ({"seed": [2, 2]}, "--seed"),
+        ({"lengths": ["long"]}, "--lengths"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, tmp_path, change, named, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as error:
+        parse(arguments | change)
+    assert named in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_gguf_file_is_named(arguments, tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF\3\0\0\0")
+    with pytest.raises(UserError, match="lazy convert"):
+        parse(arguments | {"model": str(tmp_path / "model.gguf")})
+
+
+def test_passes_over_the_text(arguments):
+    assert check_corpus(parse(arguments))[0] == pytest.approx(20 * 512 / 10000)
+    with pytest.raises(UserError, match="--tokens"):
+        check_corpus(parse(arguments | {"tokens": "50k"}))
+    with pytest.raises(UserError, match="validation"):
+        check_corpus(parse(arguments | {"seq_len": 4096, "batch_tokens": 4096}))
+
+
+@pytest.mark.parametrize(
+    ("change", "option"),
+    [({"lr": 1e-3}, "--lr"), ({"tokens": "11k"}, "--tokens"), ({"window": 8}, "--window"), ({"to": -0.5}, "--to")],
+)
+def test_a_folder_keeps_the_arguments_of_its_trainings(arguments, change, option):
+    check_folder(parse(arguments))
+    check_folder(parse(arguments | {"seeds": 3, "control": False, "lengths": ["2k"]}))
+    with pytest.raises(UserError, match=option):
+        check_folder(parse(arguments | change))
+
+
+def test_a_folder_keeps_its_model_and_corpus(arguments, tmp_path):
+    check_folder(parse(arguments))
+    (tmp_path / "model" / "config.json").write_text('{"hidden_size": 8}')
+    with pytest.raises(UserError, match="model"):
+        check_folder(parse(arguments))
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="--corpus|--text"):
+        check_folder(parse(arguments | {"corpus": "", "text": [str(tmp_path / "book.txt")]}))
+
+
+def test_other_folders_are_left_alone(arguments, tmp_path):
+    with pytest.raises(UserError, match="--output"):
+        check_folder(parse(arguments | {"output": str(tmp_path)}))
+    with pytest.raises(UserError, match="--output"):
+        check_folder(parse(arguments | {"output": str(tmp_path / "book.txt")}))
+
+
+def test_both_trainings_differ_in_model_and_folder_alone(arguments):
+    options = parse(arguments)
+    lazy, softmax = (training(options, kind, 3, False, False, CORPUS["tokenizer"]) for kind in ("lazy", "softmax"))
+    assert tomllib.loads(toml(lazy))["model"]["offset_schedule"] == {"from": 0.0, "to": -1.0, "steps": 0.35}
+    assert lazy["model"] != softmax["model"] and lazy["training"].pop("output") != softmax["training"].pop("output")
+    assert {key: value for key, value in lazy.items() if key != "model"} == {
+        key: value for key, value in softmax.items() if key != "model"
+    }
+    assert lazy["training"]["steps"] == 20 and lazy["training"]["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "data"),
+    [
+        ({"bos_id": 1, "eos_id": 2}, {}),
+        ({"bos_id": -1, "eos_id": 2}, {"bos_per_document": False, "eos_per_document": True}),
+        ({"bos_id": -1, "eos_id": -1}, {"bos_per_document": False, "eos_per_document": False}),
+    ],
+)
+def test_documents_begin_as_the_tokenizer_allows(arguments, tokenizer, data):
+    found = training(parse(arguments), "lazy", 1, False, False, tokenizer)["data"]
+    assert {key: value for key, value in found.items() if key != "corpus"} == data
+
+
+def test_micro_batches_divide_a_step(arguments):
+    options = parse(arguments | {"seq_len": 2048, "batch_tokens": 131072})
+    assert (micro_batch(options, True), micro_batch(options, False)) == (16, 2)
+    assert micro_batch(parse(arguments | {"seq_len": 512, "batch_tokens": 512 * 7}), True) == 7
+    assert micro_batch(parse(arguments | {"batch_size": 4}), True) == 4
+
+
+def test_prompts_are_the_ids_of_the_shards(lazy_binary, tmp_path):
+    text = "The cat sat near the mat. " * 40
+    (tmp_path / "a.txt").write_text(text)
+    (tmp_path / "b.txt").write_text(text)
+    corpus = tmp_path / "corpus"
+    command = [lazy_binary, "data", "prepare", tmp_path / "a.txt", tmp_path / "b.txt", "--output", corpus]
+    subprocess.run(
+        [*command, "--tokenizer", "bytes", "--validation", "0.001", "--seed", "1"], check=True, capture_output=True
+    )
+    ids = shard_ids(corpus, "train", 3000)
+    assert bytes(ids) == ((text * 2).encode() * 2)[:3000]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("uptrain none --text book.txt --tokens 1k --output out", 2),
+        ("uptrain model --text book.txt --output out", 2),
+        ("uptrain --report-only model", 2),
+        ("uptrain model --device tpu", 2),
+    ],
+)
+def test_the_program_ends_with_one_line(arguments, lazy_binary, tmp_path, line, code):
+    environment = os.environ | {"LAZY_PYTHON": sys.executable}
+    done = subprocess.run([lazy_binary, *line.split()], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == code
+    lines = done.stderr.strip().splitlines()
+    assert lines[0].startswith("lazy") and (len(lines) == 1 or lines[1].startswith("Run `lazy"))

@@ -1,0 +1,69 @@
+"""The report of `lazy uptrain`, from small results.json."""
+
+import json
+import re
+
+import pytest
+from uptrain_results import results
+
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+pytest.importorskip("scipy")
+
+from lazy_lab.errors import UserError
+from lazy_lab.report import table, write_report
+
+
+def write(folder, content):
+    (folder / "results.json").write_text(json.dumps(content))
+    return [page.read_text(encoding="utf-8") for page in write_report(folder)]
+
+
+def row(content, title):
+    return next(cells for cells in table(content) if cells[0].startswith(title))
+
+
+def test_a_report_has_the_table_and_five_figures(tmp_path):
+    page, text = write(tmp_path, results())
+    assert page.count("<svg") == page.count("</svg>") == 5
+    assert "a &lt;model&gt;" in page and "<model>" not in page
+    for cells in table(results()):
+        assert all(cell in text for cell in cells)
+
+
+def test_single_trainings_are_named_in_the_first_line(tmp_path):
+    page, text = write(tmp_path, results())
+    for found in (page[page.index("<body>") :], text):
+        assert "One training each" in re.sub("<[^>]*>", "", found).strip().splitlines()[0 if found is not text else 2]
+    assert row(results(), "held-out loss, nats")[1:] == ["3.000", "3.600", "2.000", "2.100", "+0.100"]
+
+
+def test_several_seeds_give_a_paired_interval(tmp_path):
+    stats = pytest.importorskip("scipy.stats")
+    softmax, lazy = [2.0, 2.2, 2.1], [2.05, 2.22, 2.19]
+    interval = stats.ttest_rel(lazy, softmax).confidence_interval(0.95)
+    cells = row(results(softmax, lazy), "held-out loss, nats")
+    assert cells[5] == f"+0.053 [{interval.low:+.3f}, {interval.high:+.3f}]"
+    assert "One training" not in write(tmp_path, results(softmax, lazy))[1]
+
+
+def test_absent_measurements_are_left_out(tmp_path):
+    content = results(softmax=())
+    for model in content["models"]:
+        for part in ("tasks", "positions", "speed", "attention"):
+            model.pop(part, None)
+    page, _ = write(tmp_path, content)
+    assert page.count("<svg") == 1
+    assert [cells[0] for cells in table(content)] == ["held-out loss, nats per token", "held-out loss, bits per byte"]
+
+
+def test_equal_results_give_equal_pages(tmp_path):
+    assert write(tmp_path, results()) == write(tmp_path, results())
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": "lazy-uptrain/0"}', None])
+def test_other_files_are_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    with pytest.raises(UserError, match="results.json"):
+        write_report(tmp_path)

@@ -1,0 +1,89 @@
+"""`lazy uptrain` on a random model of five million parameters: interrupted, continued, and called again."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.slow
+LENGTH = 128
+
+
+def write_model(root, lazy_binary, folder):
+    """A Llama-like folder with random weights and a tokenizer that is trained on the documentation."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    corpus = folder.with_name("tokenizer-corpus")
+    command = [lazy_binary, "data", "prepare", root / "docs", "--output", corpus, "--train-tokenizer", "2048"]
+    subprocess.run(command, check=True, capture_output=True)
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=2048,
+        hidden_size=256,
+        intermediate_size=704,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    shutil.copytree(corpus / "tokenizer", folder, dirs_exist_ok=True)
+
+
+def test_uptrain(root, lazy_binary, tmp_path):
+    model, out = tmp_path / "model", tmp_path / "out"
+    write_model(root, lazy_binary, model)
+    command = [lazy_binary, "uptrain", model, "--text", root / "docs", "--tokens", "160k", "--output", out, "--control"]
+    command += ["--validation", "0.1", "--seq-len", LENGTH, "--batch-tokens", "2048", "--window", "64", "--lr", "3e-3"]
+    command = [str(word) for word in [*command, "--lengths", "128,256", "--device", "cpu"]]
+    environment = os.environ | {"LAZY_PYTHON": sys.executable}
+
+    def call():
+        return subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    # Ctrl-C in the first training.
+    with call() as process:
+        while not (out / "runs" / "softmax-seed1" / "log.jsonl").exists() and process.poll() is None:
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGINT, errors
+    assert not (out / "runs" / "lazy-seed1").exists()
+
+    with call() as process:
+        _, errors = process.communicate(timeout=1200)
+    assert process.returncode == 0, errors
+    results = json.loads((out / "results.json").read_text())
+    before, untrained, softmax, lazy = results["models"]
+    assert [model["model"] for model in results["models"]] == ["before", "untrained", "softmax", "lazy"]
+    # Both learned, on as many tokens, and the offset has removed weights from the Lazy model alone.
+    for trained in (softmax, lazy):
+        assert trained["heldout"]["loss"] < before["heldout"]["loss"] - 0.5
+        assert trained["training"]["loss"][-1][0] == results["steps"]
+    alive = [model["attention"]["overall"]["alive_fraction"] for model in results["models"]]
+    assert alive[0] == alive[2] == 1 and alive[1] < 0.9 and alive[3] < 0.9
+    assert [len(heads) for heads in lazy["attention"]["per_head"]["alive_fraction"]] == [8] * 6
+    assert lazy["positions"][-1]["to"] == 256
+    for model in (before, lazy):
+        assert [speed["length"] for speed in model["speed"]] == [128, 256]
+        assert all(speed["seconds_per_token"] > 0 for speed in model["speed"])
+    # What transformers or the program read afterwards.
+    assert (out / "runs" / "lazy-seed1" / "model" / "config.json").exists()
+
+    # Nothing is computed again.
+    records = {path: path.stat().st_mtime_ns for path in (out / "steps").glob("*.json")}
+    with call() as process:
+        assert process.wait(timeout=120) == 0, process.stderr.read()
+    assert {path: path.stat().st_mtime_ns for path in (out / "steps").glob("*.json")} == records
+    if (out / "report.html").exists():  # where the packages of the report are installed
+        assert (out / "report.html").read_text(encoding="utf-8").count("<svg") == 5
