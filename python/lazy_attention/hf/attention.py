@@ -106,21 +106,21 @@ def lazy_attention_forward(
     def wide(t: Tensor | None) -> Tensor | None:
         return None if t is None else t.to(torch.float64 if exact else torch.float32)
 
+    own_tau, distance_bias = gathered(module, LAZY_PARAMETERS)
+    made_lazy = hasattr(getattr(module, "config", None), "distance_bias_window")
+    _expect(
+        not made_lazy or own_tau is not None,
+        "layers with tau, as the configuration says, received one without: build the model by AutoModel's from_config "
+        "or from_pretrained, or call make_lazy on the model and load its state_dict",
+    )
     normalizer = _setting(module, "lazy_normalizer", "softmax" if s_aux is None else "softmax_sink")
     _expect(
         (s_aux is not None) == (normalizer == "softmax_sink"),
         f'sinks with normalizer "softmax_sink" and with no other, received "{normalizer}" for a layer '
         f"{'with' if s_aux is not None else 'without'} sinks",
     )
-    own_tau, distance_bias = gathered(module, LAZY_PARAMETERS)
     tau = None
     if normalizer == "elastic":
-        made_lazy = hasattr(getattr(module, "config", None), "lazy_distance_bias_window")
-        _expect(
-            not made_lazy or own_tau is not None,
-            "layers with the parameters of make_lazy, as the configuration says, received one without: call make_lazy "
-            "on the model and load its state_dict",
-        )
         warn_of_rounding(own_tau)
         tau = _setting(module, "lazy_tau", -1.0, own_tau)
         if not isinstance(tau, Tensor):
