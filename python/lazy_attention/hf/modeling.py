@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from ..fused import rms_norm, rope, swiglu
 from ..layer import LazyAttention
 from ..per_head import read
-from .attention import attend, warn_of_rounding
+from .attention import attend
 from .configuration import LazyConfig
 from .pretrained import LazyPreTrained
 
@@ -64,7 +64,6 @@ class LazyDecoderAttention(LazyAttention):
         if past is not None:  # caches hold (batch, kv heads, length, head_dim)
             k, v = past.update(k.transpose(1, 2), v.transpose(1, 2), self.layer_idx)
             k, v = k.transpose(1, 2), v.transpose(1, 2)
-        warn_of_rounding(self._parameters.get("softmax_offset"))
         out = attend(
             q,
             k,
