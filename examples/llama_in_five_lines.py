@@ -37,8 +37,8 @@ def main() -> None:
         model.set_attn_implementation("lazy")  # 2: the same softmax, computed by lazy::attention
         print(f"softmax through lazy: logits differ by {(model(ids).logits - before).abs().max():.1e}")
 
-        # 3: Elastic-Softmax and a distance bias. tau = 0 and a bias of zeros are softmax: pretrained weights start there,
-        # and docs/python.md shows how to move tau to -1 in small steps during training. Random weights start at
+        # 3: Elastic-Softmax and a distance bias. tau = 0 and a bias of zeros are softmax: pretrained weights start
+        # there, and docs/python.md shows how to move tau to -1 in small steps during training. Random weights start at
         # tau = -1, as in the paper, because they have no function to lose.
         lazy_attention.hf.make_lazy(model, distance_bias_window=32, tau=0.0 if pretrained else -1.0)
         print(f"Lazy Attention: logits differ by {(model(ids).logits - before).abs().max():.1e}")
