@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 def main() -> None:
     torch.manual_seed(0)
-    if len(sys.argv) > 1:
+    pretrained = len(sys.argv) > 1
+    if pretrained:
         model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
     else:
         model = LlamaForCausalLM(
@@ -36,8 +37,11 @@ def main() -> None:
         model.set_attn_implementation("lazy")  # 2: the same softmax, computed by lazy::attention
         print(f"softmax through lazy: logits differ by {(model(ids).logits - before).abs().max():.1e}")
 
-        lazy_attention.hf.make_lazy(model, distance_bias_window=32, tau=-1.0)  # 3: Elastic-Softmax, distance bias
-        print(f"Lazy Attention: logits differ by {(model(ids).logits - before).abs().max():.1e}; it needs training now")
+        # 3: Elastic-Softmax and a distance bias. tau = 0 and a bias of zeros are softmax: pretrained weights start
+        # there, and docs/python.md shows how to move tau to -1 in small steps during training. Random weights start at
+        # tau = -1, as in the paper, because they have no function to lose.
+        lazy_attention.hf.make_lazy(model, distance_bias_window=32, tau=0.0 if pretrained else -1.0)
+        print(f"Lazy Attention: logits differ by {(model(ids).logits - before).abs().max():.1e}")
 
     optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3)  # 4, 5: train as always
     for step in range(5):

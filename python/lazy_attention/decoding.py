@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .operator import AttentionOutput, Normalizer, Offset, attention, check_layout
+from .operator import AttentionOutput, Normalizer, Offset, attention, check_layout, check_types
 
 FEW_ROWS = 8  # largest number of query rows that uses decode; equal to the constant in src/ops/decode.h
 
@@ -54,8 +54,22 @@ def decode(
     Returns out (batch, rows, heads, value dim), or `lazy_attention.AttentionOutput`.
 
     Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for wrong shapes and types, a length beyond the
-    capacity and a page out of range.
+    capacity and a page out of range. Raises TypeError for a number, list or array where a tensor is expected.
     """
+    check_types(
+        "decode",
+        window,
+        q=q,
+        k_cache=k_cache,
+        v_cache=v_cache,
+        cache_lengths=cache_lengths,
+        distance_bias=distance_bias,
+        tau=tau,
+        sink=sink,
+        block_table=block_table,
+        visible_count=visible_count,
+        alibi_slopes=alibi_slopes,
+    )
     if block_table is None:
         check_layout("decode", q, k_cache, causal, (distance_bias, tau, sink, alibi_slopes))
     out, lse, stats = torch.ops.lazy.decode(

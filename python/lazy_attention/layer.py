@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from .decoding import attention_or_decode
 from .fused import rope
 from .operator import AttentionOutput, Normalizer, Offset, attention
-from .per_head import gathered, read
+from .per_head import gathered, read, warn_of_rounding
 
 
 class KVCache:
@@ -73,7 +73,8 @@ class LazyAttention(nn.Module):
         sink_trainable: False fixes them, as a buffer (off-by-one softmax at 0).
 
     Parameter names are those of our checkpoints (``attn.*`` in model.safetensors). ``softmax_offset``, ``sinks`` and
-    ``learnable_bias_diagonals`` are used in fp32 for every type of the module.
+    ``learnable_bias_diagonals`` are in fp32 for every ``dtype``; ``layer.bfloat16()`` and ``layer.to`` round them, and
+    the next forward pass warns of it.
 
     Raises ValueError for head counts that do not divide, and what `lazy_attention.attention` raises.
     """
@@ -168,6 +169,7 @@ class LazyAttention(nn.Module):
         """distance_bias, tau and sink of the operator for queries q: fp32, or fp64 if q is fp64."""
         dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
         values = gathered(self, self.PER_HEAD)
+        warn_of_rounding(values[self.PER_HEAD.index("softmax_offset")])
         return {
             name: None if value is None else value.to(dtype)
             for name, value in zip(("distance_bias", "tau", "sink"), values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from typing import Literal, NamedTuple, overload
 
@@ -30,6 +31,43 @@ class AttentionOutput(NamedTuple):
     the sink). Empty if neither is asked for. No gradient."""
 
 
+# The shapes that messages name; packed tensors have no batch axis.
+_SHAPES = {
+    **dict.fromkeys(("q", "k", "v", "k_cache", "v_cache"), "(batch, length, heads, head_dim)"),
+    **dict.fromkeys(("tau", "sink", "alibi_slopes"), "(heads)"),
+    "distance_bias": "(heads, W)",
+    **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), "(documents + 1) and type int32 or int64"),
+    **dict.fromkeys(("cache_lengths", "visible_count"), "(batch) and type int32 or int64"),
+    "block_table": "(batch, pages) and type int32 or int64",
+}
+_OPTIONAL = (
+    "distance_bias",
+    "tau",
+    "sink",
+    "alibi_slopes",
+    "cu_seqlens_q",
+    "cu_seqlens_k",
+    "block_table",
+    "visible_count",
+)
+
+
+def check_types(operator: str, window: int, **tensors: Tensor | None) -> None:
+    """Raises TypeError for numbers, lists and arrays where the operator takes tensors, and for a window that is not an
+    integer."""
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor) and not (value is None and name in _OPTIONAL):
+            raise TypeError(
+                f"lazy::{operator}: expected {name} to be a tensor of shape {_SHAPES[name]}"
+                f"{', or None' if name in _OPTIONAL else ''}, found {type(value).__name__} {reprlib.repr(value)}"
+            )
+    if isinstance(window, bool) or not (isinstance(window, int) or hasattr(window, "__index__")):
+        raise TypeError(
+            f"lazy::{operator}: expected window to be an integer, -1 (none) or at least 1, "
+            f"found {type(window).__name__} {reprlib.repr(window)}"
+        )
+
+
 def check_layout(operator: str, q: Tensor, k: Tensor, causal: bool, per_head: tuple[Tensor | None, ...]) -> None:
     """Raises RuntimeError if q, k and the per-head parameters fit each other only in the layout of PyTorch's
     ``scaled_dot_product_attention``, (batch, heads, length, head_dim). Warns if that layout is likely."""
@@ -48,7 +86,10 @@ def check_layout(operator: str, q: Tensor, k: Tensor, causal: bool, per_head: tu
         "transpose the result back"
     )
     if not fits(heads, kv_heads):
-        if fits(length, key_length):
+        # Without a parameter of another size, more heads than key heads are a layout with heads that do not divide, not
+        # one with more queries than keys.
+        evidence = any(size != heads for size in sizes) or heads < kv_heads
+        if evidence and fits(length, key_length):
             received = f"heads {heads}, kv heads {kv_heads}" + (f", per-head parameters of {sizes[0]}" if sizes else "")
             raise RuntimeError(
                 f"lazy::{operator}: expected q's heads to be a multiple of k's heads, and parameters per head of q, "
@@ -195,10 +236,24 @@ def attention(
     A forward-mode derivative (``torch.func.jvp``, dual tensors) is a NotImplementedError.
 
     Raises:
+        TypeError: a number, list or array where a tensor is expected, or a window that is not an integer.
         RuntimeError: ``lazy::attention: expected ..., received ...``, before anything is computed: shapes, types,
             devices, a parameter that the normalizer does not take, cu_seqlens that fall, or a problem that no fast
             kernel serves (there is no silent slow path).
     """
+    check_types(
+        "attention",
+        window,
+        q=q,
+        k=k,
+        v=v,
+        distance_bias=distance_bias,
+        tau=tau,
+        sink=sink,
+        alibi_slopes=alibi_slopes,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+    )
     check_layout("attention", q, k, causal, (distance_bias, tau, sink, alibi_slopes))
     out, lse, stats = torch.ops.lazy.attention(
         q,

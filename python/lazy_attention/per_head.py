@@ -8,8 +8,10 @@ forms.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 # torch.distributed.checkpoint.state_dict removes this part, and no other, from the parameter names of models and
@@ -70,3 +72,16 @@ def _remove_child_from_keys(layer: nn.Module, state_dict: dict, prefix: str, _) 
 def _add_child_to_keys(layer: nn.Module, state_dict: dict, prefix: str, *_) -> None:
     for name in getattr(layer, CHILD)._parameters:
         _rename(state_dict, prefix + name, f"{prefix}{CHILD}.{name}")
+
+
+def warn_of_rounding(tau: Tensor | None) -> None:
+    """Warns, once per process and place, that something has cast tau: FSDP2's mixed precision, ``model.to`` or
+    ``layer.bfloat16()``."""
+    if tau is not None and tau.dtype in (torch.bfloat16, torch.float16) and not torch.compiler.is_compiling():
+        warnings.warn(
+            f"Lazy Attention: tau is {tau.dtype} and has been rounded, probably together with the distance bias, "
+            "although they decide which keys have weight. With FSDP2, call lazy_attention.hf.shard_heads before "
+            "fully_shard. Otherwise, choose the type of the weights by from_pretrained(..., dtype=...) or "
+            "LazyAttention(..., dtype=...), not by .to() or .bfloat16()",
+            stacklevel=2,
+        )

@@ -386,19 +386,16 @@ def test_a_constant_offset_from_the_configuration():
     assert torch.equal(by_config, by_parameter)
 
 
-def test_make_lazy_needs_attention_layers():
-    with pytest.raises(ValueError, match=naming("make_lazy", "AttentionInterface", "Linear")):
-        hf.make_lazy(torch.nn.Linear(2, 2))
-
-
 def test_make_lazy_refuses_attention_that_leaves_out_tau_and_the_bias():
     ids = torch.randint(0, 61, (1, 12))
     model = hf.make_lazy(llama(), distance_bias_window=8)
     for other in ("eager", "sdpa"):
-        model.set_attn_implementation(other)
+        with pytest.raises(ValueError, match=naming("LazyLlamaForCausalLM", 'attn_implementation="lazy"', other)):
+            model.set_attn_implementation(other)
+        model.model.set_attn_implementation(other)
         with pytest.raises(ValueError, match=naming("make_lazy", 'attn_implementation="lazy"', other)):
             model(ids)
-    model.set_attn_implementation("lazy")
+        model.model.set_attn_implementation("lazy")
     assert torch.isfinite(model(ids).logits).all()
     without = LlamaForCausalLM(copy.deepcopy(model.config))  # has the configuration of make_lazy but no parameters
     with pytest.raises(ValueError, match=naming("make_lazy", "state_dict")):

@@ -1,6 +1,7 @@
 """lazy_attention.LazyAttention: the paper's layer, its cache, packed documents, parameters."""
 
 import copy
+import warnings
 
 import definition
 import lazy_attention
@@ -168,6 +169,17 @@ def test_bfloat16(autocast):
         for name, *three in zip(["out", *(n for n, _ in layer.named_parameters())], *results):
             pool.add(name, *three)
     pool.check()
+
+
+@pytest.mark.filterwarnings("always")
+def test_rounding_of_tau_is_a_warning():
+    layer, x = make().bfloat16(), torch.randn(1, 5, 32).bfloat16()
+    with pytest.warns(UserWarning, match=naming("tau", "torch.bfloat16", "LazyAttention", "dtype")):
+        layer(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        LazyAttention(32, 4, distance_bias_window=8, dtype=torch.bfloat16)(x)
+        make()(x.float())
 
 
 def test_statistics():

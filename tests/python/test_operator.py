@@ -399,3 +399,42 @@ def test_other_wrong_sizes_do_not_mention_the_layout():
     with pytest.raises(RuntimeError) as error:
         attention(q, k, v, tau=torch.zeros(3))
     assert "scaled_dot_product_attention" not in str(error.value)
+
+
+def test_heads_that_do_not_divide_are_not_taken_for_another_layout():
+    for length, parameters in ((8, {}), (8, dict(tau=torch.zeros(6))), (6, dict(tau=torch.zeros(6)))):
+        q, k = torch.randn(1, length, 6, 16), torch.randn(1, length, 4, 16)
+        with pytest.raises(RuntimeError, match=naming("lazy::attention", "multiple", 6, 4)) as error:
+            attention(q, k, k, **dict(normalizer="elastic" if parameters else "softmax") | parameters)
+        assert "scaled_dot_product_attention" not in str(error.value)
+
+
+@pytest.mark.parametrize("function", [attention, torch.compile(attention, backend="aot_eager")])
+@pytest.mark.parametrize(
+    "arguments, names",
+    [
+        (dict(tau=-1.0), ("tau", "(heads)", "float", -1.0)),
+        (dict(tau=[-1.0] * 4), ("tau", "(heads)", "list")),
+        (dict(distance_bias=0), ("distance_bias", "(heads, W)", "int", 0)),
+        (dict(window=None), ("window", "integer", "None")),
+        (dict(window=[8]), ("window", "integer", "list")),
+        (dict(window=8.0), ("window", "integer", "float", 8.0)),
+        (dict(window=True), ("window", "integer", "bool")),
+        (dict(cu_seqlens_q=[0, 8], cu_seqlens_k=[0, 8]), ("cu_seqlens_q", "(documents + 1)", "list")),
+    ],
+)
+def test_arguments_of_another_type_are_named(function, arguments, names):
+    q = torch.randn(1, 8, 4, 16)
+    with pytest.raises(TypeError, match=naming("lazy::attention", *names)):
+        function(q, q, q, **dict(tau=torch.zeros(4)) | arguments)
+
+
+def test_arguments_of_decode_of_another_type_are_named():
+    q, tau = torch.randn(1, 8, 4, 16), torch.zeros(4)
+    for lengths in (8, [8], None):
+        with pytest.raises(TypeError, match=naming("lazy::decode", "cache_lengths", "(batch)", type(lengths).__name__)):
+            lazy_attention.decode(q[:, :1], q, q, lengths, tau=tau)
+    compiled = torch.compile(lazy_attention.decode, fullgraph=True, backend="aot_eager")
+    lengths = torch.tensor([8])
+    expected = lazy_attention.decode(q[:, :1], q, q, lengths, tau=tau, window=5)
+    assert torch.equal(compiled(q[:, :1], q, q, lengths, tau=tau, window=5), expected)

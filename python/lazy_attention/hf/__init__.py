@@ -1,7 +1,8 @@
 """Hugging Face transformers glue. Importing this registers, for the process,
 
 - ``attn_implementation="lazy"``: any model that goes through AttentionInterface computes with our operator;
-- ``LazyConfig`` and ``LazyForCausalLM`` (model_type "lazy_attention") with AutoConfig and AutoModelForCausalLM.
+- ``LazyConfig`` and ``LazyForCausalLM`` (model_type "lazy_attention") with AutoConfig and AutoModelForCausalLM;
+- the families that ``make_lazy`` converts (model_type "lazy_llama", "lazy_gemma3_text", ...) with the Auto classes.
 """
 
 from transformers import AttentionInterface, AutoConfig, AutoModel, AutoModelForCausalLM
@@ -10,6 +11,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from .attention import lazy_attention_forward
 from .configuration import LazyConfig
 from .convert import make_lazy
+from .families import FAMILIES, register
 from .masks import lazy_mask
 from .modeling import LazyForCausalLM, LazyModel
 from .sharding import shard_heads
@@ -19,8 +21,10 @@ AttentionMaskInterface.register("lazy", lazy_mask)
 AutoConfig.register("lazy_attention", LazyConfig)
 AutoModel.register(LazyConfig, LazyModel)
 AutoModelForCausalLM.register(LazyConfig, LazyForCausalLM)
+register()
 
 __all__ = [
+    "FAMILIES",
     "LazyConfig",
     "LazyForCausalLM",
     "LazyModel",

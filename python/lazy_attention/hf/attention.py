@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 from torch import Tensor, nn
 
 from ..decoding import attention_or_decode
 from ..operator import attention
-from ..per_head import gathered
+from ..per_head import gathered, warn_of_rounding
 from .masks import is_documents
 
 LAZY_PARAMETERS = ("lazy_tau", "lazy_distance_bias")  # names of make_lazy's parameters in an attention layer
@@ -36,18 +34,6 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **arg
         query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1), cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, **arguments
     )
     return out.unflatten(0, (batch, -1))
-
-
-def warn_of_rounding(tau: Tensor | None) -> None:
-    """Warns, once per process and place, that something has cast tau: FSDP2's mixed precision, or ``model.to``."""
-    if tau is not None and tau.dtype in (torch.bfloat16, torch.float16) and not torch.compiler.is_compiling():
-        warnings.warn(
-            f"Lazy Attention: tau is {tau.dtype} and has been rounded, probably together with the distance bias, "
-            "although they decide which keys have weight. With FSDP2, call lazy_attention.hf.shard_heads before "
-            "fully_shard. Otherwise, choose the type of the weights by from_pretrained(..., dtype=...), not by "
-            "model.to",
-            stacklevel=2,
-        )
 
 
 def _setting(module: nn.Module, name: str, default=None, parameter: Tensor | None = None):
@@ -106,21 +92,21 @@ def lazy_attention_forward(
     def wide(t: Tensor | None) -> Tensor | None:
         return None if t is None else t.to(torch.float64 if exact else torch.float32)
 
+    own_tau, distance_bias = gathered(module, LAZY_PARAMETERS)
+    made_lazy = hasattr(getattr(module, "config", None), "distance_bias_window")
+    _expect(
+        not made_lazy or own_tau is not None,
+        "layers with tau, as the configuration says, received one without: build the model by AutoModel's from_config "
+        "or from_pretrained, or call make_lazy on the model and load its state_dict",
+    )
     normalizer = _setting(module, "lazy_normalizer", "softmax" if s_aux is None else "softmax_sink")
     _expect(
         (s_aux is not None) == (normalizer == "softmax_sink"),
         f'sinks with normalizer "softmax_sink" and with no other, received "{normalizer}" for a layer '
         f"{'with' if s_aux is not None else 'without'} sinks",
     )
-    own_tau, distance_bias = gathered(module, LAZY_PARAMETERS)
     tau = None
     if normalizer == "elastic":
-        made_lazy = hasattr(getattr(module, "config", None), "lazy_distance_bias_window")
-        _expect(
-            not made_lazy or own_tau is not None,
-            "layers with the parameters of make_lazy, as the configuration says, received one without: call make_lazy "
-            "on the model and load its state_dict",
-        )
         warn_of_rounding(own_tau)
         tau = _setting(module, "lazy_tau", -1.0, own_tau)
         if not isinstance(tau, Tensor):

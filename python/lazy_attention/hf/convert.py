@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import types
+import copy
 
-import torch
-from torch import nn
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from ..per_head import CHILD
-from .modeling import LazyPreTrainedModel
-from .saving import read_lazy_names, save_pretrained
-
-
-def attention_modules(model: nn.Module) -> list[nn.Module]:
-    """The model's attention layers: those with a ``layer_idx``, projections of q, k, v, and a head count to find."""
-    return [m for m in model.modules() if hasattr(m, "layer_idx") and hasattr(m, "q_proj") and hasattr(m, "head_dim")]
-
-
-def _refuse_others(layer: nn.Module, _) -> None:
-    """A layer's forward pre-hook: any other attention function would leave out its tau and bias, silently."""
-    found = layer.config._attn_implementation
-    if found != "lazy":
-        raise ValueError(
-            f'make_lazy: expected attn_implementation="lazy", which computes tau and the distance bias of this model, '
-            f'found "{found}"'
-        )
+from .families import FAMILIES, LazyFamilyModel, attention_layers, lazy_config_class, lazy_model_class
+from .pretrained import LazyPreTrained
 
 
 def make_lazy(
@@ -34,84 +18,86 @@ def make_lazy(
     tau: float = 0.0,
     offset: str = "per_visible",
     tau_trainable: bool = True,
-    distance_bias_std: float = 1e-3,
+    distance_bias_std: float = 0.0,
     reset: bool = False,
 ) -> PreTrainedModel:
     """Replaces softmax attention by Lazy Attention (arXiv 2601.00919, equations 4 and 5) in every layer, in place.
 
     Each attention layer gets the fp32 parameters ``lazy_tau`` (heads) and, unless ``distance_bias_window`` is 0,
-    ``lazy_distance_bias`` (heads, W), drawn from N(0, distance_bias_std^2); the configuration gets
-    ``lazy_normalizer``, ``lazy_offset`` and ``lazy_distance_bias_window``; the model computes through
-    ``attn_implementation="lazy"`` and refuses every other. Rotary positions stay as they are.
+    ``lazy_distance_bias`` (heads, W), drawn from N(0, distance_bias_std^2). The class of the model and of its
+    configuration becomes that with Lazy Attention (LazyLlamaForCausalLM for LlamaForCausalLM), which computes through
+    ``attn_implementation="lazy"`` and refuses every other. Rotary positions, sliding windows, soft-capping and norms of
+    queries and keys stay as they are.
 
-    tau = 0, the default, and a bias of zeros leave the function of a pretrained model unchanged; docs/python.md shows
-    how to anneal tau to -1, the paper's initial value, during training. Pass ``tau=-1.0`` to train from random weights.
+    The defaults, tau = 0 and a bias of zeros, leave the function of a pretrained model unchanged; docs/python.md shows
+    how to anneal tau to -1, the paper's initial value, during training. To train from random weights, pass
+    ``tau=-1.0`` and the paper's ``distance_bias_std=1e-3``. ``tau_trainable=False`` makes tau a buffer of the same
+    name.
 
     A second call with the same arguments changes nothing, so that trained parameters are never overwritten
     silently. A call with other arguments raises ValueError. ``reset=True`` draws new initial values with the arguments
     given, in both cases.
 
-    ``save_pretrained`` writes a LazyForCausalLM folder (Llama and Mistral without biases; ValueError for other
-    models), which ``AutoModelForCausalLM.from_pretrained`` reads after ``import lazy_attention.hf``.
+    ``save_pretrained`` writes a folder that ``AutoModelForCausalLM.from_pretrained`` reads after
+    ``import lazy_attention.hf``, and that the program `lazy` reads.
 
-    Returns the model. Raises ValueError when it has no attention layer that this function knows, layers with sinks, or
-    layers that compute Lazy Attention already (LazyForCausalLM).
+    Returns the model. Raises ValueError for other families than `lazy_attention.hf.FAMILIES`, for models whose layers
+    compute Lazy Attention already (LazyForCausalLM), and for models that are sharded already.
     """
-    if isinstance(model, LazyPreTrainedModel):
+    converted = isinstance(model, LazyFamilyModel)
+    if isinstance(model, LazyPreTrained) and not converted:
         raise ValueError(
             f"make_lazy: expected a model with softmax attention, received {type(model).__name__}, whose layers "
             "compute Lazy Attention already"
         )
-    layers = attention_modules(model)
-    if not layers:
+    family = getattr(getattr(model, "config", None), "model_type", None)
+    if not converted and not (isinstance(model, PreTrainedModel) and family in FAMILIES):
+        found = type(model).__name__ + (f' (model_type "{family}")' if family else "")
         raise ValueError(
-            f"make_lazy: expected a model with attention layers that go through AttentionInterface, "
-            f"received {type(model).__name__}"
+            f"make_lazy: expected a transformers model of a family that can be converted ({', '.join(FAMILIES)}), "
+            f"received {found}"
         )
-    if any(getattr(layer, "sinks", None) is not None for layer in layers):
-        raise ValueError("make_lazy: expected layers without sinks: Elastic-Softmax takes their place")
-    if (getattr(model, "_tp_size", None) or 1) > 1:
-        raise ValueError(
-            "make_lazy: expected a model without tensor parallelism, which does not shard tau and the bias"
-        )
-    arguments = dict(
-        distance_bias_window=distance_bias_window,
-        tau=float(tau),
+    settings = dict(
+        normalizer="elastic",
         offset=offset,
-        tau_trainable=tau_trainable,
-        distance_bias_std=float(distance_bias_std),
+        offset_trainable=tau_trainable,
+        offset_init=float(tau),
+        distance_bias_window=distance_bias_window,
+        distance_bias_init_std=float(distance_bias_std),
     )
-    before = getattr(model, "lazy_arguments", None)
-    if before is not None and not reset:
-        changed = [
-            f"{name} {before[name]!r} to {value!r}" for name, value in arguments.items() if before[name] != value
-        ]
+    if converted and not reset:
+        before = {name: getattr(model.config, name) for name in settings}
+        changed = [f"{name} {before[name]!r} to {value!r}" for name, value in settings.items() if before[name] != value]
         if changed:
             raise ValueError(
                 f"make_lazy: the model is converted already, and this call would change {', '.join(changed)}: pass "
                 "reset=True to discard its tau and distance bias"
             )
         return model
-    if any(CHILD in layer._modules for layer in layers):
-        raise ValueError("make_lazy: expected a model without FSDP2 units: call make_lazy before shard_heads")
-    model.set_attn_implementation("lazy")
-    for layer in layers:
-        heads = layer.q_proj.out_features // layer.head_dim
-        device = layer.q_proj.weight.device
-        if before is None:
-            layer.register_forward_pre_hook(_refuse_others)
-        layer.lazy_tau = nn.Parameter(
-            torch.full((heads,), float(tau), device=device, dtype=torch.float32), requires_grad=tau_trainable
+    if (getattr(model, "_tp_size", None) or 1) > 1:
+        raise ValueError(
+            "make_lazy: expected a model without tensor parallelism, which does not shard tau and the bias"
         )
-        layer._parameters.pop("lazy_distance_bias", None)
-        if distance_bias_window:
-            bias = torch.empty(heads, distance_bias_window, device=device, dtype=torch.float32)
-            layer.lazy_distance_bias = nn.Parameter(bias.normal_(0.0, distance_bias_std))
-    model.config.lazy_normalizer = "elastic"
-    model.config.lazy_offset = offset
-    model.config.lazy_distance_bias_window = distance_bias_window
-    model.lazy_arguments = arguments
-    if before is None:
-        model.save_pretrained = types.MethodType(save_pretrained, model)
-        model.register_load_state_dict_pre_hook(read_lazy_names)
+    if any(CHILD in layer._modules for layer in attention_layers(model)) or any(
+        isinstance(parameter, DTensor) for parameter in model.parameters()
+    ):
+        raise ValueError(
+            "make_lazy: expected a model without FSDP2 units: call make_lazy before shard_heads and fully_shard"
+        )
+    old = model.config
+    config = copy.deepcopy(old)  # other models may share the old one
+    if not converted:
+        config.__class__ = lazy_config_class(type(old))
+    for name, value in settings.items():
+        setattr(config, name, value)
+    config.validate_lazy_keys()
+    config._attn_implementation = "lazy"
+    for module in model.modules():
+        if getattr(module, "config", None) is old:
+            module.config = config
+    if not converted:
+        model.__class__ = lazy_model_class(type(model))
+        # The folder or repository that the model came from holds another function.
+        model.name_or_path = config.name_or_path = ""
+    model.add_lazy_parameters()
     return model

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.distributed import DistributedConfig
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
@@ -16,9 +14,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from ..fused import rms_norm, rope, swiglu
 from ..layer import LazyAttention
 from ..per_head import read
-from .attention import attend, warn_of_rounding
+from .attention import attend
 from .configuration import LazyConfig
-from .sharding import full_state_dict
+from .pretrained import LazyPreTrained
 
 # What this transformers calls a model's cache among arguments and outputs: its name since 5.24, and the one before.
 CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
@@ -66,7 +64,6 @@ class LazyDecoderAttention(LazyAttention):
         if past is not None:  # caches hold (batch, kv heads, length, head_dim)
             k, v = past.update(k.transpose(1, 2), v.transpose(1, 2), self.layer_idx)
             k, v = k.transpose(1, 2), v.transpose(1, 2)
-        warn_of_rounding(self._parameters.get("softmax_offset"))
         out = attend(
             q,
             k,
@@ -106,61 +103,13 @@ class LazyDecoderLayer(GradientCheckpointingLayer):
         return x + self.mlp(self.mlp_norm(x))
 
 
-def _expect_lazy(implementation) -> None:
-    """Every other one would leave out tau, the distance bias and the sinks, silently."""
-    if implementation != "lazy":
-        raise ValueError(f'LazyForCausalLM: expected attn_implementation="lazy" (or none), received "{implementation}"')
-
-
-class LazyPreTrainedModel(PreTrainedModel):
+class LazyPreTrainedModel(LazyPreTrained, PreTrainedModel):
     config_class = LazyConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["LazyDecoderLayer"]
     _skip_keys_device_placement = ["past_key_values", "cache"]
-    # No other implementation computes tau, the distance bias and the sinks; vLLM's backend of transformers asks this.
-    _supports_attention_backend = False
     _can_compile_fullgraph = True
-    # They decide which pairs are alive: fp32 whatever the model's type.
-    _keep_in_fp32_modules_strict = ["softmax_offset", "learnable_bias_diagonals", "sinks"]
-
-    def __init__(self, config: LazyConfig, *args, **kwargs):
-        _expect_lazy(config._attn_implementation or "lazy")
-        config._attn_implementation = "lazy"
-        super().__init__(config, *args, **kwargs)
-
-    def set_attn_implementation(self, attn_implementation, *args, **kwargs) -> None:
-        _expect_lazy(attn_implementation)
-
-    @classmethod
-    def prepare_distribute_model(cls, distributed_config, *args, **kwargs):
-        """Refuses what transformers' own parallelism would compute wrongly, before processes are set up."""
-        if distributed_config is not None:
-            given = distributed_config
-            given = DistributedConfig.from_dict(given) if isinstance(given, dict) else given
-            if given.tp_plan is not None or any(
-                (getattr(given, name, None) or 1) > 1 for name in ("tp_size", "pp_size", "ep_size")
-            ):
-                raise ValueError(
-                    "LazyForCausalLM: expected no tensor, pipeline or expert parallelism (tp_plan, tp_size, pp_size, "
-                    "ep_size): tau and the distance bias have no sharding plan; use FSDP2"
-                )
-            if getattr(given, "fsdp_mixed_precision", False):
-                raise ValueError(
-                    "LazyForCausalLM: expected fsdp_mixed_precision=False, which casts tau and the distance bias to "
-                    "bf16: call lazy_attention.hf.shard_heads and fully_shard instead"
-                )
-        return super().prepare_distribute_model(distributed_config, *args, **kwargs)
-
-    def save_pretrained(self, save_directory, *args, state_dict=None, distributed_checkpoint=False, **kwargs):
-        """transformers' method; a model under FSDP2 is gathered first, so every process must call it."""
-        if state_dict is None and not distributed_checkpoint and any(isinstance(p, DTensor) for p in self.parameters()):
-            state_dict = full_state_dict(self)
-            if state_dict is None:  # the first process writes
-                return
-        super().save_pretrained(
-            save_directory, *args, state_dict=state_dict, distributed_checkpoint=distributed_checkpoint, **kwargs
-        )
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -204,7 +153,7 @@ class LazyModel(LazyPreTrainedModel):
         cache: Cache | None = None,
         **_,
     ) -> BaseModelOutputWithPast:
-        _expect_lazy(self.config._attn_implementation)
+        self.expect_lazy(self.config._attn_implementation)
         past_key_values = past_key_values if cache is None else cache
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("LazyModel: expected either input_ids or inputs_embeds")

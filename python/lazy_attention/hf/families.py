@@ -1,0 +1,204 @@
+"""The transformers families with Lazy Attention: for each base class a class with tau and the distance bias per layer.
+
+A folder has the base family's config.json and tensors, with ``model_type`` "lazy_llama" for "llama", the keys of
+`lazy_config_class`, and fp32 tensors ``model.layers.N.self_attn.lazy_tau`` (heads) and, unless the window is 0,
+``model.layers.N.self_attn.lazy_distance_bias`` (heads, W).
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import nn
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers import initialization as init
+from transformers.models.auto.tokenization_auto import (
+    MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS,
+    TOKENIZER_MAPPING_NAMES,
+)
+
+from ..per_head import read
+from .attention import LAZY_PARAMETERS
+from .pretrained import LazyPreTrained
+
+# Softmax attention with rotary positions and without sinks, in layers named self_attn with a projection o_proj.
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "gemma2", "gemma3_text")
+_AUTO_CLASSES = (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoModelForQuestionAnswering,
+)
+
+
+# Parts of the tensor names of LazyForCausalLM, as which Llama and Mistral models were saved before, and here.
+_NAMES = (
+    (".embeddings.", ".embed_tokens."),
+    (".attn.softmax_offset", ".self_attn.lazy_tau"),
+    (".attn.learnable_bias_diagonals", ".self_attn.lazy_distance_bias"),
+    (".attn.", ".self_attn."),
+    (".attn_norm.", ".input_layernorm."),
+    (".mlp_norm.", ".post_attention_layernorm."),
+)
+
+
+@functools.cache
+def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
+    """The configuration of a family with Lazy Attention: `base` and these keys.
+
+    normalizer: "elastic". offset: "per_visible" or "constant". offset_trainable: tau is trained. offset_init: its
+    initial value. distance_bias_window: W, 0: none. distance_bias_init_std: standard deviation of the bias's initial
+    values.
+    """
+
+    @strict
+    class Config(base):
+        model_type = f"lazy_{base.model_type}"
+        # Tau and the distance bias have no sharding plan. LazyPreTrained refuses tensor parallelism.
+        base_model_tp_plan = None
+        base_model_pp_plan = None
+
+        normalizer: str = "elastic"
+        offset: str = "per_visible"
+        offset_trainable: bool = True
+        offset_init: float | int = 0.0
+        distance_bias_window: int = 0
+        distance_bias_init_std: float | int = 0.0
+
+        def validate_lazy_keys(self):
+            if self.normalizer != "elastic":
+                raise ValueError(f'normalizer: expected "elastic", found "{self.normalizer}"')
+            if self.offset not in ("per_visible", "constant"):
+                raise ValueError(f'offset: expected "per_visible" or "constant", found "{self.offset}"')
+            for name in ("distance_bias_window", "distance_bias_init_std"):
+                if getattr(self, name) < 0:
+                    raise ValueError(f"{name}: expected at least 0, found {getattr(self, name)}")
+
+    return _published(Config, f"Lazy{base.__name__}")
+
+
+@functools.cache
+def lazy_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    """The class of a model of `base` with Lazy Attention."""
+    made = type(f"Lazy{base.__name__}", (LazyFamilyModel, base), {"config_class": lazy_config_class(base.config_class)})
+    return _published(made, made.__name__)
+
+
+def _published(made: type, name: str) -> type:
+    """Gives the class its name in this module, by which pickle finds it."""
+    made.__name__ = made.__qualname__ = name
+    made.__module__ = __name__
+    globals()[name] = made
+    return made
+
+
+class LazyFamilyModel(LazyPreTrained):
+    """Tau and the distance bias in every attention layer of a transformers model, by its configuration's keys."""
+
+    def __init__(self, config: PreTrainedConfig, *args, **kwargs):
+        if not isinstance(config, self.config_class):
+            raise TypeError(
+                f"{type(self).__name__}: expected a {self.config_class.__name__}, received {type(config).__name__}"
+            )
+        super().__init__(config, *args, **kwargs)
+        self.add_lazy_parameters()
+
+    def add_lazy_parameters(self) -> None:
+        """Gives every attention layer the parameters of the configuration, with initial values."""
+        config = self.config
+        for layer in attention_layers(self):
+            layer.lazy_normalizer, layer.lazy_offset = config.normalizer, config.offset
+            fp32 = dict(dtype=torch.float32, device=layer.o_proj.weight.device)
+            for name in LAZY_PARAMETERS:  # of an earlier make_lazy
+                layer._parameters.pop(name, None)
+                layer._buffers.pop(name, None)
+            tau = torch.empty(config.num_attention_heads, **fp32)
+            if config.offset_trainable:
+                layer.lazy_tau = nn.Parameter(tau)
+            else:
+                layer.register_buffer("lazy_tau", tau)
+            if config.distance_bias_window:
+                shape = config.num_attention_heads, config.distance_bias_window
+                layer.lazy_distance_bias = nn.Parameter(torch.empty(shape, **fp32))
+            if _refuse_others not in layer._forward_pre_hooks.values():
+                layer.register_forward_pre_hook(_refuse_others)
+        self.initialize_lazy_parameters()
+
+    @torch.no_grad()
+    def initialize_lazy_parameters(self) -> None:
+        """Initial values of tau and the distance bias. Tensors that from_pretrained has loaded stay."""
+        for layer in attention_layers(self):
+            tau, bias = (read(layer, name) for name in LAZY_PARAMETERS)
+            if tau is not None:
+                init.constant_(tau, self.config.offset_init)
+            if bias is not None:
+                init.normal_(bias, 0.0, self.config.distance_bias_init_std)
+
+    def initialize_weights(self):
+        super().initialize_weights()
+        self.initialize_lazy_parameters()
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args):
+        """load_state_dict accepts the tensor names of LazyForCausalLM too, so that a training run can continue from
+        such a checkpoint (Trainer's resume_from_checkpoint)."""
+        if f"{prefix}model.embeddings.weight" in state_dict:
+            for name in list(state_dict):
+                old, new = next((pair for pair in _NAMES if pair[0] in name), ("", ""))
+                state_dict[name.replace(old, new)] = state_dict.pop(name)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def save_pretrained(self, save_directory, *args, **kwargs):
+        """Writes a folder that `AutoModelForCausalLM.from_pretrained` reads after ``import lazy_attention.hf``, and
+        the program `lazy`. Arguments: those of transformers' method. Every process must call it if the model is sharded
+        by FSDP2. Raises ValueError for a model with adapters whose base has no folder, because it was converted here.
+        """
+        if getattr(self, "_hf_peft_config_loaded", False) and not self.name_or_path:
+            raise ValueError(
+                f"save_pretrained: expected a {type(self).__name__} without adapters, which would name the model "
+                "before make_lazy as their base: merge them, or save the model and add them after from_pretrained"
+            )
+        super().save_pretrained(save_directory, *args, **kwargs)
+
+
+def attention_layers(model: nn.Module) -> list[nn.Module]:
+    return [m for m in model.modules() if hasattr(m, "layer_idx") and hasattr(m, "head_dim") and hasattr(m, "o_proj")]
+
+
+def _refuse_others(layer: nn.Module, _) -> None:
+    """A layer's forward pre-hook, for an implementation that was set elsewhere than in the model."""
+    found = layer.config._attn_implementation
+    if found != "lazy":
+        raise ValueError(
+            f'make_lazy: expected attn_implementation="lazy", which computes tau and the distance bias of this model, '
+            f'found "{found}"'
+        )
+
+
+def register() -> None:
+    """Registers the families that the installed transformers has with its Auto classes."""
+    for family in FAMILIES:
+        if family not in CONFIG_MAPPING:
+            continue
+        base = CONFIG_MAPPING[family]
+        config = lazy_config_class(base)
+        AutoConfig.register(config.model_type, config)
+        for auto in _AUTO_CLASSES:
+            if base in auto._model_mapping:
+                auto.register(config, lazy_model_class(auto._model_mapping[base]))
+        # AutoTokenizer chooses a class by model_type: the same one as for the base family.
+        TOKENIZER_MAPPING_NAMES[config.model_type] = TOKENIZER_MAPPING_NAMES.get(family)
+        if family in MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS:
+            MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS.add(config.model_type)

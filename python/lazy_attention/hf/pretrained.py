@@ -1,0 +1,64 @@
+"""What every Lazy Attention model of this package adds to a transformers model: refusals, fp32 parameters, saving."""
+
+from __future__ import annotations
+
+from torch.distributed.tensor import DTensor
+from transformers.distributed import DistributedConfig
+
+from .attention import LAZY_PARAMETERS
+from .sharding import full_state_dict
+
+
+class LazyPreTrained:
+    """A base class to put before the model's own transformers class."""
+
+    # No other implementation computes tau, the distance bias and the sinks; vLLM's backend of transformers asks this.
+    _supports_attention_backend = False
+    # They decide which pairs are alive: fp32 whatever the model's type.
+    _keep_in_fp32_modules_strict = ["softmax_offset", "learnable_bias_diagonals", "sinks", *LAZY_PARAMETERS]
+
+    def __init__(self, config, *args, **kwargs):
+        self.expect_lazy(config._attn_implementation or "lazy")
+        config._attn_implementation = "lazy"
+        super().__init__(config, *args, **kwargs)
+
+    @classmethod
+    def expect_lazy(cls, implementation: str) -> None:
+        """Every other one would leave out tau, the distance bias and the sinks, silently."""
+        if implementation != "lazy":
+            raise ValueError(
+                f'{cls.__name__}: expected attn_implementation="lazy" (or none), received "{implementation}"'
+            )
+
+    def set_attn_implementation(self, attn_implementation, *args, **kwargs) -> None:
+        self.expect_lazy(attn_implementation)
+
+    @classmethod
+    def prepare_distribute_model(cls, distributed_config, *args, **kwargs):
+        """Refuses what transformers' own parallelism would compute wrongly, before processes are set up."""
+        if distributed_config is not None:
+            given = distributed_config
+            given = DistributedConfig.from_dict(given) if isinstance(given, dict) else given
+            if given.tp_plan is not None or any(
+                (getattr(given, name, None) or 1) > 1 for name in ("tp_size", "pp_size", "ep_size")
+            ):
+                raise ValueError(
+                    f"{cls.__name__}: expected no tensor, pipeline or expert parallelism (tp_plan, tp_size, pp_size, "
+                    "ep_size): tau and the distance bias have no sharding plan; use FSDP2"
+                )
+            if getattr(given, "fsdp_mixed_precision", False):
+                raise ValueError(
+                    f"{cls.__name__}: expected fsdp_mixed_precision=False, which casts tau and the distance bias to "
+                    "bf16: call lazy_attention.hf.shard_heads and fully_shard instead"
+                )
+        return super().prepare_distribute_model(distributed_config, *args, **kwargs)
+
+    def save_pretrained(self, save_directory, *args, state_dict=None, distributed_checkpoint=False, **kwargs):
+        """transformers' method; a model under FSDP2 is gathered first, so every process must call it."""
+        if state_dict is None and not distributed_checkpoint and any(isinstance(p, DTensor) for p in self.parameters()):
+            state_dict = full_state_dict(self)
+            if state_dict is None:  # the first process writes
+                return
+        super().save_pretrained(
+            save_directory, *args, state_dict=state_dict, distributed_checkpoint=distributed_checkpoint, **kwargs
+        )
