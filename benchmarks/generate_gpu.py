@@ -4,12 +4,17 @@
     python benchmarks/generate_gpu.py steps [--lazy build/lazy] [--json FILE]
     python benchmarks/generate_gpu.py server [--clients 256] [--json FILE]
     python benchmarks/generate_gpu.py start [--json FILE]
+    python benchmarks/generate_gpu.py steps --models smollm2 runs/lazy/model --text book.txt --work 1x8192,16x32768
     python benchmarks/generate_gpu.py start --device cpu --dtype fp32 --cache-gib 1 \\
         --layers 4 --width 192 --heads 6 --vocab 4096
 
 steps: milliseconds of a token with one text of 1k, 4k and 32k tokens, and of a step with 32 texts of 1k. Ours is the
 time that more tokens of a request take, over HTTP; theirs the median time between tokens of `generate` with a static
 cache, which transformers compiles with mode="reduce-overhead".
+With --models, folders of one tokenizer instead of random weights, and prompts of --text: the first folder is the one
+that transformers computes, too. Of models with Elastic-Softmax it also prints the share of pairs that are alive (have a
+weight above 0), the share of the keys that are alive for some query head of their group, and the bytes of keys and
+values that a token needs because of them.
 server: texts of 512 tokens that 256 clients have continued by 128, all at once: tokens a second, time between tokens.
 Theirs, without HTTP: continuous batching, the engine of `transformers serve --continuous-batching`, all texts at once,
 and `generate` in batches of 32, one after the other. The ratio is to the faster one.
@@ -47,6 +52,67 @@ NAMES = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "mlp_norm",
 }
+
+
+def given_folders(a, scratch, length):
+    """Copies of the folders --models that accept texts of this length, and the first one in transformers."""
+    folders = {}
+    for n, given in enumerate(map(Path, a.models)):
+        source = given if (given / "config.json").exists() else given / "model"
+        copy = Path(scratch) / f"{n}-{given.name}"
+        copy.mkdir()
+        for file in source.iterdir():
+            (copy / file.name).symlink_to(file.resolve())
+        config = json.loads((source / "config.json").read_text())
+        config["max_position_embeddings"] = max(config["max_position_embeddings"], length)
+        (copy / "config.json").unlink()
+        (copy / "config.json").write_text(json.dumps(config, indent=2))
+        folders[given.name] = copy
+    first = next(iter(folders.values()))
+    tokenizer = tokenizers.Tokenizer.from_file(str(first / "tokenizer.json"))
+    a.ids = tokenizer.encode(Path(a.text).read_text(), add_special_tokens=False).ids
+    model = transformers.AutoModelForCausalLM.from_pretrained(first, dtype=torch.bfloat16).to(a.device).eval()
+    return folders, model
+
+
+@torch.no_grad()
+def alive_rows(a, folder, length, queries=32):
+    """Means over layers and the last queries of one text: alive pairs, and keys alive for some head of a group."""
+    import lazy_attention.hf.attention as hf_attention
+
+    shares = []
+
+    def attend(query, key, value, mask, *, distance_bias=None, tau=None, scale=None, window=-1, **_):
+        out = attend_lazily(
+            query, key, value, mask, distance_bias=distance_bias, tau=tau, scale=scale, window=window, **_
+        )
+        q_HLD, k_HLD = (t[0].transpose(0, 1).double() for t in (query[:, -queries:], key))
+        group = len(q_HLD) // len(k_HLD)
+        s_HLK = q_HLD @ k_HLD.repeat_interleave(group, 0).mT * (scale or q_HLD.shape[-1] ** -0.5)
+        at = torch.arange(key.shape[1] - s_HLK.shape[1], key.shape[1], device=key.device)
+        distance = at[:, None] - torch.arange(key.shape[1], device=key.device)
+        if distance_bias is not None:
+            near = (distance >= 0) & (distance < distance_bias.shape[1])
+            s_HLK += torch.where(near, distance_bias.double()[:, distance.clamp(0, distance_bias.shape[1] - 1)], 0)
+        visible = (distance >= 0) & ((distance < window) if window > 0 else torch.ones_like(distance, dtype=torch.bool))
+        count = visible.sum(-1, keepdim=True)
+        p_HLK = s_HLK.masked_fill(~visible, -torch.inf).softmax(-1)
+        alive = (p_HLK + tau.double()[:, None, None] / count > 0) & visible
+        union = alive.unflatten(0, (-1, group)).any(1)
+        shares.append([(x.sum(-1, keepdim=True) / count).mean().item() for x in (alive, union)])
+        return out
+
+    attend_lazily = hf_attention.attend
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(a.device).eval()
+    hf_attention.attend = attend
+    try:
+        model.model(torch.tensor(prompts(a, 1, length), device=a.device), use_cache=False)
+    finally:
+        hf_attention.attend = attend_lazily
+    alive, union = (sum(column) / len(shares) for column in zip(*shares, strict=True))
+    config = model.config
+    row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * length  # bytes of all keys
+    return {"alive": alive, "alive_in_group": union, "bytes_softmax": 2 * row, "bytes": row * (1 + union)}
 
 
 def write_folders(a, scratch, length):
@@ -107,6 +173,9 @@ def post(url, body):
 
 
 def prompts(a, count, length):
+    if a.models:
+        starts = [random.randrange(len(a.ids) - length + 1) for _ in range(count)]
+        return [a.ids[start : start + length] for start in starts]
     return [[random.randrange(5, a.vocab) for _ in range(length)] for _ in range(count)]
 
 
@@ -158,7 +227,13 @@ def their_times(a, model, count, length, tokens):
 
 
 def run_steps(a, folders, model, results):
-    work = [(1, 1000), (1, 4000), (1, 32000), (32, 1000)]
+    work = [tuple(map(int, item.split("x"))) for item in a.work.split(",")]
+    for kind, folder in folders.items() if a.models else ():
+        if json.loads((folder / "config.json").read_text()).get("normalizer") != "elastic":
+            continue
+        for length in sorted({length for _, length in work}):
+            results[f"{kind} alive rows {length}"] = found = alive_rows(a, folder, length)
+            print(f"{kind}, {length} tokens:", {name: round(x, 4) for name, x in found.items()}, flush=True)
     for kind, folder in folders.items():
         with serve(a, folder) as url:
             for count, length in work:
@@ -167,7 +242,7 @@ def run_steps(a, folders, model, results):
                     f"lazy serve, {kind}, {count} x {length}: {results[f'{kind} {count} x {length}']:.3f} ms",
                     flush=True,
                 )
-    for count, length in work:
+    for count, length in () if a.ours_only else work:
         their_times(a, model, count, length, a.tokens)  # compiles
         results[f"transformers {count} x {length}"] = their_times(a, model, count, length, a.tokens)[1]
         print(f"transformers {count} x {length}: {results[f'transformers {count} x {length}']:.3f} ms", flush=True)
@@ -304,6 +379,10 @@ def main():
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--clients", type=int, default=256)
     parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--models", nargs="+", help="model folders, the softmax model first")
+    parser.add_argument("--text", help="text of the prompts, with --models")
+    parser.add_argument("--work", default="1x1000,1x4000,1x32000,32x1000", help="texts x tokens of steps")
+    parser.add_argument("--ours-only", action="store_true", help="do not run transformers")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--keep", help="leave the model folders here, an empty folder")
     parser.add_argument("--json")
@@ -315,7 +394,7 @@ def main():
         results["device"] = torch.cuda.get_device_name()
         print(results["device"], "transformers", transformers.__version__, "torch", torch.__version__, flush=True)
     with contextlib.nullcontext(a.keep) if a.keep else tempfile.TemporaryDirectory() as scratch:
-        folders, model = write_folders(a, scratch, 40960)
+        folders, model = (given_folders if a.models else write_folders)(a, scratch, 40960)
         {"steps": run_steps, "server": run_server, "start": run_start}[a.what](a, folders, model, results)
     if a.json:
         Path(a.json).write_text(json.dumps(results, indent=2) + "\n")

@@ -11,6 +11,7 @@
 #include "model_path.h"
 #include "print_text.h"
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
@@ -28,8 +29,8 @@ namespace {
 constexpr int64_t kMostCache = int64_t{8} << 30;  // bytes; texts that find no room in it wait for others
 
 struct GenerateArguments {
-  std::string model, json, prompt_file, device = "auto", dtype = "auto";
-  std::vector<std::string> prompts;
+  std::string model, json, device = "auto", dtype = "auto";
+  std::vector<std::string> prompts, prompt_files;
   SamplingOptions sampling = cli::kDefaultSampling;
   int64_t max_tokens = 128;
   ModelOptions model_options;
@@ -76,7 +77,7 @@ void add_times(nlohmann::ordered_json& result, const std::vector<double>& second
 }
 
 void run(GenerateArguments options) {
-  if (!options.prompt_file.empty()) options.prompts.push_back(read_file(options.prompt_file));
+  for (const std::string& file : options.prompt_files) options.prompts.push_back(read_file(file));
   if (options.prompts.empty()) options.prompts.emplace_back();
   options.sampling.validate();
   const std::string device = resolve_device(options.device);
@@ -119,6 +120,7 @@ void run(GenerateArguments options) {
     }
   }
 
+  const auto start = Clock::now();
   // In their order: the first as it is written, the others as far as they are by then.
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (size_t n = 0; n < texts.size() && !stop_requested(); ++n) {
@@ -133,7 +135,8 @@ void run(GenerateArguments options) {
                        {"text", written.text},
                        {"tokens", written.tokens},
                        {"finish_reason", written.reason == FinishReason::length ? "length" : "stop"},
-                       {"seed", text.seed}});
+                       {"seed", text.seed},
+                       {"seconds", seconds_since(start)}});
     if (texts.size() == 1) add_times(results.back(), written.seconds);
   }
   cli::print("generate", "\n");
@@ -149,7 +152,8 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   command.add_option("model", o->model, "Model folder, or run folder of `lazy train`").required();
   cli::add_download_option(command, o->download);
   command.add_option("--prompt", o->prompts, "Text to continue; several are written in one batch").repeatable();
-  command.add_option("--prompt-file", o->prompt_file, "File with a text to continue");
+  command.add_option("--prompt-file", o->prompt_files, "File with a text to continue; several are written in one batch")
+      .repeatable();
   command.add_option("--max-tokens", o->max_tokens, "Tokens a text, at most").show_default().non_negative();
   cli::add_sampling_options(command, o->sampling, "sample n uses seed + n");
   command.add_option("--samples", o->samples, "Texts a prompt").show_default().positive();
@@ -159,8 +163,10 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
                    "Do not add the special tokens, such as BOS, that the tokenizer adds to a text");
   command.add_flag("--special-tokens", o->special_tokens, "Print special tokens, such as </s>, as well");
   command.add_flag("--ignore-eos", o->ignore_eos, "Do not stop at the end-of-text token");
-  command.add_option("--json", o->json,
-                     "Also write [{prompt, text, ...}] to this file; of a single text with the time per token");
+  command.add_option(
+      "--json", o->json,
+      "Also write [{prompt, text, seconds, ...}] to this file: seconds until the text ended; of a single "
+      "text with the time per token");
   command.footer(
       "Examples:\n"
       "  lazy generate run/model --prompt 'Once upon a time'\n"
