@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -44,10 +45,10 @@ def rope(
     *,
     rotary_dim: int = -1,
     interleaved: bool = False,
-    scaling: Literal["none", "linear", "llama3", "yarn"] = "none",
+    scaling: Literal["none", "linear", "llama3", "yarn", "longrope"] = "none",
     factor: float = 1.0,
     original_length: int = 0,
-    **scaling_details: float | bool,
+    **scaling_details: float | bool | Sequence[float],
 ) -> Tensor:
     """Rotary position embedding: pair n of a head turns by ``position * base ** (-2 n / rotary_dim)`` radians.
     Angles in fp64, cosines and sines rounded to fp32.
@@ -62,7 +63,8 @@ def rope(
         scaling: of long-context models, see docs/operator.md.
         factor: of the scaling.
         original_length: of the scaling.
-        scaling_details: low_frequency and high_frequency; beta_fast, beta_slow, truncate and attention_factor.
+        scaling_details: low_frequency and high_frequency; beta_fast, beta_slow, truncate and attention_factor;
+            pair_factors, the divisors of the frequencies for "longrope".
 
     Returns a tensor of x's shape and type. Gradient for x. RuntimeError, ``lazy::rope: expected ..., received ...``.
     """

@@ -21,19 +21,25 @@ void check_rope(const at::Tensor& x, const OptionalTensor& positions, const Rope
   LAZY_CHECK("rope", a.base > 1 && std::isfinite(a.base), "base above 1, received ", a.base);
   LAZY_CHECK("rope", a.offset >= 0, "offset of at least 0, received ", a.offset);
   const RopeScaling& s = a.scaling;
-  const bool llama3 = s.type == "llama3", yarn = s.type == "yarn";
-  LAZY_CHECK("rope", llama3 || yarn || s.type == "none" || s.type == "linear",
-             "scaling to be \"none\", \"linear\", \"llama3\" or \"yarn\", received \"", s.type, "\"");
+  const bool llama3 = s.type == "llama3", yarn = s.type == "yarn", longrope = s.type == "longrope";
+  LAZY_CHECK("rope", llama3 || yarn || longrope || s.type == "none" || s.type == "linear",
+             "scaling to be \"none\", \"linear\", \"llama3\", \"yarn\" or \"longrope\", received \"", s.type, "\"");
   LAZY_CHECK("rope", s.factor > 0 && std::isfinite(s.factor), "factor above 0, received ", s.factor);
   LAZY_CHECK("rope", s.type != "none" || s.factor == 1, "factor only with a scaling, received ", s.factor,
              " with \"none\"");
-  LAZY_CHECK("rope", !(llama3 || yarn) || s.original_length > 0, "original_length above 0 for scaling \"", s.type,
-             "\", received ", s.original_length);
+  LAZY_CHECK("rope", !(llama3 || yarn || longrope) || s.original_length > 0, "original_length above 0 for scaling \"",
+             s.type, "\", received ", s.original_length);
   LAZY_CHECK("rope", !llama3 || s.high_frequency > s.low_frequency, "high_frequency above low_frequency, received ",
              s.high_frequency, " and ", s.low_frequency);
   LAZY_CHECK("rope", !yarn || (s.beta_slow > 0 && s.beta_fast >= s.beta_slow), "beta_fast >= beta_slow > 0, received ",
              s.beta_fast, " and ", s.beta_slow);
   LAZY_CHECK("rope", s.attention_factor >= 0, "attention_factor of at least 0, received ", s.attention_factor);
+  LAZY_CHECK("rope", !longrope || s.attention_factor > 0 || s.factor <= 1 || s.original_length > 1,
+             "original_length above 1 without attention_factor, received ", s.original_length);
+  const int64_t pairs = longrope ? a.rotary_dim / 2 : 0, factors = static_cast<int64_t>(s.pair_factors.size());
+  LAZY_CHECK("rope", factors == pairs, pairs, " pair_factors for scaling \"", s.type, "\", received ", factors);
+  for (const double factor : s.pair_factors)
+    LAZY_CHECK("rope", factor > 0 && std::isfinite(factor), "pair_factors above 0, received ", factor);
   if (!positions || !positions->defined()) return;
   LAZY_CHECK("rope", positions->scalar_type() == at::kInt || positions->scalar_type() == at::kLong,
              "positions of type int32 or int64, received ", positions->scalar_type());
@@ -48,8 +54,8 @@ void check_rope(const at::Tensor& x, const OptionalTensor& positions, const Rope
 
 RopeKey rope_key(const RopeArguments& a) {
   const RopeScaling& s = a.scaling;
-  return {a.base,           a.rotary_dim, s.type,      s.factor,   s.original_length, s.low_frequency,
-          s.high_frequency, s.beta_fast,  s.beta_slow, s.truncate, s.attention_factor};
+  return {a.base,           a.rotary_dim, s.type,      s.factor,   s.original_length,  s.low_frequency,
+          s.high_frequency, s.beta_fast,  s.beta_slow, s.truncate, s.attention_factor, s.pair_factors};
 }
 
 void check_last_rope_position(int64_t last) {
@@ -129,7 +135,7 @@ LAZY_SCHEMAS(m) {
       "rotary_dim=-1, "
       "bool interleaved=False, str scaling=\"none\", float factor=1.0, int original_length=0, float low_frequency=1.0, "
       "float high_frequency=4.0, float beta_fast=32.0, float beta_slow=1.0, bool truncate=True, "
-      "float attention_factor=0.0) -> Tensor");
+      "float attention_factor=0.0, float[] pair_factors=[]) -> Tensor");
 }
 LAZY_KERNELS(CPU, m) { m.impl("rope", LAZY_KERNEL(rope_forward_cpu)); }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <vector>
 
 #include "ops/optional_tensor.h"
 #include "ops/rope_frequencies.h"
@@ -33,7 +34,8 @@ at::Tensor rope(const at::Tensor& x, double base, int64_t offset = 0, const Rope
 #define LAZY_ROPE_PARAMETERS                                                                                           \
   const at::Tensor &x, double base, int64_t offset, bool inverse, const OptionalTensor &positions, int64_t rotary_dim, \
       bool interleaved, std::string_view scaling, double factor, int64_t original_length, double low_frequency,        \
-      double high_frequency, double beta_fast, double beta_slow, bool truncate, double attention_factor
+      double high_frequency, double beta_fast, double beta_slow, bool truncate, double attention_factor,               \
+      at::ArrayRef<double> pair_factors
 
 // rotary_dim: head_dim where -1 was given.
 struct RopeArguments {
@@ -46,7 +48,7 @@ struct RopeArguments {
   {                                                                                                                 \
     base, offset, rotary_dim<0 && x.dim()> 0 ? known_size(x, -1) : rotary_dim, interleaved, {                       \
       std::string(scaling), factor, original_length, low_frequency, high_frequency, beta_fast, beta_slow, truncate, \
-          attention_factor                                                                                          \
+          attention_factor, std::vector<double>(pair_factors.begin(), pair_factors.end())                           \
     }                                                                                                               \
   }
 
@@ -54,7 +56,8 @@ struct RopeArguments {
 void check_rope(const at::Tensor& x, const OptionalTensor& positions, const RopeArguments& a);
 
 // The parameters that determine the table of cosines and sines.
-using RopeKey = std::tuple<double, int64_t, std::string, double, int64_t, double, double, double, double, bool, double>;
+using RopeKey = std::tuple<double, int64_t, std::string, double, int64_t, double, double, double, double, bool, double,
+                           std::vector<double>>;
 RopeKey rope_key(const RopeArguments& a);
 
 constexpr int64_t kMostRopePositions = int64_t{1} << 24;  // their table takes a gigabyte or more

@@ -12,7 +12,7 @@ at::Tensor rope(const at::Tensor& x, const RopeArguments& a, bool inverse, const
   const RopeScaling& s = a.scaling;
   return op.call(x, a.base, a.offset, inverse, positions, a.rotary_dim, a.interleaved, s.type, s.factor,
                  s.original_length, s.low_frequency, s.high_frequency, s.beta_fast, s.beta_slow, s.truncate,
-                 s.attention_factor);
+                 s.attention_factor, s.pair_factors);
 }
 
 void save_rope(AutogradContext& context, const RopeArguments& a) {
@@ -26,6 +26,7 @@ void save_rope(AutogradContext& context, const RopeArguments& a) {
   data["rope_truncate"] = s.truncate;
   data["rope_numbers"] = std::vector<double>{a.base,      s.factor,    s.low_frequency,   s.high_frequency,
                                              s.beta_fast, s.beta_slow, s.attention_factor};
+  data["rope_pair_factors"] = s.pair_factors;
 }
 
 RopeArguments saved_rope(AutogradContext& context) {
@@ -36,7 +37,7 @@ RopeArguments saved_rope(AutogradContext& context) {
           data["rope_rotary_dim"].toInt(),
           data["rope_interleaved"].toBool(),
           {data["rope_scaling"].toStringRef(), n[1], data["rope_original_length"].toInt(), n[2], n[3], n[4], n[5],
-           data["rope_truncate"].toBool(), n[6]}};
+           data["rope_truncate"].toBool(), n[6], data["rope_pair_factors"].toDoubleVector()}};
 }
 
 namespace {

@@ -42,6 +42,7 @@ RopeFrequencies rope_frequencies(double base, int64_t rotary_dim, const RopeScal
     double frequency = std::pow(base, -2 * static_cast<double>(pair) / dims);
     if (s.type == "linear") frequency /= s.factor;
     if (s.type == "llama3") frequency = llama3(frequency, s);
+    if (s.type == "longrope") frequency /= s.pair_factors[static_cast<size_t>(pair)];
     if (s.type == "yarn") {
       const double slowed = std::clamp((static_cast<double>(pair) - low) / (high - low), 0.0, 1.0);
       frequency = slowed * frequency / s.factor + (1 - slowed) * frequency;
@@ -52,6 +53,8 @@ RopeFrequencies rope_frequencies(double base, int64_t rotary_dim, const RopeScal
     out.attention_factor = s.attention_factor;
   } else if (s.type == "yarn" && s.factor > 1) {
     out.attention_factor = 0.1 * std::log(s.factor) + 1;
+  } else if (s.type == "longrope" && s.factor > 1) {
+    out.attention_factor = std::sqrt(1 + std::log(s.factor) / std::log(static_cast<double>(s.original_length)));
   }
   return out;
 }

@@ -91,6 +91,8 @@ TEST(AttentionOperator, RotatesQueriesAndKeysInside) {
   const auto rotations = [](int64_t head_dim) {
     RopeOptions half, interleaved;
     half.rotary_dim = head_dim / 2;
+    half.scaling = {.type = "longrope", .factor = 4, .original_length = 64};
+    for (int64_t n = 0; n < head_dim / 4; ++n) half.scaling.pair_factors.push_back(1 + 0.5 * static_cast<double>(n));
     interleaved.interleaved = true;
     return std::vector<RopeOptions>{{}, half, interleaved};
   };

@@ -70,9 +70,10 @@ def main():
             "positions": torch.arange(9),
             "rotary_dim": 8,
             "interleaved": True,
-            "scaling": "yarn",
+            "scaling": "longrope",
             "factor": 4.0,
             "original_length": 64,
+            "pair_factors": [1.0, 1.5, 3.0, 9.0],
         },
     )
     library.opcheck(lazy.linear_cross_entropy.default, (leaf(5, 8), leaf(11, 8), torch.randint(0, 11, (5,))))

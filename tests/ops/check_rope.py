@@ -8,13 +8,20 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 torch.ops.load_library(sys.argv[1])
 
-CASES = {
-    "linear": ({"factor": 4.0}, {}),
-    "llama3": (
+SHORT, LONG = [1 + 0.1 * n for n in range(32)], [1 + 2.0 * n for n in range(32)]
+LONGROPE = {"factor": 32.0, "original_max_position_embeddings": 4096, "short_factor": SHORT, "long_factor": LONG}
+CASES = [  # type, transformers' parameters, the operator's arguments, the sequence's length
+    ("linear", {"factor": 4.0}, {}, None),
+    ("longrope", LONGROPE, {"original_length": 4096, "pair_factors": SHORT}, 4096),
+    ("longrope", LONGROPE, {"original_length": 4096, "pair_factors": LONG}, 4097),
+    (
+        "llama3",
         {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
         {"original_length": 8192},
+        None,
     ),
-    "yarn": (
+    (
+        "yarn",
         {
             "factor": 32.0,
             "original_max_position_embeddings": 4096,
@@ -23,17 +30,18 @@ CASES = {
             "truncate": False,
         },
         {"original_length": 4096, "truncate": False},
+        None,
     ),
-}
+]
 
 
 def main():
-    for kind, (theirs, ours) in CASES.items():
+    for kind, theirs, ours, length in CASES:
         config = transformers.LlamaConfig(
             head_dim=64, hidden_size=256, num_attention_heads=4, max_position_embeddings=131072
         )
         config.rope_parameters = {"rope_type": kind, "rope_theta": 150000.0, **theirs}
-        frequencies, factor = ROPE_INIT_FUNCTIONS[kind](config, "cpu")
+        frequencies, factor = ROPE_INIT_FUNCTIONS[kind](config, "cpu", seq_len=length)
         places = torch.tensor([0, 1, 77, 4095, 100000])
         angles = places.double()[:, None] * frequencies.double()
         # A unit vector along a pair's first dimension turns into (cos, sin).

@@ -270,7 +270,7 @@ TEST_P(Fused, Rope) {
   const std::vector<std::pair<int64_t, int64_t>> sizes{{40, 40}, {40, 12}, {64, 64}, {128, 32}};
   for (const bool interleaved : {false, true}) {
     for (const auto& [dim, rotary_dim] : sizes) {
-      for (const std::string type : {"none", "linear", "llama3", "yarn"}) {
+      for (const std::string type : {"none", "linear", "llama3", "yarn", "longrope"}) {
         const int64_t rotary = rotary_dim;
         RopeOptions options;
         options.rotary_dim = rotary;
@@ -278,6 +278,8 @@ TEST_P(Fused, Rope) {
         options.scaling.type = type;
         options.scaling.factor = type == "none" ? 1 : 8;
         options.scaling.original_length = 64;
+        for (int64_t n = 0; type == "longrope" && n < rotary / 2; ++n)
+          options.scaling.pair_factors.push_back(0.8 + 0.3 * static_cast<double>(n));
         if (interleaved) options.positions = here(at::tensor({0L, 3L, 1L, 1L, 70L, 2L, 5L, 8L, 400L}));
         const int64_t offset = interleaved ? 0 : 5;
         const at::Tensor places =
@@ -302,6 +304,21 @@ TEST_P(Fused, Rope) {
       }
     }
   }
+}
+
+TEST(FusedValues, LongropeDividesEachFrequencyByItsFactor) {
+  RopeScaling scaling{.type = "longrope", .factor = 32, .original_length = 4096, .pair_factors = {1, 1.5, 40}};
+  for (const double given : {0., 1.3}) {
+    scaling.attention_factor = given;
+    const auto [frequencies, attention_factor] = rope_frequencies(1e4, 6, scaling);
+    EXPECT_EQ(attention_factor, given > 0 ? given : std::sqrt(1 + std::log(32.) / std::log(4096.)));
+    ASSERT_EQ(frequencies.size(), 3U);
+    EXPECT_DOUBLE_EQ(frequencies[0], 1);
+    EXPECT_DOUBLE_EQ(frequencies[1], std::pow(1e4, -1. / 3) / 1.5);
+    EXPECT_DOUBLE_EQ(frequencies[2], std::pow(1e4, -2. / 3) / 40);
+  }
+  scaling = {.type = "longrope", .factor = 0.5, .original_length = 64, .pair_factors = {1, 1, 1}};
+  EXPECT_EQ(rope_frequencies(1e4, 6, scaling).attention_factor, 1);
 }
 
 // Views with other strides, and packed tokens, give the same.
@@ -477,7 +494,21 @@ TEST(FusedValues, RopeMistakesAreNamed) {
   EXPECT_THAT(refusal(1e4, 0, [](RopeOptions& o) { o.rotary_dim = 18; }),
               Names({"lazy::rope", "rotary_dim", 2, "head_dim", 16, 18}));
   EXPECT_THAT(refusal(1e4, 0, [](RopeOptions& o) { o.scaling.type = "ntk"; }),
-              Names({"lazy::rope", "scaling", "none", "linear", "llama3", "yarn", "ntk"}));
+              Names({"lazy::rope", "scaling", "none", "linear", "llama3", "yarn", "longrope", "ntk"}));
+  const auto longrope = [](std::vector<double> factors, int64_t original = 64) {
+    return [=](RopeOptions& o) {
+      o.scaling = {.type = "longrope", .factor = 2, .original_length = original, .pair_factors = factors};
+    };
+  };
+  EXPECT_THAT(refusal(1e4, 0, longrope({})), Names({"lazy::rope", "pair_factors", 8, 0}));
+  EXPECT_THAT(refusal(1e4, 0, longrope({1, 1, 1})), Names({"lazy::rope", "pair_factors", 8, 3}));
+  EXPECT_THAT(refusal(1e4, 0, longrope({1, 1, 1, 1, 1, 1, 1, -2})), Names({"lazy::rope", "pair_factors", 0, -2}));
+  EXPECT_THAT(refusal(1e4, 0, longrope({1, 1, 1, 1, 1, 1, 1, 1}, 1)), Names({"lazy::rope", "original_length", 1}));
+  EXPECT_THAT(refusal(1e4, 0,
+                      [](RopeOptions& o) {
+                        o.scaling.pair_factors = {1, 1};
+                      }),
+              Names({"lazy::rope", "pair_factors", 0, 2}));
   EXPECT_THAT(refusal(1e4, 0,
                       [](RopeOptions& o) {
                         o.scaling = {"yarn", 4};

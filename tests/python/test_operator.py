@@ -1,5 +1,6 @@
 """lazy_attention.attention and the fused operators: results, gradients, types, errors, PyTorch's own checks."""
 
+import math
 import pathlib
 import re
 import subprocess
@@ -237,6 +238,8 @@ def test_fused_operators_serve_every_type(dtype):
         dict(scaling="linear", factor=4.0),
         dict(scaling="llama3", factor=8.0, original_length=32),
         dict(scaling="yarn", factor=8.0, original_length=32),
+        dict(scaling="longrope", factor=8.0, original_length=32, pair_factors=[1.0, 1.5, 2, 9.0]),
+        dict(scaling="longrope", attention_factor=1.0, original_length=1, pair_factors=[0.8, 1.0, 3.0, 4.0]),
     ],
     ids=str,
 )
@@ -246,9 +249,12 @@ def test_rope(options):
     exact = lazy_attention.rope(x.double(), 1e4, 3, **options)
     assert exact.dtype == torch.float64
     dims, half = options.get("rotary_dim", 8), options.get("rotary_dim", 8) // 2
-    if options.keys() <= {"interleaved", "rotary_dim"}:  # the definition, in plain PyTorch
-        angle = torch.arange(3, 63, dtype=torch.float64)[:, None, None] * 1e4 ** (-torch.arange(half).double() / half)
-        cos, sin = angle.cos().float(), angle.sin().float()
+    if options.get("scaling", "longrope") == "longrope":  # the definition, in plain PyTorch
+        factors = torch.tensor(options.get("pair_factors", [1.0] * half), dtype=torch.float64)
+        frequencies = 1e4 ** (-torch.arange(half).double() / half) / factors
+        angle = torch.arange(3, 63, dtype=torch.float64)[:, None, None] * frequencies
+        scale = (1 + math.log(options["factor"]) / math.log(32)) ** 0.5 if "factor" in options else 1.0
+        cos, sin = (scale * angle.cos()).float(), (scale * angle.sin()).float()
         a, b = (
             (slice(0, dims, 2), slice(1, dims, 2))
             if options.get("interleaved")

@@ -79,6 +79,10 @@ struct Argument<std::optional<T>> {
     return Argument<T>::read(content);
   }
 };
+template <typename T>
+struct Argument<at::ArrayRef<T>> {
+  static std::vector<T> read(StableIValue value) { return torch::stable::detail::to<std::vector<T>>(value); }
+};
 template <size_t N>
 struct Argument<std::array<bool, N>> {
   static std::array<bool, N> read(StableIValue value) {

@@ -68,6 +68,8 @@ inline std::ostream& operator<<(std::ostream& out, const Device& device) {
   return device.has_index() && !device.is_cpu() ? out << ':' << device.index() : out;
 }
 
+template <typename T>
+using ArrayRef = torch::headeronly::HeaderOnlyArrayRef<T>;
 class IntArrayRef : public torch::headeronly::IntHeaderOnlyArrayRef {
  public:
   using torch::headeronly::IntHeaderOnlyArrayRef::HeaderOnlyArrayRef;
