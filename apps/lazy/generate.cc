@@ -48,13 +48,16 @@ struct Text {
 // Room for all texts at once, as far as that is sensible.
 EngineOptions engine_options(const LanguageModel& model, const GenerateArguments& arguments,
                              const std::vector<std::vector<int64_t>>& prompts) {
-  constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();  // a text may exceed the training length
-  EngineOptions options{.cache_bytes = kMostCache, .max_waiting = kUnlimited, .max_model_len = kUnlimited};
+  constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+  EngineOptions options{.cache_bytes = kMostCache, .max_waiting = kUnlimited};
   options.streaming = arguments.model_options.streaming();
-  if (!options.streaming && why_not_paged(model.config()).empty()) {
+  const auto tokens_of = [&](const auto& prompt) { return static_cast<int64_t>(prompt.size()) + arguments.max_tokens; };
+  for (const auto& prompt : prompts)  // a text may exceed the training length
+    options.max_model_len = std::max(options.max_model_len, tokens_of(prompt));
+  if (!options.streaming && why_not_paged(model.config(), options.max_model_len).empty()) {
     int64_t pages = 1;
     for (const auto& prompt : prompts) {
-      const int64_t tokens = static_cast<int64_t>(prompt.size()) + arguments.max_tokens;
+      const int64_t tokens = tokens_of(prompt);
       pages += arguments.samples * ((tokens + options.page_tokens - 1) / options.page_tokens);
     }
     const int64_t page = page_bytes(model.config(), options.page_tokens, model.compute_dtype());

@@ -161,10 +161,17 @@ InFlightBatch launch_streaming_batch(LanguageModel& model, const std::vector<Win
                        best.flatten().index_select(0, scored));
 }
 
+// Whether RoPE differs between the windows.
+bool rope_varies_in(const std::vector<Window>& windows, const ModelConfig& config) {
+  size_t longest = 0;
+  for (const Window& window : windows) longest = std::max(longest, window.input.size());
+  return rope_varies(config, static_cast<int64_t>(longest));
+}
+
 std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window>& windows,
                                   const ScoreOptions& options) {
-  // With dynamic RoPE scaling a sequence's length changes its positions: one sequence a batch.
-  const bool alone = model.config().positions.rope_scaling.type == "dynamic";
+  // With dynamic RoPE scaling a sequence's length changes its positions: one sequence per batch.
+  const bool alone = model.config().positions.rope_scaling.type == "dynamic" && rope_varies_in(windows, model.config());
   // A streaming cache belongs to one sequence: no shared prefixes.
   const bool apart = alone || options.cache || !options.share_prefixes;
   const std::vector<PrefixGroup> groups = apart                            ? group_singly(windows)
@@ -253,16 +260,29 @@ std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Windo
   return scores;
 }
 
+// LongRoPE has one set of factors for sequences up to its original length and one for longer sequences. A batch has one
+// RoPE, so that the two kinds are scored in separate batches.
+std::vector<Score> score_longrope(LanguageModel& model, const std::vector<Window>& windows,
+                                  const ScoreOptions& options) {
+  const auto original = static_cast<size_t>(model.config().positions.rope_scaling.original_length);
+  std::vector<size_t> shorter, longer;
+  for (size_t w = 0; w < windows.size(); ++w) (windows[w].input.size() <= original ? shorter : longer).push_back(w);
+  std::vector<Score> scores(windows.size());
+  for (const auto* part : {&shorter, &longer}) score_subset(model, windows, *part, options, scores);
+  return scores;
+}
+
 }  // namespace
 
 std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
   const at::NoGradGuard no_grad;
-  for (const Window& w : windows) check(w, model.config().vocab_size);
-  // Dynamic RoPE scaling takes the cache's size for the length, so that every sequence has to go through the cache.
-  if (options.cache && model.config().positions.rope_scaling.type != "dynamic")
-    return score_streaming(model, windows, options);
-  return model.config().all_attention() ? score_in_order(model, windows, options)
-                                        : score_by_length(model, windows, options);
+  const ModelConfig& config = model.config();
+  for (const Window& w : windows) check(w, config.vocab_size);
+  // If RoPE depends on the length, it is that of the cache's size, so that every sequence has to go through the cache.
+  if (options.cache && !rope_varies(config, options.cache->size() + 1)) return score_streaming(model, windows, options);
+  if (!options.cache && config.positions.rope_scaling.type == "longrope" && rope_varies_in(windows, config))
+    return score_longrope(model, windows, options);
+  return config.all_attention() ? score_in_order(model, windows, options) : score_by_length(model, windows, options);
 }
 
 std::vector<Score> score(LanguageModel& model, const std::vector<Request>& requests, int64_t max_length,

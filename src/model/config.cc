@@ -21,14 +21,33 @@ void check(bool ok, const char* field, const std::string& expected, double found
   if (!ok) fail("model", "{}: expected {}, found {}", field, expected, found);
 }
 
+void check_longrope(const ModelConfig& c) {
+  const ops::RopeScaling& s = c.positions.rope_scaling;
+  if (!c.all_attention()) fail("model", "rope_type: expected no longrope in a model of {}, found it", c.kind());
+  if (s.attention_factor == 0 && s.factor > 1 && s.original_length == 1)
+    fail("model",
+         "rope_scaling.original_max_position_embeddings: expected at least 2 without attention_factor, found 1");
+  for (const auto& [field, factors] : {std::pair{"rope_scaling.short_factor", &s.pair_factors},
+                                       {"rope_scaling.long_factor", &c.positions.long_pair_factors}}) {
+    const auto pairs = static_cast<size_t>(c.rotary_dim() / 2);
+    if (factors->size() != pairs)
+      fail("model", "{}: expected {} numbers (one per rotated pair), found {}", field, pairs, factors->size());
+    for (const double factor : *factors)
+      check(std::isfinite(factor) && factor > 0, field, "finite numbers above 0", factor);
+  }
+}
+
 void check_rope_scaling(const ModelConfig& c) {
   const ops::RopeScaling& s = c.positions.rope_scaling;
   if (s.type == "none") return;
-  const std::vector<std::string> known = {"linear", "dynamic", "llama3", "yarn"};
+  const std::vector<std::string> known = {"linear", "dynamic", "llama3", "yarn", "longrope"};
   if (std::find(known.begin(), known.end(), s.type) == known.end()) {
     fail("model", "rope_type: expected default, {}, found '{}'", fmt::join(known, ", "), s.type);
   }
-  check(std::isfinite(s.factor) && s.factor >= 1, "rope_scaling.factor", "at least 1", s.factor);
+  const bool longrope = s.type == "longrope";
+  // The factor of longrope may be the ratio of two lengths, which transformers accepts in both orders.
+  check(std::isfinite(s.factor) && (longrope ? s.factor > 0 : s.factor >= 1), "rope_scaling.factor",
+        longrope ? "more than 0" : "at least 1", s.factor);
   if (s.type != "linear") {
     check_range(s.original_length, "rope_scaling.original_max_position_embeddings", 1, int64_t{1} << 30);
   }
@@ -44,9 +63,10 @@ void check_rope_scaling(const ModelConfig& c) {
     check(std::isfinite(s.beta_slow) && s.beta_slow > 0, "rope_scaling.beta_slow", "more than 0", s.beta_slow);
     check(std::isfinite(s.beta_fast) && s.beta_fast >= s.beta_slow, "rope_scaling.beta_fast",
           fmt::format("at least beta_slow ({})", s.beta_slow), s.beta_fast);
-    check(std::isfinite(s.attention_factor) && s.attention_factor >= 0, "rope_scaling.attention_factor", "more than 0",
-          s.attention_factor);
   }
+  check(std::isfinite(s.attention_factor) && s.attention_factor >= 0, "rope_scaling.attention_factor", "more than 0",
+        s.attention_factor);
+  if (longrope) check_longrope(c);
 }
 
 void check_relative(const ModelConfig& c) {
@@ -156,7 +176,9 @@ int64_t ModelConfig::gate_size() const {
 Rope rope_at(const ModelConfig& c, int64_t length) {
   if (!c.rotates()) return {};
   Rope rope{c.positions.rope_base, c.positions.rope_scaling, c.rotary_dim(), c.positions.rope_interleaved};
-  if (c.positions.rope_scaling.type != "dynamic") return rope;
+  if (rope.scaling.type == "longrope" && length > rope.scaling.original_length)
+    rope.scaling.pair_factors = c.positions.long_pair_factors;
+  if (rope.scaling.type != "dynamic") return rope;
   const double dims = static_cast<double>(c.rotary_dim()), factor = c.positions.rope_scaling.factor;
   const double longer = static_cast<double>(std::max(length, c.positions.rope_scaling.original_length)) /
                         static_cast<double>(c.positions.rope_scaling.original_length);
@@ -164,6 +186,12 @@ Rope rope_at(const ModelConfig& c, int64_t length) {
   rope.scaling = {};
   return rope;
 }
+
+bool rope_varies(const ModelConfig& c, int64_t max_length) {
+  const ops::RopeScaling& s = c.positions.rope_scaling;
+  return (s.type == "dynamic" || s.type == "longrope") && max_length > s.original_length;
+}
+
 std::string ModelConfig::architecture() const {
   if (converted) return "Lazy" + without_conversion(*this).architecture();
   if (!all_attention()) return mixer_kind(*this).architecture;

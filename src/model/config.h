@@ -154,6 +154,7 @@ struct PositionConfig {
   double partial_rotary_factor = 1;        // fraction of each head's dimensions that RoPE rotates, from the first on
   bool rope_interleaved = false;           // RoPE rotates the pairs (2n, 2n + 1), not (n, n + half)
   ops::RopeScaling rope_scaling;           // the operator's types and "dynamic", see rope_at
+  std::vector<double> long_pair_factors;   // "longrope": pair_factors of sequences longer than the original length
   bool scale_windowed_layers = true;       // false: rope_scaling applies only to layers without a window
   bool alibi_trainable = false;            // ALiBi's slopes are trained from their standard values
   // transformer_xl: tokens per segment (0: the whole text is one segment), tokens of memory before a segment, and the
@@ -282,8 +283,9 @@ struct ModelConfig {
   nlohmann::ordered_json to_json() const;                                     // Hugging Face config.json
 };
 
-// RoPE's base and scaling for a sequence of `length` tokens. They differ from the configuration's only for "dynamic"
-// scaling, where the base grows for sequences longer than original_length (NTK-aware, as in transformers).
+// RoPE's base and scaling for a sequence of `length` tokens. They differ from the configuration's only for sequences
+// longer than original_length with "dynamic" scaling, where the base grows (NTK-aware), and "longrope", where the long
+// factors replace the short ones. The length of a sequence computed at once decides, as in transformers.
 struct Rope {
   double base = 0;  // 0: no rotation
   ops::RopeScaling scaling;
@@ -291,6 +293,8 @@ struct Rope {
   bool interleaved = false;
 };
 Rope rope_at(const ModelConfig& config, int64_t length);
+// Whether sequences of at most `max_length` tokens may differ in rope_at.
+bool rope_varies(const ModelConfig& config, int64_t max_length = std::numeric_limits<int64_t>::max());
 
 struct ParameterCount {
   int64_t total = 0;             // distinct trained parameters of this configuration

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <string_view>
 #include <vector>
+
+#include "model/families/families.h"
 
 namespace lazy::config_json {
 namespace {
@@ -57,8 +60,17 @@ void check_custom_code(const Fields& fields, const std::string& type) {
       std::find(std::begin(kTransformersTypes), std::end(kTransformersTypes), type) != std::end(kTransformersTypes);
   const bool gated = fields.has("headwise_attn_output_gate") || fields.has("elementwise_attn_output_gate");
   if (!code || !code->is_object() || !known || (type == "qwen3" && gated)) return;
+  // Released Phi-3 models carry copies of transformers' own classes, which transformers prefers.
+  const Family* family = find_family(type);
+  const std::string architecture = family ? family->architecture : "", causal = "ForCausalLM";
+  const std::string configuration =
+      architecture.ends_with(causal) ? architecture.substr(0, architecture.size() - causal.size()) + "Config" : "";
+  const auto is_copy = [&](const std::string& name, const json& file) {
+    const std::string& own = name == "AutoConfig" ? configuration : architecture;
+    return !own.empty() && file.is_string() && file.get<std::string>().ends_with("." + own);
+  };
   for (const auto& [name, file] : code->items()) {
-    if (name.starts_with("AutoModel") || name == "AutoConfig")
+    if ((name == "AutoConfig" || name.starts_with("AutoModel")) && !is_copy(name, file))
       fields.wrong("auto_map", "none (code of the model folder is never run)", *code);
   }
 }

@@ -334,19 +334,31 @@ double yarn_attention_factor(double factor, double mscale, double mscale_all_dim
   return scale(mscale) / scale(mscale_all_dim);
 }
 
-void read_yarn(const Fields& rope, const ModelConfig& m, ops::RopeScaling& s) {
-  if (!rope.find({"factor"})) s.factor = static_cast<double>(m.max_length) / static_cast<double>(s.original_length);
+void read_attention_factor(const Fields& rope, ops::RopeScaling& s) {
+  rope.number({"attention_factor"}, s.attention_factor);
+  if (rope.find({"attention_factor"}) && s.attention_factor <= 0)  // 0 in RopeScaling: the default
+    rope.wrong("attention_factor", "more than 0", s.attention_factor);
+}
+
+void read_yarn(const Fields& rope, ops::RopeScaling& s) {
   double mscale = 0, mscale_all_dim = 0;
   rope.number({"mscale"}, mscale);
   rope.number({"mscale_all_dim"}, mscale_all_dim);
   if (mscale != 0 && mscale_all_dim != 0) s.attention_factor = yarn_attention_factor(s.factor, mscale, mscale_all_dim);
-  rope.number({"attention_factor"}, s.attention_factor);
-  if (rope.find({"attention_factor"}) && s.attention_factor <= 0)  // 0 in RopeScaling: the default
-    rope.wrong("attention_factor", "more than 0", s.attention_factor);
+  read_attention_factor(rope, s);
   rope.number({"beta_fast"}, s.beta_fast);
   rope.number({"beta_slow"}, s.beta_slow);
   if (rope.has("truncate")) s.truncate = false;  // null is false in transformers
   rope.boolean({"truncate"}, s.truncate);
+}
+
+// A factor per rotated pair; their number and range are validated with the other sizes.
+std::vector<double> read_pair_factors(const Fields& rope, const char* name, const char* field) {
+  const json* list = rope.find({field});
+  if (!list) fail(kOperation, "{}: {}.{}: expected a list of numbers, found nothing", rope.file(), name, field);
+  if (!list->is_array() || !std::all_of(list->begin(), list->end(), [](const json& n) { return n.is_number(); }))
+    rope.wrong(field, "a list of numbers", *list);
+  return list->get<std::vector<double>>();
 }
 
 bool is_layer_type(const std::string& name) { return name == "full_attention" || name == "sliding_attention"; }
@@ -380,7 +392,12 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   const Fields inner(*rope, fields.file());
   ops::RopeScaling& s = m.positions.rope_scaling;
   std::string type = "default";
-  inner.string({"rope_type", "type"}, type);
+  if (phi3) {  // transformers renames su and yarn in rope_type, and writes the old name in type
+    inner.string({"type"}, type);
+    inner.string({"rope_type"}, type);
+  } else {
+    inner.string({"rope_type", "type"}, type);
+  }
   if (inner.has("rope_theta") && !inner.find({"rope_theta"})) inner.wrong("rope_theta", "a number", json());
   inner.number({"rope_theta"}, m.positions.rope_base);
   if (phi3) {
@@ -389,45 +406,53 @@ void read_rope(const Fields& fields, ModelConfig& m) {
     inner.must_be("partial_rotary_factor", 1);
   }
   if (type == "default") return;
-  if (phi3) {  // transformers computes longrope, and treats su and yarn as other names of it
-    fail(kOperation, "{}: {}.rope_type: expected default ({} is not supported by this decoder), found '{}'",
-         fields.file(), name, "longrope", to_valid_utf8(type.substr(0, 80)));
-  }
-  if (type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn") {
-    fail(kOperation, "{}: {}.rope_type: expected default, linear, dynamic, llama3 or yarn, found '{}'", fields.file(),
-         name, to_valid_utf8(type.substr(0, 80)));
+  if (phi3 && (type == "su" || type == "yarn")) type = "longrope";  // its other names in Phi-3
+  const std::vector<std::string> known =
+      phi3 ? std::vector<std::string>{"longrope"}
+           : std::vector<std::string>{"linear", "dynamic", "llama3", "yarn", "longrope"};
+  if (std::find(known.begin(), known.end(), type) == known.end()) {
+    fail(kOperation, "{}: {}.rope_type: expected default or {}, found '{}'", fields.file(), name,
+         fmt::join(known, ", "), to_valid_utf8(type.substr(0, 80)));
   }
   s.type = type;
-  if (type != "yarn" && !inner.find({"factor"})) {
+  const bool longrope = type == "longrope", may_infer_factor = longrope || type == "yarn";
+  if (!may_infer_factor && !inner.find({"factor"})) {
     fail(kOperation, "{}: {}.factor: expected a number, found nothing", fields.file(), name);
   }
-  inner.number({"factor"}, s.factor);
-  if (type != "linear") s.original_length = m.max_length;
-  if (type == "llama3" || type == "yarn") {
-    inner.integer({"original_max_position_embeddings"}, s.original_length);
+  if (type != "linear") s.original_length = phi3 ? 4096 : m.max_length;
+  if (type == "llama3" || may_infer_factor) {
+    // Phi-3 has the length at the top level only: transformers overwrites the inner one.
+    if (!phi3) inner.integer({"original_max_position_embeddings"}, s.original_length);
     fields.integer({"original_max_position_embeddings"}, s.original_length);
     if (s.original_length < 1)
       fail(kOperation, "{}: {}.original_max_position_embeddings: expected at least 1, found {}", fields.file(), name,
            s.original_length);
   }
+  if (may_infer_factor) s.factor = static_cast<double>(m.max_length) / static_cast<double>(s.original_length);
+  inner.number({"factor"}, s.factor);
   if (type == "llama3") {
     inner.number({"low_freq_factor"}, s.low_frequency);
     inner.number({"high_freq_factor"}, s.high_frequency);
   }
-  if (type == "yarn") read_yarn(inner, m, s);
+  if (type == "yarn") read_yarn(inner, s);
+  if (longrope) {
+    read_attention_factor(inner, s);
+    s.pair_factors = read_pair_factors(inner, name, "short_factor");
+    m.positions.long_pair_factors = read_pair_factors(inner, name, "long_factor");
+  }
 }
 
 void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
   const ops::RopeScaling& s = m.positions.rope_scaling;
+  const bool phi3 = m.family == ModelFamily::phi3, longrope = s.type == "longrope";
   out["rope_theta"] = m.positions.rope_base;
   if (s.type == "none") {
     out["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", m.positions.rope_base}};
-    if (m.family == ModelFamily::phi3)
-      out["rope_parameters"]["partial_rotary_factor"] = m.positions.partial_rotary_factor;
+    if (phi3) out["rope_parameters"]["partial_rotary_factor"] = m.positions.partial_rotary_factor;
     return;
   }
   nlohmann::ordered_json rope = {{"rope_type", s.type}, {"factor", s.factor}};
-  if (s.type == "llama3" || s.type == "yarn") rope["original_max_position_embeddings"] = s.original_length;
+  if (s.type == "llama3" || s.type == "yarn" || longrope) rope["original_max_position_embeddings"] = s.original_length;
   if (s.type == "llama3") {
     rope["low_freq_factor"] = s.low_frequency;
     rope["high_freq_factor"] = s.high_frequency;
@@ -435,9 +460,15 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (s.type == "yarn") {
     rope["beta_fast"] = s.beta_fast;
     rope["beta_slow"] = s.beta_slow;
-    if (s.attention_factor > 0) rope["attention_factor"] = s.attention_factor;
     if (!s.truncate) rope["truncate"] = false;
   }
+  if (s.attention_factor > 0) rope["attention_factor"] = s.attention_factor;
+  if (longrope) {
+    rope["short_factor"] = s.pair_factors;
+    rope["long_factor"] = m.positions.long_pair_factors;
+    if (phi3) out["original_max_position_embeddings"] = s.original_length;
+  }
+  if (phi3) rope["partial_rotary_factor"] = m.positions.partial_rotary_factor;
   out["rope_scaling"] = rope;
   rope["rope_theta"] = m.positions.rope_base;
   out["rope_parameters"] = rope;

@@ -59,7 +59,7 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
     fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
   if (options.paged) {
-    const std::string why = why_not_paged(config);
+    const std::string why = why_not_paged(config, options.paged->max_length);
     if (!why.empty()) fail("model", "pages of keys: {}", why);
     if (at::GradMode::is_enabled()) fail("model", "pages of keys serve inference: disable gradients first");
     if (options.cache || options.packed) fail("model", "pages of keys: expected neither a cache nor packed sequences");

@@ -22,13 +22,14 @@ struct PagedKeys {
   at::Tensor positions;    // (batch, length) of the new tokens, from 0
   at::Tensor slots;        // (batch * length): page * page_size + place, of the new tokens
   int64_t longest = 0;     // of `lengths`, or an upper bound where a step is recorded
+  int64_t max_length = 0;  // maximum tokens of a sequence, for why_not_paged
   // Undefined, or of sequences that lie end to end: (sequences + 1) int32 offsets of each one's new tokens and of all
   // its tokens, and where the keys of the latter come from (int64, ops/rope_to_pages.h). Only new tokens whose keys
   // are among these go to pages.
   at::Tensor cu_seqlens_q, cu_seqlens_k, sources;
 };
 
-// Pools, not yet written, for `pages` pages. Error if why_not_paged is not empty.
+// Allocates uninitialized pools of `pages` pages. Error if why_not_paged is not empty.
 PagedKeys make_paged_keys(const ModelConfig& config, int64_t pages, int64_t page_size, at::ScalarType dtype,
-                          at::Device device);
+                          at::Device device, int64_t max_length = std::numeric_limits<int64_t>::max());
 }  // namespace lazy

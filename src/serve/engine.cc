@@ -18,7 +18,6 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "model/context_length.h"
 #include "model/own_stream.h"
 #include "ops/rows.h"
 #include "serve/device_steps.h"
@@ -166,13 +165,7 @@ struct Engine::Impl {
     thread.join();
   }
 
-  int64_t max_request_tokens() const {
-    const ModelConfig& c = model.config();
-    int64_t limit = options.max_model_len > 0 ? options.max_model_len : context_length(c);
-    if (options.max_model_len == 0 && options.streaming) limit = std::numeric_limits<int32_t>::max();
-    if (c.positions.kind == PositionKind::learned) limit = std::min(limit, c.max_length);
-    return std::min(store->max_tokens(), limit);
-  }
+  int64_t max_request_tokens() const { return std::min(store->max_tokens(), longest_request(model.config(), options)); }
 
   Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver) {
     if (request.prompt.empty()) return {0, Refusal::invalid, "the prompt is empty"};
@@ -584,7 +577,7 @@ struct Engine::Impl {
   void continue_texts(const std::vector<Sequence*>& texts) {
     const DecodeThreads threads(model);
     std::vector<SequenceStore::Step> steps;
-    for (Sequence* s : texts) steps.push_back({s->memory.get(), s->ids.back(), s->computed});
+    for (Sequence* s : texts) steps.push_back({s->memory.get(), s->ids});
     const at::Tensor logits = store->step(steps).to(at::kCPU).contiguous();
     for (size_t n = 0; n < texts.size(); ++n) {
       ++texts[n]->computed;

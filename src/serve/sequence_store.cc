@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "model/cache_steps.h"
+#include "model/context_length.h"
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
 #include "model/paged_keys.h"
@@ -35,7 +36,7 @@ class PagedStore : public SequenceStore {
         pool_(1 + options.cache_bytes / page_bytes(model.config(), options.page_tokens, model.compute_dtype()),
               options.page_tokens, options.chunk),
         paged_(make_paged_keys(model.config(), pool_.pages() + 1, options.page_tokens, model.compute_dtype(),
-                               model.device())) {
+                               model.device(), longest_request(model.config(), options))) {
     if (!options.device_steps.value_or(model.device().is_cuda())) return;
     device_steps_ =
         std::make_unique<DeviceSteps>(model, paged_, options.page_tokens, options.max_running, options.record_steps);
@@ -124,8 +125,8 @@ class PagedStore : public SequenceStore {
       const at::Tensor ids = at::zeros({rows}, at::kLong), positions = at::zeros({rows}, at::kLong);
       for (size_t n = 0; n < some.size(); ++n) {
         pages[n] = static_cast<const Pages*>(some[n].memory);
-        ids.data_ptr<int64_t>()[n] = some[n].id;
-        positions.data_ptr<int64_t>()[n] = some[n].position;
+        ids.data_ptr<int64_t>()[n] = some[n].ids.back();
+        positions.data_ptr<int64_t>()[n] = static_cast<int64_t>(some[n].ids.size()) - 1;
       }
       const at::Tensor all = model_.logits(pass(pages, ids, positions, 1).squeeze(1));
       logits.push_back(all.narrow(0, 0, static_cast<int64_t>(some.size())));
@@ -286,8 +287,8 @@ class SeparateStore : public SequenceStore {
 
   PassSize pass_size() const override { return {1, chunk_, 1}; }
   std::vector<Extended> extend(std::span<const Part> parts, bool) override {
-    // Dynamic RoPE turns a key by the length of the text at which it came: the whole prompt's, as in transformers.
-    const bool whole = !streaming_ && model_.config().positions.rope_scaling.type == "dynamic";
+    // RoPE of a prompt's keys may depend on the length of the whole prompt, as in transformers.
+    const bool whole = !streaming_ && rope_varies(model_.config());
     const auto& [memory, ids, computed] = parts[0];
     const at::Tensor hidden = pass(*memory, chunk_of(ids, computed, whole ? static_cast<int64_t>(ids.size()) : chunk_));
     return {{hidden.size(0), hidden}};
@@ -296,8 +297,7 @@ class SeparateStore : public SequenceStore {
   at::Tensor step(std::span<const Step> steps) override {
     at::Tensor all;
     for (size_t n = 0; n < steps.size(); ++n) {
-      const at::Tensor ids = at::full({1, 1}, steps[n].id, at::TensorOptions(at::kLong).device(model_.device()));
-      const at::Tensor logits = steps_.logits(ids, static_cast<Own&>(*steps[n].memory).cache).flatten();
+      const at::Tensor logits = next_logits(steps[n]).flatten();
       if (n == 0) all = at::empty({static_cast<int64_t>(steps.size()), logits.size(0)}, logits.options());
       all[static_cast<int64_t>(n)].copy_(logits);
     }
@@ -329,6 +329,20 @@ class SeparateStore : public SequenceStore {
     const int64_t blocks = std::max<int64_t>(1, (tokens + kReservedTokens - 1) / kReservedTokens);
     return state_bytes_ + kGrowth * token_bytes_ * kReservedTokens * blocks;
   }
+  at::Tensor next_logits(const Step& step) {
+    KVCache& cache = static_cast<Own&>(*step.memory).cache;
+    const auto& scaling = model_.config().positions.rope_scaling;
+    if (!streaming_ && scaling.type == "longrope" && cache.length == scaling.original_length) {
+      // The long factors apply from this token on, also to the keys in the cache: compute these again. Phi-3 in
+      // transformers does the same.
+      steps_.forget(cache);
+      cache = {};
+      return model_.logits(pass(*step.memory, step.ids).slice(0, -1));
+    }
+    const auto options = at::TensorOptions(at::kLong).device(model_.device());
+    return steps_.logits(at::full({1, 1}, step.ids.back(), options), cache);
+  }
+
   at::Tensor pass(Memory& memory, std::span<const int64_t> ids) {
     const at::Tensor input = at::tensor(at::IntArrayRef(ids.data(), ids.size()), at::kLong).unsqueeze(0);
     return model_.forward(input.to(model_.device()), {.cache = &static_cast<Own&>(memory).cache}).hidden[0];
@@ -344,9 +358,16 @@ class SeparateStore : public SequenceStore {
 
 }  // namespace
 
+int64_t longest_request(const ModelConfig& config, const EngineOptions& options) {
+  int64_t limit = options.max_model_len > 0 ? options.max_model_len : context_length(config);
+  if (options.max_model_len == 0 && options.streaming) limit = std::numeric_limits<int32_t>::max();
+  return config.positions.kind == PositionKind::learned ? std::min(limit, config.max_length) : limit;
+}
+
 std::unique_ptr<SequenceStore> make_sequence_store(LanguageModel& model, const EngineOptions& options) {
   const at::NoGradGuard guard;
-  if (!options.streaming && why_not_paged(model.config()).empty()) return std::make_unique<PagedStore>(model, options);
+  if (!options.streaming && why_not_paged(model.config(), longest_request(model.config(), options)).empty())
+    return std::make_unique<PagedStore>(model, options);
   return std::make_unique<SeparateStore>(model, options);
 }
 

@@ -59,7 +59,7 @@ class SequenceStore {
 
   struct Step {
     Memory* memory;
-    int64_t id, position;  // of the sequence's newest token
+    std::span<const int64_t> ids;  // the sequence; its newest token, the last one, is computed
   };
   // One token of each sequence; returns the logits of the next ones (sequences, vocab_size), fp32.
   virtual at::Tensor step(std::span<const Step> steps) = 0;
@@ -71,6 +71,8 @@ class SequenceStore {
   virtual void describe(EngineMetrics& metrics) const = 0;  // the fields about pages
 };
 
+// Maximum tokens of a request by the options and the model's context length, whatever memory there is.
+int64_t longest_request(const ModelConfig& config, const EngineOptions& options);
 std::unique_ptr<SequenceStore> make_sequence_store(LanguageModel& model, const EngineOptions& options);
 
 }  // namespace lazy

@@ -37,6 +37,16 @@ ModelConfig sliding() {
   return config;
 }
 
+// Windows of up to 64 tokens, on both sides of the original length.
+ModelConfig longrope() {
+  ModelConfig config = tiny();
+  const auto pairs = static_cast<size_t>(config.rotary_dim() / 2);
+  config.positions.rope_scaling = {.type = "longrope", .factor = 2, .original_length = 28};
+  config.positions.rope_scaling.pair_factors.assign(pairs, 1.2);
+  config.positions.long_pair_factors.assign(pairs, 6);
+  return config;
+}
+
 ModelConfig mixing(MixerType type) {
   ModelConfig config = small_config(kVocabulary);
   config.mixer = {.type = type,
@@ -147,8 +157,9 @@ TEST_P(Scores, OfEveryTargetOnAnyNumberOfRanks) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Scores,
                          testing::Values(Kind{"softmax", tiny}, Kind{"lazy", lazy_kind}, Kind{"window", sliding},
-                                         Kind{"gated_delta_net", gated_delta_net}, Kind{"ttt_mlp", ttt_mlp},
-                                         Kind{"titans_mac", titans_mac}, Kind{"titans_mal", titans_mal}),
+                                         Kind{"longrope", longrope}, Kind{"gated_delta_net", gated_delta_net},
+                                         Kind{"ttt_mlp", ttt_mlp}, Kind{"titans_mac", titans_mac},
+                                         Kind{"titans_mal", titans_mal}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Score, RanksShareTheWindows) {

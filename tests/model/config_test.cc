@@ -212,7 +212,8 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   EXPECT_THAT(error("rope_parameters", 4), Names({"rope_parameters", 4}));
   EXPECT_THAT(error("tokenizer_fingerprint", "xyz"), Names({"tokenizer_fingerprint", "xyz"}));
   const auto rope = [&](const json& value) { return error("rope_scaling", value); };
-  EXPECT_THAT(rope({{"rope_type", "longrope"}, {"factor", 2}}), Names({"rope_scaling.rope_type", "longrope"}));
+  EXPECT_THAT(rope({{"rope_type", "ntk"}, {"factor", 2}}), Names({"rope_scaling.rope_type", "longrope", "ntk"}));
+  EXPECT_THAT(rope({{"rope_type", "longrope"}, {"factor", 2}}), Names({"rope_scaling.short_factor", "nothing"}));
   EXPECT_THAT(rope({{"type", "linear"}}), Names({"rope_scaling.factor", "number"}));
   EXPECT_THAT(rope({{"type", "linear"}, {"factor", 0.5}}), Names({"rope_scaling.factor", 1, "0.5"}));
   EXPECT_THAT(rope({{"type", "linear"}, {"factor", "2"}}), Names({"factor", "number", "\"2\""}));

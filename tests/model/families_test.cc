@@ -18,7 +18,7 @@ namespace {
 
 using testing::TemporaryFolder;
 
-TEST(FamiliesSlow, AreTransformersAndSavedAgainToo) { testing::expect_folders(testing::kLlamas, 32); }
+TEST(FamiliesSlow, AreTransformersAndSavedAgainToo) { testing::expect_folders(testing::kLlamas, 34); }
 
 ModelConfig biased() {
   ModelConfig c{.vocab_size = 31,

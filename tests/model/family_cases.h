@@ -1,5 +1,6 @@
 // Scripts that make small folders of every family in transformers, to follow kMakeFolders (as_transformers.h): every
-// shape that differs in what is computed, every spelling of files and configurations.
+// shape that differs in what is computed, every spelling of files and configurations. LongRoPE's factors of the fastest
+// pair are powers of two: transformers rounds the frequencies to fp32, in its float64 results too.
 #pragma once
 
 namespace lazy::testing {
@@ -26,6 +27,9 @@ cases = {  # name: (configuration class, what it changes, dtype, shards)
     "llama_yarn_mscale": (LlamaConfig, rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0,
                                             mscale_all_dim=0.5, beta_fast=16.0, beta_slow=2.0, truncate=False),
                           "float32", False),
+    "llama_longrope": (LlamaConfig, rope("longrope", factor=4.0, original_max_position_embeddings=64,
+                                         short_factor=[1.0, 1.5, 1.2, 2.5, 3.0], long_factor=[2.0, 3.0, 9.0, 30, 64]),
+                       "float32", False),
     "llama_bias": (LlamaConfig, dict(attention_bias=True), "float32", False),
     "mistral_window": (MistralConfig, dict(sliding_window=7), "float32", False),
     "mistral": (MistralConfig, dict(sliding_window=None, tie_word_embeddings=True), "bfloat16", False),
@@ -184,6 +188,16 @@ for seed in (0, 1):
     make(f"window-{seed}", Phi3Config(**{**shape, "num_key_value_heads": None}, sliding_window=9,
                                       tie_word_embeddings=True), "bfloat16", "60KB", seed=seed)
     make(f"partial-{seed}", Phi3Config(**shape, rope_parameters=partial), seed=seed)
+    # LongRoPE: texts of 40 tokens are below, at and above the original length. The last one rotates three quarters of
+    # each head.
+    factors = dict(short_factor=[1.0, 1.02, 1.5, 1.2, 2], long_factor=[2.0, 2.5, 9.0, 30, 64.5])
+    for original, more in (41, {}), (40, dict(attention_factor=1.3)), (20, {}):
+        make(f"longrope-{original}-{seed}", Phi3Config(**shape, original_max_position_embeddings=original,
+             rope_parameters=dict(rope_type="longrope", rope_theta=1e4, **factors, **more)), seed=seed)
+    factors = {name: [*numbers, 3.0] for name, numbers in factors.items()}
+    make(f"longrope-partial-{seed}", Phi3Config(**{**shape, "hidden_size": 64, "num_attention_heads": 4},
+         original_max_position_embeddings=25, partial_rotary_factor=0.75, tie_word_embeddings=True,
+         rope_scaling=dict(type="yarn", **factors)), "bfloat16", seed=seed)
 )";
 
 // Alternating windows by default and by list, with both caps and without; caps low enough to change the results.

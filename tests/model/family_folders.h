@@ -56,12 +56,12 @@ inline void expect_folder(const std::filesystem::path& where) {
   const at::Tensor& ids = theirs.at("ids");
   EXPECT_GT(expect_as_transformers(observed(model, ids), theirs), 2 * model.config().num_layers + 2);
 
-  // In parts and token by token, from the cache. Dynamic RoPE turns keys by the length at which they came.
+  // In parts and token by token, from the cache, unless keys are rotated by the length at which they came.
   const at::NoGradGuard guard;
-  if (model.config().positions.rope_scaling.type != "dynamic") {
+  const int64_t length = ids.size(1);
+  if (!rope_varies(model.config(), length)) {
     KVCache cache;
     std::vector<at::Tensor> parts;
-    const int64_t length = ids.size(1);
     int64_t begin = 0;
     for (const int64_t count : {2 * length / 5, length - 2 * length / 5 - 3, int64_t{1}, int64_t{2}}) {
       parts.push_back(model.logits(model.forward(ids.narrow(1, begin, count), {.cache = &cache}).hidden));

@@ -25,7 +25,7 @@ TEST(LayoutsSlow, Bloom) { testing::expect_folders(testing::kBloom, 8); }
 TEST(LayoutsSlow, GraniteSwa) { testing::expect_folders(testing::kGraniteSwas, 6); }
 TEST(LayoutsSlow, SmolLm3) { testing::expect_folders(testing::kSmolLm3s, 6); }
 TEST(LayoutsSlow, Olmo2) { testing::expect_folders(testing::kOlmo2s, 4); }
-TEST(LayoutsSlow, Phi3) { testing::expect_folders(testing::kPhi3s, 6); }
+TEST(LayoutsSlow, Phi3) { testing::expect_folders(testing::kPhi3s, 14); }
 TEST(LayoutsSlow, Gemma2) { testing::expect_folders(testing::kGemma2s, 6); }
 TEST(LayoutsSlow, Gemma3) { testing::expect_folders(testing::kGemma3s, 6); }
 TEST(LayoutsSlow, GptOss) { testing::expect_folders(testing::kGptOss, 10); }
@@ -245,12 +245,65 @@ TEST(Phi3, UnsupportedValuesAreNamed) {
   EXPECT_EQ(read("partial_rotary_factor", 0.25).rotary_dim(), 2);
   EXPECT_EQ(read("rope_parameters", {{"rope_theta", 500}, {"partial_rotary_factor", 0.5}}).rotary_dim(), 4);
   EXPECT_THAT(error("partial_rotary_factor", 0.4), Names({"partial_rotary_factor", 8, 3}));
-  for (const char* type : {"longrope", "su", "yarn", "linear"}) {
-    const nlohmann::json scaling = {{"type", type}, {"short_factor", {1, 1, 1, 1}}, {"long_factor", {2, 2, 2, 2}}};
-    EXPECT_THAT(error("rope_scaling", scaling),
-                Names({"rope_scaling", "rope_type", "default", "longrope", std::string(type)}));
-  }
+  EXPECT_THAT(error("rope_scaling", {{"type", "linear"}, {"factor", 2}}),
+              Names({"rope_scaling", "rope_type", "default", "longrope", "linear"}));
   EXPECT_THAT(error("sliding_window", 0), Names({"sliding_window", 1, 0}));
+  const nlohmann::json own = {{"AutoConfig", "configuration_phi3.Phi3Config"},
+                              {"AutoModelForCausalLM", "modeling_phi3.Phi3ForCausalLM"}};
+  EXPECT_EQ(read("auto_map", own).family, ModelFamily::phi3) << "copies of transformers' own classes";
+  EXPECT_THAT(error("auto_map", {{"AutoModelForCausalLM", "modeling_phi3.OtherForCausalLM"}}),
+              Names({"auto_map", "modeling_phi3.OtherForCausalLM"}));
+}
+
+TEST(Phi3, LongropeFieldsAreThoseOfTransformers) {
+  using nlohmann::json;
+  const json none = json::object();
+  const json factors = {{"rope_type", "longrope"}, {"short_factor", {1, 1.5, 1, 1}}, {"long_factor", {2, 2, 4.5, 2}}};
+  const auto read = [&](const json& more, const json& top = json::object()) {
+    json config = {{"model_type", "phi3"},     {"vocab_size", 9},
+                   {"hidden_size", 64},        {"num_hidden_layers", 3},
+                   {"num_attention_heads", 8}, {"intermediate_size", 96},
+                   {"rope_scaling", factors},  {"max_position_embeddings", 8192}};
+    config["rope_scaling"].update(more);
+    config.update(top);
+    return ModelConfig::from_json(config, "config.json");
+  };
+  const auto error = [&](const json& more, const json& top = json::object()) {
+    return error_of([&] { read(more, top); });
+  };
+  const ModelConfig c = read(none);
+  EXPECT_EQ(c.positions.rope_scaling.original_length, 4096);
+  EXPECT_EQ(c.positions.rope_scaling.factor, 2);
+  const auto factors_at = [&](int64_t length) { return rope_at(c, length).scaling.pair_factors; };
+  EXPECT_EQ(factors_at(4096), (std::vector<double>{1, 1.5, 1, 1}));
+  EXPECT_EQ(factors_at(4097), (std::vector<double>{2, 2, 4.5, 2}));
+  EXPECT_FALSE(rope_varies(c, 4096));
+  EXPECT_TRUE(rope_varies(c, 4097));
+  EXPECT_EQ(read({{"rope_type", nullptr}, {"type", "su"}}).to_json(), c.to_json());
+  EXPECT_EQ(read({{"rope_type", "yarn"}}).to_json(), c.to_json());
+  EXPECT_EQ(read({{"type", "su"}}).to_json(), c.to_json());
+  EXPECT_EQ(read({{"original_max_position_embeddings", 5}}).positions.rope_scaling.original_length, 4096);
+  EXPECT_EQ(read(none, {{"original_max_position_embeddings", 5}}).positions.rope_scaling.original_length, 5);
+  EXPECT_EQ(read(none, {{"max_position_embeddings", 64}}).positions.rope_scaling.factor, 64. / 4096);
+  EXPECT_EQ(read({{"short_factor", {1, 1}}, {"long_factor", {1, 1}}}, {{"partial_rotary_factor", 0.5}}).rotary_dim(),
+            4);
+
+  for (const std::string field : {"short_factor", "long_factor"}) {
+    EXPECT_THAT(error({{field, nullptr}}), Names({"rope_scaling." + field, "nothing"}));
+    EXPECT_THAT(error({{field, 2}}), Names({field, "numbers", 2}));
+    EXPECT_THAT(error({{field, {1, 1, "1", 1}}}), Names({field, "numbers"}));
+    EXPECT_THAT(error({{field, {1, 1, nullptr, 1}}}), Names({field, "numbers"}));
+    EXPECT_THAT(error({{field, {1, 1, 1}}}), Names({field, 4, 3}));
+    EXPECT_THAT(error({{field, json::array()}}), Names({field, 4, 0}));
+    for (const double bad : {0., -1.5, std::numeric_limits<double>::quiet_NaN(), HUGE_VAL})
+      EXPECT_THAT(error({{field, {1, bad, 1, 1}}}), Names({field, 0})) << bad;
+  }
+  EXPECT_THAT(error({{"attention_factor", 0}}), Names({"attention_factor", 0}));
+  EXPECT_THAT(error({{"attention_factor", "1"}}), Names({"attention_factor", "number"}));
+  EXPECT_THAT(error({{"factor", -1}}), Names({"factor", -1}));
+  EXPECT_THAT(error(none, {{"original_max_position_embeddings", 0}}), Names({"original_max_position_embeddings", 0}));
+  EXPECT_THAT(error(none, {{"original_max_position_embeddings", 1}}),
+              Names({"original_max_position_embeddings", 2, 1}));
 }
 
 TEST(Gemma2, DefaultsAreThoseOfTransformers) {

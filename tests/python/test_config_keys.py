@@ -85,7 +85,17 @@ ROPES = [
         "original_max_position_embeddings": 8,
         "rope_theta": 5000.0,
     },
+    {
+        "rope_type": "longrope",
+        "factor": 4.0,
+        "original_max_position_embeddings": 8,
+        "rope_theta": 5000.0,
+        "short_factor": [1.0, 1.1, 1.5, 2.0],
+        "long_factor": [1.2, 4.0, 2.5, 30.0],
+    },
 ]
+PHI3_LONGROPE = {"rope_type": "longrope", "rope_theta": 5000.0, "partial_rotary_factor": 0.75}
+PHI3_LONGROPE |= {"short_factor": [1.0, 1.5, 2.0], "long_factor": [1.2, 4.0, 30.0], "attention_factor": 1.2}
 SLIDING = ["sliding_attention", "full_attention"]
 GEMMA = {**DECODER, "sliding_window": 6, "query_pre_attn_scalar": 20}
 LAZY = {**DECODER, "distance_bias_window": 10, "distance_bias_init_std": 0.5}
@@ -167,6 +177,13 @@ FAMILIES = {
         {**DECODER, "pad_token_id": None},
         {**DECODER, "sliding_window": 6, "tie_word_embeddings": True, "pad_token_id": None},
         {**DECODER, "rope_parameters": {**ROPES[0], "partial_rotary_factor": 0.5}, "pad_token_id": None},
+        {**DECODER, "rope_parameters": PHI3_LONGROPE, "pad_token_id": None},
+        {
+            **DECODER,
+            "original_max_position_embeddings": 8,
+            "rope_parameters": {**ROPES[7], "partial_rotary_factor": 1.0},
+            "pad_token_id": None,
+        },
     ],
     "gemma2": [
         {**GEMMA, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0},
@@ -255,7 +272,11 @@ VALUES = {
     "n_head": [1, 2, 4, 8],
     "is_causal": [True, False, None],
     "per_layer_config": [{}, {"1": {"intermediate_size": 40}}, {"1": {"rms_norm_eps": 0.2}}, {"0": {"skip": ["mlp"]}}],
-    "auto_map": [{"AutoModelForCausalLM": "modeling_x.X"}, {"AutoTokenizer": ["tokenization_x.X", None]}],
+    "auto_map": [
+        {"AutoModelForCausalLM": "modeling_x.X"},
+        {"AutoConfig": "x.Phi3Config"},
+        {"AutoTokenizer": ["tokenization_x.X", None]},
+    ],
     "quantization_config": [None, {}, {"quant_method": "fp8"}, {"bits": 4, "quant_method": "gptq"}],
     "attention_chunk_size": [4, None],
     "transformers_weights": ["other.safetensors", "model.safetensors"],
@@ -366,8 +387,13 @@ def rope_value(chance, old):
                 rope[key] = not rope[key]
             elif isinstance(rope[key], (int, float)):
                 rope[key] = chance.choice([rope[key] * 2, rope[key] / 2, 0, -rope[key], int(rope[key])])
+            elif isinstance(rope[key], list):
+                others = [rope[key][::-1], rope[key][1:], [], [0.5] * len(rope[key]), [0] * len(rope[key]), ["1"], 2.0]
+                rope[key] = chance.choice(others)
             else:
-                rope["rope_type"] = chance.choice(["default", "linear", "dynamic", "yarn", "llama3", "longrope", "x"])
+                rope["rope_type"] = chance.choice(
+                    ["default", "linear", "dynamic", "yarn", "su", "llama3", "longrope", "x"]
+                )
         return rope
     rope = dict(chance.choice(ROPES))
     kind = chance.randrange(8)
@@ -580,6 +606,9 @@ CASES = [
     ("llama", "equal", {"rope_parameters": YARN, "max_position_embeddings": ABSENT}),
     ("llama", "equal", {"rope_parameters": {**YARN, "original_max_position_embeddings": 8, "truncate": None}}),
     ("llama", "refused", {"rope_parameters": {**YARN, "original_max_position_embeddings": 8, "attention_factor": 0}}),
+    ("llama", "equal", {"rope_parameters": ROPES[7], "original_max_position_embeddings": 64}),
+    ("phi3", "equal", {"rope_scaling": {"type": "yarn", "short_factor": [1.5] * 4, "long_factor": [4, 3, 2, 1]}}),
+    ("phi3", "equal", {"auto_map": {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}}),
     ("llama", "equal", {"norm_eps": 0.2, "rms_norm_eps": ABSENT}),
     ("llama", "equal", {"num_kv_heads": 4}),
     ("mistral", "refused", {"layer_types": SLIDING}),

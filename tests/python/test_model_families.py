@@ -39,6 +39,12 @@ CONFIGS = {
     "smollm3": SmolLM3Config(**SHAPE),
     "olmo2": Olmo2Config(**SHAPE),
     "phi3": Phi3Config(**SHAPE, sliding_window=9, partial_rotary_factor=0.5),
+    "phi3_longrope": Phi3Config(
+        **SHAPE,
+        original_max_position_embeddings=26,  # the greedy text begins below it and ends above it
+        partial_rotary_factor=0.75,
+        rope_scaling={"type": "longrope", "short_factor": [1.0, 1.2, 2.0], "long_factor": [1.5, 6.0, 30.0]},
+    ),
     "gemma2": Gemma2Config(**SHAPE, head_dim=8, sliding_window=9, attn_logit_softcapping=1.5),
     "gemma3": Gemma3TextConfig(**SHAPE, head_dim=8, sliding_window=9, sliding_window_pattern=2),
 }

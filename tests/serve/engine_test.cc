@@ -45,8 +45,20 @@ TEST_P(EngineModels, GreedyTextIsThatOfFullForwards) {
 
 INSTANTIATE_TEST_SUITE_P(All, EngineModels,
                          ::testing::Values("lazy", "softmax", "window", "sink", "learned", "sinusoidal", "alibi",
-                                           "none"),
+                                           "none", "longrope"),
                          [](const auto& info) { return info.param; });
+
+TEST(Engine, LongropeHasPagesUpToItsOriginalLength) {
+  LanguageModel model(small("longrope"), 3);
+  const auto expected = greedy_by_full_forwards(model, prompt(10, 1), 30);
+  for (const int64_t limit : {40, 41}) {
+    EngineOptions options = kSmall;
+    options.max_model_len = limit;
+    Engine engine(model, options);
+    EXPECT_EQ(submit(engine, request(prompt(10, 1), 30, {.temperature = 0}))->wait().ids(), expected);
+    EXPECT_EQ(engine.metrics().pages > 0, limit == 40) << limit;
+  }
+}
 
 ModelConfig recurrent(MixerType mixer) {
   ModelConfig c = small("softmax");

@@ -40,6 +40,11 @@ inline ModelConfig small(const std::string& kind = "lazy") {
   if (kind == "sinusoidal") c.positions.kind = PositionKind::sinusoidal;
   if (kind == "alibi") c.positions.kind = PositionKind::alibi;
   if (kind == "none") c.positions.kind = PositionKind::none;
+  if (kind == "longrope") {
+    c.positions.rope_scaling = {.type = "longrope", .factor = 4, .original_length = 40};
+    c.positions.rope_scaling.pair_factors = {1, 1.5, 1.1, 2};
+    c.positions.long_pair_factors = {1.5, 3, 20, 5};
+  }
   return c;
 }
 

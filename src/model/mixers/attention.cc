@@ -237,7 +237,8 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
     return project(stream(qkv.forward(x), layer, *options.cache), x, probe);
   }
   if (r_proj.defined()) return project(attend_relative(x, qkv.forward(x), layer, options, stats), x, probe);
-  const Rope rope = rope_at(config_, options.packed ? options.packed->longest : start + length);
+  // Over pages all sequences have one RoPE (why_not_paged).
+  const Rope rope = rope_at(config_, options.packed ? options.packed->longest : options.paged ? 1 : start + length);
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
   if (options.paged) turned.positions = options.paged->positions;
