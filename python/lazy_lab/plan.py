@@ -57,14 +57,16 @@ def training(options, kind, seed, gpu, bos, tokenizer):
     has_bos, has_eos = (tokenizer.get(name, -1) >= 0 for name in ("bos_id", "eos_id"))
     if not has_bos:
         data |= {"bos_per_document": False, "eos_per_document": has_eos}
-    every = max(1, min(500, options.steps // 5))
+    batch = micro_batch(options, gpu)
+    # Ten validations of together 5 % of the run's tokens.
+    batches = max(1, min(16, round(0.005 * options.tokens / (batch * options.seq_len))))
     return {
         "model": model,
         "data": data,
         "training": {
             "steps": options.steps,
             "seq_len": options.seq_len,
-            "batch_size": micro_batch(options, gpu),
+            "batch_size": batch,
             "global_batch_tokens": options.batch_tokens,
             "seed": seed,
             "device": options.device,
@@ -73,8 +75,8 @@ def training(options, kind, seed, gpu, bos, tokenizer):
         },
         "optimizer": {"lr": options.lr, "weight_decay": options.weight_decay},
         "lr_scheduler": {"warmup_steps": options.warmup_steps, "decay_type": "cosine", "min_lr_factor": 0.1},
-        "validation": {"every": max(1, options.steps // 10)},
-        "checkpoint": {"every": every, "keep_last": 1},
+        "validation": {"every": max(1, options.steps // 10), "batches": batches},
+        "checkpoint": {"every": max(1, min(500, options.steps // 5)), "keep_last": 1},
         "metrics": {"log_every": max(1, options.steps // 200)},
     }
 

@@ -115,11 +115,13 @@ def summary(results):
 
 def settings(results):
     a, corpus = results["arguments"], results["corpus"]
+    measured = [model for model in results["models"] if "parameters" in model]
     return [
+        *(f"{model['parameters']:,} parameters, {model['device']}, {a['dtype']}" for model in measured[:1]),
         f"{results['steps']} steps of {a['batch_tokens']:,} tokens in sequences of {a['seq_len']:,}, "
         f"{corpus['passes']:.2f} passes over {corpus['train']:,} tokens; {corpus['validation']:,} tokens are held out",
         f"AdamW, rate {a['lr']:g} after {results['warmup_steps']} steps of warm-up, cosine decay to 10 %, weight decay "
-        f"{a['weight_decay']:g}, {a['dtype']}",
+        f"{a['weight_decay']:g}",
         f"offset shifted from 0 to {a['to']:g} over the first {100 * a['anneal']:g} % of the steps; distance bias over "
         f"{a['window']} tokens",
     ]

@@ -32,9 +32,10 @@ def resolve_dtype(options):
 
 
 def estimate(runner, step, steps):
-    """After a training: the time that the trainings left will take at its speed."""
-    left = sum(other.group == "train" and not runner.record(other, steps) for other in steps.values())
-    if step.group == "train" and left:
+    """After a training: the time that the trainings left will take at its speed. One step alone says nothing."""
+    trainings = [other for other in steps.values() if other.group == "train" and "steps" in other.inputs]
+    left = sum(not runner.record(other, steps) for other in trainings)
+    if step in trainings and left:
         minutes = runner.record(step, steps)["seconds"] / 60
         say(f"this training took {minutes:.1f} minutes; {left} left: about {minutes * left:.0f} minutes")
 

@@ -55,7 +55,8 @@ def test_uptrain(root, lazy_binary, tmp_path):
     with call() as process:
         while not (out / "runs" / "softmax-seed1" / "log.jsonl").exists() and process.poll() is None:
             time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGINT)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGINT, errors
     assert not (out / "runs" / "lazy-seed1").exists()

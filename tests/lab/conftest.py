@@ -1,0 +1,6 @@
+"""Finds the package lazy_lab in the source tree."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "python"))
