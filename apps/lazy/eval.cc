@@ -22,6 +22,8 @@ void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) 
   if (a.compare) return lazy::cli::compare_folders(a);
   if (a.models.empty()) lazy::fail("eval", "expected a model folder, found none");
   if (a.log_samples && a.output.empty()) lazy::fail("eval", "--log-samples needs --output");
+  if (a.no_bos && (a.bos || a.bos_every_window))
+    lazy::fail("eval", "expected --no-bos or {}, found both", a.bos ? "--bos" : "--bos-every-window");
   for (std::string& model : a.models) model = lazy::cli::resolve_model_folder("eval", model, a.download);
   const int64_t batch_size = lazy::cli::parse_batch_size(a.batch_size);
   const auto info = lazy::distributed::rank_info_from_environment();
@@ -55,7 +57,10 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Comm
   command.add_option("--max-length", a->max_length, "Tokens a window (default: the model's training length)")
       .range(2, 1 << 24);
   lazy::cli::add_model_options(command, a->model_options);
-  command.add_flag("--bos", a->bos, "BOS before every text or sequence");
+  command.add_flag(
+      "--bos", a->bos,
+      "BOS before every text or sequence (default: before the texts of benchmarks, if the tokenizer adds it)");
+  command.add_flag("--no-bos", a->no_bos, "No BOS before texts, whatever the tokenizer does");
   command.add_flag("--bos-every-window", a->bos_every_window,
                    "The same, and first in every window of a text that takes several (wikitext, --text)");
   command.add_option("--batch-size", a->batch_size, "Sequences a batch, or auto").show_default();

@@ -109,6 +109,9 @@ void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const Eva
   for (const double percent : lengths.depths) options.synthetic.depths.push_back(percent / 100);
   options.date = today();
   options.command = a.command;
+  for (const std::string& model : a.models) {
+    if (machine.first && !options.bos && !a.no_bos) hint_at_bos(ModelConfig::from_directory(model), model);
+  }
   const length::Json results = length::evaluate_lengths(model_variants(lengths, a, machine), options);
   if (!machine.first) return;
   const std::string json = results.dump(2, ' ', false, length::Json::error_handler_t::replace) + "\n";
