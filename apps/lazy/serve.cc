@@ -162,38 +162,50 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
                   "Model or run folders. NAME=FOLDER sets the name of the model; without NAME= it is the path")
       .required();
   cli::add_download_option(command, o->download);
-  command.add_option("--host", o->host, "Address to listen at; 0.0.0.0: all of the machine's").show_default();
-  command.add_option("--port", o->port, "0 picks a free one").show_default().range(0, 65535);
+  command
+      .add_option("--host", o->host,
+                  "Address to listen on; 0.0.0.0: all IPv4 addresses of this machine (set API keys then)")
+      .show_default();
+  command.add_option("--port", o->port, "Port to listen on; 0 picks a free one").show_default().range(0, 65535);
   command.add_option("--api-key-file", o->api_key_file, "File of accepted API keys, one per line").existing_file();
   command
       .add_option("--allowed-origins", o->allowed_origins,
                   "Origin whose web pages may use the server, such as https://example.org (CORS); * allows all")
       .repeatable();
-  command.add_option("--access-log", o->access_log,
-                     "Append one line per request to this file (- for standard error), without bodies and keys");
+  command.add_option(
+      "--access-log", o->access_log,
+      "Append one line per request to this file (- for standard error), without bodies and keys; SIGHUP reopens it");
   const std::string memory = "Memory and batch", network = "Network";
   cli::add_serving_options(command, o->serving, memory);
-  command.add_option("--max-running", o->serving.engine.max_running, "Sequences in a model's batch at most")
+  command.add_option("--max-running", o->serving.engine.max_running, "Maximum number of sequences in a model's batch")
       .show_default()
       .positive()
       .group(memory);
-  command.add_option("--max-waiting", o->serving.engine.max_waiting, "Sequences that wait for a model; more: 429")
+  command
+      .add_option("--max-waiting", o->serving.engine.max_waiting,
+                  "Maximum number of queued sequences per model; further requests get HTTP 429")
       .show_default()
       .positive()
       .group(memory);
-  command.add_option("--io-threads", o->threads, "Threads for connections; --threads are those that compute")
+  command
+      .add_option("--io-threads", o->threads,
+                  "Threads for connections; `lazy --threads N serve ...` sets those that compute")
       .show_default()
       .range(1, 256)
       .group(network);
-  command.add_option("--max-body-mb", o->max_body_mb, "Size of a request; more: 413")
+  command.add_option("--max-body-mb", o->max_body_mb, "Maximum size of a request in MiB; larger ones get HTTP 413")
       .show_default()
       .range(0.001, 4096.0)
       .group(network);
-  command.add_option("--max-connections", o->limits.max_connections, "Connections at once; more: 503")
+  command
+      .add_option("--max-connections", o->limits.max_connections,
+                  "Maximum number of open connections; further ones get HTTP 503")
       .show_default()
       .positive()
       .group(network);
-  command.add_option("--request-seconds", o->request_seconds, "Time for an answer; more: 504")
+  command
+      .add_option("--request-seconds", o->request_seconds,
+                  "Maximum time for an answer; then HTTP 504, or an error event in a stream")
       .show_default()
       .range(0.1, 1e6)
       .group(network);
@@ -203,9 +215,9 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
       .group(network);
   command.footer(
       "Examples:\n"
-      "  lazy serve run/model\n"
+      "  lazy serve runs/lazy\n"
       "  lazy serve lazy=runs/lazy/model softmax=runs/softmax/model --port 8000 --cache-gib 8\n"
-      "  lazy serve run/model --host 0.0.0.0 --api-key-file keys.txt\n"
+      "  lazy serve runs/lazy --host 0.0.0.0 --api-key-file keys.txt\n"
       "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
   command.callback([o] {
     cli::share_cores(cli::kServingSpins);

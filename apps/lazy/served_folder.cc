@@ -19,7 +19,7 @@ namespace lazy::cli {
 void add_serving_options(Command command, ServingOptions& options, const std::string& memory) {
   add_placement_options(command, options.device, options.dtype);
   add_model_options(command, options.model);
-  command.add_option("--cache-gib", options.cache_gib, "Memory of each model for keys, values and states")
+  command.add_option("--cache-gib", options.cache_gib, "GiB of memory per model for keys, values and states (KV cache)")
       .show_default()
       .range(0.001, 1e6)
       .group(memory);
