@@ -47,7 +47,7 @@ def time_lazy(a, tasks, output, limit):
         a.dtype,
         "--device",
         a.device,
-        *(["--bos"] if a.bos else []),
+        "--bos" if a.bos else "--no-bos",
     ]
     for name, value in (("--limit", limit), ("--max-length", a.max_length)):
         if value:

@@ -170,8 +170,10 @@ std::map<std::string, Subcommand>& subcommands() {
 }
 
 void add_download_option(Command command, bool& download) {
-  command.add_flag("--download", download,
-                   "Get a model that is named as on the Hugging Face Hub (org/name) with Python's huggingface_hub");
+  command.add_flag(
+      "--download", download,
+      "Accept the name of a model on the Hugging Face Hub (org/name) instead of a path, and download it with Python's "
+      "huggingface_hub");
 }
 
 void share_cores(int spins) {

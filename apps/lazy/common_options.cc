@@ -11,16 +11,18 @@ namespace lazy::cli {
 void add_model_options(Command command, ModelOptions& options) {
   command.add_option("--positions", options.positions,
                      "RoPE scaling: yarn:4, linear:4, dynamic:4; none disables the model's own scaling");
-  command.add_option("--rope-base", options.rope_base, "RoPE's base (default: the model's)");
+  command.add_option("--rope-base", options.rope_base, "Base of RoPE (default: the model's)");
   command.add_option(
       "--cache", options.cache,
       "streaming:4+508 keeps the first 4 and the last 508 tokens (StreamingLLM), heaviest:64+448 those with "
       "the most weight and the last");
   command.add_option(
       "--quantize", options.quantize,
-      "Round weights and inputs of products (w8a8, w4a4), the cache (kv8, kv4): w4a4:tensor,kv4:channel");
-  command.add_option("--weights", options.weights,
-                     "int8 rounds linear layers and the head to 8 bits, a scale a row; on a CPU decoding reads those");
+      "Simulate few bits: round weights and inputs of products (w8a8, w4a4) and the cache (kv8, kv4), such as "
+      "w4a4:tensor,kv4:channel");
+  command.add_option(
+      "--weights", options.weights,
+      "int8: round linear layers and the head to 8 bits with one scale per row; decoding on a CPU reads 8-bit weights");
 }
 
 void add_placement_options(Command command, std::string& device, std::string& dtype) {

@@ -41,7 +41,8 @@ void add_prepare(cli::Command data) {
       .required();
   command.add_option("-o,--output", options->output, "The corpus folder to write").required();
   const auto tokenizer = command.add_exclusive_group("tokenizer", "Which tokenizer (one of these)");
-  tokenizer.add_option("--tokenizer", options->tokenizer, "\"bytes\", a .model file, a tokenizer.json, or a folder");
+  tokenizer.add_option("--tokenizer", options->tokenizer,
+                       "\"bytes\", a .model file, a tokenizer.json, or a folder with one of these");
   tokenizer.add_option("--train-tokenizer", options->train_pieces, "Train a SentencePiece BPE of this many pieces")
       .positive();
   cli::add_download_option(command, *download);
@@ -68,7 +69,8 @@ void add_prepare(cli::Command data) {
       .show_default();
   command.add_flag("--strict", options->documents.strict,
                    "Stop at the first line without a text; otherwise such lines are left out and counted");
-  command.add_flag("--code", options->code, "Folders: source code too (.py .c .js ...), a file a document");
+  command.add_flag("--code", options->code,
+                   "In folders, read source code too (.py .c .js ...); each file is a document");
   command.add_flag("--pod-code", options->documents.pod_code, "Keep the code examples of .pod files");
   command.add_option("--validation", options->validation, "Share of the documents held out")
       .range(0.0, 0.999)

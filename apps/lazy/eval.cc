@@ -22,6 +22,8 @@ void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) 
   if (a.compare) return lazy::cli::compare_folders(a);
   if (a.models.empty()) lazy::fail("eval", "expected a model folder, found none");
   if (a.log_samples && a.output.empty()) lazy::fail("eval", "--log-samples needs --output");
+  if (a.no_bos && (a.bos || a.bos_every_window))
+    lazy::fail("eval", "expected --no-bos or {}, found both", a.bos ? "--bos" : "--bos-every-window");
   for (std::string& model : a.models) model = lazy::cli::resolve_model_folder("eval", model, a.download);
   const int64_t batch_size = lazy::cli::parse_batch_size(a.batch_size);
   const auto info = lazy::distributed::rank_info_from_environment();
@@ -39,32 +41,46 @@ void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) 
 LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Command command) {
   auto a = std::make_shared<lazy::cli::EvalArguments>();
   auto lengths = std::make_shared<lazy::cli::LengthArguments>();
-  command.add_option("model", a->models, "Model or run folders; several are compared, each with the first");
+  command.add_option("model", a->models,
+                     "Model folders or run folders of `lazy train`; several models are compared with the first");
   lazy::cli::add_download_option(command, a->download);
-  command.add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: those whose data is given)")
+  command
+      .add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, or heldout (default: all whose data is given)")
       .comma_separated();
-  command.add_flag("--list-tasks", a->list_tasks, "List the tasks");
-  command.add_option("--data", a->data, "Folder with the benchmarks' files");
-  command.add_option("--num-fewshot", a->num_fewshot, "Examples before each question").range(0, 1000).show_default();
-  command.add_option("--fewshot-seed", a->fewshot_seed, "Seed of the examples").show_default();
-  command.add_option("--limit", a->limit, "Documents of a task (corpus: sequences) at most; below 1 a share")
+  command.add_flag("--list-tasks", a->list_tasks, "List the tasks and their groups, and exit");
+  command.add_option("--data", a->data,
+                     "Folder with the benchmarks' files, which `python -m lazy_attention.download` gets");
+  command.add_option("--num-fewshot", a->num_fewshot, "Solved examples before each question")
+      .range(0, 1000)
+      .show_default();
+  command.add_option("--fewshot-seed", a->fewshot_seed, "Seed of the choice of examples").show_default();
+  command
+      .add_option("--limit", a->limit,
+                  "Maximum number of documents per task (corpus: sequences); values below 1 are a fraction")
       .positive();
-  command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare`, for heldout");
-  command.add_option("--split", a->split, "The corpus' split").show_default();
-  command.add_option("--text", a->text, "Text file, for heldout");
-  command.add_option("--max-length", a->max_length, "Tokens a window (default: the model's training length)")
+  command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` for the held-out loss (task heldout)");
+  command.add_option("--split", a->split, "Split of --corpus").show_default();
+  command.add_option("--text", a->text, "Text file for the held-out loss (task heldout)");
+  command
+      .add_option("--max-length", a->max_length,
+                  "Maximum number of input tokens (default: the model's training length)")
       .range(2, 1 << 24);
   lazy::cli::add_model_options(command, a->model_options);
-  command.add_flag("--bos", a->bos, "BOS before every text or sequence");
+  command.add_flag(
+      "--bos", a->bos,
+      "BOS before every text or sequence (default: before the texts of benchmarks, if the tokenizer adds it)");
+  command.add_flag("--no-bos", a->no_bos, "No BOS before texts, whatever the tokenizer does");
   command.add_flag("--bos-every-window", a->bos_every_window,
-                   "The same, and first in every window of a text that takes several (wikitext, --text)");
-  command.add_option("--batch-size", a->batch_size, "Sequences a batch, or auto").show_default();
+                   "BOS before every text, and first in each window of a text of several windows (wikitext, --text)");
+  command.add_option("--batch-size", a->batch_size, "Sequences per batch, or auto").show_default();
   command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
   command.add_option("--output", a->output,
                      "Write the results here: a folder, or a file NAME.json (--lengths: docs/length.md)");
-  command.add_flag("--log-samples", a->log_samples, "Write a record of every document beside the results");
-  command.add_flag("--compare", a->compare, "Compare folders of results: differences, intervals, paired tests");
+  command.add_flag("--log-samples", a->log_samples,
+                   "Also write a record of every document, for --compare; needs --output");
+  command.add_flag("--compare", a->compare,
+                   "Compare folders of results instead of evaluating: differences, intervals, paired tests");
   command.add_flag("--json", a->json, "Print the results as JSON instead of a table");
   command.footer(R"(
 Examples:

@@ -21,7 +21,8 @@ struct EvalArguments {
   int64_t max_length = 0, num_fewshot = 0;
   uint64_t fewshot_seed = 1234;
   double limit = 0;
-  bool bos = false, bos_every_window = false, log_samples = false, json = false, list_tasks = false, compare = false;
+  bool bos = false, no_bos = false, bos_every_window = false, log_samples = false, json = false, list_tasks = false,
+       compare = false;
   bool download = false;
 };
 
@@ -34,6 +35,9 @@ struct EvalMachine {
 
 int64_t parse_batch_size(const std::string& text);  // "auto" is 0
 void move_to_machine(LanguageModel& model, const EvalMachine& machine, const std::string& dtype);
+
+// Logs a hint if the model needs BOS first in every window (Gemma), for evaluations whose windows begin without.
+void hint_at_bos(const ModelConfig& config, const std::string& path);
 
 void list_tasks();
 void compare_folders(const EvalArguments& arguments);

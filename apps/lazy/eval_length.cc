@@ -74,22 +74,28 @@ void add_length_options(Command command, LengthArguments& a) {
       .group(group);
   command.add_flag("--per-document", o.per_document, "Windows end with their document (default: documents joined)")
       .group(group);
-  command.add_option("--stride", o.stride, "Sliding windows that predict so many tokens each").positive().group(group);
+  command.add_option("--stride", o.stride, "Stride of sliding windows in tokens").positive().group(group);
   command
       .add_option("--depths", a.depths,
                   "Where synthetic tasks plant the answer, percent of the context (default: 0,25,50,75,100)")
       .comma_separated()
       .range(0.0, 100.0)
       .group(group);
-  command.add_option("--probe-samples", o.synthetic.samples, "Contexts a length and depth")
+  command.add_option("--probe-samples", o.synthetic.samples, "Contexts per length and depth")
       .range(1, 100000)
       .show_default()
       .group(group);
-  command.add_option("--pairs", o.synthetic.pairs, "Pairs of task recall").range(1, 10000).show_default().group(group);
-  command.add_option("--seed", o.synthetic.seed, "Of the synthetic tasks and the intervals")
+  command.add_option("--pairs", o.synthetic.pairs, "Key-value pairs of the task recall")
+      .range(1, 10000)
       .show_default()
       .group(group);
-  command.add_option("--resamples", o.resamples, "Of the bootstrap").range(100, 1000000).show_default().group(group);
+  command.add_option("--seed", o.synthetic.seed, "Seed of the synthetic tasks and of the confidence intervals")
+      .show_default()
+      .group(group);
+  command.add_option("--resamples", o.resamples, "Resamples of the bootstrap")
+      .range(100, 1000000)
+      .show_default()
+      .group(group);
   command.add_option("--report", a.report, "Write a page with curves here").group(group);
 }
 
@@ -109,6 +115,9 @@ void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const Eva
   for (const double percent : lengths.depths) options.synthetic.depths.push_back(percent / 100);
   options.date = today();
   options.command = a.command;
+  for (const std::string& model : a.models) {
+    if (machine.first && !options.bos && !a.no_bos) hint_at_bos(ModelConfig::from_directory(model), model);
+  }
   const length::Json results = length::evaluate_lengths(model_variants(lengths, a, machine), options);
   if (!machine.first) return;
   const std::string json = results.dump(2, ' ', false, length::Json::error_handler_t::replace) + "\n";

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/log.h"
+#include "core/stop.h"
 #include "core/text.h"
 #include "eval/compare/compare.h"
 #include "eval/evaluate.h"
@@ -52,12 +55,61 @@ std::string dumped(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// One model's results; `output`: where to write them, or "".
-Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const std::string& output,
-                    const EvalMachine& machine) {
+// Whether transformers puts BOS before a text, and lm-evaluation-harness with it unless add_bos_token is given.
+bool adds_bos(const Tokenizer& tokenizer) {
+  const auto& prefix = tokenizer.tokens().prefix;
+  return !prefix.empty() && prefix.front() == tokenizer.bos_id();
+}
+
+// What --tasks calls the task.
+std::string argument_of(const Task& task) {
+  const auto same = [&](const Task& known) { return known.name == task.name && known.origin == task.origin; };
+  return std::ranges::any_of(builtin_tasks(), same) ? task.name : task.origin;
+}
+
+// Collects one model's results in `evaluation`. With `output`, the files are written as each task ends.
+class Collector {
+ public:
+  Collector(const std::string& output, const std::vector<Task>& tasks, bool heldout, Evaluation& evaluation)
+      : evaluation_(evaluation) {
+    if (!output.empty()) files_.emplace(output);
+    if (heldout) unfinished_.push_back("heldout");
+    for (const Task& task : tasks) unfinished_.push_back(argument_of(task));
+  }
+  ResultInfo info;  // without the unfinished tasks
+
+  void add(const TaskResult& result) {
+    unfinished_.erase(unfinished_.begin());  // tasks end in their order
+    evaluation_.results.push_back(result);
+    info.unfinished = unfinished_;
+    evaluation_.json = to_json(evaluation_.results, info);
+    if (!files_) return;
+    files_->write_samples(result);
+    files_->write(dumped(evaluation_.json));
+  }
+  // The error of an evaluation that was stopped: where the finished tasks are, and how to evaluate the others.
+  Interrupted interrupted(const Interrupted& error) const {
+    std::string finished;
+    if (files_ && !evaluation_.results.empty())
+      finished = fmt::format("; the finished tasks are in {}", files_->path().string());
+    return {
+        fmt::format("{}{}; to evaluate the others: --tasks {}", error.what(), finished, fmt::join(unfinished_, ",")),
+        stop_signal()};
+  }
+
+ private:
+  std::optional<ResultFiles> files_;
+  std::vector<std::string> unfinished_;
+  Evaluation& evaluation_;
+};
+
+// Adds one model's results to `evaluation`, which is there if the evaluation is stopped, too; `output`: where to write
+// them, or "".
+void evaluate(const EvalArguments& a, const std::string& model_path, const std::string& output,
+              const EvalMachine& machine, Evaluation& evaluation) {
   bool heldout = false;
   const std::vector<Task> tasks = selected_tasks(a, &heldout);
-  if (!output.empty()) check_output(output);
+  Collector collector(machine.first ? output : "", tasks, heldout, evaluation);
   ScoreOptions score = machine.score;
   score.cache = a.model_options.streaming();
   auto model = open_model(model_path, a.model_options);
@@ -67,21 +119,8 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
 
   const int64_t max_length = a.max_length > 0 ? a.max_length : model.config().max_length;
   const std::optional<double> limit = a.limit > 0 ? std::optional(a.limit) : std::nullopt;
-  std::vector<TaskResult> results;
-  if (heldout) {
-    const HeldoutOptions options{max_length, a.bos, limit, score, true, a.bos_every_window};
-    results.push_back(!a.corpus.empty()
-                          ? evaluate_corpus(model, a.corpus, a.split, options)
-                          : evaluate_text(model, *tokenizer, to_valid_utf8(read_file(a.text)), a.text, options));
-  }
-  TaskOptions options{{max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit, a.bos_every_window},
-                      score,
-                      a.log_samples || a.models.size() > 1,
-                      true};
-  for (TaskResult& result : evaluate_tasks(model, *tokenizer, tasks, a.data, options))
-    results.push_back(std::move(result));
-
-  ResultInfo info;
+  const bool bos = a.bos || (!a.no_bos && adds_bos(*tokenizer));  // of benchmarks
+  ResultInfo& info = collector.info;
   info.model_path = model_path;
   info.model_kind = model.config().kind();
   info.command = a.command;
@@ -91,14 +130,30 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
   info.parameters = count_parameters(model.config()).total;
   info.batch_size = score.batch_size;
   info.max_length = max_length;
-  info.bos = a.bos || a.bos_every_window;
+  info.bos = (tasks.empty() ? a.bos : bos) || a.bos_every_window;
   info.bos_every_window = a.bos_every_window;
   info.limit = limit;
   info.fewshot_seed = a.fewshot_seed;
-  Evaluation evaluation{std::move(results), {}};
-  evaluation.json = to_json(evaluation.results, info);
-  if (machine.first && !output.empty()) write_results(output, dumped(evaluation.json), evaluation.results);
-  return evaluation;
+  const bool rolling =
+      std::ranges::any_of(tasks, [](const Task& t) { return t.output_type == OutputType::loglikelihood_rolling; });
+  if (!a.no_bos && !a.bos_every_window && ((heldout && !(a.bos && !a.corpus.empty())) || rolling))
+    hint_at_bos(model.config(), model_path);
+  try {
+    if (heldout) {
+      const HeldoutOptions options{max_length, a.bos, limit, score, true, a.bos_every_window};
+      collector.add(!a.corpus.empty()
+                        ? evaluate_corpus(model, a.corpus, a.split, options)
+                        : evaluate_text(model, *tokenizer, to_valid_utf8(read_file(a.text)), a.text, options));
+    }
+    TaskOptions options{{max_length, bos, a.num_fewshot, a.fewshot_seed, limit, a.bos_every_window},
+                        score,
+                        a.log_samples || a.models.size() > 1,
+                        true,
+                        [&](const TaskResult& result) { collector.add(result); }};
+    evaluate_tasks(model, *tokenizer, tasks, a.data, options);
+  } catch (const Interrupted& error) {
+    throw collector.interrupted(error);
+  }
 }
 
 // Several models on the same documents: the results of each, then comparisons with the first.
@@ -109,9 +164,20 @@ void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
   std::vector<ResultFolder> folders;
   for (const std::string& model : a.models) {
     const fs::path output = a.output.empty() ? fs::path() : fs::path(a.output) / sanitized_model_name(model);
-    const Evaluation evaluation = evaluate(a, model, output.string(), machine);
-    if (!a.json && machine.first) fmt::print("{}\n{}\n", model, to_table(evaluation.results));
-    all["models"][model] = evaluation.json;
+    Evaluation evaluation;
+    const auto show = [&] {
+      if (!a.json && machine.first && !evaluation.results.empty())
+        fmt::print("{}\n{}\n", model, to_table(evaluation.results));
+      all["models"][model] = evaluation.json;
+    };
+    try {
+      evaluate(a, model, output.string(), machine, evaluation);
+    } catch (const Interrupted&) {
+      show();
+      if (a.json && machine.first) fmt::print("{}", dumped(all));
+      throw;
+    }
+    show();
     folders.push_back(as_result_folder(model, evaluation.results));
   }
   if (!machine.first) return;
@@ -138,6 +204,15 @@ void move_to_machine(LanguageModel& model, const EvalMachine& machine, const std
   set_placement(model, machine.device, dtype);
 }
 
+void hint_at_bos(const ModelConfig& config, const std::string& path) {
+  if (config.family != ModelFamily::gemma2 && config.family != ModelFamily::gemma3) return;
+  log::warn(
+      "eval: {}: windows begin without BOS, and Gemma models predict nonsense without it; --bos-every-window puts it "
+      "first "
+      "in each window",
+      path);
+}
+
 void list_tasks() {
   for (const Task& task : builtin_tasks()) {
     fmt::print("{:16}{}\n{:16}{} ({}){}\n", task.name, task.description, "", fmt::join(task.metrics, ", "),
@@ -158,8 +233,18 @@ void compare_folders(const EvalArguments& a) {
 
 void evaluate_models(const EvalArguments& a, const EvalMachine& machine) {
   if (a.models.size() > 1) return evaluate_several(a, machine);
-  const Evaluation evaluation = evaluate(a, a.models.front(), a.output, machine);
-  if (machine.first) fmt::print("{}", a.json ? dumped(evaluation.json) : to_table(evaluation.results));
+  Evaluation evaluation;
+  const auto show = [&] {
+    if (machine.first && !evaluation.results.empty())
+      fmt::print("{}", a.json ? dumped(evaluation.json) : to_table(evaluation.results));
+  };
+  try {
+    evaluate(a, a.models.front(), a.output, machine, evaluation);
+  } catch (const Interrupted&) {
+    show();
+    throw;
+  }
+  show();
 }
 
 }  // namespace lazy::cli

@@ -53,18 +53,19 @@ void run(const ExportOptions& options) {
 
 }  // namespace
 
-LAZY_COMMAND(export, "Write a run's model as a Hugging Face folder", [](cli::Command command) {
+LAZY_COMMAND(export, "Write a model as a Hugging Face folder, without training state", [](cli::Command command) {
   auto o = std::make_shared<ExportOptions>();
-  command.add_option("run", o->run, "Run folder, checkpoint or model folder").required();
-  command.add_option("model", o->model, "Folder to write; must not exist yet").required();
+  command.add_option("model", o->run, "Model folder, run folder of `lazy train`, or checkpoint").required();
+  command.add_option("folder", o->model, "Folder to write; must not exist yet").required();
   cli::add_download_option(command, o->download);
   command.add_option("--dtype", o->dtype, "Precision of the weights").show_default().one_of({"fp32", "bf16"});
   command.add_option("--step", o->step,
-                     "Export this checkpoint instead of the finished model or the newest checkpoint");
+                     "Of a run folder: export the checkpoint of this step instead of the finished model");
   command.footer(
       "Examples:\n"
       "  lazy export build/demo/softmax my-model\n"
-      "  lazy export runs/lazy-340m my-model --step 20000 --dtype fp32");
+      "  lazy export runs/lazy-340m my-model --step 20000 --dtype fp32\n"
+      "  lazy export HuggingFaceTB/SmolLM2-135M my-copy --download");
   command.callback([o] { run(*o); });
 });
 

@@ -154,12 +154,15 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   auto o = std::make_shared<GenerateArguments>();
   command.add_option("model", o->model, "Model folder, or run folder of `lazy train`").required();
   cli::add_download_option(command, o->download);
-  command.add_option("--prompt", o->prompts, "Text to continue; several are written in one batch").repeatable();
-  command.add_option("--prompt-file", o->prompt_files, "File with a text to continue; several are written in one batch")
+  command
+      .add_option("--prompt", o->prompts, "Text to continue; may be repeated, and all texts are generated in one batch")
       .repeatable();
-  command.add_option("--max-tokens", o->max_tokens, "Tokens a text, at most").show_default().non_negative();
+  command.add_option("--prompt-file", o->prompt_files, "File with a text to continue; may be repeated").repeatable();
+  command.add_option("--max-tokens", o->max_tokens, "Maximum number of new tokens per text")
+      .show_default()
+      .non_negative();
   cli::add_sampling_options(command, o->sampling, "sample n uses seed + n");
-  command.add_option("--samples", o->samples, "Texts a prompt").show_default().positive();
+  command.add_option("--samples", o->samples, "Texts per prompt").show_default().positive();
   cli::add_placement_options(command, o->device, o->dtype);
   cli::add_model_options(command, o->model_options);
   command.add_flag("--no-bos", o->no_bos,
@@ -172,10 +175,10 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
       "text with the time per token");
   command.footer(
       "Examples:\n"
-      "  lazy generate run/model --prompt 'Once upon a time'\n"
-      "  lazy generate run/model --prompt 'The' --temperature 0 --max-tokens 40\n"
-      "  lazy generate run/model --prompt 'A' --prompt 'B' --samples 3 --json samples.json\n"
-      "  lazy generate run/model --prompt 'Chapter 1' --max-tokens 20000 --cache streaming:4+508");
+      "  lazy generate runs/lazy --prompt 'Once upon a time'\n"
+      "  lazy generate runs/lazy --prompt 'The' --temperature 0 --max-tokens 40\n"
+      "  lazy generate runs/lazy --prompt 'A' --prompt 'B' --samples 3 --json samples.json\n"
+      "  lazy generate runs/lazy --prompt 'Chapter 1' --max-tokens 20000 --cache streaming:4+508");
   command.callback([o] { run(*o); });
 });
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -53,10 +54,35 @@ std::string heads(const ModelConfig& m) {
   return mixer.empty() ? attention : mixer + ", attention's " + attention;
 }
 
+// "window 512, RoPE base 10000": in what attention layers may differ.
+std::string layer_kind(const ModelConfig& m, int64_t layer) {
+  const int64_t window = m.window_of(layer);
+  std::string kind = window > 0 ? fmt::format("window {}", window) : "full attention";
+  if (m.rotates()) {
+    const double base = m.rope_base_of(layer);
+    kind += base > 0 ? fmt::format(", RoPE base {:g}", base) : ", no positions";
+  }
+  return kind;
+}
+
+// Layers by kind, in the order of their first layers.
+std::vector<std::pair<std::string, std::vector<int64_t>>> kinds_of_layers(const ModelConfig& m) {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> kinds;
+  for (int64_t layer = 0; layer < m.num_layers; ++layer) {
+    if (m.mixer_of(layer) != MixerType::attention) continue;
+    const std::string kind = layer_kind(m, layer);
+    const auto found = std::ranges::find(kinds, kind, &std::pair<std::string, std::vector<int64_t>>::first);
+    (found == kinds.end() ? kinds.emplace_back(kind, std::vector<int64_t>()) : *found).second.push_back(layer);
+  }
+  return kinds;
+}
+
 void print_attention(const ModelConfig& m) {
+  const auto kinds = kinds_of_layers(m);
+  const bool mixed = kinds.size() > 1;
   std::string positions = m.positions.kind == PositionKind::rope && !m.rotates() ? "none" : name(m.positions.kind);
   if (m.rotates()) {
-    positions = fmt::format("RoPE base {:g}", m.positions.rope_base);
+    positions = mixed ? "RoPE" : fmt::format("RoPE base {:g}", m.positions.rope_base);
     if (m.positions.partial_rotary_factor != 1)
       positions += fmt::format(" on {} of {} dimensions", m.rotary_dim(), m.attention.head_dim);
     if (m.positions.rope_interleaved) positions += ", neighbours paired";
@@ -68,7 +94,12 @@ void print_attention(const ModelConfig& m) {
              m.has_offset() ? fmt::format(", offset {} from {:g}{}", name(m.attention.offset), m.attention.offset_init,
                                           m.attention.offset_trainable ? "" : ", fixed")
                             : "",
-             m.attention.window > 0 ? fmt::format(", window {}", m.attention.window) : "");
+             m.attention.window > 0 && !mixed ? fmt::format(", window {}", m.attention.window) : "");
+  for (size_t n = 0; mixed && n < kinds.size(); ++n) {
+    const auto& [kind, layers] = kinds[n];
+    fmt::print("{}{} layers: {} ({})\n", n == 0 ? "attention     " : "              ", layers.size(), kind,
+               fmt::join(layers, ", "));
+  }
   if (m.attention.distance_bias_window > 0)
     fmt::print("distance bias {} distances a head\n", m.attention.distance_bias_window);
 }
@@ -99,6 +130,7 @@ void print_model(const ModelConfig& m) {
 }
 
 ModelConfig read_model(const std::string& path, const std::vector<std::string>& overrides, bool download) {
+  cli::refuse_gguf("info", path);
   const bool folder = std::filesystem::is_directory(path);
   if (folder || (!std::filesystem::exists(path) && !path.ends_with(".toml"))) {
     if (folder && !overrides.empty()) fail("info", "--set changes a configuration file, and {} is a folder", path);
@@ -143,7 +175,7 @@ LAZY_COMMAND(info, "Show this build, or the shapes and parameter counts of a mod
       "  lazy info\n"
       "  lazy info configs/models/lazy-340m.toml\n"
       "  lazy info configs/models/lazy-340m.toml --set model.tie_word_embeddings=true --json\n"
-      "  lazy info run/model");
+      "  lazy info runs/lazy");
   command.callback([o] { run(*o); });
 });
 

@@ -2,8 +2,12 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
+
+#include "command.h"
 
 #include "core/error.h"
 #include "core/hub_name.h"
@@ -63,9 +67,23 @@ std::string downloaded(const char* operation, const std::string& name, bool weig
   return folder;
 }
 
+bool is_gguf_file(const std::string& path) {
+  char magic[4]{};
+  return fs::is_regular_file(path) && std::ifstream(path, std::ios::binary).read(magic, sizeof magic) &&
+         std::string_view(magic, sizeof magic) == "GGUF";
+}
+
 }  // namespace
 
+void refuse_gguf(const char* operation, const std::string& path) {
+  if (!is_gguf_file(path)) return;
+  fail(operation,
+       "{}: expected a folder in the format of Hugging Face, found a GGUF file; `lazy convert {} FOLDER` writes one",
+       path, shell_word(path));
+}
+
 std::string resolve_tokenizer(const char* operation, const std::string& source, bool download) {
+  refuse_gguf(operation, source);
   return download && source != "bytes" && is_hub_name(source) ? downloaded(operation, source, false) : source;
 }
 
@@ -76,6 +94,7 @@ std::string resolve_model_folder(const char* operation, const std::string& path,
     fail(operation, "{}: expected a model folder or a run folder, found nothing there{}{}", path, hint,
          hint.empty() ? "" : ", or add --download");
   }
+  refuse_gguf(operation, path);
   if (!fs::is_directory(path)) fail(operation, "{}: expected a model folder or a run folder, found a file", path);
   if (fs::exists(fs::path(path) / "config.json")) return path;
   if (fs::exists(fs::path(path) / "model" / "config.json")) return (fs::path(path) / "model").string();

@@ -10,6 +10,9 @@ namespace lazy::cli {
 // Error "OPERATION: ..." that says what was expected if it is none of these.
 std::string resolve_model_folder(const char* operation, const std::string& path, bool download);
 
+// Error with the command that converts it if the path is a GGUF file.
+void refuse_gguf(const char* operation, const std::string& path);
+
 // The same for a tokenizer (data/tokenizer.h): `source` itself, unless it is a name on the Hub and `download` is true.
 std::string resolve_tokenizer(const char* operation, const std::string& source, bool download);
 

@@ -106,11 +106,11 @@ LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](la
   auto a = std::make_shared<ProbeArguments>();
   command.add_option("model", a->model, "Model folder, or run folder of `lazy train`").required();
   lazy::cli::add_download_option(command, a->download);
-  command.add_option("--text", a->text, "Text, one sample");
+  command.add_option("--text", a->text, "Text file, read as one sample");
   command.add_option("--ids", a->ids, "File of token ids with spaces between them, instead of --text");
   command.add_flag("--bos", a->bos, "BOS first (default with --text: as the tokenizer does)");
   command.add_flag("--no-bos", a->no_bos, "No BOS");
-  command.add_option("--length", a->length, "Tokens at most (default: all)").positive();
+  command.add_option("--length", a->length, "Maximum number of tokens (default: all)").positive();
   command
       .add_option("--read", a->options.read,
                   "Activation to measure, with * and ? (may be repeated; default: all but scores and weights)")

@@ -4,21 +4,29 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <list>
 #include <thread>
+#include <utility>
 
 #include "command.h"
 #include "model_path.h"
 #include "served_folder.h"
+#include "server_signals.h"
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/stop.h"
+#include "serve/http/origin.h"
 #include "serve/http/server.h"
 #include "serve/openai/api.h"
 
 namespace lazy {
 namespace {
+
+constexpr std::chrono::milliseconds kPoll(50);  // of signals
+constexpr double kCancelledSeconds = 1;         // for the error events of cancelled streams
 
 struct ServeArguments {
   std::vector<std::string> models, allowed_origins;
@@ -50,13 +58,52 @@ serve::ServedModel load(const std::string& argument, const cli::ServingOptions& 
   return model;
 }
 
+// Finishes the running requests, or cancels them after a second signal. `poll` is called meanwhile.
+void drain(serve::HttpServer& server, serve::Api& api, std::list<cli::ServedFolder>& models, double write_seconds,
+           const std::function<void()>& poll) {
+  api.drain();
+  server.drain();
+  std::atomic<bool> drained = false;
+  std::thread engines([&] {
+    for (cli::ServedFolder& model : models) model.engine->drain();
+    drained = true;
+  });
+  bool cancelled = false;
+  while (!drained) {
+    poll();
+    if (cli::end_signal() != 0 && !std::exchange(cancelled, true)) {
+      for (cli::ServedFolder& model : models) model.engine->abandon();
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+  engines.join();
+  // The last bytes of answers, as long as their clients read them.
+  const auto begin = Clock::now();
+  while (!server.wait_for_answers(0.05) &&
+         seconds_since(begin) < (cli::end_signal() != 0 ? kCancelledSeconds : write_seconds)) {
+    poll();
+  }
+  server.stop();
+  if (const int signal = cli::end_signal()) {
+    throw Interrupted(
+        fmt::format("serve: a second signal (SIG{}) cancelled the running requests", cli::signal_name(signal)), signal);
+  }
+}
+
 void run(ServeArguments options) {
   options.limits.max_body_bytes = static_cast<int64_t>(options.max_body_mb * (1 << 20));
   options.limits.request = options.request_seconds;
   options.limits.idle = options.idle_seconds;
   serve::ApiKeys keys;
   if (!options.api_key_file.empty()) keys = serve::ApiKeys::from_file(options.api_key_file);
-  install_stop_handlers();
+  for (const std::string& origin : options.allowed_origins) {
+    if (origin == "*" || serve::is_origin(origin)) continue;
+    fail("serve",
+         "--allowed-origins: expected SCHEME://HOST or SCHEME://HOST:PORT as browsers send it (lower case, no path and "
+         "no slash at the end, no default port), such as https://example.org, or *, found '{}'",
+         origin);
+  }
+  cli::install_server_signals(!options.access_log.empty() && options.access_log != "-");
 
   std::shared_ptr<serve::AccessLog> access_log;
   if (!options.access_log.empty()) access_log = std::make_shared<serve::AccessLog>(options.access_log);
@@ -74,14 +121,18 @@ void run(ServeArguments options) {
           exchange->respond(serve::ApiError(503, "the models are being loaded", "", "loading").response());
         }
       },
-      options.allowed_origins, std::move(access_log));
+      options.allowed_origins, access_log);
+  if (!server.is_local() && !keys.required()) {
+    log::warn("serve: {} accepts requests from other machines without an API key (--api-key-file sets keys)",
+              server.address());
+  }
   std::vector<serve::ServedModel> models;
   for (const std::string& argument : options.models) {
     models.push_back(load(argument, options.serving, options.download, loaded));
     for (size_t i = 0; i + 1 < models.size(); ++i) {
       if (models[i].id == models.back().id) fail("serve", "two models are called {}", models.back().id);
     }
-    if (stop_requested()) return;
+    if (cli::drain_signal() != 0) return;
   }
   api = std::make_unique<serve::Api>(std::move(models), std::move(keys));
   api->set_http_counters([&server] { return server.counters(); });
@@ -89,13 +140,17 @@ void run(ServeArguments options) {
   fmt::print("listening at {}\n", server.address());
   std::fflush(stdout);
 
-  while (!stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  log::info("{}: what runs is finished, nothing new is begun", stop_signal_name(stop_signal()));
-  api->drain();
-  server.drain();
-  for (cli::ServedFolder& model : loaded) model.engine->drain();
-  server.wait_for_answers(options.limits.write);
-  server.stop();
+  const auto reopen_log = [&] {
+    if (cli::take_reopen_request()) access_log->reopen();
+  };
+  while (cli::drain_signal() == 0) {
+    reopen_log();
+    std::this_thread::sleep_for(kPoll);
+  }
+  cli::begin_drain();
+  log::info("received SIG{}: draining; new requests are rejected, and a second signal cancels the running ones",
+            cli::signal_name(cli::drain_signal()));
+  drain(server, *api, loaded, options.limits.write, reopen_log);
 }
 
 }  // namespace
@@ -107,38 +162,50 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
                   "Model or run folders. NAME=FOLDER sets the name of the model; without NAME= it is the path")
       .required();
   cli::add_download_option(command, o->download);
-  command.add_option("--host", o->host, "Address to listen at; 0.0.0.0: all of the machine's").show_default();
-  command.add_option("--port", o->port, "0 picks a free one").show_default().range(0, 65535);
+  command
+      .add_option("--host", o->host,
+                  "Address to listen on; 0.0.0.0: all IPv4 addresses of this machine (set API keys then)")
+      .show_default();
+  command.add_option("--port", o->port, "Port to listen on; 0 picks a free one").show_default().range(0, 65535);
   command.add_option("--api-key-file", o->api_key_file, "File of accepted API keys, one per line").existing_file();
   command
       .add_option("--allowed-origins", o->allowed_origins,
                   "Origin whose web pages may use the server, such as https://example.org (CORS); * allows all")
       .repeatable();
-  command.add_option("--access-log", o->access_log,
-                     "Append one line per request to this file (- for standard error), without bodies and keys");
+  command.add_option(
+      "--access-log", o->access_log,
+      "Append one line per request to this file (- for standard error), without bodies and keys; SIGHUP reopens it");
   const std::string memory = "Memory and batch", network = "Network";
   cli::add_serving_options(command, o->serving, memory);
-  command.add_option("--max-running", o->serving.engine.max_running, "Sequences in a model's batch at most")
+  command.add_option("--max-running", o->serving.engine.max_running, "Maximum number of sequences in a model's batch")
       .show_default()
       .positive()
       .group(memory);
-  command.add_option("--max-waiting", o->serving.engine.max_waiting, "Sequences that wait for a model; more: 429")
+  command
+      .add_option("--max-waiting", o->serving.engine.max_waiting,
+                  "Maximum number of queued sequences per model; further requests get HTTP 429")
       .show_default()
       .positive()
       .group(memory);
-  command.add_option("--io-threads", o->threads, "Threads for connections; --threads are those that compute")
+  command
+      .add_option("--io-threads", o->threads,
+                  "Threads for connections; `lazy --threads N serve ...` sets those that compute")
       .show_default()
       .range(1, 256)
       .group(network);
-  command.add_option("--max-body-mb", o->max_body_mb, "Size of a request; more: 413")
+  command.add_option("--max-body-mb", o->max_body_mb, "Maximum size of a request in MiB; larger ones get HTTP 413")
       .show_default()
       .range(0.001, 4096.0)
       .group(network);
-  command.add_option("--max-connections", o->limits.max_connections, "Connections at once; more: 503")
+  command
+      .add_option("--max-connections", o->limits.max_connections,
+                  "Maximum number of open connections; further ones get HTTP 503")
       .show_default()
       .positive()
       .group(network);
-  command.add_option("--request-seconds", o->request_seconds, "Time for an answer; more: 504")
+  command
+      .add_option("--request-seconds", o->request_seconds,
+                  "Maximum time for an answer; then HTTP 504, or an error event in a stream")
       .show_default()
       .range(0.1, 1e6)
       .group(network);
@@ -148,9 +215,9 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
       .group(network);
   command.footer(
       "Examples:\n"
-      "  lazy serve run/model\n"
+      "  lazy serve runs/lazy\n"
       "  lazy serve lazy=runs/lazy/model softmax=runs/softmax/model --port 8000 --cache-gib 8\n"
-      "  lazy serve run/model --host 0.0.0.0 --api-key-file keys.txt\n"
+      "  lazy serve runs/lazy --host 0.0.0.0 --api-key-file keys.txt\n"
       "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
   command.callback([o] {
     cli::share_cores(cli::kServingSpins);

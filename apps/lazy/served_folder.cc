@@ -1,6 +1,9 @@
 #include "served_folder.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "common_options.h"
@@ -8,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "model/context_length.h"
 #include "model/device.h"
 
 namespace lazy::cli {
@@ -15,7 +19,7 @@ namespace lazy::cli {
 void add_serving_options(Command command, ServingOptions& options, const std::string& memory) {
   add_placement_options(command, options.device, options.dtype);
   add_model_options(command, options.model);
-  command.add_option("--cache-gib", options.cache_gib, "Memory of each model for keys, values and states")
+  command.add_option("--cache-gib", options.cache_gib, "GiB of memory per model for keys, values and states (KV cache)")
       .show_default()
       .range(0.001, 1e6)
       .group(memory);
@@ -60,7 +64,13 @@ ServedFolder::ServedFolder(const char* operation, const std::string& path, const
   model.longest_piece = serve::longest_piece_of(*model.tokenizer);
   model.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  log::info("{}: {} on {}, up to {} tokens per request", name, dtype, device, engine->max_request_tokens());
+  const int64_t cached = engine->cache_tokens();
+  log::info("{}: {}{}{} on {}; context length {}, cache {}{:g} GiB, up to {} tokens per request", name, dtype,
+            options.model.weights.empty() ? "" : ", weights " + options.model.weights,
+            options.model.quantize.empty() ? "" : ", quantized to " + options.model.quantize, device,
+            context_length(config),
+            cached < std::numeric_limits<int64_t>::max() ? fmt::format("of {} tokens in ", cached) : "of states in ",
+            options.cache_gib, engine->max_request_tokens());
 }
 
 }  // namespace lazy::cli

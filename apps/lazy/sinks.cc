@@ -86,12 +86,14 @@ LAZY_COMMAND(
       auto a = std::make_shared<SinksArguments>();
       command.add_option("model", a->model, "Model folder, or run folder of `lazy train`").required();
       lazy::cli::add_download_option(command, a->download);
-      command.add_option("--text", a->text, "Text to measure on");
+      command.add_option("--text", a->text, "Text file to measure on");
       command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to measure on, instead of --text");
-      command.add_option("--split", a->split, "The corpus' split").show_default();
-      command.add_option("--length", a->options.length, "Tokens a sample (default: the model's training length)")
+      command.add_option("--split", a->split, "Split of --corpus").show_default();
+      command
+          .add_option("--length", a->options.length,
+                      "Tokens per sample (default: the model's training length, at most 2048)")
           .range(2, 1 << 24);
-      command.add_option("--samples", a->options.samples, "Samples at most, spread over the text")
+      command.add_option("--samples", a->options.samples, "Maximum number of samples, spread over the text")
           .positive()
           .show_default();
       command.add_flag("--bos", a->options.bos,
@@ -101,9 +103,8 @@ LAZY_COMMAND(
           .add_option("--maps", a->options.maps,
                       "Attention maps: auto, all, none, LAYER:HEAD,... from 0, or a sinks.json whose heads to show")
           .show_default();
-      command.add_option("--map-text", a->options.map_text,
-                         "Words of the maps (default: the first paragraph of prose)");
-      command.add_option("--map-tokens", a->options.map_tokens, "Tokens of the maps, at most")
+      command.add_option("--map-text", a->options.map_text, "Text of the maps (default: the first paragraph of prose)");
+      command.add_option("--map-tokens", a->options.map_tokens, "Maximum number of tokens in the maps")
           .range(2, 64)
           .show_default();
       command
@@ -115,7 +116,9 @@ LAZY_COMMAND(
       command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
       command.add_flag("--layer-at-a-time", a->by_layers,
                        "Read each layer's weights when it computes: a model larger than the memory");
-      command.add_option("--memory", a->memory, "The same when the weights need more memory than this, such as 4GiB")
+      command
+          .add_option("--memory", a->memory,
+                      "Use --layer-at-a-time if the weights need more memory than this, such as 4GiB")
           .byte_size();
       command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
       command.add_option("--report", a->report, "Write a page with pictures here");

@@ -55,7 +55,13 @@ Json PythonService::ask(const Json& question, int seconds) {
     pollfd state{fd_, 0, 0};
     if (::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLERR)) != 0) stop();
   }
-  if (child_ < 0) start_locked();
+  if (child_ < 0) {
+    try {
+      start_locked();
+    } catch (const Error& error) {  // start() worked before: the question is not at fault
+      throw RunError(error.what());
+    }
+  }
   return exchange(question, seconds);
 }
 

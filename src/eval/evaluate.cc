@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <future>
 #include <numbers>
@@ -187,39 +188,52 @@ TaskResult finish(const Task& task, TaskProgress progress, int64_t original, int
 std::vector<TaskResult> evaluate_tasks(LanguageModel& model, const Tokenizer& tokenizer, const std::vector<Task>& tasks,
                                        const std::filesystem::path& data, TaskOptions options) {
   if (options.prompt.max_length <= 0) options.prompt.max_length = model.config().max_length;
-  std::vector<std::future<TaskResult>> finishing;
+  std::vector<TaskResult> results;
+  std::vector<std::future<TaskResult>> finishing;  // of all tasks; the first results.size() have been read
+  const auto collect = [&](bool wait) {
+    for (; results.size() < finishing.size(); options.on_result ? options.on_result(results.back()) : void()) {
+      auto& next = finishing[results.size()];
+      if (!wait && next.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+      results.push_back(next.get());
+    }
+  };
   RequestPrefetcher prefetcher(tasks, data, tokenizer, options.prompt);
   TaskProgress progress;
   std::future<void> adding;  // the results of the previous chunk, while the model computes
   RequestChunk chunk;
-  for (auto begin = Clock::now(); prefetcher.next(chunk);) {
-    const Task& task = tasks[chunk.task];
-    const int64_t documents = chunk.first + static_cast<int64_t>(chunk.questions.size());
-    ScoreOptions how = options.score;
-    how.title = !options.progress                ? ""
-                : chunk.first == 0 && chunk.last ? task.name
-                                                 : fmt::format("{} {} of {}", task.name, documents, chunk.planned);
-    how.share_prefixes = chunk.windows.empty() || !options.prompt.bos_every_window;
-    auto scores = chunk.windows.empty() ? score(model, chunk.requests, options.prompt.max_length, how)
-                                        : score(model, chunk.windows, how);
-    if (adding.valid()) adding.get();
-    progress.seconds += seconds_since(begin);
-    begin = Clock::now();
-    if (!chunk.last) {
-      adding = std::async(std::launch::async, [&, chunk = std::move(chunk), scores = std::move(scores)] {
+  try {
+    for (auto begin = Clock::now(); prefetcher.next(chunk);) {
+      collect(false);
+      const Task& task = tasks[chunk.task];
+      const int64_t documents = chunk.first + static_cast<int64_t>(chunk.questions.size());
+      ScoreOptions how = options.score;
+      how.title = !options.progress                ? ""
+                  : chunk.first == 0 && chunk.last ? task.name
+                                                   : fmt::format("{} {} of {}", task.name, documents, chunk.planned);
+      how.share_prefixes = chunk.windows.empty() || !options.prompt.bos_every_window;
+      auto scores = chunk.windows.empty() ? score(model, chunk.requests, options.prompt.max_length, how)
+                                          : score(model, chunk.windows, how);
+      if (adding.valid()) adding.get();
+      progress.seconds += seconds_since(begin);
+      begin = Clock::now();
+      if (!chunk.last) {
+        adding = std::async(std::launch::async, [&, chunk = std::move(chunk), scores = std::move(scores)] {
+          add_results(task, chunk, scores, options.log_samples, progress);
+        });
+        continue;
+      }
+      finishing.push_back(std::async(std::launch::async, [&, chunk = std::move(chunk), scores = std::move(scores),
+                                                          progress = std::move(progress)]() mutable {
         add_results(task, chunk, scores, options.log_samples, progress);
-      });
-      continue;
+        return finish(task, std::move(progress), chunk.original, options.prompt.num_fewshot, data);
+      }));
+      progress = TaskProgress();
     }
-    finishing.push_back(std::async(std::launch::async, [&, chunk = std::move(chunk), scores = std::move(scores),
-                                                        progress = std::move(progress)]() mutable {
-      add_results(task, chunk, scores, options.log_samples, progress);
-      return finish(task, std::move(progress), chunk.original, options.prompt.num_fewshot, data);
-    }));
-    progress = TaskProgress();
+  } catch (...) {
+    collect(true);
+    throw;
   }
-  std::vector<TaskResult> results;
-  for (auto& result : finishing) results.push_back(result.get());
+  collect(true);
   return results;
 }
 

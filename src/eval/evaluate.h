@@ -1,6 +1,7 @@
 // Evaluates a model: held-out loss of a corpus or a text, and benchmarks from their files to their metrics.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ struct TaskOptions {
   ScoreOptions score = {};  // its title is replaced by the task's name
   bool log_samples = false;
   bool progress = true;
+  // Called with each finished task, in the order of `tasks`, before the next tasks have been scored. If scoring is
+  // stopped or fails, it gets the remaining finished tasks before the exception is thrown.
+  std::function<void(const TaskResult&)> on_result = {};
 };
 
 // Benchmarks, in the order of `tasks`. Aggregation and standard errors of a task overlap with the scoring of the next.

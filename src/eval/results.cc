@@ -148,6 +148,7 @@ ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& i
     if (!task.task_hash.empty()) hashes[task.name] = task.task_hash;
     seconds += task.seconds;
   }
+  if (!info.unfinished.empty()) out["unfinished"] = info.unfinished;
   if (!chance.empty()) out["chance"] = std::move(chance);
   if (const auto average = average_of(results))
     out["average"] = {{"acc", number(average->accuracy)}, {"metrics", average->metrics}};
@@ -237,25 +238,32 @@ std::string date_id() {
 
 }  // namespace
 
-void check_output(const fs::path& output) {
-  if (is_file_name(output) && fs::is_directory(output))
-    fail("eval", "--output {}: expected a file's name, found a folder", output.string());
-  if (!is_file_name(output) && fs::exists(output) && !fs::is_directory(output)) {
-    fail("eval", "--output {}: expected a folder or a name that ends in .json, found a file", output.string());
+ResultFiles::ResultFiles(fs::path output) : file_(std::move(output)), date_(date_id()) {
+  const bool named = is_file_name(file_);
+  if (named && fs::is_directory(file_))
+    fail("eval", "--output {}: expected a file's name, found a folder", file_.string());
+  if (!named && fs::exists(file_) && !fs::is_directory(file_)) {
+    fail("eval", "--output {}: expected a folder or a name that ends in .json, found a file", file_.string());
   }
+  folder_ = named ? file_.parent_path() : file_;
+  if (!named) file_ /= fmt::format("results_{}.json", date_);
 }
 
-void write_results(const fs::path& output, const std::string& json, const std::vector<TaskResult>& results) {
-  const std::string date = date_id();
-  const fs::path folder = is_file_name(output) ? output.parent_path() : output;
+void ResultFiles::write_samples(const TaskResult& task) const {
+  if (task.samples.empty()) return;
+  create_folder();
+  write_file_atomic(folder_ / fmt::format("samples_{}_{}.jsonl", task.name, date_), task.samples);
+}
+
+void ResultFiles::write(const std::string& json) const {
+  create_folder();
+  write_file_atomic(file_, json);
+}
+
+void ResultFiles::create_folder() const {
   std::error_code error;
-  if (!folder.empty()) fs::create_directories(folder, error);
-  if (error) fail("eval", "--output {}: {}", folder.string(), error.message());
-  for (const TaskResult& task : results) {
-    if (!task.samples.empty())
-      write_file_atomic(folder / fmt::format("samples_{}_{}.jsonl", task.name, date), task.samples);
-  }
-  write_file_atomic(is_file_name(output) ? output : folder / fmt::format("results_{}.json", date), json);
+  if (!folder_.empty()) fs::create_directories(folder_, error);
+  if (error) fail("eval", "--output {}: {}", folder_.string(), error.message());
 }
 
 }  // namespace lazy::eval

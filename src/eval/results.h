@@ -29,13 +29,15 @@ struct ResultInfo {
   bool bos = false, bos_every_window = false;
   std::optional<double> limit;
   uint64_t fewshot_seed = 1234;
+  std::vector<std::string> unfinished = {};  // tasks that were requested and have no results yet
 };
 
 // {"results": {task: {"alias", "metric,none", "metric_stderr,none"}}, "group_subtasks", "configs", "versions",
 // "n-shot", "higher_is_better", "n-samples", "config", "date", ...}. Undefined standard errors are "N/A".
-// Two keys are additions to the harness's schema. "chance" has each multiple-choice task's accuracies rescaled as
-// (accuracy - chance) / (1 - chance), against guessing and against the most frequent label. "average" is the mean of
-// the tasks' headline accuracies; it needs eight tasks or more.
+// Three keys are additions to the harness's schema. "unfinished" lists the tasks without results, while the evaluation
+// runs and after it was interrupted; complete results lack it. "chance" has each multiple-choice task's accuracies
+// rescaled as (accuracy - chance) / (1 - chance), against guessing and against the most frequent label. "average" is
+// the mean of the tasks' headline accuracies; it needs eight tasks or more.
 nlohmann::ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& info);
 // The columns that the harness prints, in Markdown; then the rescaled accuracies and the average.
 std::string to_table(const std::vector<TaskResult>& results);
@@ -48,12 +50,21 @@ Json sample_record(const Task& task, int64_t doc_id, const Row& row, const Quest
 
 // A model's path as a folder name, by the harness's rule.
 std::string sanitized_model_name(const std::string& name);
-// --output NAME.json is that file; anything else is a folder that receives results_<date>.json. Samples are written
-// beside the results as samples_<task>_<date>.jsonl. check_output: Error when NAME.json is a folder, or a file is in
-// the folder's place.
-void check_output(const std::filesystem::path& output);
-// Writes the samples first, so that existing results always have all of their samples.
-void write_results(const std::filesystem::path& output, const std::string& json,
-                   const std::vector<TaskResult>& results);
+// The files of --output. NAME.json is that file; anything else is a folder that receives results_<date>.json. Samples
+// are written next to the results as samples_<task>_<date>.jsonl. The date is that of the constructor.
+class ResultFiles {
+ public:
+  // Error when NAME.json is a folder, or a file is in the folder's place.
+  explicit ResultFiles(std::filesystem::path output);
+  // Writes a task's samples, if it has any. Call it before write(), so that results always have all of their samples.
+  void write_samples(const TaskResult& task) const;
+  void write(const std::string& json) const;                   // replaces what it wrote before
+  const std::filesystem::path& path() const { return file_; }  // of the results
+
+ private:
+  void create_folder() const;
+  std::filesystem::path folder_, file_;
+  std::string date_;
+};
 
 }  // namespace lazy::eval

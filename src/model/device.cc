@@ -80,14 +80,14 @@ void require_fp8(const std::string& device) {
        device == "cuda" ? fmt::format("{} of {}.{}", gpu.name, gpu.major, gpu.minor) : "a CPU");
 }
 
-std::string resolve_device(const std::string& device) {
+std::string resolve_device(const std::string& device, const char* setting) {
   if (device == "cpu") return device;
   try {
     ops::load_cuda();
     return "cuda";
   } catch (const std::exception& error) {
     if (device == "auto") return "cpu";
-    fail("config", "training.device: \"cuda\" was asked for: {}", error.what());
+    fail("device", "{} cuda: {}", setting, error.what());
   }
 }
 

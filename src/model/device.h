@@ -15,8 +15,8 @@ int thread_count();
 void set_thread_count(int threads);
 
 // Resolves "auto" to "cuda" if PyTorch finds a GPU that this build has kernels for, else to "cpu". Loads the CUDA
-// libraries. Error with the reason if "cuda" is not available.
-std::string resolve_device(const std::string& device);
+// libraries. Error with the reason if "cuda" is not available; `setting` is the option or key that named the device.
+std::string resolve_device(const std::string& device, const char* setting = "--device");
 int64_t device_count(const std::string& device);  // 1 for "cpu"
 
 // Resolves "auto" to bf16 on a GPU and on CPUs with AMX, else to fp32, which is faster there.

@@ -66,9 +66,14 @@ class Engine final : public GenerationService {
   Submission run_between_steps(std::function<void(bool run)> work);
   // Maximum tokens of prompt and text of a request: the smaller one of the pool's capacity and max_model_len.
   int64_t max_request_tokens() const override;
+  int64_t max_waiting() const override;
+  // Tokens of one sequence that the cache holds when no other sequence has memory, whatever the model's limit is.
+  int64_t cache_tokens() const;
   EngineMetrics metrics() const override;
   // Finishes what was accepted, refuses what comes; returns when all has ended.
   void drain() override;
+  // Cancels what was accepted, refuses what comes; a drain() that waits returns after the current step.
+  void abandon();
 
  private:
   struct Impl;

@@ -75,6 +75,8 @@ class GenerationService {
   virtual void cancel(Id id) = 0;  // takes effect within a step; unknown or ended: nothing
   // Tokens of prompt and text together that a request may have at most.
   virtual int64_t max_request_tokens() const = 0;
+  // Requests that can wait at once; submit refuses further ones with `queue_full`.
+  virtual int64_t max_waiting() const = 0;
   virtual EngineMetrics metrics() const = 0;
   // Finishes what was accepted, refuses what comes; returns when all has ended.
   virtual void drain() = 0;

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/progress.h"
 #include "core/stop.h"
 #include "core/text.h"
@@ -158,7 +159,7 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
   Analysis result;
   result.text_tokens = static_cast<int64_t>(ids.size());
   const int64_t all = result.text_tokens + (bos ? 1 : 0);
-  result.length = options.length > 0 ? options.length : std::min(model.config().max_length, all);
+  result.length = options.length > 0 ? options.length : std::min({kDefaultLength, model.config().max_length, all});
   result.sink_length = options.sink_length;
   for (int64_t length : {result.length, result.sink_length}) {
     if (all < length || length < 2)
@@ -169,6 +170,14 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
   const auto sink_samples = spread_samples(ids, result.sink_length, options.sink_samples, bos);
   result.samples = static_cast<int64_t>(samples.size());
   result.sink_samples = static_cast<int64_t>(sink_samples.size());
+
+  if (options.progress) {
+    log::info(
+        "sinks: {} samples of {} tokens, and {} of {} for Sink_1, from {} tokens of {}; {} attention layers of {} "
+        "heads",
+        result.samples, result.length, result.sink_samples, result.sink_length, result.text_tokens, source.name,
+        model.config().num_attention_layers(), model.config().attention.num_heads);
+  }
 
   const ScopedInterventions applied(model, options.interventions);
   FurtherMeasureCollector further(model, options.measures, options.threshold);

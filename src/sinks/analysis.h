@@ -22,10 +22,13 @@ namespace lazy::sinks {
 
 struct FurtherMeasures;  // sinks/probe_measures.h
 
+// Time grows with the square of the length, and pretrained models have training lengths up to 131072.
+inline constexpr int64_t kDefaultLength = 2048;
+
 struct AnalysisOptions {
-  int64_t length = 0;        // tokens a sample; 0: the model's training length, or the whole text if that is shorter
-  int64_t samples = 64;      // at most; fewer when the text is short
-  bool bos = false;          // BOS first in every sample
+  int64_t length = 0;    // tokens per sample; 0: the least of kDefaultLength, the model's training length, the text's
+  int64_t samples = 64;  // at most; fewer when the text is short
+  bool bos = false;      // BOS first in every sample
   int64_t sink_length = 64;  // T of Sink_1^0.3
   int64_t sink_samples = 100;
   double threshold = 0.3;

@@ -119,7 +119,7 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   c.batch_size = training.integer("batch_size", c.batch_size, 1);
   c.max_norm = training.number("max_norm", c.max_norm, 0);
   c.seed = static_cast<uint64_t>(training.integer("seed", 42, 0));
-  c.device = resolve_device(training.choice("device", "auto", {"auto", "cpu", "cuda"}));
+  c.device = resolve_device(training.choice("device", "auto", {"auto", "cpu", "cuda"}), "training.device");
   const std::string dtype = training.choice("dtype", "auto", {"auto", "fp32", "bf16"});
   c.dtype_auto = dtype == "auto";
   c.dtype = resolve_dtype(dtype, c.device);

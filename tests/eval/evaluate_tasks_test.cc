@@ -198,12 +198,40 @@ TEST(Encode, BorderBosAndEmptyContext) {
   EXPECT_EQ(with_bos.encode_pair("", " c"), (Request{{*tokenizer->bos_id()}, ids(" c")}));
 }
 
+// A later task whose file is damaged.
+TEST(RunTasks, AnErrorLosesNoFinishedTask) {
+  const Folder folder;
+  LanguageModel model = small_model();
+  const auto tokenizer = load_tokenizer("bytes");
+  const std::string row = R"({"goal": "a", "sol1": "b", "sol2": "c", "label": 1})";
+  folder.write("piqa.jsonl", row + "\n" + row + "\n");
+  folder.write("winogrande.jsonl", "damaged\n");
+  std::vector<std::string> finished;
+  TaskOptions options = quiet();
+  options.on_result = [&](const TaskResult& result) { finished.push_back(result.name); };
+  const auto evaluate = [&](std::vector<Task> tasks) {
+    return evaluate_tasks(model, *tokenizer, tasks, folder.path, options);
+  };
+  EXPECT_THAT(error_of([&] {
+                evaluate({find_task("piqa"), find_task("winogrande")});
+              }),
+              Names({"winogrande.jsonl", 1}));
+  EXPECT_EQ(finished, std::vector<std::string>{"piqa"});
+  finished.clear();
+  EXPECT_EQ(evaluate({find_task("piqa")}).size(), 1u);
+  EXPECT_EQ(finished, std::vector<std::string>{"piqa"});
+}
+
 TEST(ResultFiles, FoldersAndNames) {
   const Folder folder;
-  const std::vector<TaskResult> results = {{.name = "piqa", .samples = "{}\n"}};
-  write_results(folder.path / "deep/run.json", "{\"a\": 1}", results);
-  EXPECT_EQ(read_file(folder.path / "deep/run.json"), "{\"a\": 1}");
-  write_results(folder.path / "out", "{}", results);
+  const TaskResult result = {.name = "piqa", .samples = "{}\n"};
+  const ResultFiles file(folder.path / "deep/run.json"), dated(folder.path / "out");
+  for (const ResultFiles* files : {&file, &dated}) {
+    files->write_samples(result);
+    files->write("{}");
+    files->write("{\"a\": 1}");
+    EXPECT_EQ(read_file(files->path()), "{\"a\": 1}");
+  }
   std::vector<std::string> names;
   for (const char* sub : {"deep", "out"}) {
     for (const auto& entry : fs::directory_iterator(folder.path / sub))
@@ -215,10 +243,10 @@ TEST(ResultFiles, FoldersAndNames) {
                          testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
                          testing::ContainsRegex(fmt::format("^results_{}\\.json$", date))));
   fs::create_directories(folder.path / "x.json");
-  EXPECT_THAT(error_of([&] { check_output(folder.path / "x.json"); }),
+  EXPECT_THAT(error_of([&] { ResultFiles(folder.path / "x.json"); }),
               Names({"--output", (folder.path / "x.json").string()}));
   folder.write("plain", "");
-  EXPECT_THAT(error_of([&] { check_output(folder.path / "plain"); }),
+  EXPECT_THAT(error_of([&] { ResultFiles(folder.path / "plain"); }),
               Names({"--output", (folder.path / "plain").string(), ".json"}));
 }
 

@@ -51,7 +51,7 @@ def definitions():
     return lm_eval.tasks.TaskManager(include_path=[str(folder / name) for name in names], include_defaults=False)
 
 
-def load(model, *, bos=False, batch_size=16, max_length=None, dtype="float32", device="cpu"):
+def load(model, *, bos=None, batch_size=16, max_length=None, dtype="float32", device="cpu"):
     """The harness's `hf` model."""
     offline()
     import lm_eval
@@ -104,7 +104,7 @@ def _digest(paths, words):
 
 
 def cached(
-    model, data, tasks, cache, *, bos=False, limit=None, num_fewshot=None, max_length=None, batch_size=16, device="cpu"
+    model, data, tasks, cache, *, bos=None, limit=None, num_fewshot=None, max_length=None, batch_size=16, device="cpu"
 ):
     """Folders with the tasks' results, evaluated unless the same model, rows and options have been before."""
     files = sorted(p for p in Path(model).iterdir() if p.is_file())

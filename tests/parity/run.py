@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Parity of `lazy eval` with lm-evaluation-harness 0.4.13 on one model folder, in fp32, request by request.
 
-    python tests/parity/run.py --model DIR --data DIR --lazy build/lazy [--limit N] [--bos] [--tasks piqa,...]
-                               [--device cuda]
+    python tests/parity/run.py --model DIR --data DIR --lazy build/lazy [--limit N] [--bos | --no-bos]
+                               [--tasks piqa,...] [--device cuda]
 
 Run it by an interpreter with lm_eval 0.4.13, torch, transformers and accelerate; it needs no network. The folder holds
 a model that transformers and `lazy` both load; the data folder is that of `lazy eval --data`. The harness's part is
@@ -42,8 +42,8 @@ def run_lazy(a, tasks, output):
     for name in ("limit", "num_fewshot", "max_length"):
         if getattr(a, name):
             command += ["--" + name.replace("_", "-"), str(getattr(a, name))]
-    if a.bos:
-        command.append("--bos")
+    if a.bos is not None:
+        command.append("--bos" if a.bos else "--no-bos")
     print("+", " ".join(command), flush=True)
     if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
         raise SystemExit("parity: FAIL: lazy eval ended with an error")
@@ -59,7 +59,9 @@ def main():
     p.add_argument("--num-fewshot", type=int, help="examples in the prompt")
     p.add_argument("--max-length", type=int, help="default: the model's")
     p.add_argument(
-        "--bos", action="store_true", help="BOS before every text (the harness's add_bos_token=True; else False)"
+        "--bos",
+        action=argparse.BooleanOptionalAction,
+        help="BOS before every text or none (the harness's add_bos_token; default: as the tokenizer does, in both)",
     )
     p.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both (default %(default)s)")
     p.add_argument("--batch-size", type=int, default=16, help="of the harness")

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "client.h"
+#include "support/error_of.h"
 
 namespace lazy::serve {
 namespace {
@@ -285,16 +286,32 @@ TEST(Refusals, AreOpenAiErrors) {
   EXPECT_EQ(code({{"prompt", {258}}}, 400), "invalid_value");
   EXPECT_EQ(code({{"prompt", "x"}, {"logit_bias", {{"258", 1}}}}, 400), "invalid_value");
   EXPECT_EQ(code({{"prompt", "x"}, {"stop_token_ids", {258}}}, 400), "invalid_value");
-  // Three choices do not fit into the queue: none is left there.
-  EXPECT_EQ(code({{"prompt", "x"}, {"n", 3}, {"max_tokens", 900}}, 429), "queue_full");
-  EXPECT_TRUE(server.engine->wait_for_running(0));
-  const Reply full = server.complete({{"prompt", "x"}, {"n", 3}});
+  // Two of three sequences find the queue full: none is left there.
+  auto running = server.client();
+  running.send(testing_support::Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 900})"));
+  EXPECT_TRUE(server.engine->wait_for_running(1));
+  EXPECT_EQ(code({{"prompt", "x"}, {"n", 2}, {"max_tokens", 900}}, 429), "queue_full");
+  EXPECT_TRUE(server.engine->wait_for_running(1));
+  const Reply full = server.complete({{"prompt", "x"}, {"n", 2}});
   EXPECT_EQ(full.headers.at("Retry-After"), "1");
   EXPECT_EQ(server.client().post("/v1/completions", std::string("{")).status, 400);
   EXPECT_EQ(server.client().post("/v1/completions", std::string("[]")).status, 400);
   EXPECT_EQ(server.client().post("/v1/completions", std::string()).status, 400);
   EXPECT_EQ(server.client().get("/v1/completions").status, 405);
   EXPECT_EQ(server.client().get("/nothing").status, 404);
+}
+
+// No time to wait would help.
+TEST(Refusals, MoreSequencesThanTheQueueHoldsAreAnInvalidRequest) {
+  FakeEngine::Options options;
+  options.max_waiting = 5;
+  TestServer server(options);
+  const Json three{"a", "b", "c"};
+  const Reply reply = server.complete({{"prompt", three}, {"n", 2}, {"max_tokens", 1}});
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.json()["error"]["param"], "n");
+  EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({"--max-waiting", 3, 2, 6, 5}));
+  EXPECT_EQ(server.complete({{"prompt", three}, {"n", 1}, {"max_tokens", 1}}).status, 200);
 }
 
 TEST(Cancellation, AClientThatLeavesIsCancelled) {

@@ -393,6 +393,26 @@ TEST(Engine, AFailureEndsItsOwnRequest) {
   EXPECT_EQ(good->wait().reason, FinishReason::length);
 }
 
+TEST(Engine, ADrainEndsAtOnceIfItIsAbandoned) {
+  LanguageModel model(small(), 3);
+  EngineOptions options = kSmall;
+  options.max_running = 1;
+  Engine engine(model, options);
+  const auto runs = std::make_shared<Collector>(), waits = std::make_shared<Collector>();
+  engine.submit(request(prompt(10, 2), 4000, {}), runs);
+  engine.submit(request(prompt(10, 3), 4000, {}), waits);
+  EXPECT_TRUE(runs->wait_for_tokens(2));
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    engine.abandon();
+  });
+  engine.drain();
+  other.join();
+  EXPECT_EQ(runs->reason, FinishReason::cancelled);
+  EXPECT_EQ(waits->reason, FinishReason::cancelled);
+  EXPECT_EQ(engine.submit(request({3}, 2, {}), std::make_shared<Collector>()).refusal, Engine::Refusal::stopping);
+}
+
 TEST(Engine, TheEndCancelsWhatRuns) {
   LanguageModel model(small(), 3);
   const auto text = std::make_shared<Collector>();

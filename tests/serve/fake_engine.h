@@ -69,6 +69,7 @@ class FakeEngine final : public GenerationService {
     if (const auto it = jobs_.find(id); it != jobs_.end()) it->second.cancelled = true;
   }
   int64_t max_request_tokens() const override { return options_.max_request_tokens; }
+  int64_t max_waiting() const override { return options_.max_waiting; }
   EngineMetrics metrics() const override {
     const std::scoped_lock lock(mutex_);
     return {.running = static_cast<int64_t>(jobs_.size()),

@@ -10,6 +10,7 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "model/temporary_folder.h"
+#include "serve/http/origin.h"
 #include "support/error_of.h"
 
 namespace lazy::serve {
@@ -112,6 +113,26 @@ TEST(AccessLog, FieldsCannotBeForged) {
   EXPECT_THAT(access_line(record), EndsWith(" ::1 GET /a%20b%0A%22%FF 404 0 0.000 -\n"));
 }
 
+TEST(AccessLog, IsReopenedForRotation) {
+  const lazy::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "access.log", rotated = folder / "access.log.1";
+  AccessLog log(file.string());
+  log.write({.path = "/1"});
+  std::filesystem::rename(file, rotated);
+  log.write({.path = "/2"});  // until the log is reopened, the renamed file gets the lines
+  log.reopen();
+  log.write({.path = "/3"});
+  EXPECT_EQ(access_lines(rotated).size(), 2u);
+  ASSERT_EQ(access_lines(file).size(), 1u);
+  EXPECT_EQ(access_lines(file).front()[3], "/3");
+  // A path that cannot be opened leaves the file as it is.
+  std::filesystem::rename(file, rotated);
+  std::filesystem::create_directory(file);
+  log.reopen();
+  log.write({.path = "/4"});
+  EXPECT_EQ(access_lines(rotated).back()[3], "/4");
+}
+
 TEST(AccessLog, AFileThatCannotBeOpenedIsAnError) {
   EXPECT_THAT(error_of([] { AccessLog log("/missing/access.log"); }),
               Names({"serve", "--access-log", "/missing/access.log"}));
@@ -169,6 +190,39 @@ TEST(Http, ExpectContinue) {
   EXPECT_EQ(client.read_reply(10, true).status, 100);
   client.send(body);
   EXPECT_EQ(client.read_reply().status, 200);
+}
+
+TEST(Cors, OriginsAreThoseThatBrowsersSend) {
+  for (const char* origin : {"https://example.org", "http://localhost:3000", "https://example.org:8443", "null",
+                             "http://127.0.0.1:65535", "http://[::1]:8080", "chrome-extension://abcdefgh",
+                             "https://xn--bcher-kva.example", "http://example.org:443", "tauri://localhost"}) {
+    EXPECT_TRUE(is_origin(origin)) << origin;
+  }
+  for (const char* other : {"",
+                            "example.org",
+                            "localhost:3000",
+                            "https://example.org/",
+                            "https://example.org/page",
+                            "https://example.org?a",
+                            "https://Example.org",
+                            "HTTPS://example.org",
+                            "https://example.org:443",
+                            "http://example.org:80",
+                            "https://example.org:",
+                            "https://example.org:0",
+                            "https://example.org:070",
+                            "https://example.org:65536",
+                            "https://user@example.org",
+                            "https://",
+                            "://example.org",
+                            "https://b\u00fccher.example",
+                            "https://a b",
+                            "https://*.example.org",
+                            "http://::1",
+                            "http://[::1",
+                            "https://a,https://b"}) {
+    EXPECT_FALSE(is_origin(other)) << other;
+  }
 }
 
 TEST(Cors, IsOffUnlessOriginsAreAllowed) {

@@ -159,7 +159,14 @@ def main():
             # Choices of the real sets have some hundred of this tokenizer's short tokens.
             tiny_model.write(model, tiny_model.LENGTH if Path(a.data) == PARITY / "data" else 1024)
         command = [a.lazy, "eval", model, "--tasks", a.tasks, "--data", a.data, "--log-samples", "--device", "cpu"]
-        command += ["--dtype", "fp32", "--output", f"{folder}/ours", *(["--limit", str(limit)] if limit else [])]
+        command += [
+            "--no-bos",
+            "--dtype",
+            "fp32",
+            "--output",
+            f"{folder}/ours",
+            *(["--limit", str(limit)] if limit else []),
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         ours = likelihoods(f"{folder}/ours")
         length = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]

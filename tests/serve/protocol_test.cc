@@ -178,7 +178,9 @@ TEST(Models, AreListedAndPicked) {
     "owned_by": "lazy", "max_model_len": 1000})"));
   EXPECT_EQ(client.get("/v1/models/org/second").json()["id"], "org/second");
   EXPECT_EQ(client.get("/v1/models/org%2Fsecond").json()["id"], "org/second");
-  EXPECT_EQ(client.get("/v1/models/third").json()["error"]["code"], "model_not_found");
+  const Json missing = client.get("/v1/models/third").json()["error"];
+  EXPECT_EQ(missing["code"], "model_not_found");
+  EXPECT_THAT(missing["message"].get<std::string>(), Names({"third", "first", "org/second"}));
   const auto status = [&](const nlohmann::json& body) { return client.post("/v1/completions", body).status; };
   EXPECT_EQ(status({{"model", "first"}, {"prompt", "x"}}), 200);
   EXPECT_EQ(status({{"model", "org/second"}, {"prompt", "x"}}), 200);

@@ -111,6 +111,20 @@ TEST(Analysis, ChosenHeadsAndBadInput) {
               Names({"text.txt", 100000}));
 }
 
+TEST(Analysis, TheDefaultLengthIsBounded) {
+  ModelConfig config = small_model("softmax").config();
+  config.num_layers = 1;
+  config.max_length = 131072;
+  LanguageModel model(config, 5);
+  const auto tokenizer = load_tokenizer("bytes");
+  const auto measured = [&](size_t bytes) {
+    const AnalysisOptions options{.samples = 1, .sink_samples = 1, .maps = "none", .progress = false};
+    return analyze(model, *tokenizer, text_source(*tokenizer, kText.substr(0, bytes), "text.txt"), options).length;
+  };
+  EXPECT_EQ(measured(4000), kDefaultLength);
+  EXPECT_EQ(measured(1000), 1000);
+}
+
 // Under an intervention every number and map is that of the changed model; afterwards the model is what it was.
 TEST(Analysis, UnderInterventions) {
   LanguageModel model = small_model("softmax");

@@ -37,6 +37,8 @@ std::string timestamp(std::chrono::system_clock::time_point time) {
   return fmt::format("{}.{:03}Z", text, milliseconds);
 }
 
+int open_log(const std::string& path) { return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640); }
+
 }  // namespace
 
 std::string access_line(const AccessRecord& record) {
@@ -46,12 +48,24 @@ std::string access_line(const AccessRecord& record) {
 }
 
 AccessLog::AccessLog(const std::string& path) : path_(path) {
-  fd_ = path == "-" ? STDERR_FILENO : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+  fd_ = path == "-" ? STDERR_FILENO : open_log(path);
   if (fd_ < 0) fail("serve", "--access-log: {} cannot be opened: {}", path, std::strerror(errno));
 }
 
 AccessLog::~AccessLog() {
   if (path_ != "-") ::close(fd_);
+}
+
+void AccessLog::reopen() {
+  if (path_ == "-") return;
+  const int fresh = open_log(path_);
+  // dup3 replaces the file atomically: other threads write to the old file or to the new one.
+  if (fresh < 0 || ::dup3(fresh, fd_, O_CLOEXEC) < 0) {
+    log::warn("serve: --access-log: {} cannot be opened again: {}", path_, std::strerror(errno));
+  } else {
+    warned_ = false;
+  }
+  if (fresh >= 0) ::close(fresh);
 }
 
 void AccessLog::write(const AccessRecord& record) {

@@ -22,7 +22,8 @@ struct AccessRecord {
 // without spaces. Missing fields are "-".
 std::string access_line(const AccessRecord& record);
 
-// Thread-safe. Every line is appended by one write, so that tools may truncate the file while the server runs.
+// Thread-safe. Every line is appended by one write, so that tools may truncate or rename the file while the server
+// runs.
 class AccessLog {
  public:
   explicit AccessLog(const std::string& path);  // "-": standard error. Error if the file cannot be opened
@@ -31,6 +32,9 @@ class AccessLog {
   AccessLog& operator=(const AccessLog&) = delete;
   // Warns once if lines cannot be written.
   void write(const AccessRecord& record);
+  // Opens the path again, for log rotation: lines go to a new file if the old one was renamed or removed. If that
+  // fails, warns and continues with the old file. Does nothing for "-".
+  void reopen();
 
  private:
   std::string path_;

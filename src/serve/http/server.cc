@@ -156,6 +156,14 @@ std::string HttpServer::address() const {
   return fmt::format("http://{}{}{}:{}", brackets ? "[" : "", host, brackets ? "]" : "", endpoint.port());
 }
 
+bool HttpServer::is_local() const {
+  const net::ip::address address = impl_->local.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6()).is_loopback();
+  }
+  return address.is_loopback();
+}
+
 HttpCounters HttpServer::counters() const {
   const ConnectionPool& pool = *impl_->pool;
   const std::scoped_lock lock(impl_->pool->mutex);

@@ -39,6 +39,7 @@ class HttpServer {
 
   int port() const;
   std::string address() const;  // "http://127.0.0.1:8080"
+  bool is_local() const;        // whether only this machine can connect: a loopback address
   HttpCounters counters() const;
   // From now on a connection ends with its answer; connections between two requests are closed.
   void drain();

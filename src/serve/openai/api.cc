@@ -203,7 +203,11 @@ Api::Model Api::find_model(const std::string& id) const {
   for (const Model& model : models_) {
     if (model->id == id) return model;
   }
-  throw ApiError(404, fmt::format("the model \"{}\" does not exist", id.substr(0, 200)), "model", "model_not_found");
+  std::vector<std::string> names;
+  for (const Model& model : models_) names.push_back('"' + model->id + '"');
+  throw ApiError(
+      404, fmt::format("the model \"{}\" is not served; served models: {}", id.substr(0, 200), fmt::join(names, ", ")),
+      "model", "model_not_found");
 }
 
 void Api::note_unknown(const std::vector<std::string>& keys) {
@@ -214,7 +218,8 @@ void Api::note_unknown(const std::vector<std::string>& keys) {
       if (noted_.size() < 100 && noted_.insert(key).second) fresh.push_back(escape_control(key.substr(0, 60)));
     }
   }
-  if (!fresh.empty()) log::info("serve: requests have keys that are ignored: {}", fmt::join(fresh, ", "));
+  if (!fresh.empty())
+    log::info("serve: ignoring request fields that are not supported: {} (reported once)", fmt::join(fresh, ", "));
 }
 
 Api::Start Api::completions(const HttpRequest& request) {
@@ -259,9 +264,10 @@ Api::Start Api::completions(const HttpRequest& request) {
 }
 
 std::vector<int64_t> Api::encode_chat(const ServedModel& model, const ChatRequest& request) const {
+  // The client cannot mend the server's Python or the folder's template.
   if (!model.chat && !model.chat_problem.empty()) {
-    throw ApiError(400, fmt::format("the model \"{}\": {}", model.id, model.chat_problem), "messages",
-                   "chat_template_error");
+    log::warn("serve: a chat completion was refused: {}: {}", model.id, model.chat_problem);
+    throw ApiError(500, fmt::format("the model \"{}\": {}", model.id, model.chat_problem), "", "chat_template_error");
   }
   if (!model.chat) {
     throw ApiError(400,
@@ -297,6 +303,12 @@ Api::Start Api::chat(const HttpRequest& request) {
 Api::Start Api::generate(const std::string& endpoint, Protocol protocol, Model model, GenerationFields fields,
                          bool echo, std::vector<std::vector<int64_t>> prompts, std::vector<std::string> texts) {
   const int64_t most = model->engine->max_request_tokens();
+  const int64_t sequences = static_cast<int64_t>(prompts.size()) * fields.n, queued = model->engine->max_waiting();
+  if (sequences > queued) {
+    wrong_field("n",
+                fmt::format("{} prompts with n of {} are {} sequences; the server queues at most {} (--max-waiting)",
+                            prompts.size(), fields.n, sequences, queued));
+  }
   GenerationJob job;
   job.head = {protocol, random_id(protocol == Protocol::chat ? "chatcmpl" : "cmpl"), model->id, now()};
   for (size_t i = 0; i < prompts.size(); ++i) {

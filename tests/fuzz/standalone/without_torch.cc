@@ -3,7 +3,7 @@
 
 namespace lazy {
 
-std::string resolve_device(const std::string& device) { return device == "auto" ? "cpu" : device; }
+std::string resolve_device(const std::string& device, const char*) { return device == "auto" ? "cpu" : device; }
 std::string resolve_dtype(const std::string& dtype, const std::string&) { return dtype == "auto" ? "fp32" : dtype; }
 double peak_bf16_tflops(const std::string&) { return 0; }
 

@@ -1,0 +1,98 @@
+"""What commands say about models, files and devices that a newcomer gives them."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def model(root):
+    return root / "tests/compatibility/v0.1/lazy/model"
+
+
+def refused(lazy_binary, *arguments, **environment):
+    """The one line of an error of the user."""
+    done = subprocess.run(
+        [lazy_binary, *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | environment,
+    )
+    assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
+    [line] = done.stderr.strip().splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    "command", ["generate", "chat", "serve", "eval", "sinks", "probe", "info", "export", "tokenize"]
+)
+def test_a_gguf_file_is_answered_with_its_conversion(lazy_binary, tmp_path, command):
+    file = tmp_path / "a model.gguf"
+    file.write_bytes(b"GGUF\x03\x00\x00\x00" + bytes(64))
+    more = {"sinks": ["--text", "x"], "probe": ["--text", "x"], "export": [tmp_path / "out"], "serve": ["--port", "0"]}
+    arguments = ["--tokenizer", file] if command == "tokenize" else [file, *more.get(command, [])]
+    line = refused(lazy_binary, command, *arguments)
+    assert f"lazy convert '{file}'" in line, line
+
+
+def test_another_file_is_no_gguf_file(lazy_binary, tmp_path):
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"GGU")
+    assert "convert" not in refused(lazy_binary, "generate", file)
+
+
+def test_a_missing_gpu_names_what_asked_for_it(lazy_binary, model, tmp_path):
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    line = refused(lazy_binary, "generate", model, "--prompt", "a", "--device", "cuda", **hidden)
+    assert "--device" in line and "training" not in line, line
+    config = tmp_path / "config.toml"
+    config.write_text('[model]\nkind = "lazy"\n[data]\ncorpus = "corpus"\n[training]\nsteps = 1\ndevice = "cuda"\n')
+    line = refused(lazy_binary, "train", config, **hidden)
+    assert "training.device" in line and "--device" not in line, line
+
+
+def gemma(layers, full, **more):
+    kinds = ["full_attention" if n in full else "sliding_attention" for n in range(layers)]
+    return {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "vocab_size": 300,
+        "max_position_embeddings": 512,
+        "sliding_window": 48,
+        "layer_types": kinds,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "query_pre_attn_scalar": 16,
+    } | more
+
+
+def test_info_shows_every_kind_of_attention_layer(lazy_binary, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(gemma(6, [2, 5])))
+    text = subprocess.run([lazy_binary, "info", tmp_path], check=True, capture_output=True, text=True).stdout
+    lines = [line for line in text.splitlines() if " layers: " in line]
+    assert len(lines) == 2, text
+    for line, parts in zip(
+        lines, (["4 layers", "48", "10000", "0, 1, 3, 4"], ["2 layers", "1e+06", "2, 5"]), strict=True
+    ):
+        assert all(part in line for part in parts), line
+    (tmp_path / "config.json").write_text(json.dumps(gemma(2, [0, 1])))
+    text = subprocess.run([lazy_binary, "info", tmp_path], check=True, capture_output=True, text=True).stdout
+    assert " layers: " not in text and "1e+06" in text, text
+
+
+def test_sinks_says_first_what_is_measured(lazy_binary, model, tmp_path):
+    (tmp_path / "text").write_text("Near a mat sat the cat, under the tree.\n" * 100)
+    command = [lazy_binary, "sinks", model, "--text", tmp_path / "text", "--samples", "3"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    first = done.stderr.splitlines()[0]
+    for part in ("3 samples of 32 tokens", "2 attention layers of 2 heads"):
+        assert part in first, first

@@ -1,0 +1,187 @@
+"""The start, the signals and the end of a `lazy serve` process."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from serving import Server, copy_of_model
+
+ENDLESS = {"prompt": "a", "max_tokens": 60000, "stream": True, "ignore_eos": True}
+
+
+@contextlib.contextmanager
+def started(*arguments, **more):
+    """A Server whose process is killed if it is still there."""
+    server = Server(*arguments, **more)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+@contextlib.contextmanager
+def stream(server, **body):
+    """An answer that has begun."""
+    with contextlib.closing(server.connection()) as connection:
+        connection.request("POST", "/v1/completions", json.dumps(ENDLESS | body))
+        answer = connection.getresponse()
+        assert answer.readline().startswith(b"data: ")
+        yield answer
+
+
+def events(answer):
+    return [json.loads(line[6:]) for line in answer.read().split(b"\n") if line.startswith(b"data: {")]
+
+
+def wait_until_draining(server):
+    """New requests are rejected or their connections are not accepted."""
+    for _ in range(200):
+        with contextlib.suppress(OSError):
+            if server.get("/health")[0] == 503:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the server does not drain")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_second_signal_cancels_what_runs(lazy_binary, model_folder, name):
+    number = getattr(signal, name)
+    with started(lazy_binary, model_folder) as server, stream(server) as answer:
+        server.process.send_signal(number)
+        wait_until_draining(server)
+        assert server.process.poll() is None
+        time.sleep(0.3)  # two signals within 0.2 s are one request
+        server.process.send_signal(number)
+        assert events(answer)[-1]["error"]["code"] == "cancelled"
+        assert server.process.wait(60) == 128 + number
+
+
+def test_two_signals_at_once_are_one(lazy_binary, model_folder):
+    """`timeout` signals the process and then its group."""
+    with started(lazy_binary, model_folder) as server, stream(server, max_tokens=2000) as answer:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)
+        assert events(answer)[-1]["choices"][0]["finish_reason"] == "length"
+        assert server.process.wait(60) == 0
+
+
+def test_hangup_reopens_the_access_log(lazy_binary, model_folder, tmp_path):
+    log, rotated = tmp_path / "access.log", tmp_path / "access.log.1"
+    with started(lazy_binary, model_folder, "--access-log", str(log)) as server:
+        server.get("/health")
+        log.rename(rotated)
+        server.process.send_signal(signal.SIGHUP)
+        for _ in range(200):
+            if log.exists():
+                break
+            time.sleep(0.05)
+        server.get("/version")
+        server.stop()
+    assert "/health" in rotated.read_text() and "/version" not in rotated.read_text()
+    assert "/version" in log.read_text()
+
+
+def test_hangup_without_a_log_drains(lazy_binary, model_folder):
+    with started(lazy_binary, model_folder) as server, stream(server, max_tokens=500) as answer:
+        server.process.send_signal(signal.SIGHUP)
+        assert events(answer)[-1]["choices"][0]["finish_reason"] == "length"
+        assert server.process.wait(60) == 0
+
+
+def test_nohup_is_respected(lazy_binary, model_folder):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited, as `nohup` does
+    try:
+        with started(lazy_binary, model_folder) as server:
+            server.process.send_signal(signal.SIGHUP)
+            time.sleep(0.3)
+            assert server.get("/health")[0] == 200
+            server.stop()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("origin", ["https://example.org/", "example.org", "https://example.org/page"])
+def test_origins_that_no_browser_sends_are_refused(lazy_binary, model_folder, origin):
+    command = [lazy_binary, "serve", model_folder, "--port", "0", "--allowed-origins", origin]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    [line] = done.stderr.strip().splitlines()
+    assert "--allowed-origins" in line and f"'{origin}'" in line and "https://example.org" in line
+
+
+def messages_of(lazy_binary, folder, log, *options, env=None):
+    """What a server writes to standard error until it has ended, and its answer to a chat."""
+    before = dict(os.environ)
+    os.environ.update(env or {})
+    try:
+        with open(log, "w") as file, started(lazy_binary, folder, *options, log=file) as server:
+            said = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]})
+            server.stop()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return log.read_text(), said
+
+
+def test_an_open_server_is_warned_of(lazy_binary, model_folder, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("secret\n")
+    log = tmp_path / "log"
+    for options, warned in (
+        (["--host", "0.0.0.0"], True),
+        (["--host", "localhost"], False),
+        (["--host", "0.0.0.0", "--api-key-file", str(keys)], False),
+    ):
+        text, _ = messages_of(lazy_binary, model_folder, log, *options)
+        assert ("--api-key-file" in text) == warned, text
+
+
+def test_the_start_names_precision_and_cache(lazy_binary, model_folder, tmp_path):
+    options = ("--dtype", "fp32", "--weights", "int8", "--cache-gib", "0.25", "--max-model-len", "999")
+    text, _ = messages_of(lazy_binary, model_folder, tmp_path / "log", *options)
+    [line] = [line for line in text.splitlines() if "fp32" in line]
+    for part in ("int8", "cpu", "context length 32", "0.25 GiB", "999 tokens per request"):
+        assert part in line, line
+
+
+def test_a_wrong_interpreter_is_the_servers_fault(lazy_binary, model_folder, tmp_path):
+    """Found at the start; chats get 500, and the log has the reason."""
+    model = tmp_path / "model"
+    copy_of_model(model_folder, model)
+    text, (status, answer) = messages_of(lazy_binary, model, tmp_path / "log", env={"LAZY_PYTHON": "/missing/python"})
+    assert status == 500 and answer["error"]["type"] == "server_error", answer
+    assert text.count("/missing/python") == 2, text  # at the start and at the request
+
+
+def test_an_interpreter_that_vanishes_is_the_servers_fault(lazy_binary, model_folder, tmp_path):
+    pytest.importorskip("jinja2")
+    model, python = tmp_path / "model", tmp_path / "python"
+    copy_of_model(model_folder, model)
+    python.symlink_to(sys.executable)
+    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+    before = dict(os.environ)
+    os.environ.update(LAZY_PYTHON=str(python), PYTHONPATH=os.pathsep.join(sys.path))
+    try:
+        with started(lazy_binary, model) as server:
+            assert server.post("/v1/chat/completions", body)[0] == 200
+            python.unlink()
+            pid = server.process.pid
+            [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            os.kill(int(child), signal.SIGKILL)
+            for _ in range(100):  # until the server has noticed
+                status, answer = server.post("/v1/chat/completions", body)
+                if status != 200:
+                    break
+                time.sleep(0.05)
+            assert status == 500 and answer["error"]["type"] == "server_error", (status, answer)
+            server.stop()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
