@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hub_server import Handler
 from naming import naming
 
 PATH = Path(__file__).parents[2] / "python" / "lazy_attention" / "download.py"
@@ -25,21 +26,8 @@ spec.loader.exec_module(download)
 SMALL, LARGE = b"a small file\n" * 7, bytes(range(256)) * 5000
 
 
-class Hub(http.server.BaseHTTPRequestHandler):
+class Hub(Handler):
     """What of the Hub's interface is used: the list of files by pages, and files behind a redirect, with ranges."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def answer(self, status, body=b"", **headers):
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
     def do_HEAD(self):  # huggingface_hub asks for a file's checksum first
         parts = [urllib.parse.unquote(part) for part in urllib.parse.urlparse(self.path).path.split("/")[1:]]

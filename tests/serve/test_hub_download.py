@@ -11,32 +11,19 @@ import threading
 from pathlib import Path
 
 import pytest
+from hub_server import Handler
 
 pytest.importorskip("huggingface_hub")
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Hub(http.server.BaseHTTPRequestHandler):
+class Hub(Handler):
     """What snapshot_download asks for: the list of files, and each file. `folder` is the model "org/tiny"."""
-
-    protocol_version = "HTTP/1.1"
 
     def __init__(self, folder, asked, *arguments):
         self.folder, self.asked = folder, asked
         super().__init__(*arguments)
-
-    def log_message(self, *_):
-        pass
-
-    def answer(self, status, body=b"", **headers):
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
 
     def do_GET(self):
         path = self.path.split("?")[0]
