@@ -85,13 +85,14 @@ class Collector {
     evaluation_.json = to_json(evaluation_.results, info);
     if (!files_) return;
     files_->write_samples(result);
-    files_->write(dumped(evaluation_.json));
+    const std::string json = dumped(evaluation_.json);
+    unfinished_.empty() ? files_->write(json) : files_->write_partial(json);
   }
   // The error of an evaluation that was stopped: where the finished tasks are, and how to evaluate the others.
   Interrupted interrupted(const Interrupted& error) const {
     std::string finished;
     if (files_ && !evaluation_.results.empty())
-      finished = fmt::format("; the finished tasks are in {}", files_->path().string());
+      finished = fmt::format("; the finished tasks are in {}", files_->partial_path().string());
     return {
         fmt::format("{}{}; to evaluate the others: --tasks {}", error.what(), finished, fmt::join(unfinished_, ",")),
         stop_signal()};

@@ -11,7 +11,6 @@
 #include "model_path.h"
 #include "print_text.h"
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
@@ -123,7 +122,6 @@ void run(GenerateArguments options) {
     }
   }
 
-  const auto start = Clock::now();
   // In their order: the first as it is written, the others as far as they are by then.
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (size_t n = 0; n < texts.size() && !stop_requested(); ++n) {
@@ -138,8 +136,7 @@ void run(GenerateArguments options) {
                        {"text", written.text},
                        {"tokens", written.tokens},
                        {"finish_reason", written.reason == FinishReason::length ? "length" : "stop"},
-                       {"seed", text.seed},
-                       {"seconds", seconds_since(start)}});
+                       {"seed", text.seed}});
     if (texts.size() == 1) add_times(results.back(), written.seconds);
   }
   cli::print("generate", "\n");

@@ -247,6 +247,8 @@ ResultFiles::ResultFiles(fs::path output) : file_(std::move(output)), date_(date
   }
   folder_ = named ? file_.parent_path() : file_;
   if (!named) file_ /= fmt::format("results_{}.json", date_);
+  partial_ = file_;
+  partial_.replace_extension(".partial.json");
 }
 
 void ResultFiles::write_samples(const TaskResult& task) const {
@@ -255,9 +257,16 @@ void ResultFiles::write_samples(const TaskResult& task) const {
   write_file_atomic(folder_ / fmt::format("samples_{}_{}.jsonl", task.name, date_), task.samples);
 }
 
+void ResultFiles::write_partial(const std::string& json) const {
+  create_folder();
+  write_file_atomic(partial_, json);
+}
+
 void ResultFiles::write(const std::string& json) const {
   create_folder();
   write_file_atomic(file_, json);
+  std::error_code ignored;
+  fs::remove(partial_, ignored);
 }
 
 void ResultFiles::create_folder() const {

@@ -50,20 +50,24 @@ Json sample_record(const Task& task, int64_t doc_id, const Row& row, const Quest
 
 // A model's path as a folder name, by the harness's rule.
 std::string sanitized_model_name(const std::string& name);
-// The files of --output. NAME.json is that file; anything else is a folder that receives results_<date>.json. Samples
-// are written next to the results as samples_<task>_<date>.jsonl. The date is that of the constructor.
+// The files of --output. NAME.json is that file; anything else is a folder that receives results_<date>.json. Until the
+// last task has ended, results are in NAME.partial.json or results_<date>.partial.json, so that a file of the final
+// name is complete. Samples are written next to the results as samples_<task>_<date>.jsonl. The date is that of the
+// constructor.
 class ResultFiles {
  public:
   // Error when NAME.json is a folder, or a file is in the folder's place.
   explicit ResultFiles(std::filesystem::path output);
   // Writes a task's samples, if it has any. Call it before write(), so that results always have all of their samples.
   void write_samples(const TaskResult& task) const;
-  void write(const std::string& json) const;                   // replaces what it wrote before
-  const std::filesystem::path& path() const { return file_; }  // of the results
+  void write_partial(const std::string& json) const;
+  void write(const std::string& json) const;  // and removes the partial results
+  const std::filesystem::path& path() const { return file_; }
+  const std::filesystem::path& partial_path() const { return partial_; }
 
  private:
   void create_folder() const;
-  std::filesystem::path folder_, file_;
+  std::filesystem::path folder_, file_, partial_;
   std::string date_;
 };
 

@@ -53,12 +53,14 @@ def test_finished_tasks_survive_an_interruption(lazy_binary, model, tmp_path, na
     short, long = write_task(tmp_path, "short", 4), write_task(tmp_path, "long", 60000)
     output = tmp_path / name
     command = [lazy_binary, "eval", model, "--tasks", f"{short},{long}", "--data", tmp_path, "--output", output]
-    found = lambda: [output] if output.is_file() else list(output.glob("results_*.json"))  # noqa: E731
+    final, folder = (output, tmp_path) if name.endswith(".json") else (None, output)
+    found = lambda: list(folder.glob("results*.partial.json"))  # noqa: E731
     code, _, error = interrupted([*command, "--log-samples"], found)
     assert code == 128 + signal.SIGINT, error
     [file] = found()
     results = json.loads(file.read_text())
     assert list(results["results"]) == ["short"] and results["unfinished"] == [long]
+    assert final is None or not final.exists(), "an existing file of this name is complete"
     assert len(list(file.parent.glob("samples_short_*.jsonl"))) == 1
     line = error.strip().splitlines()[-1]
     assert str(file) in line and f"--tasks {long}" in line, line
@@ -80,6 +82,7 @@ def test_complete_results_have_no_mark(lazy_binary, model, tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     results = json.loads((tmp_path / "r.json").read_text())
     assert list(results["results"]) == ["one", "two"] and "unfinished" not in results
+    assert not list(tmp_path.glob("*.partial.json"))
 
 
 def bos_of(lazy_binary, model, data, task, *options):

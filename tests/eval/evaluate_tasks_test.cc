@@ -228,7 +228,10 @@ TEST(ResultFiles, FoldersAndNames) {
   const ResultFiles file(folder.path / "deep/run.json"), dated(folder.path / "out");
   for (const ResultFiles* files : {&file, &dated}) {
     files->write_samples(result);
-    files->write("{}");
+    files->write_partial("{}");
+    files->write_partial("{\"a\": 0}");
+    EXPECT_EQ(read_file(files->partial_path()), "{\"a\": 0}");
+    EXPECT_FALSE(fs::exists(files->path()));
     files->write("{\"a\": 1}");
     EXPECT_EQ(read_file(files->path()), "{\"a\": 1}");
   }
