@@ -102,7 +102,7 @@ def main(arguments):
         run(arguments)
         return 0
     except (UserError, RunError) as error:
-        mend = "" if isinstance(error, UserError) else "; the same command continues from there"
+        mend = "" if error.exit_code == 2 else "; the same command continues from there"
         say(f"{error}{mend}")
         return error.exit_code
     except Stopped as stopped:
