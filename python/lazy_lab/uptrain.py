@@ -32,7 +32,7 @@ def resolve_dtype(options):
 
 
 def estimate(runner, step, steps):
-    """After a training: the time that the trainings left will take at its speed. One step alone says nothing."""
+    """After a training: the time that the trainings left will take at its speed."""
     trainings = [other for other in steps.values() if other.group == "train" and "steps" in other.inputs]
     left = sum(not runner.record(other, steps) for other in trainings)
     if step in trainings and left:
