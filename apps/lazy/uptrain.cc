@@ -1,4 +1,4 @@
-// `lazy uptrain MODEL_DIR`: continues the training of a pretrained model as a Lazy model, and reports what that gives.
+// `lazy uptrain MODEL_DIR`: continues the training of a pretrained model as a Lazy model and reports the difference.
 // The steps are python/lazy_lab/uptrain.py; they run the other commands of this program.
 #include <algorithm>
 #include <cstring>
@@ -79,7 +79,7 @@ LAZY_COMMAND(uptrain, "Turn a pretrained model into a Lazy model, and measure wh
   auto a = std::make_shared<UptrainArguments>();
   command.add_option("model", a->model, "Model folder with softmax attention");
   command.add_option("--text", a->text, "Text to train on: what `lazy data prepare` reads");
-  command.add_option("--corpus", a->corpus, "Instead: a corpus that was prepared with the model's tokenizer");
+  command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare --tokenizer MODEL`, instead of --text");
   command.add_option("--validation", a->validation, "Share of the documents of --text that is held out")
       .range(0.0, 0.999)
       .show_default();
@@ -89,7 +89,9 @@ LAZY_COMMAND(uptrain, "Turn a pretrained model into a Lazy model, and measure wh
   command.add_option("--seeds", a->seeds, "Trainings of each kind, with the seeds 1, 2, ...")
       .range(1, 1000)
       .show_default();
-  command.add_option("--seed", a->seed, "Instead: only these seeds, such as 2,3").comma_separated().non_negative();
+  command.add_option("--seed", a->seed, "Only these seeds, such as 2,3, instead of --seeds")
+      .comma_separated()
+      .non_negative();
   command.add_option("--window", a->window, "Distances with a learned bias; 0: none").range(0, 1 << 20).show_default();
   command.add_option("--to", a->to, "The offset is shifted from 0 to this value").show_default();
   command.add_option("--anneal", a->anneal, "Share of the steps over which the offset is shifted")
@@ -112,7 +114,7 @@ LAZY_COMMAND(uptrain, "Turn a pretrained model into a Lazy model, and measure wh
       .one_of({"auto", "fp32", "bf16"})
       .show_default();
   command.add_option("--gpus", a->gpus, "Ranks of the trainings, started with torchrun").range(1, 1024).show_default();
-  command.add_option("--only", a->only, "Steps of this call")
+  command.add_option("--only", a->only, "Run only these groups of steps")
       .comma_separated()
       .one_of({"train", "eval", "speed", "report"});
   command.add_option("--report-only", a->report_only, "Write the report of this folder, from its results.json");

@@ -1,16 +1,18 @@
 """The arguments of `lazy uptrain`: their checks, and which of them a folder of results was begun with."""
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from .errors import UserError
 from .steps import write_atomic
 
-MAX_PASSES = 4  # over the training text; later ones teach little
+MAX_PASSES = 4  # over the training text; further passes improve a model little
 SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 GROUPS = ("train", "eval", "speed", "report")
 # What every training of a folder has in common. A later call may change the others, for example add seeds or tasks.
@@ -126,6 +128,8 @@ def parse(arguments):
         )
     if len(set(a["seed"])) < len(a["seed"]):
         raise UserError(f"--seed: expected different seeds, found {','.join(map(str, a['seed']))}")
+    if a["gpus"] > 1 and importlib.util.find_spec("torch") is None:
+        raise UserError(f"--gpus {a['gpus']}: expected PyTorch in {sys.executable}, whose torchrun starts the ranks")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("expected one process, found a launcher's rank; --gpus N starts torchrun for the trainings")
     a |= {
@@ -149,7 +153,7 @@ def digest(*parts):
 
 
 def model_identity(folder):
-    """Of the configuration and the sizes of all files: the folder may be a copy on another machine."""
+    """Digest of config.json and of the names and sizes of all files, which a copy on another machine has too."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     return digest((folder / "config.json").read_bytes(), *(f"{path.name} {path.stat().st_size}" for path in files))
 

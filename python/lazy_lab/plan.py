@@ -82,7 +82,7 @@ def training(options, kind, seed, gpu, bos, tokenizer):
 
 
 def without_training(options, gpu, bos, tokenizer):
-    """The configuration of one step at the rate 0, with the offset shifted: the Lazy model as no training leaves it."""
+    """The configuration of one step at the rate 0, with the offset shifted: the Lazy model without training."""
     sections = training(options, "lazy", 1, gpu, bos, tokenizer)
     sections["model"]["offset_schedule"] |= {"from": options.to, "steps": 1}
     output = options.output / "runs" / "untrained"

@@ -32,7 +32,7 @@ def resolve_dtype(options):
 
 
 def estimate(runner, step, steps):
-    """After a training: the time that the trainings left will take at its speed. One step alone says nothing."""
+    """After a training: the time that the trainings left will take at its speed."""
     trainings = [other for other in steps.values() if other.group == "train" and "steps" in other.inputs]
     left = sum(not runner.record(other, steps) for other in trainings)
     if step in trainings and left:
@@ -102,7 +102,7 @@ def main(arguments):
         run(arguments)
         return 0
     except (UserError, RunError) as error:
-        mend = "" if isinstance(error, UserError) else "; the same command continues from there"
+        mend = "" if error.exit_code == 2 else "; the same command continues from there"
         say(f"{error}{mend}")
         return error.exit_code
     except Stopped as stopped:
