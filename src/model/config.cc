@@ -23,7 +23,8 @@ void check(bool ok, const char* field, const std::string& expected, double found
 
 void check_longrope(const ModelConfig& c) {
   const ops::RopeScaling& s = c.positions.rope_scaling;
-  if (!c.all_attention()) fail("model", "rope_type: expected no longrope in a model of {}, found it", c.kind());
+  if (!c.all_attention())
+    fail("model", "rope_type: longrope: expected attention in every layer, found {}", name(c.mixer.type));
   if (s.attention_factor == 0 && s.factor > 1 && s.original_length == 1)
     fail("model",
          "rope_scaling.original_max_position_embeddings: expected at least 2 without attention_factor, found 1");

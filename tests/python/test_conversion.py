@@ -43,7 +43,7 @@ LONGROPE = {
     "rope_theta": 1e4,
     "short_factor": [1.0, 1.5],
     "long_factor": [2.0, 4.0],
-    "original_max_position_embeddings": 32,
+    "original_max_position_embeddings": 25,
     "partial_rotary_factor": 0.5,
 }
 # (family, changes of its configuration): what each family has in addition to Llama, and values that are not defaults.
@@ -61,7 +61,7 @@ MODELS = {
     "smollm3": ("smollm3", dict(no_rope_layers=[1, 0], bos_token_id=1)),
     "olmo2": ("olmo2", {}),
     "phi3": ("phi3", dict(sliding_window=9, partial_rotary_factor=0.5)),
-    "phi3_longrope": ("phi3", dict(rope_parameters=LONGROPE, original_max_position_embeddings=32)),
+    "phi3_longrope": ("phi3", dict(rope_parameters=LONGROPE, original_max_position_embeddings=25)),
     "gemma2": ("gemma2", dict(sliding_window=6, attn_logit_softcapping=1.5, final_logit_softcapping=5.0)),
     "gemma3": ("gemma3_text", dict(sliding_window=6, sliding_window_pattern=2)),
 }
