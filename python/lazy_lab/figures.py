@@ -90,7 +90,7 @@ def loss_by_step(results):
                     ls="",
                     marker="o",
                     ms=3,
-                    label=f"{label}, held-out",
+                    label=label and f"{label}, held-out",
                 )
             label = None
     before = by_kind(results, "heldout").get("before")
@@ -98,7 +98,7 @@ def loss_by_step(results):
         ax.axhline(before[0]["heldout"]["loss"], color=STYLE["before"][1], ls="--", lw=1, label="before, held-out")
     anneal = results["arguments"]["anneal"] * results["steps"]
     ax.axvspan(0, anneal, color="#2743a6", alpha=0.06, lw=0, label="offset is shifted")
-    ax.legend()
+    ax.legend(fontsize=8, ncol=2)
     return svg(figure)
 
 

@@ -41,8 +41,10 @@ LLAMA3 = {
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 1e4,
-    "short_factor": [1.0, 1.2, 1.5, 2.0],
-    "long_factor": [2.0, 4.0, 7.0, 30.0],
+    "short_factor": [1.0, 1.5],
+    "long_factor": [2.0, 4.0],
+    "original_max_position_embeddings": 25,
+    "partial_rotary_factor": 0.5,
 }
 # (family, changes of its configuration): what each family has in addition to Llama, and values that are not defaults.
 MODELS = {
