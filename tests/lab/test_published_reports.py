@@ -1,0 +1,20 @@
+"""The reports in docs/results/uptraining are what `lazy uptrain --report-only` makes of the results beside them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+for package in ("jinja2", "matplotlib", "scipy"):
+    pytest.importorskip(package, reason=f"the package {package} is not installed")
+
+from lazy_lab.report import write_report  # noqa: E402
+
+FOLDERS = sorted((Path(__file__).parents[2] / "docs/results/uptraining").iterdir())
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_report_is_made_from_the_results(folder, tmp_path):
+    shutil.copy(folder / "results.json", tmp_path)
+    write_report(tmp_path)
+    assert (tmp_path / "report.md").read_text() == (folder / "report.md").read_text()
