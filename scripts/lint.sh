@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Formatting, Python lint and spelling of every file, clang-tidy of the changed ones. Fails if anything is to be mended.
-# Usage: scripts/lint.sh check           clang-format, ruff, codespell, lines of at most 120 columns
+# Usage: scripts/lint.sh check           clang-format, ruff, codespell, lines of at most 120 columns, wording
 #        scripts/lint.sh format          formats in place
 #        scripts/lint.sh tidy FOLDER     clang-tidy over the sources that differ from LAZY_BASE (default: HEAD~1);
 #                                        FOLDER is a build folder with compile_commands.json
@@ -32,6 +32,7 @@ case "${1:-check}" in
     fi
     python_files | xargs -0 ruff format --check --quiet --diff
     python_files | xargs -0 ruff check --quiet
+    python3 scripts/lint_prose.py --check
     git ls-files -z '*.cc' '*.h' '*.cu' '*.cuh' '*.py' '*.md' '*.sh' '*.toml' '*.cmake' '*CMakeLists.txt' |
       xargs -0 codespell
     echo "lint: formatting, Python and spelling are in order"

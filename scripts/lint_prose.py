@@ -3,7 +3,7 @@
 
     python scripts/lint_prose.py [PATH ...]          every finding, with the advice
     python scripts/lint_prose.py --summary           findings per directory
-    python scripts/lint_prose.py --check             fails if a directory has more findings than prose_findings.json allows
+    python scripts/lint_prose.py --check             fails if a directory has more than prose_findings.json allows
     python scripts/lint_prose.py --update            writes prose_findings.json (after findings were mended)
     python scripts/lint_prose.py --sample 60 --kind comments --seed 1     random texts with their context, for a reader
 
@@ -27,9 +27,9 @@ ALLOWED = ROOT / "scripts/prose_findings.json"
 KINDS = ("comments", "messages", "docs")
 NATIVE = {".cc", ".h", ".cu", ".cuh", ".cpp"}
 UNITS = (
-    "bytes bits tokens ids ms us seconds milliseconds times once digits numbers sequences texts documents steps samples "
-    "rows keys queries values weights floats lines words files entries nats GiB MiB GB MB gradients heads micro-batches "
-    "one two three four number product products pass passes"
+    "bytes bits tokens ids ms us seconds milliseconds times once digits numbers sequences texts documents steps "
+    "samples rows keys queries values weights floats lines words files entries nats GiB MiB GB MB gradients heads "
+    "micro-batches one two three four number product products pass passes"
 ).split()
 SHARES = (
     "token row layer head step second sequence text prompt task query key rank GPU page line file sample block warp "
@@ -37,7 +37,10 @@ SHARES = (
 ).split()
 # Pattern and advice. Texts are searched without regard to case.
 PATTERNS = [
-    (r"(?:^|[.:;,(]\s+|\b(?:of|for|by|than|and|or)\s+)who\s+(?!(?:is|are)\s+who\b)[a-z]+(?![^.]*\?)", "name the subject"),
+    (
+        r"(?:^|[.:;,(]\s+|\b(?:of|for|by|than|and|or)\s+)who\s+(?!(?:is|are)\s+who\b)[a-z]+(?![^.]*\?)",
+        "name the subject",
+    ),
     (r"\bbeside\b", "compared with, in addition to, next to"),
     (r"\bbehind\b|\bin front of\b", "after, before"),
     (r"\b(?:stands?|stood|lies|lay|sits?)\b(?!\s+for\b)", "is, is stored in"),

@@ -279,6 +279,14 @@ std::string ConfigSection::where(const std::string& key) const {
   return found == config_->entries_.end() ? config_->name_ : found->second.where;
 }
 
+fs::path ConfigSection::resolved(const std::string& key, const std::string& value) const {
+  const std::string place = where(key);
+  const size_t colon = place.rfind(':');
+  const fs::path base =
+      place == "--set" || colon == std::string::npos ? fs::path() : fs::path(place.substr(0, colon)).parent_path();
+  return fs::absolute(base / value).lexically_normal();
+}
+
 namespace {
 
 [[noreturn]] void wrong_type(const std::string& where, const std::string& key, const char* expected,

@@ -44,6 +44,8 @@ class ConfigSection {
   std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);  // also one number
   // Where the key was set, "train.toml:12" or "--set", for messages of the caller.
   std::string where(const std::string& key) const;
+  // `value` of the key as a path: in a file relative to that file, in an override to the working directory.
+  std::filesystem::path resolved(const std::string& key, const std::string& value) const;
   const std::string& name() const { return name_; }
   const std::string& file() const;
 

@@ -333,7 +333,29 @@ void ModelConfig::validate() const {
   if (!all_attention()) check_mixer(*this);
 }
 
+std::filesystem::path pretrained_folder(Config& config) {
+  ConfigSection s = config.section("model");
+  if (!s.has("from")) return {};
+  for (const char* name : {"model", "mixer"}) {
+    const ConfigSection section = config.section(name);
+    for (const std::string& key : section.keys()) {
+      if (key == "from" || key.starts_with("offset_schedule.")) continue;
+      fail("config", "{}: {}.{}: expected none in addition to model.from, whose config.json has the model's settings",
+           section.where(key), name, key);
+    }
+  }
+  const std::filesystem::path path = s.resolved("from", s.string("from", ""));
+  for (const std::filesystem::path& folder : {path, path / "model"}) {
+    if (std::filesystem::exists(folder / "config.json")) return folder;
+  }
+  fail("config", "{}: model.from: expected a model folder (config.json, weights, tokenizer) or a run folder, found {}",
+       s.where("from"),
+       std::filesystem::is_directory(path) ? path.string() + " without config.json"
+                                           : path.string() + ", which is no folder");
+}
+
 ModelConfig ModelConfig::from_toml(Config& config) {
+  if (const auto folder = pretrained_folder(config); !folder.empty()) return from_directory(folder);
   ConfigSection s = config.section("model");
   ModelConfig m;
   const std::string kind = s.choice("kind", "lazy", model_kinds());

@@ -274,6 +274,7 @@ struct ModelConfig {
   // `kind = "lazy" | "transformer" | "gpt2"` selects the defaults (lazy: elastic, W = 512, rope_theta 1.5e5). `kind`
   // may also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of
   // every n layers). vocab_size = 0: the caller sets the tokenizer's size.
+  // With `from`, a model folder or a run folder, the configuration is that folder's; other keys are errors.
   static ModelConfig from_toml(Config& config);
   // Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, LazyForCausalLM and the families of
   // model/families/, as written by transformers 4 or 5, with key names of Hugging Face (num_attention_heads,
@@ -282,6 +283,9 @@ struct ModelConfig {
   static ModelConfig from_directory(const std::filesystem::path& directory);  // its config.json
   nlohmann::ordered_json to_json() const;                                     // Hugging Face config.json
 };
+
+// The folder that [model] from names, or the model of a run folder; empty without the key.
+std::filesystem::path pretrained_folder(Config& config);
 
 // RoPE's base and scaling for a sequence of `length` tokens. They differ from the configuration's only for sequences
 // longer than original_length with "dynamic" scaling, where the base grows (NTK-aware), and "longrope", where the long

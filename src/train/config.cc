@@ -15,25 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A path in a file is relative to that file, see TrainConfig::load.
-fs::path resolve_path(const ConfigSection& section, const std::string& key, const std::string& value) {
-  const std::string where = section.where(key);
-  const size_t colon = where.rfind(':');
-  const fs::path base =
-      where == "--set" || colon == std::string::npos ? fs::path() : fs::path(where.substr(0, colon)).parent_path();
-  return fs::absolute(base / value).lexically_normal();
-}
-
 std::string toml_string(const std::string& text) { return nlohmann::json(text).dump(); }
-
-// The model folder that `path` names: itself, or the finished model of a run folder.
-fs::path model_folder(const fs::path& path, const std::string& where) {
-  for (const fs::path& folder : {path, path / "model"}) {
-    if (fs::exists(folder / "config.json")) return folder;
-  }
-  fail("config", "{}: model.from: expected a model folder (config.json, weights, tokenizer) or a run folder, found {}",
-       where, fs::is_directory(path) ? path.string() + " without config.json" : path.string() + ", which is no folder");
-}
 
 // The longest default of training.seq_len: pretrained models take longer texts than most machines can train on.
 constexpr int64_t kLongestDefault = 2048;
@@ -41,22 +23,10 @@ constexpr int64_t kLongestDefault = 2048;
 void read_model(Config& config, TrainConfig& c) {
   auto model = config.section("model");
   c.offset_schedule = OffsetSchedule::from_config(config);
-  if (!model.has("from")) {
-    c.vocab_size_from_corpus = model.integer("vocab_size", 0, 0) == 0;
-    c.special_ids_from_tokenizer = !model.has("bos_token_id") && !model.has("eos_token_id");
-    c.model = ModelConfig::from_toml(config);
-  } else {
-    for (const char* section : {"model", "mixer"}) {
-      for (const std::string& key : config.section(section).keys()) {
-        if (key == "from" || key.starts_with("offset_schedule.")) continue;
-        fail("config", "{}: {}.{}: expected none beside model.from, whose config.json has the model's settings",
-             config.section(section).where(key), section, key);
-      }
-    }
-    c.from = model_folder(resolve_path(model, "from", model.string("from", "")), model.where("from"));
-    c.vocab_size_from_corpus = c.special_ids_from_tokenizer = false;
-    c.model = ModelConfig::from_directory(c.from);
-  }
+  c.from = pretrained_folder(config);
+  c.vocab_size_from_corpus = c.from.empty() && model.integer("vocab_size", 0, 0) == 0;
+  c.special_ids_from_tokenizer = c.from.empty() && !model.has("bos_token_id") && !model.has("eos_token_id");
+  c.model = ModelConfig::from_toml(config);
   if (!c.offset_schedule.used) return;
   if (!c.model.has_offset() || !c.model.attention.offset_trainable) {
     fail("config", "{}: model.offset_schedule: expected a model with learned offsets (Elastic-Softmax){}, found {}",
@@ -69,7 +39,7 @@ void read_data(Config& config, TrainConfig& c) {
   auto data = config.section("data");
   if (!data.has("corpus")) fail("config", "{}: [data] needs 'corpus'", config.name());
   for (const std::string& corpus : data.strings("corpus", {})) {
-    c.corpus.paths.push_back(resolve_path(data, "corpus", corpus));
+    c.corpus.paths.push_back(data.resolved("corpus", corpus));
   }
   c.corpus.weights = data.numbers("weights", {});
   if (c.corpus.paths.empty()) {
@@ -105,7 +75,7 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   auto training = config.section("training");
   const std::string stem = path.stem().string();
   const std::string output = training.string("output", "");
-  c.output = output.empty() ? fs::absolute(fs::path("runs") / stem) : resolve_path(training, "output", output);
+  c.output = output.empty() ? fs::absolute(fs::path("runs") / stem) : training.resolved("output", output);
   c.name = training.string("name", c.output.filename().string());
   if (!training.has("steps")) fail("config", "{}: [training] needs 'steps'", config.name());
   c.steps = training.integer("steps", 0, 1);

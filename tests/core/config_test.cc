@@ -94,6 +94,21 @@ TEST_F(ConfigTest, WrongTypesAndRangesNameThePlace) {
       IsMessage("config: a.toml:4: a.z: expected one of softmax, elastic, found 'sofmax'; did you mean 'softmax'?"));
 }
 
+TEST_F(ConfigTest, KeysOfAnInnerTableAreNamedByIt) {
+  Config config = Config::parse("[a]\nx = { y = \"В\", z = 1 }\nw.z = 2\n[a.v]\nu = 3\n");
+  ConfigSection a = config.section("a");
+  EXPECT_EQ(a.string("x.y", ""), "В");
+  EXPECT_EQ(a.integer("x.z", 0), 1);
+  EXPECT_EQ(a.integer("w.z", 0), 2);
+  EXPECT_EQ(a.integer("v.u", 0), 3);
+  config.check_all_used();
+  Config written = Config::parse(config.to_toml());
+  EXPECT_EQ(written.section("a").keys(), a.keys());
+  Config unknown = Config::parse("[a]\nx = { y = 1 }\n");
+  unknown.section("a").integer("x.z", 0);
+  EXPECT_THAT(error_of([&] { unknown.check_all_used(); }), Names({"configuration:2", "x.y"}));
+}
+
 TEST_F(ConfigTest, BrokenFilesGiveOneLine) {
   const auto broken = file("broken.toml", "[model\nx = 1\n");
   const std::string message = error_of([&] { Config::load(broken); });
@@ -125,7 +140,7 @@ y = '''
         << broken_value;
   }
   EXPECT_EQ(error_of([&] { Config::parse("[a]\nx=[\"В\",'В',\n\"В\"]\n'y'=\"В\"#В\n\"z\" =\"\"\"В\"\"\"\n"); }), "");
-  EXPECT_THAT(error_of([&] { Config::parse("[a]\nx={y=\"В\",\"В\"=1}\n"); }),
+  EXPECT_THAT(error_of([&] { Config::parse("[a]\nx=[{y=\"В\",\"В\"=1}]\n"); }),
               Names({"configuration:2", "a.x"}));  // valid TOML, but the value is a table
   const auto good = file("good.toml", "[a]\nx = 1\n");
   EXPECT_THAT(error_of([&] { Config::load(good, {"nonsense"}); }), Names({"--set", "nonsense"}));

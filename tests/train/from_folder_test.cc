@@ -166,6 +166,15 @@ TEST(FromFolder, InitWritesAConfigurationThatTrainsOn) {
   EXPECT_THAT(init(folders().softmax, "softmax.toml"), Not(HasSubstr("offset_schedule")));
 }
 
+TEST(FromFolder, OtherCommandsReadTheSameModel) {
+  const ScratchFolder scratch;
+  const Ended info = run_lazy({config_in(scratch, folders().lazy, kShift), "--json"}, scratch.path(), 0, "info");
+  ASSERT_EQ(info.exit_code, 0) << info.errors;
+  const auto shown = nlohmann::ordered_json::parse(info.output);
+  EXPECT_EQ(shown["config"]["model_type"], "lazy_llama");
+  EXPECT_EQ(shown["config"]["hidden_size"], 64);
+}
+
 TEST(FromFolder, BadInputIsNamed) {
   const ScratchFolder scratch;
   const auto error = [&](const fs::path& from, const std::string& lines, const std::string& setting = "") {
