@@ -31,7 +31,9 @@ fs::path model_folder(const fs::path& path, const std::string& where) {
   for (const fs::path& folder : {path, path / "model"}) {
     if (fs::exists(folder / "config.json")) return folder;
   }
-  fail("config", "{}: model.from: expected a model folder (config.json, weights, tokenizer) or a run folder, found {}",
+  fail("config",
+       "{}: model.from: expected a model folder (config.json, weights, tokenizer) or the folder of a finished run, "
+       "found {}",
        where, fs::is_directory(path) ? path.string() + " without config.json" : path.string() + ", which is no folder");
 }
 
