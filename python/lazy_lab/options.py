@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from .errors import UserError
-from .steps import write_atomic
+from .steps import read_object, write_atomic
 
 MAX_PASSES = 4  # over the training text; further passes improve a model little
 SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
@@ -25,8 +26,8 @@ def parse_count(text, name, powers_of_two=False):
     factor = SUFFIXES[match[2]] if match else 1
     if match and powers_of_two and match[2]:
         factor = 1024 ** {"k": 1, "m": 2}.get(match[2], 3)
-    number = float(match[1]) * factor if match else 0
-    if number < 1 or number != int(number):
+    number = float(match[1]) * factor if match else 0.0
+    if number < 1 or not number.is_integer():  # infinity is none
         raise UserError(f"{name}: expected a number such as 30M or 500k, found '{text}'")
     return int(number)
 
@@ -126,15 +127,21 @@ def parse(arguments):
             f"--batch-size: expected a divisor of the {sequences} sequences of a step "
             f"(on each of {a['gpus']} ranks), found {a['batch_size'] or 1}"
         )
+    for name in ("to", "lr", "weight_decay"):  # JSON has null for infinities and NaN
+        if a[name] is None or not math.isfinite(a[name]):
+            raise UserError(f"--{name.replace('_', '-')}: expected a finite number, found another one")
     if len(set(a["seed"])) < len(a["seed"]):
         raise UserError(f"--seed: expected different seeds, found {','.join(map(str, a['seed']))}")
     if a["gpus"] > 1 and importlib.util.find_spec("torch") is None:
         raise UserError(f"--gpus {a['gpus']}: expected PyTorch in {sys.executable}, whose torchrun starts the ranks")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("expected one process, found a launcher's rank; --gpus N starts torchrun for the trainings")
+    tokens = parse_count(a["tokens"], "--tokens")
+    if tokens < a["batch_tokens"]:
+        raise UserError(f"--tokens: expected at least one step of --batch-tokens ({a['batch_tokens']}), found {tokens}")
     a |= {
         "model": model,
-        "tokens": parse_count(a["tokens"], "--tokens"),
+        "tokens": tokens,
         "lengths": [parse_count(length, "--lengths", powers_of_two=True) for length in a["lengths"]],
         "text": [Path(text) for text in a["text"]],
         "output": Path(a["output"]),
@@ -177,13 +184,13 @@ def check_folder(options):
             raise UserError(f"--output {options.output}: expected a folder, found a file")
         options.output.mkdir(parents=True, exist_ok=True)
         others = [path.name for path in options.output.iterdir() if not path.name.startswith(record.name)]
-        if others:
+        if others and not record.exists():  # else another process has begun it meanwhile
             raise UserError(
                 f"--output {options.output}: expected a new folder or one of `lazy uptrain`, found {others[0]}"
             )
-        write_atomic(record, json.dumps(current, indent=2) + "\n")
-        return
-    begun = json.loads(record.read_text(encoding="utf-8"))
+        if not record.exists():
+            write_atomic(record, json.dumps(current, indent=2) + "\n")
+    begun = read_object(record)
     for name in sorted(current.keys() | begun.keys()):
         if begun.get(name) != current.get(name):
             option = "--" + name.replace("_", "-") if name != "model" else "model"
@@ -196,7 +203,7 @@ def check_folder(options):
 def check_corpus(options):
     """The number of passes over the training text, which `--tokens` needs."""
     path = options.corpus_folder / "corpus.json"
-    splits = json.loads(path.read_text(encoding="utf-8"))["splits"]
+    splits = read_object(path, "splits", "tokenizer")["splits"]
     for split in ("train", "validation"):
         tokens = splits.get(split, {}).get("tokens", 0)
         if tokens < options.seq_len:

@@ -14,7 +14,7 @@ import struct
 import sys
 from pathlib import Path
 
-from .steps import Step, write_atomic
+from .steps import Step, read_object, write_atomic
 
 SINK_SAMPLES = 64
 DECODED_TOKENS = 64
@@ -96,7 +96,7 @@ def without_training(options, gpu, bos, tokenizer):
 def shard_ids(corpus, split, count):
     """The first `count` token ids of a split, which is repeated if it is shorter. docs/data.md has the format."""
     ids = array.array("I")
-    for name in json.loads((corpus / "corpus.json").read_text(encoding="utf-8"))["splits"][split]["shards"]:
+    for name in read_object(corpus / "corpus.json", "splits")["splits"][split]["shards"]:
         with open(corpus / name, "rb") as file:
             header = file.read(128)
             (width,) = struct.unpack_from("<I", header, 16)
@@ -157,8 +157,8 @@ def first_steps(options):
 
 def begins_with_bos(options):
     """Whether the tokenizer puts BOS before a text, from the step `bos`."""
-    ids = json.loads((options.output / "steps" / "bos-ids.json").read_text(encoding="utf-8"))["ids"]
-    tokenizer = json.loads((options.corpus_folder / "corpus.json").read_text(encoding="utf-8"))["tokenizer"]
+    ids = read_object(options.output / "steps" / "bos-ids.json", "ids")["ids"]
+    tokenizer = read_object(options.corpus_folder / "corpus.json", "tokenizer")["tokenizer"]
     return bool(ids) and ids[0] == tokenizer.get("bos_id")
 
 
@@ -175,16 +175,18 @@ class Plan:
         self.options, self.gpu = options, gpu
         self.positions = positions_length(options, limit, splits)
         self.bos = begins_with_bos(options)
-        self.corpus = json.loads((options.corpus_folder / "corpus.json").read_text(encoding="utf-8"))
+        self.corpus = read_object(options.corpus_folder / "corpus.json", "tokenizer")
         self.place = ["--device", options.device, "--dtype", options.dtype]
 
     def kinds(self):
         return ["softmax", "lazy"] if self.options.control else ["lazy"]
 
     def steps(self):
-        """Seed by seed, so that the results of an interrupted command are of whole pairs."""
+        """Seed by seed, so that the results of an interrupted command are of whole pairs. The step without training is
+        the first: `lazy train` refuses in seconds what every training would refuse, such as a corpus of another
+        tokenizer."""
         runs = self.options.output / "runs"
-        steps = [*self.measurements("before", self.options.model, []), self.untrained()]
+        steps = [self.untrained(), *self.measurements("before", self.options.model, [])]
         steps += self.measurements("untrained", runs / "untrained" / "model", ["train-untrained"])
         for seed in self.options.all_seeds:
             steps += [self.train(kind, seed) for kind in self.kinds()]

@@ -84,6 +84,8 @@ def collect(options, passes, splits):
     measured = options.output / "measured"
     for folder in sorted(measured.iterdir()) if measured.is_dir() else ():
         kind, _, seed = folder.name.partition("-seed")
+        if kind not in KINDS:
+            continue
         run = options.output / "runs" / folder.name if seed else None
         if model := one_model(folder, run):
             models.append({"model": kind, "seed": int(seed) if seed else None} | model)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import RunError, Stopped
+from .errors import RunError, Stopped, UserError
 
 POLL_SECONDS = 2
 
@@ -26,8 +26,26 @@ POLL_SECONDS = 2
 def write_atomic(path, text):
     """Writes a file that is complete or absent."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:  # a full disk
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_object(path, *keys):
+    """The JSON object of a file, which must have these keys."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: expected a JSON object, found {error}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: expected a JSON object, found {type(found).__name__}")
+    for key in keys:
+        if key not in found:
+            raise UserError(f"{path}: {key}: expected in the JSON object, found nothing")
+    return found
 
 
 def say(text):

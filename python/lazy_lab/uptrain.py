@@ -1,6 +1,7 @@
 """`lazy uptrain`: converts a pretrained model, continues its training as a Lazy model, and reports what that gives."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,11 @@ def main(arguments):
         mend = "" if error.exit_code == 2 else "; the same command continues from there"
         say(f"{error}{mend}")
         return error.exit_code
-    except Stopped as stopped:
+    except OSError as error:  # a full disk, a folder that cannot be written
+        say(
+            f"{error.filename or arguments['output']}: {error.strerror or error}; the same command continues from there"
+        )
+        return 1
+    except (Stopped, KeyboardInterrupt) as stopped:
         say("stopped; the same command continues from there")
-        return stopped.exit_code
+        return getattr(stopped, "exit_code", 128 + signal.SIGINT)

@@ -128,6 +128,9 @@ ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window) {
   if (!own_layout && !is_convertible(config.family))
     fail("model", "conversion to Lazy Attention: expected one of {}, found {}", fmt::join(convertible_families(), ", "),
          name(config.family));
+  if (!config.attends())
+    fail("model", "conversion to Lazy Attention: expected layers with softmax attention, found none ({})",
+         config.kind());
   if (a.normalizer != Normalizer::softmax || (a.gate != GateKind::none && !own_layout)) {
     fail("model", "conversion to Lazy Attention: expected softmax{}, found {}{}", own_layout ? "" : " without gates",
          name(a.normalizer), a.gate == GateKind::none ? "" : fmt::format(" with the gate '{}'", name(a.gate)));
@@ -348,7 +351,9 @@ std::filesystem::path pretrained_folder(Config& config) {
   for (const std::filesystem::path& folder : {path, path / "model"}) {
     if (std::filesystem::exists(folder / "config.json")) return folder;
   }
-  fail("config", "{}: model.from: expected a model folder (config.json, weights, tokenizer) or a run folder, found {}",
+  fail("config",
+       "{}: model.from: expected a model folder (config.json, weights, tokenizer) or the folder of a finished "
+       "run, found {}",
        s.where("from"),
        std::filesystem::is_directory(path) ? path.string() + " without config.json"
                                            : path.string() + ", which is no folder");

@@ -219,7 +219,9 @@ ModelConfig read_converted(const json& root, const std::string& family, const st
   ModelConfig m = ModelConfig::from_json(base, file);
   m.converted = true;
   m.attention.normalizer = Normalizer::elastic;
-  m.attention.distance_bias_window = 512;
+  // Absent keys have the defaults of lazy_config_class in python/lazy_attention/hf/families.py.
+  m.attention.distance_bias_window = 0;
+  m.attention.offset_init = m.attention.distance_bias_init_std = 0;
   read_elastic(Fields(root, file), m);
   return validated(std::move(m), file);
 }
@@ -247,6 +249,8 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
     std::vector<std::string> types = kTypes;
     for (const Family* other : families()) types.push_back(name(other->family));
     for (const MixerKind* other : mixer_kinds()) types.push_back(other->model_type);
+    for (const std::string& converted : convertible_families())
+      types.push_back(std::string(kConvertedPrefix) + converted);
     fail(kOperation, "{}: model_type: expected one of {}, found {}", file, fmt::join(types, ", "),
          type.empty() ? "nothing" : "'" + to_valid_utf8(type.substr(0, 80)) + "'");
   }

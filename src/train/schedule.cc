@@ -92,11 +92,12 @@ OffsetSchedule OffsetSchedule::from_config(Config& config) {
   return s;
 }
 
-double OffsetSchedule::shift(int64_t steps_taken, int64_t run_steps) const {
-  if (!used) return 0;
+double OffsetSchedule::shift(double before, int64_t steps_taken, int64_t run_steps) const {
+  if (!used) return before;
+  if (steps_taken == 0 && steps > 0) return from;
   const double length = steps > 1 ? steps : std::round(steps * static_cast<double>(run_steps));
-  const double done = length > 0 ? std::min(1.0, static_cast<double>(steps_taken) / length) : 1.0;
-  return from + (to - from) * done;
+  const double left = length - static_cast<double>(steps_taken - 1);  // steps of the shift, this one included
+  return left > 1 ? before + (to - before) / left : to;
 }
 
 }  // namespace lazy::train

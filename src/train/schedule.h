@@ -50,8 +50,10 @@ struct OffsetSchedule {
   bool used = false;
 
   static OffsetSchedule from_config(Config& config);
-  // The shift after `steps_taken` of a run's `run_steps`.
-  double shift(int64_t steps_taken, int64_t run_steps) const;
+  // The shift after `steps_taken` of a run's `run_steps`; `before`: the shift after one step less. What is left of the
+  // way to `to` is spread evenly over the steps that are left. So the offsets do not jump if the number of steps
+  // changes (training.minutes) or if a resumed run has another schedule. Without a schedule the shift stays.
+  double shift(double before, int64_t steps_taken, int64_t run_steps) const;
 };
 
 }  // namespace lazy::train

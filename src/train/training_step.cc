@@ -108,7 +108,7 @@ void Trainer::update(StepResult& result) {
 }
 
 void Trainer::shift_offsets(int64_t steps_taken) {
-  const double shift = config_.offset_schedule.shift(steps_taken, config_.steps);
+  const double shift = config_.offset_schedule.shift(state_.offset_shift, steps_taken, config_.steps);
   const double change = shift - state_.offset_shift;
   if (change == 0) return;
   const std::string offset = CheckpointNames(config_.model).offset;

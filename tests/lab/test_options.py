@@ -1,15 +1,19 @@
 """The arguments of `lazy uptrain`, the folder of its results, and the configuration of a training."""
 
+import errno
 import json
+import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tomllib
+from lazy_lab import uptrain
 from lazy_lab.errors import UserError
 from lazy_lab.options import check_corpus, check_folder, parse, parse_count
-from lazy_lab.plan import micro_batch, shard_ids, toml, training
+from lazy_lab.plan import Plan, micro_batch, shard_ids, toml, training
 
 CORPUS = {
     "tokenizer": {"bos_id": 1, "eos_id": 2},
@@ -93,6 +97,11 @@ def test_other_numbers_are_refused(text):
         ({"gpus": 3}, "--batch-size"),
         ({"seed": [2, 2]}, "--seed"),
         ({"lengths": ["long"]}, "--lengths"),
+        ({"tokens": "511"}, "--tokens"),
+        ({"tokens": "9" * 400}, "--tokens"),
+        ({"to": None}, "--to"),
+        ({"lr": math.inf}, "--lr"),
+        ({"weight_decay": None}, "--weight-decay"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, tmp_path, change, named, monkeypatch):
@@ -137,6 +146,55 @@ def test_a_folder_keeps_its_model_and_corpus(arguments, tmp_path):
         check_folder(parse(arguments | {"corpus": "", "text": [str(tmp_path / "book.txt")]}))
 
 
+def test_two_processes_begin_a_folder(arguments, tmp_path, monkeypatch):
+    options, record = parse(arguments), tmp_path / "out" / "uptrain.json"
+    listed = Path.iterdir
+
+    def other_process_first(folder):
+        if folder == options.output and not record.exists():
+            monkeypatch.setattr(Path, "iterdir", listed)
+            check_folder(options)
+            (options.output / "steps").mkdir()
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", other_process_first)
+    check_folder(options)
+    with pytest.raises(UserError, match="--lr"):
+        check_folder(parse(arguments | {"lr": 1e-3}))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"a"', "{}", '{"splits": {}}'])
+def test_damaged_files_are_named(arguments, tmp_path, text):
+    options = parse(arguments)
+    (tmp_path / "corpus" / "corpus.json").write_text(text)
+    with pytest.raises(UserError, match="corpus.json"):
+        check_corpus(options)
+    check_folder(options)
+    (options.output / "uptrain.json").write_text(text)
+    with pytest.raises(UserError, match="out"):
+        check_folder(options)
+
+
+def test_a_full_disk_is_one_line(arguments, monkeypatch, capsys, tmp_path):
+    def full(path, *_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(uptrain, "program_json", lambda *_: {"config": {}})
+    monkeypatch.setattr(Path, "write_text", full)
+    assert uptrain.main(arguments | {"report_only": ""}) == 1
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1 and "uptrain.json" in errors
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_a_training_refuses_is_found_before_the_measurements(arguments):
+    options = parse(arguments)
+    (options.output / "steps").mkdir(parents=True)
+    (options.output / "steps" / "bos-ids.json").write_text('{"ids": [1]}')
+    steps = Plan(options, False, 256, CORPUS["splits"]).steps()
+    assert steps[0].command[0] == "train"
+
+
 def test_other_folders_are_left_alone(arguments, tmp_path):
     with pytest.raises(UserError, match="--output"):
         check_folder(parse(arguments | {"output": str(tmp_path)}))
@@ -169,7 +227,7 @@ def test_documents_begin_as_the_tokenizer_allows(arguments, tokenizer, data):
 
 
 def test_micro_batches_divide_a_step(arguments):
-    options = parse(arguments | {"seq_len": 2048, "batch_tokens": 131072})
+    options = parse(arguments | {"seq_len": 2048, "batch_tokens": 131072, "tokens": "1M"})
     assert (micro_batch(options, True), micro_batch(options, False)) == (16, 2)
     assert micro_batch(parse(arguments | {"seq_len": 512, "batch_tokens": 512 * 7}), True) == 7
     assert micro_batch(parse(arguments | {"batch_size": 4}), True) == 4

@@ -305,6 +305,39 @@ TEST(ModelConfig, WindowsOfMistralAreInEveryLayer) {
   EXPECT_THAT(error_of([&] { read({{"sliding_window", -1}}); }), Names({"sliding_window", 1, -1}));
 }
 
+// python/lazy_attention/hf/families.py has the same defaults.
+TEST(ModelConfig, ConvertedModelsHaveNeitherShiftNorBiasUnlessSaid) {
+  json j = json::parse(R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1,
+                           "num_attention_heads": 2, "intermediate_size": 48})");
+  const ModelConfig softmax = ModelConfig::from_json(j, "config.json");
+  j["model_type"] = "lazy_llama";
+  const ModelConfig plain = ModelConfig::from_json(j, "config.json");
+  EXPECT_EQ(plain.to_json(), [&] {
+    ModelConfig expected = to_lazy(softmax, 0);
+    expected.attention.distance_bias_init_std = 0;
+    return expected.to_json();
+  }());
+  EXPECT_EQ(plain.attention.distance_bias_window, 0);
+  EXPECT_EQ(plain.attention.offset_init, 0);
+  j["distance_bias_window"] = 8;
+  EXPECT_EQ(ModelConfig::from_json(j, "config.json").attention.distance_bias_window, 8);
+  for (const auto& [key, value] : {std::pair<const char*, json>{"normalizer", "softmax"},
+                                   {"model_type", "lazy_gpt2"},
+                                   {"distance_bias_window", -1},
+                                   {"offset_init", "0"}}) {
+    json wrong = j;
+    wrong[key] = value;
+    EXPECT_THAT(error_of([&] { ModelConfig::from_json(wrong, "dir/config.json"); }), Names({"dir/config.json"})) << key;
+  }
+}
+
+TEST(ModelConfig, ModelsWithoutAttentionAreNotConverted) {
+  for (const char* kind : {"retnet", "mamba2"}) {
+    const ModelConfig model = toml(fmt::format("[model]\nkind = \"{}\"\nvocab_size = 64\nhidden_size = 64\n", kind));
+    EXPECT_THAT(error_of([&] { to_lazy(model, 16); }), Names({std::string(kind)}));
+  }
+}
+
 TEST(ModelConfig, AdaptersAreRefused) {
   const testing::TemporaryFolder folder;
   testing::write_text(folder / "config.json", llama().dump());

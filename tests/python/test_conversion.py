@@ -359,7 +359,12 @@ def test_tensors_that_a_folder_lacks_have_initial_values(tmp_path):
         ("normalizer", "sigmoid"),
         ("offset", "sometimes"),
         ("distance_bias_window", -1),
+        ("distance_bias_window", "8"),
+        ("distance_bias_window", None),
+        ("distance_bias_window", 0),
         ("distance_bias_init_std", -1.0),
+        ("distance_bias_init_std", float("inf")),
+        ("offset_init", float("nan")),
     ],
 )
 def test_folders_with_wrong_keys_are_refused(key, value, tmp_path):

@@ -94,18 +94,47 @@ OffsetSchedule shifts(const std::string& lines) {
   return schedule;
 }
 
+// The shift after `taken` of a run's 80 steps.
+double shift_after(const OffsetSchedule& schedule, int64_t taken) {
+  double shift = 0;
+  for (int64_t step = 0; step <= taken; ++step) shift = schedule.shift(shift, step, 80);
+  return shift;
+}
+
 TEST(OffsetSchedule, ShiftsLinearlyOverAFractionOrANumberOfSteps) {
   const OffsetSchedule fraction = shifts("offset_schedule = { from = 0, to = -1, steps = 0.25 }");
-  EXPECT_EQ(fraction.shift(0, 80), 0);
-  EXPECT_DOUBLE_EQ(fraction.shift(5, 80), -0.25);
-  EXPECT_EQ(fraction.shift(20, 80), -1);
-  EXPECT_EQ(fraction.shift(80, 80), -1);
+  EXPECT_EQ(shift_after(fraction, 0), 0);
+  EXPECT_NEAR(shift_after(fraction, 5), -0.25, 1e-14);
+  EXPECT_NEAR(shift_after(fraction, 19), -0.95, 1e-14);
+  EXPECT_EQ(shift_after(fraction, 20), -1);
+  EXPECT_EQ(shift_after(fraction, 80), -1);
   const OffsetSchedule steps = shifts("offset_schedule = { from = -0.5, to = 1.5, steps = 40 }");
-  EXPECT_EQ(steps.shift(0, 80), -0.5);
-  EXPECT_DOUBLE_EQ(steps.shift(10, 80), 0);
-  EXPECT_EQ(steps.shift(79, 80), 1.5);
-  EXPECT_EQ(shifts("offset_schedule.to = -1\noffset_schedule.steps = 0").shift(0, 80), -1);
-  EXPECT_EQ(shifts("").shift(40, 80), 0);
+  EXPECT_EQ(shift_after(steps, 0), -0.5);
+  EXPECT_NEAR(shift_after(steps, 10), 0, 1e-14);
+  EXPECT_EQ(shift_after(steps, 79), 1.5);
+  EXPECT_EQ(shift_after(shifts("offset_schedule.to = -1\noffset_schedule.steps = 0"), 0), -1);
+  EXPECT_EQ(shift_after(shifts(""), 40), 0);
+}
+
+// training.minutes changes the number of steps during a run, and a resumed run begins with the configured number again.
+TEST(OffsetSchedule, DoesNotJumpWhenTheRunGetsShorterOrLonger) {
+  const OffsetSchedule schedule = shifts("offset_schedule = { from = 0, to = -1, steps = 0.5 }");
+  double shift = 0;
+  const auto steps_of = [](int64_t step) { return step < 20 || (step >= 60 && step < 63) ? 100000 : 200; };
+  for (int64_t step = 0; step <= 200; ++step) {
+    const double next = schedule.shift(shift, step, steps_of(step));
+    EXPECT_LE(next, shift) << step;
+    EXPECT_GT(next, shift - 0.02) << step;
+    shift = next;
+  }
+  EXPECT_EQ(shift, -1);
+}
+
+TEST(OffsetSchedule, ARunThatIsResumedWithoutOneKeepsItsShift) {
+  EXPECT_EQ(shifts("").shift(-0.75, 30, 80), -0.75);
+  const OffsetSchedule other = shifts("offset_schedule = { from = 0, to = -2, steps = 40 }");
+  EXPECT_NEAR(other.shift(-0.75, 31, 80), -0.75 - 1.25 / 10, 1e-14);
+  EXPECT_EQ(shifts("offset_schedule = { to = -2, steps = 20 }").shift(-0.75, 31, 80), -2);
 }
 
 TEST(OffsetSchedule, RefusesWhatItCannotMean) {

@@ -8,6 +8,7 @@ A folder has the base family's config.json and tensors, with ``model_type`` "laz
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -83,9 +84,15 @@ def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
                 raise ValueError(f'normalizer: expected "elastic", found "{self.normalizer}"')
             if self.offset not in ("per_visible", "constant"):
                 raise ValueError(f'offset: expected "per_visible" or "constant", found "{self.offset}"')
-            for name in ("distance_bias_window", "distance_bias_init_std"):
-                if getattr(self, name) < 0:
-                    raise ValueError(f"{name}: expected at least 0, found {getattr(self, name)}")
+            window, std = self.distance_bias_window, self.distance_bias_init_std
+            if type(window) is not int or window < 0:
+                raise ValueError(f"distance_bias_window: expected a whole number of at least 0, found {window!r}")
+            for name in ("offset_init", "distance_bias_init_std"):
+                value = getattr(self, name)
+                if type(value) not in (int, float) or not math.isfinite(value):
+                    raise ValueError(f"{name}: expected a finite number, found {value!r}")
+            if std < 0:
+                raise ValueError(f"distance_bias_init_std: expected at least 0, found {std}")
 
     return _published(Config, f"Lazy{base.__name__}")
 
@@ -115,6 +122,19 @@ class LazyFamilyModel(LazyPreTrained):
             )
         super().__init__(config, *args, **kwargs)
         self.add_lazy_parameters()
+
+    @classmethod
+    def from_pretrained(cls, folder, *args, output_loading_info: bool = False, **kwargs):
+        """transformers' method. Raises ValueError if the folder has a distance bias that its configuration does not
+        describe: transformers would only warn, and compute another function."""
+        model, info = super().from_pretrained(folder, *args, output_loading_info=True, **kwargs)
+        unexpected = sorted(name for name in info["unexpected_keys"] if name.rpartition(".")[2] in LAZY_PARAMETERS)
+        if unexpected:
+            raise ValueError(
+                f"{folder}: {unexpected[0]}: expected none with distance_bias_window = "
+                f"{model.config.distance_bias_window}, found {len(unexpected)} such tensors"
+            )
+        return (model, info) if output_loading_info else model
 
     def add_lazy_parameters(self) -> None:
         """Gives every attention layer the parameters of the configuration, with initial values."""
