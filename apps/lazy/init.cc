@@ -20,6 +20,7 @@
 #include "core/text.h"
 #include "data/prepare.h"
 #include "data/tokenizer.h"
+#include "document_limit.h"
 #include "model/config.h"
 #include "model/device.h"
 #include "model/language_model.h"
@@ -192,10 +193,9 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
         .dump();
   };
   const double tokens = static_cast<double>(s.steps * s.step_tokens());
-  std::string out =
-      comment(fmt::format("Made by `lazy init` for {:g} minutes on this machine ({}, {} threads, {}). "
-                          "Run: lazy train {}",
-                          o.minutes, o.device, thread_count(), r.bf16 ? "bf16" : "fp32", o.output.string()));
+  std::string out = comment(fmt::format("Made by `lazy init --minutes {:g}` on this machine ({}, {} threads, {}).",
+                                        o.minutes, o.device, thread_count(), r.bf16 ? "bf16" : "fp32"));
+  out += "# Run: lazy train " + cli::shell_word(o.output.string()) + "\n";  // not wrapped: to be copied
   out +=
       comment(fmt::format("Expected: {} ({} tokens/s were measured; {:.0f} % of the time is for steps, the rest for "
                           "start, validation and checkpoints), about {} of memory of the {} "
@@ -323,6 +323,11 @@ void run(InitArguments o) {
 
 }  // namespace
 
+int64_t document_limit(const std::vector<std::string>& texts) {
+  const TextFacts text = look_at(find_sources(texts, std::nullopt, /*code=*/false));
+  return train::cut_documents_at(text.bytes, text.documents);
+}
+
 LAZY_COMMAND(init, "Write a training configuration for your text, this machine and a time", [](cli::Command command) {
   auto o = std::make_shared<InitArguments>();
   command
@@ -355,7 +360,9 @@ LAZY_COMMAND(init, "Write a training configuration for your text, this machine a
       "\n"
       "Prepares the corpus, trains a tokenizer on it, times training steps of a few sizes here, and says in comments "
       "why\n"
-      "each figure was chosen.");
+      "each figure was chosen. With --from the tokenizer and the size are the model's; a model of `lazy convert --to "
+      "lazy`\n"
+      "gets an offset_schedule, which makes its attention sparse.");
   command.callback([o] {
     cli::share_cores();  // as `lazy train` does, whose speed is measured
     run(*o);

@@ -7,9 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "common_options.h"
 #include "core/error.h"
 #include "core/python_child.h"
+#include "document_limit.h"
 #include "model/device.h"
+#include "model_path.h"
 #include "start_lab.h"
 
 namespace lazy::cli {
@@ -23,7 +26,7 @@ struct UptrainArguments {
   std::vector<int64_t> seed;
   int64_t seeds = 1, window = 512, seq_len = 2048, batch_tokens = 131072, batch_size = 0, gpus = 1;
   double lr = 3e-4, weight_decay = 0, to = -1, anneal = 0.35, validation = 0.02;
-  bool control = false;
+  bool control = false, download = false;
 };
 
 // Python runs in the root directory.
@@ -31,6 +34,8 @@ std::string absolute_path(const std::string& path) { return path.empty() ? path 
 
 void run(const UptrainArguments& a, Command command) {
   const fs::path program = fs::read_symlink("/proc/self/exe");
+  const bool trains = a.report_only.empty() && !a.model.empty();
+  const std::string model = trains ? resolve_model_folder("uptrain", a.model, a.download) : a.model;
   std::vector<std::string> text, tasks;
   std::transform(a.text.begin(), a.text.end(), std::back_inserter(text), absolute_path);
   for (const std::string& task : a.tasks)
@@ -43,9 +48,10 @@ void run(const UptrainArguments& a, Command command) {
                                          {"program", program.string()},
                                          {"line", command.line()},
                                          {"threads", command.root().count("--threads") > 0 ? thread_count() : 0},
-                                         {"model", absolute_path(a.model)},
+                                         {"model", absolute_path(model)},
                                          {"text", text},
                                          {"corpus", absolute_path(a.corpus)},
+                                         {"max_document", trains && !text.empty() ? document_limit(text) : 0},
                                          {"validation", a.validation},
                                          {"tokens", a.tokens},
                                          {"output", absolute_path(a.output)},
@@ -77,7 +83,8 @@ void run(const UptrainArguments& a, Command command) {
 
 LAZY_COMMAND(uptrain, "Turn a pretrained model into a Lazy model, and measure what that gives", [](Command command) {
   auto a = std::make_shared<UptrainArguments>();
-  command.add_option("model", a->model, "Model folder with softmax attention");
+  command.add_option("model", a->model, "Model folder or run folder with softmax attention");
+  add_download_option(command, a->download);
   command.add_option("--text", a->text, "Text to train on: what `lazy data prepare` reads");
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare --tokenizer MODEL`, instead of --text");
   command.add_option("--validation", a->validation, "Share of the documents of --text that is held out")
@@ -125,8 +132,9 @@ Examples:
   lazy uptrain smollm2 --text book.txt --tokens 500k --seq-len 256 --batch-tokens 8192 --lengths 256,1k --output up
   CUDA_VISIBLE_DEVICES=1 lazy uptrain ... --output up    # a second process with the same folder shares the steps
   lazy uptrain --report-only up
+  lazy generate up/runs/lazy-seed1 --prompt "Once upon a time"
 
-Writes up/results.json, up/report.html and up/report.md; runs/lazy-seed1/model is the model. The report needs Python
+Writes up/results.json, up/report.html and up/report.md; up/runs/lazy-seed1/model is the model. The report needs Python
 (python3 or LAZY_PYTHON) with jinja2, matplotlib and scipy; the measurements need no package.)");
   command.callback([a, command] { run(*a, command); });
 });

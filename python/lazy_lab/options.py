@@ -18,6 +18,7 @@ SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 GROUPS = ("train", "eval", "speed", "report")
 # What every training of a folder has in common. A later call may change the others, for example add seeds or tasks.
 FIXED = ("tokens", "window", "to", "anneal", "seq_len", "batch_tokens", "lr", "weight_decay", "dtype", "validation")
+PREPARATION = ("window", "validation")  # those that the converted model and the corpus depend on
 
 
 def parse_count(text, name, powers_of_two=False):
@@ -34,7 +35,7 @@ def parse_count(text, name, powers_of_two=False):
 
 @dataclass
 class Options:
-    """The fields are the keys of the JSON object that apps/lazy/uptrain.cc passes."""
+    """The fields are the keys of the JSON object that apps/lazy/uptrain.cc passes, which has found the model folder."""
 
     program: str
     line: str
@@ -42,6 +43,7 @@ class Options:
     model: Path
     text: list[Path]
     corpus: Path | None
+    max_document: int  # bytes, 0: documents of the text are not cut
     validation: float
     tokens: int
     output: Path
@@ -81,27 +83,11 @@ class Options:
         return self.corpus or self.output / "corpus"
 
 
-def model_folder(path):
-    """The folder with config.json: `path` or the model of a run folder."""
-    if not path:
-        raise UserError("expected a model folder, found no argument")
-    folder = Path(path)
-    if folder.is_file():
-        with open(folder, "rb") as file:
-            gguf = file.read(4) == b"GGUF"
-        mend = f"; `lazy convert {path} FOLDER` writes one" if gguf else ""
-        raise UserError(f"{path}: expected a model folder, found a {'GGUF file' if gguf else 'file'}{mend}")
-    for candidate in (folder, folder / "model"):
-        if (candidate / "config.json").is_file():
-            return candidate
-    found = "a folder without config.json" if folder.is_dir() else "nothing there"
-    raise UserError(f"{path}: expected a model folder, found {found}")
-
-
 def parse(arguments):
     """Options from the JSON object of the program. Raises UserError for the first argument that is wrong."""
     a = dict(arguments)
-    model = model_folder(a["model"])
+    if not a["model"]:
+        raise UserError("expected a model folder, found no argument")
     if not a["output"]:
         raise UserError("--output: expected a folder for the results, found none")
     if not a["tokens"]:
@@ -140,7 +126,7 @@ def parse(arguments):
     if tokens < a["batch_tokens"]:
         raise UserError(f"--tokens: expected at least one step of --batch-tokens ({a['batch_tokens']}), found {tokens}")
     a |= {
-        "model": model,
+        "model": Path(a["model"]),
         "tokens": tokens,
         "lengths": [parse_count(length, "--lengths", powers_of_two=True) for length in a["lengths"]],
         "text": [Path(text) for text in a["text"]],
@@ -191,13 +177,25 @@ def check_folder(options):
         if not record.exists():
             write_atomic(record, json.dumps(current, indent=2) + "\n")
     begun = read_object(record)
-    for name in sorted(current.keys() | begun.keys()):
+    undecided = set() if "tokens" in begun else set(FIXED) - set(PREPARATION)
+    for name in sorted((current.keys() | begun.keys()) - undecided):
         if begun.get(name) != current.get(name):
             option = "--" + name.replace("_", "-") if name != "model" else "model"
             raise UserError(
                 f"{options.output} was begun with other arguments: {option}: expected {begun.get(name, 'none')}, "
                 f"found {current.get(name, 'none')}; name another --output"
             )
+    if undecided:
+        write_atomic(record, json.dumps(current, indent=2) + "\n")
+
+
+def forget_training_settings(options):
+    """Lets the next call choose other settings of the trainings, unless one of them has begun."""
+    record = options.output / "uptrain.json"
+    if not (options.output / "runs").exists():
+        begun = json.loads(record.read_text(encoding="utf-8"))
+        kept = {name: value for name, value in begun.items() if name not in FIXED or name in PREPARATION}
+        write_atomic(record, json.dumps(kept, indent=2) + "\n")
 
 
 def check_corpus(options):
@@ -208,7 +206,8 @@ def check_corpus(options):
         tokens = splits.get(split, {}).get("tokens", 0)
         if tokens < options.seq_len:
             raise UserError(
-                f"{path}: expected a split '{split}' of at least --seq-len ({options.seq_len}) tokens, found {tokens}"
+                f"{path}: expected a split '{split}' of at least --seq-len ({options.seq_len}) tokens, found {tokens}; "
+                f"lower --seq-len, add text or raise --validation"
             )
     passes = options.steps * options.batch_tokens / splits["train"]["tokens"]
     if passes > MAX_PASSES:

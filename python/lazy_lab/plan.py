@@ -142,6 +142,7 @@ def first_steps(options):
     if not options.corpus:
         paths = [str(path) for path in options.text]
         prepare = ["data", "prepare", *paths, "--output", str(options.corpus_folder), "--tokenizer", str(options.model)]
+        cut = ["--max-document", str(options.max_document)] if options.max_document else []
         steps.append(
             Step(
                 "corpus",
@@ -149,7 +150,7 @@ def first_steps(options):
                 "prepare",
                 {"validation": options.validation},
                 [options.corpus_folder],
-                [*prepare, "--validation", str(options.validation), "--force"],
+                [*prepare, *cut, "--validation", str(options.validation), "--force"],
             )
         )
     return steps

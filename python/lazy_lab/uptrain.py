@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import plan, report
 from .errors import RunError, Stopped, UserError
-from .options import GROUPS, check_corpus, check_folder, parse
+from .options import GROUPS, check_corpus, check_folder, forget_training_settings, parse
 from .results import collect
 from .steps import Runner, say, write_atomic
 
@@ -61,6 +61,9 @@ def run(arguments):
         return write_pages(folder)
     options = parse(arguments)
     config = program_json(options, "info", str(options.model), "--json")["config"]
+    normalizer = config.get("normalizer", "softmax")
+    if normalizer != "softmax":
+        raise UserError(f"{options.model}: expected a model with softmax attention, found normalizer '{normalizer}'")
     gpu = resolve_dtype(options)
     passes, splits = check_corpus(options) if options.corpus else (None, None)
     check_folder(options)
@@ -68,7 +71,11 @@ def run(arguments):
     first = plan.first_steps(options)
     runner.run(first, {step.name for step in first})
     if passes is None:
-        passes, splits = check_corpus(options)
+        try:
+            passes, splits = check_corpus(options)
+        except UserError:
+            forget_training_settings(options)
+            raise
     if passes > 1:
         say(f"--tokens {options.tokens}: {passes:.2f} passes over the text")
     limit = config.get("max_position_embeddings") or config.get("n_positions") or options.seq_len

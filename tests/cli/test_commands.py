@@ -27,7 +27,7 @@ def refused(lazy_binary, *arguments, **environment):
 
 
 @pytest.mark.parametrize(
-    "command", ["generate", "chat", "serve", "eval", "sinks", "probe", "info", "export", "tokenize"]
+    "command", ["generate", "chat", "serve", "eval", "sinks", "probe", "info", "export", "tokenize", "uptrain"]
 )
 def test_a_gguf_file_is_answered_with_its_conversion(lazy_binary, tmp_path, command):
     file = tmp_path / "a model.gguf"

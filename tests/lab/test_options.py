@@ -12,7 +12,7 @@ import pytest
 import tomllib
 from lazy_lab import uptrain
 from lazy_lab.errors import UserError
-from lazy_lab.options import check_corpus, check_folder, parse, parse_count
+from lazy_lab.options import check_corpus, check_folder, forget_training_settings, parse, parse_count
 from lazy_lab.plan import Plan, micro_batch, shard_ids, toml, training
 
 CORPUS = {
@@ -35,6 +35,7 @@ def arguments(tmp_path):
         "model": str(tmp_path / "model"),
         "text": [],
         "corpus": str(tmp_path / "corpus"),
+        "max_document": 0,
         "validation": 0.02,
         "tokens": "10k",
         "output": str(tmp_path / "out"),
@@ -80,9 +81,6 @@ def test_other_numbers_are_refused(text):
     ("change", "named"),
     [
         ({"model": ""}, "model"),
-        ({"model": "book.txt"}, "book.txt"),
-        ({"model": "none"}, "none"),
-        ({"model": "corpus"}, "config.json"),
         ({"output": ""}, "--output"),
         ({"tokens": ""}, "--tokens"),
         ({"tokens": "many"}, "--tokens"),
@@ -111,12 +109,6 @@ def test_wrong_arguments_are_named(arguments, tmp_path, change, named, monkeypat
     assert named in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_gguf_file_is_named(arguments, tmp_path):
-    (tmp_path / "model.gguf").write_bytes(b"GGUF\3\0\0\0")
-    with pytest.raises(UserError, match="lazy convert"):
-        parse(arguments | {"model": str(tmp_path / "model.gguf")})
-
-
 def test_passes_over_the_text(arguments):
     assert check_corpus(parse(arguments))[0] == pytest.approx(20 * 512 / 10000)
     with pytest.raises(UserError, match="--tokens"):
@@ -134,6 +126,20 @@ def test_a_folder_keeps_the_arguments_of_its_trainings(arguments, change, option
     check_folder(parse(arguments | {"seeds": 3, "control": False, "lengths": ["2k"]}))
     with pytest.raises(UserError, match=option):
         check_folder(parse(arguments | change))
+
+
+def test_refused_settings_may_be_corrected_until_a_training_begins(arguments, tmp_path):
+    check_folder(parse(arguments | {"tokens": "50k"}))
+    forget_training_settings(parse(arguments))
+    with pytest.raises(UserError, match="--window"):
+        check_folder(parse(arguments | {"window": 8}))
+    check_folder(parse(arguments | {"seq_len": 32}))
+    with pytest.raises(UserError, match="--seq-len"):
+        check_folder(parse(arguments))
+    (tmp_path / "out" / "runs").mkdir()
+    forget_training_settings(parse(arguments))
+    with pytest.raises(UserError, match="--seq-len"):
+        check_folder(parse(arguments))
 
 
 def test_a_folder_keeps_its_model_and_corpus(arguments, tmp_path):

@@ -88,3 +88,31 @@ def test_uptrain(root, lazy_binary, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in (out / "steps").glob("*.json")} == records
     if (out / "report.html").exists():  # where the packages of the report are installed
         assert (out / "report.html").read_text(encoding="utf-8").count("<svg") == 5
+
+
+def test_one_file_is_enough_text_and_refused_tokens_can_be_lowered(root, lazy_binary, tmp_path):
+    write_model(root, lazy_binary, tmp_path / "model")
+    (tmp_path / "book.txt").write_text((root / "docs" / "serve.md").read_text(encoding="utf-8"), encoding="utf-8")
+    command = [lazy_binary, "uptrain", "model", "--text", "book.txt", "--seq-len", "64", "--batch-tokens", "512"]
+    command += ["--validation", "0.1", "--device", "cpu", "--output", "out"]
+    environment = os.environ | {"LAZY_PYTHON": sys.executable}
+
+    def call(*more):
+        return subprocess.run([*command, *more], cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    refused = call("--tokens", "100M")
+    assert refused.returncode == 2 and "--tokens" in refused.stderr.splitlines()[-1], refused.stderr
+    splits = json.loads((tmp_path / "out" / "corpus" / "corpus.json").read_text())["splits"]
+    assert splits["validation"]["tokens"] > 64
+    corrected = call("--tokens", "10k", "--only", "report")
+    assert corrected.returncode == 0, corrected.stderr
+
+
+def test_a_lazy_model_is_refused_before_anything_is_written(root, lazy_binary, tmp_path):
+    model = root / "tests/compatibility/v0.1/lazy/model"
+    (tmp_path / "book.txt").write_text("A text.")
+    command = [lazy_binary, "uptrain", model, "--text", "book.txt", "--tokens", "10k", "--output", "out"]
+    environment = os.environ | {"LAZY_PYTHON": sys.executable}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and "elastic" in done.stderr, done.stderr
+    assert not (tmp_path / "out").exists()
