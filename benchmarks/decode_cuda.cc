@@ -114,7 +114,8 @@ nlohmann::json run_decode_cuda(const DecodeBenchmark& o) {
                            {"bias_window", o.bias_window},
                            {"score_scale", o.score_scale}};
   fmt::print(
-      "Decoding one token a sequence on a GPU: batch {}, {} cached keys, {} heads ({} of keys and values). Medians of "
+      "Decoding one token per sequence on a GPU: batch {}, {} cached keys, {} heads ({} of keys and values). Medians "
+      "of "
       "{}. "
       "All agree with\nfloat64. TB/s of what has to be read: K and those rows of V that carry weight; ratio = the "
       "fastest "
