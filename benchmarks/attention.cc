@@ -214,7 +214,7 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
       const double peak = peak_mib(in, variants.back());
       const Alive alive = alive_shares(in);
       const double flops = 2.0 * static_cast<double>(o.batch * o.heads * o.length * o.length * dim);
-      // 0 where an earlier size has left enough memory behind.
+      // 0 if memory that an earlier size allocated is reused.
       const std::string memory =
           peak < 1 ? ""
                    : fmt::format("   peak memory {:.0f} MiB (n x n weights would take {:.0f})", peak,

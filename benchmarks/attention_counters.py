@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Hardware counters of the attention kernels: what bounds each, by ncu.
+"""Hardware counters of the attention kernels, measured with ncu, to find what bounds each kernel.
 
     python benchmarks/attention_counters.py build/liblazy_ops.so [--shape 8x4096x64 ...] [--case CASE ...] [--json FILE]
 
-Prints a line a kernel: microseconds (alone on the GPU, clocks as they are), then in percent of the peak: tensor cores,
-the special-function unit, FMA, ALU, issue slots, the shared memory's wavefronts, L2 and DRAM; last the three largest
-stall reasons, in warps an issue. Random inputs, bf16, causal, 16 heads, a bias of 512
-distances; entmax15's scores have deviation 3. A case runs twice, the second time under ncu.
+Prints one line per kernel: microseconds (alone on the GPU, with unlocked clocks), then in percent of the peak: tensor
+cores, the special-function unit, FMA, ALU, issue slots, wavefronts of shared memory, L2 and DRAM; then the three
+largest stall reasons, in warps per issued instruction. Random inputs, bf16, causal, 16 heads, a bias of 512 distances;
+the scores of entmax15 have a standard deviation of 3. A case runs twice, the second time under ncu.
 """
 
 import argparse

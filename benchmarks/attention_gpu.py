@@ -1,12 +1,12 @@
-"""lazy_attention on a GPU beside everything that PyTorch users have.
+"""Speed of lazy_attention on a GPU compared with the alternatives that PyTorch users have.
 
-These are SDPA by cuDNN and by FlashAttention-2 (softmax, no bias), FlexAttention with the distance bias (softmax), and
-a straightforward Triton kernel of Elastic-Softmax (forward).
+The alternatives are SDPA with cuDNN and with FlashAttention-2 (softmax, no bias), FlexAttention with the distance bias
+(softmax), and a straightforward Triton kernel of Elastic-Softmax (forward).
 
     PYTHONPATH=python python benchmarks/attention_gpu.py [--json FILE] [--shape 8x4096x64 ...]
 
-Results are checked against a computation in fp32 before they are timed. Causal, bf16, 16 heads, random inputs; medians
-of rounds in which all take their turn, by CUDA events.
+Results are checked against a computation in fp32 before they are timed. Causal, bf16, 16 heads, random inputs.
+Prints medians over rounds that run every variant in turn, measured with CUDA events.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 HEADS, WINDOW = 16, 512
-# PyTorch 2.11's own choice asks for more shared memory than the GPU has once a captured bias is added.
+# The default tile sizes of PyTorch 2.11 need more shared memory than the GPU has if a captured bias is added.
 FLEX_OPTIONS = {
     "BLOCK_M": 128,
     "BLOCK_N": 64,

@@ -1,15 +1,15 @@
-"""lazy_attention on what a trained model attends to.
+"""Speed and sparsity of lazy_attention on the queries and keys of a trained model.
 
     PYTHONPATH=python python benchmarks/attention_recorded.py MODEL_FOLDER TEXT_FILE [--batch 8 --length 4096]
                                                               [--tiles 64x64 16x64 ...] [--shares] [--json FILE]
 
-Queries, keys, values, distance bias and tau of every layer of a model folder are recorded on a text. Printed are the
-share of alive pairs, of tiles of queries x keys that hold one (all heads of the first sequence), and, without --shares,
-the speed of prefill and decode beside PyTorch's.
+The script records queries, keys, values, distance bias and tau of every layer of a model folder while the model reads a
+text. It prints the fraction of alive pairs, the fraction of query x key tiles that contain an alive pair (all heads of
+the first sequence), and, without --shares, the speed of prefill and decode compared with PyTorch's.
 
-Speeds are of bf16 on a GPU; results are checked against fp32 before they are timed. --shares also works without one.
-The model reads batch x length tokens of the text, also beyond the length that it was trained at: the speeds want long
-rows, and the shares are printed for that reason.
+Speeds are measured in bf16 on a GPU; results are checked against fp32 before they are timed. --shares also works
+without a GPU. The model reads batch x length tokens of the text, also beyond its training length, because the speed
+measurements need long rows; therefore the fractions at this length are printed too.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=4096)
     parser.add_argument("--tiles", nargs="+", default=["64x64"], help="queries x keys")
-    parser.add_argument("--shares", action="store_true", help="time nothing")
+    parser.add_argument("--shares", action="store_true", help="print only the fractions, without timing")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json")
     options = parser.parse_args()

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Trains and evaluates configurations side by side on one machine, and prints their table.
+"""Trains and evaluates several configurations on one machine and prints a table of the results.
 
     python benchmarks/compare.py configs/compare-55m/*.toml --corpus DIR [--data DIR] [--output runs/compare] [--gpus 2]
                                  [--jobs 2] [--trainings 1] [--seconds N] [--set KEY=VALUE ...] [--lengths 256,512,...]
                                  [--limit 64] [--task-limit N] [--page FILE.html]
 
-Of every configuration (recipe.toml, which others extend, is left out): `lazy train`, `lazy eval --lengths`, with --data
-`lazy eval --tasks all`, `lazy sinks` where layers attend. JOBS run at a time on each GPU, the first named first, and
-TRAININGS of them at most train (`--jobs 2 --trainings 1`: each alone, or beside another's evaluation); --gpus 0 is the
-CPU. What is done is in OUTPUT/NAME and is not done again. Trainings go on from their last checkpoint: after --seconds
-what runs is told to stop, and the same command continues. Logs: OUTPUT/NAME.STEP.out. Without a corpus: the table of
-what is there.
+For every configuration (except recipe.toml, which others extend) the script runs `lazy train`, `lazy eval --lengths`,
+with --data `lazy eval --tasks all`, and `lazy sinks` if the model has attention layers. JOBS run at a time on each GPU,
+in the order of the arguments, and at most TRAININGS of them are trainings (with `--jobs 2 --trainings 1` a training
+runs alone or together with the evaluation of another model). --gpus 0 selects the CPU. Finished steps are stored in
+OUTPUT/NAME and are not repeated. Trainings continue from their last checkpoint: after --seconds, running jobs are told
+to stop, and the same command continues later. Logs: OUTPUT/NAME.STEP.out. Without a corpus, the script only prints the
+table of the existing results.
 """
 
 import argparse
@@ -27,20 +28,20 @@ import time
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("configs", nargs="+", type=pathlib.Path)
-p.add_argument("--corpus", help="of `lazy data prepare`")
-p.add_argument("--data", help="the benchmarks' files")
+p.add_argument("--corpus", help="a corpus of `lazy data prepare`")
+p.add_argument("--data", help="folder with the files of the benchmarks")
 p.add_argument("--output", type=pathlib.Path, default=pathlib.Path("runs/compare"))
 p.add_argument("--lazy", default="build/lazy", help="the program")
 p.add_argument("--gpus", type=int, default=1)
-p.add_argument("--jobs", type=int, default=1, help="at a time on each GPU")
-p.add_argument("--trainings", type=int, help="of these jobs, the others evaluate beside them (default: all)")
+p.add_argument("--jobs", type=int, default=1, help="number of concurrent jobs per GPU")
+p.add_argument("--trainings", type=int, help="maximum number of these jobs that train (default: all)")
 p.add_argument("--seconds", type=float, default=float("inf"))
-p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every training")
+p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="configuration key for every training")
 p.add_argument("--lengths", default="256,512,1024,2048,4096")
-p.add_argument("--limit", default="64", help="sequences of every length")
-p.add_argument("--task-limit", help="documents of every task at most, for all models alike (default: all)")
-p.add_argument("--samples", default="32", help="of `lazy sinks`")
-p.add_argument("--page", help="also write `lazy report` of all")
+p.add_argument("--limit", default="64", help="number of sequences per length")
+p.add_argument("--task-limit", help="maximum number of documents per task, the same for all models (default: all)")
+p.add_argument("--samples", default="32", help="number of samples for `lazy sinks`")
+p.add_argument("--page", help="also write `lazy report` of all models to this file")
 a = p.parse_args()
 a.configs = [c for c in a.configs if c.name != "recipe.toml"]
 end = time.monotonic() + a.seconds
@@ -49,7 +50,7 @@ running, lock, stopped = set(), threading.Lock(), threading.Event()
 
 
 def steps(config):
-    """(name, what it leaves behind, command), in their order: a later one depends on what an earlier one wrote."""
+    """(name, output file, command) of each step in order: a later step may read the output of an earlier one."""
     run = a.output / config.stem
     model, corpus, where = run / "model", ["--corpus", a.corpus], ["--bos", "--device", "cuda" if a.gpus else "cpu"]
     train = [a.lazy, "train", config, "--set", f"data.corpus={a.corpus}", "--set", f"training.output={run}"]

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Products of linear layers in fp32 on a CPU by LibTorch's two libraries.
+"""Speed of the fp32 products of linear layers on a CPU with the two libraries of LibTorch.
 
     python benchmarks/cpu_products.py [--threads 2] [--shape 131x512x32000 4096x512x1408 ...]
 
-A shape is rows x inputs x outputs: of 16 MiB of logits, and of a layer. `mm` is torch.mm (the BLAS); oneDNN's is
-what src/ops/dense_product.cc calls. Prints GFLOP/s of the forward product x W^T and of the gradients of x and of W,
-medians; the two take turns. Results are compared before.
+A shape is rows x inputs x outputs. The defaults are the shape of 16 MiB of logits and the shape of a layer. `mm` is
+torch.mm (the BLAS); the oneDNN product is the function that src/ops/dense_product.cc calls. Prints median GFLOP/s of
+the forward product x W^T and of the gradients of x and of W. The two libraries run alternately. Results are compared
+before timing.
 """
 
 import argparse

@@ -55,13 +55,10 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
                            {"threads", at::get_num_threads()},
                            {"score_scale", o.score_scale}};
   fmt::print(
-      "Decoding one token a sequence: batch {}, {} cached keys, {} heads ({} of keys and values), {} threads. Medians "
-      "of "
-      "{}. Each variant\nagrees with the float64 definition. GB/s of what has to be read: K and those rows of V that "
-      "carry weight; "
-      "ratio = the faster\nPyTorch SDPA's time / ours. Caches of their own, so that none finds another's in the "
-      "processor's. "
-      "Summing 512 MiB reads {:.1f} GB/s.\n",
+      "Decoding one token per sequence: batch {}, {} cached keys, {} heads ({} of keys and values), {} threads. "
+      "Medians of {}. Each variant\nagrees with the float64 definition. GB/s count what must be read: K and the "
+      "rows of V with nonzero weight; ratio = the faster\nPyTorch SDPA's time / ours. Each variant has a separate "
+      "KV cache, so that it finds no data of another in the processor's cache. Summing 512 MiB reads {:.1f} GB/s.\n",
       o.batch, o.keys, o.heads, o.kv_heads, at::get_num_threads(), o.repeats, read_speed);
   for (const std::string& dtype : o.dtypes) {
     const at::ScalarType type = dtype == "fp32" ? at::kFloat : at::kBFloat16;

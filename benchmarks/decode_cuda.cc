@@ -73,11 +73,11 @@ std::vector<DecodePeer> working_peers(const DecodeInputs& in) {
     list.push_back(peer);
   }
   if (list.empty())
-    fail_run("bench decode", "no peer serves this problem; head sizes of bf16 that are multiples of 8 have some");
+    fail_run("bench decode", "no peer supports this problem; use bf16 and a head size that is a multiple of 8");
   return list;
 }
 
-// Of keys: those alive in a head, and those alive in any head of a group, whose rows of V have to be read.
+// Fractions of the keys that are alive in a head, and in any head of a group. The latter rows of V must be read.
 std::pair<double, double> alive_shares(const DecodeInputs& all) {
   const DecodeInputs in = all.sequence(0);
   const int64_t kv_heads = in.k.size(2), group = in.q.size(2) / kv_heads, n = in.k.size(1), dim = in.q.size(3);
@@ -114,7 +114,8 @@ nlohmann::json run_decode_cuda(const DecodeBenchmark& o) {
                            {"bias_window", o.bias_window},
                            {"score_scale", o.score_scale}};
   fmt::print(
-      "Decoding one token a sequence on a GPU: batch {}, {} cached keys, {} heads ({} of keys and values). Medians of "
+      "Decoding one token per sequence on a GPU: batch {}, {} cached keys, {} heads ({} of keys and values). Medians "
+      "of "
       "{}. "
       "All agree with\nfloat64. TB/s of what has to be read: K and those rows of V that carry weight; ratio = the "
       "fastest "

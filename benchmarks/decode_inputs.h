@@ -66,7 +66,7 @@ inline DecodeCall prepare(DecodeInputs in, const DecodeVariant& variant) {
       pool.index_copy_(0, call.table.flatten(), whole.reshape(pool.sizes()));
       *x = pool;
     }
-  } else {  // a cache of its own: none finds the other's in the processor's cache
+  } else {  // a separate KV cache per variant, so that no variant finds data of another in the processor's cache
     in.k = variant.heads_first ? heads_first(in.k) : in.k.clone();
     in.v = variant.heads_first ? heads_first(in.v) : in.v.clone();
   }

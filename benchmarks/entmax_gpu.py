@@ -3,13 +3,12 @@
 
     python benchmarks/entmax_gpu.py build/liblazy_ops.so [--shape 8x4096x64 ...] [--score-scale 1 4] [--json FILE]
                                                          [--quick-tuning]
-    LAZY_KERNEL=plain python benchmarks/entmax_gpu.py ...    # the kernel of any shape and type instead of tensor cores
+    LAZY_KERNEL=plain python benchmarks/entmax_gpu.py ...    # the general kernel instead of tensor cores
 
-Beside them: AdaSplash's Triton kernels of entmax-1.5 (pip install adasplash: AdaSplash-2 from version 0.2 on, and
-AdaSplash-1), softmax by FlashAttention-2 and by ours.
-Causal, 16 heads; queries are drawn so that scores have the given standard deviation: the larger it is, the fewer keys
-have weight. Outputs are compared with float64 before anything is timed. Medians of rounds in which all take their turn,
-by CUDA events.
+They are compared with AdaSplash's Triton kernels for entmax-1.5 (pip install adasplash: AdaSplash-2 from version 0.2
+on, and AdaSplash-1), and with softmax by FlashAttention-2 and by our kernels. Causal, 16 heads. Queries are drawn such
+that scores have the given standard deviation: the larger it is, the fewer keys have weight. Outputs are compared with
+float64 before anything is timed. Prints medians over rounds that run every variant in turn, measured with CUDA events.
 """
 
 import argparse
@@ -103,7 +102,7 @@ def adasplash_peers():
 
 
 def both(run, inputs, d_out):
-    """Forward and backward; the peers' inputs are leaves of their own."""
+    """Forward and backward; the inputs of the peers are separate leaf tensors."""
 
     def work():
         found = run()

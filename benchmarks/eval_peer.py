@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""`lazy eval` beside lm-evaluation-harness 0.4.13 (its `hf` model): one model folder, requests and machine.
+"""Speed of `lazy eval` compared with lm-evaluation-harness 0.4.13 (its `hf` model) on the same model and requests.
 
     python benchmarks/eval_peer.py --model DIR --data DIR --lazy build/lazy [--limit 100] [--json FILE]
     python benchmarks/eval_peer.py --model DIR --data DIR --lazy build/lazy --device cuda --dtype bf16
 
-Run it by an interpreter with lm_eval, torch, transformers and accelerate. The eight multiple-choice and LAMBADA sets
-are timed in one go, then WikiText (--each: every set for itself). Both times are taken: from the loaded model to the
-written results, and of whole processes. `lazy eval` is always a process of its own; for the former time, what it takes
-for one document a task (its start and the loading) is taken off. The harness is warmed by the same documents; its start
-is that, its imports and the loading. It need not compute bootstrapped standard errors (--bootstrap-iters 0), so what is
-left is requests, scoring and records. Of several --batch-size the fastest counts, of --repeat runs of both the best.
+Run it with an interpreter that has lm_eval, torch, transformers and accelerate. The eight multiple-choice and LAMBADA
+sets are timed together, then WikiText (--each: also every set separately). Two times are measured: from the loaded
+model to the written results, and for whole processes. `lazy eval` always runs in a separate process. For the first
+time, the time that it takes for one document per task (process start and model loading) is subtracted. The harness is
+warmed up with the same documents; its start time consists of this, its imports and the loading. By default it does not
+compute bootstrapped standard errors (--bootstrap-iters 0), so that requests, scoring and records remain. The fastest of
+several --batch-size values and the best of --repeat runs are used.
 
-Before a ratio is printed the log-likelihoods are compared. In fp32 they must agree within 1e-3, a long text's within
-the errors of fp32 sums (`allowed`). In bf16 the largest and the mean difference are printed, for both sides round.
+The log-likelihoods are compared before a ratio is printed. In fp32 they must agree within 1e-3, or for a long text
+within the errors of fp32 sums (`allowed`). In bf16 the largest and the mean difference are printed, because both
+programs round.
 """
 
 import argparse
@@ -29,12 +31,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parity"))
 import compare  # noqa: E402
 import rows  # noqa: E402
 
-# On a CPU both sides add up a token's exponentials over the vocabulary in fp32, in as many accumulators as a vector has
-# lanes: PyTorch's log_softmax in 8 (AVX2) or 16 (AVX-512), `lazy eval` in those of its machine. Additions to a larger
-# running sum lose digits of small terms, all in one direction, so that the error of a text grows with its tokens. An
-# addition loses at most 2^-24 of the running sum. Against sums in float64, SmolLM2 (49,152 entries) loses 4 % of that
-# with either number of lanes, on average over a WikiText document: 1.5e-5 nats a token with 8 lanes, 7.3e-6 with 16. A
-# tenth is allowed.
+# On a CPU both programs add up a token's exponentials over the vocabulary in fp32, with as many accumulators as a
+# vector has lanes: PyTorch's log_softmax with 8 (AVX2) or 16 (AVX-512), `lazy eval` with the lanes of its machine.
+# Additions to a larger running sum lose digits of small terms, all in one direction, so that the error of a text grows
+# with its tokens. An addition loses at most 2^-24 of the running sum. Compared with sums in float64, SmolLM2 (49,152
+# entries) loses 4 % of this bound with either number of lanes, on average over a WikiText document: 1.5e-5 nats per
+# token with 8 lanes, 7.3e-6 with 16. A tenth of the bound is allowed.
 LANES, SHARE_LOST = 8, 0.1
 
 GROUPS = {"multiple choice and LAMBADA": [task for task in rows.TASKS if task != "wikitext"], "WikiText": ["wikitext"]}
@@ -79,14 +81,14 @@ def time_harness(a, lm, tasks, output):
 
 
 def allowed(log_likelihood, tokens, vocabulary):
-    """Largest difference in nats of two fp32 log-likelihoods of a text of so many tokens: those of the tokens, and the
-    harness's sum of them in fp32."""
+    """Largest allowed difference, in nats, of two fp32 log-likelihoods of a text: the errors of its `tokens` tokens,
+    plus the error of the harness's fp32 sum over them."""
     per_token = vocabulary / LANES * 2.0**-24 * SHARE_LOST
     return max(1e-3, tokens * per_token + abs(log_likelihood) * compare.FP32)
 
 
 def agreement(theirs, ours, lm):
-    """Number of requests, largest and mean difference of log-likelihoods, whether all agree as fp32 allows."""
+    """Number of requests, largest and mean difference of log-likelihoods, whether all agree within `allowed`."""
     differences, equal = [], True
     for task, run in theirs.items():
         for number, (requests, values, _) in run.documents.items():
@@ -139,15 +141,19 @@ def main():
     p.add_argument("--lazy", default="build/lazy")
     p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     p.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
-    p.add_argument("--threads", type=int, default=os.cpu_count(), help="of both, on the CPU (default: %(default)s)")
-    p.add_argument("--batch-size", help="of the harness; a list tries each (default: auto on CUDA, 4,16,64 on the CPU)")
-    p.add_argument("--limit", type=int, help="documents a task at most")
-    p.add_argument("--max-length", type=int, help="default: the model's")
+    p.add_argument(
+        "--threads", type=int, default=os.cpu_count(), help="CPU threads of both programs (default: %(default)s)"
+    )
+    p.add_argument(
+        "--batch-size", help="batch sizes that the harness tries (default: auto on CUDA, 4,16,64 on the CPU)"
+    )
+    p.add_argument("--limit", type=int, help="maximum number of documents per task")
+    p.add_argument("--max-length", type=int, help="default: the model's maximum length")
     p.add_argument("--bos", action="store_true")
-    p.add_argument("--each", action="store_true", help="every set for itself too")
+    p.add_argument("--each", action="store_true", help="also time every set separately")
     p.add_argument("--repeat", type=int, default=1)
     p.add_argument(
-        "--bootstrap-iters", type=int, default=0, help="of the harness's standard errors (its default: 100000)"
+        "--bootstrap-iters", type=int, default=0, help="bootstrap iterations of the harness (its default: 100000)"
     )
     p.add_argument("--json", help="write the figures here")
     a = p.parse_args()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`lazy serve` beside transformers on a GPU: random weights of the 340M shape, softmax and Lazy, in bf16.
+"""Speed of `lazy serve` compared with transformers on a GPU: random weights of the 340M shape, softmax and Lazy, bf16.
 
     python benchmarks/generate_gpu.py steps [--lazy build/lazy] [--json FILE]
     python benchmarks/generate_gpu.py server [--clients 256] [--json FILE]
@@ -8,18 +8,19 @@
     python benchmarks/generate_gpu.py start --device cpu --dtype fp32 --cache-gib 1 \\
         --layers 4 --width 192 --heads 6 --vocab 4096
 
-steps: milliseconds of a token with one text of 1k, 4k and 32k tokens, and of a step with 32 texts of 1k. Ours is the
-time that more tokens of a request take, over HTTP; theirs the median time between tokens of `generate` with a static
-cache, which transformers compiles with mode="reduce-overhead".
-With --models, folders of one tokenizer instead of random weights, and prompts of --text: the first folder is the one
-that transformers computes, too. Of models with Elastic-Softmax it also prints the share of pairs that are alive (have a
-weight above 0), the share of the keys that are alive for some query head of their group, and the bytes of keys and
-values that a token needs because of them.
-server: texts of 512 tokens that 256 clients have continued by 128, all at once: tokens a second, time between tokens.
-Theirs, without HTTP: continuous batching, the engine of `transformers serve --continuous-batching`, all texts at once,
-and `generate` in batches of 32, one after the other. The ratio is to the faster one.
-start: seconds from the start of `lazy serve` until it listens, and until the first answer, a token. With the options
-above: the shape of `make demo`, on a CPU in fp32.
+steps: milliseconds per decode step for one sequence of 1k, 4k and 32k tokens, and for 32 sequences of 1k tokens. Our
+figure is the time that additional tokens of a request take, over HTTP. The figure of transformers is the median time
+between tokens of `generate` with a static cache, which transformers compiles with mode="reduce-overhead".
+With --models, model folders with the same tokenizer are used instead of random weights, and prompts are taken from
+--text; transformers runs the first folder. For models with Elastic-Softmax the script also prints the fraction of pairs
+that are alive (have a weight above 0), the fraction of the keys that are alive for at least one query head of their
+group, and the resulting bytes of keys and values per token.
+server: 256 concurrent clients request 128 tokens each for prompts of 512 tokens. Prints tokens per second and the time
+between tokens. The peers run without HTTP: continuous batching, the engine of `transformers serve
+--continuous-batching`, with all sequences at once, and `generate` in sequential batches of 32. The ratio is relative to
+the faster one.
+start: seconds from the start of `lazy serve` until it listens, and until the first answer of one token. The options
+above give the shape of `make demo`, on a CPU in fp32.
 """
 
 import argparse
@@ -180,7 +181,7 @@ def prompts(a, count, length):
 
 
 def our_step(a, url, count, length):
-    """Milliseconds a token; the prompts are read once and kept by the server."""
+    """Milliseconds per token; the server processes the prompts once and caches them."""
     texts = prompts(a, count, length)
 
     def seconds(tokens):
@@ -373,7 +374,7 @@ def main():
     parser.add_argument("what", choices=("steps", "server", "start"))
     parser.add_argument("--lazy", default="build/lazy")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--dtype", default="bf16", choices=("bf16", "fp32"), help="of lazy serve")
+    parser.add_argument("--dtype", default="bf16", choices=("bf16", "fp32"), help="data type of lazy serve")
     parser.add_argument("--cache-gib", type=float, default=30)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0)
@@ -381,10 +382,10 @@ def main():
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--models", nargs="+", help="model folders, the softmax model first")
     parser.add_argument("--text", help="text of the prompts, with --models")
-    parser.add_argument("--work", default="1x1000,1x4000,1x32000,32x1000", help="texts x tokens of steps")
+    parser.add_argument("--work", default="1x1000,1x4000,1x32000,32x1000", help="sequences x tokens for `steps`")
     parser.add_argument("--ours-only", action="store_true", help="do not run transformers")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--keep", help="leave the model folders here, an empty folder")
+    parser.add_argument("--keep", help="empty folder in which the model folders are kept")
     parser.add_argument("--json")
     add_shape(parser)
     a = parser.parse_args()

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""`lazy serve` beside llama.cpp on a CPU: one Llama folder, one text at a time, tokens a second and the prompt's time.
+"""Speed of `lazy serve` compared with llama.cpp on a CPU: one Llama model, one sequence at a time.
 
     python benchmarks/generate_peer.py --model DIR --lazy build/lazy [--threads 2] [--json FILE]
 
-Run it by an interpreter with llama_cpp (llama-cpp-python, built on this machine), gguf, safetensors and numpy. The
-folder's weights are written as GGUF in F32, BF16 and Q8_0 (8 bits with a scale for 32 weights; ours has one for a row)
-beside a temporary file; both sides get the same token ids and sample greedily without an end. Before anything is timed
-the first tokens of both in fp32 are compared. Decoding is the time of --tokens more tokens, the prompt that of --prompt
-tokens; of --repeat runs the best. Both take turns.
+Prints tokens per second and the time for the prompt. Run it with an interpreter that has llama_cpp (llama-cpp-python,
+built on this machine), gguf, safetensors and numpy. The weights of the model folder are written to a temporary
+directory as GGUF in F32, BF16 and Q8_0 (8 bits with one scale per 32 weights; ours has one scale per row). Both
+programs get the same token ids and sample greedily without an end token. Before anything is timed, the first tokens of
+both programs in fp32 are compared. Decoding is timed over --tokens additional tokens, and the prompt over --prompt
+tokens; the best of --repeat runs is used. The two programs run alternately.
 """
 
 import argparse
@@ -146,7 +147,7 @@ def serve(a, arguments):
 
 
 def measure(sides, a, vocabulary):
-    """Of each side; they take turns, so that what else the machine does meets both."""
+    """Times of each program. They run alternately, so that other load on the machine affects both."""
 
     def time_of(side, length, tokens):
         prompt = [random.randrange(5, vocabulary) for _ in range(length)]  # nothing to reuse

@@ -1,4 +1,4 @@
-"""Milliseconds of several works on the GPU, medians of rounds in which all take their turn, by CUDA events."""
+"""Median milliseconds of several GPU workloads that run in turn in every round, measured with CUDA events."""
 
 import statistics
 

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Where the time of a CUDA program goes: its kernels as they run, CUDA graphs and overlaps included, by CUPTI.
+"""Kernel times of a CUDA program during a normal run, including CUDA graphs and overlaps, measured with CUPTI.
 
     python benchmarks/kernel_times.py [--most 30] [--pause 15] [--around KERNEL] COMMAND ...
     python benchmarks/kernel_times.py --around sample python benchmarks/generate_gpu.py server --lazy build/lazy
 
-For every process of COMMAND that uses a GPU: its last stretch of work, which is what lies between two pauses of the GPU
-of more than --pause ms (of those at least half as long as the longest). Then a line a kernel and grid, the costliest
-first: ms in all, how often, us each that no kernel before was still running, us each in all. Then when the GPU was
-idle, by the kernels before and behind. --around: the kernels from one whose name contains KERNEL to the next such one,
-in the middle of the stretch, with start and duration in us.
+The script analyzes the last period of work of every process of COMMAND that uses a GPU. A period of work is the time
+between two pauses of the GPU of more than --pause ms; of all periods, only those that are at least half as long as the
+longest are considered. It prints one line per kernel and grid, the most expensive first: total ms, number of launches,
+us per launch during which no earlier kernel was still running, and us per launch in all. Then it prints when the GPU
+was idle, by the preceding and the following kernel. --around prints the kernels from one whose name contains KERNEL to
+the next such kernel, in the middle of the period, with start and duration in us.
 
-ncu empties the caches and runs kernels one by one; here they run as ever (lazy serve loses 0.5 to 2 % of its speed).
-Needs a C compiler and CUPTI 13, which PyTorch's package brings.
+ncu flushes the caches and serializes kernels; here they run as usual (lazy serve loses 0.5 to 2 % of its speed). Needs
+a C compiler and CUPTI 13, which PyTorch's package includes.
 """
 
 import argparse
@@ -122,8 +123,8 @@ def build(folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--most", type=int, default=30, help="lines of kernels")
-    parser.add_argument("--pause", type=float, default=15, help="ms")
+    parser.add_argument("--most", type=int, default=30, help="maximum number of lines for kernels")
+    parser.add_argument("--pause", type=float, default=15, help="minimum length of a pause, in ms")
     parser.add_argument("--around", default="")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     a = parser.parse_args()

@@ -1,12 +1,13 @@
-"""Models whose mixers learn in time, as their authors run them: peers of train_peer.py.
+"""Models whose mixers learn during inference, as their authors run them: peers of train_peer.py.
 
-`ttt-linear`, `ttt-mlp`: ttt.py of test-time-training/ttt-lm-pytorch, whose folder `--ttt-lm` names. Ours loads its
-models, so the hidden states of equal weights are compared before anything is timed.
-`titans-lmm-equal`: titans_lmm of ours, of titans-pytorch 0.5.5 of PyPI: gates of every token (`chunk_size=1`) and
-gradients at the start of every 64 (`batch_size=64`). Hidden states of equal weights are compared before anything is
-timed. The package keeps every token's weights, so each layer's memory is computed again in the backward pass.
-`titans-lmm`, `titans-mac`: what the package's README shows, which is another function and far less work: gates of a
-chunk of 64 tokens, and all gradients at the weights before the text. No results are compared.
+`ttt-linear`, `ttt-mlp`: ttt.py of test-time-training/ttt-lm-pytorch, in the folder given by `--ttt-lm`. Our program
+loads its models, so the hidden states for equal weights are compared before anything is timed.
+`titans-lmm-equal`: our titans_lmm, built from titans-pytorch 0.5.5 of PyPI, with gates per token (`chunk_size=1`) and
+gradients at the start of every 64 tokens (`batch_size=64`). The hidden states for equal weights are compared before
+anything is timed. The package stores the weights of every token, so the memory of each layer is recomputed in the
+backward pass.
+`titans-lmm`, `titans-mac`: the models that the README of the package shows. They compute a different function with far
+less work: gates per chunk of 64 tokens, and all gradients at the weights before the sequence. No results are compared.
 """
 
 import importlib.metadata

@@ -57,7 +57,7 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return sum;
 }
 
-// What a text of the cache's length needs: keys and values beyond it are room to grow.
+// Bytes for a sequence of the cache's length, without the spare capacity of keys and values beyond it.
 int64_t state_bytes(const KVCache& cache) {
   int64_t sum = 0;
   for (const auto* tensors : {&cache.keys, &cache.values}) {
@@ -188,7 +188,7 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
                        fmt::format("{:.2f}", decode), fmt::format("{:.2f}", sooner),
                        human_bytes(row["state_bytes"].get<double>()),
                        row.contains("peak_memory_bytes") ? human_bytes(row["peak_memory_bytes"].get<double>()) : "-"});
-      log::info("{}, {} tokens: {:.0f} tokens/s in training, {:.2f} ms a token in decoding", name, length, train,
+      log::info("{}, {} tokens: {:.0f} tokens/s in training, {:.2f} ms per token in decoding", name, length, train,
                 decode);
       rows.push_back(std::move(row));
     }

@@ -4,9 +4,9 @@
     python benchmarks/mixers_peer.py [--model NAME ...] [--length N ...] [--tokens 32768] [--ours FILE] [--json FILE]
                                      [--quick-tuning]
 
-Prints tokens/s of training; beside those of `lazy bench mixers --json FILE` where --ours names its file. FLA's Mamba2
-is as fast as what it finds installed (mamba_ssm, causal_conv1d); what it ran on is printed. Needs
-flash-linear-attention.
+Prints tokens/s of training. If --ours names a file that `lazy bench mixers --json FILE` wrote, its figures are printed
+in the same table. The speed of FLA's Mamba2 depends on the installed packages (mamba_ssm, causal_conv1d); the packages
+that it used are printed. Needs flash-linear-attention.
 """
 
 import argparse
@@ -22,10 +22,10 @@ import torch
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("--model", nargs="*", default=["retnet", "delta_net", "gated_delta_net", "mamba2"])
 p.add_argument("--length", nargs="*", type=int, default=[2048, 4096, 8192])
-p.add_argument("--tokens", type=int, default=32768, help="of a step, at least one text")
+p.add_argument("--tokens", type=int, default=32768, help="tokens per step, at least one sequence")
 p.add_argument("--steps", type=int, default=5)
-p.add_argument("--layers", type=int, default=0, help="0: the shape's own")
-p.add_argument("--ours", help="what `lazy bench mixers --json` wrote")
+p.add_argument("--layers", type=int, default=0, help="number of layers; 0: as in the shape")
+p.add_argument("--ours", help="file that `lazy bench mixers --json` wrote")
 p.add_argument("--json")
 quick_tuning.add_argument(p)
 a = p.parse_args()

@@ -1,8 +1,9 @@
-"""The softmax decoder that a skilled PyTorch user writes, which `lazy bench train` is compared with.
+"""A softmax decoder as a skilled PyTorch user writes it; `lazy bench train` is compared with it.
 
 Llama's shape and mathematics: RMSNorm, rotation, causal attention, SwiGLU. Queries, keys and values come from one
-product, so do SwiGLU's halves; SDPA tries cuDNN first; norms, rotation and SwiGLU are left to torch.compile. The head
-and the loss go over the rows in chunks whose gradients are taken in the forward pass, so that no logits are kept.
+product, as do SwiGLU's halves; SDPA tries cuDNN first; torch.compile fuses norms, rotation and SwiGLU. The head and the
+loss process the rows in chunks and compute the gradients of each chunk in the forward pass, so that no logits are
+stored.
 """
 
 import torch

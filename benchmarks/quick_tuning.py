@@ -13,7 +13,7 @@ def add_argument(parser):
     parser.add_argument(
         "--quick-tuning",
         action="store_true",
-        help="Triton's configurations: compiled side by side, timed for 13 ms each",
+        help="compile Triton configurations in parallel and time each one for only 13 ms",
     )
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The recurrences on tensor cores beside flash-linear-attention's Triton kernels, in bf16.
+"""Speed of our tensor-core recurrence kernels compared with flash-linear-attention's Triton kernels, in bf16.
 
     python benchmarks/recurrence_gpu.py build/liblazy_ops.so [--shape 8x4096 ...] [--kernels] [--json FILE]
                                                              [--quick-tuning]
 
-Timed are the forward alone, and forward and backward. Heads and widths are those of the 340M models. Where FLA is
-installed results and gradients are compared before they are timed. --kernels lists the time of every kernel of ours.
-Medians of rounds in which all take their turn, by CUDA events.
+The forward alone and forward with backward are timed. Heads and widths are taken from the 340M models. If FLA is
+installed, results and gradients are compared before they are timed. --kernels lists the time of each of our kernels.
+Prints medians over rounds that run every variant in turn, measured with CUDA events.
 """
 
 import argparse

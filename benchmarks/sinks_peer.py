@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The peer of `lazy bench sinks`: sink statistics the usual way, from transformers' T x T matrices (output_attentions).
+"""The peer of `lazy bench sinks`: sink statistics from the T x T matrices of transformers (output_attentions).
 
     python benchmarks/sinks_peer.py --layers 24 --width 1024 --heads 16 [--longest 32768] [--json FILE]
 
-A Llama of random weights reads one text, eagerly, and hands out every layer's matrices; sink ratio and density are
-their means. Lengths are doubled from --shortest on until memory ends, then the longest that passes is searched in steps
-of 1024 (of --shortest, where that is less). Beside each stands the same model's plain forward pass through SDPA,
-without logits in both. The first length is checked: the eager pass and the plain one must have the same hidden states
-within the precision's rounding.
+A Llama model with random weights reads one sequence with eager attention and returns the matrices of every layer; sink
+ratio and density are their means. Lengths are doubled from --shortest on until memory is exhausted. Then the longest
+length that fits is searched in steps of 1024 (or of --shortest, if that is less). For comparison, each length also runs
+the plain forward pass of the same model with SDPA; both are without logits. The first length is checked: the eager pass
+and the plain pass must have the same hidden states up to the rounding of the precision.
 """
 
 import argparse

@@ -33,7 +33,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Moments of a device: on a GPU they are those of its stream, not of the queueing host.
+// Timestamps of a device. On a GPU they are recorded on the stream, not on the host that enqueues the work.
 class DeviceClock {
  public:
   explicit DeviceClock(at::Device device) : device_(device) {}

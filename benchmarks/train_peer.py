@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Training of softmax peers in PyTorch beside `lazy bench train`, one line each, in one run.
+"""Speed of training of PyTorch peers compared with `lazy bench train`, in one run with one line per model.
 
     python benchmarks/train_peer.py --layers 24 --width 1024 --batch 8 --length 4096 \\
         --ours build/lazy --config configs/models/transformer-340m.toml --config configs/models/lazy-340m.toml
 
-Peers: `decoder` (peer_decoder.py, what a skilled user writes) and `transformers` (a Hugging Face Llama, SDPA), both
-under torch.compile with fused AdamW; and models whose mixers learn in time (learner_peers.py). Precision of weights
-and moments: `fp32` (bf16 by autocast, as ours) or `bf16`.
-A process each, so that memory is its own. Tokens/s are of whole steps; model FLOP/s are 6 (N - embedding) + 6 L T d a
-token, as in `lazy bench train`.
+Peers: `decoder` (peer_decoder.py, a decoder as a skilled user writes it) and `transformers` (a Hugging Face Llama,
+SDPA), both with torch.compile and fused AdamW; and models whose mixers learn during inference (learner_peers.py).
+Precision of weights and moments: `fp32` (bf16 with autocast, as in our models) or `bf16`. Each model runs in a separate
+process, so that memory is measured separately. Tokens/s are for whole steps; model FLOP/s are 6 (N - embedding) + 6 L T
+d per token, as in `lazy bench train`.
 """
 
 import argparse

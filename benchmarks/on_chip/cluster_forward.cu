@@ -1,10 +1,11 @@
-// An experiment: Elastic-Softmax's forward with scores and exponentials computed once. A cluster of blocks takes 128
-// rows; each block has every C-th tile of their keys and keeps its unnormalized probabilities in registers, as fp16,
-// until the blocks have told each other the rows' maxima and sums through distributed shared memory. Then it weighs
-// what it kept, multiplies by its values, and hands its share of the outputs to the block that writes them.
+// An experiment: the forward of Elastic-Softmax with scores and exponentials computed only once. A cluster of C blocks
+// processes 128 rows. Each block has every C-th tile of their keys and keeps its unnormalized probabilities in
+// registers, as fp16, until the blocks have exchanged the maxima and sums of the rows through distributed shared
+// memory. Then it computes the weights from its probabilities, multiplies them by its values, and sends its part of the
+// outputs to the block that writes them.
 //
 // Causal, bf16, head size 64, tau below zero, no distance bias, lengths that are multiples of 128 up to 512 C. Built
-// and run by run.py beside this.
+// and run by run.py in this directory.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -48,7 +49,8 @@ struct Shared {
   uint64_t outs;
 };
 
-// Address of what lies at `address` of the own block, in the shared memory of block `rank` of the cluster.
+// Maps `address` in this block's shared memory to the same location in the shared memory of block `rank` of the
+// cluster.
 __device__ inline uint32_t remote(uint32_t address, int rank) {
   uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
@@ -109,8 +111,7 @@ __device__ __forceinline__ void keep_exponentials(bool first, const float (&s)[N
   }
   float part[2][2];
 #pragma unroll 1
-  for (int tries = 0; tries < 2;
-       ++tries) {  // no two copies of the loop: what is kept leaves no room for what both make
+  for (int tries = 0; tries < 2; ++tries) {  // one copy of the loop: the registers do not suffice for the code of two
     part[0][0] = part[0][1] = part[1][0] = part[1][1] = 0;
 #pragma unroll
     for (int k = 0; k < N / 16; ++k) {

@@ -1,10 +1,10 @@
-"""Elastic-Softmax's forward with probabilities kept on chip (cluster_forward.cu) beside the library's kernels.
+"""Elastic-Softmax forward with probabilities kept on chip (cluster_forward.cu), compared with the library's kernels.
 
     python benchmarks/on_chip/run.py build/liblazy_ops.so [--json FILE] [--built FILE.so]
 
-The library's are the Hopper and the portable kernels. Builds the experiment with nvcc, checks it against float64
-(random inputs, large scores, scores that grow along the row), then times it: causal, bf16, head size 64, 32768 tokens
-of 16 heads, no distance bias, medians of rounds in which all take their turn.
+The kernels of the library are the Hopper and the portable kernels. The script builds the experiment with nvcc, checks
+it against float64 (random inputs, large scores, scores that grow along the row) and times it: causal, bf16, head size
+64, 32768 tokens of 16 heads, no distance bias, medians over rounds that run every variant in turn.
 """
 
 import argparse
@@ -24,7 +24,7 @@ sys.path.insert(0, str(HERE.parent))
 from gpu_medians import medians  # noqa: E402
 
 HEADS, TOKENS, LENGTHS, CLUSTERS = 16, 32768, (512, 1024, 2048, 4096), (1, 2, 4, 8)
-ROWS = 512  # keys that a block keeps
+ROWS = 512  # keys that a block keeps on chip
 LEFT_OUT = {1: "exchange", 2: "exponentials", 4: "sum over V", 7: "any of these"}  # wrong results, for timing
 
 
@@ -98,7 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operators")
     parser.add_argument("--json")
-    parser.add_argument("--built", help="the experiment, built before")
+    parser.add_argument("--built", help="shared library of the experiment that was built before")
     parser.add_argument(
         "--portable", action="store_true", help="only time the kernel that LAZY_KERNEL names (used by itself)"
     )
