@@ -1,12 +1,15 @@
-// `lazy convert`: writes a GGUF file as a Hugging Face folder, or a softmax model as one of Lazy Attention.
+// `lazy convert`: writes a GGUF file or a PyTorch checkpoint as a Hugging Face folder with safetensors, or a softmax
+// model as one of Lazy Attention.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "convert_gguf.h"
+#include "convert_torch.h"
 #include "model_path.h"
 
 #include "core/error.h"
@@ -18,8 +21,11 @@
 #include "core/stop.h"
 #include "data/tokenizer.h"
 #include "generate/model_folder.h"
+#include "model/checkpoint.h"
 #include "model/config.h"
 #include "model/folder_metadata.h"
+#include "model/safetensors.h"
+#include "model/weight_map.h"
 
 namespace lazy {
 namespace {
@@ -32,7 +38,7 @@ constexpr int kTensorSeconds = 600;
 struct ConvertOptions {
   std::string source, folder, output, to, dtype;
   int64_t window = 512;
-  bool download = false;
+  bool download = false, from_torch = false;
 };
 
 // The precision of a folder's weights: bf16 where config.json says so, else fp32, which holds float16 exactly.
@@ -61,6 +67,23 @@ void convert_to_lazy(const ConvertOptions& options, const fs::path& target) {
                  : "");
 }
 
+Json ask(PythonService& python, const std::string& source, const Json& question) {
+  Json answer = python.ask(question, kTensorSeconds);
+  if (answer.contains("error")) fail("convert", "{}: {}", source, answer["error"].get<std::string>());
+  return answer;
+}
+
+void ask_for_each_tensor(PythonService& python, const std::string& source, size_t tensors,
+                         const std::function<Json(size_t)>& question) {
+  Progress progress("converting", tensors, "tensors");
+  for (size_t n = 0; n < tensors; ++n) {
+    if (stop_requested()) fail_run("convert", "stopped; nothing was written");
+    ask(python, source, question(n));
+    progress.update(n + 1);
+  }
+  progress.finish();
+}
+
 void convert_gguf(const ConvertOptions& options, const fs::path& target) {
   if (!fs::is_regular_file(options.source)) {
     fail("convert", "{}: expected a GGUF file{}", options.source,
@@ -76,14 +99,7 @@ void convert_gguf(const ConvertOptions& options, const fs::path& target) {
       Json{{"file", fs::absolute(options.source).string()}, {"folder", temporary.path().string()}, {"dtype", dtype}});
   const Json ready = python.start();
   const auto tensors = ready.at("tensors").get<int64_t>();
-  Progress progress("converting", static_cast<uint64_t>(tensors), "tensors");
-  for (int64_t n = 0; n < tensors; ++n) {
-    if (stop_requested()) fail_run("convert", "stopped; nothing was written");
-    const Json answer = python.ask({{"next", n}}, kTensorSeconds);
-    if (answer.contains("error")) fail("convert", "{}: {}", options.source, answer["error"].get<std::string>());
-    progress.update(static_cast<uint64_t>(n + 1));
-  }
-  progress.finish();
+  ask_for_each_tensor(python, options.source, static_cast<size_t>(tensors), [](size_t n) { return Json{{"next", n}}; });
   // What was written can be read.
   ModelConfig::from_directory(temporary.path());
   load_tokenizer(temporary.path().string());
@@ -92,24 +108,92 @@ void convert_gguf(const ConvertOptions& options, const fs::path& target) {
              ready.at("architecture").get<std::string>(), tensors);
 }
 
+// The file that `source` names: itself, or pytorch_model.bin or its index in the folder.
+fs::path torch_checkpoint(const fs::path& source) {
+  if (fs::is_regular_file(source)) return source;
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (fs::exists(source / name)) return source / name;
+  }
+  fail("convert", "{}: expected a checkpoint file of PyTorch, or a folder with pytorch_model.bin or its .index.json",
+       source.string());
+}
+
+// The checkpoint files, each with the names of its tensors; null: all of them.
+Json torch_files(const fs::path& checkpoint) {
+  if (checkpoint.extension() != ".json") return Json::array({{checkpoint.string(), nullptr}});
+  Json files = Json::array();
+  for (const auto& [name, tensors] : read_weight_map(checkpoint, "convert")) {
+    const fs::path shard = checkpoint.parent_path() / name;
+    if (!fs::is_regular_file(shard)) {
+      fail("convert", "{}: weight_map: expected the file {} in the same folder, found none", checkpoint.string(), name);
+    }
+    files.push_back({shard.string(), tensors});
+  }
+  return files;
+}
+
+// Copies the configuration, the tokenizer, chat templates and generation settings.
+void copy_text_files(const fs::path& from, const fs::path& to) {
+  for (const auto& item : fs::directory_iterator(from)) {
+    const fs::path name = item.path().filename(), kind = name.extension();
+    const bool copied = name == "additional_chat_templates" ||
+                        (item.is_regular_file() && !name.string().ends_with(".index.json") &&
+                         (kind == ".json" || kind == ".jinja" || kind == ".txt" || kind == ".model"));
+    if (copied) fs::copy(item.path(), to / name, fs::copy_options::recursive);
+  }
+}
+
+void convert_torch(const ConvertOptions& options, const fs::path& target) {
+  const std::string source = cli::resolve_torch_checkpoint("convert", options.source, options.download);
+  const fs::path checkpoint = fs::absolute(torch_checkpoint(source)), folder = checkpoint.parent_path();
+  if (!fs::exists(folder / "config.json"))
+    fail("convert", "{}: expected config.json in the folder of the weights, found none", folder.string());
+  ModelConfig config = ModelConfig::from_directory(folder);
+  install_stop_handlers();
+  PythonService python("convert", folder.string(), kConvertTorch, Json{{"files", torch_files(checkpoint)}});
+  python.start();
+  auto names = ask(python, folder.string(), {{"open", true}}).at("tensors").get<std::vector<std::string>>();
+  std::erase_if(names, [&](const std::string& name) { return is_ignored_weight(name, config); });
+  OutputFolder temporary(target);
+  const fs::path parts = temporary.path() / "parts";
+  fs::create_directory(parts);
+  const auto part = [&](size_t n) { return parts / fmt::format("{}.safetensors", n); };
+  ask_for_each_tensor(python, folder.string(), names.size(), [&](size_t n) {
+    return Json{{"write", names[n]}, {"to", part(n).string()}};
+  });
+  NamedTensors tensors;  // mapped from the parts
+  for (size_t n = 0; n < names.size(); ++n) tensors.emplace_back(names[n], SafetensorsFile(part(n)).tensor(names[n]));
+  write_safetensors_sharded(temporary.path(), "model", tensors);
+  tensors.clear();
+  fs::remove_all(parts);
+  copy_text_files(folder, temporary.path());
+  const auto written = open_weights(temporary.path());
+  tie_without_head(*written, config);
+  match_weights(*written, folder, config);
+  temporary.publish(/*replace=*/false);
+  fmt::print("{} -> {} ({}, {} tensors)\n", source, target.string(), config.architecture(), names.size());
+}
+
 void run(const ConvertOptions& options) {
   if (options.folder.empty() == options.output.empty())
     fail("convert", "expected one folder to write: as the second argument, or with --output");
   const fs::path target = new_folder(options.folder.empty() ? options.output : options.folder, "convert");
   if (options.to == "lazy") return convert_to_lazy(options, target);
+  if (options.from_torch) return convert_torch(options, target);
   convert_gguf(options, target);
 }
 
 }  // namespace
 
 LAZY_COMMAND(
-    convert, "Convert a GGUF file to a model folder, or a softmax model to Lazy Attention", [](cli::Command command) {
+    convert, "Convert a GGUF file or a PyTorch checkpoint to a model folder, or a softmax model to Lazy Attention",
+    [](cli::Command command) {
       auto o = std::make_shared<ConvertOptions>();
       command
           .add_option(
               "source", o->source,
-              "GGUF file of a Llama, Mistral, Qwen2, Qwen3, Gemma 2 or Gemma 3 model; with --to, a model or run "
-              "folder")
+              "GGUF file of a Llama, Mistral, Qwen2, Qwen3, Gemma 2 or Gemma 3 model; with --from-torch, a checkpoint "
+              "file or its folder; with --to, a model or run folder")
           .required();
       command.add_option("folder", o->folder, "Folder to write; must not exist yet");
       command.add_option("-o,--output", o->output, "The same");
@@ -118,18 +202,29 @@ LAZY_COMMAND(
           .range(0, 1 << 24)
           .show_default()
           .needs(to);
-      command.add_option("--dtype", o->dtype, "Precision of the weights (default: fp32 for GGUF, else the source's)")
-          .one_of({"fp32", "bf16"});
+      const auto dtype =
+          command
+              .add_option("--dtype", o->dtype, "Precision of the weights (default: fp32 for GGUF, else the source's)")
+              .one_of({"fp32", "bf16"});
+      command
+          .add_flag("--from-torch", o->from_torch,
+                    "Convert pytorch_model.bin, its sharded form, or another file of torch.save next to config.json")
+          .excludes(to)
+          .excludes(dtype);
       cli::add_download_option(command, o->download);
       command.footer(fmt::format(
           "GGUF: quantized weights are dequantized. Needs Python with the packages gguf and numpy (pip install gguf "
           "numpy).\n"
+          "--from-torch: weights keep their precision. Needs Python with the packages torch (2.6 or newer) and "
+          "safetensors.\n"
+          "torch.load(weights_only=True) reads the file, so that Python code in it is refused and never run.\n"
           "--to lazy: softmax becomes Elastic-Softmax with tau = 0 in every head, and each head gets a distance bias "
           "of\n"
           "zeros. The new model computes the same function until it is trained: set offset_schedule in [model] of the\n"
           "training's configuration. Families: {}, and the models of `lazy train`.\n"
           "Examples:\n"
           "  lazy convert SmolLM2-135M-Instruct.Q4_1.gguf smollm2\n"
+          "  lazy convert gpt2 --from-torch --output gpt2-safetensors\n"
           "  lazy convert smollm2 --to lazy --output smollm2-lazy --window 512",
           fmt::join(convertible_families(), ", ")));
       command.callback([o] { run(*o); });

@@ -1,5 +1,6 @@
 #include "model_path.h"
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -47,10 +48,11 @@ class DefaultSignals {
 
 constexpr int kDownloadSeconds = 7 * 24 * 3600;
 
-// Downloads the model `name` with huggingface_hub unless it is cached, and returns its folder in the cache.
-std::string downloaded(const char* operation, const std::string& name, bool weights) {
+// Downloads the model `name` with huggingface_hub unless it is cached, and returns its folder in the cache. `weights`
+// is the pattern of the weights' files, or null for none.
+std::string downloaded(const char* operation, const std::string& name, const char* weights) {
   Json patterns{"*.json", "tokenizer.model", "*.txt", "*.jinja"};
-  if (weights) patterns.push_back("*.safetensors");
+  if (weights) patterns.push_back(weights);
   // Folders inside a model have other formats; "consolidated" files have the weights a second time.
   PythonService python(operation, name, kDownloadModel,
                        {{"name", name}, {"patterns", patterns}, {"ignored", {"*/*", "consolidated*"}}});
@@ -84,11 +86,26 @@ void refuse_gguf(const char* operation, const std::string& path) {
 
 std::string resolve_tokenizer(const char* operation, const std::string& source, bool download) {
   refuse_gguf(operation, source);
-  return download && source != "bytes" && is_hub_name(source) ? downloaded(operation, source, false) : source;
+  return download && source != "bytes" && is_hub_name(source) ? downloaded(operation, source, nullptr) : source;
+}
+
+std::string resolve_torch_checkpoint(const char* operation, const std::string& source, bool download) {
+  return download && is_hub_name(source) ? downloaded(operation, source, "pytorch_model*.bin") : source;
 }
 
 std::string resolve_model_folder(const char* operation, const std::string& path, bool download) {
-  if (download && is_hub_name(path)) return resolve_model_folder(operation, downloaded(operation, path, true), false);
+  if (download && is_hub_name(path)) {
+    const std::string folder = downloaded(operation, path, "*.safetensors");
+    const auto is_weights = [](const auto& item) { return item.path().extension() == ".safetensors"; };
+    if (fs::exists(fs::path(folder) / "config.json") &&
+        std::none_of(fs::directory_iterator(folder), fs::directory_iterator(), is_weights)) {
+      fail(operation,
+           "{}: --download: expected *.safetensors, found none; `lazy convert {} --from-torch --download --output "
+           "FOLDER` downloads and converts pytorch_model.bin",
+           path, path);
+    }
+    return resolve_model_folder(operation, folder, false);
+  }
   if (!fs::exists(path)) {
     const std::string hint = hub_download_hint(path);
     fail(operation, "{}: expected a model folder or a run folder, found nothing there{}{}", path, hint,

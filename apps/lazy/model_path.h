@@ -16,4 +16,8 @@ void refuse_gguf(const char* operation, const std::string& path);
 // The same for a tokenizer (data/tokenizer.h): `source` itself, unless it is a name on the Hub and `download` is true.
 std::string resolve_tokenizer(const char* operation, const std::string& source, bool download);
 
+// The same for a PyTorch checkpoint, a file or a folder: of a model on the Hub, pytorch_model*.bin is downloaded
+// instead of safetensors files.
+std::string resolve_torch_checkpoint(const char* operation, const std::string& source, bool download);
+
 }  // namespace lazy::cli

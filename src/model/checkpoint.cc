@@ -9,7 +9,6 @@
 #include "model/families/families.h"
 #include "model/mxfp4.h"
 #include "model/parameters.h"
-#include "model/torch_file/torch_file.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -87,11 +86,16 @@ std::unique_ptr<WeightsFile> open_weights(const fs::path& directory) {
     if (fs::exists(directory / name)) return without_mxfp4(std::make_unique<SafetensorsFile>(directory / name));
   }
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-    if (fs::exists(directory / name)) return open_torch_file(directory / name);
+    if (!fs::exists(directory / name)) continue;
+    fail(kCheckpoint,
+         "{}: expected model.safetensors, found {}, which `lazy convert FOLDER --from-torch --output OUT` converts",
+         directory.string(), name);
   }
-  fail(kCheckpoint, "{}: expected model.safetensors or pytorch_model.bin, or one of them with .index.json, found none",
+  fail(kCheckpoint, "{}: expected model.safetensors or model.safetensors.index.json, found neither",
        directory.string());
 }
+
+bool is_ignored_weight(const std::string& name, const ModelConfig& config) { return ignored(name, family_of(config)); }
 
 bool has_weight(const WeightsFile& file, const std::string& name) {
   const std::string wanted = canonical(name);
@@ -99,6 +103,12 @@ bool has_weight(const WeightsFile& file, const std::string& name) {
     if (canonical(have) == wanted) return true;
   }
   return false;
+}
+
+void tie_without_head(const WeightsFile& file, ModelConfig& config) {
+  const bool of_transformers = config.all_attention() && config.family != ModelFamily::transformer_xl &&
+                               config.architecture() != "LazyForCausalLM";
+  if (!of_transformers && !has_weight(file, head_name(config))) config.tie_embeddings = true;
 }
 
 std::map<std::string, std::string> match_weights(const WeightsFile& file, const fs::path& directory,

@@ -14,12 +14,19 @@ namespace lazy {
 
 struct StoredTensor;  // model/families/families.h
 
-// Opens model.safetensors or its sharded index, else pytorch_model.bin or its sharded index. Error if the folder has
-// none of them.
+// Opens model.safetensors or its sharded index. Error if the folder has neither; it names `lazy convert --from-torch`
+// if the folder has pytorch_model.bin or its index.
 std::unique_ptr<WeightsFile> open_weights(const std::filesystem::path& directory);
 
 // True if the file has a tensor of this name in either naming, with or without the prefix `model.` / `transformer.`.
 bool has_weight(const WeightsFile& file, const std::string& name);
+
+// True for buffers that files of the model's family contain and that the model computes itself, for example inv_freq.
+bool is_ignored_weight(const std::string& name, const ModelConfig& config);
+
+// Sets config.tie_embeddings if the file has no head tensor. Folders of transformers must set it in config.json:
+// otherwise they are models without a head, for example for embeddings, and the head is reported as missing.
+void tie_without_head(const WeightsFile& file, ModelConfig& config);
 
 // Compares the file with the model's tensors before anything is allocated. Error lists all missing, unexpected, wrongly
 // shaped and wrongly typed tensors at once. Both namings are accepted, with or without the prefix; rotary buffers are

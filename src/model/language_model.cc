@@ -289,14 +289,6 @@ ops::AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
 
 LanguageModel::LanguageModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-// A missing head tensor in the file means that the head is tied. Folders of transformers must say so in config.json:
-// otherwise they are models without a head, for example for embeddings, and the head is reported as missing.
-static void tie_without_head(const WeightsFile& file, ModelConfig& config) {
-  const bool of_transformers = config.all_attention() && config.family != ModelFamily::transformer_xl &&
-                               config.architecture() != "LazyForCausalLM";
-  if (!of_transformers && !has_weight(file, head_name(config))) config.tie_embeddings = true;
-}
-
 LanguageModel LanguageModel::load(const fs::path& directory) {
   return load(directory, ModelConfig::from_directory(directory));
 }

@@ -44,6 +44,16 @@ def test_another_file_is_no_gguf_file(lazy_binary, tmp_path):
     assert "convert" not in refused(lazy_binary, "generate", file)
 
 
+def test_a_pytorch_checkpoint_is_answered_with_its_conversion(lazy_binary, model, tmp_path):
+    for file in model.iterdir():
+        if file.suffix != ".safetensors":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    for command in (["generate", "--prompt", "a"], ["eval", "--text", __file__], ["export", str(tmp_path / "out")]):
+        line = refused(lazy_binary, command[0], tmp_path, *command[1:])
+        assert "pytorch_model.bin" in line and "--from-torch" in line, line
+
+
 def test_a_missing_gpu_names_what_asked_for_it(lazy_binary, model, tmp_path):
     hidden = {"CUDA_VISIBLE_DEVICES": ""}
     line = refused(lazy_binary, "generate", model, "--prompt", "a", "--device", "cuda", **hidden)

@@ -14,7 +14,6 @@
 #include "model/config.h"
 #include "model/mixers/registry.h"
 #include "model/safetensors_format.h"
-#include "support/torch_file_bytes.h"
 #include "target.h"
 #include "train/tiny_run.h"
 
@@ -209,15 +208,6 @@ Seeds make_seeds() {
   seeds["safetensors"]["none"] = safetensors_file({}, {});
   seeds["safetensors"]["odd"] =
       safetensors_file({{"k", "é\n"}}, {{"x \"quoted\"", "I64", {0, 4}, 0, 0}, {"y", "F4", {5, 2}, 0, 5}});
-  using testing::dict_of, testing::item, testing::torch_file;
-  seeds["torch_file"]["two"] =
-      torch_file(dict_of(item("a", {}) + item("b", {.offset = 3, .size = {3}, .stride = {1}})));
-  seeds["torch_file"]["wide"] = torch_file(dict_of(item("a", {.type = "HalfStorage", .elements = 12})), true);
-  seeds["torch_file"]["none"] = torch_file(dict_of(""));
-  seeds["torch_file"]["bad-outside"] = torch_file(dict_of(item("a", {.offset = 1})));
-  seeds["torch_file"]["bad-global"] = torch_file(
-      "\x80\x02"
-      "cos\nsystem\n)R.");
   const std::vector<std::vector<int32_t>> documents = {{1, 2, 3, 4, 5}, {6}, {}, {7, 8, 9, 10, 11, 12, 13}, {0, 299}};
   const std::string narrow = shard_file(300, 1, documents), wide = shard_file(70000, 69998, documents),
                     bare = shard_file(300, -1, documents);

@@ -58,23 +58,13 @@ for seed in (0, 1):
                                 R"("bfloat16", "60KB", seed=seed)
     make(f"unscaled-{seed}", GPT2Config(**shape, activation_function="relu", scale_attn_weights=False), )"
                                 R"("float16", seed=seed)
-    # As published in 2019: without the prefix, with buffers, as pytorch_model.bin.
+    # As published in 2019: without the prefix, with buffers.
     where = make(f"published-{seed}", GPT2Config(**shape), seed=seed)
     tensors = {n.removeprefix("transformer."): t for n, t in take(where).items()}
     for n in range(3):
         tensors[f"h.{n}.attn.bias"] = torch.ones(64, 64).tril()[None, None]
         tensors[f"h.{n}.attn.masked_bias"] = torch.tensor(-1e4)
-    torch.save(tensors, where / "pytorch_model.bin")
-    # In two files, some tensors transposed in memory and in one storage with others.
-    where = make(f"two-{seed}", GPT2Config(**shape, tie_word_embeddings=False), "bfloat16", seed=seed)
-    tensors = {n: t.t().contiguous().t() if t.dim() == 2 else torch.cat((t, t))[:len(t)] )"
-                                R"(for n, t in take(where).items()}
-    names = sorted(tensors)
-    files = {"pytorch_model-00001-of-00002.bin": names[::2], "pytorch_model-00002-of-00002.bin": names[1::2]}
-    for file, held in files.items():
-        torch.save({n: tensors[n] for n in held}, where / file)
-    index = {"metadata": {}, "weight_map": {n: file for file, held in files.items() for n in held}}
-    (where / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    save_file(tensors, where / "model.safetensors", {"format": "pt"})
 )";
 
 inline constexpr char kBloom[] = R"(
@@ -86,9 +76,10 @@ for seed in (0, 1):
     make(f"untied-{seed}", BloomConfig(**{**shape, "hidden_size": 35, "n_head": 5}, )"
                                  R"(tie_word_embeddings=False), seed=seed)
     make(f"sharded-{seed}", BloomConfig(**{**shape, "n_head": 4}), "bfloat16", "60KB", seed=seed)
-    # As published: without the prefix, as pytorch_model.bin, older words in config.json.
+    # As published: without the prefix, older words in config.json.
     where = make(f"published-{seed}", BloomConfig(**shape), "float16", seed=seed)
-    torch.save({n.removeprefix("transformer."): t for n, t in take(where).items()}, where / "pytorch_model.bin")
+    save_file({n.removeprefix("transformer."): t for n, t in take(where).items()}, )"
+                                 R"(where / "model.safetensors", {"format": "pt"})
     config = json.loads((where / "config.json").read_text())
     config |= {"n_embed": config.pop("hidden_size"), "num_attention_heads": config.pop("n_head"), "seq_length": 2048}
     (where / "config.json").write_text(json.dumps(config))

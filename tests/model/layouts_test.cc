@@ -20,7 +20,7 @@ namespace {
 
 using testing::TemporaryFolder;
 
-TEST(LayoutsSlow, Gpt2) { testing::expect_folders(testing::kGpt2, 12); }
+TEST(LayoutsSlow, Gpt2) { testing::expect_folders(testing::kGpt2, 10); }
 TEST(LayoutsSlow, Bloom) { testing::expect_folders(testing::kBloom, 8); }
 TEST(LayoutsSlow, GraniteSwa) { testing::expect_folders(testing::kGraniteSwas, 6); }
 TEST(LayoutsSlow, SmolLm3) { testing::expect_folders(testing::kSmolLm3s, 6); }

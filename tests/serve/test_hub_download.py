@@ -115,6 +115,18 @@ def test_a_tokenizer_is_downloaded_without_weights(run, hub):
     assert "config.json" in asked and not [name for name in asked if name.endswith(".safetensors")]
 
 
+def test_a_pytorch_checkpoint_is_downloaded_for_its_conversion(run, hub, tmp_path):
+    endpoint, asked = hub
+    done = run("convert", "org/tiny", "--from-torch", "--download", "--output", "out", endpoint=endpoint)
+    assert done.returncode == 2 and "pytorch_model.bin" in done.stderr, done.stderr  # it is no checkpoint
+    assert "pytorch_model.bin" in asked and not [name for name in asked if name.endswith(".safetensors")]
+    for file in (tmp_path / "hub").glob("*.safetensors"):
+        file.unlink()
+    empty = str(tmp_path / "empty")  # the other cache remembers which files the commit has
+    done = run("generate", "org/tiny", "--download", *GENERATE, endpoint=endpoint, HF_HOME=empty)
+    assert done.returncode == 2 and "--from-torch" in done.stderr, done.stderr
+
+
 def test_problems_are_one_line(run, hub, tmp_path):
     endpoint, asked = hub
 
