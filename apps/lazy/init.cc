@@ -161,6 +161,7 @@ double measure_speed(const InitArguments& o, const train::SizingRequest& request
   b.length = size.seq_len;
   const double steps = seconds * guess / static_cast<double>(size.batch_size * size.seq_len);
   b.steps = std::clamp<int64_t>(static_cast<int64_t>(steps) - kUntimed, 3, 100);
+  log::info("measuring {} steps of {} x {} tokens", b.steps + kUntimed, size.batch_size, size.seq_len);
   const double rate = benchmarks::measure_train(b)["tokens_per_second"];
   log::info("{} layers of width {}: {} tokens/s with batch {} x {}", b.model.num_layers, b.model.hidden_size,
             human_count(rate), size.batch_size, size.seq_len);
