@@ -127,8 +127,8 @@ def settings(results):
     ]
 
 
-def write_report(folder):
-    """Reads results.json of the folder and writes the two pages. Returns their paths."""
+def read_results(folder):
+    """results.json of the folder."""
     path = folder / "results.json"
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
@@ -139,6 +139,12 @@ def write_report(folder):
     found = results.get("format") if isinstance(results, dict) else type(results).__name__
     if found != FORMAT:
         raise UserError(f"{path}: format: expected {FORMAT}, found {found}")
+    return results
+
+
+def write_report(folder):
+    """Writes the two pages from results.json of the folder. Returns their paths."""
+    results = read_results(folder)
     import jinja2
 
     from .figures import FIGURES

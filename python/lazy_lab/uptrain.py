@@ -56,6 +56,7 @@ def write_pages(folder):
 def run(arguments):
     if arguments["report_only"]:
         folder = Path(arguments["report_only"])
+        report.read_results(folder)  # a wrong folder is named before missing packages
         if line := lacking(folder):
             raise UserError(line)
         return write_pages(folder)

@@ -131,6 +131,8 @@ ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window) {
   if (!config.attends())
     fail("model", "conversion to Lazy Attention: expected layers with softmax attention, found none ({})",
          config.kind());
+  if (a.normalizer == Normalizer::elastic)
+    fail("model", "conversion to Lazy Attention: expected softmax, found elastic: the model is a Lazy model already");
   if (a.normalizer != Normalizer::softmax || (a.gate != GateKind::none && !own_layout)) {
     fail("model", "conversion to Lazy Attention: expected softmax{}, found {}{}", own_layout ? "" : " without gates",
          name(a.normalizer), a.gate == GateKind::none ? "" : fmt::format(" with the gate '{}'", name(a.gate)));

@@ -21,6 +21,7 @@ TEST(HubName, PathsGetNone) {
        {"", ".", "..", "./gpt2", "/models/gpt2", "runs/lazy/model", "../gpt2", "gpt2/", "a b", "~/x"})
     EXPECT_EQ(hub_download_hint(path), "") << path;
   EXPECT_TRUE(is_hub_name("gpt2"));
+  EXPECT_FALSE(is_hub_name("gpt2.gguf"));
   EXPECT_FALSE(is_hub_name("./gpt2"));
 }
 
