@@ -118,11 +118,11 @@ def test_a_tokenizer_is_downloaded_without_weights(run, hub):
 def test_a_pytorch_checkpoint_is_downloaded_for_its_conversion(run, hub, tmp_path):
     endpoint, asked = hub
     done = run("convert", "org/tiny", "--from-torch", "--download", "--output", "out", endpoint=endpoint)
-    assert done.returncode == 2 and "pytorch_model.bin" in done.stderr, done.stderr  # it is no checkpoint
+    assert done.returncode == 2 and "pytorch_model.bin" in done.stderr, done.stderr  # the file is not a checkpoint
     assert "pytorch_model.bin" in asked and not [name for name in asked if name.endswith(".safetensors")]
     for file in (tmp_path / "hub").glob("*.safetensors"):
         file.unlink()
-    empty = str(tmp_path / "empty")  # the other cache remembers which files the commit has
+    empty = str(tmp_path / "empty")  # because the other cache has a list of the files of this commit
     done = run("generate", "org/tiny", "--download", *GENERATE, endpoint=endpoint, HF_HOME=empty)
     assert done.returncode == 2 and "--from-torch" in done.stderr, done.stderr
 
