@@ -111,7 +111,7 @@ def test_one_file_is_enough_text_and_refused_tokens_can_be_lowered(root, lazy_bi
 def test_a_lazy_model_is_refused_before_anything_is_written(root, lazy_binary, tmp_path):
     model = root / "tests/compatibility/v0.1/lazy/model"
     (tmp_path / "book.txt").write_text("A text.")
-    command = [lazy_binary, "uptrain", model, "--text", "book.txt", "--tokens", "10k", "--output", "out"]
+    command = [lazy_binary, "uptrain", model, "--text", "book.txt", "--tokens", "200k", "--output", "out"]
     environment = os.environ | {"LAZY_PYTHON": sys.executable}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "elastic" in done.stderr, done.stderr
