@@ -1,7 +1,8 @@
-"""Trains a small language model with Lazy Attention beside its softmax twin, in PyTorch alone.
+"""Trains a small language model with Lazy Attention and the same model with softmax, using only PyTorch.
 
-The task is associative recall: a text asks for a key ("b?"), then tells its value ("b7"), and so on. A key that was
-told before has a known answer. Attention must find one earlier token; the statistics show where its other weight goes.
+The task is associative recall: a text asks for a key ("b?"), then tells the value of the key ("b7"), and so on. If the
+value of a key was told earlier in the text, the model can answer the question. To do so, attention must find one
+earlier token; the statistics show on which tokens the remaining weight is.
 Usage, in the source tree after `make python`: PYTHONPATH=python .venv/bin/python examples/train_tiny.py [--steps N]
 """
 
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 KEYS, VALUES, PAIRS = 8, 8, 16
-VOCABULARY = KEYS + VALUES + KEYS * VALUES  # questions, answers, told pairs
+VOCABULARY = KEYS + VALUES + KEYS * VALUES  # tokens for questions, for answers and for pairs of key and value
 
 
 class Block(nn.Module):
@@ -48,7 +49,8 @@ class Model(nn.Module):
 
 
 def batch(size: int, generator: torch.Generator):
-    """ids and labels (size, 2 PAIRS): a question, its told pair, a question, ...; every text draws its own values."""
+    """Returns ids and labels of shape (size, 2 PAIRS). A text is a question, its pair of key and value, the next
+    question, and so on. The values of the keys are drawn separately for each text."""
     table = torch.randint(0, VALUES, (size, KEYS), generator=generator)
     keys = torch.randint(0, KEYS, (size, PAIRS), generator=generator)
     values = table.gather(1, keys)

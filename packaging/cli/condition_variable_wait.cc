@@ -1,5 +1,5 @@
-// std::condition_variable::wait without libstdc++'s symbol, which GCC 12 gave a new version (GLIBCXX_3.4.30) that the
-// libstdc++ of Red Hat 9 lacks. The linker's --wrap sends the program's calls here.
+// Replaces std::condition_variable::wait of libstdc++. GCC 12 gave this symbol a new version (GLIBCXX_3.4.30), which
+// the libstdc++ of Red Hat 9 does not have. The linker option --wrap redirects the program's calls to this function.
 #include <pthread.h>
 
 #include <condition_variable>

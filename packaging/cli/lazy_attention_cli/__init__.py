@@ -1,4 +1,4 @@
-"""Starts the program `lazy` of this folder on the PyTorch that is installed beside it."""
+"""Starts the program `lazy` in this folder with the PyTorch that is installed in the same environment."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ HERE = Path(__file__).resolve().parent
 
 
 def torch_folder() -> Path | None:
-    """The folder of the installed PyTorch, found without importing it, which would take seconds."""
+    """Returns the folder of the installed PyTorch. Does not import PyTorch, because the import takes seconds."""
     spec = importlib.util.find_spec("torch")
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def refusal(folder: Path | None) -> str | None:
-    """Why the program cannot start on this PyTorch, in one line, or None. A minor version is one C++ interface."""
+    """Returns None, or one line with the reason why the program cannot start with this PyTorch.
+
+    The C++ interface of PyTorch is fixed within a minor version, so major and minor version must match.
+    """
     wanted = ".".join((HERE / "built_with.txt").read_text().split(".")[:2])
     mend = f"`{sys.executable} -m pip install 'torch=={wanted}.*'`"
     if folder is None:
@@ -35,7 +38,7 @@ def main() -> None:
     if why := refusal(folder):
         sys.exit(why)
     environment = os.environ | {"LAZY_PYTHON": os.environ.get("LAZY_PYTHON") or sys.executable}
-    if folder.parent != HERE.parent:  # the run path names PyTorch in the same site-packages
+    if folder.parent != HERE.parent:  # the run path of the program finds only a PyTorch in the same site-packages
         paths = [str(folder / "lib"), os.environ.get("LD_LIBRARY_PATH")]
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, paths))
     os.execve(HERE / "lazy", ["lazy", *sys.argv[1:]], environment)
