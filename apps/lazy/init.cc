@@ -226,7 +226,7 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
                     "20 where speed does not depend on the shape and the text suffices.",
                     count(s.parameters), count(s.layer_parameters), tokens / static_cast<double>(s.layer_parameters)));
     out += comment(s.tied ? "Tied embeddings: the table would be more than a tenth of the layers' parameters."
-                          : "Embedding and head are two tables: they are small beside the layers.");
+                          : "Embedding and head are two tables: both are small compared with the layers.");
     out += train::model_section(s.shape, o.kind, s.tied, s.seq_len);
   }
 

@@ -120,15 +120,20 @@ def alive_by_head(results):
     return svg(figure)
 
 
+def draw_curve(ax, kind, x, y):
+    """The curve of one kind of model, in its style."""
+    label, color, line = STYLE[kind]
+    ax.plot(x, y, line, color=color, marker="o", ms=3, label=label)
+
+
 def sink_by_layer(results):
     found = by_kind(results, "attention")
     if not found:
         return None
     figure, ax = axes("layer", "weight on the first key, %")
     for kind, models in found.items():
-        label, color, line = STYLE[kind]
         values = mean_of(models, lambda model: model["attention"]["per_layer"]["sink_ratio"])
-        ax.plot(range(len(values)), [100 * value for value in values], line, color=color, marker="o", ms=3, label=label)
+        draw_curve(ax, kind, range(len(values)), [100 * value for value in values])
     ax.set_ylim(bottom=0)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend()
@@ -141,9 +146,8 @@ def loss_by_position(results):
         return None
     figure, ax = axes("tokens that the model sees", "loss, nats per token")
     for kind, models in found.items():
-        label, color, line = STYLE[kind]
         losses = mean_of(models, lambda model: [position["loss"] for position in model["positions"]])
-        ax.plot([p["to"] for p in models[0]["positions"]], losses, line, color=color, marker="o", ms=3, label=label)
+        draw_curve(ax, kind, [position["to"] for position in models[0]["positions"]], losses)
     ax.axvline(results["arguments"]["seq_len"], color="#999999", ls=":", lw=1, label="length of the training")
     powers_of_two(ax)
     ax.legend()
@@ -156,10 +160,9 @@ def time_by_length(results):
         return None
     figure, ax = axes("context, tokens", "time per token, ms")
     for kind, models in found.items():
-        label, color, line = STYLE[kind]
         points = [s for s in models[0]["speed"] if s["seconds_per_token"]]
         times = [1000 * point["seconds_per_token"] for point in points]
-        ax.plot([p["prompt_tokens"] for p in points], times, line, color=color, marker="o", ms=3, label=label)
+        draw_curve(ax, kind, [point["prompt_tokens"] for point in points], times)
     powers_of_two(ax)
     ax.set_ylim(bottom=0)
     ax.legend()

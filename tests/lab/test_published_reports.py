@@ -1,4 +1,4 @@
-"""The reports in docs/results/uptraining are what `lazy uptrain --report-only` makes of the results beside them."""
+"""Each report in docs/results/uptraining equals what `lazy uptrain --report-only` makes of its results.json."""
 
 import shutil
 from pathlib import Path
