@@ -23,7 +23,6 @@
 #include "generate/model_folder.h"
 #include "model/checkpoint.h"
 #include "model/config.h"
-#include "model/folder_metadata.h"
 #include "model/safetensors.h"
 #include "model/weight_map.h"
 
@@ -57,9 +56,7 @@ void convert_to_lazy(const ConvertOptions& options, const fs::path& target) {
   const LanguageModel model = folder.model.converted(config);
   const std::string dtype = options.dtype.empty() ? stored_dtype(from) : options.dtype;
   OutputFolder temporary(target);
-  model.save(temporary.path(), dtype);
-  folder.tokenizer->save(temporary.path());
-  keep_metadata(from, temporary.path(), {folder.tokenizer->bos_id(), folder.tokenizer->eos_id()});
+  save_model_folder(model, *folder.tokenizer, from, temporary.path(), dtype);
   temporary.publish(/*replace=*/false);
   fmt::print("{} -> {} ({}, {}, tau = 0{})\n", from.string(), target.string(), dtype, config.architecture(),
              config.attention.distance_bias_window > 0

@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "core/output_folder.h"
 #include "generate/model_folder.h"
-#include "model/folder_metadata.h"
 #include "train/checkpoint.h"
 
 namespace lazy {
@@ -43,9 +42,7 @@ void run(const ExportOptions& options) {
   const fs::path from = source(options);
   const ModelFolder folder = load_model_folder(from);
   OutputFolder temporary(target);
-  folder.model.save(temporary.path(), options.dtype);
-  folder.tokenizer->save(temporary.path());
-  keep_metadata(from, temporary.path(), {folder.tokenizer->bos_id(), folder.tokenizer->eos_id()});
+  save_model_folder(folder.model, *folder.tokenizer, from, temporary.path(), options.dtype);
   temporary.publish(/*replace=*/false);
   fmt::print("{} -> {} ({}, {})\n", from.string(), target.string(), options.dtype,
              folder.model.config().architecture());

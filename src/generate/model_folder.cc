@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/python_json.h"
 #include "model/config.h"
+#include "model/folder_metadata.h"
 
 namespace lazy {
 
@@ -16,6 +17,13 @@ ModelFolder load_model_folder(const std::filesystem::path& directory, const Mode
   auto tokenizer = load_tokenizer(directory.string());
   check_tokenizer(config, tokenizer->fingerprint(), directory.string());
   return {open_model(directory, options), std::move(tokenizer)};
+}
+
+void save_model_folder(const LanguageModel& model, const Tokenizer& tokenizer, const std::filesystem::path& source,
+                       const std::filesystem::path& target, const std::string& dtype) {
+  model.save(target, dtype);
+  tokenizer.save(target);
+  keep_metadata(source, target, {tokenizer.bos_id(), tokenizer.eos_id()});
 }
 
 std::vector<int64_t> end_tokens(const std::filesystem::path& directory, const ModelConfig& config,

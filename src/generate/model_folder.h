@@ -20,6 +20,11 @@ struct ModelFolder {
 // Loads both. Error when the tokenizer does not match the model (model/config.h).
 ModelFolder load_model_folder(const std::filesystem::path& directory, const ModelOptions& options = {});
 
+// Writes a model folder into the existing folder `target`: `model` in the precision `dtype`, the tokenizer, and the
+// chat template and settings of `source`, the folder that `model` was loaded or converted from.
+void save_model_folder(const LanguageModel& model, const Tokenizer& tokenizer, const std::filesystem::path& source,
+                       const std::filesystem::path& target, const std::string& dtype);
+
 // The ids that end a text, each once: eos_token_id of the folder's config.json and generation_config.json, where it may
 // be a list, and EOS of the tokenizer. Error naming the file if a field is neither an integer nor a list of integers.
 std::vector<int64_t> end_tokens(const std::filesystem::path& directory, const ModelConfig& config,

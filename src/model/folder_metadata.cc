@@ -44,11 +44,12 @@ void keep_other_keys(const nlohmann::ordered_json& source, const std::string& fi
     return ModelConfig::from_json(config, file);
   };
   const auto text = [&](const nlohmann::ordered_json& json) { return read(json).to_json(); };
-  const nlohmann::ordered_json before = text(source), after = text(written);
-  const auto family = [&](const nlohmann::ordered_json& json) {
-    return without_conversion(read(json)).to_json().value("model_type", "");
+  const ModelConfig from = read(source), to = read(written);
+  const auto family = [](const ModelConfig& config) {
+    return without_conversion(config).to_json().value("model_type", "");
   };
-  if (family(source) != family(written)) return;
+  if (family(from) != family(to)) return;
+  const nlohmann::ordered_json before = from.to_json(), after = to.to_json();
   for (const auto& [key, value] : source.items()) {
     const bool excluded =
         std::find(std::begin(kOfSourceFiles), std::end(kOfSourceFiles), key) != std::end(kOfSourceFiles);
