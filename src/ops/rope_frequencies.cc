@@ -16,7 +16,7 @@ double llama3(double frequency, const RopeScaling& s) {
   return (1 - kept) * frequency / s.factor + kept * frequency;
 }
 
-// The pair, as a real number, that makes `turns` turns over the original context.
+// The pair index, as a real number, whose angle completes the given number of rotations over the original context.
 double yarn_pair(double turns, double base, double dims, const RopeScaling& s) {
   return dims * std::log(static_cast<double>(s.original_length) / (turns * kTurn)) / (2 * std::log(base));
 }
