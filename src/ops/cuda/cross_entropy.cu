@@ -157,8 +157,8 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
   }
 }
 
-// Like the kernel above, with a gradient and at most kMostKept logits. The logits x are replaced by exp(x - base),
-// where base is the largest logit of the thread.
+// Variant of the kernel above for rows whose gradient is required and that fit in registers and shared memory. Each
+// logit x is replaced by exp(x - base), where base is the largest logit of the thread.
 template <typename T>
 __global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const CrossEntropy a) {
   extern __shared__ float4 shared[];
