@@ -80,8 +80,8 @@ inline int64_t recurrence_slices(int64_t K) { return K > 128 ? K / 128 : 1; }
 // Whether the current GPU has enough shared memory for keys of this width.
 bool recurrence_fits(int64_t K, bool delta);
 
-// In this order. The forward pass: gates, matrices (delta rule), states, outputs. The backward pass, without `out`:
-// gates, matrices, states, state gradients, gradients.
+// The kernels, to be launched in this order. Forward pass: gates, matrices (delta rule), states, outputs. Backward
+// pass, with out = null: gates, matrices, states, state gradients, gradients.
 void recurrence_gates(const Recurrence& arguments, cudaStream_t stream);
 void recurrence_matrices(const Recurrence& arguments, cudaStream_t stream);
 void recurrence_states(const Recurrence& arguments, cudaStream_t stream);
