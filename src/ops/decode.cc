@@ -104,7 +104,8 @@ void decode(const kernels::Problem& p, const AttentionArguments& a, const Decode
 
 ValueRowCount::ValueRowCount() {
   ValueRowCount* none = nullptr;
-  TORCH_CHECK(living_count.compare_exchange_strong(none, this), "ValueRowCount: expected only one object at a time");
+  TORCH_CHECK(living_count.compare_exchange_strong(none, this),
+              "ValueRowCount: another count of the rows of V is active");
 }
 ValueRowCount::~ValueRowCount() { living_count = nullptr; }
 ValueRowCount* ValueRowCount::current() { return living_count; }
@@ -126,7 +127,7 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   AttentionOutputs outputs = empty_outputs(a, return_stats);
   if (p.dtype == kernels::DType::f64) {
     LAZY_EXPECT_DECODE(!ValueRowCount::current(),
-                       "float32, bfloat16 or float16 while a ValueRowCount is active, received float64");
+                       "float32, bfloat16 or float16 while the rows of V are counted, received float64");
     decode<double>(p, a, numbers, outputs);
   } else {
     const std::string unmet = kernels::unmet_condition(p);

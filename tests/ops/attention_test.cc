@@ -1,4 +1,5 @@
-// The operator's own duties: schema, shapes without data, errors, autograd wiring. The numbers are tests/attention's.
+// Tests of the operator layer: schema, shapes without data, errors, autograd. tests/attention tests the numerical
+// results.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
@@ -61,7 +62,7 @@ TEST(AttentionOperator, MetaHasTheSameShapes) {
   EXPECT_EQ(std::get<0>(real).strides(), std::get<0>(shape).strides());
 }
 
-// Each gradient goes to its input: fp32 kernels beside the float64 definition through the same wiring.
+// Every gradient reaches its input: the fp32 kernels match the float64 definition through the same autograd code.
 TEST(AttentionOperator, GradientsReachTheirInputs) {
   const Inputs in = inputs(at::kFloat), exact = [&] {
     Inputs e = in;
@@ -85,8 +86,8 @@ TEST(AttentionOperator, GradientsReachTheirInputs) {
   }
 }
 
-// As rotation and attention in turn: no less exact beside fp32 of the same inputs, where q and k are slices of one
-// tensor and where they are not; the gradients of q, k and v are slices of one.
+// rotated_attention is not less exact than separate rotation and attention in fp32, with q and k as slices of one
+// tensor or not. The gradients of q, k and v are slices of one tensor.
 TEST(AttentionOperator, RotatesQueriesAndKeysInside) {
   const auto rotations = [](int64_t head_dim) {
     RopeOptions half, interleaved;
@@ -222,7 +223,7 @@ TEST(AttentionOperator, AWindowWithoutEnd) {
   }
 }
 
-// attention_backward is an operator of its own: what it is handed is not trusted.
+// attention_backward is a separate operator, so it must check all of its arguments.
 TEST(AttentionOperator, BackwardChecksWhatTheForwardLeft) {
   const Inputs in = inputs(at::kFloat);
   const auto [out, lse, stats] = attention(in.q, in.k, in.v, in.bias, in.tau, {});

@@ -1,4 +1,5 @@
-// The explicit weights as tensor operations against the kernels' float64 definition, for every normalizer.
+// Compares the explicit weights, computed by tensor operations, with the float64 definition of the kernels, for every
+// normalizer.
 #include "ops/attention_weights.h"
 
 #include <ATen/ATen.h>
@@ -29,7 +30,7 @@ TEST(AttentionWeights, AgreeWithTheDefinition) {
     const AttentionTerms terms = terms_of(normalizer);
     const at::Tensor scores = attention_scores(q, k, terms), weights = normalized_weights(scores, terms);
     EXPECT_TRUE(at::allclose(weights, reference_weights(q, k, terms), 1e-11, 1e-13)) << normalizer.name;
-    if (normalizer.family == NormalizerFamily::threshold) continue;  // not by blocks
+    if (normalizer.family == NormalizerFamily::threshold) continue;  // block_weights does not support them
     const at::Tensor visible = scores[0][0].isneginf().logical_not();
     EXPECT_TRUE(at::allclose(
         weights, block_weights(scores, visible, visible.sum(1, true).to(at::kDouble), terms.tau, terms.options), 1e-11,

@@ -1,4 +1,4 @@
-// Products of dense matrices: their values, and while signals come.
+// Products of dense matrices: their values, and their behavior while signals arrive.
 #include "ops/dense_product.h"
 
 #include <ATen/ATen.h>
@@ -16,8 +16,8 @@ namespace lazy::ops {
 namespace {
 using namespace std::chrono_literals;
 
-// As close as the rounding of bf16 to products of the same numbers in fp64: few rows and many, in one piece and in
-// several, with strides.
+// Compares bf16 products with fp64 products of the same numbers, with a tolerance of one bf16 rounding. The shapes
+// cover few and many rows, one and several blocks of b, and strided operands.
 TEST(DenseProduct, ProductsOfBf16AreRoundedOnce) {
   struct Shape {
     int64_t m, n, k;
@@ -32,8 +32,8 @@ TEST(DenseProduct, ProductsOfBf16AreRoundedOnce) {
   }
 }
 
-// With more than 84 numbers in an inner product oneDNN's kernel moved the stack pointer into the heap: without
-// use_signal_stack() the first of about a thousand signals ends this test in malloc() or free().
+// For inner dimensions above 84, the oneDNN kernel moves the stack pointer into the heap. Without use_signal_stack(),
+// one of the first thousand signals or so would crash this test in malloc() or free().
 TEST(DenseProduct, SignalsLeaveTheHeapAlone) {
   struct sigaction count {
   }, before{};

@@ -1,4 +1,4 @@
-// Products of few rows against float64, and that a row's bits do not depend on the others.
+// Skinny GEMM on the CPU: comparison with float64, and independence of each row from the other rows.
 #include "ops/few_rows.h"
 
 #include <ATen/ATen.h>
@@ -63,9 +63,9 @@ TEST(FewRows, QuantizationIsTheNearestMultiple) {
   const at::Tensor apart = (dequantize(quantized) - W).abs(), step = W.abs().amax(1, true) / 127;
   EXPECT_LE((apart / step).max().item<double>(), 0.5001);
   EXPECT_EQ(quantized.values.abs().max().item<int64_t>(), 127);
-  const Int8Matrix zeros = quantize_int8(at::zeros({3, 8}));  // no scale of zero, no NaN
+  const Int8Matrix zeros = quantize_int8(at::zeros({3, 8}));  // the scale must not be zero or NaN
   EXPECT_TRUE(at::equal(dequantize(zeros), at::zeros({3, 8})));
-  // What was rounded once stays.
+  // Quantizing the dequantized values again must not change them.
   EXPECT_TRUE(at::equal(quantize_int8(dequantize(quantized)).values, quantized.values));
 }
 

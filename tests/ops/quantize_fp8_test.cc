@@ -1,5 +1,5 @@
-// lazy::quantize_fp8, on the CPU or where LAZY_TEST_DEVICE says: scales, roundings, layouts. On a GPU the stored
-// numbers are the CPU's.
+// Tests of lazy::quantize_fp8 on the CPU or on the device of LAZY_TEST_DEVICE: scales, rounding, layouts. On a GPU the
+// stored numbers must equal those computed on the CPU.
 #include "ops/quantize_fp8.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@ const c10::Device kFp8Device = test::test_device();
 
 class QuantizeFp8 : public testing::TestWithParam<at::ScalarType> {
  protected:
-  // Bits behind the point, and the smallest number above zero.
+  // Number of mantissa bits, and the smallest positive number.
   int bits() const { return GetParam() == at::kFloat8_e4m3fn ? 3 : 2; }
   double least() const { return std::ldexp(1, GetParam() == at::kFloat8_e4m3fn ? -9 : -16); }
 };
