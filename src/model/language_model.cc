@@ -361,9 +361,8 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
   const ModelConfig& c = impl_->config;
   out = packed(c, out);
   nlohmann::ordered_json config = c.to_json();
-  if (c.family ==
-      // The original program reads no other fields. It requires the head by name even if it is tied.
-      ModelFamily::state_spaces) {
+  // For state_spaces, the original program reads no other fields. It requires the head by name even if it is tied.
+  if (c.family == ModelFamily::state_spaces) {
     if (c.tie_embeddings) out.emplace_back(impl_->names.head, out.front().second);
   } else {
     config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";
