@@ -1,5 +1,5 @@
-// Checkpoint families whose layout differs from Llama's: their fields of config.json and the mapping between file
-// tensors and model tensors. One file per family; independent of LibTorch.
+// Checkpoint families whose layout differs from Llama's: their fields of config.json, and the mapping between file
+// tensors and model tensors. Each family has a separate file. This header does not depend on LibTorch.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -13,23 +13,24 @@ namespace config_json {
 class Fields;
 }
 
-// How a tensor of a file is built from the model's tensors.
+// How a tensor of a file is assembled from the model's tensors.
 enum class Interleaving {
-  plain,       // the model's tensor itself
-  by_head,     // rows of every part of the first head, then of the second, ... (BLOOM, Qwen3 with gates). With one head
-               // it is the concatenation of matrices of different heights (Phi-3).
-  transposed,  // matrices (out, in) concatenated along out, then transposed (GPT-2's Conv1D); vectors are concatenated
+  plain,  // the file's tensor equals the model's tensor
+  // The rows of all parts for the first head, then for the second, ... (BLOOM, Qwen3 with gates). With one head it is
+  // the concatenation of matrices of different heights (Phi-3).
+  by_head,
+  transposed,  // matrices (out, in) concatenated along out, then transposed (GPT-2's Conv1D); or concatenated vectors
   stacked,     // matrices (out, in) concatenated along out (Transformer-XL)
-  shared,      // equal to each part: a tensor shared by several layers
+  shared,      // equal to each part: the file stores one tensor that several layers share
 };
 
 struct StoredTensor {
   std::string name;  // in files; the prefix `transformer.` or `model.` is optional
   std::vector<int64_t> shape;
-  std::vector<std::string> parts;  // names of the model's tensors, of the same shape unless `rows` says otherwise
+  std::vector<std::string> parts;  // names of the model's tensors; all have the same shape unless `rows` is given
   Interleaving interleaving = Interleaving::plain;
-  int64_t heads = 0;                   // by_head
-  std::vector<int64_t> rows = {};      // by_head: of a head in each part; empty: equal
+  int64_t heads = 0;                   // by_head: number of heads
+  std::vector<int64_t> rows = {};      // by_head: rows per head in each part; empty: all parts have equally many
   std::vector<std::string> also = {};  // alternative names of the same tensor in a file
 };
 

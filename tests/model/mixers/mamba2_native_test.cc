@@ -66,9 +66,10 @@ TEST(NativeMamba2, SizesThatTheFileLeavesOut) {
 
 TEST(NativeMamba2, WhatIsNotComputedIsNamed) {
   EXPECT_EQ(refusal(json::object()), "");
-  EXPECT_THAT(refusal({{"ssm_cfg", {{"layer", nullptr}}}}),
-              IsMessage("config.json: config.json: ssm_cfg.layer: expected Mamba2 (others are not supported by this "
-                        "decoder), found \"Mamba1\""));
+  EXPECT_THAT(
+      refusal({{"ssm_cfg", {{"layer", nullptr}}}}),
+      IsMessage("config.json: config.json: ssm_cfg.layer: expected Mamba2 (other values are not supported by this "
+                "decoder), found \"Mamba1\""));
   EXPECT_THAT(refusal({{"attn_layer_idx", {1}}}), Names({"attn_layer_idx", "[1]"}));
   EXPECT_THAT(refusal({{"d_intermediate", 128}}), Names({"d_intermediate", 0, 128}));
   EXPECT_THAT(refusal({{"rms_norm", false}}), Names({"rms_norm", "false"}));
