@@ -218,7 +218,7 @@ TEST(ActivationHooks, RefusesAnotherShape) {
   ForwardOptions options;
   options.activation_hooks = &probes;
   EXPECT_THAT(error_of([&] { model.forward(probed_ids(), options); }),
-              IsMessage("probes: layers.1.mlp.output: expected a tensor of shape [2, 13, 24], found [2, 12, 24]"));
+              IsMessage("probes: layers.1.mlp.output: the replacement must have shape [2, 13, 24], found [2, 12, 24]"));
 }
 
 TEST(ActivationHooks, Globs) {
