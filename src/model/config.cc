@@ -401,7 +401,8 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.mlp.intermediate_size = s.integer("intermediate_size", 0, 0);
   if (!m.mlp.enabled && (m.mlp.intermediate_size > 0 || s.has("hidden_ratio"))) {
     const char* key = m.mlp.intermediate_size > 0 ? "intermediate_size" : "hidden_ratio";
-    fail("model", "{}: {}: {} has no MLP; remove the key", s.where(key), key, name(m.mixer.type));
+    fail("model", "{}: {}: expected no key (or intermediate_size 0): {} has no MLP", s.where(key), key,
+         name(m.mixer.type));
   }
   m.tie_embeddings = s.boolean("tie_word_embeddings", m.tie_embeddings);
   m.norm.eps = s.number("norm_eps", m.norm.eps);
