@@ -14,7 +14,7 @@ struct NoRoom : ops::Recorder {
   std::function<void()> record(const std::function<void()>&) override { throw std::runtime_error("no room"); }
 };
 
-TEST(RecordedWork, WhereRecordingFailsThereIsAWarningAndNothingRecorded) {
+TEST(RecordedWork, FailedCapture_LogsWarningAndReturnsEmpty) {
   int done = 0;
   NoRoom recorder;
   ::testing::internal::CaptureStderr();
