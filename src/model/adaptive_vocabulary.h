@@ -13,7 +13,7 @@ struct AdaptiveVocabulary {
   std::vector<int64_t> cutoffs;  // ids at which the second cluster, the third, ... begin; empty: an ordinary softmax
   int64_t width = 0;             // embedding width of the first cluster
   int64_t divisor = 1;           // 1: all clusters have the same width and share one table
-  // Per cluster: whether the output projection is tied to the input projection; missing entries are false
+  // Per cluster: whether the output projection is tied to the input projection; missing entries are false.
   std::vector<bool> tied;
 
   int64_t clusters() const { return static_cast<int64_t>(cutoffs.size()) + 1; }

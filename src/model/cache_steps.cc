@@ -75,7 +75,7 @@ at::Tensor CacheSteps::logits(const at::Tensor& ids, KVCache& cache) {
 void CacheSteps::run(int64_t place) {
   KVCache cache;
   cache.states = states_;
-  cache.length = cycle_ + place;  // a multiple of the cycle, so that the pass does not treat the token as the first one
+  cache.length = cycle_ + place;  // at least one cycle, so that the pass does not treat the token as the first one
   const at::Tensor logits = model_.logits(model_.forward(ids_, {.cache = &cache}).hidden);
   if (!logits_.defined()) logits_ = at::empty_like(logits);
   logits_.copy_(logits);

@@ -26,9 +26,9 @@ bool has_weight(const WeightsFile& file, const std::string& name);
 // inv_freq.
 bool is_ignored_weight(const std::string& name, const ModelConfig& config);
 
-// Sets config.tie_embeddings if the file contains no head tensor. Folders written by transformers must state it in
-// config.json: if they do not, a missing head means a model without a head, for example an embedding model, and is
-// reported as missing.
+// Sets config.tie_embeddings if the file contains no head tensor. Folders written by transformers must state tied
+// embeddings in config.json: if they do not, a missing head means a model without a head, for example an embedding
+// model, and is reported as missing.
 void tie_without_head(const WeightsFile& file, ModelConfig& config);
 
 // Compares the file with the model's tensors before any memory is allocated. Throws an Error that lists all missing and

@@ -124,7 +124,7 @@ struct AttentionConfig {
   OffsetKind offset = OffsetKind::per_visible;  // Elastic-Softmax. per_visible: tau / i, constant: tau
   bool offset_trainable = true;
   double offset_init = -1;
-  // Softmax_sink; false: each head's sink logit stays at sink_init (off-by-one softmax for sink_init 0)
+  // Used with softmax_sink. If false, each head's sink logit stays at sink_init (off-by-one softmax for sink_init 0).
   bool sink_trainable = true;
   double sink_init = 0;
   // Each head's output is multiplied by sigmoid(W x), where x is the layer's normalized input (gated attention, arXiv
@@ -175,7 +175,7 @@ struct MlpConfig {
   double hidden_ratio = 4;
   bool bias = false;
   int64_t experts = 0, experts_per_token = 0;  // mixture of experts
-  // Experts: gate sigmoid(alpha gate) (up + 1), with gate and up clamped to the limit
+  // Mixture of experts: an expert computes gate sigmoid(alpha gate) (up + 1), with gate and up clamped to the limit.
   double swiglu_limit = 7, swiglu_alpha = 1.702;
   bool gated() const { return kind == MlpKind::swiglu || kind == MlpKind::geglu_tanh; }
 };

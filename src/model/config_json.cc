@@ -139,7 +139,7 @@ void write_decoder(const ModelConfig& m, nlohmann::ordered_json& out) {
     out["hidden_act"] = "silu";
     out["rms_norm_eps"] = m.norm.eps;
     config_json::write_rope(m, out);
-  } else {  // FLA's names
+  } else {  // other mixers use FLA's field names
     mixer_kind(m).write(m, out);
     write_hybrid(m, out);
     out["hidden_act"] = "swish";
@@ -195,7 +195,7 @@ bool config_json::is_gelu_tanh(const std::string& activation) {
 void config_json::require_silu(const Fields& fields) {
   std::string activation = "silu";
   fields.string({"hidden_act"}, activation);
-  if (activation != "silu" && activation != "swish" && activation != "swiglu") {  // swiglu: FLA
+  if (activation != "silu" && activation != "swish" && activation != "swiglu") {  // FLA writes swiglu
     fail(kOperation, "{}: hidden_act: expected silu or swish, found '{}'", fields.file(),
          to_valid_utf8(activation.substr(0, 80)));
   }
@@ -297,7 +297,7 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) 
   try {
     auto root = parse_python_json<json>(text);
     restore_special_floats(root);
-    // Json::parse throws with the reason
+    // For invalid JSON, json::parse throws an exception with the reason.
     return from_json(root.is_discarded() ? json::parse(text) : root, path.string());
   } catch (const json::exception& e) {  // also thrown for out-of-range numbers; its message may quote much of the file
     fail(kOperation, "{}: expected JSON: {}", path.string(), to_valid_utf8(std::string(e.what()).substr(0, 200)));
@@ -411,7 +411,7 @@ void read_rope(const Fields& fields, ModelConfig& m) {
     inner.must_be("partial_rotary_factor", 1);
   }
   if (type == "default") return;
-  if (phi3 && (type == "su" || type == "yarn")) type = "longrope";  // older names of longrope in Phi-3
+  if (phi3 && (type == "su" || type == "yarn")) type = "longrope";  // other names of longrope in Phi-3
   const std::vector<std::string> known =
       phi3 ? std::vector<std::string>{"longrope"}
            : std::vector<std::string>{"linear", "dynamic", "llama3", "yarn", "longrope"};

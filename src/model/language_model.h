@@ -36,7 +36,7 @@ struct AttentionTerms;
 }
 
 // Activation checkpointing: which activations the backward pass recomputes. mlp: the gate and up projections;
-// attention: the attention half of each layer; full: whole layers.
+// attention: the attention block of each layer; full: whole layers.
 enum class Checkpointing { none, mlp, attention, full };
 inline constexpr auto kCheckpointings = enum_table<Checkpointing>({{Checkpointing::none, "none"},
                                                                    {Checkpointing::mlp, "mlp"},

@@ -14,7 +14,6 @@ struct ModelOptions {
   // --positions: "yarn:4", "linear:4" or "dynamic:4" extend the training length by 4; "none": no RoPE scaling; "": the
   // model's own setting.
   std::string positions;
-  // model's own
   double rope_base = 0;  // --rope-base; 0: the model's own base
   std::string cache;     // --cache: "streaming:4+508"; "": the full cache
   std::string weights;   // --weights: "int8" (LanguageModel::set_int8); "": unchanged

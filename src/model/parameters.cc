@@ -42,7 +42,7 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
     distance_bias = attention + "lazy_distance_bias";
     offset = attention + "lazy_tau";
   }
-  // Names as in ttt-lm-pytorch
+  // The tensor names of ttt-lm-pytorch.
   if (config.mixer.type == MixerType::ttt_linear || config.mixer.type == MixerType::ttt_mlp) {
     embedding = "model.embed_tokens.weight";
     mixer_norm = "seq_norm.weight";

@@ -93,7 +93,7 @@ inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
   {
     const at::NoGradGuard guard;
     ActivationHooks probes;
-    // Layers.N.point -> N
+    // Returns N from a name such as "layers.N.residual".
     const auto layer = [](const std::string& name) { return name.substr(7, name.find('.', 7) - 7); };
     probes.read("layers.*.residual",
                 [&](const std::string& name, const at::Tensor& t) { out["hidden." + layer(name)] = t; });

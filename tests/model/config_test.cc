@@ -149,7 +149,7 @@ TEST(ModelConfig, Families_HaveTransformersDefaultsAndWindows) {
     return std::vector<int64_t>{m.window_of(0), m.window_of(1), m.window_of(2)};
   };
   EXPECT_EQ(windows({}), (std::vector<int64_t>{-1, -1, -1}));
-  // Max_window_layers defaults to 28
+  // max_window_layers defaults to 28, so no layer has a window.
   EXPECT_EQ(windows({{"use_sliding_window", true}}), (std::vector<int64_t>{-1, -1, -1}));
   EXPECT_EQ(windows({{"use_sliding_window", true}, {"max_window_layers", 1}}), (std::vector<int64_t>{-1, 8, 8}));
   const json types = {"sliding_attention", "full_attention", "sliding_attention"};

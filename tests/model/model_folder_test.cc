@@ -143,7 +143,7 @@ TEST(ModelFolder, OtherTensorNames_AreAccepted) {
           }
           out[name] = tensor;
         }
-        // Contained in files of old transformers versions
+        // Old versions of transformers write this tensor.
         out["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({4});
         tensors = out;
       });

@@ -157,7 +157,7 @@ TEST(QuantizationSlow, Loss_MatchesSameRoundingInPyTorch) {
   c.hidden_size = 64;
   c.attention.head_dim = 16;
   c.mlp.intermediate_size = 128;
-  // Larger weights would amplify the few values that are rounded differently because of another order of sums
+  // Larger weights would amplify the few values that are rounded differently because of another order of sums.
   c.init_std = 0.06;
   LanguageModel(c, 3).save(folder / "ours");
   const at::Tensor ids =

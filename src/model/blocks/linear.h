@@ -78,7 +78,7 @@ class Linear {
 
  private:
   at::Tensor packed_;              // the shared storage; does not require a gradient
-  std::vector<at::Tensor> parts_;  // leaves
+  std::vector<at::Tensor> parts_;  // leaf tensors
   bool last_apart_ = false;
   mutable CastCache cast_;
   mutable bool fp8_ = false;
@@ -91,9 +91,8 @@ class Linear {
 };
 
 // One operand of a matrix product, either in its own dtype or quantized to fp8.
-// An unquantized operand; undefined if the operand is in fp8.
 struct Factor {
-  at::Tensor plain;
+  at::Tensor plain;    // the unquantized operand; undefined if the operand is in fp8
   ops::Fp8Matrix fp8;  // the quantized operand, in the layouts that the products below read
 };
 // True if the products of x (N, in) with the parts W_p (out_p, in), and their gradients, can be computed in fp8.

@@ -103,7 +103,7 @@ using torch::autograd::tensor_list;
 struct MlpFunction : torch::autograd::Function<MlpFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, const at::Tensor& W_down,
                             at::TensorList parts, const NormOutput& input, bool recompute, bool fp8, bool training) {
-    // Save the fp8 operands of the backward pass instead of quantizing them again
+    // Save the fp8 operands of the backward pass instead of quantizing them again.
     const bool keep = training && !recompute;
     const Factor factor = make_factor(x, fp8, true, keep);
     const at::Tensor products = forward_product(factor, make_factor(W, fp8, true, false));
@@ -252,7 +252,7 @@ at::Tensor ExpertsMlp::run(const at::Tensor& tokens) const {
   const at::Tensor shares = at::softmax(best, 1);
   at::Tensor out = at::zeros_like(tokens);
   for (int64_t e = 0; e < config_.mlp.experts; ++e) {
-    // Rows: token index, and rank of this expert among the token's experts
+    // Rows: token index, and rank of this expert among the token's experts.
     const at::Tensor places = chosen.eq(e).nonzero();
     if (places.size(0) == 0) continue;
     const at::Tensor token = places.select(1, 0);

@@ -16,7 +16,7 @@ struct Call : torch::CustomClassHolder {
   std::function<void()> run;
 };
 
-// Identity that calls a function in the backward pass.
+// The identity function; its backward pass runs `call`.
 struct AtBackward : torch::autograd::Function<AtBackward> {
   static variable_list forward(AutogradContext* context, at::TensorList tensors, const c10::intrusive_ptr<Call>& call) {
     context->saved_data["call"] = c10::IValue::make_capsule(call);

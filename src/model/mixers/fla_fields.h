@@ -7,7 +7,7 @@
 
 namespace lazy {
 
-// Returns the field `name` times `base`, which must be an integer. `otherwise` is the value of an absent field.
+// Returns the field `name` times `base`, which must be an integer. `otherwise` is the value if the field is absent.
 inline int64_t expanded(const config_json::Fields& fields, const char* name, double otherwise, int64_t base) {
   double factor = otherwise;
   fields.number({name}, factor);

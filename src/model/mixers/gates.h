@@ -5,7 +5,7 @@
 
 namespace lazy {
 
-// Softplus(x + dt_bias): x (B, L, H), dt_bias (H)
+// Returns softplus(x + dt_bias), with x (B, L, H) and dt_bias (H).
 at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias);
 at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log);  // -exp(A_log) * step: A_log (H)
 

@@ -172,7 +172,7 @@ void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"num_heads"}, heads);
   if (heads != x.heads)
     fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
-  // The first name is used by transformers
+  // The first name is the name in transformers.
   fields.number({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, m.norm.eps);
   fields.interval("time_step_limit", x.step_min, x.step_max);
 }

@@ -8,9 +8,7 @@ extern const MixerKind kMamba2;
 
 // The inner width. MixerConfig::value_dim is the head size, and key_dim is the state size N.
 inline int64_t mamba2_inner(const MixerConfig& x) { return x.heads * x.value_dim; }
-inline int64_t mamba2_convolved(const MixerConfig& x) {
-  return mamba2_inner(x) + 2 * x.groups * x.state_size;
-  // The number of channels that are convolved: x, B and C.
-}
+// The number of channels that are convolved: x, B and C.
+inline int64_t mamba2_convolved(const MixerConfig& x) { return mamba2_inner(x) + 2 * x.groups * x.state_size; }
 
 }  // namespace lazy

@@ -9,7 +9,7 @@ namespace lazy {
 // tokens before the segment.
 struct Segments {
   int64_t length = 0, memory = 0;
-  // First token of the segment that contains `token`
+  // The first token of the segment that contains `token`.
   int64_t begin(int64_t token) const { return length > 0 ? token / length * length : 0; }
   int64_t first_seen(int64_t token) const { return std::max<int64_t>(0, begin(token) - memory); }
 };

@@ -253,7 +253,7 @@ TEST(MemoryKernels, KeptBytes_AreHalfOfChunk) {
     return kernels->kept_bytes({.T = kTokens, .H = H, .momentum = true, .tanh = tanh});
   };
   const int64_t computed = (4 * kDim + 3 * kTokens) * kHidden * static_cast<int64_t>(sizeof(float));
-  EXPECT_LT(kept(kHidden, false), computed * 55 / 100);  // kernels with clusters; the kernels below save nothing
+  EXPECT_LT(kept(kHidden, false), computed * 55 / 100);  // the other kernels save nothing in this form
   EXPECT_EQ(kept(kHidden, true), 0);
   EXPECT_EQ(kept(kHidden / 2, false), 0);
   EXPECT_EQ(kept(0, false), 0);

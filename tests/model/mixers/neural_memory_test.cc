@@ -114,7 +114,7 @@ TEST(NeuralMemoryByHand, ScalarMemory_MatchesHandComputation) {
   for (int64_t t = 0; t < 5; ++t) {
     if (t % 2 == 0) base = M;
     const double k = number(c.in.k, t);
-    // Longer errors have a gradient of constant size per dimension
+    // Errors longer than 1 have a gradient of constant size.
     const double error = std::clamp(base * k - number(c.in.v, t), -1., 1.);
     S = std::exp(number(c.in.log_momentum, t)) * S - number(c.in.step, t) * 2 * error * k;
     M = std::exp(number(c.in.log_keep, t)) * M + S;

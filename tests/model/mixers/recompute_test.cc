@@ -103,7 +103,7 @@ TEST_F(ActivationBudgets, FirstStep_RecomputesAndLaterStepsKeepWhatFits) {
   EXPECT_EQ(functions_run_in_step(), 6);
   counted.memory.free = 10;  // 2 bytes above the margin
   EXPECT_EQ(functions_run(), 4);
-  // The kept activations are cached by the allocator and can be reused
+  // The kept activations are cached by the allocator and can be reused.
   counted.memory = {.reserved = 72, .free = 8, .total = 100};
   EXPECT_EQ(functions_run_in_step(), 4);
   EXPECT_EQ(functions_run_in_step(), 4);

@@ -19,7 +19,7 @@ at::Tensor memory_mlp(const MemoryWeights& weights, at::Tensor x) {  // x: (batc
   return x;
 }
 
-// M(x) and the loss |M(k) - v|^2 are defined in neural_memory.h.
+// The memory M(x) and its loss |M(k) - v|^2, as defined in neural_memory.h.
 at::Tensor memory_model(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x) {
   const at::Tensor z = memory_mlp(weights, x);
   if (!norm.defined()) return z;
@@ -135,7 +135,7 @@ recurrence::Convolution reference_short_convolution(const recurrence::Convolutio
   const at::Tensor padded = in.state.defined() ? at::cat({in.state.to(in.x.scalar_type()), in.x}, 1)
                                                : at::constant_pad_nd(in.x, {0, 0, taps - 1, 0});
   const at::Tensor x = padded.to(type), weight = in.weight.to(type);
-  // The number of earlier tokens of the same document that each token depends on, plus the token.
+  // For each token, the number of earlier tokens in the same document; `taps` if documents are not packed.
   std::vector<int64_t> earlier(static_cast<size_t>(length), taps);
   if (in.cu_seqlens.defined()) {
     const at::Tensor begins = in.cu_seqlens.to(at::kCPU, at::kLong);

@@ -153,7 +153,7 @@ class Backward {
       else
         at::bmm_out(by_M, u, M);
       d_g.addcmul_(by_M, at_chunk(share), -1);
-      // For k (n = 0), see through_first
+      // For n = 0, through_first computes the gradient with respect to k.
       if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped[n]), transposed(M), 1, -1);
     };
     through(W_[n], spec_.bias ? b_[n] : at::Tensor(), in_.steps, stepped_, by_W_);

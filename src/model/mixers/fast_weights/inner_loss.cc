@@ -47,7 +47,7 @@ at::Tensor Gelu::second(const at::Tensor& z) const {
 
 namespace {
 
-// rstd (x - mean(x) - n mean(x n)): the input gradient of LayerNorm.
+// The input gradient of LayerNorm, rstd (x - mean(x) - n mean(x n)), with n = (z - mean) rstd and the gradient x.
 at::Tensor through(const at::Tensor& x, const at::Tensor& z, const at::Tensor& mean, const at::Tensor& rstd) {
   return std::get<0>(at::native_layer_norm_backward(x, z, {z.size(-1)}, mean, rstd, {}, {}, {true, false, false}));
 }
@@ -95,7 +95,7 @@ namespace {
 
 at::Tensor square_of(const at::Tensor& e) { return e.square().sum(-1, /*keepdim=*/true); }
 
-// min(1, sqrt(dim) / |e|)
+// Returns min(1, sqrt(dim) / |e|) for square = |e|^2.
 at::Tensor share(const at::Tensor& square, int64_t dim) { return square.clamp_min(dim).reciprocal().mul(dim).sqrt(); }
 
 }  // namespace

@@ -33,8 +33,8 @@ class Call {
   }
 
   ops::FastWeightsLayer& layer(const TensorSpec& spec, size_t n) { return n + 1 == spec.layers ? p.last : p.first; }
-  // Returns a pointer to a contiguous copy of t, or to t itself if it is contiguous. cp.async requires a 16-byte
-  // aligned address, which a view inside another tensor may not have.
+  // Returns a pointer to the data of t, or to a copy if t is not contiguous or not 16-byte aligned. cp.async requires
+  // this alignment, which a view inside another tensor may not have.
   const float* read(const at::Tensor& t) {
     if (!t.defined()) return nullptr;
     kept_.push_back(t.contiguous());

@@ -98,7 +98,7 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
   if (L == 0) return {at::empty_like(in.v), in.cu_seqlens.defined() ? at::Tensor() : state};
   if (in.cu_seqlens.defined()) documents = documents_of(in.cu_seqlens, L, in.v.device());
   const std::vector<int64_t> lengths = pieces(tokens_at_once(in.v), B, L, chunk);
-  // Split once, so that each tensor has one concatenated gradient for all spans
+  // Each tensor is split once, so that its gradients of all spans are concatenated once.
   std::vector<std::vector<at::Tensor>> tokens;
   for (const at::Tensor& t : {in.q, in.k, in.v, at::Tensor(), in.log_decay, in.beta}) {
     const bool whole = !t.defined() || t.dim() == 1;

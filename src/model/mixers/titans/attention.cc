@@ -167,7 +167,7 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     };
     auto [d_q, d_k, d_v, none_1, none_2, none_3, none_4] =
         back(product_like_q(d_out, (by_token(own_lse) - by_token(saved[9])).exp()), v, own, false);
-    // The gradients of all scores of a row add up to zero
+    // The gradients of all scores of a row add up to zero.
     const at::Tensor d_lse = -d_scores.sum(-1, /*keepdim=*/true);
     const at::Tensor mean_key = std::get<0>(ops::attention(q, k, k, {}, {}, how));
     at::addcmul_out(d_q, d_q, mean_key, d_lse);

@@ -144,7 +144,7 @@ at::Tensor unit_length(const at::Tensor& x) {
 
 at::Tensor pad_tokens(const at::Tensor& x, int64_t length) {
   if (x.size(2) == length) return x;
-  // Padding, listed from the last dimension to the token dimension
+  // The padding of each dimension, from the last dimension to the token dimension.
   std::vector<int64_t> sides(static_cast<size_t>(2 * (x.dim() - 2)));
   sides.back() = length - x.size(2);
   return at::constant_pad_nd(x, sides);
