@@ -201,7 +201,8 @@ at::Tensor checked_tensor(const WeightsFile& file, const fs::path& directory, co
   for (const std::string& other : stored.also) {
     const auto again = matched.find(other);
     if (again == matched.end() || at::equal(file.tensor(again->second).to(tensor.options()), tensor)) continue;
-    fail(kCheckpoint, "{}: {}: config.json ties it to {}, but it differs", directory.string(), again->second, name);
+    fail(kCheckpoint, "{}: {}: config.json ties this tensor to {}, but the values differ", directory.string(),
+         again->second, name);
   }
   return tensor;
 }

@@ -317,7 +317,7 @@ void ModelConfig::validate() const {
   check_rope_scaling(*this);
   if (positions.rope_scaling.type != "none" && !rotates())
     fail("model", "rope_scaling: expected none without RoPE, found {}", positions.rope_scaling.type);
-  for (const int64_t layer : attention.full_layers) check_range(layer, "layer_types: a layer", 0, num_layers - 1);
+  for (const int64_t layer : attention.full_layers) check_range(layer, "layer_types: layer index", 0, num_layers - 1);
   if (converted) check_conversion(*this);
   if (const Family* laid_out = family_of(*this)) {
     laid_out->check(converted ? without_conversion(*this) : *this);
@@ -330,7 +330,8 @@ void ModelConfig::validate() const {
              !attention.scale_scores || attention.scale_by_layer || norm.post_norm || norm.branch_norm ||
              norm.sandwich_norm || norm.unit_offset || !norm.final_norm || attention.qk_norm_joint || adaptive.used ||
              positions.shared_relative_biases) {
-    fail("model", "family: expected a family with LayerNorm, an ungated MLP and scaled scores, found {}", name(family));
+    fail("model", "family: expected a family whose layout supports these norm, MLP and attention settings, found {}",
+         name(family));
   }
   if ((attention.qkv_bias || attention.output_bias || attention.qk_norm || !attention.full_layers.empty()) &&
       architecture() == "LazyForCausalLM") {

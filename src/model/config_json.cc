@@ -545,7 +545,7 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
       if (layer.get<std::string>() == "full_attention") {
         full.push_back(static_cast<int64_t>(i));
       } else if (m.attention.window < 0) {
-        fail(kOperation, "{}: layer_types: sliding_attention: expected a sliding_window in use, found none",
+        fail(kOperation, "{}: layer_types: sliding_attention requires an enabled sliding_window, found none",
              fields.file());
       }
     }

@@ -168,7 +168,7 @@ void LanguageModel::set_tokenizer_fingerprint(uint64_t fingerprint) {
 }
 
 void LanguageModel::set_compute_dtype(at::ScalarType dtype) {
-  impl_->require_resident_weights("another precision");
+  impl_->require_resident_weights("setting the compute precision");
   if (dtype != at::kFloat && dtype != at::kBFloat16) {
     fail("model", "compute dtype: expected float32 or bfloat16, found {}", at::toString(dtype));
   }
@@ -199,7 +199,7 @@ void LanguageModel::set_int8() {
 }
 
 void LanguageModel::hold_compute_dtype() {
-  impl_->require_resident_weights("weights in one precision");
+  impl_->require_resident_weights("keeping weights only in the compute dtype");
   const at::NoGradGuard guard;
   const at::ScalarType dtype = impl_->dtype;
   for (const DecoderBlock& block : impl_->blocks) {
@@ -231,7 +231,7 @@ void LanguageModel::Impl::quantize() {
 }
 
 void LanguageModel::quantize(const Quantization& quantization) {
-  impl_->require_resident_weights("rounded weights");
+  impl_->require_resident_weights("quantization");
   impl_->quantization = quantization;
   impl_->quantize();
 }

@@ -36,13 +36,14 @@ json parse_header_json(std::string_view text, const std::string& file) {
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      if (depth > 2) fail(kSafetensors, "{}: header: nested deeper than name, field, list", file);
+      if (depth > 2) fail(kSafetensors, "{}: header: nesting is deeper than tensor name, field, list", file);
       if (event == json::parse_event_t::object_start) keys.emplace_back();
     } else if (event == json::parse_event_t::object_end) {
       keys.pop_back();
     } else if (event == json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) fail(kSafetensors, "{}: header: '{}' appears twice", file, brief(key));
+      if (!keys.back().insert(key).second)
+        fail(kSafetensors, "{}: header: the key '{}' appears twice", file, brief(key));
     }
     return true;
   };
@@ -134,7 +135,7 @@ void check_layout(const SafetensorsHeader& header, uint64_t data_bytes, const st
   for (const SafetensorsEntry& entry : header.entries) {
     if (entry.begin != position) {
       fail(kSafetensors,
-           "{}: tensor '{}': data_offsets: expected to begin at {}, where the tensor before it ends, found {}", file,
+           "{}: tensor '{}': data_offsets: expected to begin at {}, where the previous tensor ends, found {}", file,
            brief(entry.name), position, entry.begin);
     }
     position = entry.end;

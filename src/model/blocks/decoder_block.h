@@ -37,8 +37,8 @@ class DecoderBlock {
   // The input of the mixer or the MLP, for each placement of the norms. If `later` is true, the consumer can compute
   // the norm itself (NormOutput::pending).
   NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const;
-  // Adds the output `branch` of the mixer or the MLP to the stream. `x` is the return value of pre_norm() for the same
-  // half of the layer.
+  // Adds the output `branch` of the mixer or the MLP to the stream. `x` is the return value of the corresponding call
+  // of pre_norm().
   void add_branch(ResidualStream& stream, const NormOutput& x, const NormWeights& norm, const NormWeights& output_norm,
                   at::Tensor branch) const;
 

@@ -37,7 +37,7 @@ void read_ssm(const Fields& ssm, ModelConfig& m) {
   int64_t recurrent = inner;
   ssm.integer({"d_ssm"}, recurrent);
   if (recurrent != inner) ssm.wrong("d_ssm", fmt::format("{} (the whole inner width)", inner).c_str(), recurrent);
-  ssm.must_be_absent("D_has_hdim", "a skip for each dimension");
+  ssm.must_be_absent("D_has_hdim", "skips with a weight per dimension");
   ssm.must_be_absent("norm_before_gate", "norms before the gate");
   ssm.must_be_absent("bias", "biases in the projections");
   require_true(ssm, "rmsnorm");

@@ -172,8 +172,8 @@ void read_ttt(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"mini_batch_size"}, m.mixer.chunk);
   m.mixer.gate = false;
   fields.boolean({"use_gate"}, m.mixer.gate);
-  fields.must_be_absent("share_qk", "queries and keys of one projection");
-  fields.must_be_absent("pre_conv", "a convolution before the block");
+  fields.must_be_absent("share_qk", "shared projections of queries and keys");
+  fields.must_be_absent("pre_conv", "convolutions before the block");
   double rate = base_rate(m);
   fields.number({"ttt_base_lr"}, rate);
   if (rate != base_rate(m)) fields.wrong("ttt_base_lr", type == "mlp" ? "0.1" : "1", *fields.find({"ttt_base_lr"}));

@@ -64,7 +64,7 @@ inline std::vector<Case> cases(int64_t length, int64_t batch = 2) {
       out.push_back(c);
     }
     Case grouped = *(out.end() - 2);
-    grouped.name += ", two heads a group";
+    grouped.name += ", two heads per group";
     grouped.heads = 4;
     out.push_back(grouped);
   }
