@@ -96,7 +96,7 @@ class LanguageModel {
   void to(at::Device device);
   at::Device device() const;
 
-  // ids (batch, length) int64
+  // Runs a forward pass over the token ids, (batch, length) int64.
   ForwardResult forward(const at::Tensor& ids);
   ForwardResult forward(const at::Tensor& ids, const ForwardOptions& options);
   // Runs forward() for several batches. All batches pass through a layer before the next layer starts, so offloaded

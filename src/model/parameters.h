@@ -33,8 +33,8 @@ struct ParameterShape {
   std::string name;  // as in the checkpoint
   std::vector<int64_t> shape;
   bool trained = true;  // false: fixed, for example an offset that is not trained
-  // Saved in fp32 even in a bf16 model. Offsets and distance biases decide which attention weights are nonzero, and
-  // rounding errors in a recurrence's decay accumulate exponentially with the length.
+  // Saved in fp32 even in a bf16 model. Offsets and distance biases decide which attention weights are nonzero, and the
+  // decay of a recurrence is exponentiated over the whole length, which amplifies rounding errors.
   bool keep_fp32 = false;
   std::optional<bool> decayed;  // whether weight decay applies; default: only to tensors with more than one dimension
   bool decays() const { return decayed.value_or(shape.size() > 1); }

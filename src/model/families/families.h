@@ -42,7 +42,7 @@ struct Family {
   void (*read)(const config_json::Fields&, ModelConfig&);      // reads the family's fields of config.json
   void (*write)(const ModelConfig&, nlohmann::ordered_json&);  // writes the family's fields of config.json
   void (*check)(const ModelConfig&);                           // Error if the layout cannot represent the model
-  std::vector<StoredTensor> (*tensors)(const ModelConfig&);    // in file order; without a tied head
+  std::vector<StoredTensor> (*tensors)(const ModelConfig&);    // the tensors in file order, without a tied head
   bool quantized = false;                                      // read() handles quantization_config
   const char* head = "lm_head.weight";                         // a file without this tensor has a tied head
 };

@@ -64,7 +64,7 @@ class BlockedForm {
     return normalizer == "softmax" || normalizer == "elastic" || normalizer == "sigmoid";
   }
 
-  // Computes the queries starting with token `first` of k; `first` must be at least the size of the cache.
+  // Computes the queries starting with token `first` of k; `first` must exceed the size of the cache.
   at::Tensor run(const at::Tensor& q_BLHD, int64_t first) const {
     const int64_t length = q_BLHD.size(1);
     const auto whole = at::TensorOptions().dtype(at::kLong).device(q_BLHD.device());

@@ -22,7 +22,7 @@ struct TttInputs {
   at::Tensor rate;                    // (batch, length, heads): learning rate of each token
   at::Tensor position_scale;          // (mini-batch): max(1 / t + theta_t, 0) for the t-th token of a mini-batch
   at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not updated online
-  bool rounded = false;               // see FastWeights
+  bool rounded = false;               // see FastWeights::rounded
   bool last_state = true;             // false: the returned state is not the state after the last token
 };
 

@@ -70,7 +70,7 @@ struct HeadProducts {
     return factors == sums ? at::mm(left, right) : at::mm(left, right, sums);
   }
   // Converts (heads, rows, columns) to one block-diagonal matrix, so that a product reads and writes tokens in their
-  // memory layout. blocks() is the inverse.
+  // memory layout. blocks() extracts the blocks.
   at::Tensor joined(const at::Tensor& of_heads) const {
     const int64_t H = of_heads.size(0);
     const at::Tensor own = at::eye(H, of_heads.options().dtype(factors)).view({H, 1, H, 1});

@@ -15,7 +15,7 @@ struct GateProducts {
   at::Tensor keep, carry, momentum_keep;  // (..., 1, 1)
 };
 
-// step, log_momentum, log_keep (..., T): see MemoryInputs. If `rounded` (see FastWeights) is true, a kernel of
+// step, log_momentum, log_keep (..., T): see MemoryInputs. If `rounded` (FastWeights::rounded) is true, a kernel of
 // ops/fast_weights.h may compute the products; it computes in fp32 like the other implementation. Differentiable once.
 GateProducts gate_products(const at::Tensor& step, const at::Tensor& log_momentum, const at::Tensor& log_keep,
                            bool rounded);

@@ -169,7 +169,8 @@ std::vector<const Linear*> TitansMac::products() const {
   return {&product_.output()};  // the spans read the other weights directly
 }
 
-// The cached state consists of the input of the retrieval's convolution, followed by the state of the spans (MacState).
+// The cached state consists of the latest inputs of the retrieval's convolution, followed by the state of the spans
+// (MacState).
 at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   if (options.packed) {  // documents are processed in batches, in parallel
     const DocumentBatches& documents = batches_of(*options.packed, config_.mixer.segment, x.value.device());

@@ -17,7 +17,7 @@ struct MemoryTokensInChunks {
   at::Tensor q, k, target;  // (chunks, B * H, T, dim)
 };
 // q, k, v (B, H, tokens, dim). raw: q, k and v may have any floating-point dtype, and q and k are normalized to unit
-// length here. residual: the target is v - k instead of v. rounded: see FastWeights.
+// length here. residual: the target is v - k instead of v. rounded: see FastWeights::rounded.
 MemoryTokensInChunks memory_tokens(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t chunks,
                                    int64_t T, bool raw, bool residual, bool rounded);
 

@@ -26,7 +26,7 @@ struct MemoryInputs {
   at::Tensor log_momentum;  // log eta, same shape; logarithms because many gates are multiplied
   at::Tensor log_keep;      // log(1 - alpha), with the weight decay alpha; same shape
   at::Tensor norm = {};     // norm of M, (heads, dim); undefined: no norm
-  bool rounded = false;     // see FastWeights
+  bool rounded = false;     // see FastWeights::rounded
   bool last_state = true;   // false: the returned state is not the state after the last token
   // q, k and v may have any floating-point dtype, which is also the dtype of the outputs; q and k are normalized to
   // unit length first.
