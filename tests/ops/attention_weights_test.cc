@@ -23,7 +23,7 @@ AttentionTerms terms_of(const NormalizerTraits& normalizer) {
   return terms;
 }
 
-TEST(AttentionWeights, AgreeWithTheDefinition) {
+TEST(AttentionWeights, Weights_MatchFloat64Definition) {
   at::manual_seed(5);
   const at::Tensor q = at::randn({2, 12, 4, 16}, at::kDouble), k = at::randn({2, 12, 2, 16}, at::kDouble);
   for (const NormalizerTraits& normalizer : kNormalizers) {
@@ -39,7 +39,7 @@ TEST(AttentionWeights, AgreeWithTheDefinition) {
   }
 }
 
-TEST(AttentionWeights, StatisticsAreTheOperators) {
+TEST(AttentionWeights, Statistics_MatchOperator) {
   at::manual_seed(6);
   const at::Tensor q = at::randn({1, 9, 4, 16}, at::kDouble), k = at::randn({1, 9, 4, 16}, at::kDouble);
   for (const NormalizerTraits& normalizer : kNormalizers) {
@@ -51,7 +51,7 @@ TEST(AttentionWeights, StatisticsAreTheOperators) {
   }
 }
 
-TEST(AttentionWeights, AnUnknownNormalizerIsNamed) {
+TEST(AttentionWeights, UnknownNormalizer_Throws) {
   AttentionTerms terms;
   terms.options.normalizer = "soft";
   EXPECT_THROW(normalized_weights(at::zeros({1, 1, 2, 2}), terms), c10::Error);

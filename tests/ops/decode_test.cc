@@ -25,7 +25,7 @@ struct DecodeOperator : testing::Test {
   AttentionOptions options;
 };
 
-TEST_F(DecodeOperator, IsAttentionWithACache) {
+TEST_F(DecodeOperator, Decode_MatchesAttention) {
   options.return_score_stats = true;
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     options.softcap = type == at::kHalf ? 0 : 1.5;
@@ -48,7 +48,7 @@ TEST_F(DecodeOperator, IsAttentionWithACache) {
 }
 
 // Compares the count with the weights of the definition, for one, two and three query heads per key-value head.
-TEST_F(DecodeOperator, RowsOfVAreCountedWhileACountLives) {
+TEST_F(DecodeOperator, ValueRowCount_CountsRowsOfVThatAreRead) {
   if (q.is_cuda()) GTEST_SKIP() << "rows of V are counted only on the CPU";
   for (const int64_t kv_heads : {4, 2, 1}) {
     const at::Tensor queries = 2 * at::randn({2, 3, kv_heads == 1 ? 3 : 4, 16}),
@@ -86,7 +86,7 @@ TEST_F(DecodeOperator, RowsOfVAreCountedWhileACountLives) {
   }
 }
 
-TEST_F(DecodeOperator, PagedIsContiguous) {
+TEST_F(DecodeOperator, PagedCache_MatchesContiguousCache) {
   const at::Tensor table = here(at::tensor({3L, 0L, 5L, 4L, 1L, 2L}).view({2, 3}));
   at::Tensor k_pages = at::full({6, 16, 2, 16}, NAN, k.options()), v_pages = at::full({6, 16, 2, 8}, NAN, v.options());
   for (int64_t b = 0; b < 2; ++b) {
@@ -102,7 +102,7 @@ TEST_F(DecodeOperator, PagedIsContiguous) {
       at::equal(contiguous, std::get<0>(decode(q, k_pages, v_pages, lengths, bias, tau, options, table.to(at::kInt)))));
 }
 
-TEST_F(DecodeOperator, MistakesAreNamed) {
+TEST_F(DecodeOperator, InvalidArguments_AreNamedInError) {
   const auto with = [&](const at::Tensor& l, const at::Tensor& table = {}, const at::Tensor& count = {}) {
     const auto there = [](const at::Tensor& t) { return t.defined() ? here(t) : t; };
     return test::torch_error_of([&] { decode(q, k, v, there(l), bias, tau, options, there(table), there(count)); });
@@ -127,7 +127,7 @@ TEST_F(DecodeOperator, MistakesAreNamed) {
   EXPECT_THAT(with(lengths, pages), Names({"lazy::decode", "block_table", 0, 1, "block_table[1][0]", 2}));
 }
 
-TEST_F(DecodeOperator, GradientsAreRefused) {
+TEST_F(DecodeOperator, Gradient_Throws) {
   const at::Tensor leaf = q.clone().set_requires_grad(true);
   const at::Tensor out = std::get<0>(decode(leaf, k, v, lengths, bias, tau, options));
   EXPECT_THAT(test::torch_error_of([&] { torch::autograd::grad({out.sum()}, {leaf}); }), Names({"lazy::decode"}));

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 // Compares bf16 products with fp64 products of the same numbers, with a tolerance of one bf16 rounding. The shapes
 // cover few and many rows, one and several blocks of b, and strided operands.
-TEST(DenseProduct, ProductsOfBf16AreRoundedOnce) {
+TEST(DenseProduct, Bf16Product_IsRoundedOnce) {
   struct Shape {
     int64_t m, n, k;
   };
@@ -34,7 +34,7 @@ TEST(DenseProduct, ProductsOfBf16AreRoundedOnce) {
 
 // For inner dimensions above 84, the oneDNN kernel moves the stack pointer into the heap. Without use_signal_stack(),
 // one of the first thousand signals or so would crash this test in malloc() or free().
-TEST(DenseProduct, SignalsLeaveTheHeapAlone) {
+TEST(DenseProduct, Signals_DoNotCorruptHeap) {
   struct sigaction count {
   }, before{};
   static std::atomic<int> signals = 0;

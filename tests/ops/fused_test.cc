@@ -112,7 +112,7 @@ TEST_P(Fused, AddRmsNorm) {
 }
 
 // In training, the weights stay in fp32 while the rows have 16 bits.
-TEST_P(Fused, RmsNormWithWeightsInFloat32) {
+TEST_P(Fused, RmsNorm_AcceptsFloat32Weights) {
   at::manual_seed(6);
   const auto exact = [](const at::Tensor& t) { return t.detach().to(at::kDouble).set_requires_grad(true); };
   const at::Tensor x = random({37, 1536}).to(GetParam()).set_requires_grad(true),
@@ -130,7 +130,7 @@ TEST_P(Fused, RmsNormWithWeightsInFloat32) {
   EXPECT_LE(error(found[1], truth[1]), 0x1p-20);
 }
 
-TEST_P(Fused, GradientsOfWeightsRepeat) {
+TEST_P(Fused, WeightGradient_IsReproducible) {
   at::manual_seed(7);
   const at::Tensor x = random({3000, 256}).to(GetParam()), d = random({3000, 256}).to(GetParam());
   const at::Tensor w = random({256}).set_requires_grad(true);
@@ -138,7 +138,7 @@ TEST_P(Fused, GradientsOfWeightsRepeat) {
   EXPECT_TRUE(at::equal(gradient(), gradient()));
 }
 
-TEST_P(Fused, NothingToDo) {
+TEST_P(Fused, EmptyInputs_ReturnEmptyOutputs) {
   const auto none = [&](at::IntArrayRef sizes) { return here(at::zeros(sizes, GetParam())).set_requires_grad(true); };
   const auto check = [](const at::Tensor& y, const Tensors& leaves, at::IntArrayRef sizes) {
     EXPECT_EQ(y.sizes(), sizes);
@@ -152,7 +152,7 @@ TEST_P(Fused, NothingToDo) {
   EXPECT_TRUE(std::isnan(std::get<0>(linear_cross_entropy(x[0], none({11, 24}), labels)).item<float>()));
 }
 
-TEST_P(Fused, NaNShows) {
+TEST_P(Fused, NaN_PropagatesToItsRow) {
   const at::Tensor x = random({6, 64}).to(GetParam()), w = random({64});
   x[2][5] = NAN;
   const auto rows_with_nan = [](const at::Tensor& y) { return at::isnan(y).any(-1).to(at::kCPU); };
@@ -228,7 +228,7 @@ TEST_P(Fused, ShortConvolution) {
 
 // With `past`, the result continues as if the previous inputs were part of x. The weights stay in fp32 for 16-bit
 // inputs.
-TEST_P(Fused, ShortConvolutionContinues) {
+TEST_P(Fused, ShortConvolution_ContinuesFromPast) {
   at::manual_seed(12);
   const at::Tensor x = random({2, 70, 40}).to(GetParam()), w = random({40, 1, 4}), b = random({40});
   const at::Tensor whole = short_convolution(x, w, b, {}, {});
@@ -246,7 +246,7 @@ TEST_P(Fused, ShortConvolutionContinues) {
 }
 
 // Batches and lengths that exceed the grid limit of the GPU. The last elements must equal the result for them alone.
-TEST_P(Fused, ShortConvolutionBeyondAGrid) {
+TEST_P(Fused, ShortConvolution_ExceedsGridLimit) {
   at::manual_seed(13);
   const at::Tensor w = random({8, 1, 4}), b = random({8});
   const auto expect_same_end = [&](at::IntArrayRef sizes, int64_t axis, int64_t few, int64_t compared) {
@@ -309,7 +309,7 @@ TEST_P(Fused, Rope) {
   }
 }
 
-TEST(FusedValues, LongropeDividesEachFrequencyByItsFactor) {
+TEST(FusedValues, Longrope_DividesFrequenciesByPairFactors) {
   RopeScaling scaling{.type = "longrope", .factor = 32, .original_length = 4096, .pair_factors = {1, 1.5, 40}};
   for (const double given : {0., 1.3}) {
     scaling.attention_factor = given;
@@ -325,7 +325,7 @@ TEST(FusedValues, LongropeDividesEachFrequencyByItsFactor) {
 }
 
 // Strided views and packed tokens give equal results.
-TEST_P(Fused, RopeReadsViews) {
+TEST_P(Fused, Rope_AcceptsStridedViews) {
   at::manual_seed(8);
   for (const int64_t dim : {40, 64}) {
     const at::Tensor x = random({2, 3, 9, dim}).to(GetParam()).transpose(1, 2);
@@ -341,7 +341,7 @@ TEST_P(Fused, RopeReadsViews) {
 }
 
 // Positions outside of the cached table, as int32 and int64, per token and per batch.
-TEST_P(Fused, RopeTakesAnyPosition) {
+TEST_P(Fused, Rope_AcceptsPositionsOutsideTable) {
   at::manual_seed(9);
   const at::Tensor x = random({2, 4, 3, 32}).to(GetParam()), places = here(at::tensor({30000L, 7L, 123456L, 8191L}));
   RopeOptions options;
@@ -368,7 +368,7 @@ TEST_P(Fused, LinearCrossEntropy) {
 
 // Many tokens in several chunks on every device, some of them ignored. The result of a token does not depend on its
 // chunk.
-TEST_P(Fused, LinearCrossEntropyOfManyTokens) {
+TEST_P(Fused, LinearCrossEntropy_MatchesReferenceOverSeveralChunks) {
   at::manual_seed(10);
   const int64_t tokens = kOnGpu ? 5000 : 300, vocabulary = kOnGpu ? 50257 : 30001;
   const at::Tensor hidden = random({tokens, 16}).to(GetParam()), weight = random({vocabulary, 16}).to(GetParam());
@@ -400,7 +400,7 @@ std::vector<at::ScalarType> types() {
 INSTANTIATE_TEST_SUITE_P(Types, Fused, testing::ValuesIn(types()),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
-TEST(FusedValues, LinearCrossEntropyReportsTokens) {
+TEST(FusedValues, LinearCrossEntropy_ReportsPerTokenResults) {
   const at::Tensor hidden = here(at::eye(3)), weight = here(at::eye(3) * 4);
   const at::Tensor labels = here(at::tensor({0L, 2L, -100L}));
   const auto [loss, log_prob, correct] = linear_cross_entropy(hidden, weight, labels);
@@ -414,7 +414,7 @@ TEST(FusedValues, LinearCrossEntropyReportsTokens) {
 }
 
 // On a GPU the message is printed when the host synchronizes, and the process can no longer use CUDA.
-TEST(FusedDeathTest, LabelsOutsideTheVocabulary) {
+TEST(FusedDeathTest, LabelOutsideVocabulary_IsAnError) {
   const auto outcome = [](int64_t label) {
     return test::torch_error_of([&] {
       std::get<0>(linear_cross_entropy(here(at::eye(3)), here(at::eye(3)), here(at::tensor({0L, label, 1L}))))
@@ -432,7 +432,7 @@ TEST(FusedDeathTest, LabelsOutsideTheVocabulary) {
 }
 
 // Checks the errors of all operators that read several tensors.
-TEST(FusedValues, MistakesAreNamed) {
+TEST(FusedValues, InvalidArguments_AreNamedInError) {
   const at::Tensor x = random({4, 8}), w = random({8});
   EXPECT_THAT(test::torch_error_of([&] { rms_norm(x, random({7}), 1e-6); }),
               IsMessage("lazy::rms_norm: expected weight of shape (8), received [7]"));
@@ -459,7 +459,7 @@ TEST(FusedValues, MistakesAreNamed) {
               Names({"lazy::linear_cross_entropy", "labels", "cuda:0", "cpu"}));
 }
 
-TEST(FusedValues, AutocastCastsLinearCrossEntropy) {
+TEST(FusedValues, Autocast_CastsLinearCrossEntropy) {
   const at::Tensor hidden = random({7, 12}), weight = random({50, 12}), labels = here(at::randint(50, {7}, at::kLong));
   const at::ScalarType low = at::autocast::get_autocast_dtype(kDevice.type());
   const at::Tensor expected = std::get<0>(linear_cross_entropy(hidden.to(low), weight.to(low), labels));
@@ -471,7 +471,7 @@ TEST(FusedValues, AutocastCastsLinearCrossEntropy) {
 }
 
 // Autocast has to convert inputs of different types: bf16 from a projection and fp32 from a cache.
-TEST(FusedValues, AutocastCastsAttention) {
+TEST(FusedValues, Autocast_CastsAttention) {
   const at::Tensor q = random({1, 9, 2, 16}), k = random({1, 9, 2, 16}), v = random({1, 9, 2, 16});
   const at::Tensor tau = here(at::full({2}, -1.0));
   const at::ScalarType type = at::autocast::get_autocast_dtype(kDevice.type());
@@ -485,7 +485,7 @@ TEST(FusedValues, AutocastCastsAttention) {
   EXPECT_TRUE(at::equal(found, expected));
 }
 
-TEST(FusedValues, RopeMistakesAreNamed) {
+TEST(FusedValues, InvalidRopeArguments_AreNamedInError) {
   const at::Tensor x = random({2, 5, 3, 16});
   auto refusal = [&](double base, int64_t offset, const std::function<void(RopeOptions&)>& change) {
     RopeOptions options;
@@ -535,7 +535,7 @@ TEST(FusedValues, RopeMistakesAreNamed) {
   EXPECT_TRUE(at::equal(missing, at::arange(5).eq(2)));
 }
 
-TEST(FusedValues, SecondDerivativesAreRefused) {
+TEST(FusedValues, SecondDerivative_Throws) {
   const at::Tensor labels = here(at::tensor({1L, 0L}));
   const std::vector<std::pair<const char*, Function>> operators{
       {"rms_norm", [](const Tensors& t) { return Tensors{rms_norm(t[0], t[1][0], 1e-6)}; }},
@@ -553,7 +553,7 @@ TEST(FusedValues, SecondDerivativesAreRefused) {
 }
 
 // Every operator with a CPU kernel must also handle CUDA tensors, at least with one of our own errors.
-TEST(FusedValues, EveryOperatorAnswersForCuda) {
+TEST(FusedValues, EveryCpuOperator_HandlesCudaTensors) {
   int seen = 0;
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("lazy::", 0) != 0) continue;

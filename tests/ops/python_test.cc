@@ -27,12 +27,12 @@ int run(const std::string& script) {
 
 }  // namespace
 
-TEST(PythonSlow, OperatorsPassPyTorchsOwnChecks) {
+TEST(PythonSlow, Operators_PassPyTorchOpcheck) {
   if (!imports("torch, numpy")) GTEST_SKIP() << kPython << " cannot import torch";
   EXPECT_EQ(run("check_operators.py"), 0);
 }
 
-TEST(PythonSlow, RopeScalingsAreTransformers) {
+TEST(PythonSlow, RopeScalings_MatchTransformers) {
   if (!imports("torch, transformers")) GTEST_SKIP() << kPython << " cannot import torch and transformers";
   EXPECT_EQ(run("check_rope.py"), 0);
 }

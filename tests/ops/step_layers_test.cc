@@ -119,7 +119,7 @@ class LayersOfAStep {
 };
 
 // The kernel is first called, then recorded and replayed with different inputs.
-TEST(StepLayersGpu, AreTheKernelsOneByOne) {
+TEST(StepLayersGpu, FusedKernel_MatchesSeparateKernels) {
   if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   for (const LayersCase& c : {LayersCase{16, 64, 1000, 24, "elastic"}, LayersCase{16, 64, 1000, 4, "softmax"},
                               LayersCase{16, 64, 4000, 4, "softmax"}, LayersCase{8, 128, 5000, 2, "elastic"},

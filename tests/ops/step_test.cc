@@ -36,7 +36,7 @@ class StepGpu : public ::testing::Test {
   }
 };
 
-TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
+TEST_F(StepGpu, ProductWithNorm_MatchesSeparateOperators) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const int64_t in : {64, 264, 1024, 2816}) {
       const int64_t out = 200;
@@ -69,7 +69,7 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
 }
 
 // The shapes of a model; each of them uses different tiles.
-TEST_F(StepGpu, ProductsInTilesAreThoseOfRowsByThemselves) {
+TEST_F(StepGpu, TiledProducts_MatchProductsOfEightRows) {
   for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
            {1024, 3072}, {1024, 1024}, {1024, 5632}, {2816, 1024}, {1024, 32000}, {6912, 1000}, {1032, 2999}}) {
     const at::Tensor x = step_random({256, in}, 1), W = step_random({out, in}, 2, at::kBFloat16, 0.05),
@@ -93,7 +93,7 @@ TEST_F(StepGpu, ProductsInTilesAreThoseOfRowsByThemselves) {
 
 // The shapes cover few and many tiles, sums with fewer and with more steps than are in flight, and numbers of columns
 // and chunks that are not multiples of the tile sizes.
-TEST_F(StepGpu, ProductsOfPartsAreThoseOfRowsByThemselves) {
+TEST_F(StepGpu, SplitProducts_MatchProductsOfEightRows) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const int64_t in : {40, 520, 1288, 2312, 3080}) {
       const at::Tensor x = step_random({64, in}, 1, type), weight = 1 + step_random({in}, 2, at::kFloat, 0.2);
@@ -140,7 +140,7 @@ PageWrite page_write(const at::Tensor& joint, int64_t kv_heads, int64_t rotary, 
 }
 
 // Must be bitwise equal to a product followed by a separate rotation, for the shapes of models.
-TEST_F(StepGpu, AProductGoesToPages) {
+TEST_F(StepGpu, QkvProductWithCacheWrite_MatchesSeparateKernels) {
   struct Shape {
     int64_t in, heads, kv_heads, dim;
   };
@@ -168,7 +168,7 @@ TEST_F(StepGpu, AProductGoesToPages) {
   }
 }
 
-TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
+TEST_F(StepGpu, RopeToPages_MatchesRope) {
   for (const bool interleaved : {false, true}) {
     for (const int64_t rotary : {64, 32}) {
       const PageWrite write = page_write(step_random({5, 1, 12, 64}, 1), 2, rotary, interleaved);
@@ -183,7 +183,7 @@ TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
 }
 
 // Covers every kind of source, with and without aligned vectors.
-TEST(RopeToPages, GathersWhatAttentionReads) {
+TEST(RopeToPages, Gather_ReturnsKeysAndValuesOfAllSources) {
   std::vector<int64_t> sources;
   while (sources.size() < 1100)
     sources.insert(sources.end(), {in_pages(40), 2, 0, kZeros, in_pages(7), 4, kZeros, 1, in_pages(40)});
@@ -221,7 +221,7 @@ TEST(RopeToPages, GathersWhatAttentionReads) {
 
 // One query per kv head, with every number of blocks: decode_row.cu launches two blocks, small batches use other
 // kernels.
-TEST_F(StepGpu, ATextsAttentionDoesNotDependOnTheirNumber) {
+TEST_F(StepGpu, InvariantDecode_DoesNotDependOnBatchSize) {
   for (const char* normalizer : {"softmax", "elastic", "softmax_sink"}) {
     for (const int64_t dim : {64, 128}) {
       for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
@@ -256,7 +256,7 @@ TEST_F(StepGpu, ATextsAttentionDoesNotDependOnTheirNumber) {
 }
 
 // Compares a single sequence with a batch, and a minimal block table with a wide one.
-TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
+TEST_F(StepGpu, InvariantDecode_DoesNotDependOnBatchOrCapacity) {
   for (const char* normalizer : {"softmax", "elastic", "entmax15"}) {
     for (const int64_t length : {1, 40, 700, 5000}) {
       const int64_t pages = (length + 15) / 16;
@@ -280,7 +280,7 @@ TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
   }
 }
 
-TEST(PinnedCopy, HasEveryWordBothWays) {
+TEST(PinnedCopy, Copy_TransfersAllWordsInBothDirections) {
   const bool pinned = test_device().is_cuda();
   for (const int64_t words : {1, 255, 1024, 70001}) {
     const at::Tensor from = at::arange(words, at::TensorOptions().dtype(at::kLong).pinned_memory(pinned)) * 7919;
@@ -301,7 +301,7 @@ TEST(PinnedCopy, HasEveryWordBothWays) {
 }
 
 // For any logits and options, the token is in the vocabulary or -1.
-TEST(SampleTokens, NoTokenIsOutsideTheVocabulary) {
+TEST(SampleTokens, Token_IsInVocabularyOrMinusOne) {
   const auto sampled = [](const at::Tensor& logits, const SampleRow& how) {
     const auto number = at::TensorOptions().dtype(at::kLong).device(test_device());
     at::Tensor numbers = at::zeros({1, kSampleNumberCount}, at::kLong);
@@ -333,7 +333,7 @@ struct Case {
   double spread;
 };
 
-TEST_F(StepGpu, TokensAreThoseOfTheCpu) {
+TEST_F(StepGpu, SampledTokens_MatchCpu) {
   for (const auto& [vocabulary, spread] : {Case{100, 2.0}, Case{32000, 0.5}, Case{32000, 4.0}, Case{151936, 3.0}}) {
     constexpr int64_t kRows = 24;
     SampleInputs in;
@@ -379,7 +379,7 @@ TEST_F(StepGpu, TokensAreThoseOfTheCpu) {
 }
 
 // Recorded work reads the contents that its inputs have when it is called.
-TEST(Recorder, RecordedWorkIsDoneAgain) {
+TEST(Recorder, RecordedWork_RunsOnEachCall) {
   if (test_device().is_cuda()) GTEST_SKIP() << "a GPU needs a separate stream: see the tests of DeviceSteps";
   const at::Tensor x = at::zeros({3});
   const auto again = make_recorder(test_device())->record([&] { x.add_(1); });
