@@ -219,8 +219,8 @@ TEST(RopeToPages, Gather_ReturnsKeysAndValuesOfAllSources) {
   }
 }
 
-// One query per kv head, with every number of blocks: decode_row.cu launches two blocks, small batches use other
-// kernels.
+// One query per kv head. The batch sizes select both configurations of decode_row.cu, and the kernels for small
+// batches.
 TEST_F(StepGpu, InvariantDecode_DoesNotDependOnBatchSize) {
   for (const char* normalizer : {"softmax", "elastic", "softmax_sink"}) {
     for (const int64_t dim : {64, 128}) {
