@@ -22,7 +22,7 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, int64_t return_stats
   const auto type = accumulate_type(a.q.scalar_type());
   c10::SymDimVector out_size(a.q.sym_sizes().begin(), a.q.sym_sizes().end());
   out_size.back() = a.v.sym_size(-1);
-  c10::SymDimVector rows;  // (batch, heads, length), packed (heads, tokens)
+  c10::SymDimVector rows;  // shape of the row statistics: (batch, heads, length), packed (heads, tokens)
   if (a.q.dim() == 4) rows.push_back(a.q.sym_size(0));
   rows.push_back(a.q.sym_size(-2));
   rows.push_back(a.q.sym_size(-3));
@@ -42,7 +42,7 @@ bool keeps_alive_sum(const kernels::Problem& problem, bool deterministic) {
       !cuda_library().attention_kernel)
     return false;
   kernels::Problem p = problem;
-  p.q_length = p.k_length = 4096;  // the plain kernel computes the shortest problems
+  p.q_length = p.k_length = 4096;  // long enough for the tensor-core kernels; the plain kernel computes short problems
   const std::string kernel = forced_kernel() == "automatic" ? cuda_library().attention_kernel(p) : forced_kernel();
   return std::max(p.head_dim, p.value_dim) <= kMaxAliveSumHead &&
          (kernel == name(kernels::CudaKernel::hopper) || kernel == name(kernels::CudaKernel::portable));

@@ -17,7 +17,7 @@ struct AttentionTerms {
 // key is 0.
 at::Tensor reference_weights(const at::Tensor& q, const at::Tensor& k, const AttentionTerms& terms);
 
-// attention_scores and normalized_weights compute the same weights in two differentiable steps with tensor operations,
+// attention_scores and normalized_weights compute these weights in two differentiable steps with tensor operations,
 // on any device, in the precision of q but at least fp32.
 //
 // Returns the scores. Query 0 is at the position of key `first`. Keys after a query or outside its window have the

@@ -14,8 +14,8 @@ extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_inde
 
 namespace lazy::ops {
 
-// Makes the device of a tensor the current device during the lifetime of the guard. The type has hidden visibility
-// because its member of the stable ABI has.
+// Makes the device of a tensor the current device during the lifetime of the guard. In the stable ABI, the class of the
+// member has hidden visibility, so the guard must have it too.
 struct __attribute__((visibility("hidden"))) DeviceGuard {
 #ifdef LAZY_STABLE_ABI
   torch::stable::accelerator::DeviceGuard guard;

@@ -39,7 +39,7 @@ struct FewRowsInput {
   at::Tensor next_W = {};  // weights of the next product, prefetched into the cache (a hint)
 };
 at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu = false, bool wide = false);
-// throws c10::Error if the shapes or types are invalid
+// Throws c10::Error if the shapes or types are invalid.
 void check_few_rows(const FewRowsInput& input, const at::Tensor& W);
 
 }  // namespace lazy::ops

@@ -15,7 +15,7 @@
 
 namespace lazy::ops {
 
-// torch.use_deterministic_algorithms
+// The state of torch.use_deterministic_algorithms.
 inline bool deterministic_algorithms() { return at::globalContext().deterministicAlgorithms(); }
 
 // Remembers a tensor and its version: is(t) tells whether t is the same tensor and was not modified since.

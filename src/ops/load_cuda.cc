@@ -61,7 +61,7 @@ void register_refusals() {
 
 // Runs when liblazy_ops.so is loaded: registers the CUDA operators if the process has loaded PyTorch's CUDA libraries.
 const bool at_start = [] {
-  // makes its symbols visible to liblazy_ops_cuda.so
+  // RTLD_GLOBAL makes the symbols of this library visible to liblazy_ops_cuda.so.
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL)) {
     reason() = open_operators();
     if (reason().empty()) return true;

@@ -18,7 +18,7 @@ struct SampleRow {
   int64_t draw = 0;       // how many tokens this seed has drawn before; uses number draw + 1 of core/random.h
   bool adjusted = false;  // if set, counts and bias are applied, and the token is counted
   float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
-  // writes kSampleNumberCount numbers in the order of SampleNumber; floats as bit patterns
+  // Writes kSampleNumberCount numbers in the order of SampleNumber; floats are written as bit patterns.
   void write(int64_t* to) const;
 };
 

@@ -9,7 +9,7 @@ namespace lazy::ops {
 // oneDNN before pull request 4855 (issue 4845), and therefore PyTorch 2.11, computes some fp32 products with the stack
 // pointer in the middle of the heap. A signal handler that runs at this time overwrites other objects. This function
 // gives the calling thread an alternate stack for handlers that are installed with SA_ONSTACK, such as the handlers of
-// install_stop_handlers() and of Python. The kernel delivers the signals of a process to its main thread if possible.
+// install_stop_handlers() and of Python. Linux delivers the signals of a process to its main thread if possible.
 // If the thread already has an alternate stack, it is kept.
 inline void use_signal_stack() {
   struct Stack {

@@ -80,7 +80,7 @@ TEST(AttentionOperator, Gradients_MatchFloat64Reference) {
     const auto found = gradients(in, with_bias), expected = gradients(exact, with_bias);
     for (size_t n = 0; n < found.size(); ++n) {
       ASSERT_EQ(found[n].sizes(), expected[n].sizes());
-      // fp32 sums of at most a few hundred terms.
+      // The tolerance covers fp32 sums of at most a few hundred terms.
       EXPECT_LT((found[n].cpu() - expected[n]).norm().item<double>(), 0x1p-19 * expected[n].norm().item<double>()) << n;
     }
   }

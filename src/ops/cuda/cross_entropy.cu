@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
   if (label == a.ignore_index) return leave_out<T, GRADIENT>(a, row, token);
   const bool valid = label >= 0 && label < vocabulary;
   const float target = valid ? row[label] : NAN;
-  // includes a barrier: all threads have read the target before it is overwritten
+  // This call includes a barrier: all threads have read the target before it is overwritten.
   const Sum all = sum_of(row, vocabulary);
   report(a, token, target, all);
   if constexpr (GRADIENT) {

@@ -3,6 +3,11 @@
 // A tile has rows of 64 fp32 numbers. Wider matrices are processed in slices of 64 columns or rows of their hidden
 // dimension. Data that does not fit in shared memory is stored in global memory and usually read back from the L2
 // cache.
+//
+// Names: k and q are the keys and queries of a chunk. The model is updated with its values "at k" and read "at q". For
+// a layer, g is the inner gradient, the gradient of the inner loss with respect to its output at k, and the overlap is
+// the matrix of inner products of its inputs at q and at k. The product of overlap, steps and g is the effect of the
+// updates within the chunk on the outputs. ops/fast_weights_problem.h defines the shapes.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "ops/cuda/fast_weights.h"

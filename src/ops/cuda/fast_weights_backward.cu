@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
   using Matrix = Share<kWarp, kDim, kDim>;
   extern __shared__ __align__(128) float memory[];
   float *const K = memory, *const Q = K + kTokens<T>, *const D = Q + kTokens<T>;  // k, q, d_out
-  // gradient of the last layer's overlap; steps of the first layer
+  // R: gradient of the last layer's overlap. P: steps of the first layer.
   float *const R = D + kTokens<T>, *const P = R + kTokens<T>;
   float *const X = P + kTokens<T>, *const Y = X + kTokens<T>;
   float *const W = Y + kTokens<T>, *const V = W + kWeights;
@@ -90,7 +90,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     }
     for (int i = threadIdx.x; i < 4 * kGroups * T; i += kThreads) sums[i] = 0;
 
-    // Backpropagate through the update of the last layer to its g, and add the contribution of the outputs to d_g.
+    // Backpropagate through the update of the last layer to its inner gradient g, and add the contribution of the
+    // outputs to d_g.
     Outputs d_g, d_k, d_q;
     {
       Outputs by, by_momentum;

@@ -82,15 +82,15 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   // The gradients with respect to the state in fp32, followed by their fp16 copies, which are operands of products.
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
-  // Partial sums that are added over the blocks: first the gradients of the last layer's g and of the first layer's
-  // overlap, later the gradients of q and k.
+  // Partial sums that are added over the blocks: first the gradients of the last layer's inner gradient g and of the
+  // first layer's overlap, later the gradients of q and k.
   float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
   float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
   float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
   float* const sums = momentum_steps + kT;  // gradients per token, with one partial sum per group of columns
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * kT, *const sum_keep = sums + 2 * kGroups * kT,
                *const sum_carry = sums + 3 * kGroups * kT;
-  // dots: (layer, coefficient, warp).
+  // dots has the shape (layer, coefficient, warp).
   float *const dots = sums + 4 * kGroups * kT, *const own_overlap = dots + 6 * kWarps;
   float* const units_of_Y = own_overlap + kOwned * kDim;  // one unit per row
   const Units units(units_of_Y + kT);
@@ -103,11 +103,13 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
   // D: d_out; the steps of the first layer; the gradient of its overlap * steps.
   Half *const P = D, *const R_first = D;
-  // B: g of the last layer; its inputs at k for the second time. U: its inputs at k for the first time; k.
+  // B: inner gradient g of the last layer; its inputs at k for the second time. U: its inputs at k for the first time;
+  // k.
   Half *const inputs = B, *const K = U;
   // Q: S of the last layer; q. The memory of the sums between the blocks is used for S of the first layer.
   Half *const s_last = Q, *const s_first = reinterpret_cast<Half*>(sum_0);
-  // V: inputs of the last layer at q; g of the first layer; gradient of t; gradient of the last output at k.
+  // V: inputs of the last layer at q; inner gradient g of the first layer; gradient of t; gradient of the last output
+  // at k.
   Half *const G = V, *const T = V, *const Y = V;
   // R: gradient of the last layer's overlap; of the first layer's output at q; of the first layer's output at k.
   Half *const X = R, *const Z = R;
@@ -264,7 +266,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       weighted(d_u, steps, by_W, units.of(kB, kLastDW), momentum_steps, by_S, units.of(kB, kLastDS));
     }
     __syncthreads();
-    // Backpropagate to g of the last layer.
+    // Backpropagate to the inner gradient g of the last layer.
     Tile d_g;
     {
       Tile by_W, by_S;

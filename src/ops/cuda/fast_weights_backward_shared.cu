@@ -58,11 +58,12 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   extern __shared__ __align__(128) float memory[];
   float *const dW_first = memory, *const dW_last = dW_first + kDim * kWide;
   // Tiles with the hidden width. U: inputs of the last layer at k, later the gradient of the first layer's output at k.
-  // X: gradient of the first layer's output at q. V: inputs of the last layer at q, temporarily the gradient of t. G: g
-  // of the first layer, later partial sums of the warps.
+  // X: gradient of the first layer's output at q. V: inputs of the last layer at q, temporarily the gradient of t. G:
+  // inner gradient g of the first layer, later partial sums of the warps.
   float *const U = dW_last + kHidden * kLast, *const X = U + kWideTile, *const V = X + kWideTile,
                *const G = V + kWideTile;
-  float *const D = G + kWideTile, *const B = D + kRows;  // D: gradient of the last layer's output at q; B: its g
+  // D: gradient of the last layer's output at q. B: inner gradient g of the last layer.
+  float *const D = G + kWideTile, *const B = D + kRows;
   float *const K = B + kRows, *const Q = K + kTokens<kT>;
   float* const R = Q + kTokens<kT>;  // overlap of the last layer, its gradient, gradient of the first layer's overlap
   // P, S: steps of the first and of the last layer; finally S is the gradient of the factors of the inner gradients.
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
 
   for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
     const Place at{block.chunk(chunk), kHidden, kT};
-    // each warp has one row
+    // Each warp has one row.
     const auto own_row = [&](auto* all) { return at.tokens(all) + warp() * kDim + 2 * lane(); };
     fetch<kT, kThreads, kDim, kRow>(B, at.tokens(p.g), kDim);
     {
@@ -132,7 +133,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     prefetch(p.W_first + at.first(0) + kLine * thread());
     if (thread() < kRowLines) prefetch(at.tokens(p.y) + kLine * thread());
 
-    // Backpropagate through the update of the first layer to its g, while the loads from global memory are in flight.
+    // Backpropagate through the update of the first layer to its inner gradient g, while the loads from global memory
+    // are in flight.
     Hidden by;
     product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
     // Backpropagate through the update of the last layer to its input at k.
@@ -220,7 +222,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     write_rounded(d_a, X, kWide);
     __syncwarp();
     // Backpropagate through the inner backward pass from the last layer to the first layer. by: gradient of the first
-    // layer's g, then the gradient of t.
+    // layer's inner gradient g, then the gradient of t.
     product<kT>(by, minus(ColumnsOf<kSquare>{P}), rounded(RowsOf<kWide>{X}));
     elements(by, [&](float& a, int m, int e) {
       t.c[m][e] = t.c[m][e] * a + d_u.c[m][e] * z.c[m][e];
@@ -230,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     __syncthreads();
 
     const Held<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(p.W_last + at.last(0) + from * kDim));
-    // Backpropagate through the update and the outputs of the last layer to its g.
+    // Backpropagate through the update and the outputs of the last layer to its inner gradient g.
     Half d_g;
     pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{U + from}), PairRows<Half, kLast>(dW_last + from * kLast));
     d_g.add_rows(sums + Half::part() * kWarps / 2 * kT, [&](int i, int j, float& a, float& b) {

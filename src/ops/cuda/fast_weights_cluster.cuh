@@ -113,7 +113,7 @@ struct Factor {
   uint32_t at;
   __device__ explicit Factor(const Half* tile) {
     static_assert(Tile::kColumns == 16);
-    constexpr bool kPairs = LEFT == INNER_ROWS;  // of adjacent 8 x 8 matrices
+    constexpr bool kPairs = LEFT == INNER_ROWS;  // whether to load pairs of adjacent 8 x 8 matrices
     const int outer = LEFT ? Tile::row() : Tile::group() * Tile::kColumns;
     const int row = kPairs ? lane() / 16 * 8 + lane() % 8 : lane() % 16,
               column = (kPairs ? lane() / 8 % 2 : lane() / 16) * 8;
@@ -370,7 +370,7 @@ __device__ inline void set_state(Half* factors, float* tiles, const Units& units
 // products used it.
 struct Kept {
   enum { kFirstW, kFirstS, kLastW, kLastS, kZ, kX, kT, kUnits, kRoom = 32 };
-  // at the start of the chunk: W and S of the first layer, W and S of the last layer
+  // At the start of the chunk: W and S of the first layer, W and S of the last layer.
   Half state[4 * kHalfTile];
   uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's part of a share
   float units[kRoom];

@@ -1,8 +1,8 @@
 // The factors of fast weights with momentum, computed from the gates of the tokens of a chunk. With e (momentum gate)
 // and f (keep gate) of a token, each column of factors is the recurrence m <- e m, a <- f a + m over the tokens. a is
-// the weight of a token's step in the weights and m its weight in the momentum; both are 1 at the token itself. Two
-// more columns contain the factors of the initial weights and of the initial momentum. A block computes one chunk, a
-// thread one column.
+// the factor of a token's gradient step in the weights, and m its factor in the momentum; both are 1 at the token
+// itself. Two more columns contain the factors of the initial weights and of the initial momentum. A block computes one
+// chunk, a thread one column.
 #include "ops/cuda/fast_weights.h"
 #include "ops/cuda/launch.h"
 

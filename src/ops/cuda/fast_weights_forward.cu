@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     }
     __syncthreads();
 
-    // The outputs at q. A: k, later the steps of the first layer; B: q.
+    // The outputs at the queries q. A: k, later the steps of the first layer; B: q.
     load(B, at.tokens(p.q));
     arrive();
     const float* read_steps = p.read_steps + at.index * T * T;

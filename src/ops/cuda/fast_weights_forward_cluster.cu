@@ -1,5 +1,5 @@
-// The forward pass of two-layer fast weights with momentum, on clusters of blocks. u and the first layer's g are not
-// saved; the backward pass computes them again.
+// The forward pass of two-layer fast weights with momentum, on clusters of blocks. u and the first layer's inner
+// gradient g are not saved; the backward pass computes them again.
 #include "ops/cuda/fast_weights_cluster.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   float *const W_last = S_first + kTile, *const S_last = W_last + kTile;
   float *const Z = S_last + kTile, *const O = Z + kTile;  // partial sums of the last layer's outputs and overlap
   float *const read_keep = O + kTile, *const read_carry = read_keep + kT;
-  // one unit per row; P of the last layer
+  // One unit per row of B, and per row of P for the last layer.
   float *const units_of_B = read_carry + kT, *const units_of_P = units_of_B + kT;
   const Units units(units_of_P + kOwned);
   // Operands of products: the state and the tokens.
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   Half *const w_last = s_first + kHalfTile, *const s_last = w_last + kHalfTile;
   Half *const K = s_last + kHalfTile, *const Q = K + kHalfTile;
   Half *const U = Q + kHalfTile, *const X = U + kHalfTile;  // inputs of the last layer at k and q
-  // gradients of the first layer's and the last layer's outputs
+  // G, B: gradients of the first layer's and of the last layer's output.
   Half *const G = X + kHalfTile, *const B = G + kHalfTile;
   Half* const P = B + kHalfTile;  // steps of a layer
   Half *const steps = P + kHalfTile, *const momentum_steps = steps + kT;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
     __syncthreads();
 
-    // The outputs at q.
+    // The outputs at the queries q.
     add_multiple<4>(x, Left(P), Right(G), [&] { return kLongest * units.of(kReadSteps) * unit_of_G; });
     units.propose(kX, largest(x));
     __syncthreads();

@@ -28,9 +28,9 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
   float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;  // inputs of the last layer at k and q
   float* const G = X + kT * kInput;                                       // gradient of the first layer's output
   float *const K = G + kT * kGradient, *const Q = K + kTokens<kT>;        // K: finally the outputs before the norm
-  // gradient of the last output; two partial sums of an output
+  // B: gradient of the last output. Z: two partial sums of an output.
   float *const B = Q + kTokens<kT>, *const Z = B + kTokens<kT>;
-  // steps of a layer; partial sums of an overlap
+  // P: steps of a layer. O: partial sums of an overlap.
   float *const P = Z + 2 * kTokens<kT>, *const O = P + kT * kSquare;
   float *const b_first = O + kParts * kT * kT, *const b_last = b_first + kHidden;
   const Factors factors(b_last + kDim);
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     t.each([&](int i, int j, float& a, float& b) { set_pair(G + i * kGradient + j, a, b); });
     __syncthreads();
 
-    // The outputs at q.
+    // The outputs at the queries q.
     product<kT>(x, minus(RowsOf<kSquare>{P}), RowsOf<kGradient>{G});
     x.each([&](int i, int j, float& a, float& b) {
       a += b_first[j], b += b_first[j + 1];

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
   __shared__ float products[kWarps][TILES * kTile][kStride], squares[kWarps][kRows], scales[kRows];
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
-  // chunks warp, warp + 8, ...
+  // This warp processes the chunks warp, warp + 8, ...
   const int chunks = (in + kChunk - 1) / kChunk, own = (chunks - warp + kWarps - 1) / kWarps;
   const int first_column = blockIdx.x * kColumns;
   const uint64_t policy = decoding::read_once_policy();

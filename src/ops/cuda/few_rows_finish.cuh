@@ -22,14 +22,14 @@ __device__ int row_in_tile(const FewRows& p, int first_column, int r) {
 
 // Four adjacent columns of a row of y, which one thread finishes at a time.
 struct Quad {
-  int row, column;  // of y
+  int row, column;  // position in y
   int m, r;         // in the tile: the row of x and the first row of W
   bool there;
 };
 // Returns quad n of a tile of ROWS_W rows of W and ROWS_X rows of x.
 template <Mode MODE, int ROWS_W, int ROWS_X>
 __device__ Quad quad_of(const FewRows& p, int n, int first_row, int first_column) {
-  constexpr int kQuads = columns_of_tile(MODE, ROWS_W) / 4;  // per row
+  constexpr int kQuads = columns_of_tile(MODE, ROWS_W) / 4;  // quads per row
   const int m = n / kQuads, column = n % kQuads * 4;
   Quad quad{first_row + m, first_column + column, m, MODE == Mode::plain ? column : column / 16 * 32 + column % 16};
   quad.there = n < kQuads * ROWS_X && quad.row < p.rows && quad.column < p.out;

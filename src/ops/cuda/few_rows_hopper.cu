@@ -25,7 +25,7 @@ namespace decoding = kernels::cuda::decoding;
 using kernels::cuda::wgmma_wait;
 
 constexpr int kLeastRows = 65;
-// together with the other shared memory of a block within kSharedPercent of a multiprocessor
+// With the other shared memory of a block, this is at most kSharedPercent of the shared memory of a multiprocessor.
 constexpr int kRingBytes = 180 << 10;
 // Shared memory of a multiprocessor: all of it, the part for blocks by kSharedPercent, and the system's part per block.
 constexpr int kSharedOfAll = 228 << 10, kSharedOfBlocks = 196 << 10, kSharedOfSystem = 1 << 10;
@@ -33,7 +33,7 @@ constexpr int64_t kMostPrefetched = 8 << 20;  // elements of W
 
 // The 16 bytes of W of each lane.
 struct Fragments {
-  uint4 low, high;  // row lane / 4 of the 16 rows of the warp, and the row 8 rows below it
+  uint4 low, high;  // rows lane / 4 and lane / 4 + 8 of the 16 rows of the warp
 };
 // The fragments in the order of two wgmma operands. wgmma reads its registers asynchronously, which the compiler does
 // not know. hold() must be called after the wgmma has finished; it prevents the compiler from reusing the registers
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   __shared__ Place places[MODE == Mode::pages ? N::kRowsX : 1];
   __shared__ float scales[N::kRowsX];
   constexpr int AHEAD = N::AHEAD, GROUP = N::GROUP;
-  // chunks per part
+  // `chunks` is the number of chunks per part.
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows), chunks = in / (kParts * kChunk);
   // Adjacent blocks have the same rows of W, so that the second block finds them in the L2 cache.
   const int first_row = blockIdx.x * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);

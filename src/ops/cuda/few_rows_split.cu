@@ -63,7 +63,7 @@ __device__ __forceinline__ void multiply_parts(const FewRows& p, int stages) {
   // Copies. Rows after the last row repeat the last row and are not stored; elements after `in` are zero.
   const uint32_t ring = kernels::cuda::shared_address(own) + N::kRing + warp * N::kWarpBytes;
   const int k0 = part * kChunk + 8 * c;
-  // offsets of the first step in units of 16 bytes, because pointers would need too many registers
+  // Offsets of the first step in units of 16 bytes, because pointers would need too many registers.
   uint32_t from_w[TILES][2], from_x[GROUPS];
 #pragma unroll
   for (int t = 0; t < TILES; ++t) {
@@ -186,7 +186,7 @@ __device__ __forceinline__ void multiply_parts(const FewRows& p, int stages) {
   auto* const squares = reinterpret_cast<float*>(own);
   auto* const products = reinterpret_cast<float*>(own + N::kProducts);
   if constexpr (CLUSTER > 1) {
-    cluster_wait();  // until all blocks have started
+    cluster_wait();  // waits until all blocks of the cluster have started
   } else {
     decoding::wait_for_copies<0>();
     __syncthreads();
@@ -194,7 +194,7 @@ __device__ __forceinline__ void multiply_parts(const FewRows& p, int stages) {
   const auto of_row = [](float* to, int m) { return CLUSTER == 1 ? to : of_block(to, m / N::kOwnX); };
 #pragma unroll
   for (int n = 0; n < GROUPS; ++n) {
-    const int m = n * 8 + 2 * c;  // and m + 1
+    const int m = n * 8 + 2 * c;  // rows m and m + 1 of x
     float* const to = of_row(products, m) + (part * N::kOwnX + m % N::kOwnX) * N::kStride + g;
 #pragma unroll
     for (int t = 0; t < TILES; ++t) {

@@ -194,9 +194,9 @@ void multiply_by_tiles(const FewRows& p, cudaStream_t stream) {
     done = true;
   };
   unless_done(Tiling<2, 8, 4, 2>{}, 65, 80);   // 128 rows of W, 128 of x
-  unless_done(Tiling<2, 4, 4, 2>{}, 33, 80);   // 128, 64
-  unless_done(Tiling<2, 4, 2, 2>{}, 65, 32);   // 64, 64
-  unless_done(Tiling<2, 2, 2, 2>{}, 17, 400);  // 64, 32
+  unless_done(Tiling<2, 4, 4, 2>{}, 33, 80);   // 128 rows of W, 64 of x
+  unless_done(Tiling<2, 4, 2, 2>{}, 65, 32);   // 64 rows of W, 64 of x
+  unless_done(Tiling<2, 2, 2, 2>{}, 17, 400);  // 64 rows of W, 32 of x
   if (!done) few_rows_split(p, stream);
 }
 

@@ -7,7 +7,7 @@
 
 namespace lazy::ops::cuda::step {
 
-constexpr int kChunkBytes = 2 * kChunk;    // bytes per row
+constexpr int kChunkBytes = 2 * kChunk;    // bytes of a row of a chunk
 constexpr int kPieces = kChunkBytes / 16;  // 16-byte pieces of a row of a chunk
 constexpr int kGroupBytes = 8 * kChunkBytes;
 

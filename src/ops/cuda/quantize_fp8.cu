@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kColumns = 128, kRows = 64;  // size of a tile; a thread has 4 rows of 8 columns
-// words of 4 rows per column in shared memory; one more word avoids bank conflicts
+// Words of 4 rows per column in shared memory. One more word avoids bank conflicts.
 constexpr int kWords = kRows / 4 + 1;
 
 // A warp processes a row. Absolute values are compared as integers, which have the same order; NaN is the largest.

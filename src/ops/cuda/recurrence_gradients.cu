@@ -31,7 +31,7 @@ struct Layout {
   static_assert(3 * Square::kBytes <= kStage);
 };
 
-// sum += the inner products of a warp's rows with the rows of a tile; a lane's part of its two rows.
+// sum += the inner products of a warp's rows with the rows of a tile, as partial sums of a lane for its two rows.
 template <int N2, int W>
 __device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], const Tile<kChunk, W>& x, int row,
                                  int column) {
@@ -132,8 +132,9 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   }
   __syncthreads();
 
-  // For each row: q d_q; k d_k as the key writes, only to the state at the end of the chunk; k d_k as it writes, in
-  // total; k d_k as it reads.
+  // Row sums for the gradients of decays and beta: [0] q . d_q; [1] k . d_k, only from writing to the state at the end
+  // of the chunk; [2] k . d_k from all writes with the key; [3] k . d_k from reading the state with the key (delta
+  // rule).
   float of_row[4][2] = {};
   const int column = half * (KS / 2);
   each_pair(d_q, row, column, [&](int i, int, float& x, float& y) {
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
     d_sum = sums[0] - sums[2] + g.beta[i] * sums[3];
   }
   __syncthreads();
-  // sums over this token and later ones, and over all tokens; first within a warp's half
+  // Sums over this token and later tokens, and over all tokens. They first cover only the tokens of a warp.
   float later = d_sum, written = sums[1];
   if (i < kChunk) {
     for (int step = 1; step < 32; step *= 2) {

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work
   const unsigned heads = static_cast<unsigned>(a.heads);
   unsigned head[kHeads];
 #pragma unroll
-  // the last head is processed twice if the number is odd
+  // If the number of heads is odd, the last head is processed twice.
   for (int k = 0; k < kHeads; ++k) head[k] = min(group + k * work.groups, heads - 1);
 
   if (item >= work.turning) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work
   const unsigned pair = item * P;
   const unsigned first = INTERLEAVED ? 2 * pair : pair;
   const unsigned second =
-      // not used if a vector contains both elements
+      // `second` is not used if a vector contains both elements of a pair.
       INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(a.table.pairs);
   Bits<T, N> low[kHeads], high[kHeads];
 #pragma unroll

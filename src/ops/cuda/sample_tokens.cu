@@ -49,7 +49,7 @@ struct Memory {
 // adjustment, more unrolling would exceed the instruction cache.
 template <bool ADJUSTED>
 struct Row {
-  // number of scores that a thread loads before it uses the first one
+  // Number of scores that a thread loads before it uses the first one.
   static constexpr int kAtOnce = ADJUSTED ? 2 : 16;
   const float* logits;
   const int32_t* counts;  // null: no adjustment
@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constan
     const bool by_k = top_k > 0 && top_k < row.vocabulary, sorted = by_k || top_p < 1;
     const uint64_t random = random_number(static_cast<uint64_t>(number(SampleNumber::seed)),
                                           static_cast<uint64_t>(number(SampleNumber::draw)));
-    const auto likely = [&](float d) { return expf(-d) >= min_p; };  // keeps a prefix too
+    const auto likely = [&](float d) { return expf(-d) >= min_p; };  // min_p keeps a prefix too
     if (sorted) {
       // The prefix to keep: all tokens, or the first k, or of these the smallest prefix with a share of top_p of the
       // weight.

@@ -19,7 +19,7 @@ struct ShortConvolution {
   const int32_t* cu_seqlens;  // (documents + 1) or null
   int documents;
   int64_t batch, length, channels;
-  // of a launch: the sequence of the blocks with z = 0, the run of the blocks with y = 0
+  // The sequence of the blocks with z = 0 and the run of the blocks with y = 0, for a launch that covers a part.
   int64_t first_sequence = 0, first_block = 0;
   int taps;         // 1 to 8
   void* y;          // forward pass, contiguous

@@ -84,10 +84,11 @@ struct StepLayer {
 struct StepLayers {
   const StepLayer* layers;
   int64_t count;
-  kernels::Problem problem;               // the same for every layer
-  kernels::Decode<float> attention = {};  // likewise: lengths, block table, whether there is a distance bias
+  kernels::Problem problem;  // common to all layers
+  // Common to all layers: lengths, block table, whether there is a distance bias.
+  kernels::Decode<float> attention = {};
   int64_t pages;
-  ToPages to;  // likewise: positions, slots, table, interleaved, heads, kv_heads, dim
+  ToPages to;  // common to all layers: positions, slots, table, interleaved, heads, kv_heads, dim
   int64_t hidden, inner;
   float eps;
   const void* x;  // (hidden)

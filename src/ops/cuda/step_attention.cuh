@@ -12,9 +12,9 @@ template <typename T, int D>
 struct Attention {
   using Scores = decoding::TensorCores<T, D>;
   static constexpr int kUnitsOfPart = kPart / kUnitKeys;
-  // size of the ring buffer of keys
+  // Size of the ring buffer of keys.
   static constexpr int kStageBytes = kUnitKeys * D * 2, kStages = Scores::kRingBytes / kStageBytes;
-  // pieces of 16 bytes; rows that a warp copies at once
+  // Number of 16-byte pieces per row, and number of rows that a warp copies at once.
   static constexpr int kPiecesOfRow = D / 8, kRowsAtOnce = 32 / kPiecesOfRow;
   static constexpr int kWords = D / 2, kOwnWords = kWords / 32;  // 32-bit words per head; per lane
   static_assert(kStages <= kUnitsOfPart && kUnitsOfPart == 4 && Scores::kDepth >= 2 && Scores::kDepth <= 4);
@@ -185,7 +185,7 @@ struct Attention {
       Word got[3 * kOwnWords][1];
 #pragma unroll
       for (int i = 0; i < 3 * kOwnWords; ++i) {
-        const int of = i / kOwnWords;  // q, k, v
+        const int of = i / kOwnWords;  // 0: q, 1: k, 2: v
         const Word* const word = w.s.heads + (of * p.heads + head) * kWords + i % kOwnWords * 32 + w.lane;
         from[i] = of == 0 || here ? word : nullptr;
       }
@@ -339,7 +339,7 @@ struct Attention {
 #pragma unroll
       for (int i = 0; i < GROUPS; ++i) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {  // column 0 and column 4
+        for (int h = 0; h < 2; ++h) {  // column 0: upper parts of the weights, column 4: lower parts
           const float x = sum[i][2 * h] + __shfl_xor_sync(~0u, sum[i][2 * h], 2);
           if (w.c == 0) put_word(to + 16 * i + 8 * h, flagged(x, flag));
         }

@@ -55,7 +55,7 @@ struct Worker {
       }
       ProductRoom& to = shared.rooms[room];
       room ^= 1;
-      if (c == 0) {  // the column of the sequence
+      if (c == 0) {  // all columns of the result are equal; these lanes have column 0
 #pragma unroll
         for (int u = 0; u < kUnits; ++u) {
           to.products[warp][u * kRows + g] = sum[u][0];

@@ -9,7 +9,7 @@ namespace lazy::ops::cuda {
 // that start at a multiple of four belong to one head, and either all or none of them are rotated.
 struct Pair {
   int head, number;   // number: index of the pair in the head
-  int first, second;  // dimensions
+  int first, second;  // dimensions of the two elements
   bool turned;
 };
 __device__ inline Pair pair_of(const ToPages& p, int index) {

@@ -13,7 +13,7 @@
 namespace lazy::ops::cuda {
 
 template <typename T>
-constexpr int kWide = 16 / static_cast<int>(sizeof(T));  // elements of 16 bytes
+constexpr int kWide = 16 / static_cast<int>(sizeof(T));  // number of elements in 16 bytes
 
 // N elements in their representation in memory.
 template <typename T, int N>
