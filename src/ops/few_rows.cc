@@ -53,7 +53,8 @@ void check_few_rows(const FewRowsInput& input, const at::Tensor& W) {
   TORCH_CHECK(serves_few_rows(input.x) && input.x.is_cuda(), "few_rows_product: expected x (rows, in) on a GPU, found ",
               input.x.sizes(), " of ", input.x.scalar_type(), " on ", input.x.device());
   TORCH_CHECK(W.scalar_type() == input.x.scalar_type() && W.device() == input.x.device(),
-              "few_rows_product: expected weights like x, found ", W.scalar_type(), " on ", W.device());
+              "few_rows_product: expected weights with the dtype and device of x, found ", W.scalar_type(), " on ",
+              W.device());
 }
 
 at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide) {

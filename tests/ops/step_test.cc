@@ -247,7 +247,7 @@ TEST_F(StepGpu, InvariantDecode_DoesNotDependOnBatchSize) {
         for (const int64_t count : {3, 20}) {
           for (int64_t first = 0; first + count <= texts; first += 60) {
             EXPECT_TRUE(at::equal(run(first, count), all.narrow(0, first, count)))
-                << normalizer << ", heads of " << dim << ", " << count << " texts from " << first << " on";
+                << normalizer << ", heads of " << dim << ", " << count << " sequences from number " << first << " on";
           }
         }
       }
