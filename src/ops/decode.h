@@ -1,4 +1,4 @@
-// lazy::decode: attention of up to 8 query rows per sequence over a long KV cache, contiguous or paged. Inference only.
+// lazy::decode: attention of a few query rows per sequence over a long KV cache, contiguous or paged. Inference only.
 #pragma once
 #include <atomic>
 #include <cstdint>

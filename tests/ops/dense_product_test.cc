@@ -33,7 +33,7 @@ TEST(DenseProduct, Bf16Product_IsRoundedOnce) {
 }
 
 // For inner dimensions above 84, the oneDNN kernel moves the stack pointer into the heap. Without use_signal_stack(),
-// one of the first thousand signals or so would crash this test in malloc() or free().
+// one of about the first thousand signals would crash this test in malloc() or free().
 TEST(DenseProduct, Signals_DoNotCorruptHeap) {
   struct sigaction count {
   }, before{};

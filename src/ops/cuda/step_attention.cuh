@@ -79,8 +79,8 @@ struct Attention {
     sum_pieces<1>(l, flag);
   }
 
-  // Adds the sums of the pieces to the attention outputs of all heads. A warp has four words of a head, and groups of
-  // its lanes have some spans each.
+  // Computes the attention outputs of all heads from the sums of the pieces. A warp has four words of a head, and
+  // groups of its lanes have some spans of pieces each.
   __device__ void add_pieces(uint32_t flag) const {
     constexpr int kGroups = decoding::kSumThreads / D, kSpan = decoding::kWarps;
     const int spans = max((all_pieces + kSpan - 1) / kSpan, 1), pieces = sequence.end > sequence.first ? all_pieces : 0;

@@ -64,7 +64,7 @@ struct Shared {
 };
 
 // The matrices of a layer. A unit is the smallest number of rows that a block multiplies. With SwiGLU and RoPE pairs,
-// each half of a unit belongs to one half of the matrix. Block b has the units b, b + gridDim.x, ... A slot contains
+// each half of a unit belongs to one half of the matrix. A block has every gridDim.x-th unit. A slot contains
 // some columns of a unit; its rows are padded, so that eight of them are in different banks.
 enum class Kind { heads, output, gate_up, down };
 __host__ __device__ constexpr bool has_halves(Kind kind) { return kind == Kind::heads || kind == Kind::gate_up; }
