@@ -1,6 +1,7 @@
-// Decoding in a step of a model on NVIDIA GPUs: lazy/attention_cuda.h's decode_cuda, but a sequence's bits depend
-// neither on the batch size nor on the capacity. The work is divided alike for all of them, where decode_cuda divides
-// it as it is fastest. Another kernel must be in front of it in the stream.
+// Decode attention as part of a model's decode step on NVIDIA GPUs. Compared with decode_cuda (lazy/attention_cuda.h),
+// the results of a sequence depend, bit for bit, neither on the batch size nor on the capacity of the cache, because
+// the work is divided in the same way for all batch sizes and capacities; decode_cuda chooses the fastest division. The
+// stream must contain a preceding kernel.
 #pragma once
 #include "lazy/attention_cuda.h"
 
