@@ -274,8 +274,7 @@ struct TensorCores {
         q[n][h] = 0;
         if (r >= t.rows || d >= p.head_dim) continue;
         if (p.q_aligned) {
-          q[n][h] =
-              __ldcg(reinterpret_cast<const uint32_t*>(row + d));  // not ld.nc: the previous kernel may have written q
+          q[n][h] = __ldcg(reinterpret_cast<const uint32_t*>(row + d));  // from L2: the previous kernel may write q
         } else {
           const auto* half = reinterpret_cast<const uint16_t*>(row);
           q[n][h] = half[d * p.q.dim] | static_cast<uint32_t>(half[(d + 1) * p.q.dim]) << 16;
