@@ -118,9 +118,8 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
   extern __shared__ __align__(128) char memory[];
   RowSweep<T, D, S> b{p, score_unit<family>(p)};
   if (!b.start(memory, S::M * (S::row_bytes - D * 2), tiles)) return;
-  b.add =
-      reinterpret_cast<float*>(memory + S::M * S::row_bytes +
-                               S::tile_bytes);  // directly after the keys: this kernel has no values in shared memory
+  // The tables are directly after the keys, because this kernel has no values in shared memory.
+  b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);
   const int lane = b.lane;
   Candidate* const lists = reinterpret_cast<Candidate*>(memory);
   uint32_t q[D / 16][4];  // the lists overwrite the queries

@@ -1,8 +1,9 @@
 // Forward on tensor cores. A warp processes 16 MI rows. Tiles of N keys are double-buffered by cp.async.
 //   softmax, softmax_sink: one sweep over the keys with a running maximum.
-//   elastic: a first sweep computes the log-sum-exp. Whether a pair is alive is known only after that, so a second
-//   sweep computes the weights, the statistics, the weighted sum, and alive_sum if requested. sigmoid, softpick: see
-//   portable_forward_pointwise.cuh. sparsemax, entmax-1.5: see portable_forward_threshold.cuh.
+//   elastic: a first sweep computes the log-sum-exp, because only then is it known whether a pair is alive. A second
+//     sweep computes the weights, the statistics, the weighted sum, and alive_sum if requested.
+//   sigmoid, softpick: see portable_forward_pointwise.cuh.
+//   sparsemax, entmax-1.5: see portable_forward_threshold.cuh.
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/portable_forward_pointwise.cuh"
 #include "attention/cuda/portable_forward_threshold.cuh"
