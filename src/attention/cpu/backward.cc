@@ -1,5 +1,5 @@
-// Backward: every (kv head, split) adds its row blocks to sums of its own, which are then added in a fixed order. No
-// atomics; the number of splits depends on the problem alone.
+// Backward. Every (kv head, split) accumulates its row blocks in separate sums, which are then added in a fixed order.
+// The code does not use atomics, and the number of splits depends only on the problem.
 #include <algorithm>
 
 #include "attention/cpu/block.h"
@@ -25,7 +25,8 @@ struct Sizes {
   size_t total(const Problem& p, const Unit& u) const { return packed(p, u) + splits * slab(u); }
 };
 
-// Enough independent items for many cores, each long enough (1024 rows) that its sums stay small beside its work.
+// Number of splits per unit. It yields enough independent items for many cores, and each item has at least 1024 rows,
+// so that the cost of its separate sums is small compared with its work.
 int64_t split_count(const Problem& p, const Schedule& schedule) {
   int64_t longest = 1;
   for (const Unit& unit : schedule.units) longest = std::max(longest, unit.sequence.q_length);

@@ -1,4 +1,4 @@
-// Scalar conversions between fp32 and the 16-bit formats, round to nearest even as PyTorch does, and zeroed rows.
+// Scalar conversions between fp32 and the 16-bit formats with rounding to nearest even, as in PyTorch, and zero_row.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -38,7 +38,7 @@ inline uint16_t f16_from_f32(float x) {
   return sign | static_cast<uint16_t>((rounded - (112u << 23)) >> 13);
 }
 
-// One row of any element type, for outputs that no row block writes.
+// Sets one row of any element type to zero, for outputs that no row block writes.
 inline void zero_row(DType dtype, const View& view, int64_t batch, int64_t token, int64_t head, int64_t dim) {
   const int64_t offset = batch * view.batch + token * view.token + head * view.head;
   for (int64_t d = 0; d < dim; ++d) {
