@@ -62,9 +62,13 @@ inline Tensor random_tensor(int64_t b, int64_t t, int64_t h, int64_t d, DType ty
   return tensor;
 }
 
-enum class Layout { tokens_first, heads_first, strided_dims };  // (b, t, h, d), (b, h, t, d), (b, t, h, 2 d)
+enum class Layout {
+  tokens_first,
+  heads_first,
+  strided_dims
+};  // memory order (b, t, h, d), (b, h, t, d), (b, t, h, 2 d)
 
-// What a kernel sees. Starts as NaN everywhere.
+// Memory that is passed to a kernel, in the given type and layout. All elements are initialized to NaN.
 class Buffer {
  public:
   Buffer() = default;
@@ -72,7 +76,7 @@ class Buffer {
     shape_.data.clear();
     const int64_t step = layout == Layout::strided_dims ? 2 : 1;
     size_ = like.batch * like.tokens * like.heads * like.dim * step;
-    bytes_.assign((size_ + 1) * (type == DType::f32 ? 4 : 2), 0xFF);  // all ones is NaN in every type
+    bytes_.assign((size_ + 1) * (type == DType::f32 ? 4 : 2), 0xFF);  // all bits one is NaN in every type
     view_.data = bytes_.data();
     view_.dim = step;
     view_.batch = like.tokens * like.heads * like.dim * step;

@@ -25,7 +25,7 @@ struct Row {
   size_t begin, end;                // visible columns
   size_t vector_begin, vector_end;  // the same, widened to whole vectors
   int64_t position;                 // column at the query's position; may be outside of the strip
-  int64_t count;  // number of visible keys for the offset: end - begin unless keys were evicted from the cache
+  int64_t count;                    // visible keys for the offset; differs from end - begin if keys were evicted
 };
 
 HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
