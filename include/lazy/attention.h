@@ -2,11 +2,11 @@
 // pass raw pointers, and functions run the kernels.
 //
 //   s_ij     = scale q_i . k_j + distance_bias[|pos_i - j|] - alibi_slope |pos_i - j|       (arXiv 2601.00919, eq. 4)
-//              with a softcap c, c tanh(scale q_i . k_j / c) in place of scale q_i . k_j
+//              with a softcap c, the first term is c tanh(scale q_i . k_j / c)
 //   p_i      = softmax(s_i);  weight_ij = max(p_ij + tau / c_i, 0)                          (eq. 5, "elastic")
 //   out_i    = sum_j weight_ij v_j
 //
-// alive keys of row i: the keys j with weight_ij > 0
+// Key j is alive in row i if weight_ij > 0 in exact arithmetic. A NaN counts as alive.
 //
 // pos_i = i + k_length - q_length: the last query is at the position of the last key (bottom-right alignment), as
 // decoding with a KV cache requires. c_i is the number of keys that query i sees. Indices are 0-based. normalizers.h
@@ -38,7 +38,7 @@ struct Problem {
   int64_t window = -1;  // only keys at distance < window are visible (on both sides if not causal); -1: no limit
   Normalizer normalizer = Normalizer::softmax;
   Offset offset = Offset::per_visible;
-  double sigmoid_bias = std::numeric_limits<double>::quiet_NaN();  // NaN: -ln(c_i)
+  double sigmoid_bias = std::numeric_limits<double>::quiet_NaN();  // NaN: use -ln(c_i)
   int64_t bias_window = 0;  // number of distance biases per head; 0: no distance bias
   bool alibi = false;       // alibi_slopes are given
   // Packed documents: each array has sequences + 1 cumulative lengths, and batch is 1. Null: every batch entry is one
@@ -46,7 +46,7 @@ struct Problem {
   const int32_t* cu_seqlens_q = nullptr;
   const int32_t* cu_seqlens_k = nullptr;
   int64_t sequences = 0;
-  int threads = 0;  // 0: OpenMP's default. Results do not depend on it.
+  int threads = 0;  // 0: default of OpenMP; results do not depend on it
 };
 
 // A tensor of shape (batch, token, head, dim). The fields are strides in elements. A packed tensor has batch = 1.
@@ -63,10 +63,10 @@ using ConstView = BasicView<const void>;
 template <typename Real>
 struct Forward {
   ConstView q, k, v;
-  const Real* distance_bias = nullptr;  // (heads, bias_window)
-  const Real* tau = nullptr;            // (heads), for normalizer elastic
-  const Real* sink = nullptr;           // (heads), for normalizer softmax_sink
-  const Real* alibi_slopes = nullptr;   // (heads)
+  const Real* distance_bias = nullptr;  // shape (heads, bias_window)
+  const Real* tau = nullptr;            // shape (heads), for normalizer elastic
+  const Real* sink = nullptr;           // shape (heads), for normalizer softmax_sink
+  const Real* alibi_slopes = nullptr;   // shape (heads)
   View out;
   // Null, or the shape of `out`: the sum of the values of the alive keys, u_i = sum_j [weight_ij > 0] v_j. The kernel
   // writes it if writes_alive_sum_cuda (attention_cuda.h) returns true.

@@ -13,24 +13,25 @@ namespace lazy::kernels {
 // double for the reference.
 template <typename Real>
 struct Decode {
-  ConstView q;  // (batch, q_length, heads, head_dim)
-  // Contiguous: (batch, capacity, kv_heads, dim). Paged: (pages, page_size, kv_heads, dim), where key j of sequence b
-  // is token j % page_size of page block_table[b * table_width + j / page_size].
+  ConstView q;  // shape (batch, q_length, heads, head_dim)
+  // The caches. Contiguous caches have the shape (batch, capacity, kv_heads, dim). Paged caches have the shape (pages,
+  // page_size, kv_heads, dim), where key j of sequence b is token j % page_size of page block_table[b * table_width + j
+  // / page_size].
   ConstView k, v;
-  const int64_t* lengths = nullptr;      // (batch): cached keys
-  const int64_t* block_table = nullptr;  // (batch, table_width); null: contiguous
+  const int64_t* lengths = nullptr;      // shape (batch): number of cached keys per sequence
+  const int64_t* block_table = nullptr;  // shape (batch, table_width); null: contiguous caches
   int64_t table_width = 0, page_size = 0;
   // (batch) or null: for caches from which keys were evicted, the number c of visible keys that the elastic offset and
   // the sigmoid bias use for the last row. Row i uses c - (q_length - 1 - i).
   const int64_t* visible_counts = nullptr;
-  const Real* distance_bias = nullptr;  // as in Forward
+  const Real* distance_bias = nullptr;  // this and the next three parameters: see Forward
   const Real* tau = nullptr;
   const Real* sink = nullptr;
   const Real* alibi_slopes = nullptr;
-  View out;                     // (batch, q_length, heads, value_dim)
-  Real* lse = nullptr;          // (batch, heads, q_length), as in Forward
-  Real* stats = nullptr;        // (3, batch, heads, q_length), as in Forward, or null
-  Real* score_stats = nullptr;  // (2, batch, heads, q_length), as in Forward, or null
+  View out;                     // shape (batch, q_length, heads, value_dim)
+  Real* lse = nullptr;          // shape (batch, heads, q_length), see Forward
+  Real* stats = nullptr;        // shape (3, batch, heads, q_length), see Forward; or null
+  Real* score_stats = nullptr;  // shape (2, batch, heads, q_length), see Forward; or null
   // (batch, kv_heads) or null: the kernel adds the number of rows of V that it reads, which are the rows with a nonzero
   // weight for at least one query row of the head group. Only the fast CPU kernel writes it.
   int64_t* value_rows = nullptr;

@@ -29,7 +29,7 @@ struct KernelEntry {
   CudaKernel kernel;
   NormalizerFamily family;
   int head_size;                       // of both keys and values
-  int min_capability, max_capability;  // 10 major + minor, both inclusive
+  int min_capability, max_capability;  // compute capability as 10 * major + minor, both inclusive
   int shared_memory = 0;               // bytes per block; 0: no more than every supported GPU offers
 };
 
@@ -57,7 +57,7 @@ inline constexpr DType kKernelTypes[] = {DType::f32, DType::bf16, DType::f16};  
 // Head sizes of the tensor-core kernels in ascending order. The operators pad other head sizes with zeros to the next
 // larger of these.
 inline constexpr auto kTensorCoreHeadSizes = [] {
-  // Entry n counts if no entry before it has its size.
+  // Whether entry n is the first entry with its head size.
   constexpr auto is_first = [](size_t n) {
     for (size_t i = 0; i < n; ++i) {
       if (kTensorCoreKernels[i].head_size == kTensorCoreKernels[n].head_size) return false;
@@ -110,7 +110,7 @@ constexpr const KernelEntry* find_entry(CudaKernel kernel, NormalizerFamily fami
 
 // GPU properties on which a support check depends.
 struct DeviceFacts {
-  int compute_capability = 0;       // 10 major + minor; 0: no GPU
+  int compute_capability = 0;       // 10 * major + minor; 0 if there is none
   int shared_memory_per_block = 0;  // maximum in bytes that one block can request
 };
 

@@ -149,7 +149,7 @@ std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel, const Devi
     case CudaKernel::hopper:
       return unmet_by_tensor_cores(p, kernel, device);
   }
-  return name(kernel);  // throws: not a kernel
+  return name(kernel);  // throws, because the value is not a kernel
 }
 
 CudaKernel choose_cuda(const Problem& p, const DeviceFacts& device) {
@@ -197,7 +197,7 @@ std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache
       }
       return {};
   }
-  return name(kernel);  // throws: not a kernel
+  return name(kernel);  // throws, because the value is not a kernel
 }
 
 }  // namespace lazy::kernels

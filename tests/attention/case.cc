@@ -64,7 +64,7 @@ void set_parameters(Arguments& a, const Inputs& inputs) {
 // Whether a score of the row is within liveness_band of the score at which weights become zero, in float64.
 bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, int64_t head, int64_t row) {
   const KeyRange keys = visible_keys(p, s, row);
-  if (keys.count() < 2) return false;  // p = 1 exactly
+  if (keys.count() < 2) return false;  // a single key has exactly p = 1
   Forward<double> a;
   a.q = inputs.q.view();
   a.k = inputs.k.view();

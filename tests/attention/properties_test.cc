@@ -30,7 +30,7 @@ bool same(const std::vector<double>& x, const std::vector<double>& y) {
 
 TEST(Properties, SameBitsForAnyNumberOfThreads) {
   for (DType type : {DType::f32, DType::bf16}) {
-    Shape s = elastic_shape(2100, 2100);  // long enough that the backward splits
+    Shape s = elastic_shape(2100, 2100);  // long enough that the backward uses several splits
     s.dtype = type;
     s.heads = 4;
     const Inputs in = make_inputs(s, 3);
@@ -174,7 +174,7 @@ TEST(Properties, Ties_MatchReference) {
       expect_close("stats", reference.stats, found.stats, rounding);
       for (int64_t h = 0; h < s.heads; ++h) {
         for (int64_t row = 0; row < s.q_length; ++row) {
-          const double score = 8 * key;  // 64 keys of one head over the square root of 64
+          const double score = 8 * key;  // q . k = 64 key, divided by sqrt(64)
           ASSERT_NEAR(found.score_stats[h * s.q_length + row], score, 1e-6 * std::abs(score));
           ASSERT_NEAR(found.score_stats[(s.heads + h) * s.q_length + row], std::log(row + 1), 1e-5);
         }

@@ -25,7 +25,7 @@ inline double round_to(DType type, double x) {
   return x;
 }
 
-// Largest relative error of one rounding.
+// Maximum relative error of one rounding.
 inline double unit_roundoff(DType type) {
   switch (type) {
     case DType::f64:
@@ -40,7 +40,7 @@ inline double unit_roundoff(DType type) {
   return 0;
 }
 
-// (batch, tokens, heads, dim), contiguous, float64.
+// A contiguous float64 tensor of shape (batch, tokens, heads, dim).
 struct Tensor {
   int64_t batch = 0, tokens = 0, heads = 0, dim = 0;
   std::vector<double> data;

@@ -153,7 +153,7 @@ inline HWY_NOINLINE void alive_times_rows(const Problem& p, const RowBlock& bloc
                                           const bool* alive, const float* keys, size_t all_keys, size_t stride,
                                           float* out) {
   const size_t columns = block.keys_end - block.keys_begin;
-  const size_t depth = stride > 64 ? kDepth / 2 : kDepth;  // 32 KiB of values for head sizes up to 128
+  const size_t depth = stride > 64 ? kDepth / 2 : kDepth;  // limits the rows of V to 32 KiB for head sizes up to 128
   AliveList list;
   for (size_t c = 0; c < columns; c += depth) {
     for (size_t r = 0; r < static_cast<size_t>(block.rows); r += 2) {

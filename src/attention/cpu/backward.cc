@@ -36,8 +36,8 @@ int64_t split_count(const Problem& p, const Schedule& schedule) {
 
 // Gradients of the per-head parameters, summed in order of sequence and split.
 struct ParameterSums {
-  std::vector<double> bias;     // (heads, W)
-  std::vector<double> scalars;  // (heads, 3)
+  std::vector<double> bias;     // shape (heads, bias_window)
+  std::vector<double> scalars;  // shape (heads, 3): tau, sink, alibi slope
 };
 
 void write_parameters(const Problem& p, const Backward<float>& a, const ParameterSums& sums) {
@@ -50,7 +50,7 @@ void write_parameters(const Problem& p, const Backward<float>& a, const Paramete
   for (size_t n = 0; n < sums.bias.size(); ++n) a.d_distance_bias[n] = static_cast<float>(sums.bias[n]);
 }
 
-// Gradients of sequences that have queries but no keys, or keys but no queries.
+// Writes zero gradients for sequences that have queries but no keys, or keys but no queries.
 void write_empty(const Problem& p, const Backward<float>& a) {
   for (int64_t n = 0; n < sequence_count(p); ++n) {
     const Sequence s = sequence(p, n);
@@ -71,7 +71,7 @@ struct Item {
   Unit* unit;
   int64_t split;
   float* slab;
-  std::vector<double> scalars;  // (group heads, 3)
+  std::vector<double> scalars;  // shape (heads of the group, 3): tau, sink, alibi slope
 };
 
 void run_item(const Problem& p, const Backward<float>& a, const Schedule& schedule, const Sizes& sizes,
@@ -142,7 +142,7 @@ void backward(const Problem& p, const Backward<float>& a) {
     size_t total = 0;
     for (size_t n = first; n < last; ++n) total += sizes.total(p, schedule.units[n]);
     float* memory = shared_memory.get(total);
-    std::vector<std::pair<size_t, int64_t>> chunks;  // (unit, first key)
+    std::vector<std::pair<size_t, int64_t>> chunks;  // pairs (unit, first key) to pack
     std::vector<Item> items;
     for (size_t n = first; n < last; ++n) {
       Unit& unit = schedule.units[n];

@@ -57,8 +57,8 @@ constexpr int64_t kMostRows = 60;
 // register block) and at most 60.
 int64_t rows_per_block(const Problem& p, int64_t longest, int strips);
 
-// Table of the distance bias by signed distance e = key - position, -W < e < W, stored at [W - 1 + e]. A row of scores
-// then adds a contiguous range. One head has symmetric_bias_size(W) entries.
+// Table of the distance bias by signed distance e = key - position. With W = bias_window, the bias for -W < e < W is
+// stored at [W - 1 + e], so that a row of scores adds a contiguous range. One head has symmetric_bias_size(W) entries.
 inline size_t symmetric_bias_size(int64_t w) { return w > 0 ? round_up(static_cast<size_t>(2 * w - 1), 16) : 0; }
 
 struct HeadParameters {
@@ -70,8 +70,8 @@ struct HeadParameters {
 
 // Gradient sums of one (kv head, split), accumulated over its row blocks.
 struct GradientSlab {
-  float* d_k = nullptr;               // (keys, k_stride)
-  float* d_v = nullptr;               // (keys, v_stride)
+  float* d_k = nullptr;               // shape (keys, k_stride)
+  float* d_v = nullptr;               // shape (keys, v_stride)
   float* d_symmetric_bias = nullptr;  // for the block's head
   double* d_scalars = nullptr;        // for the block's head: tau, sink, alibi slope
 };
@@ -98,8 +98,8 @@ struct DecodeSequence {
   int64_t keys_begin = 0, keys_end = 0;  // keys that at least one row sees; column = key - keys_begin
   size_t q_stride = 0, v_stride = 0;     // head sizes rounded up to 16
   size_t strip = 0;                      // row stride of the scores
-  float* q = nullptr;                    // (rows, q_stride)
-  float* scores = nullptr;               // (rows, strip): scores, then weights
+  float* q = nullptr;                    // shape (rows, q_stride)
+  float* scores = nullptr;               // shape (rows, strip): scores, which are replaced by weights
 };
 
 // Fills s.q with fp32 copies of the queries.

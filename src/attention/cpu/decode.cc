@@ -14,12 +14,13 @@ using namespace cpu;
 
 namespace {
 
-constexpr int64_t kScoreFloats = int64_t{16} << 20;  // sequences are processed together up to 64 MiB of scores
+constexpr int64_t kScoreFloats = int64_t{16}
+                                 << 20;  // limit of the scores of sequences that are processed together (64 MiB)
 
 struct Span {
   size_t sequence;
   int64_t begin, end;  // range of keys
-  float* out;          // (rows, v_stride)
+  float* out;          // shape (rows, v_stride)
 };
 
 // Keys per span. A few hundred keys per span balance the load of the threads; the limit of 64 spans per sequence keeps

@@ -155,7 +155,7 @@ template <typename Load>
 HWY_INLINE VF products_of(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
   switch (dims) {
     case 4 * kLanes:
-      return products<Load, 2, kLanes>(keys, skip, q, dims);  // 64 and 128 with AVX-512
+      return products<Load, 2, kLanes>(keys, skip, q, dims);  // head sizes 64 and 128 with AVX-512
     case 8 * kLanes:
       return products<Load, 4, kLanes>(keys, skip, q, dims);
     default:

@@ -63,7 +63,7 @@ void forward(const Problem& p, const Forward<float>& a) {
     size_t total = 0;
     for (size_t n = first; n < last; ++n) total += unit_floats(p, schedule.units[n]);
     float* memory = packed_memory.get(total);
-    std::vector<std::pair<size_t, int64_t>> chunks;  // (unit, first key)
+    std::vector<std::pair<size_t, int64_t>> chunks;  // pairs (unit, first key) to pack
     struct Task {
       int64_t cost;
       size_t unit;

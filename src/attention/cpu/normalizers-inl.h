@@ -92,11 +92,11 @@ struct ScoreStatistics {
 };
 
 struct RowGradientSums {
-  float d_offset = 0;  // elastic
-  float d_sink = 0;    // softmax_sink
+  float d_offset = 0;  // for elastic
+  float d_sink = 0;    // for softmax_sink
 };
 
-// --- Softmax, with a sink (gpt-oss) or without, and Elastic-Softmax ---
+// --- Softmax, softmax with a sink (gpt-oss), and Elastic-Softmax ---
 
 struct Exponentials {
   float largest, sum;  // maximum and sum of exponentials, both including the sink
@@ -418,7 +418,7 @@ inline HWY_NOINLINE void sigmoid_row_backward(const Problem& p, const Row& row, 
 // Softpick: excess = exp(s - m) - exp(-m), m = max(largest score, 0); weight = max(excess, 0) / (sum |excess| + eps).
 struct SoftpickStatistics {
   float m, sum;          // sum: sum of |excess| plus eps
-  VF base, unit, total;  // m, exp(-m), sum
+  VF base, unit, total;  // vectors of m, exp(-m) and sum
   HWY_INLINE VF exponential(VF s) const { return exp_nonpositive(F(), hn::Sub(s, base)); }
   // Zero for s <= 0; a NaN stays a NaN. The division is exact if the row has only one key, whose weight is then exactly
   // one and whose gradient p (g - sum w g) has no rounding error. Multiplication by 1 / sum would not be exact.

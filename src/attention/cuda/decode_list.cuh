@@ -24,7 +24,7 @@ __device__ void load_scores(const Params& p, int rows, const float* from, float 
   if constexpr (F != NormalizerFamily::exponential || R == 1) {
 #pragma unroll
     for (int r = 0; r < R; ++r) to[r] = r < rows ? __ldcg(from + r * p.score_row) : 0;
-  } else if constexpr (R == 2) {  // score_row is 1
+  } else if constexpr (R == 2) {  // in this case score_row is 1
     const float2 x = __ldcg(reinterpret_cast<const float2*>(from));
     to[0] = x.x, to[1] = x.y;
   } else {

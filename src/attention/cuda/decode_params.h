@@ -87,7 +87,7 @@ struct Params {
   int part, scan;                    // keys per warp in the scores and values kernels; powers of two
   int columns;                       // number of keys in a row of scores
   int max_parts, max_spans;          // maximum number of parts and spans per row
-  bool separate_states;              // the states kernel runs
+  bool separate_states;              // whether the states kernel runs
   bool by_tile;                      // one kernel with one block per tile does all the work
   bool after_kernel;                 // the preceding launch in the stream is a kernel that allows an early start
   int score_rows;                    // rows of scores per tile
@@ -100,7 +100,7 @@ struct Params {
   // Workspace pointers. Rows are indexed as in lse: (batch, heads, q_length).
   float* scores;     // (round_sequences * round_tiles, score_rows * columns); column j - first is key j
   float2* parts;     // (rows, max_parts): maximum score, sum of exponentials relative to it
-  RowState* states;  // (rows)
+  RowState* states;  // shape (rows)
   // Weighted sums of V, shape (rows, max_spans, value_dim); if by_tile, (tiles, kWarps * max_spans, rows, value_dim).
   float* sums;
   float2* masses;  // (rows, max_spans): sum of weights; number of alive keys, as int bits

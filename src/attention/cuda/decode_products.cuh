@@ -44,7 +44,7 @@ struct TensorCores {
   static constexpr int kBlocks = D == 256 ? 3 : 4;       // minimum blocks per multiprocessor
   static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys whose scores are computed per iteration
   static constexpr int kRingBytes = ring_bytes(D);
-  static constexpr bool kWholeTiles = true;  // key_part takes several parts
+  static constexpr bool kWholeTiles = true;  // key_part supports several parts per call
   // A stage of the ring holds 16 rows of D dimensions, copied in chunks of 16 bytes.
   static constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
                        kStages = kRingBytes / kStage;

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   __syncthreads();
   Step now{0, kv_head * heads, rows.begin};
 
-  if (group == 0) {  // the producer
+  if (group == 0) {  // producer warpgroup
     dealloc_registers<24>();
     if (threadIdx.x != 0 || steps == 0)
       return;  // without steps, a pending copy would overwrite the zeros in shared memory

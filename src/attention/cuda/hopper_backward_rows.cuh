@@ -8,7 +8,7 @@
 namespace lazy::kernels::cuda::hopper {
 
 struct BackwardMaps {
-  CUtensorMap q, d_out, k, v;  // boxes of 64 rows
+  CUtensorMap q, d_out, k, v;  // the boxes have 64 rows
 };
 
 template <int D>
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();
   const int group = warpgroup();
-  if (group == 0) {  // the producer
+  if (group == 0) {  // producer warpgroup
     dealloc_registers<24>();
     if (threadIdx.x != 0 || span.tiles == 0) return;
     produce_key_tiles<D>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);

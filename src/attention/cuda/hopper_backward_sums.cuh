@@ -136,9 +136,9 @@ struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
     const float4 before = under_way;
     under_way = {before.z + passed.x, before.w + passed.y, opened.x, opened.y};
     __syncwarp();
-    reinterpret_cast<float2*>(own)[lane] = {closed.x + before.x, closed.y + before.y};  // [key][row]
+    reinterpret_cast<float2*>(own)[lane] = {closed.x + before.x, closed.y + before.y};  // layout [key][row]
     __syncwarp();
-    const int ahead = lane - 7;  // row - key; 15 diagonals
+    const int ahead = lane - 7;  // row - key of the lane's diagonal; there are 15 diagonals
     float sum = 0;
 #pragma unroll
     for (int key = 0; key < 8; ++key) {

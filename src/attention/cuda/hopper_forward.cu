@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(ForwardShape<D, has(SWEEP, kAliveSum)>::thread
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();
   const int group = warpgroup();
-  if (group == 0) {  // the producer
+  if (group == 0) {  // producer warpgroup
     dealloc_registers<S::consumers == 3 ? 32 : 24>();
     if (threadIdx.x != 0 || span.tiles == 0) return;
     produce_tiles<D, SWEEP>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);

@@ -33,7 +33,7 @@ struct ForwardShared {
 // Results of a thread's two rows in addition to the output. The statistics are the thread's partial sums, which are
 // reduced at the end.
 struct RowResults {
-  float lse[2] = {-INFINITY, -INFINITY};  // natural log
+  float lse[2] = {-INFINITY, -INFINITY};  // natural logarithm
   float head[2] = {}, total[2] = {};      // weight on the first key, sum of weights
   int alive[2] = {};
 };

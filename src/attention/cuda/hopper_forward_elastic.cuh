@@ -29,7 +29,7 @@ __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], flo
   float all[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) all[h] = (part[h][0] + part[h][1]) + (part[h][2] + part[h][3]);
-  if (all[0] < 0x1p60f && all[1] < 0x1p60f) {  // false for the first tile, with base -inf, and for a NaN
+  if (all[0] < 0x1p60f && all[1] < 0x1p60f) {  // false for the first tile (its base is -inf) and for a NaN
     sum[0] += all[0];
     sum[1] += all[1];
     if constexpr (SCORES) scores.add(c, top, weighted);

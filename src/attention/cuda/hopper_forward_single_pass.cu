@@ -165,7 +165,8 @@ struct Rows : RowGroup {
 
   // o += weights V. The value tiles are processed from the last to the first.
   __device__ int value_use(int r) const { return use + count + (count - 1 - own(r)); }
-  __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int r) {  // r = 0: o = weights V
+  __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4],
+                            int r) {  // for r = 0, o is overwritten
     const int at = value_use(r);
     sm.kv.wait_full(at);
     const uint32_t tile = sv + stage(at) * descriptor_units(kTileBytes);
@@ -276,7 +277,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   __syncthreads();
   const TileScheduler scheduler{tiles, p.batch * p.heads};
   const int group = warpgroup() - 1;
-  if (group < 0) {  // the producer
+  if (group < 0) {  // producer warpgroup
     dealloc_registers<24>();
     if (threadIdx.x < 32) produce_tiles(p, maps, scheduler, sm, memory);
     return;

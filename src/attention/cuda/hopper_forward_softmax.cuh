@@ -11,7 +11,7 @@ namespace lazy::kernels::cuda::hopper {
 template <typename T, int D, int X_ROWS, int N>
 __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t keys) {
   int thread = threadIdx.x;
-  asm volatile("" : "+r"(thread));  // keeps the addresses out of the caller's loop
+  asm volatile("" : "+r"(thread));  // prevents the compiler from hoisting the addresses out of the caller's loop
   const int lane = thread % 32, row = thread / 32 % 4 * 16 + lane % 16;
 #pragma unroll
   for (int n = 0; n < N / 2; ++n) s[n] = 0;
@@ -142,7 +142,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
     TileScores of_tile;
     const float c = finish(n);
     exponentials<SCORES>(s, c, base, part, of_tile);
-    const bool fits = part[0] < most_sum && part[1] < most_sum;  // false for a NaN and for base -inf
+    const bool fits = part[0] < most_sum && part[1] < most_sum;  // false for a NaN and if the base is -inf
     wgmma_wait<0>();  // before the branches, because all warps of the warpgroup must execute the same instruction
     if (__all_sync(~0u, fits)) {
       sum[0] += part[0];

@@ -95,7 +95,7 @@ __device__ inline float quad_sum(float x) {
 struct RowGroup {
   const Params& p;
   const Tile& t;
-  const float* table;  // fill_table's entry of distance 0, or null
+  const float* table;  // entry of fill_table's table for distance 0, or null
   int first, lane, leader;
   int position;  // position of row(0) among the keys
   Keys common;   // keys that all rows see
@@ -137,7 +137,7 @@ struct RowGroup {
   // Sets accumulators of a tile of N keys to `value` if the row (if it exists) does not see the key.
   template <int N>
   __device__ void hide(float (&s)[N / 2], int key, float value) const {
-    int at = position - key - 2 * (lane % 4);  // accumulator n: distance at + 8 h - (n / 4 * 8 + n % 2)
+    int at = position - key - 2 * (lane % 4);  // distance of accumulator n: at + 8 h - (n / 4 * 8 + n % 2)
     asm volatile("" : "+r"(at));
     const int end = t.k_length - key - 2 * (lane % 4);
 #pragma unroll

@@ -49,7 +49,7 @@ class Arena {
 struct Params {
   Tensor q, k, v, out, alive_sum, d_out, d_q, d_k, d_v;
   const float *distance_bias, *tau, *sink, *alibi_slopes;
-  float *lse, *stats, *score_stats;  // lse: written by forward, read by backward
+  float *lse, *stats, *score_stats;  // the forward writes lse and the backward reads it
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
   const float *cos, *sin;  // RoPE tables, see Backward in attention.h; or null
   // For the plain backward, each of shape (batch, heads, q_length): center and 1 / norm as defined in weights.cuh.
@@ -57,16 +57,16 @@ struct Params {
   // For the other backward kernels: RowState of backward_sums.cuh, in the layout that hopper_rows.cuh or
   // portable_backward_sums.cuh defines.
   float* row_state;
-  // Backward's partial sums of d_tau, d_sink, d_alibi_slopes: (3, heads, batch * row tiles).
+  // Partial sums of d_tau, d_sink and d_alibi_slopes in the backward, shape (3, heads, batch * row tiles).
   float* partial;
-  float* bias_slabs;  // (bias_splits, heads, bias_window)
+  float* bias_slabs;  // partial gradients of the distance bias, shape (bias_splits, heads, bias_window)
   // fp32 sums of d_q, in the tile layout that hopper_backward_sums.cuh or portable_backward_sums.cuh defines.
   float* dq_sum;
 
   const int32_t *cu_q, *cu_k;  // cumulative lengths; null if sequences are not packed
   int sequences, batch, q_length, k_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window, bias_splits;
-  float scale, sigmoid_bias;  // sigmoid_bias NaN: -ln(visible count)
+  float scale, sigmoid_bias;  // sigmoid_bias NaN: use -ln(number of visible keys)
   Softcap softcap;
   DType dtype;
   Normalizer normalizer;
@@ -128,7 +128,7 @@ void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
 // alive_sum. With few keys, one key may have nearly all of the mass of every row, and g - center would then consist of
 // the rounding error of `out` and alive_sum.
 constexpr int kFewKeys = 256;
-// Whether the tensor-core forward writes alive_sum if it is given, and the backward reads it.
+// Whether the tensor-core forward writes alive_sum if the pointer is given, and the backward uses it.
 inline bool writes_alive_sum(const Params& p) {
   return p.normalizer == Normalizer::elastic && p.head_dim <= kMaxAliveSumHead && p.k_length > kFewKeys && !p.softcap;
 }

@@ -17,9 +17,9 @@ struct alignas(16) Shared {  // aligned for float4 loads
     struct {
       float a[kTile * kChunkStride], b[kTile * kChunkStride];
     };
-    float values[kTile * kTile];  // [inner][column]
+    float values[kTile * kTile];  // right operand of weighted_sum, layout [inner][column]
   };
-  float strip[kTile * kStripStride];  // weights or ds, [row of the sum][inner]
+  float strip[kTile * kStripStride];  // weights or ds, layout [row of the sum][inner]
 };
 
 // acc += A B^T over `dim` dimensions. a(row, d) and b(row, d) return elements, and zero outside of the matrices.

@@ -10,7 +10,8 @@ namespace portable {
 template <typename T, int D>
 struct ScoreSweep {
   using S = ForwardShape<D>;
-  static constexpr int keys_at = (S::M + 2 * S::N) * D * 2;  // bytes of queries and keys, before the tables
+  // Offset of the tables in bytes, which is the size of queries and keys.
+  static constexpr int keys_at = (S::M + 2 * S::N) * D * 2;
   static constexpr int bytes = keys_at + 2 * S::bias_entries * 4;
 };
 

@@ -9,9 +9,9 @@
 namespace lazy::kernels::reference {
 
 struct RowParameters {
-  double offset = 0;        // elastic: added to every probability, tau / c or tau
+  double offset = 0;        // elastic: tau / c or tau, added to every probability
   double offset_scale = 0;  // d offset / d tau
-  double sink = 0;          // softmax_sink: the extra score
+  double sink = 0;          // softmax_sink: the additional score
   double sigmoid_bias = 0;  // sigmoid: added to every score
 };
 

@@ -31,10 +31,10 @@ TEST(FewRowsHopperSlow, WgmmaGemm_MatchesSkinnyGemm) {
            Product{65, 2816, 20, true, false, true, true},      // one chunk at a time
            Product{130, 512, 40, true, true, false, false},     // two chunks at a time
            Product{70, 1024, 36, true, false, true, false},     // four chunks at a time
-           Product{70, 256, 1804, true, false, true, false},    // 128 x 64
+           Product{70, 256, 1804, true, false, true, false},    // 128 x 64, one chunk at a time
            Product{70, 512, 1804, true, false, true, false},    // two chunks at a time
            Product{70, 1024, 3600, true, false, false, true},   // four chunks at a time
-           Product{129, 256, 7000, false, false, false, true},  // 128 x 128
+           Product{129, 256, 7000, false, false, false, true},  // 128 x 128, one chunk at a time
            Product{70, 512, 3600, true, false, true, false},    // two chunks at a time
            Product{70, 1024, 3600, true, false, true, false},   // four chunks at a time
        }) {
