@@ -139,7 +139,7 @@ std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel, const Devi
            std::to_string(std::max(p.head_dim, p.value_dim));
   }
   if (std::max(p.q_length, p.k_length) >= int64_t{1} << 30) {
-    return "the CUDA kernels serve lengths below 2^30, received " + std::to_string(std::max(p.q_length, p.k_length));
+    return "the CUDA kernels support lengths below 2^30, received " + std::to_string(std::max(p.q_length, p.k_length));
   }
   switch (kernel) {
     case CudaKernel::automatic:
@@ -170,7 +170,7 @@ std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache
            std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim);
   }
   if (std::max(p.q_length, cache.keys) >= int64_t{1} << 30) {
-    return "the CUDA kernels serve lengths below 2^30, received " + std::to_string(std::max(p.q_length, cache.keys));
+    return "the CUDA kernels support lengths below 2^30, received " + std::to_string(std::max(p.q_length, cache.keys));
   }
   // The kernels count blocks and rows with 32-bit integers.
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) * static_cast<double>(p.q_length);

@@ -68,8 +68,8 @@ class TwoReferences {
   // fp32 result may therefore have one more rounding error for each truncation.
   explicit TwoReferences(bool tensor_cores = false) : tensor_cores_(tensor_cores) {}
   void add(const Shape& shape, const Inputs& inputs) { add(shape, inputs, run_fast(shape, inputs)); }
-  void add(const Shape& shape, const Inputs& inputs,
-           const Results& found);  // empty members of `found` are not compared
+  // Empty members of `found` are not compared.
+  void add(const Shape& shape, const Inputs& inputs, const Results& found);
   void check() const;
 
  private:

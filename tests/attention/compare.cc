@@ -16,8 +16,8 @@ struct Errors {
 };
 
 Errors errors(const Values& reference, const Values& x) {
-  double largest = 0x1p-100, mean_square = 0x1p-200, difference = 0,
-         differences = 0;  // smaller values are treated as underflow
+  // Reference values below 2^-100 are treated as underflow.
+  double largest = 0x1p-100, mean_square = 0x1p-200, difference = 0, differences = 0;
   for (size_t n = 0; n < x.size(); ++n) {
     if (reference[n] == x[n]) continue;  // also for equal infinities
     const double d = std::abs(reference[n] - x[n]);

@@ -20,8 +20,8 @@ std::string test_name(const testing::TestParamInfo<Parameter>& info) {
 std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
   std::vector<Shape> all;
   const bool elastic = normalizer == Normalizer::elastic;
-  for (int64_t cached :
-       {0, 37, -20}) {  // positive: keys before the first query; negative: queries before the first key
+  // A positive number counts the keys before the first query, a negative one the queries before the first key.
+  for (int64_t cached : {0, 37, -20}) {
     if (length + cached < 1) continue;
     for (auto [heads, kv_heads] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
       for (int64_t window : {-1, 1, 50}) {

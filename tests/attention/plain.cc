@@ -90,8 +90,8 @@ void sparse_row(const std::vector<float>& s, const std::vector<float>& dw, bool 
       sum += entmax ? z * z : z;
     }
     (sum > 1 ? lo : hi) = middle;
-    if (sum > 1)
-      std::erase_if(scores, [&](double x) { return x <= lo; });  // their weights are zero for every larger threshold
+    // Remove scores whose weights are zero for every larger threshold.
+    if (sum > 1) std::erase_if(scores, [&](double x) { return x <= lo; });
   }
   const float theta = static_cast<float>(lo);
   row.lse = entmax ? theta / 2 : theta;

@@ -62,11 +62,8 @@ inline Tensor random_tensor(int64_t b, int64_t t, int64_t h, int64_t d, DType ty
   return tensor;
 }
 
-enum class Layout {
-  tokens_first,
-  heads_first,
-  strided_dims
-};  // memory order (b, t, h, d), (b, h, t, d), (b, t, h, 2 d)
+// Memory order: (b, t, h, d), (b, h, t, d), and (b, t, h, 2 d) with every second element unused.
+enum class Layout { tokens_first, heads_first, strided_dims };
 
 // Memory that is passed to a kernel, in the given type and layout. All elements are initialized to NaN.
 class Buffer {

@@ -14,8 +14,8 @@ using namespace cpu;
 
 namespace {
 
-constexpr int64_t kScoreFloats = int64_t{16}
-                                 << 20;  // limit of the scores of sequences that are processed together (64 MiB)
+// Limit of the scores of the sequences that are processed together (64 MiB).
+constexpr int64_t kScoreFloats = int64_t{16} << 20;
 
 struct Span {
   size_t sequence;

@@ -312,8 +312,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
 #pragma unroll 1
     for (int piece = warp; piece < pieces; piece += WARPS) {
       float* const kept = scores + piece * kPiece;
-      const uint32_t high =
-          keep(shared_address(kept));  // high and low parts of the weights, which overwrite the scores
+      // Address of the high and low parts of the weights, which overwrite the scores.
+      const uint32_t high = keep(shared_address(kept));
       float weight[kPiece / 32];
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) weight[i] = kept[32 * i + lane];

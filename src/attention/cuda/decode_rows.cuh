@@ -47,8 +47,8 @@ __device__ inline Sequence read_sequence(const Params& p, int b) {
   const bool good = length >= 0 && length <= p.capacity && (!p.visible_counts || p.visible_counts[b] >= p.q_length);
   if (!good) return {-1, 0, 0};
   const int n = static_cast<int>(length);
-  const int first =
-      visible(p, n, 0).begin / kPad * kPad;  // both ends of the visible range are nondecreasing in the row
+  // Both ends of the visible range are nondecreasing in the row, so the first and the last row define the range.
+  const int first = visible(p, n, 0).begin / kPad * kPad;
   return {n, first, max(first, visible(p, n, p.q_length - 1).end)};
 }
 

@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
 
   if (group == 0) {  // producer warpgroup
     dealloc_registers<24>();
-    if (threadIdx.x != 0 || steps == 0)
-      return;  // without steps, a pending copy would overwrite the zeros in shared memory
+    // Without steps, a pending copy would overwrite the zeros in shared memory.
+    if (threadIdx.x != 0 || steps == 0) return;
     produce_row_tiles<S>(p, maps, t, t.first, now, steps, rows, row_tiles, row_tile, sm, memory);
     return;
   }

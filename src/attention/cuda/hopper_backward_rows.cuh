@@ -133,8 +133,8 @@ struct BackwardRows : RowGroup {
     if (!plain) c = this->template finish<N>(s, origin + n * N);
 #pragma unroll
     for (int i = 0; i < A; ++i) s[i] = exp2_fast(fmaf(s[i], c, -lse2[i / 2 % 2]));
-    if (!plain && tau >= 0)
-      this->template hide<N>(g, origin + n * N, 0);  // with tau < 0, f = 0 already marks masked keys
+    // With tau < 0, f = 0 already marks masked keys.
+    if (!plain && tau >= 0) this->template hide<N>(g, origin + n * N, 0);
     sums.add(s, g, dead);
   }
   __device__ void sweep(int count) {

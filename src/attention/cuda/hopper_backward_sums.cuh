@@ -168,8 +168,8 @@ __device__ inline float* hopper_dq(const Params& p, const Tile& t, int D, int he
 // Applies the inverse rotation of RoPE (Params::cos and sin) for row `token` to the pairs (first[e], second[e]), which
 // begin at column `pair`.
 __device__ inline void rotate_back(const Params& p, int D, int token, int pair, float* first, float* second) {
-  const int64_t at =
-      static_cast<int64_t>(min(token, p.q_length - 1)) * (D / 2) + pair;  // rows beyond q_length are not stored
+  // Rows beyond q_length are not stored, so their angles do not matter.
+  const int64_t at = static_cast<int64_t>(min(token, p.q_length - 1)) * (D / 2) + pair;
   const float2 c = __ldg(reinterpret_cast<const float2*>(p.cos + at));
   const float2 s = __ldg(reinterpret_cast<const float2*>(p.sin + at));
   const float x[2] = {first[0], first[1]};

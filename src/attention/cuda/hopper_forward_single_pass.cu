@@ -165,8 +165,8 @@ struct Rows : RowGroup {
 
   // o += weights V. The value tiles are processed from the last to the first.
   __device__ int value_use(int r) const { return use + count + (count - 1 - own(r)); }
-  __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4],
-                            int r) {  // for r = 0, o is overwritten
+  // For r = 0, o is overwritten.
+  __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int r) {
     const int at = value_use(r);
     sm.kv.wait_full(at);
     const uint32_t tile = sv + stage(at) * descriptor_units(kTileBytes);

@@ -47,8 +47,8 @@ void launch_rows_or_sums(const Params& p, int partial_step, cudaStream_t stream)
 template <typename T, int D, NormalizerFamily F>
 void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   using S = BackwardKeysShape<D>;
-  constexpr int needed =
-      S::bytes + Diagonals<S::MI, S::M>::bytes(kMaxBlockBias) + 2048;  // includes static shared memory
+  // 2048 bytes are an upper bound of the static shared memory.
+  constexpr int needed = S::bytes + Diagonals<S::MI, S::M>::bytes(kMaxBlockBias) + 2048;
   constexpr int shared_memory = find_entry(CudaKernel::portable, F, D)->shared_memory;
   static_assert(needed <= (shared_memory ? shared_memory : kLeastSharedMemory));
   const int key_tiles = tile_count(p, p.k_length, S::N), dq_tiles = tile_count(p, p.q_length, 64);

@@ -80,8 +80,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
     });
     if constexpr (SCORES) store_score_statistics(b, scores);
     const float tau = p.tau[t.head];
-    const float lowest =
-        tau >= 0 ? -1 : 0;  // a pair is alive if p + offset > lowest; with tau >= 0, every visible key is
+    // A pair is alive if p + offset > lowest. With tau >= 0, this is true for every visible key.
+    const float lowest = tau >= 0 ? -1 : 0;
 #pragma unroll
     for (int m = 0; m < MI; ++m) {
 #pragma unroll

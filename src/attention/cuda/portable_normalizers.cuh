@@ -59,8 +59,8 @@ __device__ bool single_key_is_one(const Params& p) {
 // result of zero marks a row whose only key has weight one for every score.
 template <NormalizerFamily F>
 __device__ float row_norm(const Params& p, bool single, bool closed, float inverse) {
-  if constexpr (F == NormalizerFamily::rectified)
-    return single && closed ? -inverse : inverse;  // pair_weight explains the sign
+  // pair_weight explains the negative sign.
+  if constexpr (F == NormalizerFamily::rectified) return single && closed ? -inverse : inverse;
   if (single && single_key_is_one<F>(p)) return 0;
   return F == NormalizerFamily::exponential ? inverse : 1;
 }

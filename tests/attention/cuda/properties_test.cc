@@ -50,8 +50,8 @@ TEST_P(CudaKernels, Deterministic_RunsAreBitIdentical) {
   current_run().deterministic = true;
   for (Normalizer normalizer : kAllNormalizers) {
     const Shape s = usual(normalizer);
-    if (!unmet_condition_cuda(make_problem(s), GetParam()).empty())
-      continue;  // the hopper kernel supports only one family
+    // The hopper kernel supports only one family.
+    if (!unmet_condition_cuda(make_problem(s), GetParam()).empty()) continue;
     SCOPED_TRACE(name(normalizer));
     const Inputs inputs = make_inputs(s, 3);
     const Results first = run_cuda(s, inputs);

@@ -142,8 +142,8 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
             block_warps = (block_threads + 31) / 32, warp_count = static_cast<int>(blocks) * block_warps;
   std::vector<Block> all(blocks);
   std::vector<Meeting> warps(static_cast<size_t>(warp_count));
-  std::vector<Thread> threads(static_cast<size_t>(warp_count) *
-                              32);  // threads beyond the last thread of a block are not started
+  // Threads beyond the last thread of a block are not started.
+  std::vector<Thread> threads(static_cast<size_t>(warp_count) * 32);
   cluster_meeting = {};
   running = static_cast<int>(blocks) * block_threads;
   for (unsigned rank = 0; rank < blocks; ++rank) {

@@ -339,9 +339,8 @@ TEST(Step, SampleTokens_MatchesHostSampler) {
     for (int mode = 0; mode < 16; ++mode) {
       std::normal_distribution<float> normal(0, mode % 3 == 0 ? 0.3F : mode % 3 == 1 ? 2.0F : 6.0F);
       std::vector<float> logits(vocabulary);
-      for (float& x : logits)
-        x = mode % 4 == 3 ? std::round(normal(random) * 4) / 4
-                          : normal(random);  // rounded to multiples of 1/4 to create ties
+      // Rounding to multiples of 1/4 creates ties.
+      for (float& x : logits) x = mode % 4 == 3 ? std::round(normal(random) * 4) / 4 : normal(random);
       SamplingOptions o{.temperature = mode == 0 ? 0 : mode % 2 == 1 ? 0.8 : 1.3, .seed = random()};
       if (mode & 1) o.top_p = 0.9;
       if (mode & 2) o.top_k = mode & 4 ? 3 : 40;
