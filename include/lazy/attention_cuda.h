@@ -41,8 +41,8 @@ bool reads_rows_from_out_cuda(const Problem& problem, const Backward<float>& arg
 // Workspace of the backward in bytes. It is linear in the lengths.
 size_t backward_workspace_cuda(const Problem& problem, const CudaCall& call);
 
-// They throw std::invalid_argument with the text of unmet_condition_cuda if the kernel does not support the problem,
-// and std::runtime_error if CUDA rejects a launch.
+// forward_cuda and backward_cuda throw std::invalid_argument with the text of unmet_condition_cuda if the kernel does
+// not support the problem, and std::runtime_error if CUDA rejects a launch.
 void forward_cuda(const Problem& problem, const Forward<float>& arguments, const CudaCall& call);
 void backward_cuda(const Problem& problem, const Backward<float>& arguments, const CudaCall& call);
 

@@ -1,7 +1,7 @@
-// Decode attention as part of a model's decode step on NVIDIA GPUs. Compared with decode_cuda (lazy/attention_cuda.h),
-// the results of a sequence depend, bit for bit, neither on the batch size nor on the capacity of the cache, because
-// the work is divided in the same way for all batch sizes and capacities; decode_cuda chooses the fastest division. The
-// stream must contain a preceding kernel.
+// Decode attention as part of a model's decode step on NVIDIA GPUs. The results of a sequence depend, bit for bit,
+// neither on the batch size nor on the capacity of the cache, because the work is divided in the same way for all batch
+// sizes and capacities. In contrast, decode_cuda (lazy/attention_cuda.h) chooses the fastest division. The first kernel
+// uses programmatic dependent launch, so another kernel must precede the call in the stream.
 #pragma once
 #include "lazy/attention_cuda.h"
 

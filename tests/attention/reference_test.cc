@@ -28,7 +28,8 @@ void expect_gradient(const char* what, const Shape& shape, std::vector<double>& 
     x[n] = keep - step;
     const double down = loss(shape, whole);
     x[n] = keep;
-    // The rounding error of the difference is about 1e-16 / step of the sum; the rest is the third derivative.
+    // The tolerance covers the rounding error of the difference, about 1e-16 / step relative to the sum, and the third
+    // derivative.
     EXPECT_NEAR((up - down) / (2 * step), gradient[n], 1e-7 * (1 + largest)) << what << "[" << n << "]";
   }
 }

@@ -206,10 +206,12 @@ inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, con
   return summary;
 }
 
-// s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output. ds = p
-// (g - sum p g), g = [alive] dw, d_offset = sum g, d_sink = -p_sink sum p g Probabilities are recomputed from the row's
-// maximum and sum as in the forward, not from lse. The alive pairs are then the same as in the forward. The rounding
-// error of lse is avoided, which g - sum p g would amplify if one key has nearly all of the mass.
+// s: scores on input, weights on output. g: gradient of the weights (dw) on input, gradient of the scores (ds) on
+// output.
+//   ds = p (g - sum p g),  g = [alive] dw,  d_offset = sum g,  d_sink = -p_sink sum p g
+// Probabilities p are recomputed from the row's maximum and sum as in the forward, not from lse. The alive pairs are
+// then the same as in the forward. This also avoids the rounding error of lse, which g - sum p g would amplify if one
+// key has nearly all of the mass.
 inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const Row& row, const HeadParameters& head,
                                                          float* s, float* g) {
   const F f;
@@ -241,11 +243,12 @@ inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const
 
 // --- Sparsemax and entmax with alpha = 1.5 ---
 //
-// The weights are powers of the excess over a threshold theta, which is defined by sum of weights = 1. sparsemax: w =
-// max(x - theta, 0), x = s - largest ds = [w > 0] (g - mean of g over the support) entmax15: w = max(x - theta, 0)^2, x
-// = (s - largest) / 2 ds = r (g - sum r g / sum r), r = sqrt(w) theta is in [-1, 0). The sum of weights is convex and
-// decreasing in theta, and at least one at theta = -1. Newton steps from -1 therefore increase towards the root and
-// never pass it. This needs a few passes over the row and no sorting.
+// The weights are powers of the excess over a threshold theta, which is defined by sum of weights = 1.
+//   sparsemax: w = max(x - theta, 0),   x = s - largest          ds = [w > 0] (g - mean of g over the support)
+//   entmax15:  w = max(x - theta, 0)^2, x = (s - largest) / 2    ds = r (g - sum r g / sum r), r = sqrt(w)
+// theta is in [-1, 0). The sum of weights is convex and decreasing in theta, and at least one at theta = -1. Newton
+// steps from -1 therefore increase towards the root and never pass it. This needs a few passes over the row and no
+// sorting.
 
 // Statistics of the scores above theta: their number, the sum of the excess, and the sum of its squares.
 struct Above {

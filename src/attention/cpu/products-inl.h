@@ -1,7 +1,7 @@
-// The matrix products of a row block with its keys. All of them use one micro-kernel: C[r][c] = scale sum_k A[..] B[..]
-// or C[r][c] += sum_k A[r * a_row + k * a_step] B[k * b_step + c] Elements of A are broadcast, B is read as vectors,
-// and a 6 x (kVectors lanes) block of C stays in registers: 24 accumulators of the 32 registers with AVX-512, 12 of the
-// 16 registers with AVX2.
+// The matrix products of a row block with its keys. All of them use one micro-kernel:
+//   C[r][c] = scale sum_k A[..] B[..]   or   C[r][c] += sum_k A[r * a_row + k * a_step] B[k * b_step + c]
+// Elements of A are broadcast, B is read as vectors, and a 6 x (kVectors lanes) block of C stays in registers: 24
+// accumulators of the 32 registers with AVX-512, 12 of the 16 registers with AVX2.
 #if defined(LAZY_ATTENTION_CPU_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_PRODUCTS_INL_H_
 #undef LAZY_ATTENTION_CPU_PRODUCTS_INL_H_

@@ -114,10 +114,10 @@ bool serves_decode_row(const Params& p);
 void decode_row(const Params& p, cudaStream_t stream);
 void decode_plain(const Params& p, cudaStream_t stream);  // supports every problem, with fp32 arithmetic
 
-// Returns the parameters that decode_step_cuda would pass to its kernels. ops/cuda/step_layers.cu uses them for a
-// kernel with bitwise the same results; it only needs the scores in the workspace. Returns nullopt unless the
-// tensor-core kernels support the problem, the normalizer is exponential, and the cache is paged with a page size that
-// is a multiple of kPad.
+// Returns the parameters that decode_step_cuda would pass to its kernels. ops/cuda/step_layers.cu uses them for a fused
+// kernel with bitwise the same results; that kernel only uses the scores in the workspace. Returns nullopt unless the
+// tensor-core kernels support the problem, the normalizer is exponential, the cache is paged with a page size that is a
+// multiple of kPad, and neither lse nor statistics are requested.
 std::optional<Params> step_params(const Problem& problem, const Decode<float>& arguments, const CacheSize& cache,
                                   void* workspace);
 

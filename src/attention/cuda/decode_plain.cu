@@ -73,7 +73,7 @@ struct Plain {
     if (lane == 0) *part = {largest, sum};
   }
 
-  // Like TensorCores::key_part, but without a ring in shared memory.
+  // Like TensorCores::key_part, but without a ring buffer in shared memory.
   template <Pages>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const KeyMemory m(p, memory, 0);

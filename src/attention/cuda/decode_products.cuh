@@ -1,5 +1,5 @@
 // The two matrix products of decode on tensor cores (mma.sync, m16n8k16). Each warp works independently and copies K
-// and V through a ring in shared memory. Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
+// and V through a ring buffer in shared memory. Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
 #pragma once
 #include "attention/cuda/decode_rows.cuh"
 #include "attention/cuda/mma.cuh"
@@ -30,8 +30,8 @@ struct KeyMemory {
         dots(reinterpret_cast<float*>(offsets + p.part)),
         stride(p.part + 4) {}
 };
-// Size of a warp's ring for keys or values in flight. With 16 warps per multiprocessor this is more than enough to
-// saturate the memory bandwidth.
+// Size in bytes of a warp's ring buffer for keys or values in flight. With 16 warps per multiprocessor this is more
+// than enough to saturate the memory bandwidth.
 constexpr int ring_bytes(int size) { return size == 256 ? 16384 : 8192; }
 constexpr int key_bytes(int part, int rows, int offsets, bool dots, int ring) {
   const int views = kRows * static_cast<int>(sizeof(RowView));

@@ -63,7 +63,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   extern __shared__ __align__(16) char memory[];
   constexpr int kChunks = D / 8, kRowsAtOnce = 32 / kChunks, kCopies = kPad / kRowsAtOnce, kStage = kPad * D * 2;
   constexpr int kRing = STAGES * kStage;
-  static_assert(kUnits % STAGES == 0);  // so that the ring stage of each unit in a part is a compile-time constant
+  // With this, the stage (in the ring buffer) of each unit in a part is a compile-time constant.
+  static_assert(kUnits % STAGES == 0);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   Params p = given.p;
   const RowShape& shape = given.shape;

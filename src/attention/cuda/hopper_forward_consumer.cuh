@@ -197,8 +197,9 @@ struct Weigher {
   // visible key is alive and the sum of a row's weights is known without adding.
   __device__ bool clamps() const { return STATS && tau < 0; }
 
-  // Converts s to the weights of exponential(s, h). If clamps() is false, negative weights remain. The sum of the
-  // weights is computed in the same loop, where its instructions overlap with the exponentials.
+  // Converts s to the weights of exponential(s, h). If clamps() is true, the weights are clamped to [0, 1] and their
+  // sum is computed in the same loop, where its instructions overlap with the exponentials. Otherwise negative weights
+  // remain.
   template <typename Exponential>
   __device__ void weigh(float (&s)[N / 2], const float (&inverse)[2], const float (&offset)[2],
                         Exponential exponential) {

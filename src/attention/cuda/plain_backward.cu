@@ -204,8 +204,8 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
     const Keys keys = tile_keys(p, t);
     const int here = t.first + t.shift();  // position of the first row in the tile
     for (int side = 0; side < (p.causal ? 2 : 4); ++side) {
-      // For row r and distance d0 + x, the column in the tile is c = r - x + base, where key0 + c = here + r -+ (d0 +
-      // x).
+      // The pair of row r at distance d0 + x is in the column c with key0 + c = here + r - (d0 + x) for keys before the
+      // row (sides 0 and 1), and with key0 + c = here + r + (d0 + x) for keys after the row (sides 2 and 3).
       const bool behind = side < 2;
       const int key0 = behind ? here - d0 - 63 + 64 * side : here + d0 + 64 * (side - 2);
       if (key0 + kTile <= keys.begin || key0 >= keys.end) continue;

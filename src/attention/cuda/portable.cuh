@@ -181,7 +181,7 @@ __device__ inline float score_bias(const Params& p, int head, int distance, floa
 // Whether any pair of rows [row, row + M) and keys [key, key + N) has a positional bias.
 __device__ inline bool any_score_bias(const Params& p, const Tile& t, int row, int M, int key, int N) {
   if (p.alibi_slopes) return true;
-  const int nearest = row + t.shift() - (key + N - 1);  // the signed distances are from nearest to farthest
+  const int nearest = row + t.shift() - (key + N - 1);  // all signed distances are in [nearest, farthest]
   const int farthest = row + M - 1 + t.shift() - key;
   return p.bias_window > 0 && nearest < p.bias_window && farthest > -p.bias_window;
 }

@@ -143,7 +143,7 @@ T atomicOr(T* to, T x) {
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-// Collectives.
+// Collectives of a block or a warp.
 inline void __syncthreads() { emulated::meet_block(false); }
 inline int __syncthreads_or(int value) { return emulated::meet_block(value != 0); }
 inline int __syncthreads_and(int value) { return !emulated::meet_block(value == 0); }
