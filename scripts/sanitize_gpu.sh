@@ -19,12 +19,12 @@ fi
 # name, binary, gtest filter; what takes longest first
 lists='step-recurrences mixer_tests Mixers/CacheStepsOf.*
 hopper attention_tests Hopper/Cuda.*bfloat16*_63:Hopper/Cuda.*float16_elastic_1:All/CudaKernels.One*hopper
-hopper-700 attention_tests All/CudaKernels.OnlyQueries*hopper
+hopper-700 attention_tests All/CudaKernels.DefaultRuns*hopper
 recurrence mixer_tests RecurrenceKernels.PackedDocuments_AreIndependent:RecurrenceKernels.Results_AreBitwiseReproducible
 fast-weights mixer_tests FastWeightsKernels.Results_AreBitwiseReproducible*
 portable attention_tests Portable/Cuda.*bfloat16*_63:All/CudaKernels.One*portable
-portable-lists attention_tests Portable/CudaLists.Full*/bf*entmax15_64:Portable/CudaLists.Long*/f*sparsemax_128
-portable-700 attention_tests All/CudaKernels.OnlyQueries*portable
+portable-lists attention_tests Portable/CudaLists.Compacted*/bf*entmax15_64:Portable/CudaLists.Overflowed*/f*sparsemax_128
+portable-700 attention_tests All/CudaKernels.DefaultRuns*portable
 plain-elastic attention_tests Plain/Cuda.*float32_elastic_63
 plain-bf16 attention_tests Plain/Cuda.*bfloat16_elastic_1:Plain/Cuda.*bfloat16_softmax_1
 hopper-alive attention_tests Hopper/CudaAliveSum*float16_513_*
@@ -34,8 +34,8 @@ portable-softpick attention_tests Portable/Cuda.*float16_softpick_1
 plain-entmax attention_tests Plain/Cuda.*float32_entmax15_1
 decode-bf16 attention_tests All/DecodeProduct.*bfloat16_elastic
 decode-entmax attention_tests All/DecodeProduct.*float32_entmax15
-decode attention_tests Decode.VisibleCounts
-properties attention_tests Properties.NanReaches*:Properties.PackedDocuments*:Properties.RowsThatSeeNothing*
+decode attention_tests Decode.VisibleCounts_ReplaceTheNumberOfKeys
+properties attention_tests Properties.NanKey_*:Properties.PackedDocuments*:Properties.RowsWithoutVisibleKeys*
 norms ops_tests *Fused.RmsNorm/*:*Fused.AddRmsNorm/*
 swiglu-rope ops_tests *Fused.Swiglu*:*Fused.Rope/*
 convolution ops_tests *Fused.ShortConvolution/*

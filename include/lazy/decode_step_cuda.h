@@ -1,6 +1,7 @@
-// Decoding in a step of a model on NVIDIA GPUs: lazy/attention_cuda.h's decode_cuda, but a sequence's bits depend
-// neither on the batch size nor on the capacity. The work is divided alike for all of them, where decode_cuda divides
-// it as it is fastest. Another kernel must be in front of it in the stream.
+// Decode attention as part of a model's decode step on NVIDIA GPUs. The results of a sequence depend, bit for bit,
+// neither on the batch size nor on the capacity of the cache, because the work is divided in the same way for all batch
+// sizes and capacities. In contrast, decode_cuda (lazy/attention_cuda.h) chooses the fastest division. The first kernel
+// uses programmatic dependent launch, so another kernel must precede the call in the stream.
 #pragma once
 #include "lazy/attention_cuda.h"
 

@@ -1,6 +1,6 @@
-// What each kernel serves: one table of head sizes, GPU architectures, element types and normalizer families. Kernel
-// instantiations, dispatch, the messages about unserved problems and `lazy info` follow from it. Host code only: no
-// GPU and no CUDA headers are needed to ask.
+// What each kernel supports: one table of head sizes, GPU architectures, element types and normalizer families. Kernel
+// instantiations, dispatch, error messages about unsupported problems and `lazy info` are derived from it. This is host
+// code that needs neither a GPU nor the CUDA headers.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -13,27 +13,28 @@
 
 namespace lazy::kernels {
 
-// plain: every problem, fp32 arithmetic. portable: tensor cores by mma.sync, sm_80 and later. hopper: sm_90 only.
+// plain: supports every problem, with fp32 arithmetic. portable: tensor cores through mma.sync, sm_80 and later.
+// hopper: tensor cores through wgmma, sm_90 only.
 enum class CudaKernel { automatic, plain, portable, hopper };
 
 const char* name(CudaKernel kernel);
 
 inline constexpr int kAnyCapability = std::numeric_limits<int>::max();
 
-// Bytes that a block may ask for on every GPU from sm_80 on.
+// Dynamic shared memory in bytes that a block can request on every GPU from sm_80 on.
 inline constexpr int kLeastSharedMemory = 99 * 1024;
 
-// One instantiation of a tensor-core kernel: forward and backward, for each of kTensorCoreTypes.
+// One instantiation of a tensor-core kernel. It covers forward and backward for each type in kTensorCoreTypes.
 struct KernelEntry {
   CudaKernel kernel;
   NormalizerFamily family;
-  int head_size;                       // of keys and of values
-  int min_capability, max_capability;  // 10 major + minor, both inclusive
-  int shared_memory = 0;               // bytes a block; 0: at most kLeastSharedMemory
+  int head_size;                       // of both keys and values
+  int min_capability, max_capability;  // compute capability as 10 * major + minor, both inclusive
+  int shared_memory = 0;               // bytes per block; 0: no more than every supported GPU offers
 };
 
-// The portable kernel serves every family at head sizes 64 and 128; the exponential family has the other sizes and the
-// hopper kernel.
+// The portable kernel supports every family at head sizes 64 and 128. The other head sizes and the hopper kernel exist
+// for the exponential family only.
 inline constexpr auto kTensorCoreKernels = [] {
   constexpr auto exponential = NormalizerFamily::exponential;
   std::array<KernelEntry, 5 + 2 * std::size(kAllFamilies)> table{{
@@ -51,11 +52,12 @@ inline constexpr auto kTensorCoreKernels = [] {
 }();
 
 inline constexpr DType kTensorCoreTypes[] = {DType::bf16, DType::f16};
-inline constexpr DType kKernelTypes[] = {DType::f32, DType::bf16, DType::f16};  // of the CPU and the plain kernels
+inline constexpr DType kKernelTypes[] = {DType::f32, DType::bf16, DType::f16};  // for the CPU and the plain kernels
 
-// Head sizes of the tensor-core kernels, ascending. The operators pad other sizes with zeros to the next of these.
+// Head sizes of the tensor-core kernels in ascending order. The operators pad other head sizes with zeros to the next
+// larger of these.
 inline constexpr auto kTensorCoreHeadSizes = [] {
-  // Entry n counts if no entry before it has its size.
+  // Whether entry n is the first entry with its head size.
   constexpr auto is_first = [](size_t n) {
     for (size_t i = 0; i < n; ++i) {
       if (kTensorCoreKernels[i].head_size == kTensorCoreKernels[n].head_size) return false;
@@ -76,20 +78,21 @@ inline constexpr auto kTensorCoreHeadSizes = [] {
   return sizes;
 }();
 
-// The plain kernel and decode serve every head size up to the last; each is computed by the instantiation of the next
-// of these. Decode's tensor-core products want multiples of kDecodeHeadMultiple.
+// The plain kernel and the decode kernels support every head size up to the last of these limits; the instantiation for
+// the next larger limit computes it. The tensor-core products of decode require multiples of kDecodeHeadMultiple.
 inline constexpr int kHeadSizeLimits[] = {64, 128, 256};
 inline constexpr int kMaxHeadSize = 256;
 inline constexpr int kDecodeHeadMultiple = 8;
 
-// Entries of the distance bias whose gradient one block sums in shared memory. The hopper kernel serves no more.
+// Maximum number of distance biases whose gradient one block sums in shared memory. The hopper kernel supports no
+// larger distance bias.
 inline constexpr int kMaxBlockBias = 2048;
 
-// The tensor-core kernels keep alive_sum (attention.h) of heads up to this size: at larger ones registers do not
-// suffice.
+// Maximum head size for which the tensor-core kernels compute alive_sum (attention.h). Larger heads would need too many
+// registers.
 inline constexpr int kMaxAliveSumHead = 128;
 
-// The smallest of kHeadSizeLimits that holds both sizes; 0: none does.
+// The smallest of kHeadSizeLimits that is not below either head size; 0 if both do not fit.
 constexpr int head_size_limit(int64_t head_dim, int64_t value_dim) {
   for (const int size : kHeadSizeLimits) {
     if (head_dim <= size && value_dim <= size) return size;
@@ -97,7 +100,7 @@ constexpr int head_size_limit(int64_t head_dim, int64_t value_dim) {
   return 0;
 }
 
-// Null where the table has no such entry.
+// Returns null if the table has no such entry.
 constexpr const KernelEntry* find_entry(CudaKernel kernel, NormalizerFamily family, int64_t head_size) {
   for (const KernelEntry& entry : kTensorCoreKernels) {
     if (entry.kernel == kernel && entry.family == family && entry.head_size == head_size) return &entry;
@@ -105,27 +108,27 @@ constexpr const KernelEntry* find_entry(CudaKernel kernel, NormalizerFamily fami
   return nullptr;
 }
 
-// What a support check needs to know about a GPU.
+// GPU properties on which a support check depends.
 struct DeviceFacts {
-  int compute_capability = 0;       // 10 major + minor; 0: no GPU
-  int shared_memory_per_block = 0;  // bytes that one block may ask for
+  int compute_capability = 0;       // 10 * major + minor; 0 if there is none
+  int shared_memory_per_block = 0;  // maximum in bytes that one block can request
 };
 
-// Why this kernel cannot serve the problem on such a GPU, as one line; empty when it can. `automatic` asks whether any
-// can. Conditions on the problem come before those on the GPU, so that the answer depends on the GPU last.
+// The reason, as one line, why this kernel cannot compute the problem on such a GPU; empty if it can. With `automatic`,
+// the check is whether any kernel can. Conditions on the problem are checked before conditions on the GPU.
 std::string unmet_condition_cuda(const Problem& problem, CudaKernel kernel, const DeviceFacts& device);
 
-// The fastest kernel that serves the problem on such a GPU.
+// The fastest kernel that supports the problem on such a GPU.
 CudaKernel choose_cuda(const Problem& problem, const DeviceFacts& device);
 
-// How much a key/value cache can hold.
+// Capacity of a KV cache.
 struct CacheSize {
-  int64_t keys = 0;   // of a sequence at most: the capacity, or table_width * page_size
-  int64_t pages = 0;  // paged: pages of k and v
+  int64_t keys = 0;   // maximum keys per sequence: the capacity, or table_width * page_size
+  int64_t pages = 0;  // paged caches: number of pages in k and in v
 };
 
-// The same as unmet_condition_cuda for decoding. plain forces fp32 arithmetic and portable the tensor cores; with
-// `automatic` strides and head sizes decide.
+// The same check for decoding. `plain` forces fp32 arithmetic and `portable` forces the tensor cores; with `automatic`,
+// the choice depends on the strides and head sizes.
 std::string unmet_condition_decode_cuda(const Problem& problem, const CacheSize& cache, CudaKernel kernel);
 
 }  // namespace lazy::kernels

@@ -1,5 +1,5 @@
-// The normalizers: functions that turn one row of attention scores into weights. One table says what each takes and
-// leaves; the kernels, the operators' checks and the tests read it.
+// The normalizers: functions that convert one row of attention scores to weights. One table lists the parameters and
+// properties of each. The kernels, the argument checks of the operators and the tests use this table.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -14,9 +14,9 @@ enum class Normalizer { softmax, elastic, sparsemax, entmax15, sigmoid, softmax_
 
 // Normalizers of one family share a kernel.
 enum class NormalizerFamily {
-  exponential,  // weights are exp(s - lse), shifted by an offset or not
+  exponential,  // weights are exp(s - lse), plus an offset for elastic
   threshold,    // weights are a power of max(s - threshold, 0) and sum to one
-  sigmoid,      // every weight depends on its own score alone
+  sigmoid,      // each weight depends only on its own score
   rectified,    // weights are max(exp(s) - 1, 0) over a sum of |exp(s) - 1|
 };
 inline constexpr NormalizerFamily kAllFamilies[] = {NormalizerFamily::exponential, NormalizerFamily::threshold,
@@ -24,15 +24,15 @@ inline constexpr NormalizerFamily kAllFamilies[] = {NormalizerFamily::exponentia
 
 struct NormalizerTraits {
   Normalizer normalizer;
-  const char* name;  // as the operators and configuration files spell it
+  const char* name;  // name in the operators' arguments and in configuration files
   NormalizerFamily family;
-  bool takes_tau = false;           // the parameter tau, with the option `offset`
-  bool takes_sink = false;          // the parameter sink
-  bool takes_sigmoid_bias = false;  // the option sigmoid_bias
-  bool has_lse = true;              // the forward pass leaves a statistic of the row: Forward::lse
+  bool takes_tau = false;           // has the parameter tau and the option `offset`
+  bool takes_sink = false;          // has the parameter sink
+  bool takes_sigmoid_bias = false;  // has the option sigmoid_bias
+  bool has_lse = true;              // the forward pass writes a statistic per row to Forward::lse
 };
 
-// In the order of the enumeration.
+// The table, in the order of the enumeration Normalizer.
 inline constexpr NormalizerTraits kNormalizers[] = {
     {Normalizer::softmax, "softmax", NormalizerFamily::exponential},
     {Normalizer::elastic, "elastic", NormalizerFamily::exponential, /*takes_tau=*/true},
@@ -53,16 +53,16 @@ static_assert(
     }(),
     "kNormalizers follows the order of Normalizer");
 
-// Added to softpick's denominator, in units of exp(max(largest score, 0)).
+// Constant added to softpick's denominator, in units of exp(max(largest score, 0)).
 inline constexpr double kSoftpickEpsilon = 1e-8;
 
-// Null for a value that the table does not list.
+// Returns null for a value that the table does not list.
 constexpr const NormalizerTraits* find_traits(Normalizer normalizer) {
   const auto n = static_cast<size_t>(normalizer);
   return n < std::size(kNormalizers) ? &kNormalizers[n] : nullptr;
 }
 
-// "unknown normalizer (number 9)"
+// Error message such as "unknown normalizer (number 9)".
 inline std::string unknown_normalizer(Normalizer normalizer) {
   return "unknown normalizer (number " + std::to_string(static_cast<int>(normalizer)) + ")";
 }
@@ -82,7 +82,7 @@ inline std::optional<Normalizer> normalizer_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-// All values, for loops over the table.
+// All normalizers of the table, for loops.
 inline constexpr auto kAllNormalizers = [] {
   std::array<Normalizer, std::size(kNormalizers)> all{};
   for (size_t n = 0; n < all.size(); ++n) all[n] = kNormalizers[n].normalizer;

@@ -1,4 +1,5 @@
-// The keys that a query sees: the one definition of masks, windows, packed documents and cache offsets for all kernels.
+// The keys that a query sees. This is the single definition of masks, windows, packed documents and cache offsets for
+// all kernels.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -27,10 +28,11 @@ inline Sequence sequence(const Problem& p, int64_t index) {
           p.cu_seqlens_k[index + 1] - p.cu_seqlens_k[index]};
 }
 
-// The key index at which query `row` of the sequence stands; negative when there are more queries than keys.
+// The key index that corresponds to the position of query `row` of the sequence; negative for the first rows if there
+// are more queries than keys.
 inline int64_t position(const Sequence& s, int64_t row) { return row + s.k_length - s.q_length; }
 
-// Both ends grow with `row`. Empty ranges have begin == end.
+// Keys that query `row` sees. Both ends of the range are nondecreasing in `row`. Empty ranges have begin == end.
 inline KeyRange visible_keys(const Problem& p, const Sequence& s, int64_t row) {
   const int64_t here = position(s, row);
   int64_t begin = 0, end = s.k_length;

@@ -1,4 +1,5 @@
-// Names of types and kernels, and the checks of what each kernel serves. No CUDA: compiled into every build.
+// Names of element types and kernels, and the checks of what each kernel supports. This file does not use CUDA and is
+// part of every build.
 #include "lazy/kernel_table.h"
 
 #include <algorithm>
@@ -43,7 +44,7 @@ bool listed(const Types& types, DType type) {
   return std::find(std::begin(types), std::end(types), type) != std::end(types);
 }
 
-// "a", "a or b", "a, b or c"
+// Joins words for a message: "a", "a or b", "a, b or c". both() joins with "and".
 std::string either(const std::vector<std::string>& words) {
   std::string text;
   for (size_t n = 0; n < words.size(); ++n) text += (n == 0 ? "" : n + 1 == words.size() ? " or " : ", ") + words[n];
@@ -61,7 +62,7 @@ std::string either_type(const Types& types) {
   return either(names);
 }
 
-// Conditions on the element type, which the kernels of one kind share.
+// Checks the element type. Returns an error message, or an empty string if `types` contains `type`.
 template <typename Types>
 std::string unmet_type(const std::string& kernel, const std::string& verb, const Types& types, DType type) {
   if (listed(types, type)) return {};
@@ -70,7 +71,8 @@ std::string unmet_type(const std::string& kernel, const std::string& verb, const
 
 std::string capability(int n) { return std::to_string(n / 10) + "." + std::to_string(n % 10); }
 
-// The portable and the hopper kernel: what the table lists, then what only the hopper kernel asks, then the GPU.
+// Checks for the portable and the hopper kernel: first the head sizes, families and element types in
+// kTensorCoreKernels, then the additional limits of the hopper kernel, then the GPU.
 std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const DeviceFacts& device) {
   const std::string the_kernel = std::string("the ") + name(kernel) + " kernel";
   const NormalizerTraits& normalizer = traits(p.normalizer);
@@ -86,37 +88,38 @@ std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const Dev
     if (entry.kernel == kernel && entry.family == normalizer.family) sizes.push_back(entry.head_size);
   }
   std::sort(sizes.begin(), sizes.end());
-  if (sizes.empty()) return the_kernel + " serves " + both(normalizers) + ", received " + normalizer.name;
-  if (std::string unmet = unmet_type(the_kernel, "takes", kTensorCoreTypes, p.dtype); !unmet.empty()) return unmet;
+  if (sizes.empty()) return the_kernel + " supports " + both(normalizers) + ", received " + normalizer.name;
+  if (std::string unmet = unmet_type(the_kernel, "supports", kTensorCoreTypes, p.dtype); !unmet.empty()) return unmet;
   const KernelEntry* entry = p.value_dim == p.head_dim ? find_entry(kernel, normalizer.family, p.head_dim) : nullptr;
   if (!entry) {
     std::string list;
     for (const int size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
-    return the_kernel + " serves head sizes " + list + " with " + normalizer.name +
-           ", alike for keys and values, received " + std::to_string(p.head_dim) + " and " +
+    return the_kernel + " supports head sizes " + list + " with " + normalizer.name +
+           ", equal for keys and values, received " + std::to_string(p.head_dim) + " and " +
            std::to_string(p.value_dim);
   }
   if (p.softcap > 0 && (kernel == CudaKernel::hopper || normalizer.family != NormalizerFamily::exponential)) {
-    return the_kernel + " does not serve a softcap with " + normalizer.name + ", received " + std::to_string(p.softcap);
+    return the_kernel + " does not support a softcap with " + normalizer.name + ", received " +
+           std::to_string(p.softcap);
   }
   if (kernel == CudaKernel::hopper) {
-    if (p.alibi) return the_kernel + " does not serve ALiBi";
-    // A hidden key is -inf before it is scaled.
+    if (p.alibi) return the_kernel + " does not support ALiBi";
+    // The product of a masked key is set to -inf before it is scaled, so the scale must be positive.
     if (!(static_cast<float>(p.scale) >= std::numeric_limits<float>::min())) {
-      return the_kernel + " needs a scale above zero, received " + std::to_string(p.scale);
+      return the_kernel + " requires a positive scale, received " + std::to_string(p.scale);
     }
-    if (p.bias_window > 0 && !p.causal) return the_kernel + " serves a distance bias with a causal mask only";
+    if (p.bias_window > 0 && !p.causal) return the_kernel + " supports a distance bias only with a causal mask";
     if (p.bias_window > kMaxBlockBias) {
-      return the_kernel + " serves a distance bias of up to " + std::to_string(kMaxBlockBias) + " entries, received " +
-             std::to_string(p.bias_window);
+      return the_kernel + " supports a distance bias of up to " + std::to_string(kMaxBlockBias) +
+             " entries, received " + std::to_string(p.bias_window);
     }
   }
   if (device.compute_capability < entry->min_capability || device.compute_capability > entry->max_capability) {
-    return the_kernel + " needs compute capability " + capability(entry->min_capability);
+    return the_kernel + " requires compute capability " + capability(entry->min_capability);
   }
   if (device.shared_memory_per_block < entry->shared_memory) {
-    return the_kernel + " at head size " + std::to_string(entry->head_size) + " needs " +
-           std::to_string(entry->shared_memory / 1024) + " KiB of shared memory a block";
+    return the_kernel + " at head size " + std::to_string(entry->head_size) + " requires " +
+           std::to_string(entry->shared_memory / 1024) + " KiB of shared memory per block";
   }
   return {};
 }
@@ -125,18 +128,18 @@ std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const Dev
 
 std::string unmet_condition(const Problem& p) {
   if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
-  return unmet_type("the fast kernels", "take", kKernelTypes, p.dtype);
+  return unmet_type("the fast kernels", "support", kKernelTypes, p.dtype);
 }
 
 std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel, const DeviceFacts& device) {
   if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
   if (std::string unmet = unmet_type("the CUDA kernels", "take", kKernelTypes, p.dtype); !unmet.empty()) return unmet;
   if (head_size_limit(p.head_dim, p.value_dim) == 0) {
-    return "the CUDA kernels serve head sizes up to " + std::to_string(kMaxHeadSize) + ", received " +
+    return "the CUDA kernels support head sizes up to " + std::to_string(kMaxHeadSize) + ", received " +
            std::to_string(std::max(p.head_dim, p.value_dim));
   }
   if (std::max(p.q_length, p.k_length) >= int64_t{1} << 30) {
-    return "the CUDA kernels serve lengths below 2^30, received " + std::to_string(std::max(p.q_length, p.k_length));
+    return "the CUDA kernels support lengths below 2^30, received " + std::to_string(std::max(p.q_length, p.k_length));
   }
   switch (kernel) {
     case CudaKernel::automatic:
@@ -146,11 +149,12 @@ std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel, const Devi
     case CudaKernel::hopper:
       return unmet_by_tensor_cores(p, kernel, device);
   }
-  return name(kernel);  // throws: not a kernel
+  return name(kernel);  // throws, because the value is not a kernel
 }
 
 CudaKernel choose_cuda(const Problem& p, const DeviceFacts& device) {
-  // For so few pairs no kernel is faster, and the plain one rounds no intermediate result to 16 bits.
+  // For so few query-key pairs no other kernel is faster, and the plain kernel does not round intermediate results to
+  // 16 bits.
   if (p.q_length <= 64 && p.k_length <= 64) return CudaKernel::plain;
   for (CudaKernel kernel : {CudaKernel::hopper, CudaKernel::portable}) {
     if (unmet_condition_cuda(p, kernel, device).empty()) return kernel;
@@ -162,16 +166,16 @@ std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache
   if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
   if (std::string unmet = unmet_type("the CUDA kernels", "take", kKernelTypes, p.dtype); !unmet.empty()) return unmet;
   if (p.head_dim < 1 || p.value_dim < 1 || head_size_limit(p.head_dim, p.value_dim) == 0) {
-    return "the CUDA kernels serve head sizes from 1 to " + std::to_string(kMaxHeadSize) + ", received " +
+    return "the CUDA kernels support head sizes from 1 to " + std::to_string(kMaxHeadSize) + ", received " +
            std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim);
   }
   if (std::max(p.q_length, cache.keys) >= int64_t{1} << 30) {
-    return "the CUDA kernels serve lengths below 2^30, received " + std::to_string(std::max(p.q_length, cache.keys));
+    return "the CUDA kernels support lengths below 2^30, received " + std::to_string(std::max(p.q_length, cache.keys));
   }
-  // Blocks and rows are counted in 32 bits.
+  // The kernels count blocks and rows with 32-bit integers.
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) * static_cast<double>(p.q_length);
   if (rows * (static_cast<double>(cache.keys) / 32 + 2) >= 0x1p31) {
-    return "decode on CUDA serves fewer than 2^36 keys times rows, received " + std::to_string(p.batch) +
+    return "decode on CUDA supports fewer than 2^36 keys times rows, received " + std::to_string(p.batch) +
            " sequences of " + std::to_string(p.heads) + " heads, " + std::to_string(p.q_length) + " rows and up to " +
            std::to_string(cache.keys) + " keys";
   }
@@ -182,18 +186,18 @@ std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache
     case CudaKernel::hopper:
       return "decode has no hopper kernel";
     case CudaKernel::portable:
-      if (std::string unmet = unmet_type("decode's portable kernel", "takes", kTensorCoreTypes, p.dtype);
+      if (std::string unmet = unmet_type("decode's portable kernel", "supports", kTensorCoreTypes, p.dtype);
           !unmet.empty()) {
         return unmet;
       }
       if (p.head_dim % kDecodeHeadMultiple != 0 || p.value_dim % kDecodeHeadMultiple != 0) {
-        return "decode's portable kernel serves head sizes that are multiples of " +
+        return "decode's portable kernel supports head sizes that are multiples of " +
                std::to_string(kDecodeHeadMultiple) + ", received " + std::to_string(p.head_dim) + " and " +
                std::to_string(p.value_dim);
       }
       return {};
   }
-  return name(kernel);  // throws: not a kernel
+  return name(kernel);  // throws, because the value is not a kernel
 }
 
 }  // namespace lazy::kernels

@@ -17,7 +17,8 @@ std::string Shape::text() const {
     << (causal ? " causal" : " full") << " window " << window << " bias " << bias_window << " tau " << tau
     << " score scale " << score_scale << " softcap " << softcap
     << (offset == Offset::constant ? " constant offset" : "") << (alibi ? " alibi" : "") << " layout "
-    << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed") << (rounded_sums ? " sums of rounded outputs" : "");
+    << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed")
+    << (rounded_sums ? " with sums of rounded outputs" : "");
   return s.str();
 }
 
@@ -60,10 +61,10 @@ void set_parameters(Arguments& a, const Inputs& inputs) {
   a.alibi_slopes = pointer(inputs.alibi_slopes);
 }
 
-// Whether a score of the row lies within liveness_band of the score at which weights vanish, in float64.
+// Whether a score of the row is within liveness_band of the score at which weights become zero, in float64.
 bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, int64_t head, int64_t row) {
   const KeyRange keys = visible_keys(p, s, row);
-  if (keys.count() < 2) return false;  // p = 1 exactly
+  if (keys.count() < 2) return false;  // a single key has exactly p = 1
   Forward<double> a;
   a.q = inputs.q.view();
   a.k = inputs.k.view();
@@ -103,7 +104,8 @@ Inputs make_inputs(const Shape& s, uint64_t seed) {
     for (int64_t h = 0; h < s.heads; ++h) {
       for (int64_t row = 0; row < sequence.q_length; ++row) {
         for (int attempt = 0; near_threshold(p, in, sequence, h, row); ++attempt) {
-          if (attempt == 1000) throw std::runtime_error("no inputs away from the threshold: " + s.text());
+          if (attempt == 1000)
+            throw std::runtime_error("found no random inputs outside of the liveness band: " + s.text());
           double* q = in.q.row(sequence.batch, sequence.q_begin + row, h);
           for (int64_t d = 0; d < s.head_dim; ++d) q[d] = round_to(s.dtype, s.score_scale * normal(random));
         }

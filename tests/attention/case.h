@@ -1,5 +1,5 @@
 // One attention problem with its inputs, and three ways to compute it: the float64 reference, a plain fp32 computation
-// that rounds only inputs and outputs (the second reference of the tolerance), and the kernels under test.
+// that rounds only inputs and outputs (the second reference, which defines the tolerance), and the kernels under test.
 #pragma once
 #include <map>
 #include <optional>
@@ -19,20 +19,21 @@ struct Shape {
   Normalizer normalizer = Normalizer::softmax;
   Offset offset = Offset::per_visible;
   double tau = -1;
-  double score_scale = 1;  // multiplies q
+  double score_scale = 1;  // factor of q
   double softcap = 0;
   DType dtype = DType::f32;
   Layout layout = Layout::tokens_first;
-  std::vector<int32_t> cu_q, cu_k;  // packed when not empty
-  // Elastic: the second reference takes a row's sums of the gradient from out and alive_sum (lazy/attention.h), both
-  // and the weights in out rounded to the dtype, and sums the gradient of the distance bias from rounded ds.
+  std::vector<int32_t> cu_q, cu_k;  // cumulative lengths; empty if sequences are not packed
+  // Elastic only: the second reference imitates backward_sums.cuh. It computes the sums for a row's gradient from out
+  // and alive_sum (lazy/attention.h), with both tensors and the weights in out rounded to the dtype, and sums the
+  // gradient of the distance bias from rounded ds.
   bool rounded_sums = false;
   std::string text() const;
 };
 
 struct Inputs {
   Tensor q, k, v, d_out;
-  std::vector<double> distance_bias, tau, sink, alibi_slopes;  // exact in fp32
+  std::vector<double> distance_bias, tau, sink, alibi_slopes;  // values are exact in fp32
 };
 
 struct Results {
@@ -42,31 +43,33 @@ struct Results {
 };
 
 Problem make_problem(const Shape& shape);
-// The score at which a weight of the row becomes zero, in float64; none for normalizers whose weights never do.
+// The score at which a weight of the row becomes zero, in float64; nullopt if the normalizer has no such score.
 std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<double>& scores,
                                       const reference::RowParameters& parameters);
-// Random inputs. Query rows are drawn again until no score lies within `liveness_band` of the threshold at which a
-// weight becomes zero, so that every correct fp32 computation has float64's mask.
+// Random inputs. Query rows are redrawn until no score is within `liveness_band` of the threshold at which a weight
+// becomes zero. Every correct fp32 computation then has the same alive keys as float64.
 Inputs make_inputs(const Shape& shape, uint64_t seed);
-// Half width, in units of the score: a few roundings of a score of this size and of the log-sum-exp.
+// Half width of the band, in units of the score: a few rounding errors of a score of this size and of the log-sum-exp.
 double liveness_band(double largest_score);
 
 Results run_reference(const Shape& shape, const Inputs& inputs);
-// In several orders of the sums, of seeds from `seed` on.
+// Runs the plain computation with `orders` random orders of the sums. The seeds start at `seed`.
 std::vector<Results> run_plain(const Shape& shape, const Inputs& inputs, uint64_t seed, int orders, bool gradients);
-Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // where device.h says
+Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // on the device that device.h selects
 
-// The tolerance: kernel results may be at most twice as far from the reference as the plain computation is, plus one
-// rounding. fp32 leaves the order of sums open and a single number may be exact by luck: the plain computation runs in
-// a few orders and the farthest counts, and errors, relative to the case's values, are pooled over the cases of equal
-// score scale. Alive counts must be the reference's.
+// The tolerance: the error of a kernel may be at most twice the error of the plain computation, plus one rounding, both
+// relative to the reference. The order of sums is not specified in fp32, and a single result may be exact by chance.
+// Therefore the plain computation runs with several orders and the largest error counts, and errors (relative to the
+// values of the case) are pooled over all cases with the same score scale. Numbers of alive keys must be equal to the
+// reference.
 class TwoReferences {
  public:
-  // tensor_cores: these cut the last digits of a score's sum, once in 16 products, where the plain computation rounds;
-  // an fp32 result may have a rounding more for each.
+  // tensor_cores: tensor cores truncate the sum of a score once per 16 products, where the plain computation rounds. An
+  // fp32 result may therefore have one more rounding error for each truncation.
   explicit TwoReferences(bool tensor_cores = false) : tensor_cores_(tensor_cores) {}
   void add(const Shape& shape, const Inputs& inputs) { add(shape, inputs, run_fast(shape, inputs)); }
-  void add(const Shape& shape, const Inputs& inputs, const Results& found);  // what it leaves empty is not compared
+  // Empty members of `found` are not compared.
+  void add(const Shape& shape, const Inputs& inputs, const Results& found);
   void check() const;
 
  private:

@@ -10,17 +10,18 @@ namespace {
 
 using Values = std::vector<double>;
 
-// Relative to the reference's largest value and root mean square.
+// Errors relative to the reference's largest absolute value and to its root mean square.
 struct Errors {
   double largest = 0, mean_square = 0;
 };
 
 Errors errors(const Values& reference, const Values& x) {
-  double largest = 0x1p-100, mean_square = 0x1p-200, difference = 0, differences = 0;  // below is underflow
+  // Reference values below 2^-100 are treated as underflow.
+  double largest = 0x1p-100, mean_square = 0x1p-200, difference = 0, differences = 0;
   for (size_t n = 0; n < x.size(); ++n) {
-    if (reference[n] == x[n]) continue;  // infinities too
+    if (reference[n] == x[n]) continue;  // also for equal infinities
     const double d = std::abs(reference[n] - x[n]);
-    if (!(d <= difference)) difference = d;  // NaN counts
+    if (!(d <= difference)) difference = d;  // true for NaN
     differences += d * d / static_cast<double>(x.size());
   }
   for (double r : reference) {
@@ -45,7 +46,8 @@ Values part_of(const Values& stats, size_t n, size_t parts = 3) {
 
 void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   const Results reference = run_reference(s, in);
-  // The fewer rows have weights between zero and one, the more one draw is luck.
+  // If a small number of rows has weights between zero and one, a single order may have a small error by chance, so use
+  // more orders.
   const int orders = s.q_length <= 2 || s.window == 1 || s.window == 2 ? 64
                      : s.q_length <= 111                               ? (s.score_scale > 1 ? 16 : 4)
                                                                        : 4;
@@ -57,7 +59,7 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
     if (r.empty() || f.empty()) return;
     ASSERT_EQ(r.size(), f.size()) << what;
     const Errors found = errors(r, f);
-    ASSERT_FALSE(std::isnan(found.mean_square)) << what << " holds NaN: " << s.text();
+    ASSERT_FALSE(std::isnan(found.mean_square)) << what << " contains NaN: " << s.text();
     Pool& pool = pools_[{what, s.score_scale}];
     pool.rounding = std::max(unit_roundoff(type), (1 + cuts) * unit_roundoff(DType::f32));
     ++pool.cases;
@@ -83,8 +85,8 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   one("d_tau", DType::f32, [](const Results& r) { return r.d_tau; });
   one("d_sink", DType::f32, [](const Results& r) { return r.d_sink; });
   one("d_alibi_slopes", DType::f32, [](const Results& r) { return r.d_alibi_slopes; });
-  // Sparsemax and entmax subtract a threshold from scores: what they round is a number near one, however small the
-  // weight.
+  // Sparsemax and entmax compute weights as the difference of scores and threshold. The rounding error is as
+  // large as for a number near one, even for small weights.
   const bool threshold = traits(s.normalizer).family == NormalizerFamily::threshold;
   one("weight on the first key", DType::f32, [&](const Results& r) {
     Values weight = part_of(r.stats, 0);
@@ -92,20 +94,20 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
     return weight;
   });
   one("mass", DType::f32, [](const Results& r) {
-    Values mass = part_of(r.stats, 1);  // 1 - released: a sum of weights, whose rounding is that of a number near one
+    Values mass = part_of(r.stats, 1);  // stats has 1 - mass; the mass has the rounding error of a number near one
     for (double& x : mass) x = 1 - x;
     return mass;
   });
   one("largest score", DType::f32, [](const Results& r) { return part_of(r.score_stats, 0, 2); });
   one("entropy", DType::f32, [](const Results& r) { return part_of(r.score_stats, 1, 2); });
   if (!fast.stats.empty()) {
-    EXPECT_EQ(part_of(reference.stats, 2), part_of(fast.stats, 2)) << "alive counts: " << s.text();
+    EXPECT_EQ(part_of(reference.stats, 2), part_of(fast.stats, 2)) << "numbers of alive keys differ: " << s.text();
   }
 }
 
 void TwoReferences::check() const {
   for (const auto& [key, pool] : pools_) {
-    SCOPED_TRACE(key.first + " over " + std::to_string(pool.cases) + " cases, the worst: " + pool.worst);
+    SCOPED_TRACE(key.first + " over " + std::to_string(pool.cases) + " cases; the worst case is: " + pool.worst);
     EXPECT_LE(pool.found_largest, 2 * pool.expected_largest + pool.rounding) << "largest error";
     const double cases = static_cast<double>(pool.cases);
     EXPECT_LE(std::sqrt(pool.found_mean_square / cases),

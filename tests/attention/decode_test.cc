@@ -1,4 +1,5 @@
-// Decoding against the reference: contiguous and paged caches whose unused parts are NaN, every normalizer and type.
+// Tests of decoding against the reference, with contiguous and paged caches whose unused parts are NaN, for every
+// normalizer and type.
 #include "lazy/decode.h"
 
 #include <gtest/gtest.h>
@@ -17,9 +18,9 @@ namespace {
 
 constexpr int64_t kPage = 16;
 
-// A cache as a server holds it.
+// A KV cache as in a server.
 struct Cache {
-  Tensor k, v;  // (batch, capacity) or (pages, kPage)
+  Tensor k, v;  // first two axes: (batch, capacity), or (pages, kPage) if paged
   std::vector<int64_t> lengths, table, counts;
   int64_t width = 0;
 };
@@ -30,7 +31,7 @@ Tensor poisoned(int64_t b, int64_t t, int64_t h, int64_t d) {
   return x;
 }
 
-// Sequence b keeps the first lengths[b] keys of the inputs. Pages lie in no order.
+// Creates a cache in which sequence b has the first lengths[b] keys of the inputs. Pages are in a scrambled order.
 Cache make_cache(const Shape& s, const Inputs& in, const std::vector<int64_t>& lengths, bool paged) {
   Cache c;
   c.lengths = lengths;
@@ -102,7 +103,7 @@ size_t bytes_of(const Shape& s, const Tensor& x) {
   return x.data.size() * (s.layout == Layout::strided_dims ? 2 : 1) * (s.dtype == DType::f32 ? 4 : 2);
 }
 
-// kernel: on the GPU.
+// kernel: only used on the GPU.
 Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads = 0,
                    CudaKernel kernel = CudaKernel::automatic, bool statistics = true) {
   Problem p = make_problem(s);
@@ -187,11 +188,13 @@ TEST_P(DecodeProduct, MatchesReference) {
       ASSERT_TRUE(
           same(run_definition(s, in, make_cache(s, in, full(s), true)),
                {reference.out, {}, {}, {}, reference.lse, reference.stats, {}, {}, {}, {}, reference.score_stats}))
-          << "the definitions of decode and forward differ: " << s.text();
-      ASSERT_TRUE(same(contiguous, run_decode(s, in, make_cache(s, in, full(s), true)))) << "paged: " << s.text();
+          << "decode and forward of the reference differ: " << s.text();
+      ASSERT_TRUE(same(contiguous, run_decode(s, in, make_cache(s, in, full(s), true))))
+          << "the paged cache gives different results: " << s.text();
       comparison.add(s, in, contiguous);
       if (on_cuda()) {
-        ASSERT_TRUE(same(contiguous, run_decode(s, in, make_cache(s, in, full(s), false)))) << "again: " << s.text();
+        ASSERT_TRUE(same(contiguous, run_decode(s, in, make_cache(s, in, full(s), false))))
+            << "a second run gives different results: " << s.text();
         if (dtype != DType::f32) {
           comparison.add(s, in, run_decode(s, in, make_cache(s, in, full(s), true), 0, CudaKernel::plain));
         }
@@ -230,8 +233,8 @@ TEST(Decode, SameBitsForAnyNumberOfThreads) {
   for (int threads : {2, 5}) EXPECT_TRUE(same(one, run_decode(s, in, c, threads)));
 }
 
-// Each sequence is served as if it were alone, whatever its neighbours' lengths; none at all gives zero.
-TEST(Decode, SequencesOfDifferentLengths) {
+// The results of a sequence do not depend on the lengths of other sequences. A sequence of length zero gives zeros.
+TEST(Decode, SequencesOfDifferentLengths_AreIndependent) {
   const Shape s = long_shape();
   const Inputs in = make_inputs(s, 6);
   const Results all = run_decode(s, in, make_cache(s, in, {3000, 1, 0}, true));
@@ -243,7 +246,8 @@ TEST(Decode, SequencesOfDifferentLengths) {
       for (int64_t h = 0; h < s.heads; ++h) {
         EXPECT_EQ(std::memcmp(all.out.row(b, i, h), alone.out.row(b, i, h), 64 * sizeof(double)), 0)
             << b << ' ' << i << ' ' << h;
-        // The second sequence's first query stands before its only key; at tau = -1 a row of one key is exactly zero.
+        // The first query of the second sequence is at a position before its only key. At tau = -1 the output of a row
+        // with one key is exactly zero.
         if (b > 0) {
           EXPECT_EQ(all.out.row(b, i, h)[0], 0);
         }
@@ -256,8 +260,8 @@ TEST(Decode, SequencesOfDifferentLengths) {
   }
 }
 
-// A cache that has evicted keys passes the count that its rows would have seen.
-TEST(Decode, VisibleCounts) {
+// A cache from which keys were evicted passes the number of keys that its rows would have seen.
+TEST(Decode, VisibleCounts_ReplaceTheNumberOfKeys) {
   Shape s = long_shape();
   s.k_length = 40;
   const Inputs in = make_inputs(s, 7);
@@ -271,15 +275,15 @@ TEST(Decode, VisibleCounts) {
     EXPECT_NEAR(fast.stats[part + n], definition.stats[part + n], 40 * unit_roundoff(DType::f32));
     if (n < rows) {
       EXPECT_EQ(definition.stats[part + n], without.stats[part + n]);
-    }  // the true count
+    }  // the cache's number of keys equals visible_counts
     if (n >= 2 * rows) {
       EXPECT_LT(definition.stats[part + n], without.stats[part + n]);
-    }  // tau / 5000 releases less
+    }  // tau / 5000 is a smaller offset, so less mass is released
   }
 }
 
-// More rows than one tile of a kernel holds.
-TEST(Decode, ManyQueriesAndHeads) {
+// More rows than one tile of a kernel.
+TEST(Decode, ManyQueriesAndHeads_MatchReference) {
   for (DType dtype : {DType::f32, DType::bf16}) {
     Shape s = long_shape();
     s.dtype = dtype;
@@ -310,9 +314,9 @@ Shape many_keys(int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads, in
   return s;
 }
 
-// So much work that one warp of a GPU has a few hundred keys: its lists and rings of keys in flight begin again.
-TEST(Decode, ManyKeysOfAWarp) {
-  if (!on_cuda()) GTEST_SKIP() << "a GPU's division of the work";
+// Enough work that one warp of a GPU processes a few hundred keys, so that its ring buffers wrap around.
+TEST(Decode, ManyKeysPerWarp_MatchReference) {
+  if (!on_cuda()) GTEST_SKIP() << "only the GPU kernel divides the work in this way";
   const Shape s = many_keys(8, 4096, 64, 16, 8);
   TwoReferences comparison;
   const Inputs in = make_inputs(s, 31);
@@ -320,9 +324,9 @@ TEST(Decode, ManyKeysOfAWarp) {
   comparison.check();
 }
 
-// So many short sequences that a block of a GPU has all keys of one, unless it is asked for statistics.
-TEST(Decode, ManyShortSequences) {
-  if (!on_cuda()) GTEST_SKIP() << "a GPU's division of the work";
+// Enough short sequences that one GPU block processes all keys of a tile (by_tile), unless statistics are requested.
+TEST(Decode, ManyShortSequences_MatchReference) {
+  if (!on_cuda()) GTEST_SKIP() << "only the GPU kernel divides the work in this way";
   TwoReferences comparison;
   for (const auto& [paged, heads, softcap] : {std::tuple{false, 12, 0.0}, {true, 12, 0.0}, {true, 4, 5.0}}) {
     Shape s = many_keys(64, 300, heads, 4, 64);
@@ -337,9 +341,10 @@ TEST(Decode, ManyShortSequences) {
   comparison.check();
 }
 
-// A GPU cannot say what is wrong without waiting: it answers with NaN, and reads nothing outside the cache.
-TEST(Decode, OutOfRangeIsNanOnTheGpu) {
-  if (!on_cuda()) GTEST_SKIP() << "the operator checks what the CPU's kernel is told";
+// A GPU kernel cannot report invalid lengths or pages without synchronization. It returns NaN and does not read outside
+// of the cache.
+TEST(Decode, OutOfRangeLengthsAndPages_GiveNanOnTheGpu) {
+  if (!on_cuda()) GTEST_SKIP() << "on the CPU, the operator checks these arguments";
   for (DType dtype : {DType::f32, DType::bf16}) {
     Shape s = long_shape();
     s.dtype = dtype;
@@ -368,7 +373,7 @@ TEST(Decode, OutOfRangeIsNanOnTheGpu) {
   }
 }
 
-TEST(Decode, NanShows) {
+TEST(Decode, NanKey_ReachesTheOutput) {
   for (Normalizer normalizer : kAllNormalizers) {
     Shape s = long_shape();
     s.k_length = 700;

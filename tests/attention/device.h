@@ -1,5 +1,5 @@
-// Where the kernels under test run: LAZY_TEST_DEVICE=cuda asks for the GPU, everything else is the CPU. The same tests
-// serve both. Asked for a GPU where there is none, every test is skipped.
+// Device of the kernels under test: the GPU if LAZY_TEST_DEVICE=cuda, otherwise the CPU. The same tests are used for
+// both. With LAZY_TEST_DEVICE=cuda on a machine without a GPU, every test is skipped.
 #pragma once
 #include <cstddef>
 
@@ -7,7 +7,8 @@ namespace lazy::kernels::test {
 
 bool on_cuda();
 
-// Device memory that starts as NaN (all ones) in every type. Throws std::runtime_error with CUDA's text.
+// Device memory that is initialized to NaN (all bits one) in every type. Throws std::runtime_error with CUDA's error
+// text.
 class DeviceMemory {
  public:
   explicit DeviceMemory(size_t bytes);
@@ -20,7 +21,7 @@ class DeviceMemory {
     return static_cast<T*>(data_);
   }
   void write(const void* from, size_t bytes) const;
-  void read(void* to) const;  // all of it
+  void read(void* to) const;  // copies the whole memory
 
  private:
   void* data_ = nullptr;

@@ -1,4 +1,4 @@
-// The kernels against the reference over the product of shapes, one test a (type, normalizer).
+// Tests of the kernels against the reference over the product of shapes, with one test per (type, normalizer).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,12 +15,13 @@ std::string test_name(const testing::TestParamInfo<Parameter>& info) {
   return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param));
 }
 
-// Every combination for short rows; for longer ones every stride-th, the stride without a factor in common with the
-// numbers of choices, so that all pairs of choices still occur.
+// All combinations for short rows. For longer rows, every stride-th combination; the stride has no common factor with
+// the numbers of choices, so that all pairs of choices still occur.
 std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
   std::vector<Shape> all;
   const bool elastic = normalizer == Normalizer::elastic;
-  for (int64_t cached : {0, 37, -20}) {  // keys before the first query; queries before the first key
+  // A positive number counts the keys before the first query, a negative one the queries before the first key.
+  for (int64_t cached : {0, 37, -20}) {
     if (length + cached < 1) continue;
     for (auto [heads, kv_heads] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
       for (int64_t window : {-1, 1, 50}) {
@@ -59,7 +60,7 @@ std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
   const size_t stride = length <= 111   ? (elastic ? 97 : 29)
                         : length <= 513 ? (elastic ? 487 : 131)
                                         : (elastic ? 1151 : 311);
-  // Types and normalizers start at different places: together they meet more of the product.
+  // Each type and normalizer starts at a different combination, so that together they cover more of the product.
   const size_t first =
       static_cast<size_t>(length) + 7 * static_cast<size_t>(dtype) + 13 * static_cast<size_t>(normalizer);
   std::vector<Shape> chosen;

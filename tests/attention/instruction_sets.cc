@@ -1,5 +1,5 @@
-// LAZY_TEST_INSTRUCTIONS=AVX2 (or any other of Highway's names) runs these tests as if the CPU had nothing better, so
-// that the copies of the kernels that this machine would not choose are tested too.
+// LAZY_TEST_INSTRUCTIONS=AVX2 (or another target name of Highway) runs these tests as if the CPU had no better
+// instruction set. This also tests the copies of the kernels that this CPU would not choose.
 #include <hwy/targets.h>
 
 #include <cstdio>

@@ -1,4 +1,5 @@
-// kernel_table.h and normalizers.h: what the tables list is served, and nothing else is, on any GPU. Needs no GPU.
+// Tests of kernel_table.h and normalizers.h: exactly the entries of the tables are supported, for any GPU. The tests
+// need no GPU.
 #include "lazy/kernel_table.h"
 
 #include <gmock/gmock.h>
@@ -31,13 +32,13 @@ Normalizer member(NormalizerFamily family) {
   for (const NormalizerTraits& t : kNormalizers) {
     if (t.family == family) return t.normalizer;
   }
-  throw std::logic_error("a family without a normalizer");
+  throw std::logic_error("a normalizer family has no normalizer");
 }
 
 constexpr CudaKernel kAllKernels[] = {CudaKernel::automatic, CudaKernel::plain, CudaKernel::portable,
                                       CudaKernel::hopper};
 
-TEST(NormalizerTable, NamesAreUniqueAndParsed) {
+TEST(NormalizerTable, Names_AreUniqueAndParsed) {
   for (const NormalizerTraits& t : kNormalizers) {
     EXPECT_EQ(normalizer_from_name(t.name), t.normalizer);
     EXPECT_STREQ(name(t.normalizer), t.name);
@@ -48,8 +49,8 @@ TEST(NormalizerTable, NamesAreUniqueAndParsed) {
   EXPECT_THROW(traits(kUnlisted), std::invalid_argument);
 }
 
-// Once a value that nobody listed counted as "not softmax-like" and was computed as sparsemax.
-TEST(KernelTable, AnUnlistedNormalizerIsRefusedByEveryKernel) {
+// Regression test: a normalizer value outside of the table was treated as "not softmax-like" and computed as sparsemax.
+TEST(KernelTable, UnlistedNormalizer_IsRejectedByEveryKernel) {
   const NamesMatcher names_normalizer = Names({"normalizer", static_cast<int>(kUnlisted)});
   for (const int64_t size : {64, 96, 128, 256, 80}) {
     for (const DType dtype : kKernelTypes) {
@@ -73,7 +74,7 @@ TEST(KernelTable, AnUnlistedNormalizerIsRefusedByEveryKernel) {
   EXPECT_ANY_THROW(run_reference(s, in));
 }
 
-TEST(KernelTable, EveryEntryIsServedWhereItsArchitectureIs) {
+TEST(KernelTable, EveryEntry_IsSupportedOnItsArchitectures) {
   for (const KernelEntry& entry : kTensorCoreKernels) {
     const std::string kernel = name(entry.kernel), needed = std::to_string(entry.min_capability / 10) + "." +
                                                             std::to_string(entry.min_capability % 10);
@@ -91,8 +92,9 @@ TEST(KernelTable, EveryEntryIsServedWhereItsArchitectureIs) {
   }
 }
 
-// Once a size that only a list of supported sizes named ran the kernel of another size.
-TEST(KernelTable, OnlyListedSizesAreServed) {
+// Regression test: a head size that was in a list of supported sizes but had no instantiation used the kernel for
+// another size.
+TEST(KernelTable, UnlistedHeadSizes_AreRejected) {
   for (const CudaKernel kernel : {CudaKernel::portable, CudaKernel::hopper}) {
     for (const NormalizerTraits& t : kNormalizers) {
       for (int64_t size = 1; size <= kMaxHeadSize + 8; ++size) {
@@ -109,7 +111,7 @@ TEST(KernelTable, OnlyListedSizesAreServed) {
   EXPECT_THAT(unmet_condition_cuda(p, CudaKernel::plain, kH100), Names({256, 257}));
 }
 
-TEST(KernelTable, ASoftcapIsServedByThePortableAndThePlainKernel) {
+TEST(KernelTable, Softcap_IsSupportedByPortableAndPlain) {
   for (const NormalizerTraits& t : kNormalizers) {
     Problem p = usual(t.normalizer, 64);
     p.softcap = 30;
@@ -130,7 +132,7 @@ TEST(KernelTable, ASoftcapIsServedByThePortableAndThePlainKernel) {
   }
 }
 
-TEST(KernelTable, TheFastestServedKernelIsChosen) {
+TEST(KernelTable, ChooseCuda_ReturnsFastestSupportedKernel) {
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 64), kH100), CudaKernel::hopper);
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 64), kA100), CudaKernel::portable);
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 96), kH100), CudaKernel::hopper);
@@ -139,14 +141,14 @@ TEST(KernelTable, TheFastestServedKernelIsChosen) {
   EXPECT_EQ(choose_cuda(usual(Normalizer::sparsemax, 96), kH100), CudaKernel::plain);
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 64), kV100), CudaKernel::plain);
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 80), kH100), CudaKernel::plain);
-  // Less shared memory than head size 256 needs.
+  // The A10 has less shared memory than the kernel for head size 256 needs.
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 256), kA100), CudaKernel::portable);
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 256), kA10), CudaKernel::plain);
   EXPECT_THAT(unmet_condition_cuda(usual(Normalizer::elastic, 256), CudaKernel::portable, kA10),
               Names({"portable", 256, 116}));
 }
 
-TEST(KernelTable, HeadSizesRoundUpToAnInstantiation) {
+TEST(KernelTable, HeadSizeLimit_RoundsUpToAnInstantiation) {
   EXPECT_EQ(head_size_limit(1, 64), 64);
   EXPECT_EQ(head_size_limit(65, 3), 128);
   EXPECT_EQ(head_size_limit(129, 256), 256);

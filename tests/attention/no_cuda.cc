@@ -1,4 +1,4 @@
-// In place of cuda/ where the build has no CUDA kernels.
+// Replaces the files in cuda/ in builds without CUDA kernels.
 #include <stdexcept>
 
 #include "cuda/run_cuda.h"

@@ -1,6 +1,7 @@
-// The second reference: the same computation in fp32 by plain loops, outputs rounded to the dtype at the end. Scores,
-// softmax, offset and liveness stay in fp32. Written apart from both the reference and the kernels. The order of every
-// sum is drawn at random: fp32 leaves it open, and one order alone may be exact by luck.
+// The second reference: the same computation in fp32 with simple loops. Only outputs are rounded to the dtype; scores,
+// softmax, offset and the decision which keys are alive stay in fp32. The code is independent of the reference and of
+// the kernels. The order of every sum is random, because fp32 sums have no specified order and a single order may be
+// exact by chance.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -13,10 +14,10 @@ namespace lazy::kernels::test {
 namespace {
 
 struct PlainRow {
-  float largest = -std::numeric_limits<float>::infinity(), entropy = 0;  // of the scores
+  float largest = -std::numeric_limits<float>::infinity(), entropy = 0;  // statistics of the scores
   std::vector<float> weight, d_score;
-  std::vector<float> slope;  // of the scores with respect to scale q . k
-  std::vector<float> p, g;   // elastic
+  std::vector<float> slope;  // derivative of the scores with respect to scale q . k
+  std::vector<float> p, g;   // elastic: probabilities, gradients of alive weights
   float lse = -std::numeric_limits<float>::infinity(), d_offset = 0, d_sink = 0;
   int64_t alive = 0;
 };
@@ -33,7 +34,7 @@ void score_statistics(const std::vector<float>& s, PlainRow& row) {
   for (float x : s) {
     const float e = std::exp(x - row.largest);
     sum += e;
-    if (e != 0) weighted += e * (x - row.largest);  // 0 * -inf is no part of it
+    if (e != 0) weighted += e * (x - row.largest);  // skip 0 * -inf, which is NaN
   }
   row.entropy = std::log(sum) - weighted / sum;
 }
@@ -75,7 +76,8 @@ void sigmoid_row(const std::vector<float>& s, const std::vector<float>& dw, Plai
   row.alive = static_cast<int64_t>(s.size());
 }
 
-// The threshold in fp64 from the fp32 scores, then fp32: sorting has no rounding to imitate.
+// Computes the threshold in fp64 from the fp32 scores, and everything else in fp32. The kernels' search for the
+// threshold has no specific rounding to imitate.
 void sparse_row(const std::vector<float>& s, const std::vector<float>& dw, bool entmax, PlainRow& row) {
   std::vector<double> scores(s.begin(), s.end());
   const double largest = *std::max_element(scores.begin(), scores.end());
@@ -88,7 +90,8 @@ void sparse_row(const std::vector<float>& s, const std::vector<float>& dw, bool 
       sum += entmax ? z * z : z;
     }
     (sum > 1 ? lo : hi) = middle;
-    if (sum > 1) std::erase_if(scores, [&](double x) { return x <= lo; });  // zero from here on
+    // Remove scores whose weights are zero for every larger threshold.
+    if (sum > 1) std::erase_if(scores, [&](double x) { return x <= lo; });
   }
   const float theta = static_cast<float>(lo);
   row.lse = entmax ? theta / 2 : theta;
@@ -127,7 +130,7 @@ void softpick_row(const std::vector<float>& s, const std::vector<float>& dw, Pla
   }
 }
 
-// A tensor's values as (batch, tokens, heads, dim).
+// The values of a tensor in the order (batch, tokens, heads, dim).
 struct Rows {
   int64_t tokens, heads, dim;
   std::vector<float> data;
@@ -136,7 +139,8 @@ struct Rows {
   float* row(int64_t b, int64_t t, int64_t h) { return data.data() + ((b * tokens + t) * heads + h) * dim; }
 };
 
-// The same values as (batch, heads, dim, tokens): a product with many keys is a loop over neighbours.
+// The same values in the order (batch, heads, dim, tokens), so that a product with many keys is a loop over contiguous
+// memory.
 struct Columns {
   int64_t tokens, heads, dim;
   std::vector<float> data;
@@ -172,7 +176,7 @@ struct Plain {
   bool gradients;
   Results& r;
   std::mt19937_64 random;
-  Rows out{r.out}, d_q{r.d_q}, d_k{r.d_k}, d_v{r.d_v};  // sums
+  Rows out{r.out}, d_q{r.d_q}, d_k{r.d_k}, d_v{r.d_v};  // fp32 sums
   std::vector<int64_t> order(int64_t begin, int64_t end) {
     std::vector<int64_t> n(end - begin);
     std::iota(n.begin(), n.end(), begin);
@@ -181,7 +185,7 @@ struct Plain {
   }
   std::vector<int64_t> head_dims = order(0, shape.head_dim), value_dims = order(0, shape.value_dim);
 
-  // The products of a row with the columns of every key that it sees.
+  // Products of a row with every key that it sees.
   std::vector<float> dots(const float* row, const Columns& columns, const std::vector<int64_t>& dims, const Sequence& s,
                           int64_t kv, const KeyRange& keys) {
     std::vector<float> sums(keys.count(), 0.0f);
@@ -250,7 +254,8 @@ struct Plain {
     add(s, h, i, kv, key_order, row, per);
   }
 
-  // center = d_out . out - offset e, e = d_out . alive_sum. A row's only key has no gradient whatever its score.
+  // Computes center = d_out . out - offset e with e = d_out . alive_sum. If a row sees only one key, its gradient is
+  // zero for every score.
   void use_rounded_sums(const Sequence& s, int64_t h, int64_t i, int64_t kv, const std::vector<int64_t>& keys,
                         PlainRow& row, float per) {
     const float* gradient = x.d_out.row(s.batch, s.q_begin + i, h);

@@ -1,5 +1,5 @@
-// What the kernels promise beyond numbers: the same bits for any number of threads, no NaN from rows that see nothing,
-// ties and first rows exactly zero, statistics that add up.
+// Properties of the kernels in addition to the numerical tolerance: results do not depend on the number of threads,
+// rows that see no key give no NaN, ties and first rows give exact zeros, and statistics are consistent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ bool same(const std::vector<double>& x, const std::vector<double>& y) {
 
 TEST(Properties, SameBitsForAnyNumberOfThreads) {
   for (DType type : {DType::f32, DType::bf16}) {
-    Shape s = elastic_shape(2100, 2100);  // long enough that the backward splits
+    Shape s = elastic_shape(2100, 2100);  // long enough that the backward uses several splits
     s.dtype = type;
     s.heads = 4;
     const Inputs in = make_inputs(s, 3);
@@ -50,7 +50,7 @@ TEST(Properties, SameBitsForAnyNumberOfThreads) {
   }
 }
 
-TEST(Properties, RowsThatSeeNothingAreZero) {
+TEST(Properties, RowsWithoutVisibleKeys_AreZero) {
   Shape s = elastic_shape(70, 3);
   const Inputs in = make_inputs(s, 4);
   const Results r = run_fast(s, in);
@@ -71,7 +71,7 @@ TEST(Properties, RowsThatSeeNothingAreZero) {
 }
 
 // With a softcap, an infinite product is a score of +-softcap, whose gradient is zero.
-TEST(Properties, SoftcapOfInfiniteProducts) {
+TEST(Properties, Softcap_OfInfiniteProductsHasZeroGradient) {
   for (Normalizer normalizer : kAllNormalizers) {
     Shape s = elastic_shape(70, 70);
     s.normalizer = normalizer;
@@ -91,8 +91,8 @@ TEST(Properties, SoftcapOfInfiniteProducts) {
   }
 }
 
-// A NaN shows in every row that sees its key, and in no other: it is not taken for a key without weight.
-TEST(Properties, NanReachesExactlyTheRowsThatSeeIt) {
+// A NaN in a key reaches every row that sees the key and no other row. It is not treated as a key without weight.
+TEST(Properties, NanKey_ReachesOnlyRowsThatSeeIt) {
   for (Normalizer normalizer : kAllNormalizers) {
     Shape s = elastic_shape(70, 70);
     s.normalizer = normalizer;
@@ -115,7 +115,7 @@ TEST(Properties, NanReachesExactlyTheRowsThatSeeIt) {
   }
 }
 
-TEST(Properties, RowsThatSeeNothingAreZeroForEveryNormalizer) {
+TEST(Properties, RowsWithoutVisibleKeys_AreZeroForEveryNormalizer) {
   for (Normalizer normalizer : kAllNormalizers) {
     SCOPED_TRACE(name(normalizer));
     Shape s = elastic_shape(70, 3);
@@ -140,7 +140,7 @@ TEST(Properties, RowsThatSeeNothingAreZeroForEveryNormalizer) {
   }
 }
 
-// `scale`: of the terms whose sum the values are. `rounding`: of a weight, relative.
+// scale: size of the terms whose sum the values are. rounding: relative rounding error of a weight.
 void expect_close(const char* what, const std::vector<double>& reference, const std::vector<double>& found,
                   double rounding, double scale = 1) {
   double largest = scale;
@@ -148,8 +148,9 @@ void expect_close(const char* what, const std::vector<double>& reference, const 
   for (size_t n = 0; n < reference.size(); ++n) ASSERT_NEAR(found[n], reference[n], rounding * largest) << what;
 }
 
-// Rows whose scores are all equal: zero, above zero, far below zero and far above it. tau keeps elastic off its kink.
-TEST(Properties, TiesAgreeWithTheReference) {
+// Rows whose scores are all equal: zero, above zero, far below zero, and far above zero. The value of tau avoids
+// weights of elastic close to zero.
+TEST(Properties, Ties_MatchReference) {
   for (Normalizer normalizer : kAllNormalizers) {
     for (const double key : {0.0, 0.05, -20.0, 200.0}) {
       SCOPED_TRACE(std::string(name(normalizer)) + ", keys of " + std::to_string(key));
@@ -163,7 +164,7 @@ TEST(Properties, TiesAgreeWithTheReference) {
       std::fill(in.q.data.begin(), in.q.data.end(), 1.0);
       std::fill(in.k.data.begin(), in.k.data.end(), key);
       const Results reference = run_reference(s, in), found = run_fast(s, in);
-      // The backward pass reads a threshold that is stored in fp32 and has the size of the scores, 8 * key.
+      // The backward pass reads the threshold, which is stored in fp32 and has the size of the scores, 8 * key.
       const bool threshold = traits(normalizer).family == NormalizerFamily::threshold;
       const double rounding = 1e-5 + (threshold ? std::numeric_limits<float>::epsilon() * 8 * std::abs(key) : 0);
       expect_close("out", reference.out.data, found.out.data, rounding);
@@ -173,7 +174,7 @@ TEST(Properties, TiesAgreeWithTheReference) {
       expect_close("stats", reference.stats, found.stats, rounding);
       for (int64_t h = 0; h < s.heads; ++h) {
         for (int64_t row = 0; row < s.q_length; ++row) {
-          const double score = 8 * key;  // 64 keys of one head over the square root of 64
+          const double score = 8 * key;  // q . k = 64 key, divided by sqrt(64)
           ASSERT_NEAR(found.score_stats[h * s.q_length + row], score, 1e-6 * std::abs(score));
           ASSERT_NEAR(found.score_stats[(s.heads + h) * s.q_length + row], std::log(row + 1), 1e-5);
         }
@@ -182,7 +183,7 @@ TEST(Properties, TiesAgreeWithTheReference) {
   }
 }
 
-TEST(Properties, HugeScoresStayFinite) {
+TEST(Properties, HugeScores_GiveFiniteResults) {
   for (Normalizer normalizer : kAllNormalizers) {
     SCOPED_TRACE(name(normalizer));
     Shape s = elastic_shape(90, 90);
@@ -198,7 +199,7 @@ TEST(Properties, HugeScoresStayFinite) {
   }
 }
 
-TEST(Properties, ZeroLengths) {
+TEST(Properties, ZeroLengths_GiveZeroResults) {
   for (auto [q, k] : {std::pair{0, 5}, std::pair{5, 0}, std::pair{0, 0}}) {
     const Shape s = elastic_shape(q, k);
     const Inputs in = make_inputs(s, 4);
@@ -212,7 +213,7 @@ TEST(Properties, ZeroLengths) {
   }
 }
 
-TEST(Properties, FirstRowOfElasticIsExactlyZero) {
+TEST(Properties, ElasticFirstRow_IsExactlyZero) {
   Shape s = elastic_shape(40, 40);
   s.score_scale = 30;
   const Results r = run_fast(s, make_inputs(s, 8));
@@ -222,8 +223,9 @@ TEST(Properties, FirstRowOfElasticIsExactlyZero) {
   }
 }
 
-// All scores equal: every weight sits on the kink. Whatever a rounding makes of a pair, the output is next to nothing.
-TEST(Properties, TiesReleaseEverything) {
+// All scores are equal and tau = -1, so every weight is at the threshold. A weight can then only be a rounding error,
+// and the output is close to zero.
+TEST(Properties, Ties_OfElasticGiveZeroOutput) {
   Shape s = elastic_shape(130, 130);
   s.bias_window = 0;
   Shape at_zero = s;
@@ -235,8 +237,9 @@ TEST(Properties, TiesReleaseEverything) {
   for (double x : r.out.data) ASSERT_NEAR(x, 0, 130 * 4 * 0x1p-24);
 }
 
-// With tau >= 0 every visible key is alive, although at this scale most probabilities underflow, and none beyond.
-TEST(Properties, OffsetsAboveZeroKeepEveryVisibleKey) {
+// With tau >= 0 every visible key is alive, even though most probabilities underflow at this scale, and no masked key
+// is.
+TEST(Properties, NonnegativeTau_KeepsEveryVisibleKeyAlive) {
   for (double tau : {0.0, 0.5}) {
     Shape s = elastic_shape(130, 130);
     s.tau = tau;
@@ -249,7 +252,7 @@ TEST(Properties, OffsetsAboveZeroKeepEveryVisibleKey) {
   }
 }
 
-TEST(Properties, PackedDocumentsAreSeparateProblems) {
+TEST(Properties, PackedDocuments_MatchSeparateProblems) {
   Shape packed = elastic_shape(150, 170);
   packed.cu_q = {0, 60, 60, 61, 150};
   packed.cu_k = {0, 70, 75, 76, 170};
@@ -258,7 +261,7 @@ TEST(Properties, PackedDocumentsAreSeparateProblems) {
   TwoReferences comparison;
   comparison.add(packed, in);
   comparison.check();
-  // The last document alone gives the same bits.
+  // The last document as a separate problem gives bitwise the same results.
   Shape alone = elastic_shape(89, 94);
   Inputs part = in;
   auto slice = [](const Tensor& from, int64_t begin) {
@@ -275,7 +278,7 @@ TEST(Properties, PackedDocumentsAreSeparateProblems) {
   EXPECT_TRUE(same(one.d_k.data, slice(all.d_k, 76).data));
 }
 
-TEST(Properties, UnmetConditionsAreNamed) {
+TEST(Properties, UnmetCondition_IsNamedInTheMessage) {
   Problem p = make_problem(elastic_shape(4, 4));
   EXPECT_EQ(unmet_condition(p), "");
   p.dtype = DType::f64;

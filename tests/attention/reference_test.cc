@@ -1,4 +1,4 @@
-// The reference against finite differences of itself, for every input and normalizer.
+// Tests of the reference's gradients against finite differences, for every input and normalizer.
 #include <gtest/gtest.h>
 
 #include "case.h"
@@ -14,7 +14,7 @@ double loss(const Shape& shape, const Inputs& in) {
   return sum;
 }
 
-// Central differences in `count` entries spread over x.
+// Compares the gradient with central differences at some entries spread over x.
 void expect_gradient(const char* what, const Shape& shape, std::vector<double>& x, const std::vector<double>& gradient,
                      Inputs& whole) {
   ASSERT_EQ(x.size(), gradient.size()) << what;
@@ -28,7 +28,8 @@ void expect_gradient(const char* what, const Shape& shape, std::vector<double>& 
     x[n] = keep - step;
     const double down = loss(shape, whole);
     x[n] = keep;
-    // Differences of a sum of this size lose about 1e-16 / step of it; the rest is the third derivative.
+    // The tolerance covers the rounding error of the difference, about 1e-16 / step relative to the sum, and the third
+    // derivative.
     EXPECT_NEAR((up - down) / (2 * step), gradient[n], 1e-7 * (1 + largest)) << what << "[" << n << "]";
   }
 }
@@ -48,7 +49,7 @@ TEST_P(Reference, GradientsMatchFiniteDifferences) {
   s.k_length = 9;
   s.bias_window = 4;
   s.alibi = true;
-  s.tau = -0.93;  // -1 would put rows with one visible key on the kink
+  s.tau = -0.93;  // at -1, rows with one visible key would be exactly at the threshold
   shapes.push_back(s);
   s.causal = false;
   s.offset = Offset::constant;
@@ -58,7 +59,7 @@ TEST_P(Reference, GradientsMatchFiniteDifferences) {
   s.causal = true;
   s.tau = 0.5;
   s.window = 3;
-  s.k_length = 5;  // two rows see nothing
+  s.k_length = 5;  // two rows see no key
   shapes.push_back(s);
   s.window = -1;
   s.batch = 1;
@@ -88,7 +89,7 @@ TEST_P(Reference, GradientsMatchFiniteDifferences) {
 INSTANTIATE_TEST_SUITE_P(Normalizers, Reference, testing::ValuesIn(kAllNormalizers),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-TEST(ReferenceValues, ElasticByHand) {
+TEST(ReferenceValues, Elastic_MatchesHandComputedValues) {
   // Two keys with scores 0 and ln 3: p = 1/4, 3/4; tau / c = -1/2: weights 0 and 1/4.
   Shape s;
   s.dtype = DType::f64;
@@ -108,15 +109,15 @@ TEST(ReferenceValues, ElasticByHand) {
   const Results r = run_reference(s, in);
   EXPECT_NEAR(r.out.data[0], 2, 1e-15);
   EXPECT_NEAR(r.lse[0], std::log(4.0), 1e-15);
-  EXPECT_NEAR(r.stats[0], 0, 0);         // on the first key
-  EXPECT_NEAR(r.stats[1], 0.75, 1e-15);  // released
-  EXPECT_EQ(r.stats[2], 1);              // alive
+  EXPECT_NEAR(r.stats[0], 0, 0);         // weight on the first key
+  EXPECT_NEAR(r.stats[1], 0.75, 1e-15);  // 1 - sum of weights
+  EXPECT_EQ(r.stats[2], 1);              // number of alive keys
   EXPECT_EQ(r.score_stats[0], std::log(3.0));
   EXPECT_NEAR(r.score_stats[1], std::log(4.0) - 0.75 * std::log(3.0), 1e-15);
   EXPECT_NEAR(r.d_tau[0], 8 * 0.5, 1e-15);
 }
 
-TEST(ReferenceValues, SparseWeightsSumToOne) {
+TEST(ReferenceValues, SparseWeights_SumToOne) {
   for (Normalizer n : {Normalizer::sparsemax, Normalizer::entmax15}) {
     Shape s;
     s.dtype = DType::f64;

@@ -1,4 +1,4 @@
-// The kernels under test, on the CPU or the GPU.
+// Runs the kernels under test on the CPU or the GPU.
 #include "case.h"
 #include "cuda/run_cuda.h"
 #include "device.h"

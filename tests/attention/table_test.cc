@@ -1,5 +1,5 @@
-// The table normalizer x type x layout: every cell is a test of its own, of the forward and of every gradient that the
-// normalizer has. None is skipped.
+// The table of normalizer x type x layout. Every cell is a separate test of the forward and of every gradient that the
+// normalizer has. No cell is skipped.
 #include <gtest/gtest.h>
 
 #include "case.h"

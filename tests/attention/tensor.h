@@ -25,7 +25,7 @@ inline double round_to(DType type, double x) {
   return x;
 }
 
-// Largest relative error of one rounding.
+// Maximum relative error of one rounding.
 inline double unit_roundoff(DType type) {
   switch (type) {
     case DType::f64:
@@ -40,7 +40,7 @@ inline double unit_roundoff(DType type) {
   return 0;
 }
 
-// (batch, tokens, heads, dim), contiguous, float64.
+// A contiguous float64 tensor of shape (batch, tokens, heads, dim).
 struct Tensor {
   int64_t batch = 0, tokens = 0, heads = 0, dim = 0;
   std::vector<double> data;
@@ -62,9 +62,10 @@ inline Tensor random_tensor(int64_t b, int64_t t, int64_t h, int64_t d, DType ty
   return tensor;
 }
 
-enum class Layout { tokens_first, heads_first, strided_dims };  // (b, t, h, d), (b, h, t, d), (b, t, h, 2 d)
+// Memory order: (b, t, h, d), (b, h, t, d), and (b, t, h, 2 d) with every second element unused.
+enum class Layout { tokens_first, heads_first, strided_dims };
 
-// What a kernel sees. Starts as NaN everywhere.
+// Memory that is passed to a kernel, in the given type and layout. All elements are initialized to NaN.
 class Buffer {
  public:
   Buffer() = default;
@@ -72,7 +73,7 @@ class Buffer {
     shape_.data.clear();
     const int64_t step = layout == Layout::strided_dims ? 2 : 1;
     size_ = like.batch * like.tokens * like.heads * like.dim * step;
-    bytes_.assign((size_ + 1) * (type == DType::f32 ? 4 : 2), 0xFF);  // all ones is NaN in every type
+    bytes_.assign((size_ + 1) * (type == DType::f32 ? 4 : 2), 0xFF);  // all bits one is NaN in every type
     view_.data = bytes_.data();
     view_.dim = step;
     view_.batch = like.tokens * like.heads * like.dim * step;

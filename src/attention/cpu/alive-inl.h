@@ -1,5 +1,6 @@
-// The weighted sum over alive columns only. Rows are processed in pairs: the columns where either row is alive are
-// gathered into short lists that stay in L1, so a row of V is read once for two rows of weights.
+// Weighted sum over the columns with nonzero weight only. Rows are processed in pairs: the columns in which at least
+// one of the two rows is alive are gathered into short lists that stay in L1, so that a row of V is read once for two
+// rows of weights.
 #if defined(LAZY_ATTENTION_CPU_ALIVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_ALIVE_INL_H_
 #undef LAZY_ATTENTION_CPU_ALIVE_INL_H_
@@ -12,16 +13,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-// Below this share of alive pairs the lists are faster than the dense register blocks.
+// If the fraction of alive pairs is below this value, the lists are faster than the dense register blocks.
 constexpr double kDenseShare = 0.55;
 
 struct AliveList {
   HWY_ALIGN float weight[2][kDepth + kLanes];
-  HWY_ALIGN uint32_t offset[kDepth + kLanes];  // key times width, from the segment's first key
+  HWY_ALIGN uint32_t offset[kDepth + kLanes];  // key * width, relative to the segment's first key
   size_t count;
 };
 
-// Of every mask of kN lanes: the lanes that are set, in order.
+// Table with the indices of the set lanes, in order, for every mask of kN lanes.
 template <size_t kN>
 struct SetLanes {
   constexpr SetLanes() {
@@ -35,8 +36,9 @@ struct SetLanes {
 };
 inline constexpr SetLanes<kLanes == 8 ? 8 : 1> kSetLanes;
 
-// The lanes of a mask, moved to the front of vectors. With AVX2, GCC 12 copies the table of Highway 1.0's Compress to
-// the stack at every call, two thirds of the weighted sum's time; ours is read once for all vectors.
+// Moves the lanes of a mask to the front of a vector (compress). With AVX2, GCC 12 copies the table of Highway 1.0's
+// Compress to the stack at every call, which took two thirds of the time of the weighted sum. This table is loaded once
+// for all vectors.
 class ToTheFront {
  public:
   explicit ToTheFront(hn::Mask<F> mask) : mask_(mask) {
@@ -57,7 +59,7 @@ class ToTheFront {
   hn::Vec<hn::RebindToSigned<F>> lanes_;
 };
 
-// Columns [0, n) of two rows of weights (n at most kDepth; whole vectors are read).
+// Lists the alive columns among [0, n) of two rows of weights. n must not exceed kDepth; whole vectors are read.
 HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RESTRICT second, size_t n, size_t width,
                            AliveList& list) {
   const F f;
@@ -67,7 +69,7 @@ HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RES
   size_t count = 0;
   for (size_t j = 0; j < n; j += kLanes) {
     const VF a = hn::LoadU(f, first + j), b = hn::LoadU(f, second + j);
-    const auto alive = hn::Not(hn::And(hn::Eq(a, hn::Zero(f)), hn::Eq(b, hn::Zero(f))));  // NaN is alive
+    const auto alive = hn::Not(hn::And(hn::Eq(a, hn::Zero(f)), hn::Eq(b, hn::Zero(f))));  // NaN counts as alive
     const ToTheFront front(alive);
     hn::StoreU(front(a), f, list.weight[0] + count);
     hn::StoreU(front(b), f, list.weight[1] + count);
@@ -78,8 +80,8 @@ HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RES
   list.count = count;
 }
 
-// Vectors of a row of V at a time, and sums for each of a row's weights: 16 sums with AVX-512, half with AVX2's
-// registers.
+// kGathered: number of vectors of a row of V per iteration. kSums: number of independent sums per row of weights, which
+// is limited by the number of registers: 16 sums in total with AVX-512, 8 with AVX2.
 constexpr size_t kGathered = 4;
 constexpr int kSums = kLanes >= 16 ? 2 : 1;
 
@@ -146,12 +148,12 @@ HWY_INLINE void gather_any(size_t vectors, const AliveList& list, const float* k
   }
 }
 
-// The counterpart of times_rows for the groups with `alive[group]`.
+// Like times_rows, for the groups with `alive[group]`, using the lists of alive columns.
 inline HWY_NOINLINE void alive_times_rows(const Problem& p, const RowBlock& block, const float* strip, size_t strip_row,
                                           const bool* alive, const float* keys, size_t all_keys, size_t stride,
                                           float* out) {
   const size_t columns = block.keys_end - block.keys_begin;
-  const size_t depth = stride > 64 ? kDepth / 2 : kDepth;  // 32 KiB of values for head sizes up to 128
+  const size_t depth = stride > 64 ? kDepth / 2 : kDepth;  // limits the rows of V to 32 KiB for head sizes up to 128
   AliveList list;
   for (size_t c = 0; c < columns; c += depth) {
     for (size_t r = 0; r < static_cast<size_t>(block.rows); r += 2) {

@@ -1,5 +1,5 @@
-// Backward: every (kv head, split) adds its row blocks to sums of its own, which are then added in a fixed order. No
-// atomics; the number of splits depends on the problem alone.
+// Backward. Every (kv head, split) accumulates its row blocks in separate sums, which are then added in a fixed order.
+// The code does not use atomics, and the number of splits depends only on the problem.
 #include <algorithm>
 
 #include "attention/cpu/block.h"
@@ -25,7 +25,8 @@ struct Sizes {
   size_t total(const Problem& p, const Unit& u) const { return packed(p, u) + splits * slab(u); }
 };
 
-// Enough independent items for many cores, each long enough (1024 rows) that its sums stay small beside its work.
+// Number of splits per unit. It yields enough independent items for many cores, and each item has at least 1024 rows,
+// so that the cost of its separate sums is small compared with its work.
 int64_t split_count(const Problem& p, const Schedule& schedule) {
   int64_t longest = 1;
   for (const Unit& unit : schedule.units) longest = std::max(longest, unit.sequence.q_length);
@@ -35,8 +36,8 @@ int64_t split_count(const Problem& p, const Schedule& schedule) {
 
 // Gradients of the per-head parameters, summed in order of sequence and split.
 struct ParameterSums {
-  std::vector<double> bias;     // (heads, W)
-  std::vector<double> scalars;  // (heads, 3)
+  std::vector<double> bias;     // shape (heads, bias_window)
+  std::vector<double> scalars;  // shape (heads, 3): tau, sink, alibi slope
 };
 
 void write_parameters(const Problem& p, const Backward<float>& a, const ParameterSums& sums) {
@@ -49,7 +50,7 @@ void write_parameters(const Problem& p, const Backward<float>& a, const Paramete
   for (size_t n = 0; n < sums.bias.size(); ++n) a.d_distance_bias[n] = static_cast<float>(sums.bias[n]);
 }
 
-// Gradients of sequences that have queries but no keys, or keys but no queries.
+// Writes zero gradients for sequences that have queries but no keys, or keys but no queries.
 void write_empty(const Problem& p, const Backward<float>& a) {
   for (int64_t n = 0; n < sequence_count(p); ++n) {
     const Sequence s = sequence(p, n);
@@ -70,7 +71,7 @@ struct Item {
   Unit* unit;
   int64_t split;
   float* slab;
-  std::vector<double> scalars;  // (group heads, 3)
+  std::vector<double> scalars;  // shape (heads of the group, 3): tau, sink, alibi slope
 };
 
 void run_item(const Problem& p, const Backward<float>& a, const Schedule& schedule, const Sizes& sizes,
@@ -141,7 +142,7 @@ void backward(const Problem& p, const Backward<float>& a) {
     size_t total = 0;
     for (size_t n = first; n < last; ++n) total += sizes.total(p, schedule.units[n]);
     float* memory = shared_memory.get(total);
-    std::vector<std::pair<size_t, int64_t>> chunks;  // (unit, first key)
+    std::vector<std::pair<size_t, int64_t>> chunks;  // pairs (unit, first key) to pack
     std::vector<Item> items;
     for (size_t n = first; n < last; ++n) {
       Unit& unit = schedule.units[n];

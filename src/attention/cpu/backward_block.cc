@@ -1,10 +1,11 @@
-// Backward of one block of rows with two strips (rows x keys): scores become weights, dO . V^T becomes the gradient of
-// the scores. Whole rows are in memory, so delta = sum p g is summed directly and no result of the forward is needed.
+// Backward of one block of rows with two strips (rows x keys): one strip converts scores to weights, the other converts
+// dO . V^T to the gradient of the scores. Whole rows are in memory, so delta = sum p g is computed directly and no
+// output of the forward is needed.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/backward_block.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// These headers must be included after foreach_target.h.
 #include "attention/cpu/block.h"
 #include "attention/cpu/convert-inl.h"
 #include "attention/cpu/normalizers-inl.h"
@@ -24,7 +25,8 @@ void load_block(const Problem& p, const ConstView& view, const RowBlock& block, 
   }
 }
 
-// Sums of ds along diagonals: a row adds a contiguous span.
+// Adds a row of ds to the gradient of the distance bias. The table is indexed by signed distance, so the row adds to a
+// contiguous range.
 HWY_INLINE void add_position_gradients(const Problem& p, const Row& row, const float* ds, const GradientSlab& slab) {
   const F f;
   if (slab.d_symmetric_bias) {
@@ -47,13 +49,13 @@ HWY_INLINE void add_position_gradients(const Problem& p, const Row& row, const f
   }
 }
 
-// Gradients of scores to gradients of products, by the derivatives of the softcap.
+// Converts gradients of the scores to gradients of the products by the derivatives of the softcap.
 HWY_INLINE void scale_gradients(const Row& row, const float* slopes, float* ds) {
   const F f;
   for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
     hn::StoreU(hn::Mul(hn::LoadU(f, ds + j), hn::LoadU(f, slopes + j)), f, ds + j);
   }
-  fill(ds, row.vector_begin, row.begin, 0);  // a hidden column's slope may be NaN
+  fill(ds, row.vector_begin, row.begin, 0);  // the slope of a masked column may be NaN
   fill(ds, row.end, row.vector_end, 0);
 }
 
@@ -66,7 +68,7 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
   float* d_q = d_out + rows * packed.v_stride;
   float* weights = d_q + rows * packed.k_stride;
   float* gradients = weights + rows * stride;
-  float* slopes = p.softcap > 0 ? gradients + rows * stride : nullptr;  // of one row
+  float* slopes = p.softcap > 0 ? gradients + rows * stride : nullptr;  // slopes of one row
   load_block(p, a.q, block, p.head_dim, packed.k_stride, q);
   load_block(p, a.d_out, block, p.value_dim, packed.v_stride, d_out);
   times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, product_scale(p), weights, stride);

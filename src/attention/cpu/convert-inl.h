@@ -1,4 +1,4 @@
-// Rows of any element type and stride to and from contiguous fp32.
+// Conversion of rows of any element type and stride to and from contiguous fp32.
 #if defined(LAZY_ATTENTION_CPU_CONVERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_CONVERT_INL_H_
 #undef LAZY_ATTENTION_CPU_CONVERT_INL_H_
@@ -74,7 +74,7 @@ inline void load_row(DType dtype, const void* src, int64_t offset, int64_t strid
       return;
     }
     case DType::f64:
-      break;  // unmet_condition refuses it
+      break;  // unmet_condition rejects f64
   }
   std::abort();
 }

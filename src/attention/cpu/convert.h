@@ -1,4 +1,4 @@
-// Scalar conversions between fp32 and the 16-bit formats, round to nearest even as PyTorch does, and zeroed rows.
+// Scalar conversions between fp32 and the 16-bit formats with rounding to nearest even, as in PyTorch, and zero_row.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -29,7 +29,7 @@ inline uint16_t f16_from_f32(float x) {
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
   const uint32_t magnitude = bits & 0x7FFFFFFF;
   if (magnitude > 0x7F800000) return sign | 0x7E00;
-  if (magnitude >= 0x477FF000) return sign | 0x7C00;  // rounds to 65536 or more
+  if (magnitude >= 0x477FF000) return sign | 0x7C00;  // rounds to 65536 or more: infinity
   if (magnitude < 0x38800000) {  // below 2^-14: subnormal; the addition rounds to multiples of 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f));
@@ -38,7 +38,7 @@ inline uint16_t f16_from_f32(float x) {
   return sign | static_cast<uint16_t>((rounded - (112u << 23)) >> 13);
 }
 
-// One row of any element type, for outputs that no row block writes.
+// Sets one row of any element type to zero, for outputs that no row block writes.
 inline void zero_row(DType dtype, const View& view, int64_t batch, int64_t token, int64_t head, int64_t dim) {
   const int64_t offset = batch * view.batch + token * view.token + head * view.head;
   for (int64_t d = 0; d < dim; ++d) {

@@ -1,6 +1,6 @@
-// Decode: the keys of a sequence are split into spans, which threads process in parallel. First the scores of all
-// spans, then the normalizer over whole rows, then the weighted sums of all spans, added in order. K is read once and
-// nothing is rescaled.
+// Decode. The keys of a sequence are split into spans, which threads process in parallel: first the scores of all
+// spans, then the normalizer over whole rows, then the weighted sums of all spans, which are added in order. K is read
+// once, and no partial result is rescaled.
 #include "lazy/decode.h"
 
 #include <omp.h>
@@ -14,15 +14,17 @@ using namespace cpu;
 
 namespace {
 
-constexpr int64_t kScoreFloats = int64_t{16} << 20;  // sequences are processed together up to 64 MiB of scores
+// Limit of the scores of the sequences that are processed together (64 MiB).
+constexpr int64_t kScoreFloats = int64_t{16} << 20;
 
 struct Span {
   size_t sequence;
-  int64_t begin, end;  // keys
-  float* out;          // (rows, v_stride)
+  int64_t begin, end;  // range of keys
+  float* out;          // shape (rows, v_stride)
 };
 
-// A few hundred keys per span balance the threads; at most 64 spans per sequence keep the partial sums small.
+// Keys per span. A few hundred keys per span balance the load of the threads; the limit of 64 spans per sequence keeps
+// the partial sums small.
 int64_t span_keys(int64_t keys) {
   return static_cast<int64_t>(round_up(static_cast<size_t>(std::max<int64_t>(512, (keys + 63) / 64)), kKeyChunk));
 }
@@ -41,7 +43,8 @@ DecodeSequence describe(const Problem& problem, const Decode<float>& a, int64_t 
   return d;
 }
 
-// Adds the span's keys that a row of each key-value head's group gives weight (NaN is weight).
+// For each kv head, adds the number of keys in the span that have a nonzero weight for at least one row of the head
+// group. A NaN counts as nonzero.
 void count_value_rows(const Problem& p, const DecodeSequence& s, const Span& span, int64_t* counts) {
   const int64_t group_rows = p.heads / p.kv_heads * p.q_length;
   for (int64_t h = 0; h < p.kv_heads; ++h) {

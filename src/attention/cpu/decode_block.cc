@@ -1,9 +1,10 @@
-// Decode's vector code: scores directly from the cache's rows, and weighted sums over the alive rows of V.
+// Vector code of decode: scores computed directly from the rows of the cache, and weighted sums over the alive rows of
+// V.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/decode_block.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// These headers must be included after foreach_target.h.
 #include <cstdlib>
 
 #include "attention/cpu/alive-inl.h"
@@ -14,11 +15,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kBlock = 64;  // keys at a time: their addresses, and lists of the alive, stay in L1
+constexpr int64_t kBlock = 64;  // keys per block; their addresses and the lists of alive keys stay in L1
 constexpr size_t kMostDims = 256;
 
-// Element types of a cache: how a vector of fp32 is loaded, and two at once. `pair` of bf16 gives the even and the odd
-// elements, which a shift and a mask take out of whole words; the queries' elements then lie in that order too.
+// Loads from a cache by element type, as one vector of fp32 or as two vectors. `pair` for bf16 returns the even and the
+// odd elements, which a shift and a mask extract from 32-bit words; the queries' elements are stored in the same order.
 struct LoadF32 {
   using T = float;
   static HWY_INLINE VF vector(const T* from) { return hn::LoadU(F(), from); }
@@ -59,7 +60,7 @@ struct LoadF16 {
 
 size_t element_size(DType type) { return type == DType::f32 ? 4 : 2; }
 
-// Calls function(Load()) for the cache's type.
+// Calls function(Load()) for the element type of the cache.
 template <typename Function>
 HWY_INLINE void with_type(DType type, const Function& function) {
   switch (type) {
@@ -70,12 +71,12 @@ HWY_INLINE void with_type(DType type, const Function& function) {
     case DType::f32:
       return function(LoadF32());
     case DType::f64:
-      break;  // unmet_condition refuses it
+      break;  // unmet_condition rejects f64
   }
   std::abort();
 }
 
-// Addresses of the keys [begin, begin + count) of a cache, before the head's offset.
+// Computes the addresses of the keys [begin, begin + count) of a cache, without the offset of the head.
 HWY_INLINE void key_addresses(const Decode<float>& a, const ConstView& cache, DType type, int64_t b, int64_t begin,
                               int64_t count, const uint8_t** to) {
   const auto* data = static_cast<const uint8_t*>(cache.data);
@@ -93,27 +94,28 @@ struct KvHeads {
   int64_t begin, end;
 };
 
-// Calls function with all heads where a token's heads lie together, else with one head after the other: the loop over
-// keys inside then runs through memory.
+// Calls function once with all heads if the heads of a token are adjacent in memory, otherwise once per head. The loop
+// over keys in the function then reads contiguous memory.
 template <typename Function>
 HWY_INLINE void in_memory_order(const Problem& p, const ConstView& cache, const Function& function) {
   const int64_t step = cache.head < cache.token ? p.kv_heads : 1;
   for (int64_t h = 0; h < p.kv_heads; h += step) function(KvHeads{h, h + step});
 }
 
-// Whether rows can be read in place as whole vectors.
+// Whether rows can be read directly from the cache in whole vectors.
 bool whole_vectors(const ConstView& cache, int64_t dim) {
   return cache.dim == 1 && dim % static_cast<int64_t>(kLanes) == 0;
 }
 
-// An fp32 copy of a row, with zeros up to whole vectors.
+// Copies a row to fp32 and pads it with zeros to whole vectors.
 const float* copy_row(DType type, const uint8_t* from, int64_t stride, size_t dim, float* to) {
   load_row(type, from, 0, stride, dim, 1.0f, to);
   std::fill(to + dim, to + round_up(dim, kLanes), 0.0f);
   return to;
 }
 
-// The products of a key and a query, summed within lanes only. kPairs: whole pairs of vectors in `dims`, -1: not known.
+// Products of a key and a query, summed within each lane only. kPairs: number of whole pairs of vectors in `dims`; -1:
+// not known at compile time.
 template <typename Load, int kPairs>
 HWY_INLINE VF lane_products(const typename Load::T* HWY_RESTRICT key, const float* HWY_RESTRICT q, size_t dims) {
   const F f;
@@ -130,9 +132,10 @@ HWY_INLINE VF lane_products(const typename Load::T* HWY_RESTRICT key, const floa
   return hn::Add(sum0, sum1);
 }
 
-// Products of a query and `count` keys, a power of two up to kLanes. Lane n / (kLanes / count) .. of the result hold
-// parts of key n's product; with count = kLanes lane n is the product. Adding neighbours of two vectors at a time costs
-// three instructions a key, where the sum over the lanes of each would cost a dozen.
+// Products of a query and `count` keys, where count is a power of two up to kLanes. The kLanes / count lanes from n *
+// (kLanes / count) on hold partial sums of key n's product; for count = kLanes, lane n is the product. Adding adjacent
+// lanes of two vectors at a time needs three instructions per key, compared with about twelve for a separate sum over
+// lanes.
 template <typename Load, int kPairs, size_t count>
 HWY_INLINE VF products(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
   if constexpr (count == 1) {
@@ -141,7 +144,7 @@ HWY_INLINE VF products(const uint8_t* const* keys, int64_t skip, const float* q,
     const VF a = products<Load, kPairs, count / 2>(keys, skip, q, dims);
     const VF b = products<Load, kPairs, count / 2>(keys + count / 2, skip, q, dims);
 #if HWY_TARGET == HWY_SCALAR
-    return hn::Add(a, b);  // never: a vector has one lane
+    return hn::Add(a, b);  // not reached: a vector has one lane
 #else
     return hn::Add(hn::ConcatEven(F(), b, a), hn::ConcatOdd(F(), b, a));
 #endif
@@ -152,7 +155,7 @@ template <typename Load>
 HWY_INLINE VF products_of(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
   switch (dims) {
     case 4 * kLanes:
-      return products<Load, 2, kLanes>(keys, skip, q, dims);  // 64 and 128 with AVX-512
+      return products<Load, 2, kLanes>(keys, skip, q, dims);  // head sizes 64 and 128 with AVX-512
     case 8 * kLanes:
       return products<Load, 4, kLanes>(keys, skip, q, dims);
     default:
@@ -180,7 +183,8 @@ void decode_load(const Problem& p, const Decode<float>& a, const DecodeSequence&
   }
 }
 
-// The hardware's prefetchers stop at pages; reading runs through memory from key to key.
+// Prefetch distance in bytes. Keys are read from consecutive addresses, but the hardware prefetchers stop at page
+// boundaries.
 constexpr int64_t kAhead = 4096;
 
 template <typename Load>
@@ -189,7 +193,7 @@ HWY_INLINE void score_block(const Problem& p, const Decode<float>& a, const Deco
   const int64_t group_rows = p.heads / p.kv_heads * p.q_length, size = static_cast<int64_t>(element_size(p.dtype));
   const size_t dims = round_up(p.head_dim, kLanes);
   const bool in_place = whole_vectors(a.k, p.head_dim);
-  // Rows that share a key have it converted once.
+  // If several rows share a key, convert it to fp32 only once.
   const bool direct = in_place && (group_rows == 1 || p.dtype == DType::f32);
   const VF scale = hn::Set(F(), product_scale(p));
   const int64_t lanes = kLanes;
@@ -289,7 +293,7 @@ HWY_INLINE void gather_dims(const AliveList& list, const uint8_t* const* rows, s
   for (; d < dims; d += kLanes) gather_rows<Load, kR, 1>(list, rows, d, out + d, out_row);
 }
 
-// One or two rows of weights over kBlock keys: those alive, and where their values lie.
+// Alive keys among kBlock keys for one or two rows of weights, and the addresses of their values.
 struct AliveRows {
   AliveList list;
   const uint8_t* rows[kBlock];
@@ -321,7 +325,7 @@ void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequenc
       }
     });
   };
-  // Alive rows are sparse, so the hardware prefetchers do not follow: they are prefetched one list ahead.
+  // Alive rows are sparse, so the hardware prefetchers do not predict them. They are prefetched one list ahead.
   AliveRows lists[2];
   lists[1].list.count = 0;
   int next = 0;

@@ -1,4 +1,4 @@
-// Forward: packs keys and values once a kv head, then works on row blocks, the longest first.
+// Forward: packs keys and values once per kv head, then processes row blocks, starting with the longest ones.
 #include <algorithm>
 #include <limits>
 
@@ -26,7 +26,7 @@ void place(const Problem& p, Unit& unit, float* memory) {
   unit.packed.v_stride = round_up(p.value_dim, 16);
 }
 
-// Rows of sequences without keys: no unit works on them.
+// Writes the outputs of sequences without keys, which no unit processes.
 void write_empty(const Problem& p, const Forward<float>& a, const Sequence& s) {
   for (int64_t head = 0; head < p.heads; ++head) {
     for (int64_t row = 0; row < s.q_length; ++row) {
@@ -63,7 +63,7 @@ void forward(const Problem& p, const Forward<float>& a) {
     size_t total = 0;
     for (size_t n = first; n < last; ++n) total += unit_floats(p, schedule.units[n]);
     float* memory = packed_memory.get(total);
-    std::vector<std::pair<size_t, int64_t>> chunks;  // (unit, first key)
+    std::vector<std::pair<size_t, int64_t>> chunks;  // pairs (unit, first key) to pack
     struct Task {
       int64_t cost;
       size_t unit;

@@ -1,9 +1,10 @@
-// Forward of one block of rows: a strip of scores (rows x keys), the rows' normalizer, the weighted sum of values.
+// Forward of one block of rows: computes a strip of scores (rows x keys), applies the normalizer to each row, and
+// computes the weighted sum of values.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/forward_block.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// These headers must be included after foreach_target.h.
 #include "attention/cpu/alive-inl.h"
 #include "attention/cpu/block.h"
 #include "attention/cpu/convert-inl.h"

@@ -1,4 +1,4 @@
-// From a row of scores to weights, and back, for every normalizer, and the choice of the normalizer by name.
+// Forward and backward of every normalizer for one row of scores, and the dispatch by Problem::normalizer.
 #if defined(LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_
 #undef LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_
@@ -18,14 +18,14 @@ HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// --- A row of a strip of scores: which columns it sees, and what depends on the distance ---
+// --- A row of a strip of scores: its visible columns, and the terms that depend on the distance ---
 
-// Columns of a strip are keys minus the block's keys_begin.
+// A row of a strip. The column of a key is key - keys_begin of the block.
 struct Row {
   size_t begin, end;                // visible columns
   size_t vector_begin, vector_end;  // the same, widened to whole vectors
-  int64_t position;                 // the query's own column; may lie outside
-  int64_t count;                    // visible keys, for the offset: end - begin unless a cache has evicted some
+  int64_t position;                 // column at the query's position; may be outside of the strip
+  int64_t count;                    // visible keys for the offset; differs from end - begin if keys were evicted
 };
 
 HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
@@ -42,7 +42,7 @@ HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
 
 HWY_INLINE void fill(float* s, size_t begin, size_t end, float value) { std::fill(s + begin, s + end, value); }
 
-// x = scale q . k / softcap becomes softcap tanh(x). slopes: if not null, set to 1 - tanh(x)^2.
+// Converts s from x = scale q . k / softcap to softcap tanh(x). slopes: if not null, set to 1 - tanh(x)^2.
 inline HWY_NOINLINE void cap_scores(const Problem& p, const Row& row, float* s, float* slopes) {
   const F f;
   const VF softcap = hn::Set(f, static_cast<float>(p.softcap));
@@ -53,8 +53,8 @@ inline HWY_NOINLINE void cap_scores(const Problem& p, const Row& row, float* s, 
   }
 }
 
-// Products (product_scale of block.h) to scores: softcap, distance bias, ALiBi. The columns that the row does not see
-// become -inf within its whole vectors. slopes: as in cap_scores, set only with a softcap.
+// Converts products (multiplied by product_scale of block.h) to scores: applies softcap, distance bias and ALiBi.
+// Masked columns within the row's whole vectors become -inf. slopes: see cap_scores; only set if there is a softcap.
 inline HWY_NOINLINE void finish_scores(const Problem& p, const Row& row, const HeadParameters& head, float* s,
                                        float* slopes = nullptr) {
   const F f;
@@ -80,32 +80,32 @@ inline HWY_NOINLINE void finish_scores(const Problem& p, const Row& row, const H
 }
 
 struct RowSummary {
-  float lse = 0;  // or the threshold
-  float sum = 0;  // of the weights
+  float lse = 0;  // log-sum-exp or threshold, see Forward::lse
+  float sum = 0;  // sum of the weights
   int64_t alive = 0;
   float first = 0;  // weight on the sequence's first key
 };
 
-// Of Forward::score_stats.
+// Values of Forward::score_stats for one row.
 struct ScoreStatistics {
   float largest = -std::numeric_limits<float>::infinity(), entropy = 0;
 };
 
 struct RowGradientSums {
-  float d_offset = 0;  // elastic
-  float d_sink = 0;    // softmax_sink
+  float d_offset = 0;  // for elastic
+  float d_sink = 0;    // for softmax_sink
 };
 
-// --- Softmax, with a sink (gpt-oss) or without, and Elastic-Softmax ---
+// --- Softmax, softmax with a sink (gpt-oss), and Elastic-Softmax ---
 
 struct Exponentials {
-  float largest, sum;  // of the scores; of their exponentials, the sink's included
+  float largest, sum;  // maximum and sum of exponentials, both including the sink
   float sink;          // exp(sink - largest)
   ScoreStatistics scores;
 };
 
-// e = exp(x), x = s - largest. `sink` is one more score that takes part in the largest and the sum; -inf: none.
-// kStore: s becomes e. kScores: with the statistics of the scores, hidden columns are -inf:
+// Computes e = exp(x), x = s - largest. `sink` is an additional score in the maximum and in the sum; -inf: no sink.
+// kStore: s is overwritten with e. kScores: also computes the statistics of the scores (masked columns must be -inf):
 //   entropy = ln sum e - sum e x / sum e
 template <bool kStore, bool kScores>
 HWY_NOINLINE Exponentials exponentiate(const Row& row, float sink, float* s) {
@@ -121,10 +121,10 @@ HWY_NOINLINE Exponentials exponentiate(const Row& row, float sink, float* s) {
   r.largest = max_lanes(hn::Max(m0, m1));
   r.sink = std::exp(sink - r.largest);
   constexpr float kNone = -std::numeric_limits<float>::infinity();
-  // Relative to a sink above them the scores' exponentials have lost digits.
+  // If the sink is above all scores, the exponentials relative to it are too imprecise for the statistics.
   const bool apart = kScores && sink > kNone && sink >= r.largest;
   if (apart) r.scores = exponentiate<false, true>(row, kNone, s).scores;
-  const VF m = hn::Set(f, r.largest), lowest = hn::Set(f, -128.0f);  // e is zero there, e x too
+  const VF m = hn::Set(f, r.largest), lowest = hn::Set(f, -128.0f);  // e and e x are zero for x <= -128
   double total = r.sink, of_scores = 0, weighted = 0;
   auto add = [&](size_t at, VF& sum, VF& product) HWY_ATTR {
     const VF x = hn::Sub(hn::LoadU(f, s + at), m), e = exp_nonpositive(f, x);
@@ -170,7 +170,7 @@ HWY_INLINE float offset_of(const Problem& p, const Row& row, const HeadParameter
   return p.offset == Offset::per_visible ? head.tau / static_cast<float>(row.count) : head.tau;
 }
 
-// s: scores in, weights out. scores: their statistics, if not null.
+// s: scores on input, weights on output. scores: receives their statistics if not null.
 inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, const HeadParameters& head, float* s,
                                            ScoreStatistics* scores) {
   const F f;
@@ -182,7 +182,7 @@ inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, con
   const float offset = offset_of(p, row, head);
   const VF inverse = hn::Set(f, 1 / sum), add = hn::Set(f, offset), zero = hn::Zero(f);
   summary.alive = row.end - row.begin;
-  if (offset == 0 || std::isnan(sum)) {  // a NaN must not be taken for a dead key
+  if (offset == 0 || std::isnan(sum)) {  // a NaN must not be treated as a dead key
     for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
       hn::StoreU(hn::Mul(hn::LoadU(f, s + j), inverse), f, s + j);
     }
@@ -206,11 +206,12 @@ inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, con
   return summary;
 }
 
-// s: scores in, weights out. g: gradient of the weights in, of the scores out.
+// s: scores on input, weights on output. g: gradient of the weights (dw) on input, gradient of the scores (ds) on
+// output.
 //   ds = p (g - sum p g),  g = [alive] dw,  d_offset = sum g,  d_sink = -p_sink sum p g
-// Probabilities are recomputed from the row's maximum and sum as in the forward, not from lse. The alive pairs are then
-// bit-identical to the forward's, and the rounding of lse does not enter, which g - sum p g would magnify when one key
-// holds nearly all of the mass.
+// Probabilities p are recomputed from the row's maximum and sum as in the forward, not from lse. The alive pairs are
+// then the same as in the forward. This also avoids the rounding error of lse, which g - sum p g would amplify if one
+// key has nearly all of the mass.
 inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const Row& row, const HeadParameters& head,
                                                          float* s, float* g) {
   const F f;
@@ -242,13 +243,14 @@ inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const
 
 // --- Sparsemax and entmax with alpha = 1.5 ---
 //
-// Weights above a threshold that makes them sum to one.
+// The weights are powers of the excess over a threshold theta, which is defined by sum of weights = 1.
 //   sparsemax: w = max(x - theta, 0),   x = s - largest          ds = [w > 0] (g - mean of g over the support)
 //   entmax15:  w = max(x - theta, 0)^2, x = (s - largest) / 2    ds = r (g - sum r g / sum r), r = sqrt(w)
-// theta lies in [-1, 0). From -1, where the sum is at least one, Newton steps on the convex decreasing sum rise towards
-// it and never pass it: a few passes over the row, no sorting.
+// theta is in [-1, 0). The sum of weights is convex and decreasing in theta, and at least one at theta = -1. Newton
+// steps from -1 therefore increase towards the root and never pass it. This needs a few passes over the row and no
+// sorting.
 
-// Scores above theta: their number, the sum of the excess, the sum of its squares.
+// Statistics of the scores above theta: their number, the sum of the excess, and the sum of its squares.
 struct Above {
   size_t count = 0;
   double sum = 0, squares = 0;
@@ -275,7 +277,8 @@ inline HWY_NOINLINE Above above(const Row& row, const float* x, float theta) {
 
 inline float sparsemax_threshold(const Row& row, const float* x) {
   double theta = -1;
-  // Each step takes the support of the last threshold; once it stays, the threshold is exact.
+  // Each step solves for theta on the support of the previous threshold. When the support does not change any more, the
+  // threshold is exact.
   for (size_t support = std::numeric_limits<size_t>::max();;) {
     const Above a = above(row, x, static_cast<float>(theta));
     theta += (a.sum - 1) / static_cast<double>(a.count);
@@ -289,8 +292,8 @@ inline float entmax15_threshold(const Row& row, const float* x) {
   for (size_t support = 0;;) {
     const Above a = above(row, x, static_cast<float>(theta));
     const double step = (a.squares - 1) / (2 * a.sum), n = static_cast<double>(a.count);
-    // On a fixed support the sum is a quadratic in theta. Its root is the answer if the support there is the same; from
-    // a support that is too large it lies beyond.
+    // On a fixed support the sum of weights is quadratic in theta. Its root is the solution if the support at the root
+    // is the same. The root for a support that is too large is too high.
     const double discriminant = a.sum * a.sum - n * (a.squares - 1);
     if (a.count == support && discriminant >= 0) {
       const float root = static_cast<float>(theta + (a.squares - 1) / (a.sum + std::sqrt(discriminant)));
@@ -302,7 +305,7 @@ inline float entmax15_threshold(const Row& row, const float* x) {
   }
 }
 
-// s: scores in, x out. Returns the largest score; NaN when a score is NaN or +inf, and s is NaN then.
+// s: scores on input, x on output. Returns the largest score. If a score is NaN or +inf, returns NaN and sets s to NaN.
 inline HWY_NOINLINE float shift_row(const Row& row, float factor, float* s) {
   const F f;
   VF largest = hn::Set(f, -std::numeric_limits<float>::infinity());
@@ -321,7 +324,7 @@ inline HWY_NOINLINE float shift_row(const Row& row, float factor, float* s) {
   return top;
 }
 
-// s: scores in, weights out.
+// s: scores on input, weights on output.
 inline HWY_NOINLINE RowSummary threshold_row(const Problem& p, const Row& row, float* s) {
   const F f;
   const bool entmax = p.normalizer == Normalizer::entmax15;
@@ -340,7 +343,7 @@ inline HWY_NOINLINE RowSummary threshold_row(const Problem& p, const Row& row, f
   return summary;
 }
 
-// s: scores in, weights out. g: gradient of the weights in, of the scores out.
+// s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output.
 inline HWY_NOINLINE void threshold_row_backward(const Problem& p, const Row& row, float* s, float* g) {
   const F f;
   const bool entmax = p.normalizer == Normalizer::entmax15;
@@ -373,8 +376,8 @@ HWY_INLINE float sigmoid_bias_of(const Problem& p, const Row& row) {
   return -std::log(static_cast<float>(row.count));
 }
 
-// Weight and, if `complement` is not null, one minus it, either without cancellation: with e = exp(-|x|) they are
-// 1 / (1 + e) and e / (1 + e). A hidden column's score of -inf gives 0.
+// Returns the weight w and, if `complement` is not null, 1 - w, both without cancellation: with e = exp(-|x|) they are
+// 1 / (1 + e) and e / (1 + e). A masked column (score -inf) gives 0.
 HWY_INLINE VF sigmoid_weight(VF x, VF* complement) {
   const F f;
   const VF e = exp_nonpositive(f, hn::Neg(hn::Abs(x))), one = hn::Set(f, 1.0f);
@@ -384,7 +387,7 @@ HWY_INLINE VF sigmoid_weight(VF x, VF* complement) {
   return hn::IfThenElse(negative, small, inverse);
 }
 
-// s: scores in, weights out.
+// s: scores on input, weights on output.
 inline HWY_NOINLINE RowSummary sigmoid_row(const Problem& p, const Row& row, float* s) {
   const F f;
   const VF bias = hn::Set(f, sigmoid_bias_of(p, row));
@@ -402,7 +405,8 @@ inline HWY_NOINLINE RowSummary sigmoid_row(const Problem& p, const Row& row, flo
   return {0, static_cast<float>(total), static_cast<int64_t>(row.end - row.begin)};
 }
 
-// s: scores in, weights out. g: gradient of the weights in, of the scores out:  ds = w (1 - w) g.
+// s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output: ds = w
+// (1 - w) g.
 inline HWY_NOINLINE void sigmoid_row_backward(const Problem& p, const Row& row, float* s, float* g) {
   const F f;
   const VF bias = hn::Set(f, sigmoid_bias_of(p, row));
@@ -416,11 +420,11 @@ inline HWY_NOINLINE void sigmoid_row_backward(const Problem& p, const Row& row, 
 
 // Softpick: excess = exp(s - m) - exp(-m), m = max(largest score, 0); weight = max(excess, 0) / (sum |excess| + eps).
 struct SoftpickStatistics {
-  float m, sum;          // sum: of |excess|, eps included
-  VF base, unit, total;  // m, exp(-m), sum
+  float m, sum;          // sum: sum of |excess| plus eps
+  VF base, unit, total;  // vectors of m, exp(-m) and sum
   HWY_INLINE VF exponential(VF s) const { return exp_nonpositive(F(), hn::Sub(s, base)); }
-  // Zero for s <= 0; a NaN stays a NaN. Divided, not multiplied by 1 / sum: a row's only key has weight one exactly, so
-  // that no rounding remains of its gradient p (g - sum w g).
+  // Zero for s <= 0; a NaN stays a NaN. The division is exact if the row has only one key, whose weight is then exactly
+  // one and whose gradient p (g - sum w g) has no rounding error. Multiplication by 1 / sum would not be exact.
   HWY_INLINE VF weight(VF s, VF exponential) const {
     const F f;
     const VF w = hn::Div(hn::Sub(exponential, unit), total), zero = hn::Zero(f);
@@ -452,7 +456,7 @@ inline HWY_NOINLINE SoftpickStatistics softpick_statistics(const Row& row, const
   return r;
 }
 
-// s: scores in, weights out.
+// s: scores on input, weights on output.
 inline HWY_NOINLINE RowSummary softpick_row(const Row& row, float* s) {
   const F f;
   const VF zero = hn::Zero(f);
@@ -473,8 +477,8 @@ inline HWY_NOINLINE RowSummary softpick_row(const Row& row, float* s) {
   return {r.m + std::log(r.sum), static_cast<float>(total), static_cast<int64_t>(alive)};
 }
 
-// s: scores in, weights out. g: gradient of the weights in, of the scores out. With p = exp(s - m) / sum and delta =
-// sum w g:  ds = p (g - delta) for s > 0,  p delta for s < 0,  0 for s = 0.
+// s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output. With p
+// = exp(s - m) / sum and delta = sum w g: ds = p (g - delta) for s > 0, p delta for s < 0, 0 for s = 0.
 inline HWY_NOINLINE void softpick_row_backward(const Row& row, float* s, float* g) {
   const F f;
   const VF zero = hn::Zero(f);
@@ -495,12 +499,12 @@ inline HWY_NOINLINE void softpick_row_backward(const Row& row, float* s, float* 
   }
 }
 
-// --- The choice of the normalizer ---
+// --- Dispatch by normalizer ---
 
-// The forward pass of one row. s: scores in, weights out. scores: their statistics, if not null.
+// The forward pass of one row. s: scores on input, weights on output. scores: receives their statistics if not null.
 HWY_INLINE RowSummary row_weights(const Problem& p, const Row& row, const HeadParameters& head, float* s,
                                   ScoreStatistics* scores) {
-  // The others do not compute the exponentials of their scores.
+  // The other families do not compute exponentials of the scores, so the statistics need a separate pass.
   if (scores && traits(p.normalizer).family != NormalizerFamily::exponential) {
     *scores = exponentiate<false, true>(row, -std::numeric_limits<float>::infinity(), s).scores;
   }
@@ -517,10 +521,11 @@ HWY_INLINE RowSummary row_weights(const Problem& p, const Row& row, const HeadPa
     case Normalizer::softpick:
       return softpick_row(row, s);
   }
-  std::abort();  // unmet_condition refuses other values
+  std::abort();  // unmet_condition rejects other values
 }
 
-// The backward pass of one row. s: scores in, weights out. g: gradient of the weights in, of the scores out.
+// The backward pass of one row. s: scores on input, weights on output. g: gradient of the weights on input, gradient of
+// the scores on output.
 HWY_INLINE RowGradientSums row_gradients(const Problem& p, const Row& row, const HeadParameters& head, float* s,
                                          float* g) {
   switch (p.normalizer) {
@@ -542,8 +547,8 @@ HWY_INLINE RowGradientSums row_gradients(const Problem& p, const Row& row, const
   std::abort();
 }
 
-// s: scores in, weights out; zero outside the visible columns of [lo, hi). For a row that sees at least one key.
-// scores: as in row_weights.
+// s: scores on input, weights on output. The columns of [lo, hi) that are not visible become zero. The row must see at
+// least one key. scores: see row_weights.
 HWY_INLINE RowSummary normalize_row(const Problem& p, const Row& row, const HeadParameters& head, float* s, size_t lo,
                                     size_t hi, ScoreStatistics* scores) {
   const RowSummary summary = row_weights(p, row, head, s, scores);
@@ -552,8 +557,8 @@ HWY_INLINE RowSummary normalize_row(const Problem& p, const Row& row, const Head
   return summary;
 }
 
-// Row r of a block: its products in s to weights, zero outside the visible columns of [0, columns), and its lse and
-// statistics to memory. Arguments is Forward<float> or Decode<float>.
+// Converts the products of row r of a block in s to weights and stores its lse and statistics. Columns of [0, columns)
+// that are not visible become zero. Arguments is Forward<float> or Decode<float>.
 template <typename Arguments>
 HWY_INLINE RowSummary finish_row(const Problem& p, const Arguments& a, const RowBlock& block, int64_t r, const Row& row,
                                  const HeadParameters& head, float* s, size_t columns) {
@@ -583,8 +588,8 @@ HWY_INLINE RowSummary finish_row(const Problem& p, const Arguments& a, const Row
   return summary;
 }
 
-// s: scores in, weights out. g: gradient of the weights in, of the scores out. Outside the visible columns of [lo, hi)
-// both become zero.
+// s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output. In the
+// columns of [lo, hi) that are not visible, both become zero.
 HWY_INLINE RowGradientSums backward_row(const Problem& p, const Row& row, const HeadParameters& head, float* s,
                                         float* g, size_t lo, size_t hi) {
   fill(g, row.vector_begin, row.begin, 0);

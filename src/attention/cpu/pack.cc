@@ -1,9 +1,9 @@
-// Copies keys and values into the layouts that the products read, converting to fp32.
+// Copies keys and values to the layouts that the products need and converts them to fp32.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/pack.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// These headers must be included after foreach_target.h.
 #include "attention/cpu/block.h"
 #include "attention/cpu/convert-inl.h"
 #include "attention/cpu/products-inl.h"
@@ -11,11 +11,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-// Alignment of rows on the stack, named because GCC's AddressSanitizer aligns a plain alloca to 32 bytes only, while
-// the vector stores around it rely on 64.
+// Alignment in bits of rows on the stack. It must be given explicitly, because GCC's AddressSanitizer aligns a plain
+// alloca to only 32 bytes, while the vector stores need 64.
 constexpr size_t kStackBits = 512;
 
-// One panel of kPanel keys from the row-major copy; keys at and beyond `count` are zero.
+// Transposes one panel of kPanel keys from the row-major copy. Keys from `count` on become zero.
 void transpose_panel(const float* rows, size_t stride, size_t count, size_t dim, float* HWY_RESTRICT panel) {
   for (size_t d = 0; d < dim; ++d) {
     for (size_t j = 0; j < count; ++j) panel[d * kPanel + j] = rows[j * stride + d];
@@ -23,7 +23,7 @@ void transpose_panel(const float* rows, size_t stride, size_t count, size_t dim,
   }
 }
 
-// Moves a panel's rows into slices of kSlice dimensions.
+// Copies the rows of a panel into slices of kSlice dimensions.
 void slice_rows(const float* rows, size_t stride, size_t count, size_t first_key, size_t keys, float* HWY_RESTRICT to) {
   for (size_t d = 0; d < stride; d += kSlice) {
     const size_t width = std::min(kSlice, stride - d);

@@ -1,7 +1,7 @@
-// The matrix products of a row block with its keys. One micro-kernel serves all of them:
+// The matrix products of a row block with its keys. All of them use one micro-kernel:
 //   C[r][c] = scale sum_k A[..] B[..]   or   C[r][c] += sum_k A[r * a_row + k * a_step] B[k * b_step + c]
-// A is broadcast element by element, B is read as vectors, and a 6 x (kVectors lanes) block of C stays in registers: 24
-// accumulators of the 32 registers of AVX-512, 12 of the 16 of AVX2.
+// Elements of A are broadcast, B is read as vectors, and a 6 x (kVectors lanes) block of C stays in registers: 24
+// accumulators of the 32 registers with AVX-512, 12 of the 16 registers with AVX2.
 #if defined(LAZY_ATTENTION_CPU_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_PRODUCTS_INL_H_
 #undef LAZY_ATTENTION_CPU_PRODUCTS_INL_H_
@@ -26,10 +26,11 @@ constexpr size_t kPanel = kVectors * kLanes;    // columns of a register block
 
 struct Operand {
   const float* data;
-  size_t row, step;  // strides: along C's rows, along the summed index
+  size_t row, step;  // strides along the rows of C and along the summed index
 };
 
-// kAdd: adds to C; otherwise C is overwritten with the sum times `scale`.
+// Micro-kernel for kR rows and kV vectors of columns. kAdd: adds to C; otherwise C is overwritten with the sum times
+// `scale`.
 template <int kR, int kV, bool kAdd>
 HWY_INLINE void block(const Operand a, const float* HWY_RESTRICT b, const size_t b_step, const size_t depth,
                       float* HWY_RESTRICT c, const size_t c_row, const float scale) {
@@ -61,7 +62,7 @@ HWY_INLINE void block(const Operand a, const float* HWY_RESTRICT b, const size_t
   }
 }
 
-// rows in 1..kRows, columns a multiple of kLanes up to kPanel.
+// Calls block() for `rows` rows (1 to kRows) and kV vectors of columns.
 template <bool kAdd, int kV>
 HWY_INLINE void block_rows(size_t rows, const Operand a, const float* b, size_t b_step, size_t depth, float* c,
                            size_t c_row, float scale = 1) {
@@ -96,15 +97,15 @@ HWY_INLINE void block_any(size_t rows, size_t vectors, const Operand a, const fl
   }
 }
 
-constexpr size_t kDepth = 128;  // keys whose rows (a panel wide) stay in L1 while all rows of the block pass by
+constexpr size_t kDepth = 128;  // number of keys whose rows (one panel wide) stay in L1 for all rows of the block
 
-// First and last visible column of a group of consecutive rows.
+// Range of columns that at least one of `rows` consecutive rows sees.
 HWY_INLINE KeyRange group_range(const Problem& p, const RowBlock& block, size_t r, size_t rows) {
   return {visible_keys(p, block.sequence, block.first + r).begin - block.keys_begin,
           visible_keys(p, block.sequence, block.first + r + rows - 1).end - block.keys_begin};
 }
 
-// strip (rows, columns) = scale a (rows, dim) . panels^T; register blocks that no row sees are left as they are.
+// strip (rows, columns) = scale a (rows, dim) . panels^T. Register blocks that no row sees are not written.
 inline HWY_NOINLINE void times_panels(const Problem& p, const RowBlock& block, const float* a, size_t a_row, size_t dim,
                                       const float* panels, float scale, float* strip, size_t strip_row) {
   const size_t columns = block.keys_end - block.keys_begin;
@@ -120,8 +121,9 @@ inline HWY_NOINLINE void times_panels(const Problem& p, const RowBlock& block, c
   }
 }
 
-// out (rows, stride) += strip (rows, columns) . keys (columns, stride, sliced). Groups of kRows rows for which
-// `skip[group]` is set are left to alive_times_rows; null: none is.
+// out (rows, stride) += strip (rows, columns) . keys (columns, stride), where keys are stored in slices (see
+// PackedKeys). Groups of kRows rows for which `skip[group]` is set are left to alive_times_rows; if null, no group is
+// skipped.
 inline HWY_NOINLINE void times_rows(const Problem& p, const RowBlock& block, const float* strip, size_t strip_row,
                                     const bool* skip, const float* keys, size_t all_keys, size_t stride, float* out) {
   const size_t columns = block.keys_end - block.keys_begin;

@@ -1,5 +1,6 @@
-// How a problem is divided into work: units (one kv head of one sequence), groups of units whose packed keys fit the
-// memory budget, row blocks within a unit. The division depends on the problem only, not on the number of threads.
+// Division of a problem into work items: units (one kv head of one sequence), groups of units whose packed keys fit in
+// the memory budget, and row blocks within a unit. The division depends only on the problem, not on the number of
+// threads.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -16,20 +17,21 @@ struct Unit {
 };
 
 struct Schedule {
-  std::vector<Unit> units;  // without the sequences that have no queries or no keys
+  std::vector<Unit> units;  // sequences without queries or without keys have no unit
   int64_t longest_keys = 0;
-  int64_t widest = 0;  // most columns a row block has
-  int64_t rows = 0;    // of a row block
+  int64_t widest = 0;  // maximum number of columns per row block
+  int64_t rows = 0;    // rows per row block
   int threads = 1;
 };
 
-// strips: how many strips of scores a row block holds at once.
+// strips: number of strips of scores (rows x keys) that a row block needs at the same time.
 Schedule make_schedule(const Problem& p, int strips);
 
-// Ends of groups: units [ends[n-1], ends[n]) are worked on together; each needs floats(unit) of packed memory.
+// Ends of the groups of units: units [ends[n-1], ends[n]) are processed together. A unit needs floats(unit) of packed
+// memory.
 template <typename Floats>
 std::vector<size_t> group_ends(const Schedule& schedule, const Floats& floats) {
-  constexpr size_t kBudget = size_t{24} << 20;  // floats: 96 MiB
+  constexpr size_t kBudget = size_t{24} << 20;  // in floats (96 MiB)
   std::vector<size_t> ends;
   size_t used = 0;
   for (size_t n = 0; n < schedule.units.size(); ++n) {
@@ -44,15 +46,15 @@ std::vector<size_t> group_ends(const Schedule& schedule, const Floats& floats) {
   return ends;
 }
 
-// Per head, contiguous: see symmetric_bias_size.
+// Tables of the distance bias by signed distance for all heads, contiguous; see symmetric_bias_size.
 std::vector<float> symmetric_bias(const Problem& p, const float* distance_bias);
 HeadParameters head_parameters(const Problem& p, const std::vector<float>& bias, const float* tau, const float* sink,
                                const float* alibi_slopes, int64_t head);
-// Throws std::invalid_argument when the problem is not served.
+// Throws std::invalid_argument if the fast kernels do not support the problem.
 void require_served(const Problem& p);
 
-// A kernel's scratch memory. The calling thread keeps it for its next call, because page faults cost as much as the
-// arithmetic at short lengths. Huge pages are advised, because strips of scores are read down their columns.
+// Scratch memory of a kernel. The calling thread keeps it for its next call, because page faults cost as much as the
+// arithmetic at short lengths. Huge pages are requested, because strips of scores are read along their columns.
 class Scratch {
  public:
   Scratch() = default;
@@ -60,7 +62,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // `count` floats, 64-byte aligned, uninitialized. Invalidates the previous result.
+  // Returns `count` uninitialized floats, aligned to 64 bytes. Invalidates the result of the previous call.
   float* get(size_t count);
   // Returns the memory to the system if it is more than 64 MiB.
   void trim();
@@ -71,7 +73,7 @@ class Scratch {
   size_t bytes_ = 0;
 };
 
-// Rounds up so that every array begins on a cache line.
+// Rounds up to whole cache lines, so that every array starts at a cache line.
 inline size_t aligned_floats(size_t count) { return (count + 15) / 16 * 16; }
 
 }  // namespace lazy::kernels::cpu

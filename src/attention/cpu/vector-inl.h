@@ -1,4 +1,4 @@
-// Vectors of fp32 in the instruction set that this copy is compiled for: types, reductions, exp, tanh.
+// fp32 vectors for the instruction set of this copy of the code: types, reductions, exp and tanh.
 #if defined(LAZY_ATTENTION_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_VECTOR_INL_H_
 #undef LAZY_ATTENTION_CPU_VECTOR_INL_H_
@@ -18,17 +18,17 @@ using F = hn::ScalableTag<float>;
 using VF = hn::Vec<F>;
 constexpr size_t kLanes = HWY_LANES(float);
 
-// Highway before 1.1 has no scalar reductions.
+// Reductions to a scalar, which Highway before 1.1 does not have.
 HWY_INLINE float sum_lanes(VF v) { return hn::GetLane(hn::SumOfLanes(F(), v)); }
 HWY_INLINE float max_lanes(VF v) { return hn::GetLane(hn::MaxOfLanes(F(), v)); }
 
-// exp for arguments that are at most a little above zero, within 1 ulp: 2^n times a polynomial on [-ln2/2, ln2/2].
-// exp(0) is exactly 1; below -87.3 (where fp32 turns subnormal), -inf included, the result is 0; NaN stays NaN.
-// Not for x > 88.
+// exp for arguments that are not much above zero, with an error of up to 1 ulp: 2^n times a polynomial on [-ln2/2,
+// ln2/2]. exp(0) is exactly 1. For x below -87.3 (where fp32 becomes subnormal), including -inf, the result is 0. NaN
+// stays NaN. Not valid for x > 88.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_nonpositive(const D f, const V x) {
   const hn::RebindToSigned<D> i32;
-  // Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
+  // Adding 1.5 * 2^23 rounds to the nearest integer and leaves the integer in the low bits.
   const V magic = hn::Set(f, 12582912.0f);
   const V shifted = hn::MulAdd(x, hn::Set(f, 1.44269504088896341f), magic);
   const V n = hn::Sub(shifted, magic);
@@ -40,7 +40,7 @@ HWY_INLINE V exp_nonpositive(const D f, const V x) {
   y = hn::MulAdd(y, r, hn::Set(f, 1.6666665459e-1f));
   y = hn::MulAdd(y, r, hn::Set(f, 5.0000001201e-1f));
   y = hn::Add(hn::MulAdd(y, hn::Mul(r, r), r), hn::Set(f, 1.0f));
-  // Multiplies by 2^n through the exponent bits.
+  // Multiply by 2^n by adding n to the exponent bits.
   const auto scaled = hn::BitCast(f, hn::Add(hn::BitCast(i32, y), hn::ShiftLeft<23>(hn::BitCast(i32, shifted))));
   return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, hn::Set(f, -87.3f)), scaled));
 }
@@ -55,7 +55,7 @@ HWY_INLINE TanhAndSlope<V> tanh_and_slope(const D f, const V x) {
   const V one = hn::Set(f, 1.0f), magnitude = hn::Abs(x);
   const V e = exp_nonpositive(f, hn::Mul(magnitude, hn::Set(f, -2.0f)));
   const V share = hn::Div(hn::Add(e, e), hn::Add(one, e));  // 1 - tanh|x|
-  // Near zero 1 - share would lose digits: an odd polynomial.
+  // Near zero 1 - share has cancellation, so an odd polynomial is used.
   const V z = hn::Mul(x, x);
   V y = hn::MulAdd(hn::Set(f, -5.70498872745e-3f), z, hn::Set(f, 2.06390887954e-2f));
   y = hn::MulAdd(y, z, hn::Set(f, -5.37397155531e-2f));

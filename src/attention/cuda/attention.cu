@@ -1,5 +1,5 @@
-// Entry points of attention on the GPU: the choice of a kernel, the layout of the workspace, dispatch. (A .cu file, so
-// that builds without CUDA skip it.)
+// Entry points of attention on the GPU: kernel selection, workspace layout and dispatch. This is a .cu file so that
+// builds without CUDA skip it.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace cuda {
 
 void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) {
-    cudaGetLastError();  // reported here, and not by what is launched next
-    throw std::runtime_error(std::string("CUDA refused ") + what + ": " + cudaGetErrorString(status));
+    cudaGetLastError();  // clear the error so that the next launch does not report it again
+    throw std::runtime_error(std::string("CUDA error, attempted ") + what + ": " + cudaGetErrorString(status));
   }
 }
 
@@ -84,7 +84,8 @@ Params make_params(const Problem& p, const Backward<float>& a) {
 
 namespace {
 
-// Enough blocks for any GPU, from the problem alone: results must not depend on the device.
+// Chooses enough blocks to fill any GPU. The number depends only on the problem, so that results do not depend on the
+// device.
 int bias_splits(const Params& p) {
   const int64_t blocks = static_cast<int64_t>(p.heads) * ((p.bias_window + kBiasTile - 1) / kBiasTile);
   const int64_t tiles = static_cast<int64_t>(tile_count(p, p.q_length, kPlainRows)) * p.batch;
@@ -98,7 +99,8 @@ int partial_tiles(const Params& p) {
 
 bool bias_in_blocks(const Params& p) { return p.bias_window <= kMaxBlockBias; }
 
-// Points the parameters into the workspace; with a null base it only measures. bias_window is the problem's.
+// Sets the workspace pointers of the parameters. With a null base it only computes the size. r.bias_window must be the
+// bias_window of the problem.
 size_t lay_out_backward(Params& r, CudaKernel kernel, void* base) {
   Arena arena(base);
   const int64_t rows = static_cast<int64_t>(r.batch) * r.heads * r.q_length;
@@ -154,7 +156,7 @@ void run_hopper_backward(Params r, cudaStream_t stream) {
   reduce_partial(r, step, stream);
 }
 
-// TMA cannot repeat an axis of stride zero.
+// Whether an axis has stride zero or below (an expanded tensor), which TMA does not support.
 bool repeats(const Tensor& x, int batch, int tokens, int heads) {
   return (batch > 1 && x.batch <= 0) || (tokens > 1 && x.token <= 0) || (heads > 1 && x.head <= 0);
 }
@@ -204,11 +206,11 @@ CudaKernel served(const Problem& p, const cuda::Params& r, const CudaCall& call)
   if (call.kernel != CudaKernel::plain && !aligned) {
     throw std::invalid_argument(
         std::string("the ") + name(call.kernel) +
-        " kernel needs the last axis contiguous, other strides a multiple of 8 and data aligned "
+        " kernel requires a contiguous last axis, other strides that are multiples of 8 and data aligned "
         "to 16 bytes");
   }
   if (call.kernel == CudaKernel::hopper && cuda::repeats(r)) {
-    throw std::invalid_argument("the hopper kernel needs strides above zero (an expanded tensor has none)");
+    throw std::invalid_argument("the hopper kernel requires strides above zero; expanded tensors are not supported");
   }
   return call.kernel;
 }
@@ -236,8 +238,8 @@ bool reads_rows_from_out_cuda(const Problem& p, const Backward<float>& a, const 
 
 size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
   size_t most = 0;
-  for (CudaKernel kernel :
-       {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {  // which one is settled when strides are known
+  // The maximum over all kernels: the kernel is chosen later, when the strides are known.
+  for (CudaKernel kernel : {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {
     if (kernel != CudaKernel::plain && !unmet_condition_cuda(p, kernel).empty()) continue;
     cuda::Params r = cuda::make_params(p, Backward<float>{});
     r.bias_window = static_cast<int>(p.bias_window);
@@ -268,18 +270,19 @@ void forward_cuda(const Problem& p, const Forward<float>& a, const CudaCall& cal
     case CudaKernel::automatic:
       break;
   }
-  throw std::logic_error("attention on CUDA: no kernel was chosen");
+  throw std::logic_error("attention on CUDA: no kernel was selected");
 }
 
 void backward_cuda(const Problem& p, const Backward<float>& a, const CudaCall& call) {
   cuda::Params r = cuda::make_params(p, a);
   CudaKernel kernel = served(p, r, call);
-  // Hopper's dQ is summed in the order in which blocks finish.
+  // The Hopper backward adds to dQ in the order in which blocks finish, so it is not deterministic.
   if (kernel == CudaKernel::hopper && (call.deterministic || p.q_length == 0 || p.k_length == 0)) {
     kernel = CudaKernel::portable;
   }
   if (r.cos && kernel != CudaKernel::hopper) {
-    throw std::invalid_argument(std::string("the ") + name(kernel) + " kernel does not rotate gradients back");
+    throw std::invalid_argument(std::string("the ") + name(kernel) +
+                                " kernel does not support the backward of RoPE (cos and sin)");
   }
   r.deterministic = call.deterministic;
   cuda::lay_out_backward(r, kernel, call.workspace);
@@ -294,7 +297,7 @@ void backward_cuda(const Problem& p, const Backward<float>& a, const CudaCall& c
     case CudaKernel::automatic:
       break;
   }
-  throw std::logic_error("attention on CUDA: no kernel was chosen");
+  throw std::logic_error("attention on CUDA: no kernel was selected");
 }
 
 }  // namespace lazy::kernels

@@ -1,5 +1,6 @@
-// First kernel of a backward that need not sweep over keys: softmax's center = dO . o, elastic's center = dO . o -
-// offset e with e = dO . alive_sum. The rounding of o and alive_sum is of the size of the 16-bit gradients' own.
+// First kernel of a backward that computes each row's center (weights.cuh) without a sweep over the keys:
+//   softmax: center = dO . o            elastic: center = dO . o - offset e  with e = dO . alive_sum
+// The rounding error of o and alive_sum is of the same size as the rounding error of the 16-bit gradients.
 #pragma once
 #include <cstring>
 
@@ -21,17 +22,18 @@ __device__ float dot8(const uint4& a, const uint4& b) {
   return sum;
 }
 
-// What a pair's gradient needs of its row beside the scores' log-sum-exp, in units of log2, called anchor. alone: the
-// row sees one key, which has p = 1 whatever its score, and no gradient.
+// Per-row values for the gradient of a query-key pair. `anchor` is the log-sum-exp of the scores in units of log2.
+// `alone`: the row sees only one key, which has p = 1 for every score and a zero gradient.
 struct RowState {
   float anchor, center, offset;
   bool alone;
 };
 
-// A block a tile of 64 rows. COLUMNS: the head size or more, a power of two. Store: what takes a row's state.
+// One block processes one tile of 64 rows. COLUMNS: a power of two that is not below the head size. Store::put stores
+// the state of a row.
 template <typename T, int COLUMNS, bool SOFTMAX, typename Store>
 __global__ void __launch_bounds__(256) backward_sums(const Params p, int row_tiles, int partial_step) {
-  constexpr int lanes = COLUMNS / 8;  // of a row
+  constexpr int lanes = COLUMNS / 8;  // lanes per row
   __shared__ float warp_sums[8];
   Tile t;
   t.head = blockIdx.y;

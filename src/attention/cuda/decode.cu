@@ -1,4 +1,4 @@
-// Decode's entry: checks, the division of the work, the workspace.
+// Entry points of decode: checks, division of the work, and layout of the workspace.
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
@@ -14,34 +14,35 @@ namespace cuda::decoding {
 
 namespace {
 
-// What measuring decided.
-constexpr int64_t kItems = 8192;                    // warps' pieces of work in all that are enough
-constexpr int kKeyBytes = 64 << 10;                 // of K, a warp
-constexpr int64_t kScans = 2048;                    // warps in all for V: as many as run at once on a GPU
-constexpr int kScanMost = 1024;                     // keys of one; more would not suit shorter sequences
-constexpr int64_t kRoundScores = int64_t{1} << 25;  // of a round: 128 MiB; more only where one tile has more
-constexpr int kFewParts = 256;                      // of a row: every block of the values kernel reads them
-constexpr int kInvariantPart = 64;                  // for every batch size and capacity, and by tile
-constexpr int kInvariantScan = 128;                 // likewise: what a warp lists at once of one row
-constexpr int64_t kTiles = 256;                     // by tile from so many on,
-constexpr int64_t kTileReach = 4096;                // and up to so many keys
+// Tuning constants, chosen by measurement.
+constexpr int64_t kItems = 8192;                    // total number of work items (one per warp) that fills the GPU
+constexpr int kKeyBytes = 64 << 10;                 // maximum bytes of K per warp
+constexpr int64_t kScans = 2048;                    // total number of warps for V: as many as run concurrently
+constexpr int kScanMost = 1024;                     // maximum keys per warp for V
+constexpr int64_t kRoundScores = int64_t{1} << 25;  // scores per round (128 MiB), unless one tile has more
+constexpr int kFewParts = 256;                      // maximum parts per row without the states kernel
+constexpr int kInvariantPart = 64;                  // value of `part` in invariant mode (see divide) and for by_tile
+constexpr int kInvariantScan = 128;                 // value of `scan` in these cases
+constexpr int64_t kTiles = 256;                     // by_tile is used from this number of tiles on,
+constexpr int64_t kTileReach = 4096;                // and up to this number of keys
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
-// Of the instantiation that serves the problem.
+// Head size of the instantiation that computes the problem.
 int head_size(const Params& p) { return head_size_limit(p.head_dim, p.value_dim); }
 
-// How the work is divided follows from the shape; of the capacity only the largest powers of two matter, so that a
-// cache gives the same bits wherever it lies.
+// Divides the work according to the shape. Only the largest powers of two in the capacity matter, so that the results
+// do not depend, bit for bit, on the layout of the cache. invariant: the results of a sequence must depend neither on
+// the batch size nor on the capacity.
 void divide(Params& p, bool invariant) {
   const int size = head_size(p), rows = std::min(p.rows, kRows),
             power = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)));
   const int64_t tiles = int64_t{p.batch} * p.kv_heads * p.tiles;
   const int64_t span = p.window >= 0 ? std::min<int64_t>(p.capacity, int64_t{p.window} + p.q_length) : p.capacity;
   p.columns = round_up(span + kPad - 1, 32);
-  // Keys of a warp: a power of two, up to `most`, that leaves kItems of them, or one that is not tiny. It is the
-  // same for all lengths about a power of two.
+  // Chooses the number of keys per warp: a power of two, at most `most`, that yields about kItems work items but is not
+  // very small. It is the same for all lengths near a power of two.
   const auto power_below = [](int64_t x) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(x))); };
   const int64_t reach = power_below(int64_t{p.columns} * 4 / 3);
   p.by_tile = tiles >= kTiles && reach <= kTileReach && !needs_all_scores(p.normalizer);
@@ -50,19 +51,20 @@ void divide(Params& p, bool invariant) {
     if (invariant) return static_cast<int>(std::min<int64_t>(fixed, most));
     return static_cast<int>(std::clamp<int64_t>(power_below(of_warp), 32, std::max<int64_t>(most, 32)));
   };
-  // A warp's scores at most 4 KiB, which bounds its shared memory.
+  // A warp has at most 4 KiB of scores, which bounds its shared memory.
   p.part = keys(kInvariantPart, std::max(tiles * reach / kItems, std::min<int64_t>(tiles * reach / 2048, 128)),
                 std::min(kKeyBytes / 2 / size, 1024 / power));
   p.scan = keys(kInvariantScan, tiles * reach / kScans, kScanMost);
   p.max_parts = static_cast<int>(divide_up(p.columns, p.part));
   p.separate_states = needs_all_scores(p.normalizer) || reach / p.part > kFewParts;
-  // Sums of V that wait to be added up: a few hundred a row at most, and not many more in all than keep a GPU
+  // Limit the partial sums of V to a few hundred per row, and in total to not many more than needed to keep the GPU
   // busy.
   const auto spans = [&] { return divide_up(reach, span_keys(p)); };
   while (!invariant && (spans() > 512 || (spans() > 1 && tiles * spans() > kItems))) p.scan *= 2;
   p.max_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));
-  // Rounds of whole sequences where one fits, else of tiles of one; alike in size.
-  const bool by_key = in_family<NormalizerFamily::exponential>(p.normalizer);  // others read a row at a time
+  // A round consists of whole sequences if at least one fits, otherwise of some tiles of one sequence. All rounds have
+  // about the same size.
+  const bool by_key = in_family<NormalizerFamily::exponential>(p.normalizer);  // other families read one row at a time
   p.score_rows = by_key ? power : rows;
   p.score_row = by_key ? 1 : p.columns;
   p.score_key = by_key ? power : 1;
@@ -73,7 +75,7 @@ void divide(Params& p, bool invariant) {
   p.round_tiles = static_cast<int>(divide_up(of_sequence, divide_up(of_sequence, at_once)));
 }
 
-// Points the parameters into the workspace; with a null base it only measures.
+// Sets the workspace pointers of the parameters. With a null base it only computes the size.
 size_t lay_out(Params& p, void* base) {
   Arena arena(base);
   const int64_t rows = int64_t{p.batch} * p.heads * p.q_length;
@@ -151,7 +153,7 @@ static void run(const Problem& p, const Decode<float>& a, const CacheSize& cache
   const bool in_place = aligned(r.k) && aligned(r.v);
   if (call.kernel == CudaKernel::portable && !in_place) {
     throw std::invalid_argument(
-        "decode's portable kernel needs the caches' last axis contiguous, other strides a multiple of 8 and "
+        "decode's portable kernel requires caches with a contiguous last axis, other strides divisible by 8 and "
         "data aligned to 16 bytes");
   }
   r.q_aligned = aligned(r.q);

@@ -1,4 +1,4 @@
-// Decode's kernels that touch neither K nor V: states, score statistics and sums.
+// The decode kernels that access neither K nor V: states, score statistics and sums.
 #include "attention/cuda/decode_normalizers.cuh"
 #include "attention/cuda/score_sums.cuh"
 
@@ -6,7 +6,7 @@ namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-// Grid: (rows of scores of a sequence, sequences).
+// States kernel. Grid: (rows of scores of a sequence, sequences).
 __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_constant__ Params p) {
   __shared__ float2 parts[kStateWarps];
   __shared__ Above room[kStateWarps];
@@ -16,20 +16,21 @@ __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_consta
   const RowTile t = make_tile(p, blockIdx.y, tile);
   if (r >= t.rows) return;
   const float2* part = p.parts + (t.row + r) * p.max_parts;
-  // In the order of the values kernel where that would do too, so that it does not matter which of them does it.
+  // For normalizers whose state the values kernel can also compute, the order of merging is the same as there, so that
+  // the results are bitwise equal.
   const bool whole = needs_all_scores(p.normalizer);
   const float2 mine =
       warp_merge(merge_parts(part, part_count(p, t.sequence), whole ? threadIdx.x : lane, whole ? kStateThreads : 32));
   if (lane == 0) parts[threadIdx.x / 32] = mine;
   __syncthreads();
-  const float2 all = whole ? warp_merge(parts[lane]) : mine;  // of every warp alike
+  const float2 all = whole ? warp_merge(parts[lane]) : mine;  // the same in every warp
   float lse;
   const RowState state =
       needs_all_scores(p.normalizer) ? state_of_scores(p, t, r, all, lse, room) : finish_state(p, t, r, all, lse);
   if (threadIdx.x == 0) keep_state(p, t, r, state, lse);
 }
 
-// Grid: as make_states.
+// Computes Decode::score_stats. The grid is the same as for make_states.
 __global__ void __launch_bounds__(kStateThreads) make_score_statistics(const __grid_constant__ Params p) {
   using Sums = ScoreSums<NaturalExponential>;
   __shared__ float room[kStateWarps][3];
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(kStateThreads) make_score_statistics(const __g
   p.score_stats[rows + t.row + r] = bad ? NAN : of_scores.entropy;
 }
 
-// By one warp.
+// Writes Decode::stats of one row. Called by one warp.
 __device__ void finish_stats(const Params& p, int row, int head, int query, const Sequence& s, int spans) {
   const int lane = threadIdx.x;
   float mass = 0;
@@ -89,7 +90,7 @@ __device__ void finish_stats(const Params& p, int row, int head, int query, cons
   const float first = keys.begin == 0 && keys.end > 0 ? __ldcg(p.firsts + row) : 0;
   float released = 1 - mass;
   if (p.normalizer == Normalizer::softmax_sink && keys.begin < keys.end) {
-    // The sink's own share, which may be far below one.
+    // Compute the sink's weight directly, because it may be much smaller than the rounding error of 1 - mass.
     const RowState* const state = p.states + row;
     released = expf(p.sink[head] - __ldcg(&state->largest)) * __ldcg(&state->inverse);
   }
@@ -99,7 +100,8 @@ __device__ void finish_stats(const Params& p, int row, int head, int query, cons
   p.stats[2 * rows + row] = bad ? NAN : static_cast<float>(alive);
 }
 
-// Grid: rows. The threads of a group have a dimension each; a group takes every groups-th span.
+// Sums kernel. Grid: rows. The block is divided into groups of value_dim threads, with one dimension per thread. Each
+// group adds every groups-th span.
 __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__ Params p) {
   __shared__ float sums[kSumThreads];
   wait_for_launcher();
@@ -128,7 +130,7 @@ __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__
 
 }  // namespace
 
-// A block for each row of scores of the round.
+// Grid with one block per row of scores in the round.
 static dim3 score_rows(const Params& p, int sequences) {
   const unsigned rows = static_cast<unsigned>(p.round_tiles) * static_cast<unsigned>(p.score_rows);
   return dim3(rows, static_cast<unsigned>(sequences));

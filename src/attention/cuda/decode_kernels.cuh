@@ -1,4 +1,5 @@
-// The kernels that depend on how products are computed, scores and values, and the sequence of launches.
+// The scores and values kernels, which are templates over the implementation of the matrix products, and the sequence
+// of launches.
 #pragma once
 #include <algorithm>
 
@@ -7,13 +8,14 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-// Grid: (blocks of keys, tiles of a sequence fastest, for neighbouring heads lie side by side in a cache; sequences).
+// Scores kernel. Grid: x enumerates blocks of keys and tiles of a sequence, y the sequences. Consecutive blocks process
+// different tiles, because neighboring heads are adjacent in the cache.
 template <typename Products, Pages PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  wait_for_launcher();  // an earlier round's scores are used up
+  wait_for_launcher();  // until then, the previous round may still read its scores
   let_next_start();
-  // The last keys first: those near the query have the distance bias, take longest and must not come last.
+  // Start with the last keys: keys near the query have the distance bias and take longest.
   const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32,
             index = (gridDim.x / p.round_tiles - 1 - block) * kWarps + warp;
   const RowTile t = make_tile(p, blockIdx.y, blockIdx.x - block * p.round_tiles);
@@ -23,8 +25,9 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const
   Products::template key_part<PAGES>(p, t, begin, count, memory + warp * p.key_bytes, part);
 }
 
-// States of the tile's rows, to shared memory; where no kernel made them, a warp a row, and span 0 keeps them. What
-// stands beyond t.rows is never used.
+// Writes the states of the tile's rows to shared memory. They are loaded if the states kernel computed them. Otherwise
+// one warp per row computes them, and the block of span 0 also stores them to global memory. Entries from t.rows on are
+// undefined and not used.
 __device__ inline void find_states(const Params& p, const RowTile& t, int span, RowState* states) {
   const int lane = threadIdx.x % 32;
   if (p.separate_states) {
@@ -46,18 +49,18 @@ __device__ inline void find_states(const Params& p, const RowTile& t, int span, 
   }
 }
 
-// Grid: (spans, tiles of a sequence fastest; sequences).
+// Values kernel. Grid: x enumerates spans and tiles of a sequence (tiles vary fastest), y the sequences.
 template <typename Products>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  __shared__ RowTile t;  // not in registers, which are scarce
+  __shared__ RowTile t;  // in shared memory to save registers
   __shared__ int span;
   __shared__ RowState states[kRows];
   __shared__ SpanStats stats[kWarps];
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
     span = blockIdx.x / p.round_tiles;
-    // The kernel before has begun, so what came before that has ended: lengths may be read.
+    // The previous kernel has started, so all kernels before it have ended and the lengths are valid.
     t = make_tile(p, blockIdx.y, blockIdx.x - span * p.round_tiles);
   }
   wait_for_launcher();
@@ -73,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   if (count > 0) {
     sum_keys(p, t, states, begin, count, mine + Products::kRingBytes, stats + warp, sums);
   }
-  __syncthreads();  // the lists are used up
+  __syncthreads();  // all warps have finished reading their lists
   auto* all = reinterpret_cast<float*>(memory);
   const int numbers = t.rows * p.value_dim;
   sums.store(p, t, all + warp * numbers);
@@ -96,8 +99,9 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   }
 }
 
-// Grid: (tiles of a sequence, sequences). The numbers are those of the kernels one by one: a warp has some parts one
-// after the other, then every kWarps-th of the pieces of `scan` keys.
+// One kernel for the work of scores, states, values and sums, with one block per tile. Grid: (tiles of a sequence,
+// sequences). The results are bitwise equal to the results of the separate kernels. Each warp processes consecutive
+// parts of the keys for the scores, then every kWarps-th piece of `scan` keys for the values.
 template <typename Products, Pages PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
@@ -109,7 +113,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const
   if (threadIdx.x == 0) t = make_tile(p, blockIdx.y, blockIdx.x);
   __syncthreads();
   char* const mine = memory + warp * p.tile_bytes;
-  const int parts = (part_count(p, t.sequence) + kWarps - 1) / kWarps;  // of a warp
+  const int parts = (part_count(p, t.sequence) + kWarps - 1) / kWarps;  // parts per warp
   {
     const int index = warp * parts, begin = t.sequence.first + index * p.part;
     const int count = min(t.sequence.end - begin, parts * p.part);
@@ -119,10 +123,10 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const
   __syncthreads();
   find_states(p, t, 0, states);
   __syncthreads();
-  const auto sums_of = [&](int piece) {  // (rows, value_dim)
+  const auto sums_of = [&](int piece) {  // sums of one piece, shape (rows, value_dim)
     return p.sums + (t.row * kWarps * p.max_spans + piece * t.rows) * p.value_dim;
   };
-  for (int n = threadIdx.x / 32;; n += kWarps) {  // with few registers
+  for (int n = threadIdx.x / 32;; n += kWarps) {  // recomputes the warp index to save registers
     const int begin = t.sequence.first + n * p.scan, count = min(t.sequence.end - begin, p.scan);
     if (count <= 0) break;
     typename Products::Sums own(p, t, mine);
@@ -154,7 +158,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const
 
 template <typename Products>
 void launch(Params p, cudaStream_t stream) {
-  const int tiles = p.kv_heads * p.tiles;  // of a sequence
+  const int tiles = p.kv_heads * p.tiles;  // tiles per sequence
   const int blocks = (p.columns + kWarps * p.part - 1) / (kWarps * p.part), tiles_at_once = p.round_tiles;
   bool after_own = p.after_kernel;
   for (p.round_batch = 0; p.round_batch < p.batch; p.round_batch += p.round_sequences) {

@@ -1,4 +1,5 @@
-// The keys that carry weight, from their scores: a warp's list of the addresses of their rows of V, and their weights.
+// Compaction of the keys with nonzero weight: each warp computes the weights from the scores and lists the addresses of
+// the corresponding rows of V together with the weights.
 #pragma once
 #include <type_traits>
 
@@ -6,7 +7,7 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-// What stats want to know of some keys.
+// Sums for Decode::stats over some keys of each row.
 struct SpanStats {
   struct Row {
     float mass;  // sum of weights
@@ -14,16 +15,16 @@ struct SpanStats {
   } of_row[kRows];
 };
 
-// Keys of a row that a lane has in flight.
+// Number of keys per row that a lane processes at a time.
 constexpr int steps_at_once(int rows) { return rows <= 2 ? 4 / rows : 1; }
 
-// A key's scores for rows of the tile, from the first row's.
+// Loads the scores of one key for the rows of the tile. `from` is the address of the first row's score.
 template <int R, NormalizerFamily F>
 __device__ void load_scores(const Params& p, int rows, const float* from, float (&to)[R]) {
   if constexpr (F != NormalizerFamily::exponential || R == 1) {
 #pragma unroll
     for (int r = 0; r < R; ++r) to[r] = r < rows ? __ldcg(from + r * p.score_row) : 0;
-  } else if constexpr (R == 2) {  // score_row is 1
+  } else if constexpr (R == 2) {  // in this case score_row is 1
     const float2 x = __ldcg(reinterpret_cast<const float2*>(from));
     to[0] = x.x, to[1] = x.y;
   } else {
@@ -35,14 +36,15 @@ __device__ void load_scores(const Params& p, int rows, const float* from, float 
   }
 }
 
-// A warp's keys [begin, begin + count) to a list of those that carry weight for any row, in order, which `sums` takes
-// in units of kPad. R: t.rows rounded up to a power of two. Also the sums of weights and the counts of alive keys,
-// which only stats want. While rows of V are on their way to `sums`, the next keys are listed.
+// Lists, in order, the keys of [begin, begin + count) with a nonzero weight for at least one row, and passes the list
+// to `sums` in units of kPad entries. R: t.rows rounded up to a power of two. If `stats` is given, also computes the
+// sums of weights and the numbers of alive keys. The next keys are listed while the copies of rows of V for `sums` are
+// in flight.
 template <int R, NormalizerFamily F, typename Stats, typename Sums>
 __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
                           char* list_memory, Stats stats, Sums& sums) {
-  constexpr bool kStats = std::is_same_v<Stats, SpanStats*>;  // else null
-  constexpr int kSteps = steps_at_once(R);                    // 32 keys each
+  constexpr bool kStats = std::is_same_v<Stats, SpanStats*>;  // otherwise `stats` is null
+  constexpr int kSteps = steps_at_once(R);                    // steps of 32 keys
   static_assert(list_places(R) >= kPad * Sums::kStages + kPad - 1 + 32 * kSteps);
   const AliveList list = make_list(list_memory, R);
   const Normalizer normalizer = F == NormalizerFamily::exponential ? Normalizer::softmax
@@ -50,11 +52,11 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
                                                                    : p.normalizer;
   const int lane = threadIdx.x % 32, rows = t.rows, batch = t.batch;
   const float* const from = score_at(p, t, 0, begin);
-  constexpr bool kCopied = R <= Sums::kCopiedStates;  // more would not fit in registers
+  constexpr bool kCopied = R <= Sums::kCopiedStates;  // more states would not fit in registers
   RowState copies[kCopied ? R : 1];
   const RowState* state = kCopied ? copies : states;
   float mass[R] = {};
-  int listed = 0, alive = 0;  // of row `lane`
+  int listed = 0, alive = 0;  // entries in the list; alive keys of row `lane`
 #pragma unroll
   for (int r = 0; r < (kCopied ? R : 0); ++r) {
     copies[r] = states[min(r, rows - 1)];
@@ -64,7 +66,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
     return n < count && (kCopied || r < rows) &&
            static_cast<unsigned>(begin + n - state[r].begin) < static_cast<unsigned>(state[r].end - state[r].begin);
   };
-  float scores[kSteps][R];  // of the next keys
+  float scores[kSteps][R];  // scores of the next keys
   int64_t pages[kSteps] = {};
   const auto load = [&](int first) {
 #pragma unroll
@@ -85,7 +87,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
         const int64_t at = p.block_table ? offset_on(pages[i], p, p.v, begin + n) : row;
         row += 32 * p.v.token;
         bool needed = false;
-        unsigned living = 0;  // a bit a row
+        unsigned living = 0;  // bit r: the key is alive for row r
         float weight[R];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
@@ -137,8 +139,8 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
   }
 }
 
-// The same for any tile. `state`: in shared memory. The warp that has the sequence's first key also notes the weight on
-// it.
+// Calls sum_alive with the template arguments for the tile. `state` is in shared memory. The warp that processes the
+// sequence's first key also stores the weight on this key in p.firsts.
 template <typename Stats, typename Sums>
 __device__ void sum_keys(const Params& p, const RowTile& t, const RowState* state, int begin, int count, char* list,
                          Stats stats, Sums& sums) {

@@ -1,4 +1,5 @@
-// Memory accesses of decode: the KV cache is read once and evicted first, intermediate results stay in L2.
+// Memory accesses of decode. The KV cache is read once with an evict-first policy, so that intermediate results stay in
+// L2.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,13 +7,13 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-// Lines that leave the second-level cache first: they must not drive out the scores.
+// L2 policy for data that is read once: its cache lines are evicted first and do not displace the scores.
 __device__ inline uint64_t read_once_policy() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-// volatile: issued where it stands, well before its use.
+// The asm is volatile so that the compiler issues the load at this point and does not move it to its use.
 __device__ inline uint4 load_once(const void* from, uint64_t policy) {
   uint4 x;
   asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
@@ -21,7 +22,8 @@ __device__ inline uint4 load_once(const void* from, uint64_t policy) {
   return x;
 }
 
-// 16 bytes to shared memory, in flight until wait_for_copies; zeros for `bytes` 0.
+// Starts an asynchronous copy of 16 bytes to shared memory, which completes at wait_for_copies. Writes zeros if `there`
+// is false.
 __device__ inline void copy_once(uint32_t to, const void* from, bool there, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
                "r"(there ? 16 : 0), "l"(policy)
@@ -53,8 +55,8 @@ __device__ inline void store_half(uint32_t to, uint32_t x) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(static_cast<uint16_t>(x)) : "memory");
 }
 
-// Programmatic dependent launch: a kernel that was launched early waits here for the writes of the kernel before it,
-// which allows the early start.
+// Programmatic dependent launch: a kernel that was launched early waits here until the writes of the previous kernel
+// are visible. The previous kernel allows the early launch by let_next_start().
 __device__ inline void wait_for_launcher() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,13 +1,13 @@
-// The normalizers of decode: a row's state, from which its weights follow, computed from the parts that the scores
-// kernel leaves or from all scores of the row, and the weight of a score.
+// The normalizers of decode: a row's state, computed either from the parts that the scores kernel writes or from all
+// scores of the row, and the weight of a score given this state.
 #pragma once
 #include "attention/cuda/decode_rows.cuh"
 
 namespace lazy::kernels::cuda::decoding {
 
-constexpr int kStateWarps = 32, kStateThreads = 32 * kStateWarps;  // of the states kernel
+constexpr int kStateWarps = 32, kStateThreads = 32 * kStateWarps;  // for the states kernel
 
-// Whether a row's state needs all of its scores. For the others the parts are enough.
+// Whether a row's state must be computed from all of its scores. For the other normalizers the parts suffice.
 __host__ __device__ constexpr bool needs_all_scores(Normalizer n) {
   return !in_family<NormalizerFamily::exponential>(n) && !in_family<NormalizerFamily::sigmoid>(n);
 }
@@ -17,7 +17,7 @@ struct Weighed {
   bool alive;
 };
 
-// A NaN is alive: it shows.
+// Weight for the exponential family. A NaN counts as alive, so that it propagates to the output.
 __device__ inline Weighed weigh_softmax(const RowState& r, float score) {
   const float weight = fmaf(expf(score - r.largest), r.inverse, r.offset);
   const bool alive = !(weight <= r.dead);
@@ -45,10 +45,10 @@ __device__ inline Weighed weigh(Normalizer normalizer, const RowState& r, float 
     case Normalizer::softmax_sink:
       return weigh_softmax(r, score);
   }
-  __builtin_unreachable();  // the host refuses other values
+  __builtin_unreachable();  // the host code rejects other values
 }
 
-// What does not depend on the scores.
+// Initializes the fields of the state that do not depend on the scores.
 __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) {
   const Keys keys = visible(p, max(t.sequence.length, 0), t.query(p, r));
   RowState state{0, 1, 0, -INFINITY, 1, keys.begin, keys.end, 0};
@@ -63,15 +63,17 @@ __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) 
     state.offset = isnan(p.sigmoid_bias) ? -logf(static_cast<float>(count)) : p.sigmoid_bias;
   }
   if (p.dtype == DType::f16) {
-    // Weights are at most `most`: lifted they stay below 2^15, and what fp16's two parts of them lose is below 2^-38.
+    // Weights are not above `most`. The power-of-two scale brings them below 2^15; the error of their representation as
+    // the sum of two fp16 numbers is then below 2^-38.
     const float most = p.normalizer == Normalizer::elastic ? 1 + fmaxf(state.offset, 0) : 1;
     state.weight_scale = isfinite(most) ? ldexpf(1, 14 - ilogbf(most)) : 1;
   }
   return state;
 }
 
-// Largest score and sum of exponentials relative to it. A NaN anywhere ends up in the sum. The products are rounded, so
-// that neither side is first and every kernel has the same bits.
+// Merges two pairs (maximum score, sum of exponentials relative to it). A NaN in either pair propagates to the sum.
+// __fmul_rn prevents contraction to FMA, so that the result is symmetric in a and b and equal, bit for bit, in all
+// kernels.
 __device__ inline float2 merge(float2 a, float2 b) {
   const float largest = fmaxf(a.x, b.x), base = largest == -INFINITY ? 0 : largest;
   return {largest, __fadd_rn(__fmul_rn(a.y, expf(a.x - base)), __fmul_rn(b.y, expf(b.x - base)))};
@@ -83,7 +85,8 @@ __device__ inline float2 warp_merge(float2 x) {
   return x;
 }
 
-// Parts first, first + step, ... below `parts`. load(n, x): part n and what follows by `step` to all of x.
+// Merges the parts first, first + step, ... below `parts`. load(n, x) loads part n and the next parts at distance
+// `step` to the elements of x.
 constexpr int kPartsAtOnce = 4;
 template <typename Load>
 __device__ float2 merge_loaded_parts(const Load& load, int parts, int first, int step) {
@@ -113,7 +116,7 @@ __device__ inline float2 merge_parts(const float2* part, int parts, int first, i
       parts, first, step);
 }
 
-// all: of the row's parts. lse: of the row, where it is wanted.
+// Completes the state of row r. `all` is the merge of the row's parts; `lse` receives the row's log-sum-exp.
 __device__ inline RowState finish_state(const Params& p, const RowTile& t, int r, RowState state, float2 all,
                                         float& lse) {
   lse = 0;
@@ -130,24 +133,26 @@ __device__ inline RowState finish_state(const Params& p, const RowTile& t, int r
   return finish_state(p, t, r, make_state(p, t, r), all, lse);
 }
 
-// By one thread.
+// Stores the state and the lse of row r. Called by one thread.
 __device__ inline void keep_state(const Params& p, const RowTile& t, int r, const RowState& state, float lse) {
   p.states[t.row + r] = state;
   if (p.lse) p.lse[t.row + r] = lse;
 }
 
-// The threshold of sparsemax and entmax-1.5 over a row's kept scores, by a whole block:
+// The threshold theta of sparsemax and entmax-1.5 for a row of stored scores s, computed by a whole block:
 //   sparsemax: w = max(x - theta, 0),   x = s - largest
 //   entmax15:  w = max(x - theta, 0)^2, x = (s - largest) / 2
-// theta lies in [-1, 0). From -1, where the sum is at least one, Newton steps on the convex falling sum rise towards it
-// and never pass it.
-// What lies above theta: how many, sum of the excess, sum of its squares.
+// theta is in [-1, 0). The sum of the weights is convex and decreasing in theta, and at least one at theta = -1. Newton
+// steps from -1 therefore increase towards the root and never pass it.
+//
+// Statistics of the scores above theta: their number, the sum of x - theta, and the sum of its squares.
 struct Above {
   int count;
   double sum, squares;
 };
 
-// s: the row's visible scores. Every thread of the block calls and gets the same.
+// Computes the statistics for the visible scores s of a row; `unit` is the factor of x (1 or 1/2). Every thread of the
+// block must call and gets the same result.
 __device__ inline Above above(const float* s, int count, float largest, float unit, float theta,
                               Above (&room)[kStateWarps]) {
   Above mine{};
@@ -170,7 +175,7 @@ __device__ inline Above above(const float* s, int count, float largest, float un
     }
   }
   mine = {warp_sum(mine.count), warp_sum(mine.sum), warp_sum(mine.squares)};
-  __syncthreads();  // the last call's are read
+  __syncthreads();  // the results of the previous call have been read
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
   __syncthreads();
   Above all{};
@@ -184,7 +189,8 @@ __device__ inline Above above(const float* s, int count, float largest, float un
 
 __device__ inline float sparsemax_threshold(const float* s, int count, float largest, Above (&room)[kStateWarps]) {
   double theta = -1;
-  // Each step takes the support of the last threshold; once it stays, the threshold is exact.
+  // Each step solves for theta on the support of the previous threshold. When the support does not change any more, the
+  // threshold is exact.
   for (int support = INT32_MAX;;) {
     const Above a = above(s, count, largest, 1, static_cast<float>(theta), room);
     theta += (a.sum - 1) / a.count;
@@ -198,8 +204,8 @@ __device__ inline float entmax15_threshold(const float* s, int count, float larg
   for (int support = 0;;) {
     const Above a = above(s, count, largest, 0.5f, static_cast<float>(theta), room);
     const double step = (a.squares - 1) / (2 * a.sum);
-    // On a fixed support the sum is a quadratic in theta. Its root is the answer if the support there is the same; from
-    // a support that is too large it lies beyond.
+    // On a fixed support the sum of weights is quadratic in theta. Its root is the solution if the support at the root
+    // is the same. The root for a support that is too large is too high.
     const double discriminant = a.sum * a.sum - a.count * (a.squares - 1);
     if (a.count == support && discriminant >= 0) {
       const float root = static_cast<float>(theta + (a.squares - 1) / (a.sum + sqrt(discriminant)));
@@ -211,7 +217,7 @@ __device__ inline float entmax15_threshold(const float* s, int count, float larg
   }
 }
 
-// all: largest score of the row; NaN beside it where a score is.
+// State of a threshold normalizer. all.x is the maximum score of the row; all.y is NaN if a score is NaN.
 __device__ inline RowState threshold_state(const Params& p, const RowTile& t, int r, float2 all, float& lse,
                                            Above (&room)[kStateWarps]) {
   RowState state = make_state(p, t, r);
@@ -230,7 +236,8 @@ __device__ inline RowState threshold_state(const Params& p, const RowTile& t, in
   return state;
 }
 
-// Softpick: largest is the row's largest score, or zero; inverse is one over the sum of |exp(s) - 1| relative to it.
+// State of softpick: `largest` is max(largest score, 0), and `inverse` is one over the sum of |exp(s) - 1| relative to
+// exp(largest).
 __device__ inline RowState softpick_state(const Params& p, const RowTile& t, int r, float2 all, float& lse,
                                           Above (&room)[kStateWarps]) {
   RowState state = make_state(p, t, r);
@@ -254,7 +261,7 @@ __device__ inline RowState softpick_state(const Params& p, const RowTile& t, int
   return state;
 }
 
-// The state of a normalizer that needs all scores, by a whole block. all: as for threshold_state.
+// State of a normalizer that needs all scores, computed by a whole block. all: see threshold_state.
 __device__ inline RowState state_of_scores(const Params& p, const RowTile& t, int r, float2 all, float& lse,
                                            Above (&room)[kStateWarps]) {
   if (p.normalizer == Normalizer::softpick) return softpick_state(p, t, r, all, lse, room);

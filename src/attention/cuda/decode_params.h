@@ -1,14 +1,16 @@
-// The decode kernels' arguments, passed by value, and how their work is divided.
+// Arguments of the decode kernels, passed by value, and the division of their work.
 //
-// Query rows that share a kv head are worked on in tiles of kRows. Kernels follow one another:
-//   scores  a block has kWarps * part keys of a tile: scores, and each warp's largest score and sum of exponentials;
-//   states  a block a row, from scores to weights; only for thresholds and very many parts;
-//   values  a block has a span of kWarps * scan keys of a tile. It computes its rows' states unless the states kernel
-//           did, lists the keys that carry weight and sums their rows of V;
-//   sums    a block a row: adds up the spans.
-// Where tiles are many and short, a block does all of that for a tile, in the same order of additions.
-// Score statistics, where they are asked for, are one more kernel behind the scores, a block a row.
-// All but sums run in rounds, each of as many tiles as the memory for scores holds.
+// A tile is a group of up to kRows query rows that share a kv head. The kernels run in this order:
+//   scores  One block processes kWarps * part keys of a tile. It computes the scores, and for each warp the maximum
+//           score and the sum of exponentials.
+//   states  One block per row. It converts the scores of a row to its RowState. This kernel only runs for threshold
+//           normalizers and softpick, and if a row has very many parts.
+//   values  One block processes a span of kWarps * scan keys of a tile. It computes the row states unless the states
+//           kernel did, lists the keys with nonzero weight and sums their weighted rows of V.
+//   sums    One block per row. It adds the results of the spans.
+// If there are many tiles with few keys, a single kernel with one block per tile does all of this, with the same order
+// of additions. If score statistics are requested, another kernel with one block per row runs after the scores kernel.
+// All kernels except sums run in rounds. A round processes as many tiles as fit in the memory for scores.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -22,30 +24,32 @@
 namespace lazy::kernels::cuda::decoding {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kRows = 8;          // n of mma.sync
-constexpr int kPad = 16;          // keys are multiplied 16 at a time: m, or k, of mma.sync
-constexpr int kSumThreads = 512;  // of the sums kernel
+constexpr int kRows = 8;          // the n dimension of mma.sync
+constexpr int kPad = 16;          // products use 16 keys at a time: the m or k dimension of mma.sync
+constexpr int kSumThreads = 512;  // threads per block of the sums kernel
 
-// Where a cache's keys lie: one behind the other, or on pages; units: kPad keys, from a multiple on, on one page.
+// Layout of the keys in a cache. none: contiguous. units: paged, and the page size is a multiple of kPad, so that each
+// aligned unit of kPad keys is on one page. keys: paged with any page size.
 enum class Pages { none, units, keys };
 
 struct Sequence {
-  int length;      // -1: out of range, the results are NaN
-  int first, end;  // keys that any row sees; first is rounded down to kPad
+  int length;      // -1: invalid length, the results are NaN
+  int first, end;  // range of keys that at least one row sees; first is rounded down to a multiple of kPad
 };
 
-// From a row's score to its weight.
+// Per-row values that convert a score to a weight.
 struct alignas(16) RowState {
-  float largest;       // score
-  float inverse;       // 1 / sum of exponentials; the threshold of sparsemax and entmax15
-  float offset;        // elastic: tau / c or tau; sigmoid: beta
-  float dead;          // softmax and its like: weights up to this are none
+  float largest;       // maximum score
+  float inverse;       // 1 / sum of exponentials; for sparsemax and entmax15, the threshold
+  float offset;        // elastic: tau / c or tau; sigmoid: bias
+  float dead;          // exponential family: weights up to this value are set to zero
   float weight_scale;  // a power of two that keeps weights in the range of fp16
-  int begin, end;      // visible keys
+  int begin, end;      // range of visible keys
   int unused;
 };
 
-// A number to divide by, for dividends below 2^30: a product's upper half, shifted.
+// Division by an invariant integer, for dividends below 2^30: the upper half of a product with a precomputed factor,
+// shifted right.
 struct Divisor {
   int value = 1;
   uint32_t factor = 0, shift = 0;
@@ -73,72 +77,75 @@ struct Params {
   int capacity;
   int batch, q_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window;
-  float scale, sigmoid_bias;  // scale: 1 with a softcap, after which products are scores
+  float scale, sigmoid_bias;  // scale is 1 with a softcap, because the softcap includes it
   Softcap softcap;
   DType dtype;
   Normalizer normalizer;
   bool causal, per_visible, q_aligned;
 
-  int group, rows, tiles;            // heads a kv head; rows a kv head; tiles of them
-  int part, scan;                    // keys of a warp, as above, powers of two that follow from the problem's shape
-  int columns;                       // keys of a row of scores
-  int max_parts, max_spans;          // of a row at most
-  bool separate_states;              // the states kernel runs
-  bool by_tile;                      // a block a tile
-  bool after_kernel;                 // another kernel is in front of the first one
-  int score_rows;                    // rows of scores a tile
-  int score_row, score_key;          // floats from a row's score to the next row's, from a key's to the next key's
-  int key_bytes, value_bytes;        // shared memory of a warp
-  int tile_bytes;                    // the larger of both with the parts of a warp by tile
-  int round_sequences, round_tiles;  // of a round: sequences, tiles of each
-  int round_batch, round_tile;       // its first ones
+  int group, rows, tiles;            // per kv head: query heads, query rows, tiles of rows
+  int part, scan;                    // keys per warp in the scores and values kernels; powers of two
+  int columns;                       // number of keys in a row of scores
+  int max_parts, max_spans;          // maximum number of parts and spans per row
+  bool separate_states;              // whether the states kernel runs
+  bool by_tile;                      // one kernel with one block per tile does all the work
+  bool after_kernel;                 // the preceding launch in the stream is a kernel that allows an early start
+  int score_rows;                    // rows of scores per tile
+  int score_row, score_key;          // strides of the scores in floats between rows and between keys
+  int key_bytes, value_bytes;        // shared memory per warp of the scores and values kernels
+  int tile_bytes;                    // shared memory per warp if by_tile
+  int round_sequences, round_tiles;  // per round: number of sequences, number of tiles of each sequence
+  int round_batch, round_tile;       // first sequence and first tile of the round
 
-  // The workspace. Rows count as in lse: (batch, heads, q_length).
-  float* scores;     // (tiles of a round, score_rows * columns); key j of a sequence is column j - first
-  float2* parts;     // (rows, max_parts): largest score, sum of exponentials relative to it
-  RowState* states;  // (rows)
-  float* sums;  // (rows, max_spans, value_dim): weighted sums of V; by tile (tiles, pieces of spans, rows, value_dim)
-  float2* masses;  // (rows, max_spans): sum of weights; alive keys, an int
-  float* firsts;   // (rows): weight on the first key, where it is visible
+  // Workspace pointers. Rows are indexed as in lse: (batch, heads, q_length).
+  float* scores;     // (round_sequences * round_tiles, score_rows * columns); column j - first is key j
+  float2* parts;     // (rows, max_parts): maximum score, sum of exponentials relative to it
+  RowState* states;  // shape (rows)
+  // Weighted sums of V, shape (rows, max_spans, value_dim); if by_tile, (tiles, kWarps * max_spans, rows, value_dim).
+  float* sums;
+  float2* masses;  // (rows, max_spans): sum of weights; number of alive keys, as int bits
+  float* firsts;   // (rows): weight on the sequence's first key, written if it is visible
 };
 
-void decode_tensor_cores(const Params& p, cudaStream_t stream);  // 2-byte types, 16-byte loads of K and V
-// A block a tile of one row, of p.by_tile: straight code for what steps of many texts have, with the same bits.
+void decode_tensor_cores(const Params& p, cudaStream_t stream);  // bf16 and f16, with 16-byte loads of K and V
+// decode_row is a specialized kernel for p.by_tile and tiles of one row, as in decode steps of large batches. It has
+// bitwise the same results as decode_tensor_cores. serves_decode_row() returns whether it supports the problem.
 bool serves_decode_row(const Params& p);
 void decode_row(const Params& p, cudaStream_t stream);
-void decode_plain(const Params& p, cudaStream_t stream);  // every problem, fp32 arithmetic
+void decode_plain(const Params& p, cudaStream_t stream);  // supports every problem, with fp32 arithmetic
 
-// What decode_step_cuda's kernels would get, for another kernel with the same bits (ops/cuda/step_layers.cu); only the
-// workspace's scores are used. Nothing unless tensor cores serve, the normalizer is exponential and kPad keys lie on
-// one page.
+// Returns the parameters that decode_step_cuda would pass to its kernels. ops/cuda/step_layers.cu uses them for a fused
+// kernel with bitwise the same results; that kernel only uses the scores in the workspace. Returns nullopt unless the
+// tensor-core kernels support the problem, the normalizer is exponential, the cache is paged with a page size that is a
+// multiple of kPad, and neither lse nor statistics are requested.
 std::optional<Params> step_params(const Problem& problem, const Decode<float>& arguments, const CacheSize& cache,
                                   void* workspace);
 
-void launch_states(const Params& p, int sequences, cudaStream_t stream);            // of the round
-void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream);  // likewise
-void launch_sums(const Params& p, cudaStream_t stream);                             // of all rows
+void launch_states(const Params& p, int sequences, cudaStream_t stream);            // rows of the current round
+void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream);  // rows of the current round
+void launch_sums(const Params& p, cudaStream_t stream);                             // all rows
 
-// Launching kernels that begin with wait_for_launcher().
+// Launches of kernels that begin with wait_for_launcher().
 
-constexpr int kSharedMost = 96 << 10;  // dynamic, of a block; every GPU from sm_80 on has as much
-constexpr int kSharedPercent = 86;     // 196 KiB on sm_90; loads in flight need the rest
+constexpr int kSharedMost = 96 << 10;  // dynamic shared memory per block, available on every GPU from sm_80 on
+constexpr int kSharedPercent = 86;     // 196 KiB on sm_90; the rest is L1 for loads in flight
 
-// Of the current GPU.
+// Returns an attribute of the current GPU.
 inline int gpu_attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
-  check(cudaGetDevice(&device), "to name the device");
-  check(cudaDeviceGetAttribute(&value, attribute, device), "to describe the device");
+  check(cudaGetDevice(&device), "to return the current device");
+  check(cudaDeviceGetAttribute(&value, attribute, device), "to return an attribute of the device");
   return value;
 }
 
-// Runs a function once for each GPU: what is set for a kernel holds on the current GPU alone. Threads that come at the
-// same time may all run it.
+// Runs a function once per GPU, because kernel attributes apply only to the current GPU. Threads that call at the same
+// time may each run the function.
 class OncePerDevice {
  public:
   template <typename Function>
   void operator()(const Function& function) {
     int device = 0;
-    check(cudaGetDevice(&device), "to name the device");
+    check(cudaGetDevice(&device), "to return the current device");
     const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
     if (done_.load(std::memory_order_acquire) & bit) return;
     function();
@@ -146,38 +153,40 @@ class OncePerDevice {
   }
 
  private:
-  std::atomic<uint64_t> done_ = 0;  // a bit for each of the first 64 devices
+  std::atomic<uint64_t> done_ = 0;  // one bit for each of the first 64 devices
 };
 
-// Whether the current GPU and the kernel's machine code have what came with sm_90: a kernel that was launched early can
-// wait, blocks form clusters.
+// Whether the current GPU and the kernel's machine code support the features of sm_90: programmatic dependent launch
+// and thread block clusters.
 template <auto kernel>
 bool has_sm_90() {
   if (gpu_attribute(cudaDevAttrComputeCapabilityMajor) < 9) return false;
   static const bool compiled = [] {
     cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
+    check(cudaFuncGetAttributes(&attributes, kernel), "to return attributes of a decode kernel");
     return attributes.ptxVersion >= 90;
   }();
   return compiled;
 }
 
-// after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
-// (programmatic dependent launch), where the machine code can wait for it. cluster: blocks of a cluster, along x.
+// Launches `kernel`. after_own: the preceding launch in this stream is one of these kernels and calls let_next_start(),
+// so that this kernel may start before it ends (programmatic dependent launch) if the machine code supports it.
+// cluster: number of blocks per cluster, along x.
 template <auto kernel, typename Arguments>
 void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream,
            unsigned cluster = 1) {
   static OncePerDevice prepared;
   prepared([] {
     cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
-    const int most = gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);  // static and dynamic memory together
+    check(cudaFuncGetAttributes(&attributes, kernel), "to return attributes of a decode kernel");
+    const int most = gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);  // static plus dynamic
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                most - static_cast<int>(attributes.sharedSizeBytes)),
-          "to prepare decode");
-    // The same division of the memory for all, so that kernels can share a multiprocessor where one ends.
+          "to set the shared memory of a decode kernel");
+    // All decode kernels use the same division between shared memory and L1, so that the next kernel can start on a
+    // multiprocessor while the previous kernel still runs there.
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent),
-          "to prepare decode");
+          "to set the shared memory of a decode kernel");
   });
   cudaLaunchAttribute attributes[2]{};
   unsigned count = 0;
@@ -196,7 +205,7 @@ void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool af
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = count;
-  check(cudaLaunchKernelEx(&config, kernel, p), "decode");
+  check(cudaLaunchKernelEx(&config, kernel, p), "to launch a decode kernel");
 }
 
 }  // namespace lazy::kernels::cuda::decoding

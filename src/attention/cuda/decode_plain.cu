@@ -1,5 +1,5 @@
-// Decode's two products in fp32 arithmetic, one warp at a time: every type, head size and stride. Lane n holds
-// dimensions n, n + 32, ...
+// The two matrix products of decode in fp32 arithmetic, for every type, head size and stride. Each warp works
+// independently; its lane n holds dimensions n, n + 32, and so on.
 #include "attention/cuda/decode_kernels.cuh"
 
 namespace lazy::kernels::cuda::decoding {
@@ -8,9 +8,9 @@ struct Plain {
   static constexpr int kBlocks = 3;
   static constexpr int kRingBytes = 0;
   static constexpr bool kWholeTiles = false;
-  static constexpr int kSteps = 8;  // of 32 dimensions
+  static constexpr int kSteps = 8;  // steps of 32 dimensions
 
-  // The lane's elements of a row of K, V or q; zeros where there is none.
+  // Loads the lane's elements of a row of K, V or q. Elements beyond the row and absent rows are zero.
   static __device__ void load_row(const Params& p, const Tensor& x, bool there, int64_t at, int dims,
                                   float (&to)[kSteps]) {
 #pragma unroll
@@ -20,10 +20,10 @@ struct Plain {
     }
   }
 
-  // dots[r * stride + n] = q_r . k_n for n < count, keys at offsets[0, count rounded up to kPad).
+  // dots[r * stride + n] = q_r . k_n for n < count. offsets has one entry per key, padded to a multiple of kPad.
   static __device__ void scores(const Params& p, const RowTile& t, const int64_t* offsets, int count, float* dots,
                                 int stride) {
-    constexpr int kKeys = 4;  // at a time; kPad is a multiple
+    constexpr int kKeys = 4;  // keys per step; divides kPad
     const int lane = threadIdx.x % 32;
     for (int n = 0; n < count; n += kKeys) {
       float k[kKeys][kSteps];
@@ -48,7 +48,8 @@ struct Plain {
     }
   }
 
-  // One row's products of a warp's part to scores, kept, and their maximum and sum of exponentials.
+  // Converts the dot products of one row in a warp's part to scores, stores them in global memory, and writes their
+  // maximum and sum of exponentials to *part.
   static __device__ void finish_scores(const Params& p, const RowTile& t, int r, int begin, int count,
                                        const int64_t* offsets, float* dots, float2* part) {
     const int lane = threadIdx.x % 32;
@@ -72,7 +73,7 @@ struct Plain {
     if (lane == 0) *part = {largest, sum};
   }
 
-  // As TensorCores::key_part; without a ring.
+  // Like TensorCores::key_part, but without a ring buffer in shared memory.
   template <Pages>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const KeyMemory m(p, memory, 0);
@@ -91,11 +92,11 @@ struct Plain {
   struct Sums {
     static constexpr int kStages = 0, kCopiedStates = 2;
     float sum[kRows][kSteps] = {};
-    int used = 0;  // keys
+    int used = 0;  // number of list entries that were added
 
     __device__ Sums(const Params&, const RowTile&, char*) {}
 
-    // Adds the units below `units`.
+    // Adds the list entries of the units below `units` that were not added before.
     __device__ void advance(const Params& p, const RowTile& t, const AliveList& list, int units, bool) {
       constexpr int kKeys = 2;
       for (; used < kPad * units; used += kKeys) {

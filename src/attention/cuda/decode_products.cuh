@@ -1,12 +1,12 @@
-// Decode's two products by tensor cores (mma.sync, m16n8k16), a warp at a time, K and V from rings in shared memory.
-// Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
+// The two matrix products of decode on tensor cores (mma.sync, m16n8k16). Each warp works independently and copies K
+// and V through a ring buffer in shared memory. Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
 #pragma once
 #include "attention/cuda/decode_rows.cuh"
 #include "attention/cuda/mma.cuh"
 
 namespace lazy::kernels::cuda::decoding {
 
-// Two floats as two pairs of 16-bit numbers, high + low: together good to 16 bits and more.
+// Represents each of two floats as the sum high + low of two 16-bit numbers, which has more than 16 bits of precision.
 template <typename T>
 __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   high = pack<T>(x, y);
@@ -14,8 +14,9 @@ __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   low = pack<T>(x - kept.x, y - kept.y);
 }
 
-// A warp's piece of shared memory in the scores kernel: with tensor cores a ring of in-flight keys; its rows;
-// offsets of its keys or units, but where they follow one another; without tensor cores products dots[r * stride + n].
+// Shared memory of a warp in the scores kernel. ring: keys in flight (tensor cores only). views: one per row. offsets:
+// one per key, or one per unit of kPad keys; unused if the cache is contiguous. dots: products dots[r * stride + n]
+// (only without tensor cores).
 struct KeyMemory {
   char* ring;
   RowView* views;
@@ -29,29 +30,32 @@ struct KeyMemory {
         dots(reinterpret_cast<float*>(offsets + p.part)),
         stride(p.part + 4) {}
 };
-// Of keys or values in flight. Of a multiprocessor's 16 warps, far more than it takes to keep memory busy.
+// Size in bytes of a warp's ring buffer for keys or values in flight. With 16 warps per multiprocessor this is more
+// than enough to saturate the memory bandwidth.
 constexpr int ring_bytes(int size) { return size == 256 ? 16384 : 8192; }
 constexpr int key_bytes(int part, int rows, int offsets, bool dots, int ring) {
   const int views = kRows * static_cast<int>(sizeof(RowView));
   return ring + views + offsets * 8 + (dots ? rows * (part + 4) * 4 : 0);
 }
 
-// T: __nv_bfloat16 or __half. D: head sizes up to this, 64, 128 or 256; multiples of 8.
+// T: __nv_bfloat16 or __half. D: upper limit of the head size (64, 128 or 256); head sizes are multiples of 8.
 template <typename T, int D>
 struct TensorCores {
-  static constexpr int kBlocks = D == 256 ? 3 : 4;       // blocks a multiprocessor
-  static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys whose scores are made at a time
+  static constexpr int kBlocks = D == 256 ? 3 : 4;       // minimum blocks per multiprocessor
+  static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys whose scores are computed per iteration
   static constexpr int kRingBytes = ring_bytes(D);
-  static constexpr bool kWholeTiles = true;  // key_part takes several parts
-  // A stage of a ring: 16 rows of D dimensions, copied in pieces of 16 bytes.
+  static constexpr bool kWholeTiles = true;  // key_part supports several parts per call
+  // A stage of the ring holds 16 rows of D dimensions, copied in chunks of 16 bytes.
   static constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
                        kStages = kRingBytes / kStage;
 
-  // One or, where they are multiples of kDepth units, more parts of a warp: scores of keys [begin, begin + count),
-  // kept; part[r * p.max_parts] and what follows for every row. Keys come through the ring: memory is at its fastest
-  // when a row is asked for at once, and fragments would ask for less of it. A is 16 keys by 16 dimensions, B the rows.
-  // A single row stands in all columns of B: every lane has the scores of keys g and g + 8, and finishes those of one
-  // of the group's four units (or half a unit, where there are fewer), so that no score is finished twice.
+  // Computes and stores the scores of keys [begin, begin + count), which are one part, or several parts if a part is a
+  // multiple of kDepth units. Also writes the maximum and the sum of exponentials of each part to part[r * p.max_parts]
+  // and the following entries for every row r. Keys are copied through the ring, because memory bandwidth is best when
+  // whole rows are requested at once; direct loads of fragments would keep fewer bytes in flight. In the product, A is
+  // 16 keys by 16 dimensions and B holds the query rows. A single row is repeated in all columns of B: every lane then
+  // has the scores of keys g and g + 8 of each unit. The four lanes of a group divide the remaining work on these
+  // scores, so that each score is completed by only one lane.
   template <Pages PAGES>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
@@ -59,7 +63,7 @@ struct TensorCores {
     const KeyMemory m(p, memory, kRingBytes);
     Keys simple = simple_keys(p, t);
     simple.end = min(simple.end, begin + count);
-    constexpr int kEach = PAGES == Pages::units ? kPad : 1;  // keys of an offset
+    constexpr int kEach = PAGES == Pages::units ? kPad : 1;  // keys per offset
     if constexpr (PAGES != Pages::none) {
       bool bad = false;
       for (int n = lane; n < kPad / kEach * units; n += 32) {
@@ -71,8 +75,8 @@ struct TensorCores {
     }
     if (lane < kRows) m.views[lane] = make_view(p, t, min(lane, t.rows - 1));
     __syncwarp();
-    // 16 bytes at `chunk` of row r stand at chunk ^ r % 8, so that eight rows of a matrix lie in all banks.
-    // A lane copies one piece of every kRowsAtOnce'th row of a unit.
+    // The ring is swizzled: chunk number `chunk` of row r is stored at chunk ^ r % 8, so that reading eight rows of a
+    // matrix uses all banks. Each lane copies one chunk of every kRowsAtOnce'th row of a unit.
     constexpr int kRowsAtOnce = 32 / kChunks;
     const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + lane % kChunks * 8;
     const uint32_t ring = shared_address(m.ring);
@@ -81,7 +85,7 @@ struct TensorCores {
     if constexpr (PAGES != Pages::keys) k += lane / kChunks * p.k.token;
     const int64_t step = kRowsAtOnce * p.k.token;
     auto issue_copy = [&](int unit) {
-      int left = inside ? count - kPad * unit - lane / kChunks : 0;  // rows from the lane's first one on
+      int left = inside ? count - kPad * unit - lane / kChunks : 0;  // number of rows from the lane's first row on
       const T* from = k;
       if constexpr (PAGES == Pages::none) from += kPad * unit * p.k.token;
       if constexpr (PAGES == Pages::units) {
@@ -110,14 +114,14 @@ struct TensorCores {
 #pragma unroll
     for (int i = 0; i < kStages; ++i) issue_copy(i);
     const bool single = p.rows == 1;
-    // Units' halves, of a group and of a lane that finishes a single row's scores.
+    // Half units (8 keys) per iteration, and half units per lane when the lanes divide the scores of a single row.
     constexpr int kHalves = 2 * kDepth, kOwnKeys = std::max(kHalves / 4, 1);
     const bool owns = c * kOwnKeys < kHalves;
     const auto own_half = [c](int j) { return (c * kOwnKeys + j) % kHalves; };
-    const auto own_key = [&](int j) { return 8 * own_half(j) + g; };  // in the group
+    const auto own_key = [&](int j) { return 8 * own_half(j) + g; };  // key within the iteration
     uint32_t q[D / 16][2];
     load_row(p, t, single ? 0 : g, c, q);
-    // Of rows 2 c and 2 c + 1, among the lane's keys.
+    // Running maximum and sum of exponentials of rows 2 c and 2 c + 1 over the lane's keys.
     float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     float* kept = single ? score_at(p, t, 0, begin) : score_at(p, t, 2 * c, begin + g);
     const bool stored[2] = {2 * c < t.rows, 2 * c + 1 < t.rows};
@@ -133,12 +137,12 @@ struct TensorCores {
     for (int first = 0; first < units; first += kDepth) {
       const int key = begin + kPad * first;
       const bool plain = key >= simple.begin && key + kPad * kDepth <= simple.end;
-      float bias[kOwnKeys] = {};  // of a single row, asked for before the products
+      float bias[kOwnKeys] = {};  // for a single row, loaded before the products
       if (single && !plain) {
 #pragma unroll
         for (int j = 0; j < kOwnKeys; ++j) bias[j] = score_bias(p, m.views[0], key + own_key(j));
       }
-      float s[kDepth][4] = {};  // key g (e < 2) or g + 8, row 2 c or 2 c + 1
+      float s[kDepth][4] = {};  // element e is key g (e < 2) or g + 8, row 2 c or 2 c + 1
 #pragma unroll
       for (int i = 0; i < kDepth; ++i) {
         const int unit = first + i;
@@ -152,7 +156,7 @@ struct TensorCores {
           mma<T>(s[i], a, q[n][0], q[n][1]);
         }
         __syncwarp();
-        issue_copy(unit + kStages);  // beyond the last unit: zeros that nobody reads
+        issue_copy(unit + kStages);  // beyond the last unit this copies zeros, which are not read
       }
       if (p.softcap) {
 #pragma unroll
@@ -257,7 +261,8 @@ struct TensorCores {
     wait_for_copies<0>();
   }
 
-  // Dimensions 16 n + 8 h + 2 c and the next one of row r, as B wants them; zeros where there is none.
+  // Loads the B fragments of row r: q[n][h] has dimension 16 n + 8 h + 2 c and the next dimension. Dimensions beyond
+  // the head size and rows beyond the tile are zero.
   static __device__ void load_row(const Params& p, const RowTile& t, int r, int c, uint32_t (&q)[D / 16][2]) {
     const T* row = static_cast<const T*>(p.q.data) + t.batch * p.q.batch;
     if (r < t.rows) row += t.query(p, r) * p.q.token + t.head(p, r) * p.q.head;
@@ -269,7 +274,7 @@ struct TensorCores {
         q[n][h] = 0;
         if (r >= t.rows || d >= p.head_dim) continue;
         if (p.q_aligned) {
-          q[n][h] = __ldcg(reinterpret_cast<const uint32_t*>(row + d));  // the kernel in front may have written it
+          q[n][h] = __ldcg(reinterpret_cast<const uint32_t*>(row + d));  // from L2: the previous kernel may write q
         } else {
           const auto* half = reinterpret_cast<const uint16_t*>(row);
           q[n][h] = half[d * p.q.dim] | static_cast<uint32_t>(half[(d + 1) * p.q.dim]) << 16;
@@ -278,15 +283,16 @@ struct TensorCores {
     }
   }
 
-  // Sums of weighted rows of V. A is 16 dimensions by 16 keys, B the keys' weights. Of up to four rows B has the upper
-  // parts of the weights in columns 0 to 3 and the lower ones in 4 to 7; of more rows it takes two products.
+  // Weighted sums of rows of V. In the product, A is 16 dimensions by 16 keys and B holds the weights of the keys,
+  // split into high and low parts. For up to four rows, columns 0 to 3 of B have the high parts and columns 4 to 7 the
+  // low parts; for more rows, a second product adds the low parts.
   struct Sums {
     static constexpr int kStages = TensorCores::kStages, kCopiedStates = 4;
-    float sum[D / 16][4] = {};  // dimension g (e < 2) or g + 8 of 16, row 2 c or 2 c + 1
+    float sum[D / 16][4] = {};  // [n][e]: dimension 16 n + g (e < 2) or 16 n + g + 8, row 2 c or 2 c + 1
     const T* v;
     uint64_t policy = read_once_policy();
     uint32_t ring;
-    unsigned copied = 0;  // units
+    unsigned copied = 0;  // number of units whose copy was started
     bool inside, folded = false;
 
     __device__ Sums(const Params& p, const RowTile& t, char* memory)
@@ -294,7 +300,8 @@ struct TensorCores {
           ring(shared_address(memory)),
           inside(static_cast<int>(threadIdx.x % kChunks) * 8 < p.value_dim) {}
 
-    // Copies units below `units` to the ring, behind those that it then uses; `last`: uses all.
+    // Starts the copies of the units below `units` and accumulates the units whose stage of the ring is needed for the
+    // new copies. `last`: accumulates all remaining units.
     __device__ void advance(const Params&, const RowTile&, const AliveList& list, unsigned units, bool last) {
       folded = list.rows <= 4;
       for (const unsigned end = units + (last ? kStages : 0); copied < end; ++copied) {
@@ -304,7 +311,8 @@ struct TensorCores {
       }
     }
 
-    // 16 bytes at `chunk` of row r stand at chunk ^ r % 8, so that eight rows of a matrix lie in all banks.
+    // Chunk number `chunk` (16 bytes) of row r is stored at chunk ^ r % 8, so that reading eight rows of a matrix uses
+    // all banks.
     __device__ void copy(const AliveList& list, unsigned unit) {
       const int lane = threadIdx.x % 32, chunk = lane % kChunks;
       const int64_t* at = list.at + list.place(kPad * unit);
@@ -346,7 +354,7 @@ struct TensorCores {
       __syncwarp();
     }
 
-    // to[r * value_dim + d]. All lanes call.
+    // Stores the sums to to[r * value_dim + d]. All lanes must call.
     __device__ void store(const Params& p, const RowTile& t, float* to) const {
       const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
 #pragma unroll
@@ -355,7 +363,7 @@ struct TensorCores {
         for (int e = 0; e < 4; ++e) {
           if (e % 2 && t.rows == 1) continue;
           const int d = 16 * n + g + e / 2 * 8, r = 2 * c + e % 2;
-          const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);  // of rows up to four: column r + 4
+          const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);  // if folded: the low part, from column r + 4
           if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = folded ? sum[n][e] + lower : sum[n][e];
         }
       }

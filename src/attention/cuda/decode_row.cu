@@ -1,7 +1,8 @@
-// Decode of one row a kv head, a block a tile: attend_tile's bits (decode_kernels.cuh) by straight code. Scores, the
-// weights that they become and the sums of pieces take each other's place in shared memory. Parts of the keys are dealt
-// out to the warps, then pieces. With few warps a multiprocessor, the number of executed instructions and of waits in a
-// row is what counts.
+// Decode kernel for one query row per kv head, with one block per tile. The results are bitwise equal to the results of
+// attend_tile (decode_kernels.cuh), but the code is specialized. The scores, the weights computed from them, and the
+// sums of pieces share the same shared memory. The warps divide the parts of the keys, then the pieces for V. Because
+// few warps are resident per multiprocessor, performance depends on the number of instructions and of consecutive
+// waits.
 #include <algorithm>
 
 #include "attention/cuda/decode_list.cuh"
@@ -12,12 +13,12 @@ namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-constexpr int kPart = 64, kPiece = 128, kUnits = kPart / kPad;  // as decode.cu divides a tile by itself
+constexpr int kPart = 64, kPiece = 128, kUnits = kPart / kPad;  // equal to the by_tile division in decode.cu
 
-// Strides of pages and keys in 16 bytes, so that 32 bits hold them.
+// Strides of pages and keys in units of 16 bytes, so that offsets fit in 32 bits.
 struct RowShape {
   uint32_t k_page, k_token, v_page, v_token;
-  int keys;  // that there is room for, a multiple of kPiece
+  int keys;  // capacity of the shared memory in keys, a multiple of kPiece
 };
 struct RowArguments {
   Params p;
@@ -25,7 +26,7 @@ struct RowArguments {
 };
 constexpr uint32_t kNowhere = ~0u;
 
-__device__ float warp_largest(float x) {  // of numbers
+__device__ float warp_largest(float x) {  // maximum over the warp; x must not be NaN
 #ifdef __CUDA_ARCH__
   const auto ordered = [](int i) { return i ^ (i >> 31 & 0x7fffffff); };
   return __int_as_float(ordered(__reduce_max_sync(~0u, ordered(__float_as_int(x)))));
@@ -34,7 +35,7 @@ __device__ float warp_largest(float x) {  // of numbers
 #endif
 }
 
-// What the compiler keeps in a register and does not compute again.
+// Forces the compiler to keep the value in a register instead of recomputing it.
 template <typename N>
 __device__ N keep(N x) {
 #ifdef __CUDA_ARCH__
@@ -56,13 +57,14 @@ constexpr int row_bytes(int keys) {
 
 }  // namespace
 
-// Grid: (heads, sequences). BLOCKS: a multiprocessor. STAGES: units of a warp's ring.
+// Grid: (heads, sequences). BLOCKS: minimum blocks per multiprocessor. STAGES: units in a warp's ring.
 template <typename T, int D, Pages PAGES, int WARPS, int BLOCKS, int STAGES>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_constant__ RowArguments given) {
   extern __shared__ __align__(16) char memory[];
   constexpr int kChunks = D / 8, kRowsAtOnce = 32 / kChunks, kCopies = kPad / kRowsAtOnce, kStage = kPad * D * 2;
   constexpr int kRing = STAGES * kStage;
-  static_assert(kUnits % STAGES == 0);  // so that the stage of a part's unit is known
+  // With this, the stage (in the ring buffer) of each unit in a part is a compile-time constant.
+  static_assert(kUnits % STAGES == 0);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   Params p = given.p;
   const RowShape& shape = given.shape;
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   char* const own = memory + warp * kRing;
   uint32_t* const list = reinterpret_cast<uint32_t*>(memory + WARPS * kRing) + warp * kPiece;
   float* const scores = reinterpret_cast<float*>(memory + WARPS * (kRing + kPiece * 4));
-  uint2* const table = reinterpret_cast<uint2*>(scores + shape.keys);  // of units: of K, of V
+  uint2* const table = reinterpret_cast<uint2*>(scores + shape.keys);  // per unit: offsets of K and V
   float2* const part_sums = reinterpret_cast<float2*>(table + shape.keys / kPad);
   const uint32_t ring = keep(shared_address(own)), units_at = keep(shared_address(table));
   const uint64_t policy = read_once_policy();
@@ -82,15 +84,16 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   const int keys = sequence.end - sequence.first, units = (keys + kPad - 1) / kPad;
   const int parts = (keys + kPart - 1) / kPart, pieces = (keys + kPiece - 1) / kPiece;
   const Keys seen = visible(p, sequence.length, 0);
-  const int seen_from = seen.begin - sequence.first;  // relative, as all keys below
+  const int seen_from = seen.begin - sequence.first;  // relative to sequence.first, like all key indices below
   const unsigned seen_count = static_cast<unsigned>(seen.end - seen.begin);
 
-  // Every key has weight, but for those that a mask or rounding takes it from: behind its last part of K a warp asks
-  // for the beginning of its first piece's values.
+  // With these normalizers all keys have nonzero weight, except for masked keys and underflow. Each warp therefore
+  // prefetches the beginning of V for its first piece after its last part of K.
   const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
 
-  // Where the warp's units lie: those that it asks for ahead, which another warp fills in too, as no barrier comes
-  // before they are used; then those of every WARPS-th part.
+  // Fill the table of unit offsets: first the units whose V the warp prefetches, then the units of its parts (every
+  // WARPS-th part). Another warp may write the same prefetched entries; the duplicate is needed because no barrier
+  // precedes their use.
   bool bad = false;
   const int ahead = values_ahead ? STAGES : 0;
   const auto unit_of = [](int part, int n) { return (part + n / kUnits * WARPS) * kUnits + n % kUnits; };
@@ -116,7 +119,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   __syncwarp();
   bad = __any_sync(~0u, bad);
 
-  // A unit of K or V to a stage of the ring. 16 bytes at `chunk` of row r stand at chunk ^ r % 8.
+  // `ask` starts the copy of a unit of K or V to a stage of the ring. Chunk number `chunk` (16 bytes) of row r is
+  // stored at chunk ^ r % 8.
   const auto lanes_place = [&](const Tensor& cache) {
     return static_cast<const char*>(cache.data) +
            (head * cache.head + lane / kChunks * cache.token + lane % kChunks * 8) * sizeof(T);
@@ -126,7 +130,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   };
   const char *const k = lanes_place(p.k), *const v_rows = lanes_place(p.v);
   const int64_t k_step = step_of(p.k), v_step = step_of(p.v);
-  uint32_t places[8 / kRowsAtOnce];  // of the lane's rows, which repeat after eight
+  uint32_t places[8 / kRowsAtOnce];  // addresses of the lane's rows; the swizzle repeats after eight rows
 #pragma unroll
   for (int i = 0; i < 8 / kRowsAtOnce; ++i) {
     const int row = kRowsAtOnce * i + lane / kChunks;
@@ -155,8 +159,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
     }
   };
-  // The kernel in front may write the newest key: what comes before its unit is asked for at once. Lengths and the
-  // block table are the step's, from before all of its kernels.
+  // The previous kernel may write the newest key. All units before the unit of this key are requested immediately, and
+  // this unit after wait_for_launcher(). Lengths and block table are inputs of the whole decode step and already valid.
   int asked = 0;
 #pragma unroll 1
   for (; asked < STAGES && unit_of(warp, asked) < units - 1; ++asked) {
@@ -182,9 +186,10 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
     for (int i = 0; i < D / 8; ++i) q[i / 2][i % 2] = __shfl_sync(~0u, word[i / 8], i % 8 * 4 + c);
   }
 
-  // Of a part, the keys whose scores a lane finishes, as attend_tile: 64 or two times 32 keys at a time.
+  // Keys of a part whose scores the lane completes, in the same way as attend_tile: 64 keys at a time (D = 64) or two
+  // times 32 keys.
   const auto lanes_key = [&](int i) { return D == 64 ? 16 * c + 8 * i + g : 32 * i + 8 * c + g; };
-  const Keys simple = [&] {  // keys with scores that are the products alone
+  const Keys simple = [&] {  // visible keys without distance bias or ALiBi
     const int here = sequence.length - 1;
     int end = min(seen.end, here - p.bias_window + 1);
     if (p.alibi_slopes) end = seen.begin;
@@ -281,7 +286,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
           },
           parts, lane, 32);
     }
-    // Merging with none changes nothing.
+    // Merging with an empty part does not change the result, so steps beyond the number of parts are skipped.
     const int lanes = min(parts, 32);
 #pragma unroll 1
     for (int step = 16; step > 0; step /= 2) {
@@ -295,7 +300,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       p.lse[batch * p.heads + head] = state.begin < state.end ? all.x + logf(all.y) : -INFINITY;
     }
 
-    // The ring and the lanes' places in it are those of `ask`.
+    // The values use the same ring and the same addresses of the lanes as `ask`.
     static_assert(STAGES % 2 == 0 && STAGES <= kPiece / kPad);
     const char* const v = keep(static_cast<const char*>(p.v.data) + (head * p.v.head + lane % kChunks * 8) * sizeof(T));
     uint32_t fragments[D / 16];
@@ -308,7 +313,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
 #pragma unroll 1
     for (int piece = warp; piece < pieces; piece += WARPS) {
       float* const kept = scores + piece * kPiece;
-      const uint32_t high = keep(shared_address(kept));  // upper and lower parts of the weights, over their scores
+      // Address of the high and low parts of the weights, which overwrite the scores.
+      const uint32_t high = keep(shared_address(kept));
       float weight[kPiece / 32];
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) weight[i] = kept[32 * i + lane];
@@ -320,7 +326,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
       __syncwarp();
       int listed = 0;
-      bool asked_for = values_ahead && piece == warp;  // the units that were asked for are the list's first ones
+      bool asked_for = values_ahead && piece == warp;  // the prefetched units are the first units of the list
       const uint32_t of_values = units_at + (piece * kPiece + lane) / kPad * 8 + 4;
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) {
@@ -360,12 +366,12 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
         commit_copies();
       };
       if (!asked_for) {
-        wait_for_copies<0>();  // of the units that were asked for
+        wait_for_copies<0>();  // wait for the prefetched units
 #pragma unroll 1
         for (int unit = 0; unit < STAGES; ++unit) copy(unit, unit * kStage);
       }
       float sum[D / 16][4] = {};
-      // Column 0 of mma's B has the upper parts, column 4 the lower ones.
+      // Column 0 of B has the high parts of the weights and column 4 the low parts.
       const uint32_t weights = (g < 4 ? high : high + 2 * kPiece) + 4 * c;
       uint32_t stage = 0;
 #pragma unroll 1
@@ -393,7 +399,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const float x = sum[n][2 * h] + __shfl_xor_sync(~0u, sum[n][2 * h], 2);
-          if (c == 0) kept[16 * n + 8 * h + g] = x;  // the piece's sums, over its weights
+          if (c == 0) kept[16 * n + 8 * h + g] = x;  // the sums of the piece overwrite its weights
         }
       }
       __syncwarp();
@@ -442,7 +448,7 @@ void launch_row(const Params& p, cudaStream_t stream) {
 template <typename T, int D, Pages PAGES>
 void launch_of_warps(const Params& p, cudaStream_t stream) {
   const int multiprocessors = gpu_attribute(cudaDevAttrMultiProcessorCount);
-  // Tiles that all run at once have as many warps as there is room for.
+  // If all tiles run concurrently, use as many warps per tile as fit.
   p.batch* p.heads <= 4 * multiprocessors ? launch_row<T, D, PAGES, 8, D == 64 ? 4 : 2, 2>(p, stream)
                                           : launch_row<T, D, PAGES, 4, 4, D == 64 ? 4 : 2>(p, stream);
 }
@@ -450,7 +456,7 @@ void launch_of_warps(const Params& p, cudaStream_t stream) {
 }  // namespace
 
 bool serves_decode_row(const Params& p) {
-  const auto small = [&](const Tensor& cache) {  // in pieces of 16 bytes
+  const auto small = [&](const Tensor& cache) {  // offsets in units of 16 bytes fit in 32 bits
     return std::max<int64_t>(p.pages, p.batch) * cache.batch / 8 < kNowhere &&
            int64_t{p.capacity} * cache.token / 8 < kNowhere;
   };

@@ -1,4 +1,5 @@
-// Decode's query rows: positions, visible keys, addresses of keys, and the conversion of a score to a weight.
+// Query rows of decode: positions, visible keys, addresses of keys in the cache, and the list of keys with nonzero
+// weight.
 #pragma once
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
@@ -16,11 +17,12 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-// Up to kRows rows of one kv head of one sequence. A kv head's rows count as (head of its group, query).
+// A tile of up to kRows query rows of one kv head of one sequence. The rows of a kv head are ordered by (head in its
+// group, query).
 struct RowTile {
   int batch, kv_head, first, rows;
-  int64_t row;   // of the first one, among all rows
-  int64_t kept;  // of its scores, among all
+  int64_t row;   // index of the first row, among all rows of lse
+  int64_t kept;  // offset of its scores in Params::scores
   Sequence sequence;
   __device__ int head(const Params& p, int r) const { return kv_head * p.group + (first + r) / p.q_length; }
   __device__ int query(const Params& p, int r) const { return (first + r) % p.q_length; }
@@ -28,7 +30,7 @@ struct RowTile {
 
 __device__ inline int position(const Params& p, int length, int query) { return length - p.q_length + query; }
 
-// lazy/visibility.h in 32 bits.
+// The 32-bit device version of lazy/visibility.h.
 __device__ inline Keys visible(const Params& p, int length, int query) {
   const int here = position(p, length, query);
   int begin = 0, end = length;
@@ -45,11 +47,12 @@ __device__ inline Sequence read_sequence(const Params& p, int b) {
   const bool good = length >= 0 && length <= p.capacity && (!p.visible_counts || p.visible_counts[b] >= p.q_length);
   if (!good) return {-1, 0, 0};
   const int n = static_cast<int>(length);
-  const int first = visible(p, n, 0).begin / kPad * kPad;  // both ends of what a row sees grow with the row
+  // Both ends of the visible range are nondecreasing in the row, so the first and the last row define the range.
+  const int first = visible(p, n, 0).begin / kPad * kPad;
   return {n, first, max(first, visible(p, n, p.q_length - 1).end)};
 }
 
-// Tile `tile` of the round's sequence `sequence`.
+// Returns tile number `tile` of sequence number `sequence`, both counted within the round.
 __device__ inline RowTile make_tile(const Params& p, int sequence, int tile) {
   const int n = p.round_tile + tile;
   RowTile t;
@@ -73,13 +76,14 @@ __device__ inline float* score_at(const Params& p, const RowTile& t, int r, int 
   return p.scores + t.kept + int64_t{r} * p.score_row + int64_t{key - t.sequence.first} * p.score_key;
 }
 
-// The value of dimension d.
+// Stores dimension d of an output row; NaN if the sequence's length is invalid.
 __device__ inline void store_out(const Params& p, int batch, int head, int query, int d, const Sequence& s, float x) {
   const int64_t at = batch * p.out.batch + query * p.out.token + head * p.out.head + d * p.out.dim;
   store(p.out.data, at, p.dtype, s.length < 0 ? NAN : x);
 }
 
-// Elements from a cache's start to a key, before the head's offset; or one of these.
+// Offset of a key from the start of the cache in elements, without the offset of the head. kAbsent: no key. kBadPage:
+// the key's page number is out of range.
 constexpr int64_t kAbsent = INT64_MIN, kBadPage = INT64_MIN + 1;
 __device__ inline bool present(int64_t offset) { return offset >= 0; }
 
@@ -100,11 +104,11 @@ __device__ inline int64_t key_offset(const Params& p, const Tensor& cache, int b
   return p.block_table ? paged_offset(p, cache, batch, key) : plain_offset(cache, batch, key);
 }
 
-// What turns a row's products into scores.
+// Per-row values that convert dot products to scores.
 struct RowView {
   const float* bias;
   float slope;
-  int here, begin, end;  // position; visible keys
+  int here, begin, end;  // position of the row; range of visible keys
 };
 __device__ inline RowView make_view(const Params& p, const RowTile& t, int r) {
   const int head = t.head(p, r), query = t.query(p, r);
@@ -117,37 +121,39 @@ __device__ inline float score_bias(const Params& p, const RowView& row, int key)
   const int distance = abs(row.here - key);
   return distance < p.bias_window ? __ldg(row.bias + distance) : 0;
 }
-// dot: capped before, with a softcap.
+// If the problem has a softcap, `dot` must be the capped score.
 __device__ inline float finish_score(const Params& p, const RowView& row, int key, float dot, float bias) {
   float s = p.scale * dot + bias;
   if (p.alibi_slopes) s -= row.slope * static_cast<float>(abs(row.here - key));
   return s;
 }
 
-// Keys that every row sees and whose score is the scaled product alone; conservative.
+// Range of keys that every row sees and whose scores have neither distance bias nor ALiBi. The range may be smaller
+// than possible.
 __device__ inline Keys simple_keys(const Params& p, const RowTile& t) {
-  const int first = 0, last = p.q_length - 1, length = t.sequence.length;  // queries
+  const int first = 0, last = p.q_length - 1, length = t.sequence.length;  // first and last query
   const int begin = visible(p, length, last).begin;
   if (p.alibi_slopes) return {begin, begin};
   return {begin, min(visible(p, length, first).end, position(p, length, first) - p.bias_window + 1)};
 }
 
-// Rows of V that carry weight, and the weights of `rows` rows of the tile: entry n stands at place(n), its weights at
-// weight[r * stride + place(n)]. A ring: entries that are used up are overwritten.
+// Ring buffer of the rows of V with nonzero weight, with their weights for `rows` rows of the tile. Entry n has its
+// offset at at[place(n)] and its weights at weight[r * stride + place(n)]. Entries that were consumed are overwritten.
 struct AliveList {
   int64_t* at;
   float* weight;
   int rows;
-  int mask;    // places less one, a power of two
-  int stride;  // 8 more than a multiple of 32, against bank conflicts
+  int mask;    // capacity - 1; the capacity is a power of two
+  int stride;  // a multiple of 32, plus 8 to avoid bank conflicts
   __device__ int place(int n) const { return n & mask; }
 };
 
-// Places for R rows: what the products have in flight, a unit that is not full, and what is listed at once.
+// Capacity of the ring for `rows` rows: it must hold the entries whose copies are in flight, one incomplete unit, and
+// the entries that are listed in one step.
 constexpr int list_places(int rows) { return rows <= 2 ? 256 : 128; }
 constexpr int list_bytes(int rows) { return list_places(rows) * 8 + rows * (list_places(rows) + 8) * 4; }
 
-// A warp's list in its piece of shared memory.
+// Creates the list in the warp's shared memory.
 __device__ inline AliveList make_list(char* memory, int rows) {
   auto* at = reinterpret_cast<int64_t*>(memory);
   const int places = list_places(rows);

@@ -1,4 +1,4 @@
-// Decode's instantiations with tensor cores, one for each of kHeadSizeLimits.
+// Instantiations of the decode kernels with tensor cores, one for each of kHeadSizeLimits.
 #include <algorithm>
 
 #include "attention/cuda/decode_kernels.cuh"

@@ -1,4 +1,4 @@
-// PTX that only Hopper (sm_90a) has: TMA copies, the order of wgmma, register redistribution.
+// PTX instructions that only Hopper (sm_90a) supports: TMA copies, wgmma synchronization, register redistribution.
 #pragma once
 #include <cuda.h>
 
@@ -8,7 +8,8 @@
 
 namespace lazy::kernels::cuda {
 
-// Box of a (dim, head, token, batch) tensor map; coordinates in that order.
+// Starts the TMA copy of a box of a (dim, head, token, batch) tensor map to shared memory. The coordinates have this
+// order.
 __device__ inline void copy_box(void* to, const CUtensorMap* map, uint64_t* barrier, int dim, int head, int token,
                                 int batch) {
   asm volatile(
@@ -24,14 +25,14 @@ template <int pending>
 __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
-// Keeps the compiler from moving reads of these registers before this point, or their computation after it.
+// Prevents the compiler from moving reads of these registers before this point, or their computation after it.
 template <int A>
 __device__ void fence_registers(float (&c)[A]) {
 #pragma unroll
   for (int n = 0; n < A; ++n) asm volatile("" : "+f"(c[n]));
 }
 
-// The register is in use up to here.
+// Forces the compiler to keep x in a register up to this point.
 __device__ inline void keep_register(uint32_t& x) { asm volatile("" : "+r"(x)); }
 __device__ inline uint32_t exclusive_or(uint32_t x, uint32_t y) {
   uint32_t z;
@@ -48,23 +49,23 @@ __device__ void alloc_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
-// Descriptor of a tile of 128-byte rows in shared memory, 128-byte swizzle, aligned to 1024 bytes. Eight rows are 1024
-// bytes; `next` is the distance in bytes to the next 64 columns, for a transposed operand wider than that. Only the
-// lower half depends on the address. It is computed once and descriptor_units(bytes) is added to it, so that no other
-// instructions separate one wgmma from the next.
+// Matrix descriptor of a tile of 128-byte rows in shared memory with 128-byte swizzle, aligned to 1024 bytes. Eight
+// rows have 1024 bytes. `next` is the distance in bytes to the next 64 columns, for a transposed operand with more than
+// 64 columns. Only the lower 32 bits depend on the address. They are computed once, and descriptor_units(bytes) is
+// added to them, so that no other instructions are needed between consecutive wgmma instructions.
 __device__ inline uint32_t descriptor_base(uint32_t address, uint32_t next = 16) {
   return (address & 0x3FFFF) >> 4 | (next >> 4) << 16;
 }
 __device__ constexpr uint32_t descriptor_units(int bytes) { return static_cast<uint32_t>(bytes) >> 4; }
 __device__ inline uint64_t descriptor(uint32_t start) { return uint64_t{0x40000040} << 32 | start; }
 
-// Descriptor of core matrices, 8 rows of 16 bytes, without a swizzle; `inner` and `outer` are the distances in bytes to
-// the next one along the product's inner axis and along the other.
+// Matrix descriptor of core matrices (8 rows of 16 bytes) without swizzle. `inner` and `outer` are the distances in
+// bytes to the next core matrix along the inner axis of the product and along the other axis.
 __device__ inline uint64_t core_descriptor(uint32_t address, uint32_t inner, uint32_t outer) {
   return uint64_t{outer >> 4} << 32 | descriptor_base(address, inner);
 }
 
-// Packs max(x, 0) and max(y, 0), x in the lower half; a NaN stays a NaN.
+// Packs max(x, 0) in the lower 16 bits and max(y, 0) in the upper 16 bits. A NaN stays a NaN.
 template <typename T>
 __device__ uint32_t pack_positive(float x, float y) {
   uint32_t r;
@@ -76,8 +77,9 @@ __device__ uint32_t pack_positive(float x, float y) {
   return r;
 }
 
-// Consumer warpgroups issue their matrix products in turn, so that one computes exponentials while another multiplies.
-// Each takes `left` turns; named barriers 1 to GROUPS pass the turn on.
+// Consumer warpgroups issue their matrix products in a fixed cyclic order, so that one computes exponentials while the
+// next one multiplies. Each warpgroup issues products `left` times. Named barriers 1 to GROUPS signal the next
+// warpgroup.
 template <int GROUPS>
 struct PingPongBarrier {
   int group, left;
@@ -92,23 +94,24 @@ struct PingPongBarrier {
   }
 };
 
-// Four 8 x 8 matrices of 16-bit elements; lane n gives the address of row n % 8 of matrix n / 8.
+// Stores four 8 x 8 matrices of 16-bit elements. Lane n passes the address of row n % 8 of matrix n / 8.
 __device__ inline void store_matrices(uint32_t address, const uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]),
                "r"(r[2]), "r"(r[3])
                : "memory");
 }
 
-// x, which is equal in all lanes of the warp, as a value that the compiler knows to be uniform.
+// Returns x, which must be equal in all lanes of the warp, as a value that the compiler knows to be uniform.
 __device__ inline int uniform(int x) { return __shfl_sync(~0u, x, 0); }
 
-// The calling thread's warpgroup.
+// Index of the calling thread's warpgroup.
 __device__ inline int warpgroup() { return uniform(threadIdx.x / 128); }
 
-// Byte offset of 16-byte chunk c (of eight) of a row, as TMA's 128-byte swizzle places it.
+// Byte offset of 16-byte chunk c (of eight) of a row with TMA's 128-byte swizzle.
 __device__ inline uint32_t swizzled(int row, int c) { return row * 128 + ((c ^ (row & 7)) * 16); }
 
-// Boxes of 64 dims of `rows` tokens of one head, in 128-byte swizzled rows; what lies outside the tensor reads as zero.
+// Creates a tensor map whose boxes have 64 dimensions of `rows` tokens of one head, with 128-byte swizzle. Elements
+// outside of the tensor read as zero.
 CUtensorMap tensor_map(const Params& p, const Tensor& x, int heads, int tokens, int rows);
 
 }  // namespace lazy::kernels::cuda

@@ -1,4 +1,5 @@
-// Launches of the Hopper backward: rows, keys, then the fp32 sums of dQ become d_q.
+// Launches of the Hopper backward: the kernel for row states, the kernel for dK, dV and the fp32 sums of dQ, and the
+// kernel that converts these sums to d_q.
 #include "attention/cuda/hopper_backward_keys.cuh"
 #include "attention/cuda/launchers.h"
 

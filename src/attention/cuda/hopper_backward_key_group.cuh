@@ -1,5 +1,5 @@
-// A block of the Hopper backward's second kernel: its shared memory, the producer warp, and a consumer warpgroup's 64
-// keys.
+// Parts of the second kernel of the Hopper backward: shared memory layout, producer warp, and the work of a consumer
+// warpgroup on its 64 keys.
 #pragma once
 #include "attention/cuda/hopper_backward_rows.cuh"
 #include "attention/cuda/hopper_backward_sums.cuh"
@@ -11,7 +11,8 @@ struct BackwardKeysShape {
   using BiasSums = Diagonals<SUMS>;
   static constexpr int consumers = 2, N = 64 * consumers, M = 64, threads = 128 * (consumers + 1);
   static constexpr int columns = hopper_columns(D), halves = columns / 64;
-  static constexpr int stages = halves == 1 ? 3 : 2;  // each a tile of queries, one of d_out, their rows' state
+  // A stage holds a tile of queries, a tile of d_out and the row states.
+  static constexpr int stages = halves == 1 ? 3 : 2;
   static constexpr int kv_bytes = N * columns * 2, q_bytes = M * columns * 2, ds_bytes = N * M * 2, pad = M + N;
   static constexpr int state_bytes = M * 16;
   static constexpr int bytes(int bias_window) {
@@ -46,7 +47,7 @@ struct BackwardKeysMemory {
 
 __device__ inline void consumer_barrier() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
-// A step of the sweep: 64 rows of a head.
+// A step of the sweep processes 64 rows of a head.
 struct Step {
   int index, head, first;
   __device__ void advance(const Keys& rows) {
@@ -61,7 +62,7 @@ struct Step {
   }
 };
 
-// The producer thread. row_tile: the document's first of row_tiles.
+// Code of the producer thread. row_tile: index of the document's first row tile, among row_tiles per head.
 template <typename S>
 __device__ void produce_row_tiles(const Params& p, const BackwardMaps& maps, const Tile& t, int key0, Step step,
                                   int steps, const Keys& rows, int row_tiles, int row_tile, BackwardKeysShared<S>& sm,
@@ -89,19 +90,20 @@ __device__ void produce_row_tiles(const Params& p, const BackwardMaps& maps, con
   }
 }
 
-// A warpgroup's 64 keys. Accumulator 4 n + 2 h + e of a transposed tile belongs to key() + 8 h and row 8 n + column() +
-// e. The accumulators of dK and dV leave few registers, so indices are recomputed in every step.
+// The work of a consumer warpgroup on 64 keys. Accumulator 4 n + 2 h + e of a transposed tile belongs to key() + 8 h
+// and row 8 n + column() + e. The accumulators of dK and dV leave few registers, so indices are recomputed in every
+// step.
 template <typename T, int D, RowSums SUMS>
 struct KeyGroup {
   using S = BackwardKeysShape<D, SUMS>;
   static constexpr int N = S::N, M = S::M, A = M / 2;
-  static constexpr bool keep_left =
-      D == 64;  // keys and values, as left sides of products: there are registers for them
+  // Keys and values are kept in registers as left operands if there are enough registers.
+  static constexpr bool keep_left = D == 64;
   const Params& p;
   const Tile& t;
   BackwardKeysShared<S>& sm;
   const BackwardKeysMemory<S>& memory;
-  int group, thread;  // thread: of the 256
+  int group, thread;  // thread: index among the 256 consumer threads
   uint32_t k[keep_left ? D / 16 : 1][4], v[keep_left ? D / 16 : 1][4];
 
   __device__ int now() const {
@@ -109,7 +111,8 @@ struct KeyGroup {
     asm volatile("" : "+r"(x));
     return x;
   }
-  // Where the warpgroup's part of a tile starts, in units: found anew as well, or a descriptor a product would be kept.
+  // Offset of the warpgroup's part of a tile in descriptor units. It is recomputed at each use; otherwise the compiler
+  // would keep one descriptor per product in registers.
   __device__ uint32_t own(int bytes) const {
     uint32_t x = group * descriptor_units(bytes);
     asm volatile("" : "+r"(x));
@@ -117,7 +120,7 @@ struct KeyGroup {
   }
   __device__ int lane() const { return now() % 32; }
   __device__ int column() const { return 2 * (now() % 4); }
-  __device__ int own_key() const { return t.first + 64 * group; }  // the warpgroup's first
+  __device__ int own_key() const { return t.first + 64 * group; }  // first key of the warpgroup
   __device__ int key() const {
     const int x = now();
     return t.first + x / 32 * 16 + x % 32 / 4;
@@ -128,7 +131,7 @@ struct KeyGroup {
       load_left<D, N>(v, shared_address(memory.v) + group * 64 * 128);
     }
   }
-  // After the last step the products are of whatever lies there, and nobody reads them: so no branch stands around
+  // After the last step the products use arbitrary data and their results are not read. This avoids a branch around
   // them.
   __device__ void issue_scores(float (&s)[A], int step, int steps) {
     if (step < steps) sm.rows.wait_full(step);
@@ -148,11 +151,11 @@ struct KeyGroup {
       issue_product<T, D, N, M>(g, descriptor_base(shared_address(memory.v)) + own(64 * 128), tile);
     }
   }
-  // dV and dK of a step.
+  // Issues the products for dV and dK of a step.
   __device__ void issue_sums(float (&d_v)[D / 2], float (&d_k)[D / 2], const uint32_t (&weights)[M / 16][4],
                              const uint32_t (&ds)[M / 16][4], int step) {
     const uint32_t stage = step % S::stages * descriptor_units(S::q_bytes);
-    // Rows run along the inner axis.
+    // The rows are the inner axis of the product.
     const uint32_t q = descriptor_base(shared_address(memory.q), M * 128) + stage;
     const uint32_t d_out = descriptor_base(shared_address(memory.d_out), M * 128) + stage;
     wgmma_fence();
@@ -163,7 +166,7 @@ struct KeyGroup {
     for (int n = 0; n < M / 16; ++n) wgmma<T, 1>(d_k, ds[n], descriptor(q + descriptor_units(n * 2048)), 1);
     wgmma_commit();
   }
-  // The warpgroup's half of the columns of dQ, over all keys.
+  // Issues the product for the warpgroup's half of the columns of dQ, over all keys of the block.
   __device__ void issue_dq(float (&d_q)[S::columns / 4], int step) {
     const uint32_t tile = descriptor_base(shared_address(memory.ds)) + step % 2 * descriptor_units(S::ds_bytes);
     const uint32_t half = descriptor_base(shared_address(memory.k), N * 128) + own(S::halves == 2 ? N * 128 : 64);
@@ -178,17 +181,19 @@ struct KeyGroup {
   __device__ void release_rows(int step) {
     if (lane() == 0) barrier_arrive(&sm.rows.empty[step % S::stages]);
   }
-  // Distance of the warpgroup's last key from a step's first row.
+  // Distance from the warpgroup's last key to a step's first row.
   __device__ int nearest(const Step& step) const { return step.first + t.shift() - own_key() - 63; }
-  // Do biases reach any pair of a step's rows, the first of which is `first` after the first of `keys` keys?
+  // Whether a step's 64 rows and `keys` keys contain a pair within the window of the distance bias. first: position of
+  // the first row minus the first key.
   __device__ bool reaches(int first, int keys) const {
     return p.bias_window > 0 && first < p.bias_window + keys - 1 && first + M - 1 >= 0;
   }
   __device__ bool is_near(const Step& step) const { return reaches(nearest(step) + 63, 64); }
-  // The same for the whole block. block_distance: of a step's first row from the block's first key.
+  // The same check for all keys of the block. block_distance: position of a step's first row minus the block's first
+  // key.
   __device__ int block_distance(const Step& step) const { return step.first + t.shift() - t.first; }
   __device__ bool is_near_block(const Step& step) const { return reaches(block_distance(step), N); }
-  // Do all its rows see all keys?
+  // Whether all rows of the step see all keys of the warpgroup.
   __device__ bool is_bare(const Step& step) const {
     const int x = nearest(step);
     if (p.causal && x < 0) return false;
@@ -196,11 +201,11 @@ struct KeyGroup {
     return step.first + M <= t.q_length && own_key() + 64 <= t.k_length;
   }
 
-  // Adds biases where they reach; the factor that makes scores units of log2.
+  // Adds distance biases within the window. Returns the factor that converts s to scores in units of log2.
   __device__ float add_biases(float (&s)[A], const Step& step) const {
     const float factor = p.scale * kLog2e;
     if (!is_near(step)) return factor;
-    // Key r + 8 at row block n meets the distances of key r at block n - 1.
+    // Key r + 8 and row block n have the same distances as key r and row block n - 1.
     const float* at = memory.table + S::pad + t.shift() - key() + column() + step.first;
     float upper[2] = {at[-8], at[-7]};
 #pragma unroll
@@ -215,11 +220,11 @@ struct KeyGroup {
     }
     return 1;
   }
-  // States of the thread's rows.
+  // Address of the states of the thread's rows.
   __device__ const float* states(int step) const {
     return reinterpret_cast<const float*>(memory.states + step % S::stages * S::state_bytes) + column();
   }
-  // s becomes f, what the kind of row state says.
+  // Converts s to f = exp2(score - lse2); see row_state in hopper_rows.cuh.
   __device__ void exponentials(float (&s)[A], float c, int step) const {
     const float* const state = states(step);
 #pragma unroll
@@ -233,14 +238,15 @@ struct KeyGroup {
       }
     }
   }
-  // f and the weights' gradients become weights (elastic: negative where dead) and ds.
+  // Converts s (f) to weights and g (gradients of the weights) to ds. Weights of elastic are not above zero for dead
+  // pairs.
   __device__ void differentiate(float (&s)[A], float (&g)[A], int step) const {
     const float* const state = states(step);
     auto one = [](float& x, float& y, float factor, float center, float offset) {
       const float f = x;
       if constexpr (SUMS != RowSums::softmax) {
         x = fmaf(f, factor, offset);
-        // With tau >= 0 every key is alive; x is then zero only where f, hence ds, is zero as well.
+        // With tau >= 0 every key is alive. In that case x is zero only if f, and therefore ds, is zero.
         if (x <= 0) y = 0;
       }
       y = f * fmaf(y, factor, -center);
@@ -259,7 +265,7 @@ struct KeyGroup {
       }
     }
   }
-  // Zeros where the row does not see the key, or one of them does not exist.
+  // Sets s and g to zero if the row does not see the key, or if the row or the key does not exist.
   __device__ void hide(float (&s)[A], float (&g)[A], int first) const {
     const int key = this->key(), column = this->column(), at = first + t.shift() + column - key;
 #pragma unroll
@@ -277,7 +283,7 @@ struct KeyGroup {
     }
   }
   __device__ uint32_t ds_tile(int step) const { return shared_address(memory.ds) + step % 2 * S::ds_bytes; }
-  // [key][row], as a tile in shared memory.
+  // Stores ds as a tile [key][row] in shared memory.
   __device__ void store_ds(const uint32_t (&ds)[M / 16][4], int step) const {
     const int x = now(), row = x / 32 * 16 + x % 16;
     const uint32_t to = ds_tile(step);
@@ -285,7 +291,7 @@ struct KeyGroup {
     for (int n = 0; n < M / 16; ++n) store_matrices(to + swizzled(row, 2 * n + x % 32 / 16), ds[n]);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
-  // d_k of the keys before their rotation.
+  // Applies the inverse rotation of RoPE to d_k.
   __device__ void rotate_keys_back(float (&d_k)[D / 2]) const {
     const int lane = this->lane(), key = t.first + thread / 32 * 16 + lane / 4;
 #pragma unroll
@@ -297,7 +303,7 @@ struct KeyGroup {
       }
     }
   }
-  // d_k or d_v through the warp's own rows of the key tile, which nobody may read any more.
+  // Stores d_k or d_v. The values are staged in the warp's rows of the key tile, which no thread reads any more.
   __device__ void store(const Tensor& to, const float (&x)[D / 2], float scale, int count) const {
     if (!to.data) return;
     __syncwarp();

@@ -1,8 +1,9 @@
-// Second kernel of the Hopper backward: a block keeps 128 keys, 64 a warpgroup, and sweeps over the rows (of every head
-// of the group) that see them, 64 at a time. Scores are transposed, keys x rows, so that weights and ds are the left
-// sides of dV and dK as the accumulators hold them; ds goes to shared memory only for dQ, which needs the ds of all
-// keys: each warpgroup computes half of the dims of dQ, one step late, so that neither waits for the other and one
-// computes exponentials while the other multiplies.
+// Second kernel of the Hopper backward. A block processes 128 keys, 64 per warpgroup. It sweeps over the rows of all
+// heads of the group that see these keys, 64 rows per step. Scores are transposed (keys x rows), so that the
+// accumulators of the weights and of ds can be used as left operands of the products for dV and dK. ds is stored in
+// shared memory only for dQ, which needs the ds of all keys. Each warpgroup computes half of the columns of dQ, one
+// step later, so that the warpgroups do not wait for each other and one computes exponentials while the other
+// multiplies.
 #pragma once
 #include "attention/cuda/hopper_backward_key_group.cuh"
 
@@ -17,7 +18,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   extern __shared__ char unaligned[];
   const BackwardKeysMemory<S> memory(unaligned + (1024 - shared_address(unaligned) % 1024) % 1024, p.bias_window);
   __shared__ BackwardKeysShared<S> sm;
-  __shared__ Tile t;  // kept here, not in registers
+  __shared__ Tile t;  // in shared memory to save registers
   const int kv_head = blockIdx.y, heads = p.heads / p.kv_heads, group = warpgroup();
   const bool want_bias = SUMS != RowSums::softmax && p.bias_slabs && p.bias_window > 0;
   Tile found;
@@ -35,11 +36,11 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     for (int n = threadIdx.x; n < heads * p.bias_window; n += S::threads) slabs[n] = 0;
   }
   if (!exists) return;
-  const int row_tile = p.cu_q ? uniform(tiles_before(p, found.document, M)) : 0;  // of this document's rows
+  const int row_tile = p.cu_q ? uniform(tiles_before(p, found.document, M)) : 0;  // first row tile of the document
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.kv_full, 1);
-    sm.rows.init(4 * S::consumers);  // arrivals: warps
+    sm.rows.init(4 * S::consumers);  // one arrival per consumer warp
     for (int n = 0; n < 2; ++n) {
       barrier_init(&sm.ds.full[n], 4 * S::consumers);
       barrier_init(&sm.ds.empty[n], 4 * S::consumers);
@@ -49,9 +50,10 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   __syncthreads();
   Step now{0, kv_head * heads, rows.begin};
 
-  if (group == 0) {  // the producer
+  if (group == 0) {  // producer warpgroup
     dealloc_registers<24>();
-    if (threadIdx.x != 0 || steps == 0) return;  // a copy still under way would meet the zeros that are stored
+    // Without steps, a pending copy would overwrite the zeros in shared memory.
+    if (threadIdx.x != 0 || steps == 0) return;
     produce_row_tiles<S>(p, maps, t, t.first, now, steps, rows, row_tiles, row_tile, sm, memory);
     return;
   }
@@ -71,13 +73,14 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     fill_table(p, head, memory.table, S::pad, b.now(), 256);
     consumer_barrier();
   };
-  // What is left of a step once all warps have stored its ds and dQ is made.
+  // Second part of a step, after all warps have stored its ds and its dQ is computed: adds dQ and the gradient of the
+  // distance bias to their sums.
   auto drain = [&](const Step& step, const float(&d_q)[S::columns / 4]) {
     if (p.dq_sum) {
       float* to = hopper_dq(p, t, S::columns, step.head, row_tiles, row_tile + step.first / M) + b.now() * 4;
 #pragma unroll
       for (int n = 0; n < S::columns / 16; ++n) {
-        if (8 * n + S::columns / 2 >= D && group == S::consumers) break;  // columns beyond the head
+        if (8 * n + S::columns / 2 >= D && group == S::consumers) break;  // columns beyond the head size
         reduce_add(to + n * 1024, d_q[4 * n], d_q[4 * n + 1], d_q[4 * n + 2], d_q[4 * n + 3]);
       }
     }
@@ -86,7 +89,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     }
     __syncwarp();
     if (b.lane() == 0) barrier_arrive(&sm.ds.empty[step.index % 2]);
-    if (want_bias && step.first + M == rows.end) {  // the head's last
+    if (want_bias && step.first + M == rows.end) {  // last step of the head
       diagonals.end(b.now(), b.block_distance(step));
       consumer_barrier();
       diagonals.move(b.now(), p.bias_slabs + (static_cast<int64_t>(blockIdx.x) * p.heads + step.head) * p.bias_window);
@@ -95,12 +98,13 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   };
   if (steps > 0) {
     float s[A], g[A], d_q[S::columns / 4];
-    auto finish_products = [&](const Step& step) {  // s becomes f, g is the weights' gradients
+    auto finish_products = [&](const Step& step) {  // converts s to f; g has the gradients of the weights
       wgmma_wait<1>();
       fence_registers(s);
       b.exponentials(s, b.add_biases(s, step), step.index);
       fence_registers(s);
-      // Has passed already: its branch keeps the compiler from moving the second wait to before the exponentials.
+      // This wait returns immediately. Its branch prevents the compiler from moving the second wgmma_wait before the
+      // exponentials.
       sm.rows.wait_full(step.index);
       wgmma_wait<0>();
       fence_registers(g);
@@ -132,7 +136,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
       __syncwarp();
       if (b.lane() == 0) barrier_arrive(&sm.ds.full[step % 2]);
 
-      if (step > 0) sm.ds.wait_full(step - 1);  // the first time the product is of nothing, and not read
+      // In the first step, the product for dQ uses arbitrary data and its result is not read.
+      if (step > 0) sm.ds.wait_full(step - 1);
       b.issue_dq(d_q, step + 1);
       b.issue_sums(d_v, d_k, weights, ds, step);
       if constexpr (S::halves == 1) {
@@ -167,7 +172,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     fence_registers(d_q);
     fence_registers(d_k);
     fence_registers(d_v);
-    consumer_barrier();  // the step before is drained by all
+    consumer_barrier();  // all warps have finished drain() of the previous step
     drain(now, d_q);
   }
   consumer_barrier();

@@ -1,20 +1,21 @@
-// First kernel of the Hopper backward: as in portable_backward_rows.cuh, a sweep recomputes a row's weights and sums
-// the row statistics of its gradient. While a warpgroup sums one tile of keys, the products of its next tile are in
-// flight. Softmax is elastic with an offset of zero; it uses this kernel when fp32 gradients (bias, sink) are wanted.
+// First kernel of the Hopper backward. As in portable_backward_rows.cuh, a sweep over the keys recomputes the weights
+// of each row and the sums for its gradient. While a warpgroup adds one tile of keys, the products of its next tile are
+// in flight. Softmax is processed as elastic with an offset of zero; it uses this kernel only if fp32 gradients
+// (distance bias, sink) are required.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
 struct BackwardMaps {
-  CUtensorMap q, d_out, k, v;  // boxes of 64 rows
+  CUtensorMap q, d_out, k, v;  // the boxes have 64 rows
 };
 
 template <int D>
 struct BackwardRowsShape {
   static constexpr int consumers = 2, M = 64 * consumers, N = 64, threads = 128 * (consumers + 1);
   static constexpr int columns = hopper_columns(D), halves = columns / 64;
-  static constexpr int stages = halves == 1 ? 6 : 4;  // each a tile of keys and one of values
+  static constexpr int stages = halves == 1 ? 6 : 4;  // a stage holds a tile of keys and a tile of values
   static constexpr int q_bytes = M * columns * 2, tile_bytes = N * columns * 2, pad = M + N;
   static constexpr int bytes = 2 * q_bytes + 2 * stages * tile_bytes + 1024;
   static constexpr int table(int bias_window) { return bias_window > 0 ? bias_window + 2 * pad : 0; }
@@ -24,10 +25,10 @@ template <int D>
 struct BackwardRowsShared {
   uint64_t rows_full;
   Pipeline<BackwardRowsShape<D>::stages> tiles;
-  float warp_sums[2][8];  // of d_tau, d_sink
+  float warp_sums[2][8];  // partial sums of d_tau and d_sink per warp
 };
 
-// The producer thread.
+// Code of the producer thread.
 template <int D>
 __device__ void produce_key_tiles(const BackwardMaps& maps, const Tile& t, int kv_head, const Span& span,
                                   BackwardRowsShared<D>& sm, char* memory) {
@@ -55,12 +56,13 @@ __device__ void produce_key_tiles(const BackwardMaps& maps, const Tile& t, int k
   }
 }
 
-// A thread's partial sums of two rows: f, f g and g (of alive keys) as defined in weights.cuh.
+// A thread's partial sums for two rows: the sums of f, of f g and of g (for alive keys), with f and g as in
+// weights.cuh.
 struct GradientSums {
   float f[2] = {}, fg[2] = {}, g[2] = {};
 
-  // s: f of a tile, g: the weights' gradients. Keys whose f is not above `dead` are dead. Several sums side by side: a
-  // chain of dependent additions is what a warp would wait for.
+  // Adds a tile. s: f; dw: gradients of the weights. Keys with f <= dead are not alive. Several independent partial
+  // sums avoid a long chain of dependent additions.
   template <int A>
   __device__ void add(const float (&s)[A], const float (&dw)[A], const float (&dead)[2]) {
     float f_part[2][2] = {}, fg_part[2][2] = {}, g_part[2][2] = {};
@@ -79,7 +81,7 @@ struct GradientSums {
       fg[h] += fg_part[h][0] + fg_part[h][1];
       g[h] += g_part[h][0] + g_part[h][1];
     }
-    fence_registers(f);  // or the compiler would leave a part for after the next wait
+    fence_registers(f);  // prevents the compiler from moving additions after the next wait
     fence_registers(fg);
     fence_registers(g);
   }
@@ -89,17 +91,17 @@ template <typename T, int D>
 struct BackwardRows : RowGroup {
   using S = BackwardRowsShape<D>;
   static constexpr int N = S::N, A = N / 2;
-  static constexpr bool keep_d_out = D == 64;  // there are registers for it
+  static constexpr bool keep_d_out = D == 64;  // for D = 64 there are enough registers
   BackwardRowsShared<D>& sm;
   uint32_t q[D / 16][4], d_out[keep_d_out ? D / 16 : 1][4];
-  uint32_t s_do, sk, sv;  // descriptor_base of the rows' d_out, of keys, of values
+  uint32_t s_do, sk, sv;  // descriptor_base of d_out, keys and values
   float tau, lse2[2], dead[2];
   GradientSums sums;
 
   __device__ BackwardRows(const Params& p, const Tile& t, BackwardRowsShared<D>& sm) : RowGroup(p, t), sm(sm) {}
 
-  // s and g of the n-th tile. Past the warpgroup's last one the products are of whatever lies there, and nobody reads
-  // them: so no branch stands around them.
+  // Issues the products for s and g of the n-th tile. After the warpgroup's last tile the products use arbitrary data
+  // and their results are not read. This avoids a branch around them.
   __device__ void issue(float (&s)[A], float (&g)[A], int n) {
     const uint32_t stage = n % S::stages * descriptor_units(S::tile_bytes);
     issue_product<T, D, N>(s, q, sk + stage);
@@ -116,8 +118,8 @@ struct BackwardRows : RowGroup {
     sm.tiles.wait_full(n);
     release(n);
   }
-  // Until the products are there, and the tile after them. In this order: the branches of the first wait keep the
-  // compiler from moving the second to before the sums of another tile.
+  // Waits for the next tile and for the products. The branches of the first wait prevent the compiler from moving the
+  // second wait before the additions of the previous tile.
   __device__ void wait(float (&s)[A], float (&g)[A], int n) {
     if (n + 1 < tiles.end) sm.tiles.wait_full(n + 1);
     wgmma_wait<0>();
@@ -131,7 +133,8 @@ struct BackwardRows : RowGroup {
     if (!plain) c = this->template finish<N>(s, origin + n * N);
 #pragma unroll
     for (int i = 0; i < A; ++i) s[i] = exp2_fast(fmaf(s[i], c, -lse2[i / 2 % 2]));
-    if (!plain && tau >= 0) this->template hide<N>(g, origin + n * N, 0);  // else f = 0 tells that a key is hidden
+    // With tau < 0, f = 0 already marks masked keys.
+    if (!plain && tau >= 0) this->template hide<N>(g, origin + n * N, 0);
     sums.add(s, g, dead);
   }
   __device__ void sweep(int count) {
@@ -168,7 +171,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   extern __shared__ char unaligned[];
   char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   __shared__ BackwardRowsShared<D> sm;
-  __shared__ Tile t;  // kept here, not in registers
+  __shared__ Tile t;  // in shared memory to save registers
   float* const table = reinterpret_cast<float*>(memory + 2 * S::q_bytes + 2 * S::stages * S::tile_bytes);
   Tile found;
   found.head = blockIdx.y;
@@ -181,13 +184,13 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.rows_full, 1);
-    sm.tiles.init(4 * S::consumers);  // arrivals: warps
+    sm.tiles.init(4 * S::consumers);  // one arrival per consumer warp
     fence_barriers();
   }
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();
   const int group = warpgroup();
-  if (group == 0) {  // the producer
+  if (group == 0) {  // producer warpgroup
     dealloc_registers<24>();
     if (threadIdx.x != 0 || span.tiles == 0) return;
     produce_key_tiles<D>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);
@@ -204,7 +207,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   for (int h = 0; h < 2; ++h) {
     const float lse = b.row(h) < t.q_length ? p.lse[row_index(p, t, t.head, b.row(h))] * kLog2e : 0;
     b.lse2[h] = lse > -INFINITY ? lse : 0;
-    // Where the offset is not negative every visible key is alive, be its f zero.
+    // If the offset is not negative, every visible key is alive, even if f is zero.
     b.dead[h] = b.tau >= 0 ? -1 : elastic ? -portable::elastic_offset(p, b.keys(h), b.tau) : 0;
   }
   if (span.tiles > 0) {
@@ -226,7 +229,8 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
     if (b.lane % 4 != 0 || row >= t.q_length) continue;
     const int count = b.keys(h).end - b.keys(h).begin;
     const float in_sink = has_sink && count > 0 ? exp2_fast(p.sink[t.head] * kLog2e - b.lse2[h]) : 0;
-    // A row's only key has p = 1 whatever its score, and ds = 0 exactly: p is left out and its one added to the offset.
+    // If a row sees only one key, p = 1 for every score and ds is exactly 0. Then norm is 0, which removes p from the
+    // weight, and one is added to the offset.
     const bool alone = count == 1 && !has_sink;
     const float norm = count > 0 && !alone ? 1 / (f + in_sink) : 0, center = fg * norm;
     float* const state = row_state(p, t, t.head, state_tiles, state_tile) + row - b.first;

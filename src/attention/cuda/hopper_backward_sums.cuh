@@ -1,4 +1,4 @@
-// Sums of the Hopper backward that leave the registers: the gradient of the distance bias, and dQ.
+// Sums of the Hopper backward that are not accumulated in registers: the gradient of the distance bias, and dQ.
 #pragma once
 #include <type_traits>
 
@@ -6,27 +6,27 @@
 
 namespace lazy::kernels::cuda::hopper {
 
-// What the states of the rows were made from, and so how much the gradients carry.
+// Source of the row states, which limits the precision of the gradients.
 enum class RowSums {
-  softmax,  // d_out . out; no gradient of the bias is wanted
-  elastic,  // d_out . out and d_out . alive_sum: the bias's gradient is summed from ds in 16 bits
-  exact,    // a sweep over the keys in fp32
+  softmax,  // from d_out . out; without gradient of the distance bias
+  elastic,  // from d_out . out and d_out . alive_sum; the distance bias's gradient is summed from 16-bit ds
+  exact,    // from a sweep over the keys in fp32
 };
 
-// Gradient of the distance bias within a block of keys: sums of ds along diagonals, a head at a time. The order of all
-// sums is fixed. FIXED: numbers of shared memory before the sums by distance, of which there are two parts.
+// Gradient of the distance bias for a block of keys and one head at a time: sums of ds along diagonals. The order of
+// all sums is fixed. The sums by distance have two parts. FIXED: number of floats in shared memory before these sums.
 template <int FIXED>
 struct DistanceSums {
   static constexpr int floats(int window) { return FIXED + 2 * window; }
   float* memory;
   int window;
   __device__ float* sums() const { return memory + FIXED; }
-  // `thread`: of the block's 256 consumers.
+  // Clears the memory. thread: index among the block's 256 consumer threads.
   __device__ void start(int thread) {
     for (int n = thread; n < floats(window); n += 256) memory[n] = 0;
     asm volatile("bar.sync 1, 256;" ::: "memory");
   }
-  // A head's sums, to its slab. Barriers of all consumers stand around it.
+  // Moves the sums of a head to its slab. The caller must execute barriers of all consumers before and after.
   __device__ void move(int thread, float* slab) {
     for (int n = thread; n < window; n += 256) {
       slab[n] = sums()[n] + sums()[window + n];
@@ -35,16 +35,16 @@ struct DistanceSums {
   }
 };
 
-// From ds in registers, in fp32. Each warp sums the diagonals of its 16 keys x 64 rows in its own scratch memory; a
-// warpgroup's four parts are added one step later, after a barrier that ds needs anyway.
-constexpr int kDiagonals = 80;       // a warp's (79), row - key from -15 on
-constexpr int kDiagonalStride = 88;  // of a key: 24 more than a multiple of 32, so that keys' float2 lie in all banks
+// Sums from ds in registers, in fp32. Each warp sums the diagonals of its 16 keys x 64 rows in its own scratch memory.
+// The four parts of a warpgroup are added one step later, after a barrier that ds needs in any case.
+constexpr int kDiagonals = 80;       // per warp; 79 are used, for row - key from -15 on
+constexpr int kDiagonalStride = 88;  // stride between keys; 24 modulo 32, so that float2 accesses use all banks
 constexpr int kDiagonalScratch = 8 * kDiagonalStride + 8;
-// Memory: eight scratches, in which zeros stay around the 72 numbers of each of eight keys; parts of two steps; the
-// warpgroups' sums by distance.
+// Memory: eight scratch areas, each with 72 numbers for each of eight keys and zeros around them; parts of two steps;
+// sums by distance of the two warpgroups.
 struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> {
-  // ds of a warp's keys x rows, as accumulators hold it: row r + 8 at column block n + 1 lies where row r does at block
-  // n.
+  // Adds ds of a warp's keys x rows, given in the accumulator layout. Row r + 8 at column block n + 1 is on the same
+  // diagonal as row r at block n.
   __device__ void put(int thread, const float (&ds)[32], int step) {
     const int lane = thread % 32, warp = thread / 32;
     float* const own = memory + warp * kDiagonalScratch;
@@ -69,7 +69,8 @@ struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> 
       memory[8 * kDiagonalScratch + (step % 2 * 8 + warp) * kDiagonals + y] = sum;
     }
   }
-  // Once all warps have put that step: `first` is the distance of the step's first row from the block's first key.
+  // Adds the parts of a step to the sums by distance. All warps must have called put() for this step. first: position
+  // of the step's first row minus the block's first key.
   template <typename T>
   __device__ void take(int thread, int step, int first, uint32_t) {
     const int group = thread / 128, x = thread % 128, distance = first - 64 * group - 63 + x;
@@ -86,26 +87,26 @@ struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> 
   __device__ void end(int, int) {}
 };
 
-// From the 16-bit ds that lie in shared memory for dQ, in blocks of 8 keys x 8 rows. Blocks on one diagonal of blocks
-// are added as they are, a lane a pair of numbers: eight warps have 23 such diagonals, 16 blocks each warp. The next
-// step's rows are 64 further, so a diagonal passes through a warp's hands in three steps running, as the first of the
-// three below, then as the second and the third; after that its 8 x 8 sums are summed along their own 15 diagonals.
-// Memory: a float4 a thread, what is under way; eight scratches of 8 x 8; sums by distance, on and above the diagonals
-// of blocks, and below.
+// Sums from the 16-bit ds in shared memory that were stored for dQ, in blocks of 8 keys x 8 rows. The blocks on one
+// diagonal of blocks are added elementwise, with two elements per lane. There are 23 such diagonals for eight warps,
+// and each warp adds 16 blocks. The rows of the next step are 64 further, so a warp processes the same diagonal in
+// three consecutive steps: first as `opened`, then as `passed`, then as `closed`. After that, its 8 x 8 sums are added
+// along their own 15 diagonals. Memory: one float4 per thread for unfinished diagonals; eight scratch areas of 8 x 8;
+// sums by distance, separately for the elements on and above the block diagonals and for the elements below.
 struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
   __device__ void put(int, const float (&)[32], int) {}
-  // As ExactDiagonals::take, of the ds at shared address `tile`.
+  // Like ExactDiagonals::take, for the ds at shared address `tile`.
   template <typename T>
   __device__ void take(int thread, int, int first, uint32_t tile) {
     const int lane = thread % 32, warp = thread / 32;
-    float2 opened{}, passed{}, closed{};  // block diagonals warp + 1, warp - 7, warp - 15: row block - key block
+    float2 opened{}, passed{}, closed{};  // block diagonals (row block - key block) warp + 1, warp - 7, warp - 15
     auto add = [](float2& sum, const float2& x) {
       sum.x += x.x;
       sum.y += x.y;
     };
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int block = 4 * half + lane / 8;  // of rows, whose eight addresses this lane's group gives
+      const int block = 4 * half + lane / 8;  // row block; the lane passes the address of one of its eight rows
       uint32_t x[4];
       load_matrices(x, tile + swizzled(8 * ((block + 15 - warp) % 16) + lane % 8, block));
 #pragma unroll
@@ -121,7 +122,7 @@ struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
     }
     close(thread, first, closed, passed, opened);
   }
-  // That was the head's last step. Closes what is under way; what biases no longer reach lies outside the window.
+  // Called after the head's last step. Finishes the open diagonals. Distances without a bias are outside of the window.
   __device__ void end(int thread, int first) {
     close(thread, first + 64, {}, {}, {});
     close(thread, first + 128, {}, {}, {});
@@ -135,9 +136,9 @@ struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
     const float4 before = under_way;
     under_way = {before.z + passed.x, before.w + passed.y, opened.x, opened.y};
     __syncwarp();
-    reinterpret_cast<float2*>(own)[lane] = {closed.x + before.x, closed.y + before.y};  // [key][row]
+    reinterpret_cast<float2*>(own)[lane] = {closed.x + before.x, closed.y + before.y};  // layout [key][row]
     __syncwarp();
-    const int ahead = lane - 7;  // row - key; 15 diagonals
+    const int ahead = lane - 7;  // row - key of the lane's diagonal; there are 15 diagonals
     float sum = 0;
 #pragma unroll
     for (int key = 0; key < 8; ++key) {
@@ -152,20 +153,23 @@ struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
 template <RowSums SUMS>
 using Diagonals = std::conditional_t<SUMS == RowSums::exact, ExactDiagonals, RoundedDiagonals>;
 
-// dQ: fp32 sums to which every block of keys adds atomically, and the kernel that converts them to d_q. The sums are
-// laid out like the products' accumulators: four consecutive numbers per thread.
+// dQ is accumulated in fp32 sums, to which every block of keys adds atomically; a separate kernel converts them to d_q.
+// The sums have the layout of the products' accumulators, with four consecutive numbers per thread.
 __device__ inline void reduce_add(float* to, float a, float b, float c, float d) {
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
-// Sums of a tile of 64 rows: (batch, head, tile) then 64 D numbers, 256 threads x D / 4.
+// Address of the sums of a tile of 64 rows. The layout is (batch, head, tile, 64 D), where 64 D numbers are D / 4 for
+// each of 256 threads.
 __device__ inline float* hopper_dq(const Params& p, const Tile& t, int D, int head, int tiles, int tile) {
   return p.dq_sum + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 64 * D;
 }
 
-// The rotation of row `token` (Params::cos) undone for the pairs (first[e], second[e]), which begin at `pair`.
+// Applies the inverse rotation of RoPE (Params::cos and sin) for row `token` to the pairs (first[e], second[e]), which
+// begin at column `pair`.
 __device__ inline void rotate_back(const Params& p, int D, int token, int pair, float* first, float* second) {
-  const int64_t at = static_cast<int64_t>(min(token, p.q_length - 1)) * (D / 2) + pair;  // rows beyond are not stored
+  // Rows beyond q_length are not stored, so their angles do not matter.
+  const int64_t at = static_cast<int64_t>(min(token, p.q_length - 1)) * (D / 2) + pair;
   const float2 c = __ldg(reinterpret_cast<const float2*>(p.cos + at));
   const float2 s = __ldg(reinterpret_cast<const float2*>(p.sin + at));
   const float x[2] = {first[0], first[1]};
@@ -175,23 +179,23 @@ __device__ inline void rotate_back(const Params& p, int D, int token, int pair, 
   second[1] = fmaf(second[1], c.y, -x[1] * s.y);
 }
 
-// d_q = scale * sums, a block a tile of 64 rows, through shared memory so that rows leave in 16 bytes. A thread has the
-// same columns of both halves of a row: pairs of the rotation.
+// d_q = scale * sums. One block per tile of 64 rows. The values are staged in shared memory, so that stores write 16
+// bytes. A thread has the same columns of both halves of a row, which form the pairs of the rotation.
 template <typename T, int D>
 __global__ void __launch_bounds__(256) finish_dq(const __grid_constant__ Params p, int row_tiles) {
-  constexpr int stride = D + 8;  // numbers; 8 more against bank conflicts
+  constexpr int stride = D + 8;  // in elements; padded by 8 to avoid bank conflicts
   __shared__ __align__(16) T tile_of[64 * stride];
   Tile t;
   t.head = blockIdx.y;
   t.batch = blockIdx.x / row_tiles;
   const int tile = blockIdx.x % row_tiles;
   if (!locate(p, tile, 64, false, t)) return;
-  constexpr int mine = D / 32;  // blocks of eight columns of a half
+  constexpr int mine = D / 32;  // blocks of eight columns per thread, in each half
   const int first = threadIdx.x / 128 * mine, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int row = warp * 16 + lane / 4, column = 2 * (lane % 4);
   const float4* from =
       reinterpret_cast<const float4*>(hopper_dq(p, t, D, t.head, row_tiles, tile)) + threadIdx.x % 128 + first * 256;
-  alignas(16) float x[mine][2][4];  // two of row, two of row + 8
+  alignas(16) float x[mine][2][4];  // last axis: two elements of `row`, two of row + 8
 #pragma unroll
   for (int n = 0; n < mine; ++n) {
 #pragma unroll

@@ -1,4 +1,5 @@
-// PTX of Hopper (sm_90): barriers in shared memory that count bytes, and copies that arrive at them.
+// PTX instructions of Hopper (sm_90): mbarriers in shared memory that count bytes, and asynchronous copies that arrive
+// at them.
 #pragma once
 #include "attention/cuda/mma.cuh"
 
@@ -14,7 +15,8 @@ __device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
 __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// Once all copy_async of the thread up to here have landed; one of the barrier's arrivals.
+// Arrives at the barrier when all previous copy_async of the thread have completed. It counts as one of the barrier's
+// arrivals.
 __device__ inline void barrier_arrive_after_copies(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
@@ -27,17 +29,17 @@ __device__ inline void barrier_wait(uint64_t* barrier, int parity) {
       : "memory");
 }
 
-// Behind barrier_init, before others use the barriers.
+// Must be called after barrier_init and before other threads use the barriers.
 __device__ inline void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-// Contiguous bytes, a multiple of 16.
+// Starts a bulk copy of contiguous bytes to shared memory. `bytes` must be a multiple of 16.
 __device__ inline void copy_bytes(void* to, const void* from, int bytes, uint64_t* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)),
                "l"(from), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 }
-// Likewise, to the second-level cache.
+// Prefetches contiguous bytes to L2. `bytes` must be a multiple of 16.
 __device__ inline void prefetch_bytes(const void* from, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }

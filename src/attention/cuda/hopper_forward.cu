@@ -1,4 +1,4 @@
-// Forward on Hopper: a producer warp loads tiles by TMA, consumer warpgroups of 64 rows compute with wgmma.
+// Forward on Hopper. A producer warp loads tiles by TMA, and consumer warpgroups with 64 rows each compute with wgmma.
 #include "attention/cuda/hopper_forward_elastic.cuh"
 #include "attention/cuda/hopper_forward_softmax.cuh"
 #include "attention/cuda/launchers.h"
@@ -7,11 +7,12 @@ namespace lazy::kernels::cuda {
 
 namespace hopper {
 
-// What a forward instance has: bits of SWEEP. Softmax always keeps Params::stats; kScores is score_stats.
+// Bits of the template parameter SWEEP, which select the normalizer and the outputs. kStats is for elastic only,
+// because softmax always computes Params::stats. kScores selects Params::score_stats.
 constexpr int kElastic = 1, kStats = 2, kAliveSum = 4, kScores = 8;
 constexpr bool has(int sweep, int what) { return (sweep & what) != 0; }
 
-// The producer thread: loads the queries, then tiles in the order in which the consumers use them.
+// Code of the producer thread: loads the queries, then the tiles in the order in which the consumers use them.
 template <int D, int SWEEP>
 __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_head, const Span& span,
                               ForwardShared<D, has(SWEEP, kAliveSum)>& sm, char* memory) {
@@ -40,7 +41,7 @@ __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_hea
     if constexpr (!has(SWEEP, kElastic)) fetch(sm.v, v_tiles, &maps.v, S::v_stages, n, key);
   }
   if constexpr (has(SWEEP, kElastic)) {
-    for (int n = 0; n < span.tiles; ++n) {  // of the first tile the scores are at hand
+    for (int n = 0; n < span.tiles; ++n) {  // the scores of the first tile are still in registers
       const int key = span.key<S::N>(n, false);
       if (n > 0) fetch(sm.k, k_tiles, &maps.k, S::k_stages, span.tiles + n - 1, key);
       fetch(sm.v, v_tiles, &maps.v, S::v_stages, n, key);
@@ -48,7 +49,8 @@ __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_hea
   }
 }
 
-// The warpgroup's rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
+// Stores the warpgroup's rows. They are staged in the warp's part of the query tile, so that global stores write 16
+// bytes.
 template <typename T, int D, int M>
 __device__ void store_rows(const Params& p, const Tensor& to, const Tile& t, char* memory, const float (&x)[D / 2]) {
   const int warp_row = threadIdx.x / 32 * 16 - 64, lane = threadIdx.x % 32;
@@ -82,11 +84,11 @@ __global__ void __launch_bounds__(ForwardShape<D, has(SWEEP, kAliveSum)>::thread
   char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   __shared__ ForwardShared<D, ALIVE> sm;
   float* const table = reinterpret_cast<float*>(memory + S::q_bytes + (S::k_stages + S::v_stages) * S::tile_bytes);
-  __shared__ Tile t;  // kept here, not in registers
+  __shared__ Tile t;  // in shared memory to save registers
   Tile found;
   found.head = blockIdx.y;
   found.batch = blockIdx.x / tiles;
-  // The last tiles first: with a causal mask they are the longest.
+  // Start with the last tiles: with a causal mask they have the most keys.
   if (!locate(p, tiles - 1 - blockIdx.x % tiles, S::M, false, found)) return;
   Span span;
   const int last = min(found.first + S::M, found.q_length) - 1;
@@ -95,14 +97,14 @@ __global__ void __launch_bounds__(ForwardShape<D, has(SWEEP, kAliveSum)>::thread
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.q_full, 1);
-    sm.k.init(4 * S::consumers);  // arrivals: warps
+    sm.k.init(4 * S::consumers);  // one arrival per consumer warp
     sm.v.init(4 * S::consumers);
     fence_barriers();
   }
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();
   const int group = warpgroup();
-  if (group == 0) {  // the producer
+  if (group == 0) {  // producer warpgroup
     dealloc_registers<S::consumers == 3 ? 32 : 24>();
     if (threadIdx.x != 0 || span.tiles == 0) return;
     produce_tiles<D, SWEEP>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);

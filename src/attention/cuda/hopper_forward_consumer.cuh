@@ -1,6 +1,6 @@
-// A consumer warpgroup of the Hopper forward: 64 rows, and tiles of N keys that the producer warp loads into two
-// circular buffers, K and V. Every warpgroup of a block passes every tile, to release it, and computes those that its
-// rows see.
+// A consumer warpgroup of the Hopper forward processes 64 rows. The producer warp loads tiles of N keys into two
+// circular buffers, K and V. Every warpgroup of a block waits for and releases every tile, but computes only the tiles
+// that its rows see.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
@@ -10,7 +10,7 @@ struct ForwardMaps {
   CUtensorMap q, k, v;
 };
 
-// ALIVE: rows also sum the values of their alive keys, which takes the registers of half a tile's scores.
+// ALIVE: the kernel also computes alive_sum. Its accumulators need the registers of half of a tile's scores.
 template <int D, bool ALIVE>
 struct ForwardShape {
   static constexpr int consumers = D == 64 ? 3 : 2, M = 64 * consumers, N = ALIVE ? 64 : 128;
@@ -30,15 +30,15 @@ struct ForwardShared {
   Pipeline<S::v_stages> v;
 };
 
-// What a thread's two rows leave beside their output. The statistics are the thread's own shares, summed at the end.
+// Results of a thread's two rows in addition to the output. The statistics are the thread's partial sums, which are
+// reduced at the end.
 struct RowResults {
-  float lse[2] = {-INFINITY, -INFINITY};  // natural log
+  float lse[2] = {-INFINITY, -INFINITY};  // natural logarithm
   float head[2] = {}, total[2] = {};      // weight on the first key, sum of weights
   int alive[2] = {};
 };
 
-// Log-sum-exp and statistics of a thread's rows to memory, once the four lanes of a row have told each other their
-// shares.
+// Reduces the statistics over the four lanes of a row and stores them with the log-sum-exp.
 __device__ inline void write_results(const Params& p, const RowGroup& b, RowResults& r) {
   const Tile& t = b.t;
 #pragma unroll
@@ -62,12 +62,12 @@ __device__ inline void write_results(const Params& p, const RowGroup& b, RowResu
 
 using portable::LaneScores;
 
-// Of Params::score_stats, what a row's sum of exponentials exp2(x), x = score - base, lacks: the largest score and the
-// sum of x exp2(x), the thread's own shares.
+// The values that Params::score_stats needs in addition to the sum of exponentials exp2(x), x = score - base: the
+// maximum score and the sum of x exp2(x). They are the thread's partial results.
 struct RowScores {
   float largest[2] = {-INFINITY, -INFINITY}, weighted[2] = {};
 
-  // Of a tile whose exponentials are relative to the base of those before; `most` and `added`: of the tile.
+  // Adds a tile whose exponentials are relative to the current base. `most` and `added` are the tile's maximum and sum.
   __device__ void add(float c, const float (&most)[2], const float (&added)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -75,7 +75,7 @@ struct RowScores {
       weighted[h] += added[h];
     }
   }
-  // base, sum: the thread's own.
+  // Reduces and stores the results. base and sum: the thread's base and sum of exponentials.
   __device__ void write(const RowGroup& b, const float (&base)[2], const float (&sum)[2]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -87,26 +87,28 @@ struct RowScores {
       if (b.lane % 4 != 0 || b.row(h) >= b.t.q_length) continue;
       const Keys keys = b.keys(h);
       ScoreStatistics found = scores.finish(keys.end - keys.begin);
-      if (found.largest > -INFINITY) found.largest = most * kLn2;  // the base was near it
+      if (found.largest > -INFINITY) found.largest = most * kLn2;  // the base is only close to the maximum
       portable::put_score_statistics(b.p, b.t, b.row(h), found);
     }
   }
 };
-// Of rows that see no key.
+// Stores the results of rows that see no key.
 __device__ inline void write_no_scores(const RowGroup& b) { RowScores().write(b, {-INFINITY, -INFINITY}, {}); }
 
 template <typename T, int D, bool ALIVE>
 struct Consumer : RowGroup {
   using S = ForwardShape<D, ALIVE>;
-  static constexpr int N = S::N, A = N / 2;  // A: accumulators of a thread's scores
+  static constexpr int N = S::N, A = N / 2;  // A: number of score accumulators per thread
   ForwardShared<D, ALIVE>& sm;
-  PingPongBarrier<S::consumers> order;  // softmax's; elastic is faster without
-  int count;                            // tiles of the block
-  uint32_t q, k, sq, sk, sv;  // addresses of the warpgroup's queries, of keys; descriptor_base of them, of values
+  PingPongBarrier<S::consumers> order;  // used for softmax; elastic is faster without it
+  int count;                            // number of key tiles of the block
+  // q, k: shared addresses of the warpgroup's queries and of the keys. sq, sk, sv: descriptor_base of queries, keys
+  // and values.
+  uint32_t q, k, sq, sk, sv;
 
   __device__ Consumer(const Params& p, const Tile& t, ForwardShared<D, ALIVE>& sm) : RowGroup(p, t), sm(sm) {}
 
-  // `use` counts the tiles that went through a buffer. Every warp releases for itself.
+  // `use` is the index of a tile among all tiles that passed through the buffer. Every warp releases a tile separately.
   __device__ void issue_scores(float (&s)[A], int use) {
     sm.k.wait_full(use);
     issue_product<T, D, S::M, N>(s, sq, sk + use % S::k_stages * descriptor_units(S::tile_bytes));
@@ -119,7 +121,7 @@ struct Consumer : RowGroup {
     release_k(use);
   }
   __device__ void wait_v(int use) { sm.v.wait_full(use); }
-  // o += weights V, of a tile that is there.
+  // Issues o += weights V for a tile that has already arrived.
   __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int use) {
     const uint32_t tile = sv + use % S::v_stages * descriptor_units(S::tile_bytes);
     wgmma_fence();
@@ -138,7 +140,8 @@ struct Consumer : RowGroup {
     order.wait();
     order.pass();
   }
-  // Adds biases and masks to the scores of a tile where it needs them; the factor that makes them units of log2.
+  // Adds biases and masks to the scores of a tile if necessary. Returns the factor that converts s to scores in units
+  // of log2.
   __device__ float finish_tile(float (&s)[A], int tile) {
     float c = factor;
     if (tile < bare.begin || tile >= bare.end) c = this->template finish<N>(s, origin + tile * N);
@@ -146,7 +149,7 @@ struct Consumer : RowGroup {
   }
 };
 
-// Weights as the left operand of a product, negative ones as zero.
+// Packs the weights as the left operand of a product. Negative weights become zero.
 template <typename T, int N>
 __device__ void pack_weights(uint32_t (&weights)[N / 16][4], const float (&s)[N / 2]) {
 #pragma unroll
@@ -156,23 +159,23 @@ __device__ void pack_weights(uint32_t (&weights)[N / 16][4], const float (&s)[N 
   }
 }
 
-// From a tile's exponentials to elastic's weights, with the statistics of their rows.
+// Conversion of a tile's exponentials to elastic's weights, with the statistics of the rows.
 
-// x y + z, clamped to [0, 1] by the instruction itself. A NaN becomes zero.
+// x y + z, clamped to [0, 1] by the instruction's saturation. A NaN becomes zero.
 __device__ inline float fma_clamped(float x, float y, float z) {
   float r;
   asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(x), "f"(y), "f"(z));
   return r;
 }
 
-// One for each of two 16-bit weights, none of them negative, that is not zero.
+// For each of two nonnegative 16-bit weights, returns 1 in its 16 bits if it is not zero, otherwise 0.
 __device__ inline uint32_t alive_of_two(uint32_t weights) {
   uint32_t ones;
   asm volatile("min.u16x2 %0, %1, %2;" : "=r"(ones) : "r"(weights), "r"(0x00010001));
   return ones;
 }
 
-// The T that is one where a 16-bit weight is not zero, else zero.
+// Creates an operand of type T with 1.0 for each 16-bit weight that is not zero, and 0.0 otherwise.
 template <typename T, int N>
 __device__ void alive_ones(uint32_t (&ones)[N / 16][4], const uint32_t (&weights)[N / 16][4]) {
   constexpr uint32_t one = std::is_same_v<T, __nv_bfloat16> ? 0x3F80 : 0x3C00;
@@ -185,17 +188,18 @@ __device__ void alive_ones(uint32_t (&ones)[N / 16][4], const uint32_t (&weights
 
 template <typename T, int N, bool STATS>
 struct Weigher {
-  // bf16 never rounds a weight to zero, so that the packed weights tell who is alive; fp16 does.
+  // bf16 does not round a positive weight to zero, so alive pairs can be counted from the packed weights. fp16 does.
   static constexpr bool kCountsPacked = std::is_same_v<T, __nv_bfloat16>;
   RowResults& r;
   float tau;
 
-  // Below zero, tau leaves no weight above one, so that a clamp keeps what is alive. Otherwise every visible key is,
-  // and what a row adds up to is known without adding.
+  // With tau < 0 no weight is above one, so a clamp to [0, 1] does not change positive weights. With tau >= 0, every
+  // visible key is alive and the sum of a row's weights is known without adding.
   __device__ bool clamps() const { return STATS && tau < 0; }
 
-  // s becomes the weights of exponential(s, h), where nothing is clamped those below zero too. Their sum is taken in
-  // the same loop: there it fits between the exponentials.
+  // Converts s to the weights of exponential(s, h). If clamps() is true, the weights are clamped to [0, 1] and their
+  // sum is computed in the same loop, where its instructions overlap with the exponentials. Otherwise negative weights
+  // remain.
   template <typename Exponential>
   __device__ void weigh(float (&s)[N / 2], const float (&inverse)[2], const float (&offset)[2],
                         Exponential exponential) {
@@ -213,7 +217,7 @@ struct Weigher {
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        fence_registers(total[h]);  // the compiler would make these sums after the loop
+        fence_registers(total[h]);  // prevents the compiler from moving these sums after the loop
         r.total[h] += total[h][0] + total[h][1];
       }
       if constexpr (!kCountsPacked) add_alive(alive);
@@ -228,7 +232,8 @@ struct Weigher {
       r.alive[h] = static_cast<int>(__dp2a_lo(alive[h], 0x0101u, static_cast<uint32_t>(r.alive[h])));
   }
 
-  // Alive pairs of a tile whose product has been issued: they are counted while it and the next scores are under way.
+  // Counts the alive pairs of a tile whose product has been issued, while this product and the next scores are in
+  // flight.
   __device__ void count(const uint32_t (&weights)[N / 16][4]) {
     if constexpr (STATS && kCountsPacked) {
       uint32_t alive[2] = {};
@@ -241,7 +246,8 @@ struct Weigher {
     }
   }
 
-  // Weights of the tile that begins with the first key. NaN where the row's are: the clamp has made zeros of them.
+  // Stores the weight of the first key from the tile that begins with it. Adding 0 * inverse restores NaN, which the
+  // clamp replaced by zero.
   __device__ void take_first(const RowGroup& b, const float (&s)[N / 2], const float (&inverse)[2]) {
     if (!STATS || b.lane % 4 != 0) return;
     r.head[0] = fmaf(inverse[0], 0, s[0]);
@@ -259,7 +265,7 @@ struct Weigher {
     for (int h = 0; h < 2; ++h) {
       if (clamps()) {
         r.total[h] = fmaf(inverse[h], 0, r.total[h]);
-      } else {  // one lane of a row tells
+      } else {  // only one lane per row contributes
         const Keys keys = b.keys(h);
         const int visible = b.lane % 4 == 0 ? max(keys.end - keys.begin, 0) : 0;
         r.alive[h] = visible;

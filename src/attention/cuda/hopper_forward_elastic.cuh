@@ -1,15 +1,15 @@
-// Elastic's two sweeps over the keys. The first, from the diagonal back, computes scores for the row's sum; the second,
-// in the other direction, recomputes them for weights = max(p + offset, 0) and their sum over V. That is three products
-// and two exponentials per pair, where softmax attention needs two and one. The tile where the sweeps meet is computed
-// once.
+// The Hopper forward for elastic, with two sweeps over the keys. The first sweep, from the diagonal backwards, computes
+// the scores for the row's sum. The second sweep, in the opposite direction, recomputes the scores for the weights
+// max(p + offset, 0) and their sum over V. This needs three products and two exponentials per pair, compared with two
+// products and one exponential in softmax attention. The tile at which the first sweep ends is computed only once.
 #pragma once
 #include "attention/cuda/hopper_forward_consumer.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
-// Adds exp2(s c - base) to the thread's sums. Any base near the row's largest score will do, fp32 has room: the first
-// tile's maximum is kept until a sum leaves the range. Eight sums side by side: a chain of dependent additions is what
-// a warp would wait for.
+// Adds exp2(s c - base) to the thread's sums. Because fp32 has a large range, any base near the row's largest score is
+// sufficient: the maximum of the first tile is used until a sum leaves the range. Eight independent partial sums avoid
+// a long chain of dependent additions.
 template <bool SCORES, int A>
 __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], float (&sum)[2], RowScores& scores) {
   float part[2][4] = {}, top[2] = {-INFINITY, -INFINITY}, weighted[2] = {};
@@ -29,7 +29,7 @@ __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], flo
   float all[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) all[h] = (part[h][0] + part[h][1]) + (part[h][2] + part[h][3]);
-  if (all[0] < 0x1p60f && all[1] < 0x1p60f) {  // false for the first tile, with base -inf, and for a NaN
+  if (all[0] < 0x1p60f && all[1] < 0x1p60f) {  // false for the first tile (its base is -inf) and for a NaN
     sum[0] += all[0];
     sum[1] += all[1];
     if constexpr (SCORES) scores.add(c, top, weighted);
@@ -57,7 +57,7 @@ __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], flo
   if constexpr (SCORES) scores.add(c, top, weighted);
 }
 
-// The thread's own base and sum of a row become the row's: four neighbouring lanes share it.
+// Merges the thread's base and sum of a row with the three adjacent lanes that share the row.
 __device__ inline void merge_row_sums(float& base, float& sum) {
 #pragma unroll
   for (int d = 1; d < 4; d *= 2) {
@@ -68,11 +68,12 @@ __device__ inline void merge_row_sums(float& base, float& sum) {
   }
 }
 
-// The first sweep over the rows' own tiles, last to first. Scores of the first tile stay in s; returns their factor.
+// First sweep over the tiles that the rows see, from the last to the first. The scores of the first tile remain in s;
+// the function returns their factor.
 template <bool SCORES, typename Rows>
 __device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float (&sum)[2], RowScores& scores) {
   const int lo = b.tiles.begin, last = b.tiles.end - 1 - lo;
-  auto use = [&](int n) { return b.count - 1 - (lo + n); };  // the n-th of the rows' own tiles
+  auto use = [&](int n) { return b.count - 1 - (lo + n); };  // buffer index of the n-th tile that the rows see
   auto add = [&](float(&x)[Rows::A], int n) {
     const float c = b.finish_tile(x, lo + n);
     add_row_sums<SCORES>(x, c, base, sum, scores);
@@ -82,7 +83,7 @@ __device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float 
     wgmma_wait<0>();
     b.release_k(use(n));
   };
-  float y[Rows::A];  // even tiles in s, odd ones in y
+  float y[Rows::A];  // scores of odd tiles; s has the even tiles
   int n = last;
   if (n % 2 == 1) {
     b.issue_scores(y, use(n));
@@ -102,7 +103,8 @@ __device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float 
   return add(s, 0);
 }
 
-// `alive`: sums of the values of alive keys, which the backward derives the rows' centers from (hopper_backward.cu).
+// alive: sums of the values of alive keys (alive_sum), from which the backward computes the rows' centers
+// (backward_sums.cuh).
 template <typename T, int D, bool STATS, bool ALIVE, bool SCORES>
 __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float (&alive)[D / 2], RowResults& r) {
   constexpr int N = Consumer<T, D, ALIVE>::N, A = Consumer<T, D, ALIVE>::A;
@@ -110,7 +112,7 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
   const int lo = b.tiles.begin, hi = b.tiles.end, count = b.count;
 #pragma unroll 1
   for (int n = count - 1; n >= hi; --n) b.skip_k(count - 1 - n);
-  if (lo == hi) {  // rows past the end, or without keys
+  if (lo == hi) {  // the rows do not exist or see no key
 #pragma unroll 1
     for (int n = 0; n < count; ++n) {
       b.skip_v(n);
@@ -134,12 +136,12 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
     offset[h] = portable::elastic_offset(b.p, b.keys(h), tau);
   }
 
-  // Weights come from the base and the sum: where scores are large, lse has lost digits that they have.
+  // Compute weights from the base and the sum. For large scores, lse is less precise.
   Weigher<T, N, STATS> weigher{r, tau};
   auto weigh = [&](float c, int tile) {
     weigher.weigh(s, inverse, offset, [&](float x, int h) { return exp2_fast(fmaf(x, c, -base[h])); });
     const bool edge = tile < b.bare.begin || tile >= b.bare.end;
-    if (tau >= 0 && edge) b.template hide<N>(s, b.origin + tile * N, 0);  // the offset would show at hidden keys
+    if (tau >= 0 && edge) b.template hide<N>(s, b.origin + tile * N, 0);  // masked keys would get the offset as weight
   };
   uint32_t weights[N / 16][4], ones[ALIVE ? N / 16 : 1][4];
   auto pack = [&] {

@@ -1,6 +1,7 @@
-// Elastic's forward for at most 256 keys, single pass: scores and exponentials are computed once. A warpgroup holds its
-// unnormalized probabilities, in fp32, in the score accumulators until the row's sum is known. Blocks are persistent
-// and take one row tile after another, so that the next tile's keys load while this one's values are multiplied.
+// Forward for elastic with at most 256 keys in a single pass: scores and exponentials are computed once. A warpgroup
+// keeps its unnormalized fp32 probabilities in the score accumulators until the row's sum is known. The kernel is
+// persistent: blocks process one row tile after another, so that the next tile's keys are loaded while the current
+// tile's values are multiplied.
 #include <algorithm>
 
 #include "attention/cuda/hopper_forward_elastic.cuh"
@@ -18,14 +19,15 @@ inline int table_entries(int bias_window) { return bias_window > 0 ? bias_window
 
 struct Shared {
   Pipeline<1> q;
-  Pipeline<STAGES> kv;       // of a row tile all keys, first to last, then all values, last to first
-  Tile tiles[THREADS / 32];  // each warp's own, kept here, not in registers
+  Pipeline<STAGES> kv;       // per row tile: all key tiles, first to last, then all value tiles, last to first
+  Tile tiles[THREADS / 32];  // one per warp, in shared memory to save registers
 };
 
-// Tile scheduler of the persistent blocks: the n-th row tile of this block. First whole heads, row tile by row tile
-// from the last, so that neighbours share their keys; the remaining tiles are distributed, the longest rows first.
+// Tile scheduler of the persistent blocks: finds the n-th row tile of this block. A block first processes whole heads,
+// from the last row tile to the first, so that consecutive tiles share their keys. The tiles of the remaining heads are
+// distributed over the blocks, starting with the longest rows.
 struct TileScheduler {
-  int tiles, heads;  // heads: of all batches
+  int tiles, heads;  // row tiles per head; heads of all batch entries together
   __device__ bool find(int n, int& tile, int& head) const {
     const int blocks = gridDim.x, whole = heads / blocks;
     int left = n - whole * tiles;
@@ -43,10 +45,10 @@ struct TileScheduler {
   }
 };
 
-// The keys of a row tile: tiles of N from `begin` on.
+// A row tile and the tiles of N keys that it sees.
 struct Item {
   Span span;
-  // All lanes of a warp call. False for a tile that no document has.
+  // All lanes of a warp must call. Returns false if no document has this tile.
   __device__ bool start(const Params& p, int tile, int head, Tile& t) {
     Tile found;
     found.head = head % p.heads;
@@ -96,14 +98,14 @@ __device__ inline void produce_tiles(const Params& p, const ForwardMaps& maps, c
 template <typename T, bool SCORES>
 struct Rows : RowGroup {
   Shared& sm;
-  uint32_t sq, sk, sv;  // descriptor_base of the group's queries, of the ring as keys and as values
-  int count, use;       // tiles of the block; uses of the ring before them
+  uint32_t sq, sk, sv;  // descriptor_base of the group's queries, and of the ring for keys and for values
+  int count, use;       // key tiles of the row tile; number of previous uses of the ring
   float base[2], sum[2], bases[TILES][2];
   RowScores scores;
 
   __device__ Rows(const Params& p, const Tile& t, Shared& sm) : RowGroup(p, t), sm(sm) {}
 
-  // Of the group's own tiles, counted from the last: which one of the block's.
+  // Index in the block of the r-th key tile of the group, counted from the group's last tile.
   __device__ int own(int r) const { return tiles.end - 1 - r; }
   __device__ int stage(int at) const { return at % STAGES; }
   __device__ void release(int at) {
@@ -117,15 +119,15 @@ struct Rows : RowGroup {
     const int at = use + own(r);
     sm.kv.wait_full(at);
 #pragma unroll
-    for (int n = 0; n < A; ++n) s[n] = 0;  // costs nothing; without it s is kept from one row tile to the next
+    for (int n = 0; n < A; ++n) s[n] = 0;  // no cost; otherwise s would stay live between row tiles
     issue_product<T, D, M, N>(s, sq, sk + stage(at) * descriptor_units(kTileBytes));
   }
-  // Biases and masks; the factor that makes scores units of log2.
+  // Adds biases and masks if necessary. Returns the factor that converts s to scores in units of log2.
   __device__ float finish_tile(float (&s)[A], int tile) {
     return tile < bare.begin || tile >= bare.end ? this->template finish<N>(s, origin + tile * N) : factor;
   }
 
-  // s becomes exp2(s c - base), the base being the largest score that the thread has met in its row.
+  // Converts s to exp2(s c - base), where base is the largest score in the row that the thread has processed so far.
   __device__ void use_scores(float (&s)[A], int r) {
     fence_registers(s);
     const int tile = own(r);
@@ -158,12 +160,13 @@ struct Rows : RowGroup {
 #pragma unroll
     for (int h = 0; h < 2; ++h) sum[h] += (part[h][0] + part[h][1]) + (part[h][2] + part[h][3]);
     if constexpr (SCORES) scores.add(1, base, weighted);
-    fence_registers(s);  // before the next wait, that is, under the product which that waits for
+    fence_registers(s);  // forces this work before the next wait, so that it overlaps with the product
   }
 
-  // o += weights V. Values come from the last tile to the first.
+  // o += weights V. The value tiles are processed from the last to the first.
   __device__ int value_use(int r) const { return use + count + (count - 1 - own(r)); }
-  __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int r) {  // r = 0: o = weights V
+  // For r = 0, o is overwritten.
+  __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int r) {
     const int at = value_use(r);
     sm.kv.wait_full(at);
     const uint32_t tile = sv + stage(at) * descriptor_units(kTileBytes);
@@ -175,17 +178,17 @@ struct Rows : RowGroup {
   }
 };
 
-// One row tile of a warpgroup that sees OWN tiles of keys.
+// Processes a row tile of a warpgroup that sees OWN tiles of keys.
 template <typename T, bool STATS, bool SCORES, int OWN>
 __device__ __forceinline__ void own_rows(Rows<T, SCORES>& b, float (&o)[D / 2], RowResults& out) {
   const float tau = b.p.tau[b.t.head];
-  float x[A], y[A];  // the last tile, the one before it
+  float x[A], y[A];  // scores of the last key tile and of the previous one
   b.base[0] = b.base[1] = -INFINITY;
   b.sum[0] = b.sum[1] = 0;
   if constexpr (SCORES) b.scores = {};
   if constexpr (OWN > 1) b.issue_scores(y, 1);
   b.issue_scores(x, 0);
-  if constexpr (OWN > 1) {  // under the product of the last
+  if constexpr (OWN > 1) {  // overlaps with the product of the last tile
     wgmma_wait<1>();
     b.use_scores(y, 1);
   }
@@ -246,7 +249,7 @@ __device__ void elastic_rows(Rows<T, SCORES>& b, float (&o)[D / 2], RowResults& 
     case 2:
       own_rows<T, STATS, SCORES, 2>(b, o, out);
       break;
-    default:  // rows past the end, or without keys: lo = 0
+    default:  // the rows do not exist or see no key; lo is 0
       if constexpr (SCORES) write_no_scores(b);
 #pragma unroll
       for (int n = 0; n < D / 2; ++n) o[n] = 0;
@@ -267,14 +270,14 @@ __global__ void __launch_bounds__(THREADS, 1)
   char* const rows_out = memory + kQueryBytes + STAGES * kTileBytes;
   float* const table = reinterpret_cast<float*>(rows_out + kOutBytes);
   if (threadIdx.x == 0) {
-    sm.q.init(8);  // arrivals: warps
+    sm.q.init(8);  // one arrival per consumer warp
     sm.kv.init(8);
     fence_barriers();
   }
   __syncthreads();
   const TileScheduler scheduler{tiles, p.batch * p.heads};
   const int group = warpgroup() - 1;
-  if (group < 0) {  // the producer
+  if (group < 0) {  // producer warpgroup
     dealloc_registers<24>();
     if (threadIdx.x < 32) produce_tiles(p, maps, scheduler, sm, memory);
     return;
@@ -306,7 +309,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     elastic_rows<T, STATS, SCORES>(b, o, r);
     b.use += 2 * b.count;
 
-    // Rows leave through the warp's own 2 KiB of shared memory, so that global stores are whole 16 bytes.
+    // The rows are staged in 2 KiB of shared memory per warp, so that global stores write 16 bytes.
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     char* const rows = rows_out + (group * 4 + warp) * 2048;
     __syncwarp();
@@ -339,8 +342,9 @@ void launch(const Params& p, cudaStream_t stream) {
   if (tiles * p.batch == 0) return;
   const int bytes = kBytes + table_entries(p.bias_window) * 4;
   int device = 0, processors = 0;
-  check(cudaGetDevice(&device), "to find the device");
-  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "to count multiprocessors");
+  check(cudaGetDevice(&device), "to return the current device");
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+        "to return the number of multiprocessors");
   const ForwardMaps maps{tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.k, p.kv_heads, p.k_length, N),
                          tensor_map(p, p.v, p.kv_heads, p.k_length, N)};
   const int64_t items = int64_t{tiles} * p.batch * p.heads;

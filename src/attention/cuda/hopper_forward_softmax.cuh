@@ -1,16 +1,17 @@
-// Single pass for softmax and softmax_sink, from the diagonal back. Weights are exp2(s - base), where the base is an
-// earlier running maximum. It is renewed, and the accumulators rescaled, only when a sum of weights exceeds the range
-// of fp16, so most tiles cost only the exponentials and their sums.
+// Single pass for softmax and softmax_sink, from the diagonal backwards. Weights are exp2(s - base), where the base is
+// an earlier running maximum. The base is updated, and the accumulators are rescaled, only if a sum of weights exceeds
+// the range of fp16. Most tiles therefore only need the exponentials and their sums.
 #pragma once
 #include "attention/cuda/hopper_forward_consumer.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
-// Scores of the warp's 16 rows and a tile of N keys once more, by the warp alone: laid out as wgmma's.
+// Recomputes the scores of the warp's 16 rows and a tile of N keys by a single warp with mma.sync, in the layout of
+// wgmma.
 template <typename T, int D, int X_ROWS, int N>
 __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t keys) {
   int thread = threadIdx.x;
-  asm volatile("" : "+r"(thread));  // keeps the addresses out of the caller's loop
+  asm volatile("" : "+r"(thread));  // prevents the compiler from hoisting the addresses out of the caller's loop
   const int lane = thread % 32, row = thread / 32 % 4 * 16 + lane % 16;
 #pragma unroll
   for (int n = 0; n < N / 2; ++n) s[n] = 0;
@@ -27,12 +28,12 @@ __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t key
   }
 }
 
-// What a tile of scores has for RowScores::add.
+// Values of a tile for RowScores::add.
 struct TileScores {
   float most[2] = {-INFINITY, -INFINITY}, added[2] = {};
 };
 
-// s becomes exp2(s c - base), `sum` those of the thread's two rows.
+// Converts s to exp2(s c - base). `sum` receives the sums over the thread's two rows.
 template <bool SCORES, int A>
 __device__ void exponentials(float (&s)[A], float c, const float (&base)[2], float (&sum)[2], TileScores& scores) {
   float part[2][2] = {};
@@ -51,8 +52,8 @@ __device__ void exponentials(float (&s)[A], float c, const float (&base)[2], flo
   for (int h = 0; h < 2; ++h) sum[h] = part[h][0] + part[h][1];
 }
 
-// Raises the bases of the thread's rows (alike in the four lanes that share them) to the scores' maxima; `shrink` is
-// what sums so far are to be multiplied by.
+// Raises the bases of the thread's rows to the maxima of the scores. The bases are equal in the four lanes that share a
+// row. `shrink` is the factor for the previous sums.
 template <int A>
 __device__ void raise_bases(const float (&s)[A], float c, float (&base)[2], float (&shrink)[2]) {
 #pragma unroll
@@ -67,8 +68,8 @@ __device__ void raise_bases(const float (&s)[A], float c, float (&base)[2], floa
   }
 }
 
-// s becomes exponentials relative to bases that its scores raise, and their sums are added to the rows'. shrink: as in
-// raise_bases.
+// Raises the bases to the scores' maxima, converts s to exponentials relative to them, and adds their sums to the rows'
+// sums. shrink: see raise_bases.
 template <bool SCORES, int A>
 __device__ void raise_rows(float (&s)[A], float c, float (&base)[2], float (&sum)[2], float (&shrink)[2],
                            RowScores& scores) {
@@ -89,7 +90,7 @@ __device__ void raise_rows(float (&s)[A], float c, float (&base)[2], float (&sum
   for (int h = 0; h < 2; ++h) sum[h] = sum[h] * shrink[h] + part[h];
 }
 
-// SCORES: with Params::score_stats, of rows without a sink.
+// SCORES: also writes Params::score_stats (only for rows without a sink).
 template <typename T, int D, bool SCORES>
 __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowResults& r) {
   using S = ForwardShape<D, false>;
@@ -99,11 +100,11 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
   const int lo = b.tiles.begin, hi = b.tiles.end, count = b.count;
   float base[2], sum[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {  // a row without keys must not ask for a higher base with every tile
+  for (int h = 0; h < 2; ++h) {  // base 0 prevents rows without keys from rescaling in every tile
     base[h] = b.keys(h).begin >= b.keys(h).end ? 0 : has_sink ? b.p.sink[b.t.head] * kLog2e : -INFINITY;
     sum[h] = has_sink && b.lane % 4 == 0 ? 1 : 0;
   }
-  // In the order of the sweep; the n-th tile is count - 1 - n.
+  // Loop variables count in the order of the sweep: step n processes tile count - 1 - n.
   const int begin = lo < hi ? count - hi : count, end = count - lo;
 #pragma unroll 1
   for (int n = 0; n < begin; ++n) {
@@ -141,8 +142,8 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
     TileScores of_tile;
     const float c = finish(n);
     exponentials<SCORES>(s, c, base, part, of_tile);
-    const bool fits = part[0] < most_sum && part[1] < most_sum;  // false for a NaN and for base -inf
-    wgmma_wait<0>();  // here and not in the branches: a warpgroup's warps must meet at one instruction
+    const bool fits = part[0] < most_sum && part[1] < most_sum;  // false for a NaN and if the base is -inf
+    wgmma_wait<0>();  // before the branches, because all warps of the warpgroup must execute the same instruction
     if (__all_sync(~0u, fits)) {
       sum[0] += part[0];
       sum[1] += part[1];
@@ -177,7 +178,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
       o[n + 2 * h] *= inverse;
       o[n + 2 * h + 1] *= inverse;
     }
-    if (b.lane % 4 == 0 && !empty) {  // s holds the last tile's weights still
+    if (b.lane % 4 == 0 && !empty) {  // s still has the weights of the last tile
       r.head[h] = lo == 0 && b.origin == 0 ? s[2 * h] * inverse : 0;
       r.total[h] = has_sink ? 1 - exp2_fast(b.p.sink[b.t.head] * kLog2e - base[h]) * inverse : 1;
       r.alive[h] = b.keys(h).end - b.keys(h).begin;

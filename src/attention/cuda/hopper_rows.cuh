@@ -1,4 +1,4 @@
-// Shared by the Hopper kernels: a warpgroup's 64 rows, their scores, products of tiles.
+// Functions shared by the Hopper kernels: the 64 rows of a warpgroup, their scores, and products of tiles.
 #pragma once
 #include "attention/cuda/backward_sums.cuh"
 #include "attention/cuda/hopper.cuh"
@@ -10,11 +10,12 @@ using portable::all_visible;
 using portable::kLn2;
 using portable::kLog2e;
 
-// Row statistics for the backward's second kernel: per tile of 64 rows, four arrays of 64 numbers: lse2 in units of
-// log2, factor, factor x center, and elastic's offset, so that with f = exp2(score - lse2)
-//   weight = max(factor f + offset, 0),  ds = f (factor g - factor center), with g = 0 where a key is dead.
-// A row's only key has p = 1 whatever its score, and ds = 0 exactly: the factor is 0, and one is added to the offset.
-// `tiles`: of one head and batch entry; `tile` counts the tiles of earlier documents too.
+// Row states for the second kernel of the backward. Each tile of 64 rows has four arrays of 64 floats: lse2 in units of
+// log2, factor, factor * center, and elastic's offset. With f = exp2(score - lse2), and g = 0 if a key is dead,
+//   weight = max(factor f + offset, 0),  ds = f (factor g - factor center).
+// If a row sees only one key, p = 1 for every score and ds is exactly 0: the factor is 0, and one is added to the
+// offset. tiles: number of row tiles per head and batch entry; tile: index that includes the tiles of earlier
+// documents.
 __device__ inline float* row_state(const Params& p, const Tile& t, int head, int tiles, int tile) {
   return p.row_state + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 256;
 }
@@ -28,7 +29,8 @@ struct StoreRowState {
   }
 };
 
-// Keys of a tile from the last to the first (first sweep), or the other way round.
+// Range of key tiles. key() returns the first key of the n-th tile in ascending order, or in descending order if
+// `back`.
 struct Span {
   int begin, tiles;
   template <int N>
@@ -37,8 +39,8 @@ struct Span {
   }
 };
 
-// Distance biases in units of log2: entry pad + d for distance d, zeros for `pad` entries on both sides, so that no
-// tile that touches the window needs a test.
+// Table of distance biases in units of log2. Entry pad + d is the bias for distance d; `pad` entries on both sides are
+// zero, so that a tile at the border of the window needs no checks.
 __device__ inline void fill_table(const Params& p, int head, float* table, int pad, int thread, int threads) {
   if (p.bias_window == 0) return;
   for (int n = thread; n < p.bias_window + 2 * pad; n += threads) {
@@ -47,8 +49,8 @@ __device__ inline void fill_table(const Params& p, int head, float* table, int p
   }
 }
 
-// c (64 x 2 A) = X Y^T over D: tiles (descriptor_base) of 64-column halves of X_ROWS and Y_ROWS rows. Committed as one
-// group.
+// Issues c (64 x 2 A) = X Y^T over D dimensions as one wgmma group. x and y are the descriptor_base of tiles with
+// X_ROWS and Y_ROWS rows, stored as blocks of 64 columns.
 template <typename T, int D, int X_ROWS, int Y_ROWS, int A>
 __device__ void issue_product(float (&c)[A], uint32_t x, uint32_t y) {
   wgmma_fence();
@@ -61,7 +63,7 @@ __device__ void issue_product(float (&c)[A], uint32_t x, uint32_t y) {
   wgmma_commit();
 }
 
-// The warp's 16 of the 64 rows from `x` on, of a tile of X_ROWS rows, as the left side of products.
+// Loads the warp's 16 rows, of the 64 rows from `x` on, as left operand of a product. The tile has X_ROWS rows.
 template <int D, int X_ROWS>
 __device__ void load_left(uint32_t (&left)[D / 16][4], uint32_t x) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
@@ -71,7 +73,7 @@ __device__ void load_left(uint32_t (&left)[D / 16][4], uint32_t x) {
   }
 }
 
-// The same product with a left side in registers.
+// The same product with the left operand in registers.
 template <typename T, int D, int Y_ROWS, int A>
 __device__ void issue_product(float (&c)[A], const uint32_t (&x)[D / 16][4], uint32_t y) {
   wgmma_fence();
@@ -82,22 +84,23 @@ __device__ void issue_product(float (&c)[A], const uint32_t (&x)[D / 16][4], uin
   wgmma_commit();
 }
 
-// Over the four lanes that share a row.
+// Sum over the four lanes that share a row.
 __device__ inline float quad_sum(float x) {
   x += __shfl_xor_sync(~0u, x, 1);
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// The 64 rows from `first` on. A thread's accumulators 4 n + 2 h + e belong to row(h) and column 8 n + 2 (lane % 4) +
-// e.
+// The 64 query rows of a warpgroup from `first` on. Accumulator 4 n + 2 h + e of a thread belongs to row(h) and column
+// 8 n + 2 (lane % 4) + e.
 struct RowGroup {
   const Params& p;
   const Tile& t;
-  const float* table;  // fill_table's entry of distance 0, or null
+  const float* table;  // entry of fill_table's table for distance 0, or null
   int first, lane, leader;
-  int position;  // of row(0) among the keys
-  Keys common;   // what all rows see
-  // Set by cut: tiles of N keys from key `origin` on that some row sees, and those that need neither mask nor bias.
+  int position;  // position of row(0) among the keys
+  Keys common;   // keys that all rows see
+  // Set by cut(). Tiles have N keys and start at key `origin`. tiles: tiles that at least one row sees. bare: tiles
+  // that need neither mask nor bias.
   int origin;
   Keys tiles, bare;
   float factor;
@@ -125,16 +128,16 @@ struct RowGroup {
   }
   __device__ int row(int h) const { return position - t.shift() + 8 * h; }
 
-  // The keys that row(h) sees. Recomputed at every use: registers held for it would be missing in the loops.
+  // The keys that row(h) sees. They are recomputed at every use to save registers in the loops.
   __device__ Keys keys(int h) const {
     int at = row(h);
     asm volatile("" : "+r"(at));
     return at < t.q_length ? visible(p, t, at) : Keys{0, 0};
   }
-  // Gives accumulators of a tile of N keys `value` where the row (if it exists) does not see the key.
+  // Sets accumulators of a tile of N keys to `value` if the row (if it exists) does not see the key.
   template <int N>
   __device__ void hide(float (&s)[N / 2], int key, float value) const {
-    int at = position - key - 2 * (lane % 4);  // accumulator n: distance at + 8 h - (n / 4 * 8 + n % 2)
+    int at = position - key - 2 * (lane % 4);  // distance of accumulator n: at + 8 h - (n / 4 * 8 + n % 2)
     asm volatile("" : "+r"(at));
     const int end = t.k_length - key - 2 * (lane % 4);
 #pragma unroll
@@ -150,7 +153,8 @@ struct RowGroup {
     }
   }
 
-  // As RowSweep::scores of the portable kernels: s * the returned factor is in units of log2.
+  // Adds biases and masks to the products s. Like RowSweep::finish_scores of the portable kernels, it returns a factor:
+  // s * factor is the score in units of log2.
   template <int N>
   __device__ float finish(float (&s)[N / 2], int key) {
     const int nearest = first + t.shift() - (key + N - 1), farthest = first + 63 + t.shift() - key;
@@ -158,7 +162,7 @@ struct RowGroup {
     const bool full = common.begin <= key && common.end >= key + N;
     if (!has_bias && full) return factor;
     if (has_bias) {
-      // Row r + 8 at column block n meets the distances of row r at block n - 1.
+      // Row r + 8 and column block n have the same distances as row r and column block n - 1.
       const float* at = table + position - key - 2 * (lane % 4);
       float upper[2] = {at[8], at[7]};
 #pragma unroll

@@ -1,4 +1,4 @@
-// Launches of kernels.
+// Kernel launch with dynamic shared memory and error checks.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,9 +6,9 @@
 
 namespace lazy::kernels::cuda {
 
-// `shared_bytes`: of dynamic shared memory. With a kernel's static one it may exceed the 48 KiB that a block has
-// without being asked for, so any of it is asked for. Nothing for an empty grid. Throws std::runtime_error that names
-// `what` where CUDA refuses.
+// Launches `kernel`; does nothing for an empty grid. shared_bytes is the dynamic shared memory in bytes. Static and
+// dynamic shared memory together may exceed the default limit of 48 KiB per block, so the limit is raised for any
+// dynamic shared memory. Throws std::runtime_error with `what` in its message if CUDA rejects the launch.
 template <typename... P, typename... A>
 void launch(const char* what, void (*kernel)(P...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream,
             const A&... arguments) {

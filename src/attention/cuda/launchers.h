@@ -1,5 +1,5 @@
-// From kernel_table.h's entries to the functions that launch them. Each lookup instantiates every entry of its kernel,
-// so an entry without an implementation does not compile and a size that is not listed has no launcher.
+// Maps the entries of kernel_table.h to the functions that launch the kernels. Each lookup instantiates every entry of
+// its kernel: an entry without an implementation does not compile, and a size that is not in the table has no launcher.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -15,23 +15,23 @@
 namespace lazy::kernels::cuda {
 
 using ForwardLauncher = void (*)(const Params& p, cudaStream_t stream);
-// The backward writes parts of Params::partial, whose last axis has `partial_step` entries.
+// A backward writes Params::partial, whose last axis has `partial_step` entries.
 using BackwardLauncher = void (*)(const Params& p, int partial_step, cudaStream_t stream);
 
-// Null for what the table does not list.
+// The lookups return null for a combination that the table does not list.
 ForwardLauncher portable_forward(NormalizerFamily family, int64_t head_size);
 BackwardLauncher portable_backward(NormalizerFamily family, int64_t head_size);
 ForwardLauncher hopper_forward(NormalizerFamily family, int64_t head_size);
 BackwardLauncher hopper_backward(NormalizerFamily family, int64_t head_size);
 
-// Throws std::logic_error for a null launcher: unmet_condition_cuda lets no such problem through.
+// Throws std::logic_error for a null launcher. This cannot happen after a successful check by unmet_condition_cuda.
 template <typename Launcher>
 Launcher require(Launcher launcher, const char* kernel) {
-  if (!launcher) throw std::logic_error(std::string("no instantiation of ") + kernel + " serves this problem");
+  if (!launcher) throw std::logic_error(std::string("no instantiation of ") + kernel + " supports this problem");
   return launcher;
 }
 
-// The launcher of the table's entry I; null if it belongs to another kernel.
+// The launcher of entry I in the table; null if the entry belongs to another kernel.
 template <CudaKernel KERNEL, typename Launcher, template <NormalizerFamily, int> class Kernel, size_t I>
 constexpr Launcher entry_launcher() {
   constexpr KernelEntry entry = kTensorCoreKernels[I];
@@ -42,7 +42,8 @@ constexpr Launcher entry_launcher() {
   }
 }
 
-// Kernel<family, head size>::launch is instantiated for every entry of KERNEL.
+// Finds the launcher for a family and head size. Instantiates Kernel<family, head size>::launch for every entry of
+// KERNEL.
 template <CudaKernel KERNEL, typename Launcher, template <NormalizerFamily, int> class Kernel>
 Launcher find_launcher(NormalizerFamily family, int64_t head_size) {
   static constexpr auto launchers = []<size_t... I>(std::index_sequence<I...>) {
@@ -53,24 +54,24 @@ Launcher find_launcher(NormalizerFamily family, int64_t head_size) {
   return entry ? launchers[entry - kTensorCoreKernels.data()] : nullptr;
 }
 
-// Calls function(std::integral_constant) with the first of kHeadSizeLimits that is not below `dim`.
+// Calls function(std::integral_constant) with the smallest of kHeadSizeLimits that is not below `dim`.
 template <typename Function>
 void with_head_size_limit(int64_t dim, const Function& function) {
   const bool found = [&]<size_t... I>(std::index_sequence<I...>) {
     return ((dim <= kHeadSizeLimits[I] && (function(std::integral_constant<int, kHeadSizeLimits[I]>()), true)) || ...);
   }
   (std::make_index_sequence<std::size(kHeadSizeLimits)>());
-  if (!found) throw std::logic_error("no instantiation serves head size " + std::to_string(dim));
+  if (!found) throw std::logic_error("no instantiation supports head size " + std::to_string(dim));
 }
 
-// Calls function(std::true_type()) if scores are capped and function(std::false_type()) otherwise. Capped scores have a
-// separate instantiation, so that the other one needs no more registers.
+// Calls function(std::true_type()) if the problem has a softcap and function(std::false_type()) otherwise. The softcap
+// is a separate instantiation because it needs more registers.
 template <typename Function>
 void with_softcap(const Params& p, const Function& function) {
   p.softcap ? function(std::true_type()) : function(std::false_type());
 }
 
-// Calls function(T()) with the 16-bit type of the tensor-core kernels.
+// Calls function(T()), where T is Bf16 or F16 according to `type`.
 template <typename Bf16, typename F16, typename Function>
 void with_half_type(DType type, const Function& function) {
   switch (type) {

@@ -1,4 +1,4 @@
-// PTX of the tensor-core path that every GPU from sm_80 on has: ldmatrix, mma.sync m16n8k16, cp.async.
+// PTX instructions for tensor cores on every GPU from sm_80 on: ldmatrix, mma.sync m16n8k16, cp.async.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -9,7 +9,7 @@ namespace lazy::kernels::cuda {
 
 __device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
-// Four 8 x 8 matrices of 16-bit elements; lane n gives the address of row n % 8 of matrix n / 8.
+// Loads four 8 x 8 matrices of 16-bit elements. Lane n passes the address of row n % 8 of matrix n / 8.
 __device__ inline void load_matrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -38,7 +38,7 @@ __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
   }
 }
 
-// x in the lower half.
+// Packs two floats to 16-bit elements: x in the lower 16 bits, y in the upper 16 bits.
 template <typename T>
 __device__ uint32_t pack(float x, float y) {
   uint32_t r;
@@ -50,7 +50,7 @@ __device__ uint32_t pack(float x, float y) {
   return r;
 }
 
-// The lower half, then the upper.
+// Unpacks two 16-bit elements: the lower 16 bits to .x, the upper 16 bits to .y.
 template <typename T>
 __device__ float2 unpack(uint32_t x) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -62,28 +62,28 @@ __device__ float2 unpack(uint32_t x) {
   }
 }
 
-// 2^x to two units in the last place; 0 for -inf.
+// Approximates 2^x with an error of up to two units in the last place. Returns 0 for -inf.
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// max(x, 0) that keeps a NaN: a row with a NaN score must not look like a row without alive keys.
+// max(x, 0), but NaN if x is NaN: a row with a NaN score must not look like a row without alive keys.
 __device__ inline float positive(float x) {
   float y;
   asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// The larger one; a NaN if either is.
+// Maximum of x and y; NaN if either is NaN.
 __device__ inline float max_nan(float x, float y) {
   float z;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
   return z;
 }
 
-// 16 bytes from global to shared memory, zeros when not `there`.
+// Starts an asynchronous copy of 16 bytes from global to shared memory. Writes zeros if `there` is false.
 __device__ inline void copy_async(uint32_t to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0));
 }

@@ -1,4 +1,5 @@
-// The arguments of every CUDA kernel, passed by value: the Problem and its tensors in a form that device code can use.
+// The arguments of every CUDA kernel, passed by value. They contain the Problem and its tensors in a form that device
+// code can use.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -11,7 +12,7 @@
 
 namespace lazy::kernels::cuda {
 
-// Strides in elements, 64 bits: a tensor may span more than 2^31 elements.
+// A tensor with strides in elements. The strides have 64 bits because a tensor may span more than 2^31 elements.
 struct Tensor {
   void* data = nullptr;
   int64_t batch = 0, token = 0, head = 0, dim = 1;
@@ -22,13 +23,14 @@ Tensor tensor(const View& view) {
   return {const_cast<void*>(static_cast<const void*>(view.data)), view.batch, view.token, view.head, view.dim};
 }
 
-// Whether a kernel may move 16 bytes of it (8 elements) at a time.
+// Whether a kernel may load and store the tensor in units of 16 bytes (8 elements).
 inline bool aligned(const Tensor& x) {
   return !x.data || (x.dim == 1 && x.token % 8 == 0 && x.head % 8 == 0 && x.batch % 8 == 0 &&
                      reinterpret_cast<uintptr_t>(x.data) % 16 == 0);
 }
 
-// Hands out pieces of the workspace; with a null base it only measures.
+// Allocates consecutive pieces of the workspace, each aligned to 256 bytes. With a null base it only computes the
+// required size.
 class Arena {
  public:
   explicit Arena(void* base) : base_(static_cast<char*>(base)) {}
@@ -47,30 +49,31 @@ class Arena {
 struct Params {
   Tensor q, k, v, out, alive_sum, d_out, d_q, d_k, d_v;
   const float *distance_bias, *tau, *sink, *alibi_slopes;
-  float *lse, *stats, *score_stats;  // lse: written by forward, read by backward
+  float *lse, *stats, *score_stats;  // the forward writes lse and the backward reads it
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
-  const float *cos, *sin;  // of Backward, or null
-  // The plain backward, (batch, heads, q_length) each: center and 1 / norm of weights.cuh.
+  const float *cos, *sin;  // RoPE tables, see Backward in attention.h; or null
+  // For the plain backward, each of shape (batch, heads, q_length): center and 1 / norm as defined in weights.cuh.
   float *row_center, *row_norm;
-  // The others: RowState of backward_sums.cuh, laid out as hopper_rows.cuh or portable_backward_sums.cuh says.
+  // For the other backward kernels: RowState of backward_sums.cuh, in the layout that hopper_rows.cuh or
+  // portable_backward_sums.cuh defines.
   float* row_state;
-  // Backward's partial sums of d_tau, d_sink, d_alibi_slopes: (3, heads, batch * row tiles).
+  // Partial sums of d_tau, d_sink and d_alibi_slopes in the backward, shape (3, heads, batch * row tiles).
   float* partial;
-  float* bias_slabs;  // (bias_splits, heads, bias_window)
-  // fp32 sums of d_q, in tiles as hopper_backward_sums.cuh or portable_backward_sums.cuh says.
+  float* bias_slabs;  // partial gradients of the distance bias, shape (bias_splits, heads, bias_window)
+  // fp32 sums of d_q, in the tile layout that hopper_backward_sums.cuh or portable_backward_sums.cuh defines.
   float* dq_sum;
 
-  const int32_t *cu_q, *cu_k;  // null when not packed
+  const int32_t *cu_q, *cu_k;  // cumulative lengths; null if sequences are not packed
   int sequences, batch, q_length, k_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window, bias_splits;
-  float scale, sigmoid_bias;  // sigmoid_bias NaN: -ln(visible count)
+  float scale, sigmoid_bias;  // sigmoid_bias NaN: use -ln(number of visible keys)
   Softcap softcap;
   DType dtype;
   Normalizer normalizer;
   bool causal, per_visible, deterministic;
 };
 
-// Whether kNormalizers lists the normalizer in family F. A value that it does not list is in no family.
+// Whether kNormalizers assigns the normalizer to family F. Returns false for a value that the table does not list.
 template <NormalizerFamily F>
 __host__ __device__ constexpr bool in_family(Normalizer n) {
   constexpr uint32_t members = [] {
@@ -84,58 +87,60 @@ __host__ __device__ constexpr bool in_family(Normalizer n) {
 Params make_params(const Problem& p, const Forward<float>& a);
 Params make_params(const Problem& p, const Backward<float>& a);
 
-// Row tiles (or key tiles) of `size` tokens a head that any problem of this shape can need; packed documents each start
-// a tile of their own.
+// Upper bound on the number of tiles of `size` query rows (or keys) per head for any problem of this shape. Each packed
+// document starts a new tile.
 __host__ __device__ inline int tile_count(const Params& p, int tokens, int size) {
   return (tokens + size - 1) / size + (p.cu_q ? p.sequences : 0);
 }
 
-// Throws std::runtime_error that names `what` unless the call succeeded.
+// Throws std::runtime_error with `what` in its message if the call failed.
 void check(cudaError_t status, const char* what);
 
-constexpr int kPlainRows = 64;  // rows of a tile of the plain kernels
-constexpr int kBiasTile = 64;   // distances that one block of the bias gradient serves
+constexpr int kPlainRows = 64;  // query rows per tile in the plain kernels
+constexpr int kBiasTile = 64;   // distances per block in the gradient of the distance bias
 
 void plain_forward(const Params& p, cudaStream_t stream);
 void plain_backward(const Params& p, cudaStream_t stream);
-// d_distance_bias, from the rows' sums; no atomics.
+// Computes d_distance_bias from row_center and row_norm, without atomics.
 void bias_gradient(const Params& p, cudaStream_t stream);
 void sum_bias_slabs(const Params& p, cudaStream_t stream);
-// d_tau, d_sink, d_alibi_slopes from `partial`, whose last axis has `tiles` entries, in a fixed order.
+// Sums `partial` to d_tau, d_sink and d_alibi_slopes in a fixed order. The last axis of `partial` has `tiles` entries.
 void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 
-// Columns that a row of a head takes in the Hopper kernels' shared memory, and in dQ's sums: blocks of 64, those beyond
-// the head are zeros.
+// Columns per row of a head in the shared memory of the Hopper kernels and in dq_sum. The columns form blocks of 64,
+// and columns beyond the head size are zero.
 constexpr int hopper_columns(int head_dim) { return head_dim <= 64 ? 64 : 128; }
 
-// Whether a tensor-core forward writes score_stats itself: where its exponentials are those of the scores alone. Beside
-// a sink far above the scores theirs vanish, and its sum says nothing of them. With a softcap there is no instantiation
-// that does, nor one that writes alive_sum.
+// Whether a tensor-core forward writes score_stats itself. It can if its sum of exponentials contains only scores. With
+// softmax_sink, a sink far above the scores makes their exponentials vanish, so the sum has no information about the
+// scores. The tensor-core forward with a softcap writes neither score_stats nor alive_sum.
 inline bool writes_score_stats(const Params& p) {
   return (p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::elastic) && !p.softcap;
 }
-// Of other rows: one sweep over the keys of its own.
+// Computes score_stats for the problems that the tensor-core forward does not cover, with a separate sweep over the
+// keys.
 void score_statistics(const Params& p, cudaStream_t stream);
 
-// Whether rows see so few keys that elastic's Hopper forward computes their scores once instead of twice.
+// Whether rows see so few keys that the Hopper forward for elastic computes their scores once instead of twice.
 bool fits_single_pass(const Params& p);
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
-// Up to this many keys centers are summed in fp32: one of few keys may hold nearly all of the mass of every row, and g
-// - center would then consist of the rounding of out and alive_sum.
+// Up to this many keys, centers (weights.cuh) are summed in fp32 over the keys and not computed from `out` and
+// alive_sum. With few keys, one key may have nearly all of the mass of every row, and g - center would then consist of
+// the rounding error of `out` and alive_sum.
 constexpr int kFewKeys = 256;
-// Whether the tensor-core forward writes alive_sum if it is given, and the backward reads it.
+// Whether the tensor-core forward writes alive_sum if the pointer is given, and the backward uses it.
 inline bool writes_alive_sum(const Params& p) {
   return p.normalizer == Normalizer::elastic && p.head_dim <= kMaxAliveSumHead && p.k_length > kFewKeys && !p.softcap;
 }
-// Whether the backward takes centers from rounded sums (backward_sums.cuh). Exact ones are wanted for the gradients
-// that are kept in fp32, unless the forward kept alive_sum.
+// Whether the backward computes centers from the rounded tensors `out` and alive_sum (backward_sums.cuh). The gradients
+// that are stored in fp32 need exact centers, unless the forward wrote alive_sum.
 inline bool has_rounded_sums(const Params& p) {
   if (p.deterministic || !p.out.data) return false;
   if (p.normalizer == Normalizer::elastic) return p.alive_sum.data && writes_alive_sum(p);
   return in_family<NormalizerFamily::exponential>(p.normalizer) && !p.d_sink && !p.d_distance_bias &&
          !p.d_alibi_slopes && p.k_length > kFewKeys;
 }
-// Keys of a block of the portable and of the Hopper backward: one slab of bias sums each.
+// Keys per block in the portable and the Hopper backward. Each block writes one slab of bias sums.
 constexpr int portable_keys(int head_dim) { return head_dim <= 64 ? 128 : 64; }
 constexpr int kHopperKeys = 128;
 

@@ -1,6 +1,7 @@
-// Backward for every normalizer, in two kernels. Rows first: a sweep for the sums that a row's gradient needs, a sweep
-// for dQ and for what belongs to the head (tau, sink, slopes). Then keys: dK and dV. No atomics: every sum has a fixed
-// order.
+// Backward for every normalizer, in two kernels. The first kernel processes tiles of rows: one sweep over the keys
+// computes the sums for each row's gradient, and a second sweep computes dQ and the partial sums of d_tau, d_sink and
+// d_alibi_slopes. The second kernel processes tiles of keys and computes dK and dV. The kernels do not use atomics, and
+// every sum has a fixed order.
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/plain_products.cuh"
 
@@ -8,7 +9,7 @@ namespace lazy::kernels::cuda {
 
 namespace plain {
 
-// Sum over the block's rows of a value that the 16 threads of a row agree on; valid in thread 0.
+// Sum over the block's rows of a value that is equal in the 16 threads of a row. The result is valid in thread 0.
 __device__ float block_sum(Shared& sm, const float (&x)[4]) {
   __syncthreads();
   if (threadIdx.x % 16 == 0) sm.strip[threadIdx.x / 16] = (x[0] + x[1]) + (x[2] + x[3]);
@@ -69,7 +70,8 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
       const float outside = empty ? 0 : outside_share(p, t.head, lse[i]);
       const float sum = f[i] + outside;
       center[i] = sum > 0 && p.normalizer != Normalizer::sigmoid ? fg[i] / sum : 0;
-      // A row's only key holds all of the mass: ds is zero exactly, whatever rounding makes of f g / f.
+      // A key that is the only visible key of its row has all of the mass. Set center = g so that ds is exactly zero; f
+      // g / f may differ from g by rounding.
       if (row[i].keys.end - row[i].keys.begin == 1 && single_key_is_one(p.normalizer, sum == f[i])) {
         center[i] = g[i];
       }
@@ -183,8 +185,9 @@ __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
   }
 }
 
-// A block serves 64 distances of a head, [d0, d0 + 64), over every bias_splits-th tile of rows: the pairs at those
-// distances lie in two tiles of keys a tile of rows (four without a causal mask), summed along their diagonals.
+// Gradient of the distance bias, as sums along diagonals of the tiles of ds. A block processes the 64 distances [d0, d0
+// + 64) of one head for every bias_splits-th tile of rows. For one tile of rows, the pairs at these distances are in
+// two tiles of keys with a causal mask and in four tiles without one.
 template <bool CAPPED>
 __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) {
   __shared__ Shared sm;
@@ -199,9 +202,10 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
     Row row[4];
     make_rows(p, t, row);
     const Keys keys = tile_keys(p, t);
-    const int here = t.first + t.shift();  // position of the tile's first row
+    const int here = t.first + t.shift();  // position of the first row in the tile
     for (int side = 0; side < (p.causal ? 2 : 4); ++side) {
-      // Row r at distance d0 + x meets column c = r - x + base, where key0 + c = here + r -+ (d0 + x).
+      // The pair of row r at distance d0 + x is in the column c with key0 + c = here + r - (d0 + x) for keys before the
+      // row (sides 0 and 1), and with key0 + c = here + r + (d0 + x) for keys after the row (sides 2 and 3).
       const bool behind = side < 2;
       const int key0 = behind ? here - d0 - 63 + 64 * side : here + d0 + 64 * (side - 2);
       if (key0 + kTile <= keys.begin || key0 >= keys.end) continue;
@@ -225,7 +229,7 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
       }
       put_strip(sm, ds, false);
       __syncthreads();
-      if (!behind && d0 + distance == 0) continue;  // distance zero counts once
+      if (!behind && d0 + distance == 0) continue;  // count distance zero only once
       for (int r = 16 * quarter; r < 16 * quarter + 16; ++r) {
         const int c = behind ? r - distance + 63 - 64 * side : r + distance - 64 * (side - 2);
         if (c >= 0 && c < kTile) sum += sm.strip[r * kStripStride + c];
@@ -241,7 +245,7 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
   }
 }
 
-// 32 numbers a block, a warp every eighth slab.
+// A block sums 32 entries over all slabs. Each of its eight warps sums every eighth slab.
 __global__ void sum_slabs(Params p) {
   __shared__ float sums[8][32];
   const int64_t size = static_cast<int64_t>(p.heads) * p.bias_window;
@@ -257,7 +261,7 @@ __global__ void sum_slabs(Params p) {
   p.d_distance_bias[n] = sum;
 }
 
-// One block a head and quantity.
+// One block per head and gradient: blockIdx.y selects d_tau, d_sink or d_alibi_slopes.
 __global__ void sum_partial(Params p, int64_t tiles) {
   __shared__ float sums[256];
   float* const to = blockIdx.y == 0 ? p.d_tau : blockIdx.y == 1 ? p.d_sink : p.d_alibi_slopes;

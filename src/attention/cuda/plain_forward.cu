@@ -1,5 +1,6 @@
-// Forward for every normalizer: sweeps over the keys until each row's normalization is known, then one sweep for
-// weights and their sum. Scores are computed again in every sweep, so memory stays linear.
+// Forward for every normalizer. The kernel sweeps over the keys until the normalization of each row is known, then
+// sweeps once more to compute the weights and the weighted sum. Every sweep recomputes the scores, so memory stays
+// linear in the lengths.
 #include <algorithm>
 
 #include "attention/cuda/launchers.h"
@@ -10,12 +11,12 @@ namespace lazy::kernels::cuda {
 
 namespace plain {
 
-// The statistics of a thread's four rows.
+// Statistics of the four rows of a thread; Statistic in weights.cuh defines the fields.
 struct RowStatistics {
   float largest[4], anchor[4], inverse[4], lse[4], low[4];
 };
 
-// Of normalizers with a sum, by one sweep over the keys.
+// Computes the statistics for normalizers with a sum of exponentials, in one sweep over the keys.
 template <bool CAPPED>
 __device__ void sum_statistics(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
                                RowStatistics& out) {
@@ -32,7 +33,8 @@ __device__ void sum_statistics(const Params& p, const Tile& t, Shared& sm, const
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float m = fmaxf(largest[i], row_max(fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3]))));
-      // A row that has seen no key yet takes part: two rows share a warp, and all of it must meet in row_sum.
+      // A row without a visible key so far must also execute the reduction: two rows share a warp, and row_sum needs
+      // all lanes.
       const float base = m == -INFINITY ? 0 : m;
       float part = 0;
 #pragma unroll
@@ -52,8 +54,8 @@ __device__ void sum_statistics(const Params& p, const Tile& t, Shared& sm, const
   }
 }
 
-// Scores of the first tiles of keys, where sweeps repeat: computed once and kept in shared memory as far as that
-// reaches. A thread reads no more than what it wrote.
+// Cache in shared memory for the scores of the first `tiles` key tiles, for normalizers that need many sweeps. Each
+// thread reads only values that it wrote itself, so no barrier is needed.
 constexpr int kTileBytes = kTile * kTile * sizeof(float);
 
 struct ScoreCache {
@@ -72,7 +74,8 @@ struct ScoreCache {
   }
 };
 
-// Those of the n-th tile, which begins at `key`, kept before or computed again; all threads of the block ask together.
+// Returns the scores of the n-th key tile, which begins at `key`, from the cache or computes them again. All threads of
+// the block must call together.
 template <bool CAPPED>
 __device__ void cached_scores(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], const ScoreCache& kept,
                               int n, int key, float (&s)[4][4]) {
@@ -84,8 +87,9 @@ __device__ void cached_scores(const Params& p, const Tile& t, Shared& sm, const 
   }
 }
 
-// Newton's method for the threshold t of  sum_j max(x_j - t, 0)^a = 1, a = 1 or 2, x relative to the row's largest: the
-// left side is convex and falling, so from t = -1 the steps rise to the root and never pass it, but for rounding.
+// Newton's method for the threshold t that solves sum_j max(x_j - t, 0)^a = 1, with a = 1 (sparsemax) or 2 (entmax15)
+// and x relative to the row's maximum. The left side is convex and decreasing in t, so the iterates from t = -1
+// increase to the root and do not pass it, except by rounding.
 template <bool CAPPED>
 __device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
                                      const ScoreCache& kept, RowStatistics& out) {
@@ -133,7 +137,7 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm,
       first[i] = row_sum(first[i]);
       second[i] = row_sum(second[i]);
       if (count[i] == 0) continue;
-      // As a step from where we are: the sums are near one, not near the scores.
+      // Compute the step and not the new threshold: the sums are near one, whatever the size of the scores.
       const float step =
           p.normalizer == Normalizer::entmax15 ? (second[i] - 1) / (2 * first[i]) : (first[i] - 1) / count[i];
       const float next = threshold[i] + step;
@@ -154,7 +158,7 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm,
   }
 }
 
-// SCORES: with Params::score_stats.
+// SCORES: the kernel also writes Params::score_stats. cached_tiles: number of key tiles in the score cache.
 template <int N, bool SCORES, bool CAPPED>
 __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cached_tiles) {
   __shared__ Shared sm;
@@ -163,7 +167,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
   Tile t;
   t.head = blockIdx.y;
   t.batch = blockIdx.x / tiles;
-  // The last tiles first: with a causal mask they are the longest.
+  // Start with the last tiles: with a causal mask they have the most keys.
   if (!locate(p, tiles - 1 - blockIdx.x % tiles, kTile, false, t)) return;
   Row row[4];
   make_rows(p, t, row);
@@ -214,7 +218,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
     const int64_t index = row_index(p, t, t.head, t.first + 4 * ty + i);
     if (p.lse) p.lse[index] = p.normalizer == Normalizer::sigmoid ? 0 : statistics.lse[i];
     if (p.stats) {
-      p.stats[index] = first[i];  // tx = 0 holds key 0
+      p.stats[index] = first[i];  // the thread with tx = 0 processed key 0
       p.stats[part + index] = 1 - total[i];
       p.stats[2 * part + index] = alive[i];
     }
@@ -226,9 +230,9 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
   }
 }
 
-// How many tiles of keys find room: those of a sequence, as far as a block's shared memory reaches.
+// Number of key tiles in the score cache: all tiles of a sequence, limited by the shared memory of a block.
 inline int cached_tiles(const Params& p) {
-  constexpr int kMax = 8;  // 512 keys, 128 KiB
+  constexpr int kMax = 8;  // 8 tiles: 512 keys, 128 KiB
   if (!has_threshold(p.normalizer)) return 0;
   int device = 0, most = 0;
   check(cudaGetDevice(&device), "plain forward");

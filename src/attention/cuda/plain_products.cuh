@@ -1,5 +1,6 @@
-// The two products of the plain kernels, fp32 from any dtype: 256 threads as 16 x 16, a thread holds rows 4 ty + a and
-// columns tx + 16 b of a 64 x 64 tile of scores, and columns 64 n + 4 tx + b of a 64 x (64 N) tile of sums.
+// The two matrix products of the plain kernels, in fp32 for any input type. A block has 256 threads arranged as 16 x 16
+// with indices (ty, tx). A thread holds rows 4 ty + a and columns tx + 16 b of a 64 x 64 tile of scores, and rows 4 ty
+// + a and columns 64 n + 4 tx + b of a 64 x (64 N) tile of sums, for a, b < 4 and n < N.
 #pragma once
 #include "attention/cuda/weights.cuh"
 
@@ -7,21 +8,21 @@ namespace lazy::kernels::cuda::plain {
 
 constexpr int kTile = kPlainRows;
 constexpr int kThreads = 256;
-constexpr int kDepth = 32;                // dims of a chunk
-constexpr int kChunkStride = kDepth + 4;  // float4 reads of eight rows fall into different banks
+constexpr int kDepth = 32;                // head dimensions per chunk
+constexpr int kChunkStride = kDepth + 4;  // padded so that float4 loads of eight rows use different banks
 constexpr int kStripStride = kTile + 4;
 
-struct alignas(16) Shared {  // read by float4
+struct alignas(16) Shared {  // aligned for float4 loads
   union {
     struct {
       float a[kTile * kChunkStride], b[kTile * kChunkStride];
     };
-    float values[kTile * kTile];  // [inner][column]
+    float values[kTile * kTile];  // right operand of weighted_sum, layout [inner][column]
   };
-  float strip[kTile * kStripStride];  // weights or ds, [row of the sum][inner]
+  float strip[kTile * kStripStride];  // weights or ds, layout [row of the sum][inner]
 };
 
-// acc += A B^T over `dim`; A(row, d) and B(row, d) return elements, zero where there is none.
+// acc += A B^T over `dim` dimensions. a(row, d) and b(row, d) return elements, and zero outside of the matrices.
 template <typename A, typename B>
 __device__ void scores_product(float (&acc)[4][4], Shared& sm, int dim, const A& a, const B& b) {
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -52,7 +53,8 @@ __device__ void scores_product(float (&acc)[4][4], Shared& sm, int dim, const A&
   }
 }
 
-// The calling thread's 4 x 4 of a tile of scores becomes the left side of weighted_sum, as it is or transposed.
+// Writes the calling thread's 4 x 4 scores of a tile to the strip, which is the left operand of weighted_sum,
+// optionally transposed.
 __device__ inline void put_strip(Shared& sm, const float (&x)[4][4], bool transposed) {
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   __syncthreads();
@@ -66,7 +68,7 @@ __device__ inline void put_strip(Shared& sm, const float (&x)[4][4], bool transp
   }
 }
 
-// acc += strip V; V(inner, column) returns elements, zero where there is none.
+// acc += strip V. v(inner, column) returns elements, and zero outside of the matrix.
 template <int N, typename V>
 __device__ void weighted_sum(float (&acc)[N][4][4], Shared& sm, int dim, const V& v) {
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -100,7 +102,7 @@ __device__ void weighted_sum(float (&acc)[N][4][4], Shared& sm, int dim, const V
   }
 }
 
-// Sums (or the largest) over the 16 threads that share rows.
+// Sum (or maximum) over the 16 threads that hold the same rows.
 __device__ inline float row_sum(float x) {
   for (int d = 1; d < 16; d *= 2) x += __shfl_xor_sync(~0u, x, d);
   return x;
@@ -110,7 +112,7 @@ __device__ inline float row_max(float x) {
   return x;
 }
 
-// The calling thread's products of query rows t.first + .. and keys key0 + ..
+// Dot products, for the calling thread's part of the tile, of the query rows from t.first on and the keys from key0 on.
 __device__ inline void tile_products(const Params& p, const Tile& t, Shared& sm, int key0, float (&s)[4][4]) {
   const int kv_head = t.head / (p.heads / p.kv_heads);
 #pragma unroll
@@ -131,7 +133,7 @@ __device__ inline void tile_products(const Params& p, const Tile& t, Shared& sm,
       });
 }
 
-// Their scores. CAPPED: p.softcap is not none, which only those instantiations look at.
+// Scores of the same tile. CAPPED: the problem has a softcap; other instantiations do not read p.softcap.
 template <bool CAPPED>
 __device__ void tile_scores(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], int key0,
                             float (&s)[4][4]) {
@@ -153,7 +155,7 @@ __device__ void tile_scores(const Params& p, const Tile& t, Shared& sm, const Ro
   }
 }
 
-// Gradients of the same tile's capped scores become those of its products, but for the scale.
+// Converts gradients of the tile's capped scores to gradients of scale * (q . k); the caller multiplies by the scale.
 __device__ inline void uncap_gradients(const Params& p, const Tile& t, Shared& sm, int key0, float (&ds)[4][4]) {
   float dots[4][4];
   tile_products(p, t, sm, key0, dots);
@@ -164,7 +166,7 @@ __device__ inline void uncap_gradients(const Params& p, const Tile& t, Shared& s
   }
 }
 
-// dO . V^T of the same tile.
+// Computes dO V^T for the calling thread's part of the tile.
 __device__ inline void tile_weight_gradients(const Params& p, const Tile& t, Shared& sm, int key0, float (&g)[4][4]) {
   const int kv_head = t.head / (p.heads / p.kv_heads);
 #pragma unroll
@@ -191,7 +193,7 @@ __device__ inline void make_rows(const Params& p, const Tile& t, Row (&row)[4]) 
   for (int i = 0; i < 4; ++i) row[i] = make_row(p, t, t.head, t.first + 4 * static_cast<int>(threadIdx.x / 16) + i);
 }
 
-// Keys that any row of the tile sees, begin rounded down to a tile.
+// Range of the keys that at least one row of the tile sees, with the begin rounded down to a multiple of kTile.
 __device__ inline Keys tile_keys(const Params& p, const Tile& t) {
   const int last = min(t.first + kTile, t.q_length) - 1;
   Keys keys{visible(p, t, t.first).begin, visible(p, t, last).end};
@@ -199,7 +201,8 @@ __device__ inline Keys tile_keys(const Params& p, const Tile& t) {
   return keys;
 }
 
-// Where the weighted sum's tile goes.
+// Stores the first `count` rows of a tile of sums, multiplied by `scale`. `offset` is the offset of the first row and
+// `step` the row stride, both in elements.
 template <int N>
 __device__ void store_rows(const Tensor& to, const Params& p, int dim, float scale, const float (&acc)[N][4][4],
                            int count, int64_t offset, int64_t step) {

@@ -1,6 +1,7 @@
-// Shared by the portable tensor-core kernels: tiles in shared memory, products of tiles, the scores' positional bias.
+// Functions shared by the portable tensor-core kernels: tiles in shared memory, products of tiles, and the positional
+// bias of the scores.
 //
-// Letters of shapes: M rows of a tile's left side (16 a warp and MI), N its columns, D the head size.
+// Symbols in shapes: a product has M rows (16 MI per warp) and N columns; D is the head size.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "attention/cuda/score_sums.cuh"
@@ -10,7 +11,7 @@ namespace lazy::kernels::cuda::portable {
 
 constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// Of scores in units of log2.
+// Exponential function for scores in units of log2, for ScoreSums.
 struct BinaryExponential {
   static constexpr float unit = kLn2;
   __device__ static float of(float x) { return exp2_fast(x); }
@@ -23,8 +24,8 @@ __device__ inline void put_score_statistics(const Params& p, const Tile& t, int 
   p.score_stats[static_cast<int64_t>(p.batch) * p.heads * p.q_length + index] = found.entropy;
 }
 
-// Byte offset of 16-byte chunk `c` of a row of W 16-bit elements, swizzled so that eight rows of one chunk lie in
-// different banks.
+// Byte offset of 16-byte chunk `c` in a row of W 16-bit elements. The swizzle puts the same chunk of eight consecutive
+// rows in different banks.
 template <int W>
 __device__ uint32_t at(int row, int c) {
   constexpr int chunks = W / 8;
@@ -33,7 +34,7 @@ __device__ uint32_t at(int row, int c) {
   return (row * chunks + (c ^ ((row >> 2) & 1))) * 16;
 }
 
-// Queues rows [0, R) of a tile; those from `limit` on become zero. `from` is the tile's first row.
+// Starts the asynchronous copy of rows [0, R) of a tile. Rows from `limit` on become zero. `from` is the first row.
 template <typename T, int R, int D, int THREADS>
 __device__ void load_tile(uint32_t to, const T* from, int64_t step, int limit) {
   constexpr unsigned chunks = D / 8;
@@ -46,15 +47,15 @@ __device__ void load_tile(uint32_t to, const T* from, int64_t step, int limit) {
   }
 }
 
-// Which 16 x 16 blocks of a warp's tile matter, when not all do: bit n * MI + m.
+// Mask of the 16 x 16 blocks of a warp's tile that are computed: bit n * MI + m.
 constexpr uint32_t kAllBlocks = ~0u;
 template <int MI>
 __device__ bool any_block(uint32_t blocks, int n) {
   return blocks >> n * MI & ((1u << MI) - 1);
 }
 
-// c += A B^T, both tiles [row][D]; the warp's left rows start at a_row; B has 16 NT rows. blocks: of c, the others are
-// left as they are.
+// c += A B^T for tiles A and B of shape [row][D]. The warp's rows of A start at a_row; B has 16 NT rows. blocks: mask
+// of the blocks of c that are computed; other blocks are not changed.
 template <typename T, int D, int MI, int NT>
 __device__ void product_nt(float (&c)[MI][2 * NT][4], uint32_t a, int a_row, uint32_t b, uint32_t blocks = kAllBlocks) {
   const int lane = threadIdx.x & 31;
@@ -78,7 +79,7 @@ __device__ void product_nt(float (&c)[MI][2 * NT][4], uint32_t a, int a_row, uin
   }
 }
 
-// An accumulator's 16 x 16 block k as the left side of a product.
+// Converts the 16 x 16 block k of an accumulator to the left operand of a product.
 template <typename T, int N>
 __device__ void as_left(uint32_t (&a)[4], const float (&s)[N][4], int k) {
   a[0] = pack<T>(s[2 * k][0], s[2 * k][1]);
@@ -87,7 +88,8 @@ __device__ void as_left(uint32_t (&a)[4], const float (&s)[N][4], int k) {
   a[3] = pack<T>(s[2 * k + 1][2], s[2 * k + 1][3]);
 }
 
-// c += S B: S in accumulators (16 MI x 16 KT), B a tile [inner][D], of which 16 NT columns from chunk `chunk` on.
+// c += S B, with S (16 MI x 16 KT) in accumulators and B a tile of shape [inner][D]. Only the 16 NT columns of B from
+// chunk `chunk` on are used.
 template <typename T, int D, int MI, int KT, int NT>
 __device__ void product_nn(float (&c)[MI][2 * NT][4], const float (&s)[MI][2 * KT][4], uint32_t b, int chunk) {
   const int lane = threadIdx.x & 31;
@@ -121,7 +123,7 @@ __device__ void clear(float (&x)[A][B][C]) {
   }
 }
 
-// The same with S packed already. blocks: of S, the others are zero.
+// The same product with S already packed to 16 bits. blocks: mask of the blocks of S; the other blocks are zero.
 template <typename T, int D, int MI, int KT, int NT>
 __device__ void product_nn(float (&c)[MI][2 * NT][4], const uint32_t (&s)[MI][KT][4], uint32_t b, int chunk,
                            uint32_t blocks = kAllBlocks) {
@@ -143,7 +145,7 @@ __device__ void product_nn(float (&c)[MI][2 * NT][4], const uint32_t (&s)[MI][KT
   }
 }
 
-// Products become capped scores, in units of one.
+// Converts dot products to capped scores, in natural units.
 template <int A, int B, int C>
 __device__ void cap(const Softcap& softcap, float (&x)[A][B][C]) {
 #pragma unroll
@@ -155,7 +157,7 @@ __device__ void cap(const Softcap& softcap, float (&x)[A][B][C]) {
     }
   }
 }
-// Gradients of capped scores become those of their products, but for the scale.
+// Converts gradients of capped scores to gradients of scale * (q . k); the caller multiplies by the scale.
 template <int A, int B, int C>
 __device__ void uncap(const Softcap& softcap, const float (&dots)[A][B][C], float (&ds)[A][B][C]) {
 #pragma unroll
@@ -168,7 +170,7 @@ __device__ void uncap(const Softcap& softcap, const float (&dots)[A][B][C], floa
   }
 }
 
-// The positional bias of a score at this (signed) distance, times `unit`: distance bias and ALiBi.
+// The positional bias (distance bias and ALiBi) of a score at this signed distance, times `unit`.
 __device__ inline float score_bias(const Params& p, int head, int distance, float unit) {
   distance = abs(distance);
   float x = distance < p.bias_window ? p.distance_bias[static_cast<int64_t>(head) * p.bias_window + distance] : 0;
@@ -179,7 +181,7 @@ __device__ inline float score_bias(const Params& p, int head, int distance, floa
 // Whether any pair of rows [row, row + M) and keys [key, key + N) has a positional bias.
 __device__ inline bool any_score_bias(const Params& p, const Tile& t, int row, int M, int key, int N) {
   if (p.alibi_slopes) return true;
-  const int nearest = row + t.shift() - (key + N - 1);  // signed distances from nearest to farthest
+  const int nearest = row + t.shift() - (key + N - 1);  // all signed distances are in [nearest, farthest]
   const int farthest = row + M - 1 + t.shift() - key;
   return p.bias_window > 0 && nearest < p.bias_window && farthest > -p.bias_window;
 }
@@ -190,8 +192,8 @@ __device__ inline bool all_visible(const Params& p, const Tile& t, int row, int 
   return visible(p, t, last).begin <= key && visible(p, t, row).end >= key + N;
 }
 
-// tau / c or tau, so that weight = max(p + offset, 0). A row with one key has p = 1, whatever rounding makes of it: its
-// weight with offset -1 is zero exactly.
+// The offset of elastic (tau / c or tau), so that weight = max(p + offset, 0). In a row with one key, p = 1 up to
+// rounding; the offset -2 makes the weight exactly zero if the true offset is -1 or below.
 __device__ inline float elastic_offset(const Params& p, const Keys& keys, float tau) {
   const int count = max(keys.end - keys.begin, 1);
   const float offset = p.per_visible ? tau / static_cast<float>(count) : tau;

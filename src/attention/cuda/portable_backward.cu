@@ -1,4 +1,5 @@
-// Launches of the portable backward: rows, their lists or sums, keys, then the fp32 sums of dQ become d_q.
+// Launches of the portable backward: first a kernel for row states (lists, sweeps or rounded sums), then the kernel for
+// dK and dV, then the conversion of the fp32 sums of dQ to d_q.
 #include <bit>
 
 #include "attention/cuda/launchers.h"
@@ -9,7 +10,7 @@ namespace lazy::kernels::cuda {
 
 namespace portable {
 
-// The kernel that choose(std::bool_constant) returns; only the exponential family has instantiations with a softcap.
+// Returns the kernel choose(std::bool_constant<capped>). Only the exponential family has instantiations with a softcap.
 template <NormalizerFamily F, typename Choose>
 auto with_capped(const Params& p, const Choose& choose) {
   if constexpr (F == NormalizerFamily::exponential) {
@@ -46,7 +47,8 @@ void launch_rows_or_sums(const Params& p, int partial_step, cudaStream_t stream)
 template <typename T, int D, NormalizerFamily F>
 void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   using S = BackwardKeysShape<D>;
-  constexpr int needed = S::bytes + Diagonals<S::MI, S::M>::bytes(kMaxBlockBias) + 2048;  // with static memory
+  // 2048 bytes are an upper bound of the static shared memory.
+  constexpr int needed = S::bytes + Diagonals<S::MI, S::M>::bytes(kMaxBlockBias) + 2048;
   constexpr int shared_memory = find_entry(CudaKernel::portable, F, D)->shared_memory;
   static_assert(needed <= (shared_memory ? shared_memory : kLeastSharedMemory));
   const int key_tiles = tile_count(p, p.k_length, S::N), dq_tiles = tile_count(p, p.q_length, 64);

@@ -1,9 +1,10 @@
-// Second kernel of the backward on tensor cores: a block keeps 64 or 128 keys, sweeps over the rows (of every head of
-// the group) that see them and sums dK and dV in registers. It works on transposed scores, keys x rows, whose
-// accumulators are the left sides of both sums as they stand; only dQ needs them in shared memory.
+// Second kernel of the backward on tensor cores. A block processes 64 or 128 keys (16 MI per warp): it sweeps over the
+// rows of all heads of the group that see them and accumulates dK and dV in registers. It computes transposed scores
+// (keys x rows), because their accumulators have the register layout of the left operand for both sums. Only dQ needs
+// them in shared memory.
 //
-// dQ is added to fp32 sums by atomics (p.dq_sum), or was made by the first kernel. The gradient of the distance bias is
-// summed along the diagonals of ds, only within the window, into the block's own slab; no atomics.
+// dQ is added to fp32 sums by atomics (p.dq_sum), unless the first kernel computed d_q. The gradient of the distance
+// bias is summed along the diagonals of ds within the window to a slab per block, without atomics.
 #pragma once
 #include "attention/cuda/portable_backward_sums.cuh"
 
@@ -11,33 +12,33 @@ namespace lazy::kernels::cuda::portable {
 
 template <int D>
 struct BackwardKeysShape {
-  // A warp keeps dK and dV of 16 MI keys in registers. Where they would not fit, at head size 256, two warps share
-  // keys, each with half of the dims.
+  // A warp accumulates dK and dV of 16 MI keys in registers. At head size 256 they would not fit, so two warps share
+  // the keys and each accumulates half of the dimensions.
   static constexpr int MI = portable_keys(D) / 64, halves = D == 256 ? 2 : 1;
   static constexpr int N = 64 * MI, M = D == 256 ? 16 : 32;
   static constexpr int warps = 4 * halves, threads = 32 * warps, bias_entries = M + N;
-  static constexpr int blocks = D == 256 ? 1 : 2;                       // a multiprocessor, for which registers suffice
-  static constexpr int own = D / halves;                                // dims of dK and dV a warp keeps
-  static constexpr int splits = warps / (M / 16), q_dims = D / splits;  // of dQ a warp makes
+  static constexpr int blocks = D == 256 ? 1 : 2;  // blocks per multiprocessor, limited by registers
+  static constexpr int own = D / halves;           // dimensions of dK and dV per warp
+  static constexpr int splits = warps / (M / 16), q_dims = D / splits;  // q_dims: dimensions of dQ per warp
   static constexpr int ds_bytes = N * M * 2, state_bytes = M * 16;
   static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * state_bytes + 2 * bias_entries * 4;
 };
 
-// Sums of ds (16 MI keys a warp, M rows) along diagonals: the gradient of the distance bias. Each warp sums its own
-// part; a block's parts are added after a barrier. The order of all sums is fixed.
+// Sums of ds (16 MI keys per warp, M rows) along diagonals, for the gradient of the distance bias. Each warp sums its
+// own part of ds, and after a barrier the parts of the block are added. The order of all sums is fixed.
 template <int MI, int M>
 struct Diagonals {
   static constexpr int blocks = M / 8 + 2 * MI - 1, stride = 8 * blocks + 16;
   static constexpr int scratch = 8 + 8 * stride, count = M + 16 * MI - 1, floats = 4 * (scratch + count + 1);
-  float* memory;  // zeros at the start: four scratches, four parts, sums by distance
+  float* memory;  // zero-initialized: four scratch areas, four parts, sums by distance
   int window;
 
   static constexpr int bytes(int window) { return 4 * (floats + window); }
   __device__ float* part(int warp) const { return memory + 4 * scratch + warp * (count + 1); }
   __device__ float* sums() const { return memory + floats; }
 
-  // Blocks of 8 x 8 on one diagonal are added first. Their rows then lie in the scratch between zeros (8 before, 16
-  // after), so that a diagonal is a sum of eight numbers.
+  // First adds the 8 x 8 blocks on each block diagonal. The rows of the result are stored in the scratch area, padded
+  // with zeros (8 before, 16 after), so that each diagonal is a sum of eight numbers.
   __device__ void put(int warp, int lane, const float (&ds)[MI][M / 8][4]) const {
     float* const own = memory + warp * scratch;
     float* const to = own + lane / 4 * stride + 8 + 2 * (lane % 4);
@@ -46,7 +47,7 @@ struct Diagonals {
     for (int d = 0; d < blocks; ++d) {
       float2 x = make_float2(0, 0);
 #pragma unroll
-      for (int j = 0; j < 2 * MI; ++j) {  // eight keys each
+      for (int j = 0; j < 2 * MI; ++j) {  // each j is a group of eight keys
         const int n = d - (2 * MI - 1) + j;
         if (n < 0 || n >= M / 8) continue;
         x.x += ds[j / 2][n][j % 2 * 2];
@@ -65,7 +66,8 @@ struct Diagonals {
       part(warp)[u] = sum;
     }
   }
-  // Once all warps have put; nearest: signed distance of the block's last key from the first row.
+  // Adds the parts of all warps. Requires a barrier after put(). nearest: signed distance of the block's last key from
+  // the first row.
   __device__ void take(int thread, int threads, int nearest) const {
     const int farthest = nearest + 64 * MI + M - 2, from = max(0, max(nearest, -farthest));
     const int last = min(window - 1, max(farthest, -nearest));
@@ -83,8 +85,8 @@ struct Diagonals {
   }
 };
 
-// The blocks of 16 keys x 16 rows (product_nt) with a pair that has weight. Of sparsemax and entmax-1.5: in the others
-// weights and ds are zero. A NaN has weight.
+// Mask (as in product_nt) of the blocks of 16 keys x 16 rows that contain a pair with nonzero weight. Only for
+// sparsemax and entmax-1.5, where weights and ds of the other blocks are zero. A NaN counts as nonzero.
 template <NormalizerFamily F, int MI, int M>
 __device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* states, float c) {
   if constexpr (F != NormalizerFamily::threshold) return kAllBlocks;
@@ -111,8 +113,8 @@ __device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* s
   return blocks;
 }
 
-// The pairs of a tile: s (products q k, or scores where `c` is one) become weights, g (products dO v) becomes ds.
-// VARIANT: elastic, or entmax15.
+// Processes the pairs of a tile: s (products q . k, or scores if `c` is one) becomes the weights, and g (products dO .
+// v) becomes ds. VARIANT: the normalizer is elastic or entmax15.
 template <NormalizerFamily F, bool VARIANT, int MI, int M>
 __device__ void weigh_pairs(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], const float4* states, float c) {
   const int lane = threadIdx.x % 32;
@@ -143,12 +145,12 @@ __device__ void weigh_pairs(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], 
   }
 }
 
-// Where a head's first row lies, in shared memory: registers for it would be missing in the loop.
+// Addresses of a head's first row. They are stored in shared memory because the loop has no free registers.
 template <typename T>
 struct HeadRows {
   const T *q, *d_out;
   const float4* states;
-  int64_t dq_sums;  // from p.dq_sum on: of a pointer the compiler would not know that it is global
+  int64_t dq_sums;  // offset in p.dq_sum; with a pointer the compiler would not know that it is in global memory
 };
 
 template <typename T, int D, NormalizerFamily F, bool CAPPED>
@@ -164,14 +166,14 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   float* const add = reinterpret_cast<float*>(ds_tile + S::ds_bytes + 2 * S::state_bytes);
   const Diagonals<MI, M> diagonals{add + 2 * S::bias_entries, p.bias_window};
   __shared__ HeadRows<T> head_rows[2];
-  __shared__ float slope_sums[S::threads];  // each the thread's alone
+  __shared__ float slope_sums[S::threads];  // one element per thread
   const int kv_head = blockIdx.y, group = p.heads / p.kv_heads, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_key = warp % 4 * 16 * MI, half = warp / 4;
   const bool want_bias = p.bias_slabs && p.bias_window > 0;
   const bool variant = (F == NormalizerFamily::exponential && p.normalizer == Normalizer::elastic) ||
                        (F == NormalizerFamily::threshold && p.normalizer == Normalizer::entmax15);
   const float unit = score_unit<F>(p);
-  const bool adds_dq = F != NormalizerFamily::threshold && p.dq_sum;  // backward_lists makes d_q
+  const bool adds_dq = F != NormalizerFamily::threshold && p.dq_sum;  // for thresholds, the first kernel computes d_q
   Tile t;
   t.batch = blockIdx.x / tiles;
   const bool there = locate(p, blockIdx.x % tiles, N, true, t);
@@ -184,7 +186,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   }
   if (!there) return;
   const int row_begin = rows.begin / M * M;
-  if (rows.begin < rows.end) {  // else nobody would wait for them, and zeros go to their place
+  if (rows.begin < rows.end) {  // otherwise nothing would wait for these copies, and the memory is reused
     load_tile<T, N, D, S::threads>(sk, static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, key0), p.k.token,
                                    count);
     load_tile<T, N, D, S::threads>(sv, static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, key0), p.v.token,
@@ -201,7 +203,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
     load_tile<T, M, D, S::threads>(sq + stage * M * D * 2, from.q + first * p.q.token, p.q.token, t.q_length - first);
     load_tile<T, M, D, S::threads>(s_do + stage * M * D * 2, from.d_out + first * p.d_out.token, p.d_out.token,
                                    t.q_length - first);
-    if (threadIdx.x < M) {  // zeros for rows that do not exist: their q and dO are zeros
+    if (threadIdx.x < M) {  // rows that do not exist get zero states, like their q and dO
       const int row = first + threadIdx.x;
       copy_async(s_states + stage * S::state_bytes + threadIdx.x * 16, from.states + min(row, t.q_length - 1),
                  row < t.q_length);
@@ -231,7 +233,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
                              static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, head, 0),
                              &row_state(p, t, head, 0), dq_blocks(p, t, head, 0, D)};
     }
-    __syncthreads();  // the buffers may still be read
+    __syncthreads();  // other warps may still read the buffers
     fetch(row_begin, 0);
     publish(0);
     int stage = 0;
@@ -249,7 +251,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
         c = unit;
       }
       if (any_score_bias(p, t, first, M, key0, N)) {
-        // One rounding, as in RowSweep::scores: the weight that the row's norm and center were made of.
+        // A single rounding, as in RowSweep::scores, so that the weights equal the weights from which the row's norm
+        // and center were computed.
         const float* table = add + stage * S::bias_entries + N - 1 - warp_key - lane / 4 + 2 * (lane % 4);
 #pragma unroll
         for (int m = 0; m < MI; ++m) {
@@ -315,7 +318,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
           if constexpr (!CAPPED) as_left<T>(ds[m][k], g[m], k);
         }
       }
-      if constexpr (CAPPED) {  // the products once more: registers for them would be missing above
+      if constexpr (CAPPED) {  // recompute the products, because there are not enough registers to keep them
         clear(s);
         product_nt<T, D, MI, M / 16>(s, sk, warp_key, sq + stage * M * D * 2);
         uncap(p.softcap, s, g);
@@ -341,7 +344,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       if (near || adds_dq) __syncthreads();
       if (near) diagonals.take(threadIdx.x, S::threads, nearest);
       const int row0 = warp / S::splits * 16;
-      if (adds_dq && first + row0 < rows.end) {  // 16 rows beyond them have no place among the sums
+      if (adds_dq && first + row0 < rows.end) {  // the sums have no memory for 16-row blocks beyond rows.end
         float d_q[S::q_dims / 8][4] = {};
         const int dim0 = warp % S::splits * S::q_dims;
 #pragma unroll
@@ -367,7 +370,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       __syncthreads();
       if (warp == 0) {
         float sum = 0;
-        for (int n = 0; n < 4; ++n) sum += slope_sums[32 * n + lane];  // the other half's are the same
+        for (int n = 0; n < 4; ++n) sum += slope_sums[32 * n + lane];  // warps 4 to 7 have the same sums
         for (int d = 1; d < 32; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
         if (lane == 0) p.partial[(static_cast<int64_t>(2) * p.heads + head) * partial_step + blockIdx.x] = sum;
       }

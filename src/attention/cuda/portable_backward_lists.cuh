@@ -1,16 +1,16 @@
-// First kernel of the backward of sparsemax and entmax-1.5, by key lists as in the forward: thresholds are known, so
-// one sweep over the keys lists those that have weight, and center and d_q need the lists alone. Warps with more keys
-// of weight in a row than its list holds mark their rows for backward_rows.
+// First kernel of the backward for sparsemax and entmax-1.5, with lists of keys as in the forward. The thresholds are
+// known, so one sweep over the keys lists the keys with nonzero weight, and center and d_q only need the lists. If a
+// row of a warp has more such keys than its list can hold, the warp marks its rows, and backward_rows processes them.
 #pragma once
 #include "attention/cuda/portable_backward_sums.cuh"
 #include "attention/cuda/portable_forward_threshold.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
-// A marked row's state.
+// Whether the state belongs to a marked row.
 __device__ inline bool is_marked(const float4& state) { return __float_as_uint(state.x) == kMark; }
 
-// Eight neighbouring elements.
+// Converts eight consecutive 16-bit elements to floats.
 template <typename T>
 __device__ void unpack_columns(float (&x)[8], const uint4& from) {
   const uint32_t pairs[4] = {from.x, from.y, from.z, from.w};
@@ -22,7 +22,7 @@ __device__ void unpack_columns(float (&x)[8], const uint4& from) {
   }
 }
 
-// Row states and d_q from the lists of a warp's rows: D / 8 lanes a row, 8 columns each.
+// Computes the row states and d_q from the lists of a warp's rows. D / 8 lanes process a row, with 8 columns per lane.
 template <typename T, int D, typename S>
 __device__ void finish_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows)[2], const Candidate* lists,
                               bool squared) {
@@ -41,7 +41,8 @@ __device__ void finish_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows
       unpack_columns<T>(d_out, there ? *reinterpret_cast<const uint4*>(static_cast<const T*>(p.d_out.data) +
                                                                        q_offset(p.d_out, b.t, b.t.head, row) + column)
                                      : uint4{});
-      // g of entries [base, base + ahead), zero beyond the list.
+      // Computes g (the gradient of the weight) of the list entries [base, base + ahead), zero beyond the end of the
+      // list.
       auto gradients = [&](int base, float(&g)[ahead]) {
         uint4 values[ahead];
 #pragma unroll
@@ -75,8 +76,8 @@ __device__ void finish_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows
         }
       }
       const float inverse = f_sum == 0 ? 0 : 1 / f_sum, center = fg_sum * inverse;
-      // A row's only key of weight has weight one whatever its score: ds = 0 exactly, though backward_keys sums g in
-      // another order.
+      // If a row has only one key with nonzero weight, this weight is one for every score, so that ds is exactly 0.
+      // This must be enforced, because backward_keys computes g with a different order of additions.
       const float norm = row_norm<family>(p, count == 1, true, inverse);
       if (there && column == 0) {
         const float anchor = row_anchor<family>(p, row_index(p, b.t, b.t.head, row));
@@ -117,28 +118,29 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
   extern __shared__ __align__(128) char memory[];
   RowSweep<T, D, S> b{p, score_unit<family>(p)};
   if (!b.start(memory, S::M * (S::row_bytes - D * 2), tiles)) return;
-  b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);  // without values
+  // The tables are directly after the keys, because this kernel has no values in shared memory.
+  b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);
   const int lane = b.lane;
   Candidate* const lists = reinterpret_cast<Candidate*>(memory);
-  uint32_t q[D / 16][4];  // lists take the queries' place
+  uint32_t q[D / 16][4];  // the lists overwrite the queries
   keep_queries(b, q);
   ListedRow rows[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     rows[h].list = lists + (b.row(0, h) - b.t.first) * S::capacity;
-    rows[h].floor = INFINITY;  // of rows that do not exist or see nothing
+    rows[h].floor = INFINITY;  // for rows that do not exist or see no key
     if (b.row(0, h) < b.t.q_length) {
       const float anchor = row_anchor<family>(p, row_index(p, b.t, b.t.head, b.row(0, h)));
       if (anchor != -INFINITY) rows[h].floor = anchor;
     }
   }
-  bool overflowed = false;  // of the warp
+  bool overflowed = false;  // a list of the warp was too short
   b.sweep(false, [&](int key, int stage) {
     if (overflowed || !__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
     float s[1][2 * NT][4];
     const float c = scores_of(b, q, s, key, stage);
-    auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };  // as in backward_keys
-    bool any = false, spoilt = false;  // a NaN or an infinity: sweeps know what becomes of it
+    auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };  // the same rounding as in backward_keys
+    bool any = false, spoilt = false;  // a NaN or an infinity: leave the row to backward_rows
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float most = -INFINITY;

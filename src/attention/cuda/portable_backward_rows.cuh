@@ -1,7 +1,8 @@
-// First kernel of the backward on tensor cores, where backward_sums.cuh does not do: a sweep over a row's keys
-// recomputes its weights and the row statistics of its gradient, center = sum p g / sum p and e = sum g (weights.cuh),
-// in fp32 from fp32 scores. With rounded outputs in their place (dO . o) the gradients of tau and of the bias, which
-// are kept in fp32, would have the outputs' accuracy. When d_q must not be summed by atomics, a second sweep makes it.
+// First kernel of the backward on tensor cores, for problems that backward_sums.cuh does not support. A sweep over the
+// keys of a row recomputes its weights and the sums for its gradient: center = sum p g / sum p and e = sum g (see
+// weights.cuh), in fp32 from fp32 scores. If dO . o with the rounded output o were used instead, the gradients of tau
+// and of the distance bias, which are stored in fp32, would only have the accuracy of the output. If d_q must not be
+// summed by atomics, a second sweep computes it.
 #pragma once
 #include "attention/cuda/portable_backward_lists.cuh"
 #include "attention/cuda/portable_rows.cuh"
@@ -22,7 +23,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
   RowSweep<T, D, S, CAPPED> b{p, score_unit<F>(p)};
   Tile& t = b.t;
   if (!b.find(tiles)) return;
-  bool wanted = true;  // of the warp's rows: sparsemax and entmax-1.5 only come here for what backward_lists marks
+  bool wanted = true;  // for sparsemax and entmax-1.5: only warps whose rows backward_lists marked
   if constexpr (F == NormalizerFamily::threshold) {
     const bool first = b.row(0, 0) < t.q_length && is_marked(row_state(p, t, t.head, b.row(0, 0)));
     wanted = __any_sync(~0u, first);
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     anchor[h] = lse > -INFINITY ? lse : 0;
     offset[h] = row_offset<F>(p, b.keys[0][h], tau, anchor[h]);
   }
-  // Sigmoid's weights do not depend on each other: its center is zero.
+  // The weights of sigmoid are independent of each other, so its center is zero.
   if constexpr (F != NormalizerFamily::sigmoid)
     b.sweep(true, [&](int key, int stage) {
       if (!wanted) return;

@@ -1,16 +1,18 @@
-// What the portable backward's kernels hand on: row states, and the fp32 sums of dQ with the kernel that converts them.
+// Intermediate results of the portable backward kernels: row states, and the fp32 sums of dQ with the kernel that
+// converts them to d_q.
 #pragma once
 #include "attention/cuda/backward_sums.cuh"
 #include "attention/cuda/portable_normalizers.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
-// Row states of the portable kernels: p.row_state, four numbers a row in the order of lse:
+// Row states of the portable kernels in p.row_state. Each row has four floats (anchor, factor, center, offset), in the
+// order of lse:
 //   exponential   f = exp2(score - anchor), weight = max(factor f + offset, 0), ds = f (g - center)
 //   others        pair_weight(score - anchor, factor, offset), ds = factor_of_the_pair (g - center)
-// The factor of the exponential family is left out of ds: center, a mean, was made of the same f. Where p is one
-// whatever the score and ds exactly zero, in a row with one key, the anchor is infinite, f zero, and one is added to
-// the offset.
+// For the exponential family, ds does not include `factor`: the center is a mean that was computed with the same f. In
+// a row with one key, p is one for every score and ds is exactly zero; such a row has an infinite anchor, so that f is
+// zero, and one is added to its offset.
 __device__ inline float4& row_state(const Params& p, const Tile& t, int head, int row) {
   return reinterpret_cast<float4*>(p.row_state)[row_index(p, t, head, row)];
 }
@@ -21,15 +23,15 @@ struct StoreRowState {
   }
 };
 
-// dQ's sums come in blocks of 16 rows x 8 dims, laid out as accumulators hold them, so that a warp adds whole lines.
-// Every document's first block is its own: `document` blocks more than those of the tokens before it hold all of
-// theirs. This is where the 16 rows from `row` on begin, from p.dq_sum.
+// The sums of dQ are stored in blocks of 16 rows x 8 dimensions with the layout of the accumulators, so that a warp
+// adds whole cache lines. Every document starts a new block, so `document` more blocks than the preceding tokens need
+// are reserved before it. Returns the offset in p.dq_sum of the 16 rows from `row` on.
 __device__ inline int64_t dq_blocks(const Params& p, const Tile& t, int head, int row, int D) {
   const int64_t rows = static_cast<int64_t>(t.batch) * p.heads + head;
   return (rows * tile_count(p, p.q_length, 16) + t.q_begin / 16 + t.document + row / 16) * 16 * D;
 }
 
-// Where number n of a lane lies. From sm_90 on a lane adds its four at once.
+// Index of a lane's element n in a block. From sm_90 on a lane adds its four elements with one vector atomic.
 __device__ inline int in_block(int lane, int n) {
 #if __CUDA_ARCH__ >= 900
   return 4 * lane + n;
@@ -46,7 +48,7 @@ __device__ inline void add_block(float* sums, int lane, const float (&x)[4]) {
 #endif
 }
 
-// d_q = scale * sums: a block a tile of 64 rows, eight elements a thread.
+// d_q = scale * sums. One block per tile of 64 rows; a thread converts eight elements at a time.
 template <typename T>
 __global__ void __launch_bounds__(256) finish_dq(const Params p, int row_tiles) {
   const int chunks = p.head_dim / 8;

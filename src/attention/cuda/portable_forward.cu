@@ -1,8 +1,9 @@
-// Forward on tensor cores. A warp owns 16 MI rows; keys come in tiles of N, double-buffered by cp.async.
-//   softmax, softmax_sink: one sweep, running maximum.
-//   elastic: a sweep over the keys for the log-sum-exp, a second one for weights, statistics and the weighted sum, and
-//   for the sum of the alive keys' values if asked: whether a pair is alive is known only when its row's sum is.
-//   sigmoid, softpick: portable_forward_pointwise.cuh; sparsemax, entmax-1.5: portable_forward_threshold.cuh.
+// Forward on tensor cores. A warp processes 16 MI rows. Tiles of N keys are double-buffered by cp.async.
+//   softmax, softmax_sink: one sweep over the keys with a running maximum.
+//   elastic: a first sweep computes the log-sum-exp, because only then is it known whether a pair is alive. A second
+//     sweep computes the weights, the statistics, the weighted sum, and alive_sum if requested.
+//   sigmoid, softpick: see portable_forward_pointwise.cuh.
+//   sparsemax, entmax-1.5: see portable_forward_threshold.cuh.
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/portable_forward_pointwise.cuh"
 #include "attention/cuda/portable_forward_threshold.cuh"
@@ -11,7 +12,7 @@ namespace lazy::kernels::cuda {
 
 namespace portable {
 
-// The thread's own maximum and sum of a row become the row's: four neighbouring lanes share it.
+// Merges the thread's maximum and sum of a row with the three adjacent lanes that share the row.
 __device__ inline void merge_rows(float& largest, float& sum) {
 #pragma unroll
   for (int d = 1; d < 4; d *= 2) {
@@ -22,8 +23,8 @@ __device__ inline void merge_rows(float& largest, float& sum) {
   }
 }
 
-// SCORES: with Params::score_stats; maximum, exponentials and their sum are softmax's and elastic's own. CAPPED: as
-// RowSweep's.
+// SCORES: also writes Params::score_stats, using the maximum, the exponentials and their sum that softmax and elastic
+// compute anyway. CAPPED: the problem has a softcap.
 template <typename T, int D, bool ELASTIC, bool ALIVE, bool SCORES, bool CAPPED = false>
 __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const Params p, int tiles) {
   using S = ForwardShape<D, ALIVE>;
@@ -39,17 +40,17 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
 #pragma unroll
   for (int m = 0; m < MI; ++m) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {  // one lane of a row carries the sink's term
+    for (int h = 0; h < 2; ++h) {  // one of the four lanes of a row adds the sink's term
       largest[m][h] = lane % 4 == 0 ? sink : -INFINITY;
       sum[m][h] = has_sink && lane % 4 == 0 ? 1 : 0;
     }
   }
 
-  float o[MI * (1 + ALIVE)][D / 8][4];  // the weighted sums, the sums of the alive keys' values
+  float o[MI * (1 + ALIVE)][D / 8][4];  // weighted sums; if ALIVE, then also the sums of the alive keys' values
   float total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
   clear(o);
   float lse2[MI][2], offset[MI][2];
-  float weighted[MI][2] = {};  // of ScoreSums
+  float weighted[MI][2] = {};  // ScoreSums::weighted
   auto scores = [&](int m, int h) { return LaneScores{largest[m][h], sum[m][h], weighted[m][h]}; };
   if constexpr (ELASTIC) {
     b.sweep(false, [&](int key, int stage) {
@@ -79,14 +80,15 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
     });
     if constexpr (SCORES) store_score_statistics(b, scores);
     const float tau = p.tau[t.head];
-    const float lowest = tau >= 0 ? -1 : 0;  // alive: p + offset above it; with tau >= 0 that is every visible key
+    // A pair is alive if p + offset > lowest. With tau >= 0, this is true for every visible key.
+    const float lowest = tau >= 0 ? -1 : 0;
 #pragma unroll
     for (int m = 0; m < MI; ++m) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         merge_rows(largest[m][h], sum[m][h]);
         lse2[m][h] = largest[m][h] + log2f(sum[m][h]);
-        // Weights come from the maximum and the sum: where scores are large, lse has lost digits that they have.
+        // Compute weights from the maximum and the sum. For large scores, lse is less precise.
         sum[m][h] = 1 / sum[m][h];
         if (b.keys[m][h].begin >= b.keys[m][h].end) {
           lse2[m][h] = -INFINITY;
@@ -98,7 +100,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
     b.sweep(true, [&](int key, int stage) {
       float s[MI][2 * NT][4];
       const float c = b.scores(s, key, stage);
-      // Three loops, for few instructions in what all need: exponentials and masks set the pace, not products.
+      // There are separate loops for weights, statistics and alive keys, because the throughput of exponentials and
+      // masks is the bottleneck, not the products.
       auto weigh = [&](auto hidden) {
 #pragma unroll
         for (int m = 0; m < MI; ++m) {
@@ -113,7 +116,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           }
         }
       };
-      if (tau >= 0) {  // hidden keys would leak what it adds
+      if (tau >= 0) {  // with tau >= 0, masked keys would get a positive weight
         weigh([](float x) { return x == -INFINITY; });
       } else {
         weigh([](float) { return false; });
@@ -135,7 +138,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           }
         }
       }
-      uint32_t left[2 * MI][NT][4];  // weights, whether alive
+      uint32_t left[2 * MI][NT][4];  // weights, then 1 for alive pairs and 0 for others
       if constexpr (ALIVE) {
 #pragma unroll
         for (int m = 0; m < MI; ++m) {
@@ -239,7 +242,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
   }
   b.store(memory, p.out, o, 1);
   if constexpr (ALIVE) {
-    __syncwarp();  // each warp stores through its own part of the memory
+    __syncwarp();  // each warp uses only its own part of the shared memory
     b.template store<MI>(memory, p.alive_sum, o, 1);
   }
   finish_statistics(b, lse2, first, total, alive);

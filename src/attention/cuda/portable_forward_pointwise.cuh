@@ -1,21 +1,21 @@
-// Portable forward of the families whose weight is a function of the score and of its row's statistics: the statistics
-// in sweeps over the keys, then weights and their sum over V in one more.
+// Portable forward for the families whose weights depend on the score and on statistics of the row. Sweeps over the
+// keys compute the statistics, and one more sweep computes the weights and the weighted sum of V.
 #pragma once
 #include "attention/cuda/portable_forward_rows.cuh"
 #include "attention/cuda/portable_normalizers.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
-// Statistics of a thread's rows in the pointwise forward: weights are functions of (score - largest - value - low) and
-// of norm. lse: as the forward stores it.
+// Statistics of a thread's rows. The weights are functions of (score - largest - value - low) and of norm. lse: the
+// statistic that the forward stores.
 template <int MI>
 struct RowStatistics {
-  float largest[MI][2], value[MI][2], low[MI][2];  // low: the part of `value` below its last digit
+  float largest[MI][2], value[MI][2], low[MI][2];  // low: low-order part of `value`
   float norm[MI][2], lse[MI][2];
 };
 
-// Outputs, lse and statistics of rows whose statistics are known: a sweep with weights and their sum over V. wanted: of
-// the warp's rows.
+// Computes out, lse and stats of rows whose RowStatistics are known, in one sweep over the keys. wanted: whether to
+// process the warp's rows.
 template <NormalizerFamily F, typename T, int D, typename S>
 __device__ void weigh_rows(RowSweep<T, D, S>& b, char* memory, bool squared, const RowStatistics<S::MI>& statistics,
                            bool wanted = true) {
@@ -68,7 +68,7 @@ __device__ void weigh_rows(RowSweep<T, D, S>& b, char* memory, bool squared, con
   if (wanted) finish_statistics(b, lse, first, total, alive);
 }
 
-// The sum of |exp(s) - 1| in softpick, relative to the row's largest score, or zero: one sweep over the keys.
+// Computes softpick's sum of |exp(s) - 1| relative to exp(max(largest score, 0)), in one sweep over the keys.
 template <typename T, int D, typename S>
 __device__ void find_rectified_sum(RowSweep<T, D, S>& b, RowStatistics<S::MI>& out) {
   constexpr int MI = S::MI, NT = S::N / 16;

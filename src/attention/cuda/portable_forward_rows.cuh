@@ -1,19 +1,20 @@
-// Shared by the portable forward kernels: tile shapes, epilogue, launch.
+// Definitions shared by the portable forward kernels: tile shapes, epilogue and launch.
 #pragma once
 #include "attention/cuda/portable_rows.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
-// ALIVE: with sums of the alive keys' values beside the weighted ones.
+// ALIVE: the kernel also computes alive_sum.
 template <int D, bool ALIVE = false>
 struct ForwardShape {
   static constexpr int MI = D > (ALIVE ? 64 : 128) ? 1 : 2, N = D == 256 || (ALIVE && D != 96) ? 32 : 64;
   static constexpr int warps = 4, threads = 32 * warps;
   static constexpr int M = 16 * MI * warps;
-  static constexpr int bias_entries = M + N;  // entries of a tile's table of what is added by distance
+  static constexpr int bias_entries = M + N;  // entries of a tile's table of positional biases
 };
 
-// Writes lse and statistics: the weight of key 0, and each lane's part of the sum of weights and of alive pairs.
+// Writes lse and stats. first: weight of key 0. total and alive: each lane's part of the sum of weights and of the
+// number of alive pairs.
 template <typename T, int D, typename S, bool CAPPED>
 __device__ void finish_statistics(const RowSweep<T, D, S, CAPPED>& b, const float (&lse)[S::MI][2],
                                   const float (&first)[S::MI][2], const float (&total)[S::MI][2],
@@ -37,7 +38,7 @@ __device__ void finish_statistics(const RowSweep<T, D, S, CAPPED>& b, const floa
   }
 }
 
-// Writes Params::score_stats. scores(m, h): each lane's share of its row.
+// Writes Params::score_stats. scores(m, h): the calling lane's sums of its row.
 template <typename T, int D, typename S, bool CAPPED, typename Scores>
 __device__ void store_score_statistics(const RowSweep<T, D, S, CAPPED>& b, const Scores& scores) {
   const Params& p = b.p;
@@ -54,7 +55,7 @@ __device__ void store_score_statistics(const RowSweep<T, D, S, CAPPED>& b, const
   }
 }
 
-// S: the kernel's shape; bytes: of its shared memory.
+// Launches a kernel of shape S. bytes: dynamic shared memory per block.
 template <typename S>
 void launch_rows(void (*kernel)(Params, int), int bytes, const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, S::M);

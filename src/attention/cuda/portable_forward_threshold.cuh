@@ -1,8 +1,9 @@
-// Portable forward of sparsemax and entmax-1.5: weights max(x_j - t, 0)^a, a = 1 or 2, whose threshold t makes them sum
-// to one. t is at least the largest score minus one, and at least the threshold of any subset of the keys: one sweep
-// over the keys lists the few that lie above both bounds, as far as they are known by then. Newton's method and the
-// weighted sum over V need the lists alone. Where more keys of a row are alive than its list holds, a second kernel
-// goes back to sweeps for the row's warp: one for every step of Newton's method, one for the weighted sum.
+// Portable forward of sparsemax and entmax-1.5. The weights are max(x_j - t, 0)^a with a = 1 or 2, and the threshold t
+// is defined by sum of weights = 1. t is at least the largest score minus one, and at least the threshold of any subset
+// of the keys. One sweep over the keys therefore lists the few keys above these bounds, as far as the bounds are known
+// at that point. Newton's method and the weighted sum of V only use the lists. If a row has more candidates than its
+// list can hold, a second kernel processes all rows of its warp with sweeps over the keys: one per step of Newton's
+// method, and one for the weighted sum.
 #pragma once
 #include <algorithm>
 
@@ -10,13 +11,13 @@
 
 namespace lazy::kernels::cuda::portable {
 
-// A key that may be alive; its score becomes its weight when the threshold is known.
+// A key that may be alive. Once the threshold is known, `score` is overwritten with the weight.
 struct alignas(8) Candidate {
   float score;
   int key;
 };
 
-// Of both kernels: 16 rows a warp, whatever their number in a block.
+// Shape of both kernels. Each warp has 16 rows; WARPS is the number of warps per block.
 template <int D, int WARPS>
 struct ThresholdShape {
   static constexpr int MI = 1, N = D <= 64 ? 64 : 32, warps = WARPS, threads = 32 * warps, M = 16 * warps;
@@ -26,8 +27,9 @@ struct ThresholdShape {
 template <int D>
 struct ListShape : ThresholdShape<D, 8> {
   using S = ThresholdShape<D, 8>;
-  static constexpr int capacity = 60;  // of a row's list: 4 modulo 8, so that a warp's rows lie in different banks
-  // Shared memory: lists in the place of queries, which go to registers before; keys; tables.
+  static constexpr int capacity = 60;  // entries per list; 4 modulo 8, so that the rows of a warp use different banks
+  // Layout of shared memory: lists, keys, bias tables. The lists overwrite the queries, which are loaded to registers
+  // before.
   static constexpr int row_bytes = std::max<int>(capacity * sizeof(Candidate), D * 2), tile_bytes = 2 * S::N * D * 2;
   static constexpr int bytes = S::M * row_bytes + tile_bytes + 2 * S::bias_entries * 4;
 };
@@ -35,7 +37,7 @@ struct ListShape : ThresholdShape<D, 8> {
 template <int D>
 using SweepShape = ThresholdShape<D, 4>;
 
-// A pair's terms of the sum of weights and of its slope, z = x - t.
+// Adds the terms of a pair to the sum of weights and to its slope, with z = x - t.
 __device__ inline void add_terms(float z, bool squared, float& slope, float& sum) {
   z = fmaxf(z, 0);
   const float x = squared ? z : z > 0 ? 1.0f : 0.0f;
@@ -43,25 +45,25 @@ __device__ inline void add_terms(float z, bool squared, float& slope, float& sum
   sum += x * z;
 }
 
-// A step of Newton's method from the lanes' parts of both sums. The sum of weights is convex and falls, so that steps
-// from below the root rise to it and never pass it, but for rounding. low: the part of `value` below its last digit.
-// Returns whether the threshold rose.
+// One step of Newton's method, from the lanes' parts of the sum and the slope. The sum of weights is convex and
+// decreasing, so that steps from below the root increase towards it and never pass it, except by rounding. low:
+// low-order part of `value`. Returns whether the threshold increased.
 __device__ inline bool step_up(float slope, float sum, bool squared, float& value, float& low) {
   const float falls = quad_sum(slope) * (squared ? 2 : 1), all = quad_sum(sum);
   if (falls == 0) return false;
-  // As a step from where we are: the sum is near one, not near the scores.
+  // Compute the step and not the new threshold: the sum is near one, whatever the size of the scores.
   const float by = (all - 1) / falls, next = value + by;
   const bool rose = next > value;
   low = rose ? 0 : by;
   value = fmaxf(next, value);
   return rose;
 }
-// Steps of Newton's method at most: to the threshold, and to a bound of it that makes room in a list.
+// Maximum number of Newton steps: for the threshold, and for the lower bound of it that shortens a full list.
 constexpr int kMaxSteps = 64, kCutSteps = 8;
 
-// From statistics whose `value` is below the row's threshold, relative to its largest score, the threshold: a sweep
-// over the keys a step. Scores are computed again in every sweep, so memory stays linear. open: whether some row of the
-// warp still moves.
+// Computes the threshold by Newton's method, with one sweep over the keys per step. On input, out.value is below the
+// row's threshold, relative to its largest score. Every sweep recomputes the scores, so memory stays linear in the
+// lengths. open: whether the threshold of at least one row of the warp still changes.
 template <typename T, int D, typename S>
 __device__ void find_threshold(RowSweep<T, D, S>& b, bool squared, RowStatistics<S::MI>& out, bool open) {
   constexpr int MI = S::MI, NT = S::N / 16;
@@ -96,27 +98,28 @@ __device__ void find_threshold(RowSweep<T, D, S>& b, bool squared, RowStatistics
   }
 }
 
-// A row as the four lanes know it that share its accumulators. floor: below the row's threshold, -inf before its first
-// key.
+// State of a row, equal in the four lanes that share its accumulators. floor: a lower bound of the row's threshold,
+// -inf before its first key.
 struct ListedRow {
   Candidate* list;
   int count = 0;
   float largest = -INFINITY, floor = -INFINITY;
 
-  // What is `value` above the largest score, less than any rounding: of scores, of their largest, of Newton's sums.
+  // Raises the lower bound to largest + value, minus a margin for the rounding of the scores, their maximum and the
+  // sums of Newton's method.
   __device__ void raise_floor(float value) {
     constexpr float slack = 4e-6f;
     floor = fmaxf(floor, largest + value - slack * (1 + fabsf(largest)));
   }
-  // From where Newton's method starts.
+  // Start value of Newton's method.
   __device__ float start() const { return fmaxf(floor - largest, -1); }
 
-  // Adds what this lane knows of the list.
+  // Adds the terms of this lane's share of the list entries.
   __device__ void add_list(int lane, float value, bool squared, float& slope, float& sum) const {
     for (int n = lane % 4; n < count; n += 4) add_terms((list[n].score - largest) - value, squared, slope, sum);
   }
 
-  // Drops what is not alive; the rest keeps its order. All lanes of the warp call.
+  // Removes entries that are not alive and preserves the order of the others. All lanes of the warp must call.
   template <typename Alive>
   __device__ void compact(int lane, const Alive& alive) {
     int kept = 0;
@@ -125,7 +128,7 @@ struct ListedRow {
       const Candidate c = n < count ? list[n] : Candidate{-INFINITY, 0};
       const bool keep = n < count && alive(c.score);
       const unsigned quad = __ballot_sync(~0u, keep) >> lane / 4 * 4 & 15;
-      __syncwarp();  // they move down to where other lanes have read
+      __syncwarp();  // entries are moved to places that other lanes have read
       if (keep) list[kept + __popc(quad & ((1 << lane % 4) - 1))] = c;
       kept += __popc(quad);
     }
@@ -134,7 +137,7 @@ struct ListedRow {
   }
 };
 
-// A warp's queries in registers, from where start() put them.
+// Loads the warp's queries from shared memory, where start() copied them, to registers.
 template <typename T, int D, typename S>
 __device__ void keep_queries(const RowSweep<T, D, S>& b, uint32_t (&q)[D / 16][4]) {
   copies_commit();
@@ -144,7 +147,7 @@ __device__ void keep_queries(const RowSweep<T, D, S>& b, uint32_t (&q)[D / 16][4
   for (int k = 0; k < D / 16; ++k) load_matrices(q[k], b.sq + at<D>(b.warp_row + b.lane % 16, 2 * k + b.lane / 16));
 }
 
-// RowSweep::scores with queries in registers.
+// Like RowSweep::scores, with the queries in registers.
 template <typename T, int D, typename S>
 __device__ float scores_of(RowSweep<T, D, S>& b, const uint32_t (&q)[D / 16][4], float (&s)[1][S::N / 8][4], int key,
                            int stage) {
@@ -163,11 +166,12 @@ __device__ float scores_of(RowSweep<T, D, S>& b, const uint32_t (&q)[D / 16][4],
   return b.finish_scores(s, key, stage);
 }
 
-// Where a lane's new candidates go in its two lists, and how many all four lanes of a row have.
+// Positions of a lane's new candidates in its two lists, and the number of new candidates in all four lanes of a row.
 struct NewCandidates {
   int slot[2], found[2];
 
-  // chosen(h, score): whether a score of row h is one. Returns whether every list of the warp has room.
+  // chosen(h, score): whether a score of row h is a candidate. Returns whether all lists of the warp have enough
+  // capacity.
   template <int N, typename Chosen>
   __device__ bool place(int lane, const float (&s)[N][4], const ListedRow (&rows)[2], int capacity,
                         const Chosen& chosen) {
@@ -187,7 +191,7 @@ struct NewCandidates {
     }
     return __all_sync(~0u, fits) != 0;
   }
-  // value(h, score): what the list holds of it.
+  // value(h, score): the value to store in the list.
   template <int N, typename Chosen, typename Value>
   __device__ void append(int lane, const float (&s)[N][4], ListedRow (&rows)[2], int key, const Chosen& chosen,
                          const Value& value) const {
@@ -207,7 +211,8 @@ struct NewCandidates {
   }
 };
 
-// Outputs from the lists of a warp's rows, whose scores have become weights: D / 8 lanes a row, 8 columns each.
+// Computes the outputs from the lists of a warp's rows, in which the weights have replaced the scores. D / 8 lanes
+// process a row, with 8 columns per lane.
 template <typename T, int D, typename S>
 __device__ void sum_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows)[2], const Candidate* lists) {
   constexpr int lanes = D / 8, groups = 32 / lanes, ahead = 4;
@@ -253,8 +258,9 @@ __device__ void sum_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows)[2
   }
 }
 
-// What a warp whose lists were too short leaves for the second kernel in the first 16 bytes of each of its rows of out:
-// twice a pattern of NaNs that no conversion makes, the largest score, a bound of the threshold relative to it.
+// If the lists of a warp were too short, it writes a record for the second kernel to the first 16 bytes of each of its
+// rows of `out`: twice kMark, a NaN pattern that no conversion produces; the maximum score; and a lower bound of the
+// threshold relative to it.
 constexpr uint32_t kMark = 0x7fa57fa5;
 
 template <typename T, int D, typename S>
@@ -269,21 +275,22 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
   extern __shared__ __align__(128) char memory[];
   RowSweep<T, D, S> b{p, score_unit<NormalizerFamily::threshold>(p)};
   if (!b.start(memory, S::M * (S::row_bytes - D * 2), tiles)) return;
-  b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);  // without values
+  // The tables are directly after the keys, because this kernel has no values in shared memory.
+  b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);
   const int lane = b.lane;
   const bool squared = p.normalizer == Normalizer::entmax15;
   Candidate* const lists = reinterpret_cast<Candidate*>(memory);
 
-  uint32_t q[D / 16][4];  // lists take the queries' place
+  uint32_t q[D / 16][4];  // the lists overwrite the queries
   keep_queries(b, q);
 
   ListedRow rows[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     rows[h].list = lists + (b.row(0, h) - b.t.first) * S::capacity;
-    if (b.row(0, h) >= b.t.q_length) rows[h].floor = INFINITY;  // no row: no mask hides its keys
+    if (b.row(0, h) >= b.t.q_length) rows[h].floor = INFINITY;  // a row that does not exist has no mask
   }
-  bool overflowed = false;  // of the warp
+  bool overflowed = false;  // a list of the warp was too short
   b.sweep(false, [&](int key, int stage) {
     if (!__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
     float s[1][2 * NT][4];
@@ -299,7 +306,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
     }
     if (!__any_sync(~0u, any)) return;
 
-    bool spoilt = false;  // a NaN or an infinity: sweeps know what becomes of it
+    bool spoilt = false;  // a NaN or an infinity: leave the row to the second kernel
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float top = max_nan(most[h], __shfl_xor_sync(~0u, most[h], 1));
@@ -309,7 +316,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
       rows[h].raise_floor(-1);
     }
     overflowed |= __any_sync(~0u, spoilt) != 0;
-    if (overflowed) return;  // only the maximum is wanted
+    if (overflowed) return;  // from now on only the maximum is needed
     float least[2] = {};
     NewCandidates fresh;
     auto chosen = [&](int h, float x) { return x > least[h]; };
@@ -321,7 +328,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
     for (bool cut = false; !place(); cut = true) {
       overflowed = cut;
       if (overflowed) return;
-      // The threshold of the keys so far, listed and new, makes room.
+      // Compute the threshold of all keys so far, which is a tighter bound, and remove the entries below it.
       float value[2] = {rows[0].start(), rows[1].start()}, low[2];
       for (int step = 0; step < kCutSteps; ++step) {
         bool rose = false;
@@ -352,7 +359,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
 
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    if (rows[h].largest == -INFINITY) rows[h].largest = 0;  // sees nothing
+    if (rows[h].largest == -INFINITY) rows[h].largest = 0;  // the row sees no key
   }
   if (overflowed) {
     if (lane % 4 == 0) {
@@ -397,7 +404,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
   sum_listed(b, rows, lists);
 }
 
-// The rows that the lists were too short for.
+// Second kernel: processes the rows whose lists were too short.
 template <typename T, int D>
 __global__ void __launch_bounds__(SweepShape<D>::threads, 3) forward_sweeps(const Params p, int tiles) {
   using S = SweepShape<D>;

@@ -1,32 +1,34 @@
-// From scores to weights in the portable kernels, with the normalizer's family as a template parameter: weights.cuh for
-// tensor-core accumulators.
+// Conversion of scores to weights in the portable kernels: weights.cuh for tensor-core accumulators, with the
+// normalizer family as a template parameter.
 #pragma once
 #include "attention/cuda/portable.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
-// Scores are computed times this: for powers of two, or as the threshold is defined (entmax-1.5 halves them).
+// Factor of the computed scores: log2(e) for families that use exponentials, so that exp2 can be used; 1/2 for
+// entmax-1.5 and 1 for sparsemax, as in the definition of their thresholds.
 template <NormalizerFamily F>
 __device__ float score_unit(const Params& p) {
   if constexpr (F == NormalizerFamily::threshold) return p.normalizer == Normalizer::entmax15 ? 0.5f : 1.0f;
   return kLog2e;
 }
 
-// The row statistic that scores are relative to: lse or threshold, as the forward stores it, in the scores' unit.
+// The row statistic that is subtracted from the scores (lse or threshold, as the forward stores it), in the unit of the
+// scores.
 template <NormalizerFamily F>
 __device__ float row_anchor(const Params& p, int64_t index) {
-  if constexpr (F == NormalizerFamily::sigmoid) return 0;  // has none, and p.lse may be null
+  if constexpr (F == NormalizerFamily::sigmoid) return 0;  // sigmoid has no statistic, and p.lse may be null
   return p.lse[index] * (F == NormalizerFamily::threshold ? 1.0f : kLog2e);
 }
 
-// Whether a row has an offset at all.
+// Whether the normalizer uses an offset per row.
 template <NormalizerFamily F>
 __device__ bool has_offset(const Params& p) {
   return F == NormalizerFamily::sigmoid || F == NormalizerFamily::rectified || p.normalizer == Normalizer::elastic;
 }
 
-// elastic: added to the probability; sigmoid: added to the score; softpick: the score of zero, relative to the anchor
-// as scores are. tau: of the head.
+// The offset of a row. elastic: added to the probability. sigmoid: added to the score. softpick: the score 0 minus the
+// anchor. tau: the parameter of the head.
 template <NormalizerFamily F>
 __device__ float row_offset(const Params& p, const Keys& keys, float tau, float anchor) {
   if constexpr (F == NormalizerFamily::threshold) return 0;
@@ -38,44 +40,48 @@ __device__ float row_offset(const Params& p, const Keys& keys, float tau, float 
   return p.normalizer == Normalizer::elastic ? elastic_offset(p, keys, tau) : 0;
 }
 
-// The share of a row's denominator that belongs to no key.
+// The fraction of a row's denominator that does not come from a key: the sink or softpick's epsilon.
 template <NormalizerFamily F>
 __device__ float outside_share(const Params& p, int head, float anchor) {
   if constexpr (F == NormalizerFamily::rectified) return static_cast<float>(kSoftpickEpsilon) * exp2_fast(-anchor);
   return p.normalizer == Normalizer::softmax_sink ? exp2_fast(p.sink[head] * kLog2e - anchor) : 0;
 }
 
-// Whether a row's only key has weight one (before elastic's offset) whatever its score, so that ds = 0 exactly.
+// Whether the key of a row that sees only one key has weight one (before elastic's offset) for every score, so that ds
+// is exactly 0.
 template <NormalizerFamily F>
 __device__ bool single_key_is_one(const Params& p) {
   return p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid && F != NormalizerFamily::rectified;
 }
 
-// What the backward multiplies f by: 1 / sum of f where the rounding of lse would be magnified otherwise. single: the
-// row sees one key. closed: the share of outside_share vanishes beside the sum of f. Zero marks a row whose only key
-// has weight one whatever its score.
+// The factor by which the backward multiplies f: 1 / sum of f for the families in which the rounding error of lse would
+// be amplified, otherwise 1. single: the row sees one key. closed: outside_share is too small to change the sum of f. A
+// result of zero marks a row whose only key has weight one for every score.
 template <NormalizerFamily F>
 __device__ float row_norm(const Params& p, bool single, bool closed, float inverse) {
-  if constexpr (F == NormalizerFamily::rectified) return single && closed ? -inverse : inverse;  // see pair_weight
+  // pair_weight explains the negative sign.
+  if constexpr (F == NormalizerFamily::rectified) return single && closed ? -inverse : inverse;
   if (single && single_key_is_one<F>(p)) return 0;
   return F == NormalizerFamily::exponential ? inverse : 1;
 }
 
-__device__ inline float sigmoid2(float x) { return __fdividef(1.0f, 1.0f + exp2_fast(-x)); }  // of x in units of log2
+__device__ inline float sigmoid2(float x) { return __fdividef(1.0f, 1.0f + exp2_fast(-x)); }  // x is in units of log2
 
 struct PairWeight {
-  float weight, factor;  // factor is f of weights.cuh; a weight below zero stands for zero
+  float weight, factor;  // factor: f in weights.cuh; a negative weight means zero
   bool alive;
 };
 
-// Softpick's exp2(d) - unit, where d is a score in units of log2 minus its row's anchor and unit = exp2(-anchor). As a
-// difference, scores near zero would lose their digits, and by another amount for each anchor.
+// Computes exp2(d) - unit for softpick, where d is a score in units of log2 minus its row's anchor and unit =
+// exp2(-anchor). expm1 avoids the cancellation of the direct difference for scores near zero, whose error would differ
+// between anchors.
 __device__ inline float rectified_excess(float score, float d, float unit) {
   return fabsf(score) < 1 ? unit * expm1f(score * kLn2) : exp2_fast(d) - unit;
 }
 
-// d: score minus anchor, -inf where masked. A NaN is alive, and its weight NaN. lowest: what the sum of probability and
-// offset must be above (exponential). squared: entmax15. score: before the anchor was subtracted (softpick).
+// Weight and factor of a query-key pair. d: score minus anchor, -inf if masked; a NaN counts as alive and gives a NaN
+// weight. lowest (exponential family): the pair is alive if probability + offset is above this value. squared:
+// entmax15. score (softpick): the score before the anchor was subtracted.
 template <NormalizerFamily F>
 __device__ PairWeight pair_weight(float score, float d, float norm, float offset, float lowest, bool squared) {
   if constexpr (F == NormalizerFamily::threshold) {
@@ -85,7 +91,7 @@ __device__ PairWeight pair_weight(float score, float d, float norm, float offset
     const float w = sigmoid2(d + offset);
     return {w, w * (1 - w), true};
   } else if constexpr (F == NormalizerFamily::rectified) {
-    // A negative norm marks a row whose only key has weight one or zero: ds = 0 exactly.
+    // A negative norm marks a row whose only key has weight one or zero, so that ds is exactly 0.
     const float f = exp2_fast(d) * norm;
     const float weight = score == -INFINITY ? 0 : rectified_excess(score, d, exp2_fast(offset)) * fabsf(norm);
     return {weight, norm < 0 || score == 0 ? 0 * f : score < 0 ? -f : f, !(score <= 0)};
@@ -95,7 +101,7 @@ __device__ PairWeight pair_weight(float score, float d, float norm, float offset
   }
 }
 
-// A pair's term of the sum of f, and of the sum of f g (for alive pairs); softpick's are of weights instead of f.
+// The terms of a pair in the sum of f and (for alive pairs) in the sum of f g. Softpick uses weights instead of f.
 template <NormalizerFamily F>
 __device__ float norm_term(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? fabsf(x.weight) : x.factor;
@@ -105,7 +111,7 @@ __device__ float center_term(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? x.weight : x.factor;
 }
 
-// The weight of the forward pass, zero for dead pairs.
+// The weight in the forward pass, which is zero for pairs that are not alive.
 template <NormalizerFamily F>
 __device__ float final_weight(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? positive(x.weight) : x.weight;

@@ -1,11 +1,11 @@
-// The mainloop of a block of query rows over its keys, shared by the portable forward and the first kernel of the
-// backward.
+// Main loop of a block of query rows over its keys. The portable forward and the first kernel of the portable backward
+// share it.
 #pragma once
 #include "attention/cuda/portable.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
-// The largest score of accumulator row h, of the keys that this thread holds.
+// The maximum score in accumulator row h over the keys that this thread holds.
 template <int N>
 __device__ float largest_of(const float (&s)[N][4], int h) {
   float most = -INFINITY;
@@ -14,37 +14,38 @@ __device__ float largest_of(const float (&s)[N][4], int h) {
   return most;
 }
 
-// S: MI (16-row tiles a warp), M rows a block, N keys a tile, `added` entries of the table, `threads`.
-// CAPPED: p.softcap is not none, which only those instantiations look at.
+// S is the shape of the kernel: MI is the number of 16-row tiles per warp, M the rows per block, N the keys per tile,
+// `bias_entries` the entries of the bias table, `threads` the threads per block. CAPPED: the problem has a softcap;
+// other instantiations do not read p.softcap.
 template <typename T, int D, typename S, bool CAPPED = false>
 struct RowSweep {
   static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
-  static constexpr int bias_loads = (S::bias_entries + S::threads - 1) / S::threads;  // of a thread
+  static constexpr int bias_loads = (S::bias_entries + S::threads - 1) / S::threads;  // per thread
   const Params& p;
-  float unit;  // of scores: portable_normalizers.cuh
+  float unit;  // factor of the scores: score_unit() in portable_normalizers.cuh
   Tile t;
   const T *k, *v;
   uint32_t sq, sk, sv;
   float* add;
   int warp_row, lane;  // warp_row: the warp's first row within the tile
-  Keys span;           // keys of the tile, begin a multiple of N
-  Keys keys[MI][2];    // of the thread's rows
+  Keys span;           // keys that the tile's rows see, begin rounded down to a multiple of N
+  Keys keys[MI][2];    // visible keys of the thread's rows
   float next_biases[bias_loads];
 
-  // Shared memory: queries at `base`, then `keep` bytes of the caller's, then keys, values, tables.
+  // Layout of shared memory: queries, then `keep` bytes for the caller, then keys, values and bias tables.
   static constexpr int bytes = (M + 4 * N) * D * 2 + 2 * S::bias_entries * 4;
   __device__ bool start(char* memory, int keep, int tiles) {
     if (!find(tiles)) return false;
     load(memory, keep);
     return true;
   }
-  // The two halves of it. False: there is no such tile.
+  // start() consists of find() and load(). find() returns false if the block has no tile.
   __device__ bool find(int tiles) {
     t.head = blockIdx.y;
     t.batch = blockIdx.x / tiles;
     lane = threadIdx.x % 32;
     warp_row = threadIdx.x / 32 * 16 * MI;
-    // The last tiles first: with a causal mask they are the longest.
+    // Start with the last tiles: with a causal mask they have the most keys.
     return locate(p, tiles - 1 - blockIdx.x % tiles, M, false, t);
   }
   __device__ void load(char* memory, int keep) {
@@ -64,15 +65,15 @@ struct RowSweep {
       for (int h = 0; h < 2; ++h) keys[m][h] = row(m, h) < t.q_length ? visible(p, t, row(m, h)) : Keys{0, 0};
     }
   }
-  // The document's row that accumulators [m][..][2 h] and [2 h + 1] belong to.
+  // Row of the document to which the accumulators [m][..][2 h] and [m][..][2 h + 1] belong.
   __device__ int row(int m, int h) const { return t.first + warp_row + 16 * m + lane / 4 + 8 * h; }
 
-  // Rows (from o[FROM] on) leave through the warp's own part of the query tile, so that global stores are whole 16
-  // bytes. wanted: of the warp's rows; the whole block calls.
+  // Stores the rows from o[FROM] on, times `scale`. They are staged in the warp's part of the query tile in shared
+  // memory, so that global stores write 16 bytes. wanted: whether to store the warp's rows; the whole block must call.
   template <int FROM = 0, int A>
   __device__ void store(char* memory, const Tensor& to, const float (&o)[A][D / 8][4], float scale,
                         bool wanted = true) {
-    copies_commit();  // without a sweep nobody waited for the queries
+    copies_commit();  // if there was no sweep, the copy of the queries is still pending
     copies_wait<0>();
     __syncthreads();
     if (!wanted) return;
@@ -102,7 +103,7 @@ struct RowSweep {
     if (values)
       load_tile<T, N, D, S::threads>(sv + stage * N * D * 2, v + key * p.v.token, p.v.token, t.k_length - key);
     copies_commit();
-    // Entry x serves row - key = x - (N - 1), both counted within the tile.
+    // Entry x of the table is the bias for row - key = x - (N - 1), with row and key counted within the tile.
     if (any_score_bias(p, t, t.first, M, key, N)) {
       for (int n = 0; n < bias_loads; ++n) {
         const int x = threadIdx.x + n * S::threads;
@@ -117,15 +118,15 @@ struct RowSweep {
     }
   }
 
-  // Scores in units of 1 / the returned factor, -inf where masked: s * factor is the score times `unit`. Where nothing
-  // is added and nothing masked they are left as the product gives them: the factor then costs nothing (an FMA with the
-  // maximum).
+  // Computes the scores of a tile and returns a factor: s * factor is the score times `unit`, or -inf if masked. If
+  // there is neither bias nor masking, s contains the raw products; the caller can then apply the factor without extra
+  // cost, in an FMA with the maximum.
   __device__ float scores(float (&s)[MI][2 * NT][4], int key, int stage) {
     clear(s);
     product_nt<T, D, MI, NT>(s, sq, warp_row, sk + stage * N * D * 2);
     return finish_scores(s, key, stage);
   }
-  // The same from the product of queries and keys.
+  // The same, given the products of queries and keys in s.
   __device__ float finish_scores(float (&s)[MI][2 * NT][4], int key, int stage) {
     float c = p.scale * unit;
     if constexpr (CAPPED) {
@@ -163,7 +164,7 @@ struct RowSweep {
   // Runs `work(key, stage)` on every tile of keys.
   template <typename Work>
   __device__ void sweep(bool values, const Work& work) {
-    __syncthreads();  // the buffers may still be read
+    __syncthreads();  // other warps may still read the buffers
     if (span.begin >= span.end) return;
     fetch(span.begin, 0, values);
     publish_biases(0);
@@ -178,7 +179,7 @@ struct RowSweep {
   }
 };
 
-// Of the four neighbouring lanes that share a row.
+// Reductions over the four adjacent lanes that share a row.
 __device__ inline float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
   return fmaxf(x, __shfl_xor_sync(~0u, x, 2));

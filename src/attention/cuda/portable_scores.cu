@@ -1,5 +1,5 @@
-// Statistics of the scores alone, of rows whose tensor-core forward does not write them: one sweep over the keys,
-// without values.
+// Computes score_stats for problems whose tensor-core forward does not write them, in one sweep over the keys without
+// values.
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/portable_forward_rows.cuh"
 
@@ -10,7 +10,8 @@ namespace portable {
 template <typename T, int D>
 struct ScoreSweep {
   using S = ForwardShape<D>;
-  static constexpr int keys_at = (S::M + 2 * S::N) * D * 2;  // bytes of queries and keys, before the tables
+  // Offset of the tables in bytes, which is the size of queries and keys.
+  static constexpr int keys_at = (S::M + 2 * S::N) * D * 2;
   static constexpr int bytes = keys_at + 2 * S::bias_entries * 4;
 };
 
@@ -22,7 +23,8 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) score_statistics(con
   if (!b.start(memory, 0, tiles)) return;
   b.add = reinterpret_cast<float*>(memory + ScoreSweep<T, D>::keys_at);
   LaneScores sums[S::MI][2];
-  // Not by its initializers: nvcc 13.0 applies them to the first and the last element of an array of arrays alone.
+  // Assign explicitly: nvcc 13.0 applies the default member initializers only to the first and the last element of an
+  // array of arrays.
 #pragma unroll
   for (int m = 0; m < S::MI; ++m) sums[m][0] = sums[m][1] = LaneScores();
   b.sweep(false, [&](int key, int stage) {
@@ -58,7 +60,7 @@ void score_statistics(const Params& p, cudaStream_t stream) {
             ...);
   }
   (std::make_index_sequence<std::size(kTensorCoreHeadSizes)>());
-  if (!found) throw std::logic_error("no statistics of scores at head size " + std::to_string(p.head_dim));
+  if (!found) throw std::logic_error("score statistics do not support head size " + std::to_string(p.head_dim));
 }
 
 }  // namespace lazy::kernels::cuda

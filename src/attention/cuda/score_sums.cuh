@@ -6,34 +6,38 @@
 
 namespace lazy::kernels::cuda {
 
-// In natural units.
+// Maximum of the scores and entropy of their softmax, in nats.
 struct ScoreStatistics {
   float largest, entropy;
 };
 
-// The largest score so far, and relative to it the sum of e = exp(x), x = score - largest, and of e x:
+// Running sums for the entropy, relative to the largest score so far. With x = score - largest and e = exp(x), `sum` is
+// the sum of e and `weighted` is the sum of e x:
 //   entropy = ln sum e - sum e x / sum e
-// Exponential: its `of(x)` is the exponential of a score's unit, `unit` that unit in nats. Zero from kLowest down.
+// Exponential::of(x) is the exponential function for the unit of the scores (exp or exp2), and Exponential::unit is the
+// size of this unit in nats (1 or ln 2). of(x) is zero for x <= kLowest.
 template <typename Exponential>
 struct ScoreSums {
-  static constexpr float kLowest = -150;  // instead of -inf, which times zero would be a NaN
+  static constexpr float kLowest = -150;  // replaces -inf, because -inf times zero is NaN
   float largest = -INFINITY, sum = 0, weighted = 0;
 
-  // The two steps of `weighted`, also for a kernel that has e, the sum and its base for another purpose: one more e,
-  // and a base that rises by -shift, shrink = exp(shift), where `sum` is that of before.
+  // The two updates of `weighted`. Kernels that compute e, the sum and the base for another purpose call them directly.
+  // added() adds the term of one score. shrunk() rescales when the base rises by -shift: shrink = exp(shift), and `sum`
+  // is the sum before the rescaling.
   __device__ static float added(float weighted, float e, float x) { return fmaf(e, fmaxf(x, kLowest), weighted); }
   __device__ static float shrunk(float weighted, float sum, float shift, float shrink) {
     return shrink * fmaf(fmaxf(shift, kLowest), sum, weighted);
   }
 
-  // Everything relative to `base` from now on, which is not below `largest`; -inf stands for "no score yet".
+  // Rescales the sums to the new maximum `most`, which must not be below `largest`. -inf means that there was no score
+  // yet.
   __device__ void raise(float most) {
     const float base = most > -INFINITY ? most : 0, shift = largest - base, shrink = Exponential::of(shift);
     weighted = shrunk(weighted, sum, shift, shrink);
     sum *= shrink;
     largest = most;
   }
-  // Adds score(n) c for n < N; hidden ones are -inf. c > 0.
+  // Adds the scores c * score(n) for n < N. Masked scores are -inf. Requires c > 0.
   template <int N, typename Score>
   __device__ void add(float c, const Score& score) {
     float most = -INFINITY;
@@ -52,7 +56,7 @@ struct ScoreSums {
     sum += e;
     weighted += ex;
   }
-  // Adds another lane's share of the row.
+  // Adds the sums of the lane at `distance` (xor), which processed other keys of the row.
   __device__ void merge_lane(int distance) {
     ScoreSums other{__shfl_xor_sync(~0u, largest, distance), __shfl_xor_sync(~0u, sum, distance),
                     __shfl_xor_sync(~0u, weighted, distance)};
@@ -65,12 +69,12 @@ struct ScoreSums {
     sum += other.sum;
     weighted += other.weighted;
   }
-  // keys: how many the row sees. A NaN or +inf among the scores has made a NaN of the sum.
+  // keys: number of keys that the row sees. If a score was NaN or +inf, the sum is NaN.
   __device__ ScoreStatistics finish(int keys) const {
     if (keys <= 0) return {-INFINITY, 0};
     const float entropy = logf(sum) - Exponential::unit * weighted / sum;
     if (isnan(entropy)) return {NAN, NAN};
-    return {largest * Exponential::unit, keys == 1 ? 0 : entropy};  // of one key, whatever x was rounded to
+    return {largest * Exponential::unit, keys == 1 ? 0 : entropy};  // exactly 0 for one key, even if x was rounded
   }
 };
 

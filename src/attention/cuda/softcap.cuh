@@ -1,4 +1,4 @@
-// The softcap of attention.h: a score is softcap tanh(x) in place of scale q . k, with x = scale q . k / softcap.
+// The softcap (attention.h): the score is softcap tanh(x) instead of scale q . k, with x = scale q . k / softcap.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,7 +6,7 @@
 
 namespace lazy::kernels::cuda {
 
-// Of a kernel's arguments. value 0: none.
+// Kernel argument for the softcap. value 0: scores are not capped.
 struct Softcap {
   float value, scale;  // x = scale * (q . k)
   constexpr explicit operator bool() const { return value > 0; }
@@ -20,8 +20,8 @@ Softcap softcap_of(const Problem& p) {
 
 __device__ inline float capped(const Softcap& c, float dot) { return c.value * tanhf(c.scale * dot); }
 
-// A gradient of the score, times 1 - tanh(x)^2, without the cancellation in that. A hidden pair's zero stays zero
-// whatever its product is.
+// Multiplies the score gradient ds by 1 - tanh(x)^2, computed without cancellation. A ds of zero (masked pair) stays
+// zero even if `dot` is infinite or NaN.
 __device__ inline float uncapped_gradient(const Softcap& c, float dot, float ds) {
   const float e = expf(-2 * fabsf(c.scale * dot)), share = 2 * e / (1 + e);  // 1 - tanh|x|
   return ds == 0 ? 0 : ds * (share * (2 - share));

@@ -1,14 +1,16 @@
-// The tokens that a thread block works on, and the keys that a row sees (lazy/visibility.h in 32 bits on the device).
+// The tile of tokens that a thread block processes, and the keys that a row sees (32-bit device version of
+// lazy/visibility.h).
 #pragma once
 #include "attention/cuda/params.h"
 
 namespace lazy::kernels::cuda {
 
-// One document and a tile of it. Lengths are tokens; `first` is the tile's first row (or key) within the document.
+// A tile of query rows or keys in one document. Lengths are in tokens; `first` is the index of the tile's first row (or
+// key) within the document.
 struct Tile {
   int batch, head, first, document;
   int q_begin, q_length, k_begin, k_length;
-  // Where query `row` stands among the keys is row + shift.
+  // The position of query `row` among the keys is row + shift().
   __device__ int shift() const { return k_length - q_length; }
 };
 
@@ -27,7 +29,7 @@ __device__ inline Keys visible(const Params& p, const Tile& t, int row) {
   return {begin, end};
 }
 
-// Rows [begin, end) that may see a key of [first, last]; widens nothing but what the masks need.
+// Range of rows [begin, end) that contains every row that sees a key of [first, last].
 __device__ inline Keys rows_seeing(const Params& p, const Tile& t, int first, int last) {
   int begin = 0, end = t.q_length;
   if (p.causal) begin = max(0, first - t.shift());
@@ -38,8 +40,8 @@ __device__ inline Keys rows_seeing(const Params& p, const Tile& t, int first, in
   return {begin, max(begin, end)};
 }
 
-// The tile with this index among those of `size` tokens of the q (or k) axis; false when there are fewer. Packed
-// documents are searched by a whole warp, 32 at a time: all lanes must call.
+// Computes tile number `index` when the q (or k) axis is divided into tiles of `size` tokens. Returns false if there
+// are fewer tiles. For packed documents, a warp searches 32 documents at a time, so all lanes must call.
 __device__ inline bool locate(const Params& p, int index, int size, bool keys, Tile& t) {
   if (!p.cu_q) {
     t.q_begin = t.k_begin = t.document = 0;
@@ -75,7 +77,7 @@ __device__ inline bool locate(const Params& p, int index, int size, bool keys, T
   return false;
 }
 
-// Tiles of `size` rows of the documents before this one; a whole warp calls.
+// Number of tiles of `size` rows in all documents before `document`. All lanes of a warp must call.
 __device__ inline int tiles_before(const Params& p, int document, int size) {
   int sum = 0;
   for (int s = threadIdx.x & 31; s < document; s += 32) sum += (p.cu_q[s + 1] - p.cu_q[s] + size - 1) / size;
@@ -83,7 +85,7 @@ __device__ inline int tiles_before(const Params& p, int document, int size) {
   return sum;
 }
 
-// Index of a row in lse and its like.
+// Index of a row in lse and in other arrays of shape (batch, heads, q_length).
 __device__ inline int64_t row_index(const Params& p, const Tile& t, int head, int row) {
   return (static_cast<int64_t>(t.batch) * p.heads + head) * p.q_length + t.q_begin + row;
 }

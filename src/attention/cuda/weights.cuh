@@ -1,13 +1,16 @@
-// From a score to a weight, and from a weight's gradient to a score's, for every normalizer; one row at a time.
+// Weight of a score, and gradient of a score from the gradient of its weight, for every normalizer. The functions
+// process one row at a time.
 //
-// All normalizers share one form of the backward:   ds_j = f_j (g_j - center),   g_j = [alive_j] dw_j,
+// The backward of all normalizers has one form. For key j of a row, dw_j is the gradient of the weight, ds_j the
+// gradient of the score, alive_j whether the weight is above zero, and p = exp(s - lse):
+//   ds_j = f_j (g_j - center),   g_j = [alive_j] dw_j,
 //   softmax, elastic, sink   f = p               center = sum f g / (sum f + the sink's share)
 //   sparsemax                f = [alive]         center = sum f g / sum f
 //   entmax15                 f = sqrt(weight)    center = sum f g / sum f
 //   sigmoid                  f = w (1 - w)       center = 0
 //   softpick                 f = sign(s) p       center = sum weight g / (sum |p - exp(-lse)| + the share of eps)
-// p is exp(s - lse) / norm with norm = sum f, one but for lse's own rounding: where one key holds nearly all of the
-// mass, g - center would magnify it.
+// The kernels divide p by norm = sum f (softpick: its denominator), which is one except for the rounding error of lse.
+// If one key has nearly all of the mass, g - center would amplify this error.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -23,7 +26,7 @@ __device__ inline float load(const void* data, int64_t at, DType type) {
     case DType::f16:
       return __half2float(static_cast<const __half*>(data)[at]);
     case DType::f32:
-    case DType::f64:  // refused by the host
+    case DType::f64:  // the host code rejects f64
       break;
   }
   return static_cast<const float*>(data)[at];
@@ -38,16 +41,16 @@ __device__ inline void store(void* data, int64_t at, DType type, float x) {
       static_cast<__half*>(data)[at] = __float2half(x);
       break;
     case DType::f32:
-    case DType::f64:  // refused by the host
+    case DType::f64:  // the host code rejects f64
       static_cast<float*>(data)[at] = x;
   }
 }
 
-// What depends on the row alone.
+// Values that depend only on the row and not on the key.
 struct Row {
   Keys keys;
   int position;
-  float offset;        // elastic: tau / c or tau; sigmoid: beta; others: Statistic::low
+  float offset;        // elastic: tau / c or tau; sigmoid: bias; other normalizers: Statistic::low
   float offset_scale;  // d offset / d tau
 };
 
@@ -60,14 +63,16 @@ __device__ inline Row make_row(const Params& p, const Tile& t, int head, int row
   r.offset = 0;
   if (p.normalizer == Normalizer::elastic) {
     r.offset = p.per_visible ? p.tau[head] / count : p.tau[head];
-    // A row with one key has p = 1, whatever rounding makes of it: with offset -1 its weight is zero exactly.
+    // A row that sees one key has p = 1. The computed p may differ by rounding; an offset of -2 makes the weight
+    // exactly zero for tau offsets of -1 and below.
     if (count == 1 && r.offset <= -1) r.offset = -2;
   }
   if (p.normalizer == Normalizer::sigmoid) r.offset = isnan(p.sigmoid_bias) ? -logf(count) : p.sigmoid_bias;
   return r;
 }
 
-// The score from the dot product; -inf where the row does not see the key. scale: 1 if `dot` is the capped score.
+// Computes the score from the dot product. Returns -inf if the row does not see the key. If `dot` is already the capped
+// score, `scale` must be 1.
 __device__ inline float finish_score(const Params& p, const Row& r, int head, int key, float dot, float scale) {
   if (key < r.keys.begin || key >= r.keys.end) return -INFINITY;
   const int distance = abs(r.position - key);
@@ -77,7 +82,8 @@ __device__ inline float finish_score(const Params& p, const Row& r, int head, in
   return s;
 }
 
-// A row's largest score and the sum of its terms relative to it, before the first key.
+// Running maximum of a row's scores, and the sum of its terms relative to this maximum. start_sum returns the state
+// before the first key.
 struct RunningSum {
   float largest, sum;
 };
@@ -87,22 +93,23 @@ __device__ inline RunningSum start_sum(const Params& p, int head) {
   return {-INFINITY, 0};
 }
 
-// Softpick's exp(score - base) - exp(-base). As a difference, scores near zero would lose their digits, and by another
-// amount for each base.
+// Computes exp(score - base) - exp(-base) for softpick. expm1 avoids the cancellation of the direct difference for
+// scores near zero, whose error would differ between bases.
 __device__ inline float softpick_excess(float score, float base) {
   const float unit = expf(-base);
   return fabsf(score) < 1 ? unit * expm1f(score) : expf(score - base) - unit;
 }
 
-// The term of a score in the sum that weights are divided by. base: not below any score so far; finite.
+// The term that a score adds to the denominator of the weights. `base` must be finite and not below any score so far.
 __device__ inline float sum_term(const Params& p, float s, float base) {
   if (p.normalizer != Normalizer::softpick) return expf(s - base);
   return s == -INFINITY ? 0 : fabsf(softpick_excess(s, base));
 }
 
-// A row's statistics: weight(s) = weigh(s - largest, anchor, inverse), with no loss of digits for large scores. lse: as
-// the forward stores it. low: of a threshold, the part below its last digit; softpick: the shifted score
-// of zero.
+// Statistics of a row, so that the weight of score s is weigh(s - largest, anchor, inverse) without loss of precision
+// for large scores.
+//   lse: the statistic that the forward stores
+//   low: low-order part of the threshold (sparsemax, entmax15); softpick: the score 0 after the shift by `largest`
 struct Statistic {
   float largest, anchor, inverse, lse, low;
 };
@@ -115,38 +122,39 @@ __device__ inline Statistic finish_sum(const Params& p, const Row& r, float larg
   return {empty ? 0 : largest, 0, 1 / sum, empty ? -INFINITY : largest + logf(sum), 0};
 }
 
-// Which statistics a normalizer has: a sum, a threshold, or none.
+// Whether the normalizer's statistic is a threshold or a sum of exponentials. Sigmoid has neither.
 __host__ __device__ constexpr bool has_threshold(Normalizer n) { return in_family<NormalizerFamily::threshold>(n); }
 __host__ __device__ constexpr bool has_sum(Normalizer n) {
   return !has_threshold(n) && !in_family<NormalizerFamily::sigmoid>(n);
 }
 
-// The share of a row's denominator that belongs to no key.
+// The fraction of a row's denominator that does not come from a key: the sink or softpick's epsilon.
 __device__ inline float outside_share(const Params& p, int head, float lse) {
   if (p.normalizer == Normalizer::softpick) return static_cast<float>(kSoftpickEpsilon) * expf(-lse);
   return p.normalizer == Normalizer::softmax_sink ? expf(p.sink[head] - lse) : 0;
 }
 
-// Whether a row's only key has weight one (before elastic's offset) whatever its score, so that ds = 0 exactly. closed:
-// the share of outside_share vanishes beside the sum of |f|.
+// Whether the key of a row that sees only one key has weight one (before elastic's offset) for every score, so that ds
+// is exactly 0. `closed`: outside_share is too small to change the sum of |f|.
 __device__ inline bool single_key_is_one(Normalizer n, bool closed) {
   if (n == Normalizer::softpick) return closed;
   return n != Normalizer::softmax_sink && !in_family<NormalizerFamily::sigmoid>(n);
 }
 
 struct Weight {
-  float weight, factor;  // factor is f above
-  float part;            // the pair's term of the sum of |f|; times g (of alive pairs) its term of the sum of f g
+  float weight, factor;  // factor: f in the comment at the top of this file
+  float part;            // term of this key in the sum of |f|; for alive keys, part * g is its term in the sum of f g
   bool alive;
 };
 
-// center and norm as above; `anchor` is the row's lse or threshold. An invisible key (score -inf) has weight zero.
+// Computes the weight and the factor f of score s. `anchor` is the row's lse or threshold, and inverse_norm is 1 / norm
+// (see the top of this file). A masked key (score -inf) has weight zero.
 __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anchor, float inverse_norm) {
   if (s == -INFINITY) return {0, 0, 0, false};
   switch (p.normalizer) {
     case Normalizer::sparsemax: {
       const float z = (s - anchor) - r.offset;
-      const bool alive = !(z <= 0);  // a NaN is no dead key, and makes the row's gradient NaN
+      const bool alive = !(z <= 0);  // a NaN counts as alive, so that the row's gradient is NaN
       const float f = z > 0 ? 1.0f : alive ? z : 0;
       return {alive ? z : 0, f, f, alive};
     }
@@ -159,7 +167,7 @@ __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anc
       const float w = 1 / (1 + expf(-(s + r.offset)));
       return {w, w * (1 - w), w * (1 - w), true};
     }
-    case Normalizer::softpick: {  // s and r.offset are shifted alike; r.offset is the score of zero
+    case Normalizer::softpick: {  // s and r.offset have the same shift; r.offset is the shifted score 0
       const float f = expf(s - anchor) * inverse_norm;
       const float part = softpick_excess(s - r.offset, anchor - r.offset) * inverse_norm;
       const bool alive = !(s <= r.offset);
@@ -174,7 +182,7 @@ __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anc
       return {alive ? f + r.offset : 0, f, f, alive};
     }
   }
-  __builtin_unreachable();  // the host refuses other values
+  __builtin_unreachable();  // the host code rejects other values
 }
 
 }  // namespace lazy::kernels::cuda

@@ -1,6 +1,6 @@
-// wgmma for the tile widths in use: c (64 x N, fp32) += A B, A from shared memory or from registers, B from shared
-// memory. TRANSPOSED: the operand's rows run along the product's inner axis. Without accumulate, c is overwritten.
-// A generated listing: PTX names every accumulator.
+// wgmma for the tile widths in use: c (64 x N, fp32) += A B. A is in shared memory or in registers, B in shared memory.
+// TRANSPOSED: the rows of the operand are along the inner axis of the product. If `accumulate` is 0, c is overwritten.
+// The code is generated, because PTX requires a list of all accumulators.
 #pragma once
 #include "attention/cuda/mma.cuh"
 

@@ -1,4 +1,5 @@
-// Attention and decoding by definition: float64, plain loops, every normalizer and layout.
+// Reference implementation of attention and decoding, which defines the operators: float64, simple loops, all
+// normalizers and layouts.
 #include <algorithm>
 #include <limits>
 
@@ -7,8 +8,8 @@
 
 namespace lazy::kernels::reference {
 
-// One row of the output, its lse and statistics. `count`: the key count that row_parameters calls visible; unused if
-// the row sees no key.
+// Computes one row of the output, its lse and its statistics. `count`: the key count for row_parameters; unused if the
+// row sees no key.
 static void forward_row(const Problem& p, const Forward<double>& a, const Sequence& s, int64_t head, int64_t row,
                         int64_t count) {
   const KeyRange keys = visible_keys(p, s, row);
@@ -73,7 +74,7 @@ static void backward_row(const Problem& p, const Backward<double>& a, const Sequ
   const RowGradient gradient = normalize_backward(p.normalizer, scores, parameters, d_weight);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     const double d_score = gradient.d_score[j - keys.begin], weight = w.weight[j - keys.begin];
-    const double d_product = p.scale * slopes[j - keys.begin] * d_score;  // of q . k
+    const double d_product = p.scale * slopes[j - keys.begin] * d_score;  // gradient of q . k
     const double* k = at(a.k, s.batch, s.k_begin + j, kv_head);
     const int64_t distance = std::abs(position(s, row) - j);
     if (a.d_q.data) {
@@ -125,9 +126,9 @@ void backward(const Problem& p, const Backward<double>& a) {
   }
 }
 
-// Decoding gathers the cache of one sequence from its pages; every row is then the forward's.
+// Decoding gathers the cache of one sequence from its pages and then computes every row with the forward.
 
-// (keys, kv_heads, dim), contiguous.
+// Returns the gathered rows as a contiguous array (keys, kv_heads, dim).
 static std::vector<double> gather(const Problem& p, const Decode<double>& a, const ConstView& cache, int64_t b,
                                   int64_t keys, int64_t dim) {
   std::vector<double> rows;

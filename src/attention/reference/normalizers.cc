@@ -1,4 +1,4 @@
-// The normalizers in float64: the definitions that the fast kernels are tested against, and their derivatives.
+// The normalizers and their derivatives in float64. They are the definitions against which the fast kernels are tested.
 #include "attention/reference/normalizers.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace lazy::kernels::reference {
 
 namespace {
 
-// Weights and statistic of a row with a NaN, which sorting would lose.
+// Rows with a NaN score need a special case, because sorting does not handle NaN. nan_row returns their weights and
+// statistic.
 bool has_nan(const std::vector<double>& score) {
   return std::any_of(score.begin(), score.end(), [](double s) { return std::isnan(s); });
 }
@@ -29,7 +30,7 @@ Weights softmax(const std::vector<double>& score, const RowParameters&) {
   Weights row;
   row.lse = largest + std::log(sum);
   for (double s : score) row.weight.push_back(std::exp(s - largest) / sum);
-  row.alive = static_cast<int64_t>(score.size());  // an underflowed weight is still a weight
+  row.alive = static_cast<int64_t>(score.size());  // a weight that underflows to zero still counts as alive
   return row;
 }
 
@@ -196,14 +197,14 @@ RowGradient softmax_sink_backward(const std::vector<double>& score, const RowPar
   return gradient;
 }
 
-// Softpick (arXiv 2504.20966): weight_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps exp(m)), m = max(largest
-// score, 0), computed from exp(s - m) - exp(-m), which cannot overflow. With the row's largest score as m, as
-// published, rows without a score above zero would overflow; their weights are zero for any m. The denominator is at
-// least exp(m) - 1, so eps differs from eps / exp(m), the unscaled definition, by at most a relative 1e-8. A score of
-// -inf counts as hidden. lse = m + ln(denominator / exp(m)): weight_j = max(exp(s_j - lse) - exp(-lse), 0). With p_j =
-// exp(s_j - lse) and delta = sum_k weight_k g_k, eps exp(m) taken as constant:
+// Softpick (arXiv 2504.20966): weight_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps exp(m)) with m =
+// max(largest score, 0). It is computed from exp(s - m) - exp(-m), which cannot overflow. In the publication m is the
+// row's largest score; rows without a score above zero would then overflow, and their weights are zero for any m. The
+// denominator is at least exp(m) - 1, so the relative difference from the definition with an unscaled eps is at most
+// 1e-8. A score of -inf counts as masked. lse = m + ln(denominator / exp(m)), so that weight_j = max(exp(s_j - lse) -
+// exp(-lse), 0). With p_j = exp(s_j - lse) and delta = sum_k weight_k g_k, and eps exp(m) treated as a constant:
 //   ds_j = p_j (g_j - delta) for s_j > 0,  p_j delta for s_j < 0,  0 for s_j = 0.
-// Alive are the keys with s_j > 0, even if their weight underflows. A NaN counts as alive.
+// A key is alive if s_j > 0, even if its weight underflows. A NaN counts as alive.
 
 Weights softpick(const std::vector<double>& score, const RowParameters&) {
   const double m = std::max(0.0, *std::max_element(score.begin(), score.end()));
@@ -239,15 +240,15 @@ RowGradient softpick_backward(const std::vector<double>& score, const RowParamet
 
 }  // namespace
 
-// With m the largest score and e_j = exp(s_j - m):  entropy = ln sum_j e_j - sum_j e_j (s_j - m) / sum_j e_j. Nothing
-// of the scores' own size is left in it, so that no digits cancel.
+// With m = largest score and e_j = exp(s_j - m): entropy = ln sum_j e_j - sum_j e_j (s_j - m) / sum_j e_j. Using s_j -
+// m instead of s_j avoids catastrophic cancellation.
 ScoreStatistics score_statistics(const std::vector<double>& score) {
   const double largest = *std::max_element(score.begin(), score.end());
   double sum = 0, weighted = 0;
   for (double s : score) {
     const double e = std::exp(s - largest);
     sum += e;
-    if (e != 0) weighted += e * (s - largest);  // 0 * -inf is no part of it
+    if (e != 0) weighted += e * (s - largest);  // skip 0 * -inf, which is NaN
   }
   if (std::isnan(sum)) return {sum, sum};
   return {largest, std::log(sum) - weighted / sum};

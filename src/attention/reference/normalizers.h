@@ -1,5 +1,5 @@
-// The normalizers, one query row at a time, in float64. A row holds the scores of its visible keys only (at least one),
-// so masks never reach these functions.
+// The normalizers in float64 for one query row. A row contains only the scores of its visible keys (at least one), so
+// these functions do not need masks.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,10 +9,10 @@
 namespace lazy::kernels::reference {
 
 struct RowParameters {
-  double offset = 0;        // elastic: added to every probability, tau / c or tau
+  double offset = 0;        // elastic: tau / c or tau, added to every probability
   double offset_scale = 0;  // d offset / d tau
-  double sink = 0;          // softmax_sink: the extra score
-  double sigmoid_bias = 0;  // sigmoid: beta
+  double sink = 0;          // softmax_sink: the additional score
+  double sigmoid_bias = 0;  // sigmoid: added to every score
 };
 
 struct Weights {
@@ -23,11 +23,11 @@ struct Weights {
 
 struct RowGradient {
   std::vector<double> d_score;
-  double d_offset = 0;  // elastic, with respect to `offset`
+  double d_offset = 0;  // elastic: gradient with respect to `offset`
   double d_sink = 0;
 };
 
-// Of Forward::score_stats.
+// Values of Forward::score_stats for one row.
 struct ScoreStatistics {
   double largest = 0, entropy = 0;
 };

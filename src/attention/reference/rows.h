@@ -1,4 +1,4 @@
-// Rows of the reference: addressing, the scores of a row, its normalizer's parameters.
+// Functions for rows in the reference: addresses, scores of a row, and parameters of its normalizer.
 #pragma once
 #include <cmath>
 #include <cstdlib>
@@ -17,13 +17,14 @@ inline double* at(const View& view, int64_t batch, int64_t token, int64_t head) 
   return static_cast<double*>(view.data) + batch * view.batch + token * view.token + head * view.head;
 }
 
-// Index of a row in lse and in each part of stats.
+// Index of a row in lse and within each part of stats.
 inline int64_t row_index(const Problem& p, const Sequence& s, int64_t head, int64_t row) {
   return (s.batch * p.heads + head) * p.q_length + s.q_begin + row;
 }
 
-// Arguments is Forward<double> or Backward<double>. One score per visible key. slopes: if not null, set to the
-// derivatives of the scores with respect to scale q . k: 1, with a softcap c 1 - tanh(scale q . k / c)^2.
+// Returns one score per visible key. Arguments is Forward<double> or Backward<double>. slopes: if not null, receives
+// the derivatives of the scores with respect to scale q . k, which are 1, or 1 - tanh(scale q . k / c)^2 with a softcap
+// c.
 template <typename Arguments>
 std::vector<double> row_scores(const Problem& p, const Arguments& a, const Sequence& s, int64_t head, int64_t row,
                                KeyRange keys, std::vector<double>* slopes = nullptr) {
@@ -38,7 +39,7 @@ std::vector<double> row_scores(const Problem& p, const Arguments& a, const Seque
     if (p.softcap > 0) {
       const double inverse = 1 / std::cosh(score / p.softcap);
       score = p.softcap * std::tanh(score / p.softcap);
-      slope = inverse * inverse;  // 1 - tanh^2 without its cancellation
+      slope = inverse * inverse;  // 1 - tanh^2 without cancellation
     }
     if (slopes) slopes->push_back(slope);
     if (a.distance_bias && distance < p.bias_window) score += a.distance_bias[head * p.bias_window + distance];

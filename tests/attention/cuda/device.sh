@@ -1,13 +1,13 @@
 #!/bin/bash
-# Builds and runs the CUDA tests without LibTorch: nvcc, a C++ compiler and GoogleTest's sources are enough.
+# Builds and runs the CUDA tests without LibTorch. It needs only nvcc, a C++ compiler and the sources of GoogleTest.
 #   tests/attention/cuda/device.sh [gtest filter]      GTEST_SOURCE=/usr/src/googletest  ARCH=90a  JOBS=16
-# One process a core: the float64 reference on the CPU takes the time, not the GPU.
+# Runs one process per CPU core, because most of the time is spent in the float64 reference on the CPU.
 set -e
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${BUILD:-/tmp/lazy-cuda}
 gtest=${GTEST_SOURCE:-/usr/src/googletest}
 jobs=${JOBS:-$(nproc)}
-arch=${ARCH:-90a}    # one architecture only: it is quick, and ptxas's report (log) is of that one
+arch=${ARCH:-90a}    # a single architecture builds fast, and the ptxas report (log) is for it
 mkdir -p "$build"
 flags="-std=c++20 -O3 -I$root/include -I$root/src -I$root/tests -I$gtest/googletest/include -I$gtest/googletest"
 {

@@ -1,4 +1,4 @@
-// Every entry of kernel_table.h has its launchers, and nothing else has. Needs no GPU.
+// Exactly the entries of kernel_table.h have launchers. The tests need no GPU.
 #include "attention/cuda/launchers.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace lazy::kernels::cuda {
 
 namespace {
 
-TEST(Launchers, FollowTheTable) {
+TEST(Launchers, Launchers_ExistExactlyForTableEntries) {
   for (const NormalizerTraits& normalizer : kNormalizers) {
     const NormalizerFamily family = normalizer.family;
     for (int size = 0; size <= 2 * kMaxHeadSize; ++size) {
@@ -24,7 +24,7 @@ TEST(Launchers, FollowTheTable) {
   EXPECT_THROW(require(portable_forward(NormalizerFamily::exponential, 80), "the portable kernel"), std::logic_error);
 }
 
-TEST(Launchers, RoundHeadSizesUp) {
+TEST(Launchers, HeadSizes_RoundUpToAnInstantiation) {
   auto instantiation = [](int64_t dim) {
     int found = 0;
     with_head_size_limit(dim, [&](auto size) { found = size; });
@@ -34,7 +34,7 @@ TEST(Launchers, RoundHeadSizesUp) {
   EXPECT_THROW(instantiation(kMaxHeadSize + 1), std::logic_error);
 }
 
-TEST(Launchers, OnlySixteenBitTypesHaveTensorCores) {
+TEST(Launchers, HalfType_RejectsOtherTypes) {
   const auto type_of = [](DType type) {
     bool bf16 = false;
     with_half_type<std::true_type, std::false_type>(type, [&](auto is_bf16) { bf16 = is_bf16; });

@@ -1,5 +1,6 @@
-// Key lists of the portable forward of sparsemax and entmax-1.5 (src/attention/cuda/portable_forward_threshold.cuh):
-// lists that stay short, that are compacted, and that are too short, so that rows go back to sweeps.
+// Tests of the key lists in the portable forward of sparsemax and entmax-1.5
+// (src/attention/cuda/portable_forward_threshold.cuh): lists that stay short, lists that are compacted, and lists that
+// are too short, so that the rows are processed by the second kernel.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,12 +44,12 @@ class CudaLists : public testing::TestWithParam<Parameter> {
     }
     comparison.check();
   }
-  // The forward's results at a tolerance for scores of size `size`.
+  // Compares the results of the forward with a tolerance for scores of size `size`.
   static void expect_forward(const Results& reference, const Results& found, double size) {
     const double rounding = 4 * unit_roundoff(std::get<0>(GetParam())) + 1e-6 * size;
     auto expect_close = [&](const char* what, const std::vector<double>& x, const std::vector<double>& y, double most) {
       for (size_t n = 0; n < x.size(); ++n) {
-        if (x[n] == y[n]) continue;  // infinities
+        if (x[n] == y[n]) continue;  // also for equal infinities
         ASSERT_NEAR(x[n], y[n], most) << what << ' ' << n;
       }
     };
@@ -60,8 +61,8 @@ class CudaLists : public testing::TestWithParam<Parameter> {
   }
 };
 
-// Short lists: few keys have weight, whatever their number.
-TEST_P(CudaLists, FewKeysHaveWeight) {
+// Short lists: only few of the keys have nonzero weight.
+TEST_P(CudaLists, ShortLists_MatchReference) {
   std::vector<Shape> all{shape(300, 300, 3), shape(257, 290, 40), shape(90, 400, 3), shape(200, 200, 3)};
   all[1].heads = 4;
   all[1].alibi = true;
@@ -73,8 +74,9 @@ TEST_P(CudaLists, FewKeysHaveWeight) {
   expect_reference(all);
 }
 
-// Lists that fill and are compacted; at the smaller deviation rows have more keys with weight than a list holds.
-TEST_P(CudaLists, FullListsAreCompacted) {
+// Lists that become full and are compacted. With the smaller deviation, rows have more keys with nonzero weight than a
+// list can hold.
+TEST_P(CudaLists, CompactedLists_MatchReference) {
   std::vector<Shape> all{shape(330, 330, 0.7), shape(40, 500, 0.35), shape(330, 350, 0.35)};
   all[0].bias_window = 16;
   all[1].causal = false;
@@ -84,23 +86,23 @@ TEST_P(CudaLists, FullListsAreCompacted) {
   expect_reference(all);
 }
 
-// Nearly all keys have weight: rows of up to 60 keys are listed, longer ones in the same warp are swept.
-TEST_P(CudaLists, LongRowsAreSwept) {
+// Nearly all keys have nonzero weight. Rows of up to 60 keys use lists; longer rows in the same warp use sweeps.
+TEST_P(CudaLists, OverflowedLists_MatchReference) {
   std::vector<Shape> all{shape(150, 150, 0.01), shape(150, 190, 0.01), shape(140, 190, 0.01), shape(190, 170, 0.01),
                          shape(100, 80, 0.01)};
   all[0].heads = 4;
-  all[1].window = 50;  // never too many
+  all[1].window = 50;  // fewer keys than the capacity of a list
   all[2].window = 45;
-  all[2].causal = false;  // up to 90
+  all[2].causal = false;  // up to 90 visible keys
   all[2].layout = Layout::heads_first;
   all[3].cu_q = {0, 63, 63, 80, 190};
   all[3].cu_k = {0, 40, 60, 61, 170};
-  all[4].bias_window = 300;  // rows that see nothing
+  all[4].bias_window = 300;  // some rows see no key
   expect_reference(all);
 }
 
-// Rows whose scores are all equal, below and beyond a list's length.
-TEST_P(CudaLists, Ties) {
+// Rows whose scores are all equal, with fewer and with more keys than a list can hold.
+TEST_P(CudaLists, Ties_MatchReference) {
   for (const double key : {0.0, 0.05, -20.0, 200.0}) {
     SCOPED_TRACE(key);
     const Shape s = shape(200, 200);
@@ -113,8 +115,9 @@ TEST_P(CudaLists, Ties) {
   }
 }
 
-// Scores that rise (or fall) from key to key by 1 / steps: every key is a candidate at first, `steps` or fewer remain.
-TEST_P(CudaLists, Ramps) {
+// Scores that increase (or decrease) from key to key by 1 / steps. Every key is a candidate at first; at most `steps`
+// keys remain.
+TEST_P(CudaLists, Ramps_MatchReference) {
   for (const double steps : {2.0, 20.0, 50.0, 310.0}) {
     for (const double sign : {1.0, -1.0}) {
       SCOPED_TRACE(steps * sign);
@@ -128,7 +131,7 @@ TEST_P(CudaLists, Ramps) {
       for (int64_t key = 0; key < s.k_length; ++key) {
         const double score = sign * static_cast<double>(key) / steps, high = std::floor(score);
         in.k.row(0, key, 0)[0] = round_to(s.dtype, (score - high) * std::sqrt(s.head_dim) / 8);
-        in.k.row(0, key, 0)[1] = high;  // exact
+        in.k.row(0, key, 0)[1] = high;  // exact in the 16-bit type
       }
       for (int64_t row = 0; row < s.q_length; ++row) in.q.row(0, row, 0)[1] = round_to(s.dtype, std::sqrt(s.head_dim));
       expect_forward(run_reference(s, in), run_cuda(s, in), 170);
@@ -136,9 +139,9 @@ TEST_P(CudaLists, Ramps) {
   }
 }
 
-// A NaN among the keys, in rows that would be listed and in rows that would be swept: it reaches the rows that see it,
-// and their neighbours in the warp are as without it.
-TEST_P(CudaLists, NotANumberReachesTheRowsThatSeeIt) {
+// A NaN among the keys, in rows that use lists and in rows that use sweeps. It reaches the rows that see it, and the
+// results of the other rows in the warp do not change.
+TEST_P(CudaLists, NanKey_ReachesOnlyRowsThatSeeIt) {
   for (const double deviation : {3.0, 0.01}) {
     SCOPED_TRACE(deviation);
     const Shape s = shape(140, 140, deviation);

@@ -1,5 +1,5 @@
-// Every CUDA kernel against the float64 reference over the product of shapes; one test a (kernel, type, normalizer, two
-// lengths). What a kernel does not serve is not in its product.
+// Tests of every CUDA kernel against the float64 reference over the product of shapes, with one test per (kernel, type,
+// normalizer, two lengths). Combinations that a kernel does not support are not in its product.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,16 +34,18 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
       listed.emplace_back(entry.head_size, entry.head_size);
     }
   }
-  // Sizes that every family has come first: which shapes are drawn below does not depend on the table's order.
+  // Put the sizes that every family has first, so that the selection of shapes below does not depend on the table's
+  // order.
   std::stable_partition(listed.begin(), listed.end(), [](auto dims) { return dims.first == 64 || dims.first == 128; });
-  // A softpick row with one key has weight e / (e + 1e-8): its gradient is the rounding of one minus that, and a
-  // problem of such rows alone has no other. Ties and single rows are property tests.
+  // A softpick row with one key has weight e / (e + 1e-8). Its gradient is the rounding error of one minus this weight,
+  // and a problem that consists only of such rows has no other gradient. Ties and single rows are covered by property
+  // tests.
   const int64_t narrow = normalizer == Normalizer::softpick ? 2 : 1;
   const std::vector<std::pair<int64_t, int64_t>> dims =
       kernel == CudaKernel::plain
           ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {40, 24}, {128, 96}, {1, 256}, {256, 3}}
       : kernel == CudaKernel::hopper && length > 111 && length <= 256
-          ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}  // the single-pass forward's
+          ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}  // the head size of the single-pass forward
           : listed;
   for (int64_t cached : {0, 37, -20}) {
     if (length + cached < narrow) continue;
@@ -86,7 +88,7 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
       }
     }
   }
-  // No factor in common with the numbers of choices, so that all pairs of choices still occur.
+  // The stride has no common factor with the numbers of choices, so that all pairs of choices still occur.
   const size_t stride = length <= 111 ? 101 : length <= 256 ? 157 : length <= 513 ? 389 : 1201;
   std::vector<Shape> chosen;
   for (size_t n = static_cast<size_t>(length) % stride; n < all.size(); n += elastic ? stride : stride / 2 + 2) {
@@ -117,7 +119,7 @@ TEST_P(Cuda, MatchesReference) {
     for (const Shape& shape : shapes(kernel, dtype, normalizer, length)) {
       ASSERT_EQ(unmet_condition_cuda(make_problem(shape), kernel), "") << shape.text();
       current_run().deterministic = seed % 2;
-      current_run().score_stats = seed / 2 % 2;  // instantiations with and without them
+      current_run().score_stats = seed / 2 % 2;  // tests the instantiations with and without score_stats
       const Inputs inputs = make_inputs(shape, seed++);
       comparison.add(shape, inputs, run_cuda(shape, inputs));
       if (HasFailure()) return;
@@ -128,8 +130,8 @@ TEST_P(Cuda, MatchesReference) {
 
 class CudaAliveSum : public testing::TestWithParam<std::tuple<CudaKernel, DType, int64_t, int64_t>> {};
 
-// Elastic's backward from d_out . out and d_out . alive_sum, against a second reference that rounds both, and the
-// weights in out, as well.
+// The backward of elastic from d_out . out and d_out . alive_sum, compared with a second reference that also rounds
+// both tensors and the weights in out.
 TEST_P(CudaAliveSum, MatchesReference) {
   if (!has_gpu()) GTEST_SKIP() << "no NVIDIA GPU";
   const auto [kernel, dtype, length, head_dim] = GetParam();
@@ -170,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(Portable, CudaAliveSum,
                                           testing::Values(64, 96, 128)),
                          alive_sum_name);
 
-// Normalizers whose family the kernel has an instantiation for.
+// Normalizers for whose family the kernel has an instantiation.
 std::vector<Normalizer> served(CudaKernel kernel) {
   std::vector<Normalizer> list;
   for (const NormalizerTraits& t : kNormalizers) {
@@ -201,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Hopper, Cuda,
                                           testing::ValuesIn(served(CudaKernel::hopper)), kLengths),
                          test_name);
 
-// At most 256 keys: elastic's forward computes scores once.
+// With at most 256 keys, the forward of elastic computes scores only once.
 INSTANTIATE_TEST_SUITE_P(HopperSinglePass, Cuda,
                          testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
                                           testing::Values(Normalizer::elastic),

@@ -1,4 +1,5 @@
-// What the CUDA kernels promise beside the tolerance: the same bits when asked, errors that name the condition.
+// Properties of the CUDA kernels in addition to the numerical tolerance: deterministic results on request, and errors
+// that name the unmet condition.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,11 +46,12 @@ class CudaKernels : public testing::TestWithParam<CudaKernel> {
   }
 };
 
-TEST_P(CudaKernels, DeterministicGivesTheSameBits) {
+TEST_P(CudaKernels, Deterministic_RunsAreBitIdentical) {
   current_run().deterministic = true;
   for (Normalizer normalizer : kAllNormalizers) {
     const Shape s = usual(normalizer);
-    if (!unmet_condition_cuda(make_problem(s), GetParam()).empty()) continue;  // hopper serves one family
+    // The hopper kernel supports only one family.
+    if (!unmet_condition_cuda(make_problem(s), GetParam()).empty()) continue;
     SCOPED_TRACE(name(normalizer));
     const Inputs inputs = make_inputs(s, 3);
     const Results first = run_cuda(s, inputs);
@@ -57,7 +59,7 @@ TEST_P(CudaKernels, DeterministicGivesTheSameBits) {
   }
 }
 
-TEST_P(CudaKernels, OnlyQueriesDependOnTheOrderByDefault) {
+TEST_P(CudaKernels, DefaultRuns_DifferOnlyInQueryGradients) {
   current_run().deterministic = false;
   const Inputs inputs = make_inputs(usual(), 4);
   Results first = run_cuda(usual(), inputs), second = run_cuda(usual(), inputs);
@@ -66,7 +68,7 @@ TEST_P(CudaKernels, OnlyQueriesDependOnTheOrderByDefault) {
   expect_same(first, second);
 }
 
-TEST_P(CudaKernels, StatisticsOfScoresChangeNothingElse) {
+TEST_P(CudaKernels, ScoreStats_DoNotChangeOtherResults) {
   current_run().deterministic = true;
   for (Normalizer normalizer : kAllNormalizers) {
     const Shape s = usual(normalizer);
@@ -82,7 +84,7 @@ TEST_P(CudaKernels, StatisticsOfScoresChangeNothingElse) {
   }
 }
 
-TEST_P(CudaKernels, OneKeyWithOffsetMinusOneIsExactlyZero) {
+TEST_P(CudaKernels, OneKeyWithTauMinusOne_GivesExactZeros) {
   current_run().deterministic = false;
   Shape s = usual();
   s.q_length = s.k_length = 1;
@@ -93,7 +95,7 @@ TEST_P(CudaKernels, OneKeyWithOffsetMinusOneIsExactlyZero) {
   for (double x : r.d_q.data) EXPECT_EQ(x, 0);
 }
 
-TEST_P(CudaKernels, NotANumberReachesItsRowAlone) {
+TEST_P(CudaKernels, NanQuery_ReachesOnlyItsRow) {
   for (Normalizer normalizer : kAllNormalizers) {
     Shape s = usual(normalizer);
     s.q_length = s.k_length = 200;
@@ -112,8 +114,8 @@ TEST_P(CudaKernels, NotANumberReachesItsRowAlone) {
   }
 }
 
-// A softmax in two parts, each with the out and lse of both.
-TEST_P(CudaKernels, PartsOfASoftmax) {
+// The backward of a softmax whose keys are split into two parts. Each part uses the out and lse of the whole softmax.
+TEST_P(CudaKernels, SoftmaxInParts_MatchesWholeSoftmax) {
   current_run().deterministic = false;
   Shape s = usual(Normalizer::softmax);
   s.causal = false;
@@ -134,7 +136,7 @@ TEST_P(CudaKernels, PartsOfASoftmax) {
       return part;
     };
     in.k = part_of(inputs.k), in.v = part_of(inputs.v);
-    in.sink.assign(static_cast<size_t>(s.heads), 3.0);  // not read
+    in.sink.assign(static_cast<size_t>(s.heads), 3.0);  // must not be read
     current_run().whole = &whole;
     if (GetParam() == CudaKernel::plain) {
       EXPECT_THROW(run_cuda(half, in), std::logic_error);
@@ -165,7 +167,7 @@ TEST_P(CudaKernels, PartsOfASoftmax) {
 INSTANTIATE_TEST_SUITE_P(All, CudaKernels, testing::Values(CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-TEST(CudaErrors, NameTheUnmetCondition) {
+TEST(CudaErrors, UnmetCondition_IsNamedInTheMessage) {
   Shape s = usual();
   s.dtype = DType::f32;
   EXPECT_NE(unmet_condition_cuda(make_problem(s), CudaKernel::portable).find("float32"), std::string::npos);

@@ -11,7 +11,7 @@ namespace lazy::kernels::test {
 
 namespace {
 
-// A Buffer of the CPU tests and its copy on the device.
+// A Buffer as in the CPU tests, and its copy on the device.
 class Mirror {
  public:
   Mirror(const Tensor& like, const Shape& s)
@@ -133,7 +133,8 @@ Results run_cuda(const Shape& s, const Inputs& in) {
     out.fill(whole->out);
     const std::vector<float> of_whole(whole->lse.begin(), whole->lse.end());
     lse.memory.write(of_whole.data(), of_whole.size() * 4);
-    if (!reads_rows_from_out_cuda(p, b, call)) throw std::logic_error("rows are read from the keys");
+    if (!reads_rows_from_out_cuda(p, b, call))
+      throw std::logic_error("the kernel does not compute row sums from out and lse");
   }
   const DeviceMemory workspace(backward_workspace_cuda(p, call));
   call.workspace = workspace.get();
@@ -162,7 +163,7 @@ void run_decode_cuda(const Problem& p, const Decode<float>& host, const CacheSiz
   copy(device.tau, 4 * heads);
   copy(device.sink, 4 * heads);
   copy(device.alibi_slopes, 4 * heads);
-  // Outputs, and a workspace that is NaN at first.
+  // Outputs, and a workspace that is initialized to NaN.
   copy(device.out.data, bytes.out);
   const DeviceMemory& out = memory.back();
   const DeviceMemory lse(4 * rows), stats(12 * rows), scores(8 * rows), workspace(decode_workspace_cuda(p, cache));

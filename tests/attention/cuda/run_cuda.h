@@ -1,4 +1,5 @@
-// Runs attention and decode cases on the GPU: copies in, poisons outputs and workspace with NaN, copies back.
+// Runs attention and decode cases on the GPU: copies the inputs to the GPU, fills outputs and workspace with NaN, runs
+// the kernels, and copies the results back.
 #pragma once
 #include <string>
 
@@ -10,20 +11,22 @@ namespace lazy::kernels::test {
 struct CudaRun {
   CudaKernel kernel = CudaKernel::automatic;
   bool deterministic = false;
-  bool alive_sum = false;          // forward and backward share it where the kernel writes it
-  bool score_stats = true;         // are asked for
-  bool backward = true;            // runs too
-  bool stats_apart = false;        // the backward gets its inputs from another forward, without statistics
-  const Results* whole = nullptr;  // of whose softmax the keys are a part: std::logic_error where the kernel cannot
+  bool alive_sum = false;    // pass alive_sum from forward to backward if the kernel writes it
+  bool score_stats = true;   // request score_stats
+  bool backward = true;      // also run the backward
+  bool stats_apart = false;  // the inputs of the backward come from another forward without statistics
+  // If not null, the keys of the case are a subset of the keys of this softmax, whose out and lse the backward uses.
+  // std::logic_error is thrown if the kernel does not support this.
+  const Results* whole = nullptr;
 };
 
 bool has_gpu();
-std::string why_no_gpu();  // "no NVIDIA GPU", or that this build has no CUDA kernels
-// What run_cuda(shape, inputs) uses.
+std::string why_no_gpu();  // the reason, as a message
+// Options of run_cuda(shape, inputs).
 CudaRun& current_run();
 Results run_cuda(const Shape& shape, const Inputs& inputs);
 
-// Bytes behind the pointers of the caches and the output; everything else follows from the Problem.
+// Sizes in bytes of q, the caches and the output. The sizes of the other tensors follow from the Problem.
 struct DecodeBytes {
   size_t q = 0, k = 0, v = 0, out = 0;
 };

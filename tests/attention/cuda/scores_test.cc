@@ -1,5 +1,5 @@
-// Statistics of the scores from the forward's own sweep, of every kernel, beside the float64 reference. The product of
-// shapes asks for them too (product_test.cc); here are what a running maximum, sum and weighted sum find hard.
+// Tests of score_stats for every kernel against the float64 reference. product_test.cc also requests score_stats; this
+// file tests inputs that are difficult for a running maximum, sum and weighted sum.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -33,7 +33,7 @@ class CudaScores : public testing::TestWithParam<Parameter> {
     return s;
   }
 
-  // change: of the drawn inputs. Weights are other tests' matter.
+  // change: function that modifies the random inputs. Only score_stats are compared; other tests cover the outputs.
   template <typename Change>
   void add(const Shape& s, const Change& change) {
     if (!serves(s)) return;
@@ -52,10 +52,10 @@ class CudaScores : public testing::TestWithParam<Parameter> {
   uint64_t seed_ = 0;
 };
 
-TEST_P(CudaScores, MaskedRows) {
+TEST_P(CudaScores, MaskedRows_MatchReference) {
   for (const Normalizer normalizer : kAllNormalizers) {
     Shape s = shape(normalizer);
-    s.heads = 4;  // two a key head
+    s.heads = 4;  // two per kv head
     s.window = 50;
     s.bias_window = 16;
     add(s);
@@ -69,7 +69,7 @@ TEST_P(CudaScores, MaskedRows) {
     s.score_scale = 40;
     add(s);
     s = shape(normalizer);
-    s.k_length = 30;  // 70 rows see none, one sees one
+    s.k_length = 30;  // 70 rows see no key, one row sees one key
     add(s);
     s.window = 1;
     add(s);
@@ -78,8 +78,8 @@ TEST_P(CudaScores, MaskedRows) {
   comparison_.check();
 }
 
-// A maximum that rises, or falls away from, over many tiles of keys.
-TEST_P(CudaScores, ScoresThatGrowWithTheirKey) {
+// Scores that increase or decrease with the key over many tiles of keys.
+TEST_P(CudaScores, IncreasingScores_MatchReference) {
   for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::softmax_sink, Normalizer::elastic}) {
     for (const bool grows : {true, false}) {
       for (const int64_t length : {200, 400}) {
@@ -101,16 +101,17 @@ TEST_P(CudaScores, ScoresThatGrowWithTheirKey) {
   comparison_.check();
 }
 
-// A sink so large or so small that one of its exponential and the scores' vanishes beside the other.
-TEST_P(CudaScores, SinksFarFromTheScores) {
+// A sink that is so large or so small that either its exponential or the exponentials of the scores vanish relative to
+// the maximum.
+TEST_P(CudaScores, SinksFarFromTheScores_MatchReference) {
   Shape s = shape(Normalizer::softmax_sink);
   s.k_length = 300;
   add(s, [](Inputs& in) { in.sink = {200, -200}; });
   comparison_.check();
 }
 
-// Scores of -inf of keys that a row sees: no part of the entropy.
-TEST_P(CudaScores, MinusInfinity) {
+// Visible keys with a score of -inf do not contribute to the entropy.
+TEST_P(CudaScores, MinusInfinityScores_MatchReference) {
   for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::softmax_sink}) {
     Shape s = shape(normalizer);
     s.bias_window = 90;

@@ -1,5 +1,5 @@
-// Every CUDA kernel that supports a softcap against the float64 reference: small and saturated scores, combined with
-// everything else that changes a score or hides a key.
+// Tests of every CUDA kernel that supports a softcap against the float64 reference, with small and saturated scores,
+// combined with all other options that change a score or mask a key.
 #include <gtest/gtest.h>
 
 #include "run_cuda.h"

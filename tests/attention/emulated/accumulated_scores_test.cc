@@ -1,5 +1,5 @@
-// Statistics of the scores in Hopper's forward, whose products and copies the emulator does not have: a warp sums tiles
-// of scores that it is given as wgmma's accumulators.
+// Tests of score_stats in the Hopper forward. The emulator does not support its products and copies, so the test passes
+// tiles of scores in the layout of wgmma's accumulators to a warp.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -14,9 +14,9 @@
 namespace lazy::kernels::cuda::hopper {
 namespace {
 
-constexpr int kRows = 16, kTile = 64;  // of a warp; keys
+constexpr int kRows = 16, kTile = 64;  // rows per warp; keys per tile
 
-// As softmax_rows.
+// The same steps as in softmax_rows.
 void add_softmax(float (&s)[kTile / 2], float c, float (&base)[2], float (&sum)[2], RowScores& rows) {
   float again[kTile / 2], part[2], shrink[2];
   std::copy(std::begin(s), std::end(s), again);
@@ -30,7 +30,7 @@ void add_softmax(float (&s)[kTile / 2], float c, float (&base)[2], float (&sum)[
   }
 }
 
-// scores: (kRows, keys), before the scale. Returns (2, kRows), as Params::score_stats.
+// scores: shape (kRows, keys), before they are scaled. Returns score_stats of shape (2, kRows).
 std::vector<float> statistics(Params p, const std::vector<float>& scores) {
   std::vector<float> found(2 * kRows, NAN);
   p.score_stats = found.data();
@@ -42,7 +42,7 @@ std::vector<float> statistics(Params p, const std::vector<float>& scores) {
     b.start(0, nullptr);
     float base[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     RowScores rows;
-    for (int key = (p.k_length - 1) / kTile * kTile; key >= 0; key -= kTile) {  // from the diagonal back
+    for (int key = (p.k_length - 1) / kTile * kTile; key >= 0; key -= kTile) {  // from the diagonal backwards
       float s[kTile / 2];
       for (int n = 0; n < kTile / 2; ++n) {
         const int row = b.lane / 4 + n / 2 % 2 * 8, at = key + n / 4 * 8 + 2 * (b.lane % 4) + n % 2;
@@ -73,7 +73,7 @@ TEST_P(AccumulatedScores, MatchReference) {
   p.scale = 0.7F;
   const int keys = p.k_length;
   for (const float deviation : {1.0F, 40.0F}) {
-    for (const float slope : {0.0F, 0.5F, -0.5F}) {  // of scores along the keys
+    for (const float slope : {0.0F, 0.5F, -0.5F}) {  // slope of the scores along the keys
       std::vector<float> scores;
       for (int n = 0; n < kRows * keys; ++n) {
         scores.push_back(deviation * normal(random) + slope * static_cast<float>(n % keys));

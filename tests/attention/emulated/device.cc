@@ -1,4 +1,4 @@
-// In place of ../device.cc: these tests always run on the device, which the emulator is.
+// Replaces ../device.cc: these tests always run on the emulated device.
 #include "../device.h"
 
 namespace lazy::kernels::test {

@@ -14,7 +14,8 @@
 #include <utility>
 #include <vector>
 
-// `extern __shared__ char memory[]` in a kernel names a variable of the kernel's namespace.
+// Definitions of the dynamic shared memory: `extern __shared__ char memory[]` in a kernel refers to a variable in the
+// kernel's namespace.
 #define LAZY_EMULATED_SHARED(type, name) alignas(128) thread_local type name[emulated::kSharedStride / sizeof(type)]
 namespace lazy::kernels::cuda::portable {
 LAZY_EMULATED_SHARED(char, memory);
@@ -28,7 +29,7 @@ LAZY_EMULATED_SHARED(char, memory);
 namespace lazy::ops::cuda::recurrence {
 LAZY_EMULATED_SHARED(char, memory);
 }
-// Of every block of a cluster.
+// Shared memory of all blocks of a cluster.
 namespace lazy::ops::cuda::learning {
 alignas(128) thread_local float memory[emulated::kMostBlocks * emulated::kSharedStride / sizeof(float)];
 }
@@ -61,14 +62,14 @@ struct BulkCopy {
   void land() const { std::memcpy(to, from, bytes); }
 };
 
-// Those who came to a collective and wait for the others.
+// State of a collective operation: the threads that have arrived and wait for the others.
 struct Meeting {
-  uint64_t held = 0;  // meetings that have taken place
-  uint32_t mask = 0;  // of a warp: who is expected, who came
+  uint64_t held = 0;  // number of completed operations
+  uint32_t mask = 0;  // for a warp: lanes that are expected; `came`: lanes that have arrived
   uint32_t came = 0;
-  int count = 0;  // of a block
+  int count = 0;  // for a block: number of threads that have arrived
   bool any = false, result = false;
-  std::optional<std::pair<std::string_view, unsigned>> place;  // of the program, where threads that came wait
+  std::optional<std::pair<std::string_view, unsigned>> place;  // source location at which the arrived threads wait
   Operation operation = nullptr;
   void* slots[32];
 };
@@ -87,7 +88,7 @@ uint64_t round_of_warps = 0;
 
 struct Block {
   Index index;
-  unsigned rank = 0;  // in its cluster
+  unsigned rank = 0;  // index of the block in its cluster
   Meeting meeting, meeting_of_some;
   int running = 0;
 };
@@ -100,7 +101,7 @@ struct Thread {
   fiber run, scheduler;
   const Meeting* waits_for = nullptr;
   uint64_t until = 0, cluster_until = 0, from_round = 0;
-  std::deque<std::vector<Copy>> groups;  // committed
+  std::deque<std::vector<Copy>> groups;  // committed groups of copies
   std::vector<Copy> open;
   std::deque<std::vector<BulkCopy>> bulk_groups;
   std::vector<BulkCopy> open_bulk;
@@ -112,7 +113,7 @@ Thread* current = nullptr;
 namespace {
 
 Meeting cluster_meeting;
-int running = 0;  // threads of all blocks of a cluster
+int running = 0;  // number of running threads in all blocks of the cluster
 
 void wait_for(Meeting& meeting, uint64_t until) {
   Thread* const self = current;
@@ -134,14 +135,15 @@ void land(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) std::memcpy(copy.to, copy.bytes, 16);
 }
 
-// The blocks of a cluster from blockIdx on, which follow each other along x.
+// Runs the blocks of a cluster. They start at blockIdx and are consecutive along x.
 void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
   static boost::context::pooled_fixedsize_stack stacks(size_t{128} << 10);
   const int block_threads = static_cast<int>(blockDim.x * blockDim.y * blockDim.z),
             block_warps = (block_threads + 31) / 32, warp_count = static_cast<int>(blocks) * block_warps;
   std::vector<Block> all(blocks);
   std::vector<Meeting> warps(static_cast<size_t>(warp_count));
-  std::vector<Thread> threads(static_cast<size_t>(warp_count) * 32);  // behind a block's last one: not started
+  // Threads beyond the last thread of a block are not started.
+  std::vector<Thread> threads(static_cast<size_t>(warp_count) * 32);
   cluster_meeting = {};
   running = static_cast<int>(blocks) * block_threads;
   for (unsigned rank = 0; rank < blocks; ++rank) {
@@ -157,7 +159,7 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
       t.run = fiber(std::allocator_arg, stacks, [&t, &kernel](fiber&& scheduler) {
         t.scheduler = std::move(scheduler);
         kernel();
-        if (!t.open_bulk.empty() || !t.bulk_groups.empty()) fail("ends, and has not waited for its bulk copies");
+        if (!t.open_bulk.empty() || !t.bulk_groups.empty()) fail("a thread ends without waiting for its bulk copies");
         --running;
         if (--t.block->running > 0 && t.block->meeting.count == t.block->running) hold(t.block->meeting);
         return std::move(t.scheduler);
@@ -173,7 +175,7 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
     std::shuffle(order.begin(), order.end(), random());
     std::shuffle(lanes.begin(), lanes.end(), random());
     for (int warp : order) {
-      // A warp goes on until it waits for others: random lengths would only cost time.
+      // A warp runs until it waits for other threads. Random run lengths would only take more time.
       for (bool again = true; again;) {
         again = false;
         for (int lane : lanes) {
@@ -187,7 +189,7 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
         }
       }
     }
-    if (!moved) fail("its threads wait for each other at different barriers, or for a thread that has ended");
+    if (!moved) fail("deadlock: threads wait at different barriers, or for a thread that has ended");
   }
   current = nullptr;
 }
@@ -196,7 +198,7 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
 
 namespace {
 
-// Of kernels that form clusters, every block's.
+// Dynamic shared memories of all kernels; for kernels with clusters, of every block of the cluster.
 std::vector<char*> shared_memories(unsigned cluster) {
   std::vector<char*> all = {lazy::kernels::cuda::portable::memory,
                             reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
@@ -225,9 +227,11 @@ char* memory_of(char* own, int rank) {
 }
 
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster) {
-  if (shared_bytes > static_cast<size_t>(gpu.shared_most)) fail("more shared memory than the GPU has");
-  if (cluster > kMostBlocks || grid.x % cluster != 0) fail("a grid that is not of such clusters");
-  if (grid.y > 65535 || grid.z > 65535) fail("a grid larger than CUDA allows");
+  if (shared_bytes > static_cast<size_t>(gpu.shared_most))
+    fail("the launch requests more shared memory than the GPU has");
+  if (cluster > kMostBlocks || grid.x % cluster != 0)
+    fail("the grid size is not a multiple of the cluster size, or the cluster is too large");
+  if (grid.y > 65535 || grid.z > 65535) fail("the grid is larger than CUDA allows");
   gridDim = grid;
   blockDim = block;
   const std::vector<char*> memories = shared_memories(cluster);
@@ -242,7 +246,7 @@ void launch(Index grid, Index block, size_t shared_bytes, const std::function<vo
         run_cluster(cluster, kernel);
         for (const char* memory : memories) {
           if (std::count(memory + shared_bytes, memory + shared_bytes + 64, 0x7B) != 64) {
-            fail("wrote behind its dynamic shared memory");
+            fail("the block wrote beyond its dynamic shared memory");
           }
         }
       }
@@ -256,9 +260,9 @@ void meet_warp(uint32_t mask, void* slot, Operation operation) {
     meeting.mask = mask;
     meeting.operation = operation;
   } else if (meeting.mask != mask || meeting.operation != operation) {
-    fail("lanes of a warp are at different collectives");
+    fail("lanes of a warp execute different collectives");
   }
-  if (!(mask >> current->lane & 1)) fail("a lane calls a collective whose mask leaves it out");
+  if (!(mask >> current->lane & 1)) fail("a lane executes a collective whose mask does not include it");
   meeting.slots[current->lane] = slot;
   meeting.came |= uint32_t{1} << current->lane;
   if (meeting.came != mask) return wait_for(meeting, meeting.held + 1);
@@ -281,7 +285,7 @@ bool meet_block(bool value) {
 void meet_threads(int count, const std::source_location& place) {
   Meeting& meeting = current->block->meeting_of_some;
   const std::pair<std::string_view, unsigned> here(place.file_name(), place.line());
-  if (meeting.place.value_or(here) != here) fail("threads meet at different places of the program");
+  if (meeting.place.value_or(here) != here) fail("threads execute the same barrier at different source locations");
   if (++meeting.count < count) {
     meeting.place = here;
     wait_for(meeting, meeting.held + 1);
@@ -295,10 +299,11 @@ void arrive_threads(int count) {
 }
 
 void arrive_in_cluster() {
-  if (current->cluster_until > cluster_meeting.held) fail("a thread comes to a cluster's barrier and has not waited");
+  if (current->cluster_until > cluster_meeting.held)
+    fail("a thread arrives twice at the cluster barrier without waiting");
   current->cluster_until = cluster_meeting.held + 1;
   if (++cluster_meeting.count == running) hold(cluster_meeting);
-  // What comes between arriving and waiting may be late: half of the warps let the others go first.
+  // Simulate delays between arriving and waiting: half of the warps yield to the other warps first.
   if (current->lane == 0 && random()() % 2) let_others_run();
 }
 void wait_in_cluster() {

@@ -1,14 +1,14 @@
-// Runs CUDA kernels on the CPU, so that they are tested where there is no GPU: the .cu files are compiled as C++, with
-// the headers of include/ in place of CUDA's and of those of ours that contain PTX.
+// Emulator that runs CUDA kernels on the CPU, so that they can be tested without a GPU. The .cu files are compiled as
+// C++, with the headers in include/ instead of the CUDA headers and of the project's headers that contain PTX.
 //
-// A block's threads are fibers of one thread. They take turns at the collectives, warps and lanes in random order, so
-// that a result that depends on a missing barrier shows. Shared memory starts as NaN. A copy of cp.async lands either
-// at once or when it is waited for, at random. What ends the program with a message: threads that wait for each other
-// forever, lanes of a warp at different collectives, threads of a block at one named barrier in different places of the
-// program, more shared memory than was asked for or than the GPU has.
-// The blocks of a cluster, and of a cooperative grid, run at the same time, others one after the other. Seeds:
-// LAZY_EMULATOR_SEED. Not emulated: the cost of anything, Hopper's instructions but clusters, barriers and wgmma, which
-// is done at once.
+// The threads of a block are fibers of one CPU thread. They switch at collectives, with warps and lanes in random
+// order, so that results that depend on a missing barrier are detected. Shared memory is initialized to NaN. A cp.async
+// copy is executed at random either immediately or when it is waited for. The emulator ends the program with a message
+// for: deadlocks; lanes of a warp that execute different collectives; threads of a block that execute the same named
+// barrier at different source locations; and accesses or requests beyond the allowed shared memory. The blocks of a
+// cluster, and of a cooperative grid, run concurrently; other blocks run one after another. LAZY_EMULATOR_SEED sets the
+// random seed. Not emulated: performance, and the Hopper instructions except clusters, barriers and wgmma (which
+// completes immediately).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,48 +25,54 @@ struct Thread;
 extern Thread* current;
 int lane();
 
-// An A100, unless a target or a test says otherwise.
+// The emulated GPU is an A100 unless a build target or a test selects another one.
 #ifndef LAZY_EMULATED_SHARED_KIB
 #define LAZY_EMULATED_SHARED_KIB 163
 #endif
 struct Gpu {
   int major = 8;                                               // compute capability
-  int ptx_version = LAZY_EMULATED_SHARED_KIB < 227 ? 80 : 90;  // that kernels are compiled to
-  int shared_most = LAZY_EMULATED_SHARED_KIB << 10;            // dynamic, of a block
+  int ptx_version = LAZY_EMULATED_SHARED_KIB < 227 ? 80 : 90;  // PTX version for which the kernels are compiled
+  int shared_most = LAZY_EMULATED_SHARED_KIB << 10;            // maximum dynamic shared memory per block
 };
 inline Gpu gpu;
-// From block to block of a cluster: more than a block has, so that what lies behind is seen to be written.
+// Distance in bytes between the shared memories of the blocks of a cluster. It is larger than the memory of a block, so
+// that writes beyond the memory are detected.
 constexpr size_t kSharedStride = (227 << 10) + 128;
 constexpr unsigned kMostBlocks = 8;
 
-// Kernel launches: `kernel` is called once a thread. cluster: blocks that run at the same time.
+// Launches a kernel: `kernel` is called once per thread. cluster: number of blocks that run concurrently.
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster = 1);
-// The block's dynamic shared memory.
+// Dynamic shared memory of the current block.
 char* dynamic_memory();
 
-// All lanes of `mask` meet. `slot` is this lane's; the last to come calls operation(slots by lane, mask).
+// Collective of all lanes in `mask`. `slot` is the argument of this lane. The last lane to arrive calls operation(slots
+// by lane, mask).
 using Operation = void (*)(void* const* slots, uint32_t mask);
 void meet_warp(uint32_t mask, void* slot, Operation operation);
-// All threads of the block that still run meet. Returns whether any came with `value`.
+// Barrier of all running threads of the block. Returns whether at least one thread passed a true `value`.
 bool meet_block(bool value);
-// `count` threads of the block meet, all at one place of the program; some may arrive elsewhere, without waiting.
+// Named barrier of `count` threads of the block. All threads that wait must be at the same source location; other
+// threads may arrive by arrive_threads() without waiting.
 void meet_threads(int count, const std::source_location& place);
 void arrive_threads(int count);
-// For who waits for what another thread writes, which must be of this block or of its cluster.
+// Yields to other threads. Must be called in loops that wait for a value that another thread of the same block or
+// cluster writes.
 void let_others_run();
 
-// Of a cluster: its barrier's two halves; where this block has what a kernel finds at `memory`, of the learners' and of
-// decoding steps' kernels; where the block `rank` has what this block has at `own`.
+// Cluster functions: arrive and wait of the cluster barrier. own_memory: for the kernels with clusters, the address in
+// this block's shared memory of what the kernel addresses as `memory`. memory_of: the address in block `rank` that
+// corresponds to `own` in this block.
 void arrive_in_cluster();
 void wait_in_cluster();
 char* own_memory(char* memory);
 char* memory_of(char* own, int rank);
 
-// cp.async: 16 bytes, zeros when not `there`.
+// cp.async: copies 16 bytes; writes zeros if `there` is false.
 void copy_async(char* to, const void* from, bool there);
 void commit_copies();
 void wait_for_copies(int pending);
-// cp.async.bulk from shared memory, in groups: it reads either at once or when it is waited for, at random.
+// cp.async.bulk from shared memory, in groups. At random, the source is read either immediately or when the copy is
+// waited for.
 void copy_bulk(void* to, const void* from, size_t bytes);
 void commit_bulk();
 void wait_for_bulk(int pending);

@@ -1,4 +1,5 @@
-// Cases of products of few rows (src/ops/cuda/step.h) and of their way to pages, and the GPU they are for.
+// Test cases for the skinny GEMM (src/ops/cuda/step.h) with and without a write to KV-cache pages, and for several
+// GPUs.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -37,7 +38,7 @@ std::vector<T> random_halves(int64_t size, float deviation, uint32_t seed) {
   return out;
 }
 
-// The GPU that is emulated meanwhile.
+// Selects the emulated GPU during the lifetime of the object.
 class As {
  public:
   explicit As(const emulated::Gpu& gpu) { emulated::gpu = gpu; }
@@ -48,7 +49,7 @@ class As {
  private:
   const emulated::Gpu before_ = emulated::gpu;
 };
-// With clusters; without; with little shared memory.
+// A GPU with clusters, one without clusters, and one with little shared memory.
 constexpr emulated::Gpu kGpus[] = {{9, 90, 227 << 10}, {8, 80, 163 << 10}, {8, 80, 99 << 10}};
 
 struct Product {
@@ -67,7 +68,7 @@ class FewRowsProductOf {
     for (const T x : random_halves<T>(p_.in, 0.2F, 4)) norm_.push_back(1 + value(x));
   }
 
-  // By the kernels, of `rows` rows from `first` on.
+  // Runs the kernels on `rows` rows from `first` on.
   std::vector<float> run(int64_t rows, int64_t first = 0) {
     std::vector<float> y(static_cast<size_t>(rows * p_.out));
     std::vector<T> halves(y.size());
@@ -76,7 +77,7 @@ class FewRowsProductOf {
     return y;
   }
 
-  // All rows, rounded.
+  // Runs the kernels on all rows with outputs rounded to T.
   std::vector<T> rounded() {
     std::vector<T> y(static_cast<size_t>(p_.rows * p_.out));
     run(p_.rows, 0, y.data());
@@ -85,7 +86,7 @@ class FewRowsProductOf {
 
   void run_to(const ToPages& pages) { run(p_.rows, 0, nullptr, pages); }
 
-  // In float64.
+  // Expected result in float64.
   std::vector<double> expected() const {
     std::vector<double> y;
     for (int64_t row = 0; row < p_.rows; ++row) {
@@ -141,7 +142,7 @@ class FewRowsProductOf {
 };
 using FewRowsProduct = FewRowsProductOf<Half>;
 
-// Against the products of few enough rows to be made by themselves.
+// Compares the result with skinny GEMMs of at most kRowsByThemselves rows each. They must be equal bit for bit.
 template <typename T = Half>
 void compare_with_rows_by_themselves(const Product& p) {
   SCOPED_TRACE(testing::Message() << p.rows << " rows of " << p.in << ", " << p.out << " columns, " << p.norm << p.add
@@ -155,7 +156,7 @@ void compare_with_rows_by_themselves(const Product& p) {
   }
 }
 
-// Pages for tokens' keys. Some tokens stand beyond the table of angles.
+// KV-cache pages for the keys of some tokens. Some positions are beyond the end of the table of angles.
 template <typename T>
 struct PagesOf {
   static constexpr int64_t kDim = 24, kTable = 100;
@@ -197,7 +198,7 @@ struct PagesOf {
             .interleaved = interleaved};
   }
 
-  // joint: (tokens, all, kDim).
+  // Applies RoPE to q and k and writes k and v to the pages. joint: q, k and v of all heads, shape (tokens, all, kDim).
   void turn(const std::vector<T>& joint, bool interleaved) { turn(joint, interleaved, {}, nullptr, nullptr); }
   void turn(const std::vector<T>& joint, bool interleaved, const std::vector<int64_t>& sources, T* gathered_keys,
             T* gathered_values) {
@@ -226,7 +227,7 @@ std::vector<uint16_t> bits_of(const std::vector<T>& x) {
   return out;
 }
 
-// Bit for bit what a product and a rotation behind it give.
+// The fused kernel must be bitwise equal to a product followed by a separate rotation and write to pages.
 template <typename T>
 void compare_with_rotation(int64_t rows, int64_t in, int64_t heads, int64_t kv_heads, int64_t pairs, bool interleaved) {
   SCOPED_TRACE(testing::Message() << rows << " rows of " << in << ", " << heads << " heads, " << pairs
@@ -247,7 +248,7 @@ inline void compare_with_rotations(const PagesShape& shape) {
   const auto& [rows, in, heads, kv_heads] = shape;
   for (const int64_t pairs : {0, 4, 12}) {
     for (const bool interleaved : {false, true}) {
-      if (heads > 100 && pairs != 4) continue;  // takes long here
+      if (heads > 100 && pairs != 4) continue;  // too slow in the emulator
       compare_with_rotation<Half>(rows, in, heads, kv_heads, pairs, interleaved);
       if (in < 300 && heads < 100) compare_with_rotation<__half>(rows, in, heads, kv_heads, pairs, interleaved);
     }

@@ -1,4 +1,4 @@
-// In place of the Hopper kernels, whose instructions the emulator does not have; its GPU is an A100.
+// Replaces the Hopper kernels, whose instructions the emulator does not support. The emulated GPU is an A100.
 #include <stdexcept>
 
 #include "attention/cuda/launchers.h"
@@ -9,7 +9,9 @@ namespace lazy::kernels::cuda {
 ForwardLauncher hopper_forward(NormalizerFamily, int64_t) { return nullptr; }
 BackwardLauncher hopper_backward(NormalizerFamily, int64_t) { return nullptr; }
 bool fits_single_pass(const Params&) { return false; }
-void hopper_forward_single_pass(const Params&, cudaStream_t) { throw std::logic_error("no Hopper"); }
+void hopper_forward_single_pass(const Params&, cudaStream_t) {
+  throw std::logic_error("the emulator does not support the Hopper kernels");
+}
 
 }  // namespace lazy::kernels::cuda
 

@@ -1,4 +1,5 @@
-// A step's layers in one kernel (src/ops/cuda/step_layers.cu) against the kernels one by one: the same bits.
+// The fused kernel for all layers of a decode step (src/ops/cuda/step_layers.cu) must be bitwise equal to the separate
+// kernels.
 #include <cuda_bf16.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +31,7 @@ class LayersOfAStep {
   explicit LayersOfAStep(const LayersCase& of)
       : c_(of), heads_(256 / of.dim), pages_((of.length + kPage - 1) / kPage + 1) {
     if (pages_ % 7 == 0) ++pages_;
-    for (int64_t n = 0; n < pages_; ++n) table_.push_back(n * 7 % pages_);  // none follows another
+    for (int64_t n = 0; n < pages_; ++n) table_.push_back(n * 7 % pages_);  // no two consecutive pages are adjacent
     const int64_t last = c_.length - 1;
     slot_ = {table_[static_cast<size_t>(last / kPage)] * kPage + last % kPage};
     for (int64_t n = 0; n < (last + 1) * c_.pairs; ++n) {
@@ -56,7 +57,7 @@ class LayersOfAStep {
     x_ = halves(c_.hidden, 1);
   }
 
-  // The stream behind the last layer, and all pages.
+  // Runs the separate kernels. Returns the residual stream after the last layer, and all pages.
   std::vector<uint16_t> one_by_one() {
     std::vector<Half> x = x_;
     Pools pools(*this);
@@ -90,7 +91,7 @@ class LayersOfAStep {
     return pools.bits(x);
   }
 
-  // Twice, with words that are left from the first time.
+  // Runs the fused kernel twice. The second run uses the synchronization flags that the first run has left.
   std::vector<uint16_t> by_layers(int blocks) {
     std::vector<uint16_t> bits;
     std::vector<uint64_t> words;
@@ -223,7 +224,7 @@ class LayersOfAStep {
   std::vector<Half> x_;
 };
 
-TEST(StepLayers, AreTheKernelsOneByOne) {
+TEST(StepLayers, FusedKernel_MatchesSeparateKernels) {
   for (const LayersCase& c : {
            LayersCase{64, 600, 32, Normalizer::elastic},
            LayersCase{64, 129, 32, Normalizer::softmax, /*interleaved=*/true},

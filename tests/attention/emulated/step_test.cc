@@ -1,4 +1,5 @@
-// Kernels of a decoding step (src/ops/cuda/step.h, lazy/decode_step_cuda.h) against plain loops and the host's sampler.
+// Tests of the kernels of a decode step (src/ops/cuda/step.h, lazy/decode_step_cuda.h) against simple loops and the
+// sampler on the host.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 namespace lazy::ops::cuda {
 namespace {
 
-TEST(Step, ProductsOfFewRows) {
+TEST(Step, SkinnyGemm_MatchesReference) {
   for (const int64_t rows : {1, 8, 9, 17, 33}) {
     for (const int64_t in : {64, 264}) {
       for (const Product& p :
@@ -34,9 +35,10 @@ TEST(Step, ProductsOfFewRows) {
           largest = std::max(largest, std::abs(expected[n]));
           error = std::max(error, std::abs(found[n] - expected[n]));
         }
-        EXPECT_LE(error, 0.012 * largest);  // three roundings of bf16: of the normed x, a product, the result
+        EXPECT_LE(error, 0.012 * largest);  // three bf16 roundings: the normalized x, a product, the result
         const std::vector<float> first = product.run(1);
-        EXPECT_TRUE(std::equal(first.begin(), first.end(), found.begin())) << "a row's bits depend on the others";
+        EXPECT_TRUE(std::equal(first.begin(), first.end(), found.begin()))
+            << "the results of a row depend on the other rows";
       }
     }
   }
@@ -46,7 +48,7 @@ struct Shape {
   int64_t rows, in, out;
 };
 
-TEST(Step, ProductsInTilesAreThoseOfRowsByThemselves) {
+TEST(Step, TiledGemm_MatchesSkinnyGemm) {
   for (const auto& [rows, in, out] :
        {Shape{18, 40, 25590}, Shape{41, 264, 10230}, Shape{70, 264, 10230}, Shape{70, 264, 2034}}) {
     for (const Product& p :
@@ -57,8 +59,8 @@ TEST(Step, ProductsInTilesAreThoseOfRowsByThemselves) {
   }
 }
 
-// Few and many tiles, sums with fewer steps than are in flight and with more, by blocks and by clusters.
-TEST(Step, ProductsOfPartsAreThoseOfRowsByThemselves) {
+// Few and many tiles, sums with fewer and with more steps than the pipeline has stages, with and without clusters.
+TEST(Step, SplitKGemm_MatchesSkinnyGemm) {
   for (const emulated::Gpu& gpu : kGpus) {
     const As as(gpu);
     for (const auto& [rows, in, out] :
@@ -69,7 +71,7 @@ TEST(Step, ProductsOfPartsAreThoseOfRowsByThemselves) {
            {Product{rows, in, out, false, false, false, true}, Product{rows, in, out, true, true, false, false},
             Product{rows, in, out / 2, true, false, true, false}, Product{rows, in, out / 2, false, false, true, false},
             Product{rows, in, out, false, true, false, false}}) {
-        if (in * out > 1000000 && p.norm == p.wide) continue;  // take long here
+        if (in * out > 1000000 && p.norm == p.wide) continue;  // too slow in the emulator
         compare_with_rows_by_themselves(p);
         if (in * out < 100000 || gpu.major == 9) compare_with_rows_by_themselves<__half>(p);
       }
@@ -77,8 +79,8 @@ TEST(Step, ProductsOfPartsAreThoseOfRowsByThemselves) {
   }
 }
 
-// By rows by themselves and by every shape of tiles.
-TEST(Step, ProductsOfFewRowsGoToPages) {
+// Covers the kernel for up to kRowsByThemselves rows and every tile shape of the others.
+TEST(Step, SkinnyGemmWithPageWrite_MatchesSeparateKernels) {
   for (const PagesShape& shape :
        {PagesShape{1, 264, 4, 2}, PagesShape{8, 264, 4, 2}, PagesShape{8, 8, 3, 1}, PagesShape{9, 264, 4, 2},
         PagesShape{17, 264, 4, 2}, PagesShape{16, 1288, 140, 3}, PagesShape{17, 40, 1064, 4},
@@ -121,7 +123,8 @@ void turn_keys(int64_t pairs, bool interleaved) {
   }
 }
 
-// Tokens that are a source, places of pages, zeros (ops/rope_to_pages.h); a token that is none goes to no page.
+// Sources in ops/rope_to_pages.h can be tokens, slots of pages, or zeros. A token that is not a source is written to no
+// page.
 void gather_keys(int64_t pairs, bool interleaved, int times) {
   constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = Pages::kDim, kRow = kKvHeads * kDim;
   const std::vector<Half> joint = random_halves(kTokens * (kHeads + 2 * kKvHeads) * kDim, 1, 1);
@@ -157,19 +160,19 @@ void gather_keys(int64_t pairs, bool interleaved, int times) {
   EXPECT_EQ(row_of(gathered.keys, apart.slots[3]), row_of(keys_before, apart.slots[3]));
 }
 
-TEST(Step, KeysAreGatheredOnTheirWayToPages) {
+TEST(Step, KvCacheWrite_GathersSources) {
   for (const bool interleaved : {false, true}) {
     for (const int64_t pairs : {0, 6, 8}) {
       SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
       gather_keys(pairs, interleaved, 1);
-      gather_keys(pairs, interleaved, 120);  // a thread has several heads
+      gather_keys(pairs, interleaved, 120);  // large enough that a thread processes several heads
     }
   }
 }
 
-TEST(Step, KeysAreTurnedOnTheirWayToPages) {
+TEST(Step, KvCacheWrite_AppliesRope) {
   for (const bool interleaved : {false, true}) {
-    for (const int64_t pairs : {0, 6, 8}) {  // 8: by 16 bytes
+    for (const int64_t pairs : {0, 6, 8}) {  // 8 pairs use 16-byte accesses
       SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
       turn_keys(pairs, interleaved);
     }
@@ -181,8 +184,8 @@ struct TokenCase {
   bool delta, decays, constant, begins;
 };
 
-// In float64, from the kernel's own inputs. q, k and v lie side by side in a token's row.
-TEST(Step, ATokenOfARecurrence) {
+// The expected result is computed in float64 from the kernel's inputs. q, k and v are adjacent in the row of a token.
+TEST(Step, RecurrenceStep_MatchesReference) {
   constexpr int64_t kBatch = 2;
   for (const TokenCase& c :
        {TokenCase{2, 2, 64, 16, false, true, true, false}, TokenCase{4, 1, 24, 20, false, true, false, false},
@@ -246,7 +249,7 @@ TEST(Step, ATokenOfARecurrence) {
   }
 }
 
-TEST(Step, ATokenOfAConvolution) {
+TEST(Step, ConvolutionStep_MatchesReference) {
   constexpr int64_t kBatch = 2, kChannels = 300, kTaps = 4, kRow = 310;
   const std::vector<Half> x = random_halves(kBatch * kRow, 1, 1), past = random_halves(kBatch * 3 * kChannels, 1, 2);
   std::vector<float> weight, bias;
@@ -280,7 +283,7 @@ TEST(Step, ATokenOfAConvolution) {
   }
 }
 
-TEST(Step, CopiesHaveEveryWord) {
+TEST(Step, PinnedCopy_CopiesEveryWord) {
   for (const size_t words : {1, 255, 1024, 70001}) {
     std::vector<uint64_t> from(words), to(words + 1, 7);
     for (size_t n = 0; n < words; ++n) from[n] = n * 0x9E3779B97F4A7C15u + 1;
@@ -330,19 +333,20 @@ int64_t sampled(const std::vector<float>& logits, const SamplingOptions& options
   return token;
 }
 
-TEST(Step, TokensAreThoseOfTheHostsSampler) {
+TEST(Step, SampleTokens_MatchesHostSampler) {
   std::mt19937 random(3);
   for (const size_t vocabulary : {50, 3001}) {
     for (int mode = 0; mode < 16; ++mode) {
       std::normal_distribution<float> normal(0, mode % 3 == 0 ? 0.3F : mode % 3 == 1 ? 2.0F : 6.0F);
       std::vector<float> logits(vocabulary);
-      for (float& x : logits) x = mode % 4 == 3 ? std::round(normal(random) * 4) / 4 : normal(random);  // with ties
+      // Rounding to multiples of 1/4 creates ties.
+      for (float& x : logits) x = mode % 4 == 3 ? std::round(normal(random) * 4) / 4 : normal(random);
       SamplingOptions o{.temperature = mode == 0 ? 0 : mode % 2 == 1 ? 0.8 : 1.3, .seed = random()};
       if (mode & 1) o.top_p = 0.9;
       if (mode & 2) o.top_k = mode & 4 ? 3 : 40;
       if (mode & 4) o.min_p = 0.05;
       const bool adjusted = mode >= 8;
-      std::vector<int32_t> counts(2 * vocabulary);  // of two slots
+      std::vector<int32_t> counts(2 * vocabulary);  // counts for two slots
       std::vector<float> bias(2 * vocabulary);
       TokenCounts seen;
       if (adjusted) {
@@ -374,8 +378,8 @@ TEST(Step, TokensAreThoseOfTheHostsSampler) {
   }
 }
 
-// Whatever the logits and options, the token is one of the vocabulary, or -1.
-TEST(Step, NoTokenIsOutsideTheVocabulary) {
+// For all logits and options, the token is in the vocabulary or -1.
+TEST(Step, SampleTokens_StaysInVocabulary) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::vector<float> logits(100, 0.5F);
   logits[3] = 2;
@@ -396,9 +400,9 @@ TEST(Step, NoTokenIsOutsideTheVocabulary) {
 namespace lazy::kernels {
 namespace {
 
-// Alone and in batches, with a block table of the least width and with a wide one. In the large batch a block has a
-// tile, unless statistics are asked for or a unit of keys lies on two pages.
-TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
+// Runs a sequence in batches of different sizes, with a block table of minimum width and with a wide one. In the large
+// batch one block processes a tile (by_tile), unless statistics are requested or a unit of keys is on two pages.
+TEST(Step, DecodeAttention_IsIndependentOfBatchAndCapacity) {
   constexpr int64_t kHeads = 4, kFew = 3, kBias = 70;
   struct Case {
     Normalizer normalizer;
@@ -411,7 +415,7 @@ TEST(Step, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
         Case{Normalizer::softmax, 1, 64, 16, 4}, Case{Normalizer::elastic, 700, 64, 16, 4},
         Case{Normalizer::softmax_sink, 300, 128, 48, 4, 130}, Case{Normalizer::softmax, 2200, 64, 16, 4}}) {
     const int64_t pages = (length + kPage - 1) / kPage;
-    const int64_t kMany = 256 / kKvHeads, kSome = 200 / kKvHeads;  // as many tiles as that takes, and fewer
+    const int64_t kMany = 256 / kKvHeads, kSome = 200 / kKvHeads;  // kMany: enough tiles for by_tile; kSome: fewer
     const auto halves = [](int64_t size, uint32_t seed) { return ops::cuda::random_halves(size, 1, seed); };
     const auto k = halves((pages + 1) * kPage * kKvHeads * kDim, 1),
                v = halves((pages + 1) * kPage * kKvHeads * kDim, 2), q = halves(kMany * kHeads * kDim, 3);

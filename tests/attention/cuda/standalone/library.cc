@@ -1,4 +1,4 @@
-// The CUDA kernels behind a C function, for time.py.
+// C functions that call the CUDA kernels, for time.py.
 #include <cmath>
 #include <cstdio>
 #include <exception>

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Times the CUDA kernels beside PyTorch's cuDNN and FlashAttention-2 SDPA in one process, after checking their results.
+"""Times the CUDA kernels and PyTorch's SDPA (cuDNN, FlashAttention-2) in one process, after checking the results.
 
-    device.sh builds liblazy_cuda.so; then: time.py LIBRARY [kernel ...]
-Random inputs, bf16, causal, 16 heads. Milliseconds, medians; speed is the peer's time over ours.
+    device.sh builds liblazy_cuda.so; then run: time.py LIBRARY [kernel ...]
+Inputs are random, bf16, causal, with 16 heads. Times are medians in milliseconds. The ratios "cudnn/ours" and
+"flash2/ours" are the time of the other implementation divided by the time of these kernels.
 """
 
 import ctypes
@@ -89,10 +90,10 @@ class Case:
             ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
         )
         if failed:
-            sys.exit("the library failed")
+            sys.exit("lazy_attention returned an error")
 
     def reference(self, normalizer, bias, batch, head):
-        """fp32 by PyTorch, one batch entry and head: out, dq, dk, dv, dbias row, dtau."""
+        """Computes out, dq, dk and dv of one batch entry and head with PyTorch in fp32."""
         n = self.shape[1]
         q, k, v = (x[batch, :, head].float().requires_grad_() for x in (self.q, self.k, self.v))
         b, tau = self.bias[head].clone().requires_grad_(), self.tau[head].clone().requires_grad_()

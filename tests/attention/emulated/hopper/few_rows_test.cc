@@ -1,4 +1,4 @@
-// Products of more than 64 rows by wgmma (src/ops/cuda/few_rows_hopper.cu).
+// Tests of the GEMM for more than 64 rows by wgmma (src/ops/cuda/few_rows_hopper.cu).
 #include <array>
 #include <stdexcept>
 
@@ -15,33 +15,33 @@ void check(cudaError_t status, const char* what) {
 namespace lazy::ops::cuda {
 namespace {
 
-// By clusters and by every shape of blocks; chunks of 1 to 49 a part, which are multiplied by ones, twos and fours.
-TEST(FewRowsHopperSlow, ProductsAreThoseOfRowsByThemselves) {
+// Covers clusters and every block shape. A part has 1 to 49 chunks, which are multiplied one, two or four at a time.
+TEST(FewRowsHopperSlow, WgmmaGemm_MatchesSkinnyGemm) {
   const As hopper(kGpus[0]);
   for (const Product& p : {
-           Product{65, 256, 40, false, false, false, true},     // clusters, a block a multiprocessor
-           Product{70, 1024, 132, false, true, false, false},   // likewise
-           Product{136, 3328, 64, false, true, false, false},   // likewise
-           Product{70, 256, 900, false, false, false, true},    // two blocks
-           Product{70, 512, 1500, false, true, false, false},   // three
-           Product{70, 256, 2500, false, true, false, false},   // blocks by themselves: too many clusters
-           Product{70, 12544, 36, false, true, false, false},   // likewise: no room for a cluster's parts
-           Product{100, 256, 68, true, false, false, true},     // 64 x 64, by ones
-           Product{65, 2816, 20, true, false, true, true},      // by ones
-           Product{130, 512, 40, true, true, false, false},     // by twos
-           Product{70, 1024, 36, true, false, true, false},     // by fours
-           Product{70, 256, 1804, true, false, true, false},    // 128 x 64
-           Product{70, 512, 1804, true, false, true, false},    // by twos
-           Product{70, 1024, 3600, true, false, false, true},   // by fours
-           Product{129, 256, 7000, false, false, false, true},  // 128 x 128
-           Product{70, 512, 3600, true, false, true, false},    // by twos
-           Product{70, 1024, 3600, true, false, true, false},   // by fours
+           Product{65, 256, 40, false, false, false, true},     // clusters with one block per multiprocessor
+           Product{70, 1024, 132, false, true, false, false},   // clusters with one block per multiprocessor
+           Product{136, 3328, 64, false, true, false, false},   // clusters with one block per multiprocessor
+           Product{70, 256, 900, false, false, false, true},    // clusters with two blocks per multiprocessor
+           Product{70, 512, 1500, false, true, false, false},   // clusters with three blocks per multiprocessor
+           Product{70, 256, 2500, false, true, false, false},   // no clusters, because there would be too many
+           Product{70, 12544, 36, false, true, false, false},   // no clusters: too little shared memory for the parts
+           Product{100, 256, 68, true, false, false, true},     // 64 x 64, one chunk at a time
+           Product{65, 2816, 20, true, false, true, true},      // one chunk at a time
+           Product{130, 512, 40, true, true, false, false},     // two chunks at a time
+           Product{70, 1024, 36, true, false, true, false},     // four chunks at a time
+           Product{70, 256, 1804, true, false, true, false},    // 128 x 64, one chunk at a time
+           Product{70, 512, 1804, true, false, true, false},    // two chunks at a time
+           Product{70, 1024, 3600, true, false, false, true},   // four chunks at a time
+           Product{129, 256, 7000, false, false, false, true},  // 128 x 128, one chunk at a time
+           Product{70, 512, 3600, true, false, true, false},    // two chunks at a time
+           Product{70, 1024, 3600, true, false, true, false},   // four chunks at a time
        }) {
     compare_with_rows_by_themselves(p);
   }
 }
 
-TEST(FewRowsHopperSlow, ProductsGoToPages) {
+TEST(FewRowsHopperSlow, WgmmaGemmWithPageWrite_MatchesSeparateKernels) {
   const As hopper(kGpus[0]);
   for (const PagesShape& shape : {PagesShape{65, 512, 4, 2}, PagesShape{66, 1024, 2, 1}, PagesShape{136, 256, 3, 1},
                                   PagesShape{70, 256, 148, 4}, PagesShape{70, 256, 290, 4}}) {
@@ -49,8 +49,8 @@ TEST(FewRowsHopperSlow, ProductsGoToPages) {
   }
 }
 
-// Shapes that are left to other kernels; nothing is written.
-TEST(FewRowsHopper, ServesWhatItIsMadeFor) {
+// For shapes that this kernel does not support, it returns false and writes nothing.
+TEST(FewRowsHopper, UnsupportedShapes_ReturnFalse) {
   const As hopper(kGpus[0]);
   FewRows a{.type = DType::bf16};
   for (const auto& [rows, in, out] : {std::array<int64_t, 3>{64, 256, 64}, {65, 264, 64}, {65, 256, 66}}) {

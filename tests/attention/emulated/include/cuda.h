@@ -1,3 +1,3 @@
-// In place of CUDA's: what the headers of Hopper's kernels name.
+// Replaces CUDA's cuda.h in the emulator, with the types that the headers of the Hopper kernels use.
 #pragma once
 struct CUtensorMap {};

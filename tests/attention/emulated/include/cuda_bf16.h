@@ -1,4 +1,4 @@
-// 16-bit floating-point types, rounded to nearest even.
+// Emulated 16-bit floating-point types with rounding to nearest even.
 #pragma once
 #include "cuda_runtime_api.h"
 

@@ -1,4 +1,4 @@
-// CUDA's runtime, as far as the kernels and their tests use it, on the CPU (see emulator.h).
+// Replaces the CUDA runtime in the emulator (see emulator.h), with the functions that the kernels and their tests use.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -50,7 +50,7 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
-// Functions of device code.
+// Functions for device code.
 using std::isfinite;
 using std::isinf;
 using std::isnan;
@@ -63,7 +63,7 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
   return static_cast<std::common_type_t<A, B>>(a) < static_cast<std::common_type_t<A, B>>(b) ? b : a;
 }
 inline float __fdividef(float x, float y) { return x / y; }
-// Not contracted.
+// The results are volatile so that the compiler does not contract them to FMA.
 inline float __fmul_rn(float x, float y) {
   const volatile float product = x * y;
   return product;
@@ -99,11 +99,12 @@ template <typename T>
 T __ldcg(const T* from) {
   return *from;
 }
-// sum + the 16-bit halves of x times the two lowest bytes of y.
+// Returns sum + (lower 16 bits of x) * (lowest byte of y) + (upper 16 bits of x) * (second byte of y).
 inline uint32_t __dp2a_lo(uint32_t x, uint32_t y, uint32_t sum) {
   return sum + (x & 0xFFFF) * (y & 0xFF) + (x >> 16) * (y >> 8 & 0xFF);
 }
-// Four of the eight bytes of y and x, as the digits of `digits` count them from x's lowest.
+// Selects four of the eight bytes of x (bytes 0 to 3) and y (bytes 4 to 7), as given by the hexadecimal digits of
+// `digits`.
 inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t digits) {
   const uint64_t both = uint64_t{y} << 32 | x;
   uint32_t r = 0;
@@ -142,7 +143,7 @@ T atomicOr(T* to, T x) {
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-// Collectives.
+// Collectives of a block or a warp.
 inline void __syncthreads() { emulated::meet_block(false); }
 inline int __syncthreads_or(int value) { return emulated::meet_block(value != 0); }
 inline int __syncthreads_and(int value) { return !emulated::meet_block(value == 0); }
@@ -152,7 +153,7 @@ inline void __syncwarp(uint32_t mask = ~0u) {
 
 namespace emulated {
 
-// Each lane gets the value of lane source(lane), its own where that is out of range.
+// Each lane receives the value of lane `source`, or its own value if the source is out of range.
 template <typename T>
 struct Shuffle {
   T value;
@@ -215,7 +216,7 @@ inline int __any_sync(uint32_t mask, int value) { return emulated::ballot(mask, 
 inline int __all_sync(uint32_t mask, int value) { return emulated::ballot(mask, value != 0) == mask; }
 inline uint32_t __activemask() { return ~0u; }
 
-// The host's side.
+// Functions for host code.
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation };
 using cudaStream_t = void*;
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout };
@@ -267,7 +268,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
 
 namespace emulated {
 
-// Dynamic shared memory that was asked for, by kernel.
+// Limit of the dynamic shared memory per kernel, as set by cudaFuncSetAttribute.
 inline std::map<const void*, int>& shared_limits() {
   static std::map<const void*, int> limits;
   return limits;

@@ -1,4 +1,4 @@
-// src/attention/cuda/decode_memory.cuh without PTX, for the emulator.
+// Replaces src/attention/cuda/decode_memory.cuh in the emulator, without PTX.
 #pragma once
 #include "attention/cuda/mma.cuh"
 

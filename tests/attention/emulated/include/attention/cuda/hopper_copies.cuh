@@ -1,4 +1,4 @@
-// src/attention/cuda/hopper_copies.cuh without PTX, for the emulator. A copy lands at once.
+// Replaces src/attention/cuda/hopper_copies.cuh in the emulator, without PTX. A copy completes immediately.
 #pragma once
 #include "attention/cuda/mma.cuh"
 
@@ -6,9 +6,9 @@ namespace lazy::kernels::cuda {
 
 namespace emulation {
 
-// In the 64 bits of a barrier.
+// Contents of the 64 bits of a barrier.
 struct Barrier {
-  int32_t bytes;  // that are expected, less those that have come
+  int32_t bytes;  // expected bytes minus arrived bytes
   uint8_t arrivals, left, phase, unused;
   void end_phase_if_due() {
     if (left > 0 || bytes != 0) return;

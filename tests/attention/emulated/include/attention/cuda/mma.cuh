@@ -1,4 +1,4 @@
-// src/attention/cuda/mma.cuh without PTX, for the emulator.
+// Replaces src/attention/cuda/mma.cuh in the emulator, without PTX.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace lazy::kernels::cuda {
 
-// An address of shared memory is the distance from its start, modulo 2^32.
+// The emulated shared-memory address is the distance from the start of the dynamic memory, modulo 2^32.
 inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(static_cast<const char*>(p) - emulated::dynamic_memory());
 }
@@ -62,7 +62,7 @@ struct Product {
   uint32_t b[2];
 };
 
-// c += a b, c in the lanes' registers.
+// c += a b, where c is distributed over the registers of the lanes.
 template <int K>
 void add_product(const float (&a)[16][K], const float (&b)[K][8], void* const* slots) {
   float sums[16][8] = {};

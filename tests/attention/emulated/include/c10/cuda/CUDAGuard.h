@@ -1,4 +1,4 @@
-// PyTorch's, for the emulator: its only device is the CPU.
+// Replaces PyTorch's header in the emulator, whose only device is the CPU.
 #pragma once
 #include <c10/core/Device.h>
 

@@ -1,4 +1,4 @@
-// PyTorch's, for the emulator, whose kernels end where they are launched.
+// Replaces PyTorch's header in the emulator, in which launches are synchronous.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,4 +1,4 @@
-// src/ops/cuda/fast_weights_ptx.cuh without PTX, for the emulator.
+// Replaces src/ops/cuda/fast_weights_ptx.cuh in the emulator, without PTX.
 #pragma once
 #include "attention/cuda/mma.cuh"
 

@@ -1,4 +1,4 @@
-// src/ops/cuda/load_once.cuh without PTX, for the emulator.
+// Replaces src/ops/cuda/load_once.cuh in the emulator, without PTX.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,4 +1,4 @@
-// src/ops/cuda/step_ptx.cuh without PTX, for the emulator.
+// Replaces src/ops/cuda/step_ptx.cuh in the emulator, without PTX.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,4 +1,4 @@
-// src/attention/cuda/hopper.cuh without PTX, for the emulator, as far as src/ops uses it.
+// Replaces src/attention/cuda/hopper.cuh in the emulator, without PTX, with the functions that src/ops uses.
 #pragma once
 #include "attention/cuda/hopper_pipeline.cuh"
 
@@ -17,11 +17,11 @@ void fence_registers(float (&)[A]) {}
 inline void keep_register(uint32_t&) {}
 inline uint32_t exclusive_or(uint32_t x, uint32_t y) { return x ^ y; }
 
-// The address, and both distances in units of 16 bytes.
+// The emulated descriptor contains the address and both distances in units of 16 bytes.
 inline uint64_t core_descriptor(uint32_t address, uint32_t inner, uint32_t outer) {
   return uint64_t{address} | uint64_t{inner >> 4} << 32 | uint64_t{outer >> 4} << 48;
 }
-// B by core_descriptor.
+// B is given by core_descriptor.
 template <typename T, int TRANSPOSED, int A>
 void wgmma(float (&c)[A], const uint32_t (&a)[4], uint64_t b, int accumulate) {
   static_assert(!TRANSPOSED);
