@@ -1,4 +1,4 @@
-// `lazy eval MODEL_DIR`: held-out loss and benchmarks, and both over context lengths.
+// `lazy eval MODEL_DIR`: held-out loss and benchmarks, optionally over several context lengths.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -14,7 +14,8 @@
 
 namespace {
 
-// Timeout of the ranks' collectives: the largest difference in time between two ranks' shares of a task.
+// Timeout of collectives between ranks. It must exceed the largest difference in time between two ranks' parts of a
+// task.
 constexpr std::chrono::minutes kTimeout(30);
 
 void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) {
@@ -38,7 +39,7 @@ void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) 
 
 }  // namespace
 
-LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Command command) {
+LAZY_COMMAND(eval, "Evaluate held-out loss and benchmarks of a model", [](lazy::cli::Command command) {
   auto a = std::make_shared<lazy::cli::EvalArguments>();
   auto lengths = std::make_shared<lazy::cli::LengthArguments>();
   command.add_option("model", a->models,
@@ -49,7 +50,7 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Comm
       .comma_separated();
   command.add_flag("--list-tasks", a->list_tasks, "List the tasks and their groups, and exit");
   command.add_option("--data", a->data,
-                     "Folder with the benchmarks' files, which `python -m lazy_attention.download` gets");
+                     "Folder with the benchmarks' files; `python -m lazy_attention.download` downloads them");
   command.add_option("--num-fewshot", a->num_fewshot, "Solved examples before each question")
       .range(0, 1000)
       .show_default();
@@ -73,7 +74,7 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Comm
   command.add_flag("--bos-every-window", a->bos_every_window,
                    "BOS before every text, and first in each window of a text of several windows (wikitext, --text)");
   command.add_option("--batch-size", a->batch_size, "Sequences per batch, or auto").show_default();
-  command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
   command.add_option("--output", a->output,
                      "Write the results here: a folder, or a file NAME.json (--lengths: docs/length.md)");

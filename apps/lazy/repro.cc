@@ -36,7 +36,7 @@ struct ReproArguments {
   lazy::cli::EvidenceArguments evidence;
 };
 
-// Redirects the tables that the benchmarks print: standard output is for the report.
+// Redirects the tables that the benchmarks print to standard error, because standard output is reserved for the report.
 class StdoutToStderr {
  public:
   StdoutToStderr() : saved_(::dup(1)) {
@@ -57,10 +57,10 @@ double time_of(const Json& rows, const std::string& variant, const char* key) {
   for (const Json& row : rows) {
     if (row.at("variant") == variant) return row.at(key).get<double>();
   }
-  lazy::fail_run("repro", "the benchmark has no variant '{}'", variant);
+  lazy::fail_run("repro", "the benchmark does not have a variant '{}'", variant);
 }
 
-// The ratio of softmax's time to Elastic-Softmax's in several runs of the benchmarks.
+// Measures the ratio of the softmax time to the Elastic-Softmax time in several runs of the benchmarks.
 Json latency(const Json& settings) {
   const StdoutToStderr quiet;
   const Json &a = settings.at("attention"), &d = settings.at("decode");
@@ -104,7 +104,7 @@ std::pair<std::string, fs::path> named_folder(const char* option, const std::str
 }
 
 Conditions conditions(const ReproArguments& a, const Scale& scale) {
-  // Plans and reports may be for another machine.
+  // Plans and reports may be made for a different machine.
   const bool elsewhere = (a.dry_run || a.report) && a.device == "cuda";
   Conditions c{scale, a.corpus, a.data, {}, a.seeds, elsewhere ? a.device : lazy::resolve_device(a.device)};
   for (const std::string& path : a.text) c.text.push_back(fs::absolute(path).string());
@@ -113,7 +113,7 @@ Conditions conditions(const ReproArguments& a, const Scale& scale) {
     if (!c.domains.emplace(name, folder).second) lazy::fail("repro", "--domain: '{}' is given twice", name);
   }
   for (const std::string& model : a.models) {
-    // A folder without a name is the model "model".
+    // A folder without a name is registered as model "model".
     c.models.push_back(model.find('=') == std::string::npos ? std::pair<std::string, fs::path>("model", model)
                                                             : named_folder("--model", model));
     if (!a.dry_run && !a.report)
@@ -133,7 +133,7 @@ void list(const ReproArguments& a) {
   recorded.device = "cuda";  // small scale is meant for a GPU
   for (const auto& block : embedded_protocol().blocks)
     recorded.seeds = std::max(recorded.seeds, static_cast<int64_t>(block.seeds.size()));
-  recorded.domains = {{"any", ""}};  // a recipe about them is not run without
+  recorded.domains = {{"any", ""}};  // without domains, a recipe about them would not be listed
   Json all = Json::array();
   std::string table =
       "| recipe | what | reproduces | last run | models | tiny, one busy CPU core | small, one H200 | paper, one H200 "
@@ -223,7 +223,7 @@ std::string command_line(const ReproArguments& a, const std::string& recipe) {
   for (const std::string& domain : a.domains) line += " --domain " + domain;
   for (const std::string& model : a.models) line += " --model " + model;
   if (a.seeds > 1) line += fmt::format(" --seeds {}", a.seeds);
-  if (a.report && a.device != "auto") line += " --device " + a.device;  // settings depend on it
+  if (a.report && a.device != "auto") line += " --device " + a.device;  // the settings depend on the device
   if (!a.evidence.page.empty()) return line + " --report " + a.evidence.page;
   return line + " --output " + a.output + (a.report ? " --report" : "");
 }
