@@ -24,8 +24,8 @@ using namespace lazy::eval;
 
 namespace {
 
-// Returns the benchmarks to run: those of --tasks, or else all benchmarks whose files are in --data. *heldout is set to
-// whether the held-out loss is evaluated too.
+// Returns the benchmarks that --tasks selects, or by default all benchmarks whose files are in --data. *heldout is set
+// to whether the held-out loss is evaluated too.
 std::vector<Task> selected_tasks(const EvalArguments& a, bool* heldout) {
   std::vector<std::string> names = a.tasks;
   *heldout = std::erase(names, "heldout") > 0 || (a.tasks.empty() && (!a.corpus.empty() || !a.text.empty()));

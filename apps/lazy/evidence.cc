@@ -129,7 +129,7 @@ void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {
   log::info("evidence: {} runs now, {} recorded in all{}{}", outcome.ran, outcome.recorded,
             outcome.waiting > 0 ? fmt::format(", {} wait for conditions", outcome.waiting) : "",
             outcome.too_long.empty() ? "" : fmt::format(", {} left for another time", outcome.too_long.size()));
-  if (!outcome.stopped.empty()) log::info("evidence: {} goes on with the same command", outcome.stopped);
+  if (!outcome.stopped.empty()) log::info("evidence: repeat the command to continue {}", outcome.stopped);
   if (!outcome.failed.empty())
     fail_run("repro", "evidence: {} of the runs failed: {}", outcome.failed.size(), fmt::join(outcome.failed, ", "));
 }

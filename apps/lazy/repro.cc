@@ -170,7 +170,7 @@ void list(const ReproArguments& a) {
   if (a.json) return fmt::print("{}\n", all.dump(2));
   fmt::print(
       "{}\nTimes (h:mm:ss or m:ss) of a first run with one seed; recipes share their steps. tiny: {}; others: "
-      "{}.\nLast run: from the records below {}, or those of evidence in {}.\n",
+      "{}.\nLast run: from the records below {}, or from the evidence records in {}.\n",
       table, basis(scales()[0]), basis(scales()[1]), a.output, a.evidence.records);
 }
 

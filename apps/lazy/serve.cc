@@ -1,4 +1,4 @@
-// `lazy serve`: serves model folders over HTTP with OpenAI's API.
+// `lazy serve`: an HTTP server with OpenAI's API for one or several model folders.
 #include <fmt/format.h>
 
 #include <atomic>
