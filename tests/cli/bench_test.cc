@@ -13,7 +13,7 @@ namespace lazy {
 namespace {
 namespace fs = std::filesystem;
 
-// `lazy bench sinks` times nothing whose statistics are not those of full matrices.
+// `lazy bench sinks` refuses to report times if its statistics differ from full attention matrices.
 TEST(SinksBenchmark, StatisticsBesideAPlainPass) {
   const fs::path json = fs::path(testing::TempDir()) / ("bench_sinks_" + std::to_string(::getpid()) + ".json");
   for (const char* model : {"--set model.kind=lazy --set model.num_heads=4",

@@ -1,4 +1,4 @@
-// What people expect of any program: --version, help, completion, colours, `lazy doctor`.
+// General features of the program: --version, help, completion, colors, `lazy doctor`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class CommandLine : public ::testing::Test {
     return run_command(LAZY_BINARY " " + arguments);
   }
   static bool has(const std::string& program) { return run_command("command -v " + program).first == 0; }
-  // On a terminal of its own (script, of util-linux).
+  // Runs the program on a new terminal (script, of util-linux).
   static std::string on_terminal(const std::string& variables, const std::string& arguments) {
     return run_command("TERM=xterm " + variables + " script -qec '" LAZY_BINARY " " + arguments + "' /dev/null").second;
   }
@@ -44,7 +44,7 @@ TEST_F(CommandLine, Version) {
                                  "[0-9]+\\.[0-9]+\\.[0-9]+[^)]*\\)\n$"));
 }
 
-// As `make install` does.
+// Installs the program as `make install` does.
 TEST_F(CommandLine, AnInstalledProgramRuns) {
   if (!has("cmake")) GTEST_SKIP() << "cmake is not installed";
   const auto build = std::filesystem::path(LAZY_BINARY).parent_path();
@@ -53,7 +53,7 @@ TEST_F(CommandLine, AnInstalledProgramRuns) {
       run_command("cmake --install " + build.string() + " --component program --prefix " + prefix.string());
   EXPECT_EQ(status, 0) << out;
   EXPECT_EQ(run_command((prefix / "bin/lazy").string() + " --version"), lazy("--version"));
-  // The operators come from the installation, not from the build folder, which may be deleted.
+  // The operators are loaded from the installation, not from the build folder, which may be deleted.
   const auto [ldd_status, libraries] = run_command("ldd " + (prefix / "bin/lazy").string());
   EXPECT_EQ(ldd_status, 0);
   EXPECT_THAT(libraries, AllOf(HasSubstr(prefix.string() + "/bin/../lib/lazy/liblazy_ops.so"),
@@ -64,7 +64,7 @@ TEST_F(CommandLine, AnInstalledProgramRuns) {
 TEST_F(CommandLine, HelpBeginsWithTheFirstSteps) {
   const auto [status, out] = lazy("--help");
   EXPECT_EQ(status, 0);
-  EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));  // every command is in a section
+  EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));  // every command belongs to a section
   size_t last = 0;
   for (const char* line : {"\nFirst steps:\n", "\n  doctor ", "\n  train ", "\n  generate ", "\n  eval ", "\n  chat ",
                            "\n  sinks ", "\n  bench "}) {
@@ -87,7 +87,7 @@ TEST_F(CommandLine, HelpPrintsAGuideToTheWidth) {
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, AllOf(HasSubstr("\n  - `hidden_size` ("), HasSubstr("`lazy help mixers`"), Not(HasSubstr("](")),
                          Not(HasSubstr("\033"))));
-  // What may be wider: code, and words that cannot be broken.
+  // Only code and unbreakable words may be wider.
   bool code = false;
   for (const std::string& line : split(out, '\n')) {
     code = line.starts_with("    ") && line.find_first_not_of(' ') == 4;
@@ -100,7 +100,7 @@ TEST_F(CommandLine, HelpPrintsAGuideToTheWidth) {
 TEST_F(CommandLine, EveryGuideIsPrinted) {
   int guides = 0;
   for (const std::string& line : split(lazy("help").second, '\n')) {
-    if (line.empty()) break;  // commands follow
+    if (line.empty()) break;  // the list of commands follows
     if (!line.starts_with("  ")) continue;
     const std::string topic = line.substr(2, line.find(' ', 2) - 2);
     const auto [status, out] = lazy("help " + topic);
@@ -158,14 +158,14 @@ TEST_F(CommandLine, AFolderWithoutAModelSaysWhatWasExpected) {
               IsMessage("lazy: generate: " + folder.string() +
                         ": expected a model folder (with config.json) or a run folder of `lazy train` (with model/ "
                         "or checkpoints/), found neither\n"));
-  std::filesystem::create_directories(folder / "checkpoints");  // of a run that has only begun
+  std::filesystem::create_directories(folder / "checkpoints");  // as in a run that has just begun
   const auto [begun, message] = lazy("export " + folder.string() + " out");
   EXPECT_EQ(begun, 2);
   EXPECT_THAT(message, Names({"export", folder.string(), "checkpoint"}));
   std::filesystem::remove_all(folder);
 }
 
-// Completions of a command line in bash; the last word is the one to complete.
+// Completions of a command line in bash. The last word is completed.
 std::vector<std::string> completions(const std::vector<std::string>& words) {
   std::string line;
   for (const std::string& word : words) line += " '" + word + "'";
@@ -187,14 +187,14 @@ TEST_F(CommandLine, BashCompletesTheCommandTree) {
   EXPECT_THAT(completions({"tok"}), UnorderedElementsAre("tokenize"));
   EXPECT_THAT(completions({"data", "p"}), UnorderedElementsAre("prepare"));
   EXPECT_THAT(completions({"data", "prepare", "--max"}), UnorderedElementsAre("--max-document"));
-  EXPECT_THAT(completions({"data", "prepare", "--tok"}), UnorderedElementsAre("--tokenizer"));  // in a group
+  EXPECT_THAT(completions({"data", "prepare", "--tok"}), UnorderedElementsAre("--tokenizer"));  // an option in a group
   EXPECT_THAT(completions({"generate", "--dev"}), UnorderedElementsAre("--device"));
   EXPECT_THAT(completions({"generate", "--device", ""}), UnorderedElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(completions({"generate", "--device", "=", "cu"}), UnorderedElementsAre("cuda"));
   EXPECT_THAT(completions({"generate", "--device", "cpu", "--dt"}), UnorderedElementsAre("--dtype"));
   EXPECT_THAT(completions({"--threads", "2", "completion", ""}), UnorderedElementsAre("bash", "zsh"));
   EXPECT_THAT(completions({"help", "run-"}), UnorderedElementsAre("run-directory"));
-  EXPECT_THAT(completions({"train", "--th"}), UnorderedElementsAre("--threads"));  // of the program
+  EXPECT_THAT(completions({"train", "--th"}), UnorderedElementsAre("--threads"));  // an option of the program itself
 }
 
 TEST_F(CommandLine, BashCompletesFiles) {
@@ -209,8 +209,7 @@ TEST_F(CommandLine, ZshCompletesTheCommandTree) {
   ASSERT_EQ(run_command(LAZY_BINARY " completion zsh > " + path.string()).first, 0);
   const auto [status, errors] = run_command("zsh -n " + path.string());
   EXPECT_EQ(status, 0) << errors;
-  // A zsh of its own on a pseudo-terminal, which is asked to list the completions of a line.
-  // Its output up to `wanted`, which it is waited for.
+  // Starts zsh on a pseudo-terminal and makes it list the completions of a line. Returns the output up to `wanted`.
   const auto complete = [&](const std::string& line, const std::string& wanted) {
     const std::string script =
         "zmodload zsh/zpty\nzpty z zsh -f -i\n"
@@ -240,7 +239,7 @@ TEST_F(CommandLine, ColoursOnlyOnTerminalsThatWantThem) {
   if (!has("script")) GTEST_SKIP() << "script (util-linux) is not installed";
   EXPECT_THAT(on_terminal("NO_COLOR=", "help"), HasSubstr("\033[1m"));
   EXPECT_THAT(on_terminal("NO_COLOR=1", "help"), AllOf(HasSubstr("configuration"), Not(HasSubstr("\033"))));
-  // Log messages: the level's name is coloured.
+  // Log messages: the name of the level is colored.
   const auto folder = std::filesystem::temp_directory_path() / ("lazy-colours-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   write_file_atomic(folder / "a.txt", "one two three\n");
@@ -260,7 +259,7 @@ TEST_F(CommandLine, DoctorWorksHere) {
 
 TEST_F(CommandLine, DoctorNamesWhatIsMissingAndMendsIt) {
   const auto [status, out] = run_command("LAZY_PYTHON=/nowhere/python " LAZY_BINARY " doctor --json");
-  EXPECT_EQ(status, 0) << out;  // optional parts
+  EXPECT_EQ(status, 0) << out;  // only optional parts are missing
   const auto json = nlohmann::json::parse(out);
   EXPECT_TRUE(json["works"].get<bool>());
   EXPECT_TRUE(json["attention_kernels"]["cpu"].contains("elastic"));
@@ -268,12 +267,12 @@ TEST_F(CommandLine, DoctorNamesWhatIsMissingAndMendsIt) {
   for (const auto& check : json["checks"]) {
     if (check["state"] == "missing") mends += check["mend"].get<std::string>() + "\n";
   }
-  // For chat templates and Parquet files.
+  // These packages are needed for chat templates and Parquet files.
   for (const char* package : {"jinja2", "pyarrow"})
     EXPECT_THAT(mends, HasSubstr(std::string("/nowhere/python -m pip install ") + package));
 }
 
-// libgomp tells its settings whenever it is loaded: by this program, and by itself executed again.
+// libgomp prints its settings whenever it is loaded: first in this program, then again in its second execution.
 TEST_F(CommandLine, ServingThreadsSpinForATokensGaps) {
   const auto [status, told] =
       run_command("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose " LAZY_BINARY

@@ -1,4 +1,4 @@
-// `lazy init` as a person runs it: text in, a configuration that `lazy train` takes as it is.
+// `lazy init` run as a command-line program: it writes a configuration that `lazy train` accepts unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ class Init : public ::testing::Test {
   void SetUp() override {
     if (!fs::exists(LAZY_BINARY)) GTEST_SKIP() << LAZY_BINARY << " is not built";
     fs::create_directories(folder_ / "text");
-    // Programs and prose of made-up lines.
+    // Source code and prose with random lines.
     Random random(3);
     for (int file = 0; file < 12; ++file) {
       std::string code;
@@ -54,7 +54,7 @@ TEST_F(InitSlow, TheConfigurationTrainsAsItIs) {
   ASSERT_EQ(trained, 0) << log;
   EXPECT_TRUE(fs::exists(folder_ / "runs" / "my" / "model" / "config.json"));
   EXPECT_THAT(log, Names({"nats/token", "bits/byte"}));
-  // Commands accept the run folder: its finished model, or else its newest checkpoint.
+  // Commands accept the run folder: they use its finished model, or else its newest checkpoint.
   for (const bool finished : {true, false}) {
     if (!finished) fs::remove_all(folder_ / "runs" / "my" / "model");
     const std::string used = finished ? "runs/my/model" : "runs/my/checkpoints/step-";
@@ -69,7 +69,7 @@ TEST_F(InitSlow, TheConfigurationTrainsAsItIs) {
       }
     }
   }
-  // The run is kept.
+  // An existing run is not replaced.
   const auto [refused, message] = lazy("init text --output my.toml --force");
   EXPECT_EQ(refused, 2);
   EXPECT_THAT(message, Names({"init", "runs/my", "--name"}));

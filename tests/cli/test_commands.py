@@ -1,4 +1,4 @@
-"""What commands say about models, files and devices that a newcomer gives them."""
+"""Messages about models, files and devices that new users often pass."""
 
 import json
 import os
@@ -13,7 +13,7 @@ def model(root):
 
 
 def refused(lazy_binary, *arguments, **environment):
-    """The one line of an error of the user."""
+    """Returns the message of a user error, which must be one line."""
     done = subprocess.run(
         [lazy_binary, *arguments],
         capture_output=True,

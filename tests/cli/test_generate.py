@@ -1,4 +1,4 @@
-"""`lazy generate`: what its JSON says about a text."""
+"""`lazy generate`: the fields of its JSON output."""
 
 import json
 import subprocess

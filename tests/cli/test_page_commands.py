@@ -1,4 +1,4 @@
-"""The commands that pages print: run again, they write the same page."""
+"""Commands that HTML pages show: running them again must write the same page."""
 
 import html
 import os
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture
 def work(root, tmp_path):
-    """A folder with two runs and a text, whose names a shell would split or expand."""
+    """A folder with two runs and a text file. A shell would split or expand their names without quotes."""
     folder = tmp_path / "it's work"
     folder.mkdir()
     for name in ("lazy", "delta"):
@@ -24,7 +24,7 @@ def work(root, tmp_path):
 @pytest.fixture
 def run(lazy_binary, work):
     def run(command):
-        """Runs a line of a shell in `work`, where `lazy` is the program under test."""
+        """Runs a shell command in `work`; `lazy` is the program under test."""
         environment = os.environ | {"PATH": f"{Path(lazy_binary).parent}{os.pathsep}{os.environ['PATH']}"}
         done = subprocess.run(command, shell=True, cwd=work, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

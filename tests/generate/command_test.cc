@@ -1,4 +1,4 @@
-// `lazy info` and `lazy generate` as a person runs them.
+// `lazy info` and `lazy generate` run as command-line programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class Commands : public ::testing::Test {
     return run_command(LAZY_BINARY " --threads 2 " + arguments);
   }
 
-  // A small model with the bytes tokenizer.
+  // Writes a small model with the bytes tokenizer.
   static void make_model(const std::filesystem::path& folder) {
     const auto tokenizer = load_tokenizer("bytes");
     const int64_t vocabulary = tokenizer->vocab_size();

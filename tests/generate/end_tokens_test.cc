@@ -1,4 +1,4 @@
-// Which tokens end a text.
+// Tokens that end a text.
 #include <gmock/gmock.h>
 
 #include <unistd.h>

@@ -53,7 +53,7 @@ TEST(OutputText, StopStringsSeeSpecialTokens) {
   EXPECT_EQ(output_of({'a', 256, 'b', 'c'}, {"a</s>b"}, false), (Visible{"", true}));
 }
 
-// Text that is held back for a stop string that does not come keeps its hidden parts hidden.
+// If text was held back for a stop string that does not occur, its special tokens remain hidden.
 TEST(OutputText, TextThatIsHeldBackIsReleasedWithoutSpecialTokens) {
   EXPECT_EQ(output_of({'a', 256, 'b', 'x', 'y'}, {"a</s>bc"}), (Visible{"abxy", false}));
   EXPECT_EQ(output_of({'a', 256, 'b'}, {"a</s>bc"}), (Visible{"ab", false}));

@@ -21,7 +21,7 @@ std::map<int64_t, int> draw(const SamplingOptions& options, int times = 20000, c
   return out;
 }
 
-// The expected share, and five standard deviations of a count around it.
+// Expects the share of an id within five standard deviations of its count.
 void expect_share(const std::map<int64_t, int>& counts, int64_t id, double probability, int times = 20000) {
   const double sigma = std::sqrt(times * probability * (1 - probability));
   EXPECT_NEAR(counts.count(id) ? counts.at(id) : 0, times * probability, 5 * sigma) << id;
@@ -54,7 +54,7 @@ TEST(Sampler, TopKKeepsTheLargestAndBreaksTiesById) {
 TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
   double total = 0;
   for (const float x : kLogits) total += std::exp(x);
-  const double two = 2 * std::exp(3.0) / total;  // the share of the two largest
+  const double two = 2 * std::exp(3.0) / total;  // total probability of the two largest
   EXPECT_EQ(draw({.top_p = two - 0.01}).size(), 2u);
   EXPECT_EQ(draw({.top_p = two + 0.01}).size(), 3u);
   EXPECT_EQ(draw({.top_p = 1e-9}).size(), 1u);
@@ -94,21 +94,21 @@ TEST(Sampler, BiasesAreAdded) {
   EXPECT_EQ(draw({.temperature = 0, .logit_bias = {{3, 100.0f}}}, 3).count(3), 1u);
   EXPECT_EQ(draw({.logit_bias = {{1, -100.0f}, {4, -100.0f}, {2, -100.0f}}}, 2000).size(), 2u);
   EXPECT_EQ(draw({.temperature = 0, .logit_bias = {{1, -1.0f}, {4, -0.5f}}}, 3).count(4), 1u);
-  // Before the penalties: (1 + 3) / 2, not 1 / 2 + 3.
+  // Biases are added before the penalties: (1 + 3) / 2, not 1 / 2 + 3.
   EXPECT_EQ(
       draw({.temperature = 0, .repetition_penalty = 2, .logit_bias = {{0, 3.0f}}}, 3, {{0, {.text = 1}}}).count(1), 1u);
   EXPECT_THROW(draw({.logit_bias = {{5, 1.0f}}}, 1), Error);
 }
 
 TEST(Sampler, MinPKeepsAShareOfTheMostLikely) {
-  const double of_2 = std::exp(-1.0), of_0 = std::exp(-2.0);  // relative to the largest
+  const double of_2 = std::exp(-1.0), of_0 = std::exp(-2.0);  // relative to the largest probability
   EXPECT_EQ(draw({.min_p = of_2 + 0.01}).size(), 2u);
   EXPECT_EQ(draw({.min_p = of_2 - 0.01}).size(), 3u);
   EXPECT_EQ(draw({.min_p = of_0 - 0.01}).size(), 4u);
   EXPECT_EQ(draw({.min_p = 1}).size(), 2u);
   const auto counts = draw({.seed = 4, .min_p = of_2 - 0.01});
   expect_share(counts, 2, std::exp(2.0) / (2 * std::exp(3.0) + std::exp(2.0)));
-  // After the temperature: a high one lifts unlikely tokens over the border.
+  // min-p applies after the temperature: a high temperature lifts unlikely tokens over the threshold.
   EXPECT_EQ(draw({.temperature = 10, .min_p = of_2}).size(), 5u);
   EXPECT_EQ(draw({.top_k = 1, .min_p = 0.01}).size(), 1u);
 }

@@ -1,4 +1,4 @@
-// POST /v1/attention: its errors with a fake, its numbers with a model and its engine.
+// POST /v1/attention: error handling with a fake service, and results with a real model and its engine.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -19,7 +19,7 @@ using testing_support::FakeEngine;
 using testing_support::Reply;
 using Json = nlohmann::ordered_json;
 
-// Answers what it is told to, or keeps the question.
+// Returns the results that a test sets, or stores the request without an answer.
 class FakeAttention final : public AttentionService {
  public:
   Shape shape() const override { return {.layers = 64, .heads = 64, .max_tokens = 1024}; }
@@ -64,7 +64,7 @@ class FakeAttention final : public AttentionService {
   GenerationService::Id cancelled_ = 0;
 };
 
-// Two models, of which one has attention.
+// Two models; only one of them has attention.
 struct FakeServer {
   explicit FakeServer(const HttpLimits& limits = {})
       : api({seen(), testing_support::fake_model(engine, "blind")}, {}),
@@ -184,7 +184,7 @@ TEST(Attention, IsListedWithTheModels) {
   EXPECT_FALSE(list[1].contains("attention"));
 }
 
-// A model with its engine, as `lazy serve` has it.
+// A model with its engine, set up as in `lazy serve`.
 struct RealServer {
   RealServer()
       : model(config(), 3),
@@ -218,7 +218,7 @@ struct RealServer {
 TEST(Attention, EqualsTheWeightsComputedDirectly) {
   std::vector<int64_t> ids;
   for (int64_t n = 0; n < 40; ++n) ids.push_back((n * 37 + 5) % 258);
-  std::vector<sinks::WeightRows> expected;  // of all heads
+  std::vector<sinks::WeightRows> expected;  // for all heads
   {
     LanguageModel model(RealServer::config(), 3);
     std::vector<std::pair<int64_t, int64_t>> heads;
@@ -229,7 +229,7 @@ TEST(Attention, EqualsTheWeightsComputedDirectly) {
   const nlohmann::json text = {{"prompt", ids}, {"max_tokens", 50}, {"temperature", 0}, {"return_token_ids", true}};
   const auto alone = Client(server.http.port()).post("/v1/completions", text).json()["choices"][0]["token_ids"];
   ASSERT_EQ(alone.size(), 50U);
-  Client writer(server.http.port());  // a text goes on meanwhile
+  Client writer(server.http.port());  // a stream is generated at the same time
   writer.send(Client::post_text("/v1/completions", text.dump()));
 
   const Json json =
@@ -246,7 +246,7 @@ TEST(Attention, EqualsTheWeightsComputedDirectly) {
       const auto number = [&](const char* name) { return json[name][query - 10][n / 4][n % 4].get<double>(); };
       EXPECT_NEAR(number("released"), 1 - sum, 6e-5);
       EXPECT_NEAR(number("sink"), weights[0], 6e-5);
-      EXPECT_NEAR(number("alive"), alive, 1);  // a weight within rounding of zero
+      EXPECT_NEAR(number("alive"), alive, 1);  // a weight may be zero up to rounding
     }
   }
   const auto mean = [&](size_t begin, size_t end, size_t key) {

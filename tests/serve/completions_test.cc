@@ -1,4 +1,4 @@
-// POST /v1/completions over the socket, with a scripted engine.
+// POST /v1/completions over a socket, with a scripted engine.
 #include <gmock/gmock.h>
 
 #include "client.h"
@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Generates `text`, then EOS.
+// The engine generates `text` and then EOS.
 FakeEngine::Options script(std::string text) {
   FakeEngine::Options out;
   out.next = [text = std::move(text)](const GenerationRequest&, int64_t n) -> int64_t {
@@ -33,7 +33,7 @@ TEST(Completions, AnswerWithTextAndUsage) {
   EXPECT_EQ(json["model"], "tiny");
   EXPECT_THAT(json["id"].get<std::string>(), ::testing::StartsWith("cmpl-"));
   EXPECT_EQ(json["choices"], Json::parse(R"([{"index":0,"text":"abcd","logprobs":null,"finish_reason":"length"}])"));
-  // BOS and five bytes.
+  // The prompt is BOS and five bytes.
   EXPECT_EQ(json["usage"], Json::parse(R"({"prompt_tokens":6,"completion_tokens":4,"total_tokens":10})"));
   EXPECT_THAT(server.engine->seen().front().prompt, ElementsAre(256, 'H', 'e', 'l', 'l', 'o'));
 }
@@ -61,7 +61,7 @@ TEST(Completions, TakeEveryFormOfPrompt) {
   EXPECT_EQ(prompts("a"), (List{{256, 'a'}}));
   EXPECT_EQ(prompts(""), (List{{256}}));
   EXPECT_EQ(prompts({"a", "bc"}), (List{{256, 'a'}, {256, 'b', 'c'}}));
-  EXPECT_EQ(prompts(nlohmann::json::array({97, 98})), (List{{97, 98}}));  // as they are
+  EXPECT_EQ(prompts(nlohmann::json::array({97, 98})), (List{{97, 98}}));  // ids are used unchanged
   EXPECT_EQ(prompts({{97}, {256, 98}}), (List{{97}, {256, 98}}));
 }
 
@@ -108,7 +108,7 @@ TEST(Completions, SamplingReachesTheEngine) {
   EXPECT_THAT(request.stop_tokens, ElementsAre(257, 5));
 }
 
-// What lm-evaluation-harness sends and reads.
+// The fields that lm-evaluation-harness sends and reads.
 TEST(Scoring, ArraysCoverPromptAndGeneratedToken) {
   TestServer server(script(""));  // the generated token is EOS
   const Reply reply = server.complete({{"prompt", nlohmann::json::array({{97, 98, 99}, {100}})},
@@ -129,13 +129,13 @@ TEST(Scoring, ArraysCoverPromptAndGeneratedToken) {
             Json({nullptr, double{fake_logprob(98)}, double{fake_logprob(99)}, double{fake_logprob(257)}}));
   ASSERT_EQ(logprobs["top_logprobs"].size(), 4u);
   EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
-  // Token 98 is a multiple of 7; the most likely one is the byte 0, and 98 ties with it.
+  // Token 98 is a multiple of 7. The most likely token is byte 0, and token 98 has the same log-probability.
   EXPECT_EQ(logprobs["top_logprobs"][1]["b"], logprobs["token_logprobs"][1]);
   EXPECT_EQ(logprobs["top_logprobs"][2]["c"], logprobs["token_logprobs"][2]);
   EXPECT_EQ(logprobs["top_logprobs"][2].size(), 2u);
   EXPECT_EQ(json["choices"][1]["index"], 1);
   EXPECT_EQ(json["choices"][1]["logprobs"]["tokens"], Json({"d", ""}));
-  // The same digits, in the text itself.
+  // The log-probability is written with the same digits.
   EXPECT_THAT(reply.body, HasSubstr(Json(double{fake_logprob(99)}).dump()));
 }
 
@@ -208,7 +208,7 @@ TEST(Streams, AreEventsWithUsageAndDone) {
 
 TEST(Streams, NeverCutCharacters) {
   FakeEngine::Options options = script("a€😀é\xff z");
-  options.step = std::chrono::milliseconds(2);  // one token a chunk
+  options.step = std::chrono::milliseconds(2);  // one token per chunk
   TestServer server(options);
   const auto events = server.complete({{"prompt", "x"}, {"max_tokens", 40}, {"stream", true}}).events();
   std::vector<std::string> texts;
@@ -286,7 +286,7 @@ TEST(Refusals, AreOpenAiErrors) {
   EXPECT_EQ(code({{"prompt", {258}}}, 400), "invalid_value");
   EXPECT_EQ(code({{"prompt", "x"}, {"logit_bias", {{"258", 1}}}}, 400), "invalid_value");
   EXPECT_EQ(code({{"prompt", "x"}, {"stop_token_ids", {258}}}, 400), "invalid_value");
-  // Two of three sequences find the queue full: none is left there.
+  // Two of the three sequences do not fit into the queue. After the refusal, no sequence of the request remains queued.
   auto running = server.client();
   running.send(testing_support::Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 900})"));
   EXPECT_TRUE(server.engine->wait_for_running(1));
@@ -301,7 +301,7 @@ TEST(Refusals, AreOpenAiErrors) {
   EXPECT_EQ(server.client().get("/nothing").status, 404);
 }
 
-// No time to wait would help.
+// Such a request can never be accepted, so it is not answered with 429.
 TEST(Refusals, MoreSequencesThanTheQueueHoldsAreAnInvalidRequest) {
   FakeEngine::Options options;
   options.max_waiting = 5;

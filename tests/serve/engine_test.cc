@@ -1,4 +1,4 @@
-// The engine against full forward passes of one text.
+// The engine compared with full forward passes of single texts.
 #include "serve/engine.h"
 
 #include <ATen/ATen.h>
@@ -23,7 +23,7 @@ using namespace engine_texts;
 
 class EngineModels : public ::testing::TestWithParam<std::string> {};
 
-// Prompts of many lengths at once: shorter than a page, whole chunks, with a remainder.
+// Prompts of many lengths at the same time: shorter than a page, whole chunks, and chunks with a remainder.
 TEST_P(EngineModels, GreedyTextIsThatOfFullForwards) {
   LanguageModel model(small(GetParam()), 3);
   const std::vector<size_t> lengths{1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100};
@@ -69,11 +69,11 @@ ModelConfig recurrent(MixerType mixer) {
   c.attention.num_kv_heads = c.attention.num_heads;
   c.init_std = 0.15;
   mixer_kind(c).infer_sizes(c);
-  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // both kinds of memory
+  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // attention layers and recurrent layers
   return c;
 }
 
-// Mixers with states of their own, in a pass for each.
+// Mixers with a recurrent state: one pass per sequence.
 TEST(Engine, ServesRecurrentModels) {
   for (const MixerType mixer : {MixerType::retnet, MixerType::mamba2, MixerType::gated_delta_net, MixerType::ttt_linear,
                                 MixerType::titans_mac}) {
@@ -92,7 +92,7 @@ TEST(Engine, ServesRecurrentModels) {
   }
 }
 
-// Far beyond the cache's size.
+// The text is much longer than the cache.
 TEST(Engine, AStreamingCacheWritesOn) {
   const StreamingCache keep{2, 14};
   LanguageModel model(small(), 11);
@@ -116,7 +116,7 @@ TEST(Engine, AStreamingCacheWritesOn) {
   }
 }
 
-// Bit for bit, with log-probabilities, alone and among others that come and go.
+// Bitwise equal texts and log-probabilities, alone and together with other requests that come and go.
 TEST(Engine, ATextDoesNotDependOnWhatElseIsInTheBatch) {
   ModelConfig c = small();
   c.hidden_size = 96;
@@ -154,14 +154,14 @@ TEST(Engine, SharedChunksChangeNothing) {
   EXPECT_EQ(engine.metrics().reused_tokens, 0);
   EXPECT_EQ(submit(engine, one)->wait().ids(), first);
   EXPECT_EQ(engine.metrics().reused_tokens, 64);
-  // The same beginning, then another text.
+  // The second prompt begins with the same tokens and then differs.
   GenerationRequest other = one;
   other.prompt[40] = (other.prompt[40] + 1) % 211;
   Engine fresh(model, kSmall);
   const std::vector<int64_t> expected = submit(fresh, other)->wait().ids();
   EXPECT_EQ(submit(engine, other)->wait().ids(), expected);
   EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32);
-  // A prompt of whole chunks computes its last one again: its logits are wanted.
+  // The last chunk of a prompt of whole chunks is computed again, because its logits are needed.
   other.prompt.resize(32);
   submit(engine, other)->wait();
   EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32 + 16);
@@ -234,7 +234,7 @@ TEST(Engine, StopsAtATokenOrWhereTheReceiverWants) {
   EXPECT_EQ(wants->tokens.size(), 3U);
 }
 
-// More requests than the pages serve at once.
+// There are more requests than the pages can hold at the same time.
 TEST(Engine, WaitsForMemoryAndLosesNoPage) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
@@ -256,7 +256,7 @@ TEST(Engine, WaitsForMemoryAndLosesNoPage) {
   EXPECT_EQ(metrics.generated_tokens, 40 * 12);
 }
 
-// Caches of their own count like pages: who finds no room now waits, and is not refused.
+// Memory for separate caches is limited like pages: if a request does not fit, it waits and is not refused.
 TEST(Engine, WaitsForMemoryWithoutPagesToo) {
   ModelConfig config = small("none");
   config.positions = {};
@@ -281,7 +281,7 @@ TEST(Engine, ACancelledRequestFreesItsPages) {
   auto waits = std::make_shared<Collector>();
   EXPECT_TRUE(text->wait_for_tokens(3));
   engine.cancel(submission.id);
-  engine.cancel(987654);  // nobody
+  engine.cancel(987654);  // an unknown id
   EXPECT_EQ(text->wait().reason, FinishReason::cancelled);
   submit(engine, request(prompt(10, 2), 3, {}))->wait();
   engine.drain();
@@ -308,7 +308,8 @@ TEST(Engine, RefusesWithAReason) {
   auto running = std::make_shared<Collector>();
   const auto id = engine.submit(request({3}, 5000, {}), running).id;
   EXPECT_TRUE(running->wait_for_tokens(1));
-  std::vector<Engine::Id> waiting;  // they may generate as much as the running one, so they do not preempt it
+  std::vector<Engine::Id> waiting;  // they may generate as many tokens as the running request, so they do not preempt
+                                    // it
   for (int n = 0; n < 2; ++n)
     waiting.push_back(engine.submit(request({3}, 5000, {}), std::make_shared<Collector>()).id);
   EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::queue_full);
@@ -339,7 +340,7 @@ TEST(Engine, RunsWorkBetweenSteps) {
   EXPECT_EQ(engine.submit(request({3}, 2, {}), std::make_shared<Collector>()).refusal, Engine::Refusal::queue_full);
   engine.cancel(second.id);
   go_on.set_value();
-  engine.drain();  // waits for work too
+  engine.drain();  // also waits for jobs
   EXPECT_EQ(order, (std::vector<std::pair<int, bool>>{{2, false}, {1, true}}));
   EXPECT_EQ(add(4).refusal, Engine::Refusal::stopping);
   EXPECT_EQ(engine.metrics().waiting, 0);
@@ -359,7 +360,7 @@ TEST(Engine, AnEndedEngineTellsWaitingWork) {
     begun.get_future().wait();
     engine.run_between_steps([&](bool run) { runs.push_back(run); });
     later = std::thread([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the engine is being ended
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the engine is shutting down
       go_on.set_value();
     });
   }
@@ -378,7 +379,7 @@ TEST(Engine, APositionTableEndsARequest) {
             Engine::Refusal::too_long);
 }
 
-// A diverged model: the request that meets it fails, with the reason; the engine goes on.
+// The model has diverged: the affected request fails and names the reason, and the engine continues.
 TEST(Engine, AFailureEndsItsOwnRequest) {
   LanguageModel model(small(), 3);
   for (const auto& [name, tensor] : model.parameters()) {

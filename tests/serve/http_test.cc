@@ -1,4 +1,4 @@
-// The HTTP server itself: what clients may do wrong, and its limits.
+// The HTTP server: client errors and limits.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -42,7 +42,7 @@ TEST(Http, ConnectionsAreKept) {
   EXPECT_TRUE(client.ended());
 }
 
-// The lines of an access log, each split into its fields.
+// Returns the lines of an access log, each split into its fields.
 std::vector<std::vector<std::string>> access_lines(const std::filesystem::path& file) {
   std::vector<std::vector<std::string>> lines;
   for (const std::string& line : split(read_file(file), '\n')) {
@@ -100,7 +100,7 @@ TEST(AccessLog, AClientThatLeavesIs499) {
   {
     Client client = server.client();
     client.send(Client::post_text("/v1/completions", R"({"prompt": "x"})"));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the request has usually been submitted
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // by now the request has usually been submitted
   }
   for (int i = 0; i < 5000 && access_lines(file).empty(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -119,13 +119,13 @@ TEST(AccessLog, IsReopenedForRotation) {
   AccessLog log(file.string());
   log.write({.path = "/1"});
   std::filesystem::rename(file, rotated);
-  log.write({.path = "/2"});  // until the log is reopened, the renamed file gets the lines
+  log.write({.path = "/2"});  // until the log is reopened, lines go to the renamed file
   log.reopen();
   log.write({.path = "/3"});
   EXPECT_EQ(access_lines(rotated).size(), 2u);
   ASSERT_EQ(access_lines(file).size(), 1u);
   EXPECT_EQ(access_lines(file).front()[3], "/3");
-  // A path that cannot be opened leaves the file as it is.
+  // If the path cannot be opened, the log continues with the old file.
   std::filesystem::rename(file, rotated);
   std::filesystem::create_directory(file);
   log.reopen();
@@ -176,7 +176,7 @@ TEST(Http, HeadAndChunkedBodiesAndHttp10) {
   Client old = server.client();
   const std::string body = R"({"prompt": "x", "max_tokens": 3, "stream": true})";
   old.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
-  const Reply reply = old.read_reply();  // no chunks: the end of the connection ends the stream
+  const Reply reply = old.read_reply();  // not chunked: the end of the connection ends the stream
   EXPECT_FALSE(reply.headers.contains("Transfer-Encoding"));
   EXPECT_EQ(reply.events().back(), "[DONE]");
 }
@@ -244,14 +244,14 @@ TEST(Cors, IsOffUnlessOriginsAreAllowed) {
 
   TestServer open({}, {}, ApiKeys({"key"}), 2, {"https://a.example", "http://b"});
   const Reply allowed = ask(open, preflight);
-  EXPECT_EQ(allowed.status, 204) << "browsers send no key with a preflight";
+  EXPECT_EQ(allowed.status, 204) << "browsers send preflight requests without a key";
   EXPECT_EQ(allowed.headers.at(allow), "https://a.example");
   EXPECT_EQ(allowed.headers.at("Access-Control-Allow-Headers"), "authorization,content-type");
   EXPECT_EQ(allowed.headers.at("Vary"), "Origin");
   EXPECT_THAT(allowed.headers.at("Access-Control-Allow-Methods"), HasSubstr("POST"));
   const std::string origin = "Origin: http://b\r\n";
   EXPECT_EQ(open.client().get("/health", origin).headers.at(allow), "http://b");
-  EXPECT_EQ(open.client().get("/v1/models", origin).headers.at(allow), "http://b") << "the page may read the 401";
+  EXPECT_EQ(open.client().get("/v1/models", origin).headers.at(allow), "http://b") << "pages may read 401 responses";
   EXPECT_FALSE(open.client().get("/health", "Origin: http://b.evil\r\n").headers.contains(allow));
   EXPECT_FALSE(open.client().get("/health").headers.contains(allow));
   const Reply stream = open.client().post("/v1/completions", nlohmann::json{{"prompt", "x"}, {"stream", true}},
@@ -296,7 +296,7 @@ TEST(Limits, OfConnections) {
   EXPECT_EQ(reply.status, 503);
   EXPECT_EQ(reply.json()["error"]["code"], "too_many_connections");
   clients.pop_back();
-  int status = 0;  // the server notices at once, but not before this thread goes on
+  int status = 0;  // the server notices the free place only after some time
   for (int i = 0; i < 100 && status != 200; ++i) status = server.client().get("/health").status;
   EXPECT_EQ(status, 200);
 }
@@ -309,7 +309,7 @@ TEST(Limits, OfTime) {
   Client idle = server.client();
   EXPECT_TRUE(idle.ended(5));
   EXPECT_EQ(idle.received(), "");
-  Client slow = server.client();  // a byte every now and then does not help
+  Client slow = server.client();  // sends single bytes, which must not extend the deadline
   std::thread feeder([&] {
     for (int i = 0; i < 12; ++i) {
       slow.send(i == 0 ? "GET /health HTTP/1.1\r\n" : "A");
@@ -322,8 +322,8 @@ TEST(Limits, OfTime) {
   EXPECT_EQ(reply.json()["error"]["code"], "request_timeout");
 }
 
-// Half-open connections and slow clients do not occupy a thread: a single thread answers another client before that
-// client gives up (10 s), long before the slow clients time out (60 s).
+// Half-open connections and slow clients do not block a thread: with a single thread, the server answers another client
+// before that client's timeout (10 s), long before the slow clients time out (60 s).
 TEST(Limits, SlowClientsHoldNoThread) {
   TestServer server({}, {}, {}, 1);
   std::vector<Client> slow;
@@ -384,7 +384,7 @@ TEST(Http, AnAddressInUseIsOneLine) {
   EXPECT_THROW(HttpServer("no such host.", 0, 1, {}, nullptr), Error);
 }
 
-// Any bytes at the socket: an answer or the connection's end, and the server lives on.
+// For any bytes, the server either answers or closes the connection, and continues to work.
 TEST(Http, MalformedBytes) {
   HttpLimits limits;
   limits.max_header_bytes = 2000;
@@ -424,7 +424,7 @@ TEST(Http, MalformedBytes) {
     client.send(input);
     client.end_of_input();
     if (round % 4 == 0) {
-      ASSERT_TRUE(client.ended()) << "no end after: " << input;
+      ASSERT_TRUE(client.ended()) << "the connection did not end after: " << input;
       answered += client.received().starts_with("HTTP/1.1 ");
     }
   }

@@ -1,4 +1,4 @@
-// Many clients at once.
+// Load tests with many concurrent clients.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -61,7 +61,7 @@ TEST(Load, TwoThousandConnections) {
   EXPECT_EQ(server.http.counters().open, 0);
 }
 
-// Clients that come, read a little and leave, beside clients that stay.
+// Some clients connect, read a little and leave, while other clients stay until the end.
 TEST(Load, ComingAndGoing) {
   FakeEngine::Options options;
   options.step = std::chrono::microseconds(200);
@@ -74,8 +74,8 @@ TEST(Load, ComingAndGoing) {
         Client client = server.client();
         client.send(
             Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 40, "stream": true, "n": 2})"));
-        if ((i + t) % 3 == 0) continue;                                    // at once
-        if ((i + t) % 3 == 1 && client.read_until("\"text\":")) continue;  // after the first token
+        if ((i + t) % 3 == 0) continue;                                    // leave immediately
+        if ((i + t) % 3 == 1 && client.read_until("\"text\":")) continue;  // leave after the first token
         ++stayed;
         complete += client.read_reply().events().back() == "[DONE]";
       }

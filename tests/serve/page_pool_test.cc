@@ -30,7 +30,7 @@ TEST(PagePool, GivesWhatItHasAndNoMore) {
   pool.give_back(*three);
   const auto all = pool.take(5);
   ASSERT_TRUE(all);
-  EXPECT_EQ(std::set<int64_t>(all->begin(), all->end()), (std::set<int64_t>{1, 2, 3, 4, 5}));  // not page 0
+  EXPECT_EQ(std::set<int64_t>(all->begin(), all->end()), (std::set<int64_t>{1, 2, 3, 4, 5}));  // without page 0
 }
 
 TEST(PagePool, FindsAChunkByItsTokensAndWhatIsBefore) {
@@ -70,7 +70,7 @@ TEST(PagePool, AChunkOutlivesThoseThatFollowIt) {
   PagePool pool(5, kPage, kChunk);
   PagePool::Chunk* first = pool.keep(nullptr, ids(0), *pool.take(2));
   PagePool::Chunk* second = pool.keep(first, ids(50), *pool.take(2));
-  pool.leave(first);  // before its follower
+  pool.leave(first);  // released before its follower
   pool.leave(second);
   ASSERT_TRUE(pool.take(1));
   EXPECT_NE(pool.find(nullptr, ids(0)), nullptr);
@@ -82,7 +82,7 @@ TEST(PagePool, RefusesOddSizes) {
   EXPECT_THROW(PagePool(1, 4, 8), Error);
 }
 
-// Requests that come, share, and go at random: no page has two owners, and none is lost.
+// Requests arrive, share pages and leave at random. No page may have two owners, and no page may be lost.
 TEST(PagePool, NoPageIsLostOrTwice) {
   std::mt19937 random(7);
   PagePool pool(40, kPage, kChunk);

@@ -1,4 +1,4 @@
-// The page at `/`. What it does in a browser: test_page.py.
+// The web page at `/`. test_page.py tests its behavior in a browser.
 #include <gmock/gmock.h>
 
 #include "client.h"
@@ -27,7 +27,8 @@ TEST(Page, NeedsNoKeyAndNoOtherAddress) {
   EXPECT_THAT(page.body, HasSubstr("</html>"));
   EXPECT_THAT(page.body, Not(HasSubstr("@PAGE")));
   EXPECT_THAT(page.body, Not(HasSubstr("https://")));
-  for (const char* open : {"<script>", "<style>"}) {  // the policy's hashes are those of the only ones
+  for (const char* open : {"<script>", "<style>"}) {  // the hashes in the policy belong to the only script and style
+                                                      // elements
     EXPECT_EQ(page.body.find(open), page.body.rfind(open)) << open;
   }
   EXPECT_EQ(server.client().get("/v1/models").status, 401);

@@ -1,4 +1,4 @@
-// The parts of the protocol beside completions: log-probabilities, keys, models, tokenizers, metrics.
+// Parts of OpenAI's API other than completions: log-probabilities, keys, models, tokenizers, metrics.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// Every id's text is one of few.
+// A tokenizer in which several ids have the same text.
 class FewTexts final : public Tokenizer {
  public:
   FewTexts() {
@@ -49,9 +49,10 @@ TEST(Logprobs, TwoIdsOfOneTextAreKeptApart) {
   EXPECT_EQ(top(2, -0.5f, 2), R"({"even":-0.5," odd":-1.0})");
   EXPECT_EQ(top(2, -0.5f, 4), R"({"even":-0.5," odd":-1.0,"token_id:4":-2.0,"token_id:3":-3.0})");
   EXPECT_EQ(top(4, -2.0f, 4), R"({"token_id:2":-0.5," odd":-1.0,"even":-2.0,"token_id:3":-3.0})");
-  EXPECT_EQ(top(6, -9.0f, 2), R"({"even":-9.0,"token_id:2":-0.5," odd":-1.0})");  // not among the most likely
+  EXPECT_EQ(top(6, -9.0f, 2), R"({"even":-9.0,"token_id:2":-0.5," odd":-1.0})");  // the token is not among the most
+                                                                                  // likely ones
   EXPECT_EQ(top(2, -0.5f, 0), R"({"even":-0.5})");
-  EXPECT_EQ(top(12, -1.5f, 0), R"({"":-1.5})");  // an id that only the model has
+  EXPECT_EQ(top(12, -1.5f, 0), R"({"":-1.5})");  // an id that exists only in the model
 }
 
 TEST(Logprobs, AreFiniteJson) {
@@ -62,7 +63,7 @@ TEST(Logprobs, AreFiniteJson) {
 
 TEST(Logprobs, OffsetsLeaveOutTheFirstSpaceOfPieces) {
   const FewTexts tokenizer;
-  LogprobArrays arrays(tokenizer, 0, 1);  // the text is "odd even", the pieces are " odd", "even"
+  LogprobArrays arrays(tokenizer, 0, 1);  // the text is "odd even", the pieces are " odd" and "even"
   for (const int64_t id : {8, 1, 2, 9}) arrays.add({.id = id, .logprob = -1, .likely = {}}, id != 9);
   const Json json = arrays.take();
   EXPECT_EQ(json["text_offset"], Json({0, 0, 3, 7}));
@@ -152,7 +153,7 @@ class NamedBytes final : public Tokenizer {
   std::unique_ptr<Tokenizer> bytes_ = load_tokenizer("bytes");
 };
 
-// Two models with one engine.
+// Two models that use the same engine.
 struct TwoModels {
   TwoModels()
       : api({named("first"), named("org/second")}, {}),
@@ -197,7 +198,7 @@ TEST(Tokenizers, AreServed) {
   };
   EXPECT_EQ(tokens({{"prompt", "ab"}}), Json({256, 97, 98}));
   EXPECT_EQ(tokens({{"prompt", "ab"}, {"add_special_tokens", false}}), Json({97, 98}));
-  EXPECT_EQ(tokens({{"prompt", "<s>ab"}}), Json({256, 97, 98}));  // not twice
+  EXPECT_EQ(tokens({{"prompt", "<s>ab"}}), Json({256, 97, 98}));  // BOS is not added twice
   EXPECT_EQ(tokens({{"prompt", "</s>"}, {"add_special_tokens", false}}), Json({257}));
   EXPECT_EQ(tokens({{"prompt", "a</s>b<x>"}, {"add_special_tokens", false}}), Json({97, 257, 98, 65}));
   const Json full =
@@ -221,7 +222,7 @@ TEST(Tokenizers, AreServed) {
   EXPECT_EQ(client.get("/tokenizer_info").status, 400);
 }
 
-// With one thread for the connections.
+// With one thread for connections.
 TEST(Tokenizers, ALongTextDelaysNoOtherConnection) {
   TwoModels server;
   std::latch begun(1), released(1);

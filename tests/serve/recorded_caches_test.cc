@@ -1,5 +1,5 @@
-// The engine over caches whose steps are recorded (model/cache_steps.h), against full forward passes and against steps
-// kernel by kernel. LAZY_TEST_DEVICE=cuda runs it on a GPU, with CUDA graphs.
+// The engine with caches whose steps are captured as graphs (model/cache_steps.h), compared with full forward passes
+// and with individually launched kernels. LAZY_TEST_DEVICE=cuda runs the tests on a GPU with CUDA graphs.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

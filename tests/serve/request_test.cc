@@ -1,4 +1,4 @@
-// Requests' JSON: every field with a wrong type and out of its range, and what is accepted.
+// Parsing of request JSON: every field with wrong types and values out of range, and accepted values.
 #include "serve/openai/request.h"
 
 #include <gmock/gmock.h>
@@ -15,10 +15,10 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 
 struct Case {
-  const char* field;  // the error's param
+  const char* field;  // field that the error names as `param`
   const char* value;  // JSON for the field's first name
   const char* code;
-  std::vector<std::string> names;  // what the message names in addition to the field
+  std::vector<std::string> names;  // further words that the message must contain
 };
 
 template <typename Parse>
@@ -186,7 +186,7 @@ TEST(CompletionRequest, OddButValidValues) {
         "bar": {"deep": []}, "max_tokens": 0, "user": "u", "temperature": 0})"),
       unknown);
   EXPECT_EQ(request.n, 2);
-  EXPECT_EQ(request.sampling.top_k, 1);  // top_p of 0 is greedy
+  EXPECT_EQ(request.sampling.top_k, 1);  // top_p = 0 selects greedy decoding
   EXPECT_EQ(request.sampling.top_p, 1);
   EXPECT_EQ(request.seed, UINT64_MAX);
   EXPECT_THAT(request.stop, ElementsAre("a"));

@@ -1,4 +1,4 @@
-"""Other projects' clients with a running `lazy serve`: the openai package, and lm-evaluation-harness."""
+"""Clients of other projects with a running `lazy serve`: the openai package and lm-evaluation-harness."""
 
 import asyncio
 import random
@@ -84,7 +84,7 @@ def test_lm_eval(lazy_binary, model_folder):
             return model, model.loglikelihood(requests)
 
         def direct(model):
-            """The same from one request per pair, by token ids."""
+            """Computes the same results with one request per pair of token-id sequences."""
             out = []
             for context, continuation in pairs:
                 ids = model.tok_encode(context + continuation)

@@ -1,4 +1,4 @@
-"""The start, the signals and the end of a `lazy serve` process."""
+"""Start, signals and shutdown of a `lazy serve` process."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ ENDLESS = {"prompt": "a", "max_tokens": 60000, "stream": True, "ignore_eos": Tru
 
 @contextlib.contextmanager
 def started(*arguments, **more):
-    """A Server whose process is killed if it is still there."""
+    """Starts a Server and kills its process at the end of the block if it still runs."""
     server = Server(*arguments, **more)
     try:
         yield server
@@ -28,7 +28,7 @@ def started(*arguments, **more):
 
 @contextlib.contextmanager
 def stream(server, **body):
-    """An answer that has begun."""
+    """Starts a stream and yields its response after the headers have arrived."""
     with contextlib.closing(server.connection()) as connection:
         connection.request("POST", "/v1/completions", json.dumps(ENDLESS | body))
         answer = connection.getresponse()
@@ -41,7 +41,7 @@ def events(answer):
 
 
 def wait_until_draining(server):
-    """New requests are rejected or their connections are not accepted."""
+    """Waits until new requests or connections are refused."""
     for _ in range(200):
         with contextlib.suppress(OSError):
             if server.get("/health")[0] == 503:
@@ -57,14 +57,14 @@ def test_a_second_signal_cancels_what_runs(lazy_binary, model_folder, name):
         server.process.send_signal(number)
         wait_until_draining(server)
         assert server.process.poll() is None
-        time.sleep(0.3)  # two signals within 0.2 s are one request
+        time.sleep(0.3)  # two signals within 0.2 s count as one
         server.process.send_signal(number)
         assert events(answer)[-1]["error"]["code"] == "cancelled"
         assert server.process.wait(60) == 128 + number
 
 
 def test_two_signals_at_once_are_one(lazy_binary, model_folder):
-    """`timeout` signals the process and then its group."""
+    """`timeout` signals the process and then its process group."""
     with started(lazy_binary, model_folder) as server, stream(server, max_tokens=2000) as answer:
         server.process.send_signal(signal.SIGTERM)
         server.process.send_signal(signal.SIGTERM)
@@ -96,7 +96,7 @@ def test_hangup_without_a_log_drains(lazy_binary, model_folder):
 
 
 def test_nohup_is_respected(lazy_binary, model_folder):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited, as `nohup` does
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # child processes inherit this, as with `nohup`
     try:
         with started(lazy_binary, model_folder) as server:
             server.process.send_signal(signal.SIGHUP)
@@ -117,7 +117,7 @@ def test_origins_that_no_browser_sends_are_refused(lazy_binary, model_folder, or
 
 
 def messages_of(lazy_binary, folder, log, *options, env=None):
-    """What a server writes to standard error until it has ended, and its answer to a chat."""
+    """Returns the standard error of a server until its end, and its response to a chat request."""
     before = dict(os.environ)
     os.environ.update(env or {})
     try:
@@ -152,12 +152,12 @@ def test_the_start_names_precision_and_cache(lazy_binary, model_folder, tmp_path
 
 
 def test_a_wrong_interpreter_is_the_servers_fault(lazy_binary, model_folder, tmp_path):
-    """Found at the start; chats get 500, and the log has the reason."""
+    """The problem is reported at the start. Chat requests get status 500, and the log has the reason."""
     model = tmp_path / "model"
     copy_of_model(model_folder, model)
     text, (status, answer) = messages_of(lazy_binary, model, tmp_path / "log", env={"LAZY_PYTHON": "/missing/python"})
     assert status == 500 and answer["error"]["type"] == "server_error", answer
-    assert text.count("/missing/python") == 2, text  # at the start and at the request
+    assert text.count("/missing/python") == 2, text  # once at the start and once for the request
 
 
 def test_an_interpreter_that_vanishes_is_the_servers_fault(lazy_binary, model_folder, tmp_path):
@@ -175,7 +175,7 @@ def test_an_interpreter_that_vanishes_is_the_servers_fault(lazy_binary, model_fo
             pid = server.process.pid
             [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
             os.kill(int(child), signal.SIGKILL)
-            for _ in range(100):  # until the server has noticed
+            for _ in range(100):  # until the server has noticed it
                 status, answer = server.post("/v1/chat/completions", body)
                 if status != 200:
                     break
