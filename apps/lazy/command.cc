@@ -188,8 +188,8 @@ void share_cores(int spins) {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   ::setenv("GOMP_SPINCOUNT", std::to_string(spins).c_str(), 1);
-  ::execv(program.c_str(), argv.data());  // returns only on failure; then this run is slower when other processes use
-                                          // the cores
+  // Returns only on failure; then this run is slower when other processes use the cores.
+  ::execv(program.c_str(), argv.data());
 }
 
 }  // namespace lazy::cli

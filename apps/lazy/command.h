@@ -27,8 +27,7 @@ class Option {
   Option show_default() const;  // shows the variable's current value in --help
   Option group(const std::string& name) const;
   Option one_of(const std::vector<std::string>& values) const;
-  Option suggests(const std::vector<std::string>& values) const;  // shell completion offers these values; other values
-                                                                  // are accepted
+  Option suggests(const std::vector<std::string>& values) const;  // for completion; other values are accepted too
   Option positive() const;
   Option non_negative() const;
   Option range(int low, int high) const;
@@ -75,8 +74,7 @@ class Command {
   Option add_option(const std::string& name, const std::string& help) const;  // see values_in_order
   Option add_flag(const std::string& name, bool& value, const std::string& help) const;
   Command add_subcommand(const std::string& name, const std::string& help) const;
-  Command add_exclusive_group(const std::string& name, const std::string& help) const;  // exactly one of its options is
-                                                                                        // required
+  Command add_exclusive_group(const std::string& name, const std::string& help) const;  // exactly one option is given
   void require_subcommand() const;
   void footer(const std::string& text) const;
   void callback(std::function<void()> run) const;

@@ -25,8 +25,8 @@
 namespace lazy {
 namespace {
 
-constexpr int64_t kMostCache = int64_t{8} << 30;  // limit of the cache in bytes; further texts wait until memory is
-                                                  // free
+// Limit of the cache in bytes; further texts wait until memory is free.
+constexpr int64_t kMostCache = int64_t{8} << 30;
 
 struct GenerateArguments {
   std::string model, json, device = "auto", dtype = "auto";

@@ -81,8 +81,8 @@ std::string describe(const TextFacts& facts) {
 // Returns the number of bytes that a run may use: a share of the GPU's memory, or of the memory that is free in this
 // machine and in this control group.
 int64_t usable_memory(const std::string& device) {
-  constexpr double kShare = 0.8;  // the rest is for CUDA's context or the program, for rounding by the allocator, and
-                                  // for other processes
+  // The rest is for CUDA's context or the program, for rounding by the allocator, and for other processes.
+  constexpr double kShare = 0.8;
   double bytes = 0;
   if (device == "cuda") {
     const auto all = gpus();
@@ -200,8 +200,8 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   const double tokens = static_cast<double>(s.steps * s.step_tokens());
   std::string out = comment(fmt::format("Written by `lazy init --minutes {:g}` on this machine ({}, {} threads, {}).",
                                         o.minutes, o.device, thread_count(), r.bf16 ? "bf16" : "fp32"));
-  out += "# Run: lazy train " + cli::shell_word(o.output.string()) + "\n";  // not wrapped, so that the command can be
-                                                                            // copied
+  // Not wrapped, so that the command can be copied.
+  out += "# Run: lazy train " + cli::shell_word(o.output.string()) + "\n";
   out +=
       comment(fmt::format("Expected: {} (measured: {} tokens/s; {:.0f} % of the time is for steps, the rest for "
                           "start, validation and checkpoints), using about {} of the {} of memory "

@@ -9,8 +9,7 @@ namespace lazy::cli {
 struct MarkdownStyle {
   int width = 80;                                                 // columns
   std::function<std::string(const std::string&)> heading;         // formats a heading
-  std::function<std::string(const std::string& target)> replace;  // returns the replacement of a link, or "" to show
-                                                                  // the link's text
+  std::function<std::string(const std::string& target)> replace;  // returns a link's replacement, or ""
 };
 
 // Headings begin in the first column; all other lines are indented by two columns. Paragraphs and list items are

@@ -49,10 +49,8 @@ struct EngineOptions {
   int64_t max_running = 256;         // maximum number of sequences that are decoded concurrently
   int64_t max_waiting = 1024;        // maximum number of waiting requests; further requests are refused
   int64_t max_model_len = 0;         // maximum prompt plus generated tokens per request; 0: the model's context length
-  std::optional<bool> device_steps;  // sample on the device (serve/device_steps.h) if the KV cache is paged; default:
-                                     // on GPUs
-  bool record_steps = true;          // replay passes as CUDA graphs; false: launch each kernel (for measurements and
-                                     // tests)
+  std::optional<bool> device_steps;  // sample on the device if the cache is paged (device_steps.h); default: on GPUs
+  bool record_steps = true;          // replay passes as CUDA graphs; false: launch each kernel (for tests)
   std::optional<StreamingCache>
       streaming;  // streaming cache per request (model/streaming_cache.h): constant memory at any text length
 };

@@ -210,8 +210,8 @@ void Engine::Impl::score_prompt(Sequence& s, const at::Tensor& hidden) {
   if (s.computed == 0) {
     s.prompt.push_back({.id = s.ids.front(), .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}});
   }
-  const int64_t count = std::min(hidden.size(0), s.prompt_size() - 1 - s.computed);  // positions that have a next
-                                                                                     // prompt token
+  // Positions that have a next prompt token.
+  const int64_t count = std::min(hidden.size(0), s.prompt_size() - 1 - s.computed);
   for (int64_t begin = 0; begin < count; begin += kHeadRows) {
     const at::Tensor logits =
         model.logits(hidden.narrow(0, begin, std::min(kHeadRows, count - begin))).to(at::kCPU).contiguous();

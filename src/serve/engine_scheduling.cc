@@ -45,8 +45,8 @@ void Engine::Impl::admit() {
       blocked.push_back(candidate);
     }
   }
-  for (const auto& sequence : blocked) insert_by_id(waiting, sequence);  // `waiting` already has the preempted
-                                                                         // sequences
+  // `waiting` already has the preempted sequences.
+  for (const auto& sequence : blocked) insert_by_id(waiting, sequence);
 }
 
 bool Engine::Impl::start(const std::shared_ptr<Sequence>& sequence) {

@@ -46,8 +46,7 @@ struct GenerationRequest {
   SamplingOptions sampling;
   int64_t max_tokens = 16;           // 0: only the prompt is processed
   std::vector<int64_t> stop_tokens;  // sampling one of these ids ends the text
-  int logprobs = -1;                 // number of most likely tokens to report per generated token; -1: no
-                                     // log-probabilities
+  int logprobs = -1;                 // number of most likely tokens to report per generated token; -1: none
   bool prompt_logprobs = false;      // also report the log-probabilities of the prompt tokens
 };
 

@@ -37,7 +37,7 @@ class CommandLine : public ::testing::Test {
   }
 };
 
-TEST_F(CommandLine, Version) {
+TEST_F(CommandLine, Version_IsPrinted) {
   const auto [status, out] = lazy("--version");
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, ContainsRegex("^lazy [0-9]+\\.[0-9]+\\.[0-9]+ \\((commit [0-9a-f]+(-dirty)?, )?LibTorch "
@@ -45,7 +45,7 @@ TEST_F(CommandLine, Version) {
 }
 
 // Installs the program as `make install` does.
-TEST_F(CommandLine, AnInstalledProgramRuns) {
+TEST_F(CommandLine, InstalledProgram_Runs) {
   if (!has("cmake")) GTEST_SKIP() << "cmake is not installed";
   const auto build = std::filesystem::path(LAZY_BINARY).parent_path();
   const auto prefix = std::filesystem::temp_directory_path() / ("lazy-install-" + std::to_string(::getpid()));
@@ -61,7 +61,7 @@ TEST_F(CommandLine, AnInstalledProgramRuns) {
   std::filesystem::remove_all(prefix);
 }
 
-TEST_F(CommandLine, HelpBeginsWithTheFirstSteps) {
+TEST_F(CommandLine, Help_BeginsWithTheFirstSteps) {
   const auto [status, out] = lazy("--help");
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));  // every command belongs to a section
@@ -76,13 +76,13 @@ TEST_F(CommandLine, HelpBeginsWithTheFirstSteps) {
   EXPECT_THAT(lazy("data --help").second, HasSubstr("\nSubcommands:\n  prepare "));
 }
 
-TEST_F(CommandLine, HelpListsGuidesAndCommands) {
+TEST_F(CommandLine, Help_ListsGuidesAndCommands) {
   const auto [status, out] = lazy("help");
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, Names({"configuration", "tokenize"}));
 }
 
-TEST_F(CommandLine, HelpPrintsAGuideToTheWidth) {
+TEST_F(CommandLine, HelpOfAGuide_IsWrappedToTheWidth) {
   const auto [status, out] = lazy("help configuration");
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, AllOf(HasSubstr("\n  - `hidden_size` ("), HasSubstr("`lazy help mixers`"), Not(HasSubstr("](")),
@@ -97,7 +97,7 @@ TEST_F(CommandLine, HelpPrintsAGuideToTheWidth) {
   }
 }
 
-TEST_F(CommandLine, EveryGuideIsPrinted) {
+TEST_F(CommandLine, Help_PrintsEveryGuide) {
   int guides = 0;
   for (const std::string& line : split(lazy("help").second, '\n')) {
     if (line.empty()) break;  // the list of commands follows
@@ -112,15 +112,15 @@ TEST_F(CommandLine, EveryGuideIsPrinted) {
   EXPECT_GT(guides, 0);
 }
 
-TEST_F(CommandLine, HelpOfACommandIsItsUsage) { EXPECT_EQ(lazy("help tokenize"), lazy("tokenize --help")); }
+TEST_F(CommandLine, HelpOfACommand_IsItsUsage) { EXPECT_EQ(lazy("help tokenize"), lazy("tokenize --help")); }
 
-TEST_F(CommandLine, AnUnknownTopicIsAnError) {
+TEST_F(CommandLine, UnknownTopic_IsAnError) {
   const auto [status, out] = lazy("help sinkz");
   EXPECT_EQ(status, 2);
   EXPECT_THAT(out, Names({"help", "sinkz", "sinks"}));
 }
 
-TEST_F(CommandLine, AMistypedCommandIsNamed) {
+TEST_F(CommandLine, MistypedCommand_IsNamedInTheError) {
   const auto [status, out] = lazy("traim run.toml");
   EXPECT_EQ(status, 2);
   EXPECT_THAT(out, IsMessage("lazy: expected a command, found 'traim'; did you mean 'train'?\n"
@@ -130,7 +130,7 @@ TEST_F(CommandLine, AMistypedCommandIsNamed) {
   EXPECT_THAT(nested, Names({"prepar", "prepare", std::string("lazy data --help")}));
 }
 
-TEST_F(CommandLine, AWrongCommandLineNamesTheHelpOfItsCommand) {
+TEST_F(CommandLine, InvalidCommandLine_ErrorNamesTheHelp) {
   for (const auto& [arguments, help] :
        {std::pair("data", "lazy data --help"), std::pair("data prepare --outptu corpus", "lazy data prepare --help")}) {
     const auto [status, out] = lazy(arguments);
@@ -139,7 +139,7 @@ TEST_F(CommandLine, AWrongCommandLineNamesTheHelpOfItsCommand) {
   }
 }
 
-TEST_F(CommandLine, ANameOnTheHubIsAnsweredWithItsDownload) {
+TEST_F(CommandLine, NameOnTheHub_ErrorNamesDownload) {
   for (const std::string arguments :
        {"sinks gpt2 --text x", "generate gpt2", "probe gpt2 --text x", "eval gpt2 --text x", "export gpt2 out",
         "info gpt2", "serve gpt2 --port 0", "tokenize --tokenizer gpt2"}) {
@@ -149,7 +149,7 @@ TEST_F(CommandLine, ANameOnTheHubIsAnsweredWithItsDownload) {
   }
 }
 
-TEST_F(CommandLine, AFolderWithoutAModelSaysWhatWasExpected) {
+TEST_F(CommandLine, FolderWithoutModel_ErrorNamesWhatWasExpected) {
   const auto folder = std::filesystem::temp_directory_path() / ("lazy-no-model-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   const auto [status, out] = lazy("generate " + folder.string());
@@ -182,7 +182,7 @@ std::vector<std::string> completions(const std::vector<std::string>& words) {
   return lines;
 }
 
-TEST_F(CommandLine, BashCompletesTheCommandTree) {
+TEST_F(CommandLine, BashCompletion_CompletesCommands) {
   EXPECT_THAT(completions({""}), IsSupersetOf({"train", "data", "doctor", "completion", "help", "serve"}));
   EXPECT_THAT(completions({"tok"}), UnorderedElementsAre("tokenize"));
   EXPECT_THAT(completions({"data", "p"}), UnorderedElementsAre("prepare"));
@@ -197,13 +197,13 @@ TEST_F(CommandLine, BashCompletesTheCommandTree) {
   EXPECT_THAT(completions({"train", "--th"}), UnorderedElementsAre("--threads"));  // an option of the program itself
 }
 
-TEST_F(CommandLine, BashCompletesFiles) {
+TEST_F(CommandLine, BashCompletion_CompletesFiles) {
   const std::string folder = LAZY_SOURCE_DIR "/configs/demo";
   EXPECT_THAT(completions({"train", folder}),
               UnorderedElementsAre(folder + ".toml", folder + "-lazy.toml", folder + "-softmax.toml"));
 }
 
-TEST_F(CommandLine, ZshCompletesTheCommandTree) {
+TEST_F(CommandLine, ZshCompletion_CompletesCommands) {
   if (!has("zsh")) GTEST_SKIP() << "zsh is not installed";
   const auto path = std::filesystem::temp_directory_path() / ("lazy-completion-" + std::to_string(::getpid()));
   ASSERT_EQ(run_command(LAZY_BINARY " completion zsh > " + path.string()).first, 0);
@@ -234,7 +234,7 @@ TEST_F(CommandLine, ZshCompletesTheCommandTree) {
   std::filesystem::remove(path);
 }
 
-TEST_F(CommandLine, ColoursOnlyOnTerminalsThatWantThem) {
+TEST_F(CommandLine, Colors_OnlyOnTerminalsThatAllowThem) {
   EXPECT_THAT(lazy("help").second, Not(HasSubstr("\033")));
   if (!has("script")) GTEST_SKIP() << "script (util-linux) is not installed";
   EXPECT_THAT(on_terminal("NO_COLOR=", "help"), HasSubstr("\033[1m"));
@@ -251,13 +251,13 @@ TEST_F(CommandLine, ColoursOnlyOnTerminalsThatWantThem) {
   std::filesystem::remove_all(folder);
 }
 
-TEST_F(CommandLine, DoctorWorksHere) {
+TEST_F(CommandLine, Doctor_Succeeds) {
   const auto [status, out] = lazy("doctor");
   EXPECT_EQ(status, 0) << out;
   EXPECT_THAT(out, AllOf(StartsWith("lazy "), HasSubstr("ok      attention (CPU)")));
 }
 
-TEST_F(CommandLine, DoctorNamesWhatIsMissingAndMendsIt) {
+TEST_F(CommandLine, Doctor_NamesMissingPartsAndCommands) {
   const auto [status, out] = run_command("LAZY_PYTHON=/nowhere/python " LAZY_BINARY " doctor --json");
   EXPECT_EQ(status, 0) << out;  // only optional parts are missing
   const auto json = nlohmann::json::parse(out);
@@ -273,7 +273,7 @@ TEST_F(CommandLine, DoctorNamesWhatIsMissingAndMendsIt) {
 }
 
 // libgomp prints its settings whenever it is loaded: first in this program, then again in its second execution.
-TEST_F(CommandLine, ServingThreadsSpinForATokensGaps) {
+TEST_F(CommandLine, Serve_SetsTheSpinCountOfThreads) {
   const auto [status, told] =
       run_command("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose " LAZY_BINARY
                   " serve /no/model 2>&1 | grep -o \"SPINCOUNT = '[0-9]*'\" | grep -o '[0-9]*'");

@@ -42,7 +42,7 @@ class Init : public ::testing::Test {
 
 using InitSlow = Init;
 
-TEST_F(InitSlow, TheConfigurationTrainsAsItIs) {
+TEST_F(InitSlow, Configuration_TrainsUnchanged) {
   const auto [status, out] = lazy("init text --output my.toml --minutes 0.15");
   ASSERT_EQ(status, 0) << out;
   EXPECT_THAT(out, AllOf(Names({12, ".py", 1, ".md", "tokens/s"}), EndsWith("my.toml\n")));
@@ -75,7 +75,7 @@ TEST_F(InitSlow, TheConfigurationTrainsAsItIs) {
   EXPECT_THAT(message, Names({"init", "runs/my", "--name"}));
 }
 
-TEST_F(Init, ACorpusIsUsedAsItIs) {
+TEST_F(Init, ExistingCorpus_IsUsedUnchanged) {
   ASSERT_EQ(lazy("data prepare text --code --tokenizer bytes --validation 0.2 --output made").first, 0);
   const auto [status, out] = lazy("init made --output other.toml --minutes 0.05 --kind transformer --name first");
   ASSERT_EQ(status, 0) << out;
@@ -85,7 +85,7 @@ TEST_F(Init, ACorpusIsUsedAsItIs) {
   EXPECT_FALSE(fs::exists(folder_ / "other-corpus"));
 }
 
-TEST_F(Init, NothingIsReplacedUnasked) {
+TEST_F(Init, ExistingFiles_AreNotReplacedWithoutForce) {
   write_file_atomic(folder_ / "mine.toml", "mine");
   const auto [status, out] = lazy("init text --output mine.toml");
   EXPECT_EQ(status, 2);
@@ -95,7 +95,7 @@ TEST_F(Init, NothingIsReplacedUnasked) {
   EXPECT_FALSE(fs::exists(folder_ / "mine-corpus"));
 }
 
-TEST_F(Init, BadInputGetsOneLine) {
+TEST_F(Init, InvalidInput_GivesAOneLineError) {
   const auto [json_status, json] = lazy("init text --output my.json");
   EXPECT_EQ(json_status, 2);
   EXPECT_THAT(json, Names({"init", "--output", ".toml", "my.json"}));

@@ -66,7 +66,7 @@ def test_finished_tasks_survive_an_interruption(lazy_binary, model, tmp_path, na
     assert str(file) in line and f"--tasks {long}" in line, line
 
 
-def test_without_an_output_finished_tasks_are_printed(lazy_binary, model, tmp_path):
+def test_interruption_without_output_prints_finished_tasks(lazy_binary, model, tmp_path):
     long, text = write_task(tmp_path, "long", 60000), tmp_path / "text"
     text.write_text("a b c " * 50)
     command = [lazy_binary, "eval", model, "--text", text, "--tasks", f"heldout,{long}", "--data", tmp_path, "--json"]
@@ -76,7 +76,7 @@ def test_without_an_output_finished_tasks_are_printed(lazy_binary, model, tmp_pa
     assert list(json.loads(out)["results"]) == ["heldout"]
 
 
-def test_complete_results_have_no_mark(lazy_binary, model, tmp_path):
+def test_complete_results_are_not_marked_partial(lazy_binary, model, tmp_path):
     tasks = ",".join([write_task(tmp_path, "one", 3), write_task(tmp_path, "two", 3)])
     command = [lazy_binary, "eval", model, "--tasks", tasks, "--data", tmp_path, "--output", tmp_path / "r.json"]
     subprocess.run(command, check=True, capture_output=True)
@@ -92,7 +92,7 @@ def bos_of(lazy_binary, model, data, task, *options):
     return json.loads(done.stdout)["config"]["model_args"]["add_bos_token"], done.stderr
 
 
-def test_bos_follows_the_tokenizer(lazy_binary, model, tmp_path):
+def test_bos_default_follows_the_tokenizer(lazy_binary, model, tmp_path):
     task = write_task(tmp_path, "task", 3)
     assert bos_of(lazy_binary, model, tmp_path, task)[0] is True
     assert bos_of(lazy_binary, model, tmp_path, task, "--no-bos")[0] is False

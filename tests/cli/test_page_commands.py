@@ -46,7 +46,7 @@ def printed_commands(page, name):
         "--add 'layers.1.residual[1]=embedding[0]' --no-bos",
     ],
 )
-def test_the_command_of_a_sinks_page(run, work, options):
+def test_command_shown_on_sinks_page_reproduces_it(run, work, options):
     run(f"lazy sinks 'lazy $HOME' --text 'a text.txt' --report page.html {options}")
     page = (work / "page.html").read_text()
     commands = set(printed_commands(page, "sinks"))
@@ -56,7 +56,7 @@ def test_the_command_of_a_sinks_page(run, work, options):
     assert (work / "page.html").read_text() == page
 
 
-def test_the_command_of_a_report(run, work):
+def test_command_shown_on_report_page_reproduces_it(run, work):
     run("lazy report 'lazy $HOME' 'delta $HOME' --output 'a page.html'")
     page = (work / "a page.html").read_text()
     (command,) = printed_commands(page, "report")
@@ -65,7 +65,7 @@ def test_the_command_of_a_report(run, work):
     assert (work / "a page.html").read_text() == page
 
 
-def test_maps_of_the_heads_of_another_file(run, work):
+def test_maps_accepts_heads_of_another_json_file(run, work):
     model = "'lazy $HOME' --text 'a text.txt' --samples 2"
     run(f"lazy sinks {model} --maps 0:1,1:0 --json first.json")
     run(f"lazy sinks {model} --maps first.json --json second.json")

@@ -20,7 +20,7 @@ const ModelConfig kSmall{.vocab_size = 259,
                          .attention = {.num_heads = 2, .num_kv_heads = 2, .head_dim = 16},
                          .mlp = {.intermediate_size = 48}};
 
-TEST(ModelFolder, ATokenizerOfAnotherModelIsAnError) {
+TEST(ModelFolder, MismatchingTokenizer_IsAnError) {
   const auto bytes = load_tokenizer("bytes");
   ModelConfig config = kSmall;
   config.vocab_size = bytes->vocab_size() + 5;  // vocabulary padding is allowed
@@ -28,8 +28,8 @@ TEST(ModelFolder, ATokenizerOfAnotherModelIsAnError) {
   const TemporaryFolder folder;
   const auto error = [&] { return error_of([&] { load_model_folder(folder.path()); }); };
   LanguageModel(config, 1).save(folder.path());
-  EXPECT_THAT(error(), Names({folder.path().string(), "tokenizer.model", "tokenizer.json"}));  // the folder has no
-                                                                                               // tokenizer
+  // The folder has no tokenizer.
+  EXPECT_THAT(error(), Names({folder.path().string(), "tokenizer.model", "tokenizer.json"}));
   bytes->save(folder.path());
   EXPECT_EQ(error(), "");
 
@@ -50,7 +50,7 @@ TEST(ModelFolder, ATokenizerOfAnotherModelIsAnError) {
   EXPECT_THAT(use("xyz"), Names({"120", "\"x\"", 100}));  // ... as long as no text contains such a token
 }
 
-TEST(TextStream, NeverEndsWithinACharacter) {
+TEST(TextStream, Push_ReturnsWholeCharacters) {
   const auto bytes = load_tokenizer("bytes");
   const std::string text = "na\u00efve \u2192 \U0001F600!";
   TextStream stream(*bytes);

@@ -27,11 +27,11 @@ void expect_share(const std::map<int64_t, int>& counts, int64_t id, double proba
   EXPECT_NEAR(counts.count(id) ? counts.at(id) : 0, times * probability, 5 * sigma) << id;
 }
 
-TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
+TEST(Sampler, Greedy_SelectsTheFirstLargestLogit) {
   EXPECT_EQ(draw({.temperature = 0}, 10), (std::map<int64_t, int>{{1, 10}}));
 }
 
-TEST(Sampler, SharesFollowTheSoftmax) {
+TEST(Sampler, Frequencies_FollowTheSoftmax) {
   for (const double temperature : {1.0, 0.5, 3.0}) {
     const auto counts = draw({.temperature = temperature, .seed = 3});
     double total = 0;
@@ -41,7 +41,7 @@ TEST(Sampler, SharesFollowTheSoftmax) {
   }
 }
 
-TEST(Sampler, TopKKeepsTheLargestAndBreaksTiesById) {
+TEST(Sampler, TopK_KeepsTheLargest_TiesById) {
   EXPECT_EQ(draw({.top_k = 1}).size(), 1u);
   EXPECT_EQ(draw({.top_k = 1}).count(1), 1u);
   const auto counts = draw({.top_k = 3});
@@ -51,7 +51,7 @@ TEST(Sampler, TopKKeepsTheLargestAndBreaksTiesById) {
   EXPECT_EQ(draw({.top_k = 99}).size(), 5u);
 }
 
-TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
+TEST(Sampler, TopP_KeepsTheSmallestSufficientSet) {
   double total = 0;
   for (const float x : kLogits) total += std::exp(x);
   const double two = 2 * std::exp(3.0) / total;  // total probability of the two largest
@@ -60,7 +60,7 @@ TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
   EXPECT_EQ(draw({.top_p = 1e-9}).size(), 1u);
 }
 
-TEST(Sampler, RepetitionPenaltyDividesOrMultiplies) {
+TEST(Sampler, RepetitionPenalty_DividesOrMultiplies) {
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}}).count(4),
             1u);  // 3 / 2 < 3
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}, {4, {.text = 1}}}).count(2), 1u);
@@ -69,7 +69,7 @@ TEST(Sampler, RepetitionPenaltyDividesOrMultiplies) {
   expect_share(counts, 3, std::exp(-2.0) / total);
 }
 
-TEST(Sampler, PresenceAndFrequencyPenaltiesCountTheTextAlone) {
+TEST(Sampler, PresenceAndFrequencyPenalties_IgnoreThePrompt) {
   const TokenCounts counts = {{1, {.prompt = 5}}, {4, {.prompt = 1, .text = 2}}};
   EXPECT_EQ(draw({.temperature = 0, .presence_penalty = 2}, 5, {{1, {.prompt = 5}}}).count(1), 1u);
   const auto share = [&](const SamplingOptions& options, float of_token_4) {
@@ -83,14 +83,14 @@ TEST(Sampler, PresenceAndFrequencyPenaltiesCountTheTextAlone) {
   share({.seed = 7, .presence_penalty = 0.25, .frequency_penalty = -0.5}, 3.75f);
 }
 
-TEST(Sampler, PenaltiesFollowTheRepetitionPenalty) {
+TEST(Sampler, PresencePenalty_AppliesAfterTheRepetitionPenalty) {
   // 3 / 2 - 1, not (3 - 1) / 2.
   const auto counts = draw({.repetition_penalty = 2, .seed = 2, .presence_penalty = 1}, 20000, {{1, {.text = 1}}});
   const double total = std::exp(1.0) + std::exp(0.5) + std::exp(2.0) + std::exp(-1.0) + std::exp(3.0);
   expect_share(counts, 1, std::exp(0.5) / total);
 }
 
-TEST(Sampler, BiasesAreAdded) {
+TEST(Sampler, LogitBias_IsAdded) {
   EXPECT_EQ(draw({.temperature = 0, .logit_bias = {{3, 100.0f}}}, 3).count(3), 1u);
   EXPECT_EQ(draw({.logit_bias = {{1, -100.0f}, {4, -100.0f}, {2, -100.0f}}}, 2000).size(), 2u);
   EXPECT_EQ(draw({.temperature = 0, .logit_bias = {{1, -1.0f}, {4, -0.5f}}}, 3).count(4), 1u);
@@ -100,7 +100,7 @@ TEST(Sampler, BiasesAreAdded) {
   EXPECT_THROW(draw({.logit_bias = {{5, 1.0f}}}, 1), Error);
 }
 
-TEST(Sampler, MinPKeepsAShareOfTheMostLikely) {
+TEST(Sampler, MinP_IsRelativeToTheMostLikelyToken) {
   const double of_2 = std::exp(-1.0), of_0 = std::exp(-2.0);  // relative to the largest probability
   EXPECT_EQ(draw({.min_p = of_2 + 0.01}).size(), 2u);
   EXPECT_EQ(draw({.min_p = of_2 - 0.01}).size(), 3u);
@@ -113,7 +113,7 @@ TEST(Sampler, MinPKeepsAShareOfTheMostLikely) {
   EXPECT_EQ(draw({.top_k = 1, .min_p = 0.01}).size(), 1u);
 }
 
-TEST(Sampler, TheSeedDecides) {
+TEST(Sampler, Seed_DeterminesTheTokens) {
   const auto sequence = [](uint64_t seed) {
     Sampler sampler({.top_p = 0.99, .seed = seed});
     std::vector<int64_t> out;
@@ -124,7 +124,7 @@ TEST(Sampler, TheSeedDecides) {
   EXPECT_NE(sequence(5), sequence(6));
 }
 
-TEST(Sampler, InfinitiesAreProbabilitiesAndNaNIsAnError) {
+TEST(Sampler, InfiniteLogits_AreValid_NaNIsAnError) {
   Sampler sampler({});
   const std::vector<float> masked = {-INFINITY, 0.0f, -INFINITY};
   for (int i = 0; i < 100; ++i) EXPECT_EQ(sampler.sample(masked, {}), 1);
@@ -132,7 +132,7 @@ TEST(Sampler, InfinitiesAreProbabilitiesAndNaNIsAnError) {
   EXPECT_THROW(sampler.sample(broken, {}), RunError);
 }
 
-TEST(Sampler, BadOptionsAreNamed) {
+TEST(Sampler, InvalidOptions_AreNamedInTheError) {
   const auto error = [](const SamplingOptions& options) { return error_of([&] { options.validate(); }); };
   EXPECT_THAT(error({.temperature = -1}), Names({"temperature", 0, -1}));
   EXPECT_THAT(error({.temperature = NAN}), Names({"temperature", "nan"}));

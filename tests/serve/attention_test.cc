@@ -86,7 +86,7 @@ struct FakeServer {
   HttpServer http;
 };
 
-TEST(Attention, AnswersWithRoundedNumbers) {
+TEST(Attention, Response_HasRoundedNumbers) {
   FakeServer server;
   const Json json = server.ask({{"tokens", {1, 2, 3}}, {"first", 1}, {"rows", {{0, 3}, {nullptr, nullptr}}}}).json();
   EXPECT_EQ(json["object"], "attention");
@@ -109,7 +109,7 @@ TEST(Attention, AnswersWithRoundedNumbers) {
   EXPECT_EQ(server.ask({{"tokens", {1, 2, 3}}}).json()["first"], 2);  // the last token
 }
 
-TEST(Attention, NamesTheFieldAtFault) {
+TEST(Attention, InvalidRequest_ErrorNamesTheField) {
   FakeServer server;
   const auto error = [&](const nlohmann::json& body, const char* param, const NamesMatcher& names) {
     const Reply reply = server.ask(body);
@@ -139,7 +139,7 @@ TEST(Attention, NamesTheFieldAtFault) {
   EXPECT_EQ(server.client().get("/v1/attention").status, 405);
 }
 
-TEST(Attention, PassesOnWhatTheEngineSays) {
+TEST(Attention, EngineErrors_AreReturnedToTheClient) {
   FakeServer server;
   const nlohmann::json good = {{"tokens", {1}}};
   server.attention.reason = FinishReason::failed;
@@ -158,7 +158,7 @@ TEST(Attention, PassesOnWhatTheEngineSays) {
   EXPECT_EQ(server.ask(good).status, 503);
 }
 
-TEST(Attention, IsCancelledWhenTheClientLeaves) {
+TEST(Attention, ClientDisconnect_CancelsTheRequest) {
   FakeServer server;
   server.attention.keep = true;
   Client client = server.client();
@@ -168,7 +168,7 @@ TEST(Attention, IsCancelledWhenTheClientLeaves) {
   EXPECT_TRUE(server.attention.wait_for_cancel());
 }
 
-TEST(Attention, HasTheTimeOfOtherRequests) {
+TEST(Attention, RequestTimeout_CancelsTheRequest) {
   HttpLimits limits;
   limits.request = 0.2;
   FakeServer server(limits);
@@ -177,7 +177,7 @@ TEST(Attention, HasTheTimeOfOtherRequests) {
   EXPECT_TRUE(server.attention.wait_for_cancel());
 }
 
-TEST(Attention, IsListedWithTheModels) {
+TEST(Attention, ModelList_DescribesAttention) {
   FakeServer server;
   const Json list = server.client().get("/v1/models").json()["data"];
   EXPECT_EQ(list[0]["attention"], Json::parse(R"({"layers": 64, "heads": 64, "max_tokens": 1024})"));
@@ -215,7 +215,7 @@ struct RealServer {
   HttpServer http;
 };
 
-TEST(Attention, EqualsTheWeightsComputedDirectly) {
+TEST(Attention, Weights_MatchDirectComputation) {
   std::vector<int64_t> ids;
   for (int64_t n = 0; n < 40; ++n) ids.push_back((n * 37 + 5) % 258);
   std::vector<sinks::WeightRows> expected;  // for all heads

@@ -44,7 +44,7 @@ std::string render(ChatTemplate& chat, const std::vector<std::pair<std::string, 
     throw;                                                                                   \
   }
 
-TEST(ChatTemplates, AreRenderedAsTransformersDoes) {
+TEST(ChatTemplates, Rendering_MatchesTransformers) {
   SKIP_WITHOUT_JINJA();
   const auto chat = make_template(kTemplate);
   EXPECT_EQ(render(*chat, {{"user", " hé\n"}, {"assistant", "you"}}, true),
@@ -57,7 +57,7 @@ TEST(ChatTemplates, AreRenderedAsTransformersDoes) {
             R"([{"role": "user", "content": "<é>"}])");
 }
 
-TEST(ChatTemplates, ErrorsAreOneLine) {
+TEST(ChatTemplates, Errors_AreOneLine) {
   SKIP_WITHOUT_JINJA();
   EXPECT_THAT(error_of([] { make_template("{% if %}"); }), Names({"template", "line", 1}));
   const auto generation =
@@ -69,7 +69,7 @@ TEST(ChatTemplates, ErrorsAreOneLine) {
   EXPECT_THROW(ChatTemplate("x", Json::object()), Error);
 }
 
-TEST(ChatTemplates, OneThatDoesNotEndIsStopped) {
+TEST(ChatTemplates, EndlessTemplate_IsStopped) {
   SKIP_WITHOUT_JINJA();
   const auto chat = make_template(
       "{% if messages[0].content == 'loop' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
@@ -96,7 +96,7 @@ struct ChatServer {
 
 const nlohmann::json kMessages = {{{"role", "user"}, {"content", "hi"}}};
 
-TEST(Chat, WithoutATemplateSaysWhatIsMissing) {
+TEST(Chat, MissingTemplate_ErrorNamesTheFiles) {
   ChatServer server(nullptr);
   const Reply reply = server.post({{"messages", kMessages}});
   EXPECT_EQ(reply.status, 400);
@@ -105,7 +105,7 @@ TEST(Chat, WithoutATemplateSaysWhatIsMissing) {
 }
 
 // Templates get the same variables from a request as in transformers.
-TEST(Chat, TemplatesSeeWhatTheClientSent) {
+TEST(Chat, TemplateVariables_MatchTransformers) {
   SKIP_WITHOUT_JINJA();
   const auto prompt_of = [](const std::string& source, nlohmann::json body) {
     ChatServer server(make_template(source + "X"));
@@ -135,7 +135,7 @@ TEST(Chat, TemplatesSeeWhatTheClientSent) {
   EXPECT_EQ(prompt_of("{{ messages[1].content is none }}", body), 4);  // prints "True"
 }
 
-TEST(Chat, ToolsAndReservedNamesAreRefused) {
+TEST(Chat, ToolsAndReservedNames_AreRefused) {
   SKIP_WITHOUT_JINJA();
   ChatServer server(make_template("x"));
   const auto refused = [&](const char* key, const nlohmann::json& value) {
@@ -149,7 +149,7 @@ TEST(Chat, ToolsAndReservedNamesAreRefused) {
   refused("documents", "x");
 }
 
-TEST(Chat, ABrokenTemplateIsNotAMissingOne) {
+TEST(Chat, BrokenTemplate_IsAServerError) {
   FakeEngine engine;
   ServedModel model = testing_support::fake_model(engine);
   model.chat_problem = "serve: chat template: line 1: unexpected end of template";
@@ -162,7 +162,7 @@ TEST(Chat, ABrokenTemplateIsNotAMissingOne) {
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({std::string("line 1")}));
 }
 
-TEST(Chat, AnswersAndStreams) {
+TEST(Chat, CompletionAndStream_HaveOpenAiFormat) {
   SKIP_WITHOUT_JINJA();
   ChatServer server(make_template(kTemplate));
   const Reply reply =

@@ -89,7 +89,7 @@ std::vector<int64_t> ids_of(const std::vector<ScoredToken>& tokens) {
 class DeviceStepsModels : public ::testing::TestWithParam<std::string> {};
 
 // In fp32. The reference is full forward passes on the CPU, whose logits are equal up to rounding.
-TEST_P(DeviceStepsModels, GreedyTextIsThatOfFullForwards) {
+TEST_P(DeviceStepsModels, GreedyDecode_MatchesFullForward) {
   LanguageModel model = model_of(GetParam(), at::kFloat), reference = model_of(GetParam(), at::kFloat);
   reference.to(at::kCPU);
   Engine engine(model, with_steps());
@@ -106,7 +106,7 @@ TEST_P(DeviceStepsModels, GreedyTextIsThatOfFullForwards) {
 }
 
 // The batch size changes: requests join and leave in the middle of a text.
-TEST_P(DeviceStepsModels, ATextDoesNotDependOnTheBatchNorOnRecording) {
+TEST_P(DeviceStepsModels, Text_IsIndependentOfBatchAndGraphCapture) {
   LanguageModel model = model_of(GetParam());
   const std::vector<GenerationRequest> requests = mixed_requests();
   const auto together = texts_of(model, with_steps(), requests, true);
@@ -116,8 +116,8 @@ TEST_P(DeviceStepsModels, ATextDoesNotDependOnTheBatchNorOnRecording) {
     if (on_gpu()) {
       EXPECT_TRUE(same(together[n], unrecorded[n])) << "request " << n;
       EXPECT_TRUE(same(together[n], alone[n])) << "request " << n;
-    } else {  // on other devices, the sizes of prefill passes depend on arrival times, and so does the order of
-              // additions
+    // On other devices, the sizes of prefill passes depend on arrival times, and so does the order of additions.
+    } else {
       EXPECT_EQ(ids_of(together[n]), ids_of(unrecorded[n])) << "request " << n;
       EXPECT_EQ(ids_of(together[n]), ids_of(alone[n])) << "request " << n;
     }
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceStepsModels,
                          [](const auto& info) { return info.param; });
 
 // A prefill pass is captured when its shape occurs again: the scores of one prompt are compared over several requests.
-TEST(DeviceSteps, APromptIsReadAlikeEachTime) {
+TEST(DeviceSteps, PromptScores_AreEqualAfterGraphCapture) {
   for (const char* kind : {"lazy", "window", "learned"}) {
     LanguageModel model = model_of(kind);
     for (const size_t length : {3, 100, 700}) {
@@ -152,7 +152,7 @@ TEST(DeviceSteps, APromptIsReadAlikeEachTime) {
 
 // For a single sequence, one kernel computes all layers (ops/step_layers.h) if the sizes allow it. For several
 // sequences, separate kernels do.
-TEST(DeviceSteps, ATextDoesNotDependOnWhetherLayersAreOneKernel) {
+TEST(DeviceSteps, FusedLayers_GiveTheSameText) {
   if (!on_gpu()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   for (const char* kind : {"lazy", "softmax"}) {
     ModelConfig c = small(kind);
@@ -172,7 +172,7 @@ TEST(DeviceSteps, ATextDoesNotDependOnWhetherLayersAreOneKernel) {
 }
 
 // In fp32, with equal logits.
-TEST(DeviceSteps, ADrawIsThatOfTheHost) {
+TEST(DeviceSteps, SampledToken_MatchesTheHost) {
   LanguageModel model = model_of("lazy", at::kFloat);
   EngineOptions host = with_steps();
   host.device_steps = false;
@@ -182,7 +182,7 @@ TEST(DeviceSteps, ADrawIsThatOfTheHost) {
   for (size_t n = 0; n < requests.size(); ++n) EXPECT_EQ(ids_of(found[n]), ids_of(expected[n])) << "request " << n;
 }
 
-TEST(DeviceSteps, LogProbabilitiesAreTheModels) {
+TEST(DeviceSteps, LogProbabilities_MatchTheModel) {
   LanguageModel model = model_of("softmax", at::kFloat), reference = model_of("softmax", at::kFloat);
   reference.to(at::kCPU);
   GenerationRequest one = request(prompt(50, 2), 8, {.temperature = 0.7, .top_k = 5, .seed = 1});
@@ -213,7 +213,7 @@ TEST(DeviceSteps, LogProbabilitiesAreTheModels) {
   }
 }
 
-TEST(DeviceSteps, ATokenThatEndsATextIsTheLast) {
+TEST(DeviceSteps, StopToken_IsTheLastToken) {
   LanguageModel model = model_of("lazy");
   Engine engine(model, with_steps());
   GenerationRequest one = request(prompt(20, 2), 30, {.temperature = 0});
@@ -233,7 +233,7 @@ TEST(DeviceSteps, ATokenThatEndsATextIsTheLast) {
 }
 
 // Requests arrive, end and are cancelled at every step. The texts of other requests do not change, and no page is lost.
-TEST(DeviceSteps, WhoComesAndGoesChangesNothing) {
+TEST(DeviceSteps, JoiningAndLeavingRequests_DoNotChangeOtherTexts) {
   LanguageModel model = model_of("lazy");
   const GenerationRequest one = request(prompt(37, 1), 60, {.temperature = 0.9, .top_p = 0.95, .seed = 5});
   const auto expected = texts_of(model, with_steps(), {one}, true)[0];
@@ -266,7 +266,7 @@ TEST(DeviceSteps, WhoComesAndGoesChangesNothing) {
   EXPECT_EQ(metrics.free_pages + metrics.shared_pages, metrics.pages);
 }
 
-TEST(DeviceSteps, AFailureEndsItsOwnRequest) {
+TEST(DeviceSteps, Failure_EndsOnlyItsRequest) {
   LanguageModel model = model_of("lazy");
   for (const auto& [name, tensor] : model.parameters()) {
     const at::NoGradGuard guard;
@@ -283,7 +283,7 @@ TEST(DeviceSteps, AFailureEndsItsOwnRequest) {
   EXPECT_EQ(good->wait().reason, FinishReason::length);
 }
 
-TEST(DeviceSteps, MemoryStaysFlat) {
+TEST(DeviceSteps, Memory_DoesNotGrow) {
   if (!on_gpu()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   LanguageModel model = model_of("lazy");
   Engine engine(model, with_steps());
@@ -306,7 +306,7 @@ TEST(DeviceSteps, MemoryStaysFlat) {
 }
 
 // Weights stored only in the compute precision give the same texts as weights that are cast.
-TEST(DeviceSteps, HoldingTheComputeDtypeChangesNothing) {
+TEST(DeviceSteps, ConvertedWeights_GiveTheSameText) {
   LanguageModel model = model_of("lazy", at::kBFloat16);
   const auto expected = texts_of(model, with_steps(), mixed_requests(), false);
   model.hold_compute_dtype();

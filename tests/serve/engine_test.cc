@@ -24,7 +24,7 @@ using namespace engine_texts;
 class EngineModels : public ::testing::TestWithParam<std::string> {};
 
 // Prompts of many lengths at the same time: shorter than a page, whole chunks, and chunks with a remainder.
-TEST_P(EngineModels, GreedyTextIsThatOfFullForwards) {
+TEST_P(EngineModels, GreedyDecode_MatchesFullForward) {
   LanguageModel model(small(GetParam()), 3);
   const std::vector<size_t> lengths{1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100};
   std::vector<std::vector<int64_t>> expected;
@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(All, EngineModels,
                                            "none", "longrope"),
                          [](const auto& info) { return info.param; });
 
-TEST(Engine, LongropeHasPagesUpToItsOriginalLength) {
+TEST(Engine, Longrope_UsesPagesUpToItsOriginalLength) {
   LanguageModel model(small("longrope"), 3);
   const auto expected = greedy_by_full_forwards(model, prompt(10, 1), 30);
   for (const int64_t limit : {40, 41}) {
@@ -74,7 +74,7 @@ ModelConfig recurrent(MixerType mixer) {
 }
 
 // Mixers with a recurrent state: one pass per sequence.
-TEST(Engine, ServesRecurrentModels) {
+TEST(Engine, RecurrentModels_MatchFullForward) {
   for (const MixerType mixer : {MixerType::retnet, MixerType::mamba2, MixerType::gated_delta_net, MixerType::ttt_linear,
                                 MixerType::titans_mac}) {
     SCOPED_TRACE(name(mixer));
@@ -93,7 +93,7 @@ TEST(Engine, ServesRecurrentModels) {
 }
 
 // The text is much longer than the cache.
-TEST(Engine, AStreamingCacheWritesOn) {
+TEST(Engine, StreamingCache_ContinuesBeyondItsSize) {
   const StreamingCache keep{2, 14};
   LanguageModel model(small(), 11);
   EngineOptions options = kSmall;
@@ -117,7 +117,7 @@ TEST(Engine, AStreamingCacheWritesOn) {
 }
 
 // Bitwise equal texts and log-probabilities, alone and together with other requests that come and go.
-TEST(Engine, ATextDoesNotDependOnWhatElseIsInTheBatch) {
+TEST(Engine, Text_IsIndependentOfTheBatch) {
   ModelConfig c = small();
   c.hidden_size = 96;
   c.mlp.intermediate_size = 256;
@@ -146,7 +146,7 @@ TEST(Engine, ATextDoesNotDependOnWhatElseIsInTheBatch) {
   }
 }
 
-TEST(Engine, SharedChunksChangeNothing) {
+TEST(Engine, SharedChunks_DoNotChangeTheText) {
   LanguageModel model(small(), 3);
   const GenerationRequest one = request(prompt(70, 9), 20, {.temperature = 0});
   Engine engine(model, kSmall);
@@ -167,7 +167,7 @@ TEST(Engine, SharedChunksChangeNothing) {
   EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32 + 16);
 }
 
-TEST(Engine, ScoresPromptAndText) {
+TEST(Engine, LogProbabilities_CoverPromptAndText) {
   LanguageModel model(small(), 3);
   const std::vector<int64_t> ids = prompt(50, 2);
   GenerationRequest one = request(ids, 8, {.temperature = 0});
@@ -202,7 +202,7 @@ TEST(Engine, ScoresPromptAndText) {
   }
 }
 
-TEST(Engine, OnlyThePromptIsScored) {
+TEST(Engine, MaxTokensZero_ScoresOnlyThePrompt) {
   LanguageModel model(small(), 3);
   Engine engine(model, kSmall);
   GenerationRequest one = request(prompt(20, 2), 0, {});
@@ -215,7 +215,7 @@ TEST(Engine, OnlyThePromptIsScored) {
   EXPECT_TRUE(text->tokens.empty());
 }
 
-TEST(Engine, StopsAtATokenOrWhereTheReceiverWants) {
+TEST(Engine, StopTokenOrReceiver_EndsTheText) {
   LanguageModel model(small(), 3);
   Engine engine(model, kSmall);
   GenerationRequest one = request(prompt(20, 2), 30, {.temperature = 0});
@@ -235,7 +235,7 @@ TEST(Engine, StopsAtATokenOrWhereTheReceiverWants) {
 }
 
 // There are more requests than the pages can hold at the same time.
-TEST(Engine, WaitsForMemoryAndLosesNoPage) {
+TEST(Engine, ExhaustedPool_RequestsWaitAndNoPageIsLost) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
   options.cache_bytes = 12 * 3 * 2 * 8 * 2 * 8 * 4;  // 12 pages: layers, keys and values, tokens, heads, size, fp32
@@ -257,7 +257,7 @@ TEST(Engine, WaitsForMemoryAndLosesNoPage) {
 }
 
 // Memory for separate caches is limited like pages: if a request does not fit, it waits and is not refused.
-TEST(Engine, WaitsForMemoryWithoutPagesToo) {
+TEST(Engine, ExhaustedSeparateCaches_RequestsWait) {
   ModelConfig config = small("none");
   config.positions = {};
   config.positions.rope_scaling = {.type = "dynamic", .factor = 2, .original_length = 4096};
@@ -273,7 +273,7 @@ TEST(Engine, WaitsForMemoryWithoutPagesToo) {
   EXPECT_TRUE(second->wait_for_tokens(3));
 }
 
-TEST(Engine, ACancelledRequestFreesItsPages) {
+TEST(Engine, CancelledRequest_FreesItsPages) {
   LanguageModel model(small(), 3);
   Engine engine(model, kSmall);
   auto text = std::make_shared<Collector>();
@@ -289,7 +289,7 @@ TEST(Engine, ACancelledRequestFreesItsPages) {
   EXPECT_EQ(metrics.free_pages + metrics.shared_pages, metrics.pages);
 }
 
-TEST(Engine, RefusesWithAReason) {
+TEST(Engine, Refusal_HasAReason) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
   options.max_waiting = 2;
@@ -308,8 +308,8 @@ TEST(Engine, RefusesWithAReason) {
   auto running = std::make_shared<Collector>();
   const auto id = engine.submit(request({3}, 5000, {}), running).id;
   EXPECT_TRUE(running->wait_for_tokens(1));
-  std::vector<Engine::Id> waiting;  // they may generate as many tokens as the running request, so they do not preempt
-                                    // it
+  // They may generate as many tokens as the running request, so they do not preempt it.
+  std::vector<Engine::Id> waiting;
   for (int n = 0; n < 2; ++n)
     waiting.push_back(engine.submit(request({3}, 5000, {}), std::make_shared<Collector>()).id);
   EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::queue_full);
@@ -319,7 +319,7 @@ TEST(Engine, RefusesWithAReason) {
   EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::stopping);
 }
 
-TEST(Engine, RunsWorkBetweenSteps) {
+TEST(Engine, Jobs_RunBetweenSteps) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
   options.max_waiting = 3;
@@ -346,7 +346,7 @@ TEST(Engine, RunsWorkBetweenSteps) {
   EXPECT_EQ(engine.metrics().waiting, 0);
 }
 
-TEST(Engine, AnEndedEngineTellsWaitingWork) {
+TEST(Engine, Shutdown_CancelsWaitingJobs) {
   LanguageModel model(small(), 3);
   std::promise<void> begun, go_on;
   std::vector<bool> runs;
@@ -368,7 +368,7 @@ TEST(Engine, AnEndedEngineTellsWaitingWork) {
   EXPECT_EQ(runs, std::vector<bool>{false});
 }
 
-TEST(Engine, APositionTableEndsARequest) {
+TEST(Engine, PositionTable_LimitsTheRequestLength) {
   ModelConfig c = small("learned");
   c.max_length = 30;
   LanguageModel model(c, 3);
@@ -380,7 +380,7 @@ TEST(Engine, APositionTableEndsARequest) {
 }
 
 // The model has diverged: the affected request fails and names the reason, and the engine continues.
-TEST(Engine, AFailureEndsItsOwnRequest) {
+TEST(Engine, Failure_EndsOnlyItsRequest) {
   LanguageModel model(small(), 3);
   for (const auto& [name, tensor] : model.parameters()) {
     const at::NoGradGuard guard;
@@ -394,7 +394,7 @@ TEST(Engine, AFailureEndsItsOwnRequest) {
   EXPECT_EQ(good->wait().reason, FinishReason::length);
 }
 
-TEST(Engine, ADrainEndsAtOnceIfItIsAbandoned) {
+TEST(Engine, AbandonedDrain_ReturnsImmediately) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
   options.max_running = 1;
@@ -414,7 +414,7 @@ TEST(Engine, ADrainEndsAtOnceIfItIsAbandoned) {
   EXPECT_EQ(engine.submit(request({3}, 2, {}), std::make_shared<Collector>()).refusal, Engine::Refusal::stopping);
 }
 
-TEST(Engine, TheEndCancelsWhatRuns) {
+TEST(Engine, Shutdown_CancelsRunningRequests) {
   LanguageModel model(small(), 3);
   const auto text = std::make_shared<Collector>();
   {

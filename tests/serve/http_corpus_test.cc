@@ -18,8 +18,8 @@ struct Conversation {
   std::string statuses;  // regular expression for the statuses of all responses on the connection, such as "200 404"
 };
 
-const std::string kNext = "GET /version HTTP/1.1\r\nHost: x\r\n\r\n";  // also used as the content of bodies, to detect
-                                                                       // request smuggling
+// Also used as the content of bodies, to detect request smuggling.
+const std::string kNext = "GET /version HTTP/1.1\r\nHost: x\r\n\r\n";
 const std::string kJson = R"({"prompt":"x"})";
 
 std::string get(const std::string& target, const std::string& fields = "Host: x\r\n") {
@@ -127,8 +127,8 @@ std::vector<Conversation> framing() {
   out.push_back({post("Content-Length:14\r\n", kJson) + kNext, "200 200"});
   out.push_back({post("Content-Length: \t14\t \r\n", kJson) + kNext, "200 200"});
   out.push_back({post(sized(kJson), kJson) + kNext, "200 200"});
-  out.push_back({post(sized(kNext), kNext) + kNext, "400 200"});  // the body is not JSON, and must not be read as a
-                                                                  // request
+  // The body is not JSON, and must not be read as a request.
+  out.push_back({post(sized(kNext), kNext) + kNext, "400 200"});
   out.push_back({post("Content-Length: 100\r\n", kJson), ""});    // incomplete body
   out.push_back({post("", "") + kNext, "400 200"});               // no body
   out.push_back({get("/version", "Host: x\r\n" + sized(kNext)) + kNext + kNext, "200 200"});
@@ -380,7 +380,7 @@ TEST(HttpCorpus, Methods) { check(methods()); }
 TEST(HttpCorpus, Lines) { check(lines()); }
 TEST(HttpCorpus, ExpectationsAndConnections) { check(expectations()); }
 
-TEST(HttpCorpus, HasFiveHundredRequests) {
+TEST(HttpCorpus, Corpus_HasFiveHundredRequests) {
   size_t requests = 0;
   for (const auto& part : {framing(), chunks(), targets(), methods(), lines(), expectations()}) requests += part.size();
   EXPECT_GE(requests, 500u);

@@ -12,7 +12,7 @@ using testing_support::FakeEngine;
 using testing_support::Reply;
 using testing_support::TestServer;
 
-TEST(Load, TwoHundredAndFiftySixStreams) {
+TEST(Load, TwoHundredFiftySixStreams_Complete) {
   testing_support::raise_file_limit();
   FakeEngine::Options options;
   options.step = std::chrono::milliseconds(2);
@@ -37,7 +37,7 @@ TEST(Load, TwoHundredAndFiftySixStreams) {
   }
 }
 
-TEST(Load, TwoThousandConnections) {
+TEST(Load, TwoThousandConnections_AreAnswered) {
   testing_support::raise_file_limit();
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -62,7 +62,7 @@ TEST(Load, TwoThousandConnections) {
 }
 
 // Some clients connect, read a little and leave, while other clients stay until the end.
-TEST(Load, ComingAndGoing) {
+TEST(Load, DisconnectingClients_DoNotAffectOthers) {
   FakeEngine::Options options;
   options.step = std::chrono::microseconds(200);
   TestServer server(options);

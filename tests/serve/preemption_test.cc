@@ -34,7 +34,7 @@ GenerationRequest chat(uint64_t seed, int64_t max_tokens) {
   return request(prompt(10 + seed % 5, seed), max_tokens, {.temperature = 0});
 }
 
-TEST_P(Preemption, TextsAreThoseOfTheWholePool) {
+TEST_P(Preemption, Texts_MatchAnUnlimitedPool) {
   LanguageModel model(small(), 3);
   model.to(ops::test::test_device());
   std::vector<GenerationRequest> requests;
@@ -93,7 +93,7 @@ class FirstToken : public Receiver {
   std::vector<size_t> before_;
 };
 
-TEST_P(Preemption, AShortRequestDoesNotWaitForOpenEndedOnes) {
+TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
   LanguageModel model(small(), 3);
   model.to(ops::test::test_device());
   EngineOptions few = options(40);
@@ -134,7 +134,7 @@ TEST_P(Preemption, AShortRequestDoesNotWaitForOpenEndedOnes) {
 }
 
 // Open-ended requests finish too, although short requests keep arriving.
-TEST_P(Preemption, NoRequestStarves) {
+TEST_P(Preemption, OpenEndedRequests_AreNotStarved) {
   LanguageModel model(small(), 3);
   model.to(ops::test::test_device());
   Engine engine(model, options(8));
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(All, Preemption, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "DeviceSteps" : "HostSteps"; });
 
 // Separate caches per sequence, for models that do not support paged keys.
-TEST(PreemptionOfSeparateCaches, TextsAreThoseOfALargeCache) {
+TEST(PreemptionOfSeparateCaches, Texts_MatchALargeCache) {
   ModelConfig config = small("none");
   config.positions = {};
   config.positions.rope_scaling = {.type = "dynamic", .factor = 2, .original_length = 4096};
@@ -163,7 +163,7 @@ TEST(PreemptionOfSeparateCaches, TextsAreThoseOfALargeCache) {
   EXPECT_GT(engine.metrics().preemptions, 0);
 }
 
-TEST(RequestLength, IsTheModelsUnlessThePoolIsSmaller) {
+TEST(RequestLength, Limit_IsTheSmallerOfModelAndPool) {
   const auto limit = [](const ModelConfig& config, int64_t max_model_len = 0) {
     LanguageModel model(config, 3);
     EngineOptions options = kSmall;

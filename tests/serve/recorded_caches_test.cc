@@ -36,7 +36,7 @@ class RecordedCaches : public ::testing::TestWithParam<std::string> {
   LanguageModel model_;
 };
 
-TEST_P(RecordedCaches, GreedyTextIsThatOfFullForwards) {
+TEST_P(RecordedCaches, GreedyDecode_MatchesFullForward) {
   LanguageModel reference(config_of(GetParam()), 5);
   Engine engine(model_, with_recording(true));
   std::vector<std::shared_ptr<Collector>> texts;
@@ -50,7 +50,7 @@ TEST_P(RecordedCaches, GreedyTextIsThatOfFullForwards) {
   }
 }
 
-TEST_P(RecordedCaches, ATextDoesNotDependOnTheOthersNorOnRecording) {
+TEST_P(RecordedCaches, Text_IsIndependentOfOtherRequestsAndGraphCapture) {
   std::vector<GenerationRequest> requests;
   for (size_t n = 0; n < 5; ++n) {
     requests.push_back(
@@ -74,7 +74,7 @@ TEST_P(RecordedCaches, ATextDoesNotDependOnTheOthersNorOnRecording) {
   }
 }
 
-TEST_P(RecordedCaches, ACancelledTextLeavesTheOthersAlone) {
+TEST_P(RecordedCaches, CancelledRequest_DoesNotChangeOtherTexts) {
   LanguageModel reference(config_of(GetParam()), 5);
   Engine engine(model_, with_recording(true));
   for (const size_t length : {5, 6}) {

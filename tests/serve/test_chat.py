@@ -54,7 +54,7 @@ def served_answers(server, messages, system=None, **options):
     return answers
 
 
-def test_answers_equal_the_servers(lazy_binary, folder):
+def test_answers_equal_served_answers(lazy_binary, folder):
     messages = ["Hello", "Tell me more.", "é世😀"]
     penalty = 2  # without it, the small model repeats one token
     with serving(lazy_binary, str(folder)) as server:
@@ -75,7 +75,7 @@ def test_answers_equal_the_servers(lazy_binary, folder):
     assert chat(lazy_binary, folder, *sampled, "--seed", "4", lines=messages).stdout != first
 
 
-def test_the_oldest_exchanges_leave_a_full_context(lazy_binary, folder):
+def test_full_context_drops_the_oldest_exchanges(lazy_binary, folder):
     options = ["--temperature", "0", "--repetition-penalty", "2", "--max-tokens", "8", "--system", "S"]
     messages = [f"message number {n}" for n in range(6)]
     whole = chat(lazy_binary, folder, *options, lines=messages).stdout.decode().split("\n")
@@ -90,7 +90,7 @@ def test_the_oldest_exchanges_leave_a_full_context(lazy_binary, folder):
     assert b"150" in done.stderr.splitlines()[-1]
 
 
-def test_mistakes_are_one_line(lazy_binary, folder, model_folder, tmp_path):
+def test_user_errors_are_one_line(lazy_binary, folder, model_folder, tmp_path):
     for arguments, names in [
         ([model_folder], [model_folder, "chat template", "lazy generate"]),
         (["nothing"], ["nothing"]),
@@ -150,7 +150,7 @@ class Terminal:
         return self.process.wait(60)
 
 
-def test_keys_on_a_terminal(lazy_binary, folder):
+def test_keyboard_control_on_a_terminal(lazy_binary, folder):
     terminal = Terminal(lazy_binary, folder, "--temperature", "0")
     try:
         at = terminal.wait_for("> ")
@@ -172,7 +172,7 @@ def test_keys_on_a_terminal(lazy_binary, folder):
         terminal.process.kill()
 
 
-def test_two_interrupts_and_signals_end_it(lazy_binary, folder):
+def test_two_interrupts_or_sigterm_end_the_chat(lazy_binary, folder):
     for wanted, code in [("\x03\x03", 0), (signal.SIGTERM, 128 + signal.SIGTERM)]:
         terminal = Terminal(lazy_binary, folder)
         try:

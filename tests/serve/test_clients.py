@@ -9,7 +9,7 @@ from serving import serving
 pytestmark = pytest.mark.data
 
 
-def test_openai(lazy_binary, model_folder, tmp_path):
+def test_openai_client(lazy_binary, model_folder, tmp_path):
     openai = pytest.importorskip("openai")
     key_file = tmp_path / "keys"
     key_file.write_text("right\n")
@@ -62,7 +62,7 @@ def test_openai(lazy_binary, model_folder, tmp_path):
         asyncio.run(many())
 
 
-def test_lm_eval(lazy_binary, model_folder):
+def test_lm_eval_client(lazy_binary, model_folder):
     pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance
     from lm_eval.models.openai_completions import LocalCompletionsAPI

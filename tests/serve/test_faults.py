@@ -69,7 +69,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage, named", DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
-def test_damaged_folder(lazy_binary, model_folder, tmp_path, damage, named):
+def test_damaged_model_folder_does_not_affect_running_server(lazy_binary, model_folder, tmp_path, damage, named):
     """A running server is not affected. A new server fails with one line that names the problem."""
     model = tmp_path / "model"
     copy_of_model(model_folder, model)
@@ -90,7 +90,7 @@ def test_damaged_folder(lazy_binary, model_folder, tmp_path, damage, named):
     assert len(lines) == 1 and str(model) in lines[0] and named in lines[0], lines
 
 
-def test_kills(lazy_binary, model_folder):
+def test_restart_after_sigkill_on_same_port(lazy_binary, model_folder):
     """kill -9 with open streams and idle connections; a new server starts immediately on the same port."""
     port = 0
     for _ in range(4):
@@ -119,7 +119,7 @@ def test_kills(lazy_binary, model_folder):
             connection.close()
 
 
-def test_memory(lazy_binary, model_folder, freed_memory_returns):
+def test_requests_larger_than_the_cache_are_refused(lazy_binary, model_folder, freed_memory_returns):
     """Requests larger than the cache are refused; requests that fill it wait for each other; memory does not grow."""
     with serving(
         lazy_binary, model_folder, "--cache-gib", "0.001", "--max-body-mb", "64", "--max-waiting", "300"
@@ -161,7 +161,7 @@ def test_memory(lazy_binary, model_folder, freed_memory_returns):
         assert server.resident_mib() < before + 256
 
 
-def test_connections(lazy_binary, model_folder):
+def test_two_thousand_connections(lazy_binary, model_folder):
     """Two thousand connections with one request each."""
     with contextlib.ExitStack() as stack:
         if not stack.enter_context(file_limit(4200)):

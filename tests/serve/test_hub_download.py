@@ -86,7 +86,7 @@ def run(lazy_binary, tmp_path):
 GENERATE = ["--prompt", "A", "--max-tokens", "4", "--temperature", "0", "--device", "cpu"]
 
 
-def test_a_model_is_downloaded_once(run, hub, model_folder):
+def test_model_is_downloaded_once(run, hub, model_folder):
     endpoint, asked = hub
     expected = run("generate", model_folder, *GENERATE, endpoint=endpoint)
     done = run("generate", "org/tiny", "--download", *GENERATE, endpoint=endpoint)
@@ -108,14 +108,14 @@ def test_a_model_is_downloaded_once(run, hub, model_folder):
     assert asked == []
 
 
-def test_a_tokenizer_is_downloaded_without_weights(run, hub):
+def test_tokenizer_is_downloaded_without_weights(run, hub):
     endpoint, asked = hub
     done = run("tokenize", "--tokenizer", "org/tiny", "--download", endpoint=endpoint)
     assert done.returncode == 0, done.stderr
     assert "config.json" in asked and not [name for name in asked if name.endswith(".safetensors")]
 
 
-def test_a_pytorch_checkpoint_is_downloaded_for_its_conversion(run, hub, tmp_path):
+def test_pytorch_checkpoint_is_downloaded_for_conversion(run, hub, tmp_path):
     endpoint, asked = hub
     done = run("convert", "org/tiny", "--from-torch", "--download", "--output", "out", endpoint=endpoint)
     assert done.returncode == 2 and "pytorch_model.bin" in done.stderr, done.stderr  # the file is not a checkpoint
@@ -127,7 +127,7 @@ def test_a_pytorch_checkpoint_is_downloaded_for_its_conversion(run, hub, tmp_pat
     assert done.returncode == 2 and "--from-torch" in done.stderr, done.stderr
 
 
-def test_problems_are_one_line(run, hub, tmp_path):
+def test_errors_are_one_line(run, hub, tmp_path):
     endpoint, asked = hub
 
     def expect(code, names, *arguments, endpoint=endpoint, **variables):

@@ -10,7 +10,7 @@ SCRIPT = Path(__file__).with_name("lm_eval_sets.py")  # runs as a separate proce
 
 
 @pytest.mark.data
-def test_served_results_equal_those_of_eval(lazy_binary):
+def test_served_results_equal_lazy_eval(lazy_binary):
     status = subprocess.run([sys.executable, SCRIPT, lazy_binary]).returncode
     if status == 77:
         pytest.skip("neither this interpreter nor LAZY_LM_EVAL_PYTHON has lm_eval")

@@ -213,8 +213,8 @@ def check_keys(page):
     assert page.read("view.index") < count - 1
     tab.press("End", "ArrowLeft")
     page.wait_shown(0, count - 2)
-    tab.press("Enter", "ArrowLeft", "ArrowLeft")  # selection kept: the arrow keys select the token whose weight is
-                                                  # displayed
+    # Selection kept: the arrow keys select the token whose weight is displayed.
+    tab.press("Enter", "ArrowLeft", "ArrowLeft")
     assert page.read("[view.index, view.kept, view.reading]") == [count - 2, True, count - 4]
     told = page.read("document.querySelector('#announce').textContent")
     weight = page.weights(0)[count - 4][0]
@@ -259,9 +259,8 @@ def check_hybrid(page):
     assert empty == ["0,0", "0,1"], empty
     page.tab.click(".model:nth-child(2) .cell[data-head='0,1']")
     page.tab.wait_for("columns[1].shown && columns[1].shown.weights === null")
-    page.tab.wait_for("document.querySelectorAll('.model:nth-child(2) .weights li').length === 1")  # a message that the
-                                                                                                    # layer has no
-                                                                                                    # attention
+    # A message that the layer has no attention.
+    page.tab.wait_for("document.querySelectorAll('.model:nth-child(2) .weights li').length === 1")
     page.check_width()
 
 
@@ -294,7 +293,7 @@ def test_texts_weights_and_heads(tab, server, size):
     page.check_quiet()
 
 
-def test_a_cache_that_keeps_no_weights(tab, lazy_binary, model_folder):
+def test_streaming_cache_shows_no_weights(tab, lazy_binary, model_folder):
     with serving(lazy_binary, {"lazy": model_folder}, "--cache", "streaming:2+6") as server:
         page = Page(tab, server.address, "phone")
         tab.wait_for("document.querySelectorAll('.model').length === 1")
@@ -307,7 +306,7 @@ def test_a_cache_that_keeps_no_weights(tab, lazy_binary, model_folder):
         page.check_quiet()
 
 
-def test_an_api_key_is_asked_for(tab, lazy_binary, model_folder, tmp_path):
+def test_api_key_is_requested(tab, lazy_binary, model_folder, tmp_path):
     (tmp_path / "keys.txt").write_text("right-key\n")
     with serving(lazy_binary, {"lazy": model_folder}, "--api-key-file", str(tmp_path / "keys.txt")) as server:
         page = Page(tab, server.address, "desk")

@@ -56,7 +56,7 @@ def write_parquet(path):
 
 
 @pytest.mark.parametrize("path", [None, "", ".", f".{os.pathsep}/nowhere"], ids=["unset", "empty", "dot", "list"])
-def test_nothing_of_the_working_directory_runs(lazy_binary, planted, path):
+def test_working_directory_is_not_imported(lazy_binary, planted, path):
     env = environment() if path is None else environment(PYTHONPATH=path)
     write_parquet(planted / "rows.parquet")
     command = [lazy_binary, "data", "prepare", "rows.parquet", "--output", "corpus", "--tokenizer", "bytes"]
@@ -68,7 +68,7 @@ def test_nothing_of_the_working_directory_runs(lazy_binary, planted, path):
     assert not list(planted.glob("*.ran"))
 
 
-def test_a_relative_interpreter_is_found(lazy_binary, tmp_path):
+def test_relative_interpreter_path_is_found(lazy_binary, tmp_path):
     os.symlink(sys.executable, tmp_path / "interpreter")
     env = environment(LAZY_PYTHON="./interpreter", PYTHONPATH=os.pathsep.join(sys.path))
     done = subprocess.run([lazy_binary, "doctor"], cwd=tmp_path, env=env, capture_output=True, text=True)
@@ -77,7 +77,7 @@ def test_a_relative_interpreter_is_found(lazy_binary, tmp_path):
 
 # Locales other than UTF-8 are rarely installed. A Python whose streams use Latin-1 or GBK has the same effect.
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "gbk", "ascii"])
-def test_chats_do_not_depend_on_the_locale(lazy_binary, root, planted, monkeypatch, encoding):
+def test_chat_is_independent_of_the_locale(lazy_binary, root, planted, monkeypatch, encoding):
     model = planted / "model"
     subprocess.run(["cp", "-r", root / "tests/compatibility/v0.1/lazy/model", model], check=True)
     (model / "chat_template.jinja").write_text("{{ messages[0].content }}|{{ messages[0].content | tojson }}")
@@ -97,7 +97,7 @@ def test_chats_do_not_depend_on_the_locale(lazy_binary, root, planted, monkeypat
     assert not list(planted.glob("*.ran"))
 
 
-def test_paths_of_any_bytes_are_read(lazy_binary, tmp_path):
+def test_paths_with_arbitrary_bytes_are_readable(lazy_binary, tmp_path):
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xe4"))
     folder.mkdir()
     write_parquet(folder / "rows.parquet")

@@ -43,7 +43,7 @@ def expected(template, messages, prompt):
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_texts_equal_those_of_transformers(root, name):
+def test_rendered_texts_equal_transformers(root, name):
     template = TEMPLATES[name]
     script = (root / "src/serve/openai/render_chat.py").read_text(encoding="utf-8")
     command = [sys.executable, "-I", "-c", script]

@@ -68,7 +68,7 @@ std::vector<int64_t> text_of(TokenQueue& queue) {
   return out;
 }
 
-TEST_P(Transformers, EqualLogitsAndEqualGreedyText) {
+TEST_P(Transformers, LogitsAndGreedyText_MatchTransformers) {
   const std::string missing = testing::missing_python_modules("torch, transformers, safetensors");
   if (!missing.empty()) GTEST_SKIP() << missing;
   const Case& c = GetParam();

@@ -117,8 +117,8 @@ void Connection::on_read(error_code error, size_t bytes) {
     // callback is cancelled instead.
     const bool answer_comes = state_ == State::finishing || (state_ == State::answering && !gone_);
     if (answer_comes && error == net::error::eof) return;
-    if (state_ == State::reading && error == net::error::eof) return parse();  // parse requests that arrived before the
-                                                                               // end of the input
+    // Parse requests that arrived before the end of the input.
+    if (state_ == State::reading && error == net::error::eof) return parse();
     client_gone(Gone::closed);
     return;
   }

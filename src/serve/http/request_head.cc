@@ -108,8 +108,8 @@ std::optional<HttpProblem> check_head(const HttpHead& head, bool chunked) {
 }
 
 bool expects_continue(const HttpHead& head) {
-  return head.version() >= 11 && !members(head, http::field::expect).empty();  // check_head() refuses all other
-                                                                               // expectations
+  // check_head() refuses all other expectations.
+  return head.version() >= 11 && !members(head, http::field::expect).empty();
 }
 
 bool parse_target(std::string_view target, HttpRequest& request) {
