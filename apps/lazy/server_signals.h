@@ -1,5 +1,6 @@
 // Signals of `lazy serve`. SIGINT, SIGTERM and SIGUSR1 request a drain. A second such signal cancels the running
-// requests, and a third one ends the process. SIGHUP reopens the access log. Without an access log, it requests a drain.
+// requests, and a third one ends the process. SIGHUP reopens the access log, or requests a drain if the
+// server does not write an access log.
 #pragma once
 
 namespace lazy::cli {

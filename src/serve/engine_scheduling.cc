@@ -9,9 +9,9 @@ namespace {
 
 // A request may preempt later requests after this many of them have overtaken it.
 constexpr int kMaxOvertaken = 64;
-// A request may preempt another request whose remaining tokens exceed this multiple of the first request's total length
-// (existing plus remaining tokens). A preempted request must be recomputed, so requests of similar lengths wait for each
-// other instead.
+// A request may preempt another request whose remaining tokens exceed this multiple of the first request's total
+// length (existing plus remaining tokens). A preempted request must be recomputed, so requests of similar lengths wait
+// for each other instead.
 constexpr int64_t kMuchLonger = 2;
 
 template <typename Sequences, typename Sequence>

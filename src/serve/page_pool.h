@@ -33,8 +33,8 @@ class PagePool {
   std::optional<std::vector<int64_t>> take(int64_t count);
   void give_back(std::span<const int64_t> pages);
 
-  // Returns the chunk with tokens `ids` that follows the chunk `before`, and adds one user. Returns null if the pool does
-  // not have this chunk.
+  // Returns the chunk with tokens `ids` that follows the chunk `before`, and adds one user. Returns null if the pool
+  // does not have this chunk.
   Chunk* find(Chunk* before, std::span<const int64_t> ids);
   // Registers `pages`, which the caller has allocated and computed, as a shared chunk with one user. Returns null if
   // the pool already has an equal chunk; the pages then still belong to the caller.
