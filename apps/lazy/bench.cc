@@ -132,7 +132,7 @@ static void bench_train(Command command) {
   command.add_option("--batch", b.batch, "Sequences per micro-batch").positive().show_default();
   command.add_option("--length", b.length, "Tokens per sequence").positive().show_default();
   command.add_option("--accumulation", b.accumulation, "Micro-batches per step").positive().show_default();
-  command.add_option("--steps", b.steps, "Steps to time").positive().show_default();
+  command.add_option("--steps", b.steps, "Number of timed steps").positive().show_default();
   command.add_flag("--fp8", b.fp8, "Linear layers in 8-bit floating point, as with training.precision");
   command.add_option("--checkpointing", b.checkpointing,
                      "Activation checkpointing: the part that the backward pass recomputes")
@@ -207,9 +207,10 @@ static void bench_tokenizer(Command command) {
   auto s = std::make_shared<Settings<benchmarks::TokenizerBenchmark>>();
   command.add_option("--tokenizer", s->benchmark.tokenizer, "tokenizer.json, a .model file, or a folder with one")
       .required();
-  command.add_option("--text", s->benchmark.text, "Text; its lines are the documents").required().existing_file();
+  command.add_option("--text", s->benchmark.text, "Text file; each line is a document").required().existing_file();
   command
-      .add_option("--python", s->benchmark.python, "Python interpreter with the reference: tokenizers or sentencepiece")
+      .add_option("--python", s->benchmark.python,
+                  "Python interpreter that has the reference package: tokenizers or sentencepiece")
       .show_default();
   command.add_option("--repeats", s->benchmark.repeats, "Repetitions; the fastest is reported")
       .positive()
@@ -220,9 +221,7 @@ static void bench_tokenizer(Command command) {
 
 }  // namespace lazy::cli
 
-LAZY_COMMAND(bench,
-             "Measure speed compared with a reference implementation, after checking the "
-             "results", [](lazy::cli::Command command) {
+LAZY_COMMAND(bench, "Compare speed with a reference, after checking the results", [](lazy::cli::Command command) {
   command.require_subcommand();
   command.footer(
       "Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention "
@@ -234,7 +233,7 @@ LAZY_COMMAND(bench,
                                                     "lazy::attention compared with PyTorch's softmax SDPA"));
   lazy::cli::bench_decode(command.add_subcommand("decode", "lazy::decode compared with PyTorch's softmax SDPA"));
   lazy::cli::bench_fused(command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU compared with a memory copy"));
-  lazy::cli::bench_train(command.add_subcommand("train", "Whole training steps of a configuration's model"));
+  lazy::cli::bench_train(command.add_subcommand("train", "Complete training steps of the model of a configuration"));
   lazy::cli::bench_eval(command.add_subcommand("eval", "Scoring of benchmark questions, compared with padded batches"));
   lazy::cli::bench_mixers(
       command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans compared with attention, by length"));

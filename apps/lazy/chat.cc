@@ -135,7 +135,7 @@ class Conversation {
         return prompt;
       }
       if (messages.size() < first_exchange_ + 3) {
-        fail("chat", "the message{} has {} tokens; the context of {} tokens allows {} and an answer",
+        fail("chat", "the message{} has {} tokens; the context of {} tokens allows at most {} before the answer",
              first_exchange_ > 0 ? " with the system prompt" : "", length, context, most);
       }
       const auto oldest = messages.begin() + static_cast<std::ptrdiff_t>(first_exchange_);
@@ -200,7 +200,7 @@ void run(const ChatArguments& options) {
 
 }  // namespace
 
-LAZY_COMMAND(chat, "Talk to a model in the terminal", [](cli::Command command) {
+LAZY_COMMAND(chat, "Chat with a model in the terminal", [](cli::Command command) {
   auto o = std::make_shared<ChatArguments>();
   command.add_option("model", o->model, "Model folder with a chat template, or run folder").required();
   cli::add_download_option(command, o->download);

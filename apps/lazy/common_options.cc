@@ -11,7 +11,7 @@ namespace lazy::cli {
 void add_model_options(Command command, ModelOptions& options) {
   command.add_option("--positions", options.positions,
                      "RoPE scaling: yarn:4, linear:4, dynamic:4; none disables the model's own scaling");
-  command.add_option("--rope-base", options.rope_base, "Base of RoPE (default: the model's)");
+  command.add_option("--rope-base", options.rope_base, "Base of RoPE (default: the base of the model)");
   command.add_option(
       "--cache", options.cache,
       "streaming:4+508 keeps the first 4 and the last 508 tokens (StreamingLLM), heaviest:64+448 the 64 with "

@@ -128,8 +128,8 @@ void add_inspect(cli::Command data) {
       data.add_subcommand("inspect",
                           "Show the contents of a corpus or a shard, or the corpora that a configuration reads");
   command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)").required();
-  command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded").show_default();
-  command.add_option("--first", options->inspect.first, "First document to show").show_default();
+  command.add_option("--documents", options->inspect.documents, "Number of documents to show as text").show_default();
+  command.add_option("--first", options->inspect.first, "Index of the first document to show").show_default();
   command.add_option("--split", options->inspect.split, "Split of the corpus").show_default();
   command.add_flag("--verify", options->inspect.verify, "Read every token and verify the checksums");
   command.add_flag("--json", options->json, "Print JSON");
@@ -146,7 +146,7 @@ void add_inspect(cli::Command data) {
 
 }  // namespace
 
-LAZY_COMMAND(data, "Prepare text for training, and inspect corpora", [](cli::Command command) {
+LAZY_COMMAND(data, "Prepare text for training and inspect corpora", [](cli::Command command) {
   command.require_subcommand();
   add_prepare(command);
   add_inspect(command);

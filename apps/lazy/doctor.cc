@@ -68,7 +68,7 @@ Check check_gpu() {
   } catch (const std::exception& error) {
     std::string mend = "nvidia-smi   (tells whether the driver works and is as new as PyTorch's CUDA)";
     if (!torch_has_cuda_libraries()) {
-      mend = fmt::format("{} -m pip install --force-reinstall torch=={}   (this one is a build for the CPU)",
+      mend = fmt::format("{} -m pip install --force-reinstall torch=={}   (the installed torch is a CPU build)",
                          python_interpreter(), torch_version());
     } else if (!fs::exists(ops::library_beside("liblazy_ops_cuda.so"))) {
       mend = "install the CUDA toolkit (nvcc) of PyTorch's major version, then `rm -r build; make` in the checkout";

@@ -98,7 +98,7 @@ void add_evidence_options(Command command, EvidenceArguments& a) {
   command.add_flag("--list", a.list,
                    "Run nothing: print the runs, which of them are recorded, and the expected seconds")
       .group(group);
-  command.add_option("--protocol", a.protocol, "A protocol's file (default: configs/evidence.toml, built in)")
+  command.add_option("--protocol", a.protocol, "Protocol file (default: the built-in configs/evidence.toml)")
       .group(group);
   command.add_option("--claims", a.claims, "A file of claims for --report (default: configs/evidence-claims.toml)")
       .group(group);
@@ -108,7 +108,7 @@ void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {
   const Protocol protocol = a.protocol.empty() ? embedded_protocol() : read_protocol(read_file(a.protocol), a.protocol);
   if (shared.report) {
     if (a.list || !a.blocks.empty() || !shared.only.empty())
-      fail("repro", "evidence --report: expected no --list, --block or --only, which choose runs: a page is of all");
+      fail("repro", "evidence --report: expected no --list, --block or --only, because a page covers all runs");
     return report(protocol, a, shared.json);
   }
   EvidenceOptions options;
@@ -128,7 +128,7 @@ void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {
   const EvidenceOutcome outcome = repro::run_evidence(protocol, options);
   log::info("evidence: {} runs now, {} recorded in all{}{}", outcome.ran, outcome.recorded,
             outcome.waiting > 0 ? fmt::format(", {} wait for conditions", outcome.waiting) : "",
-            outcome.too_long.empty() ? "" : fmt::format(", {} left for another time", outcome.too_long.size()));
+            outcome.too_long.empty() ? "" : fmt::format(", {} postponed", outcome.too_long.size()));
   if (!outcome.stopped.empty()) log::info("evidence: repeat the command to continue {}", outcome.stopped);
   if (!outcome.failed.empty())
     fail_run("repro", "evidence: {} of the runs failed: {}", outcome.failed.size(), fmt::join(outcome.failed, ", "));

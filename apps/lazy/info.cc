@@ -164,9 +164,7 @@ void run(const InfoOptions& options) {
 
 }  // namespace
 
-LAZY_COMMAND(info,
-             "Show information about this build, or the shapes and parameter counts of a "
-             "model", [](cli::Command command) {
+LAZY_COMMAND(info, "Show the build, or shapes and parameter counts of a model", [](cli::Command command) {
   auto o = std::make_shared<InfoOptions>();
   command.add_option("path", o->path,
                      "A configuration (.toml), a model folder or a run folder (default: show build, devices and "

@@ -208,7 +208,7 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
                           "allowed.",
                           human_seconds(s.seconds), human_count(s.tokens_per_second), 100 * train::kStepsShare,
                           human_bytes(static_cast<double>(s.memory)), human_bytes(static_cast<double>(r.memory))));
-  out += comment("Every key: lazy help configuration");
+  out += comment("All keys are described by: lazy help configuration");
 
   out += "\n[data]\n";
   for (const std::string& fact : corpus.facts) out += comment(fact);
@@ -336,17 +336,16 @@ int64_t document_limit(const std::vector<std::string>& texts) {
   return train::cut_documents_at(text.bytes, text.documents);
 }
 
-LAZY_COMMAND(init,
-             "Write a training configuration for a text, a time limit and this machine", [](cli::Command command) {
+LAZY_COMMAND(init, "Write a training configuration for a text, a time and this machine", [](cli::Command command) {
   auto o = std::make_shared<InitArguments>();
   command
       .add_option("text", o->texts,
                   "Files or folders as for `lazy data prepare`, including source code; or an existing corpus")
       .required();
   command.add_option("-o,--output", o->output, "The configuration to write (.toml)").required();
-  command.add_option("--minutes", o->minutes, "Time that the training may take").positive().show_default();
+  command.add_option("--minutes", o->minutes, "Maximum duration of the training in minutes").positive().show_default();
   command
-      .add_option("--memory", o->memory, "Memory that the training may take, e.g. 8GiB (default: 0.8 of what is free)")
+      .add_option("--memory", o->memory, "Maximum memory of the training, e.g. 8GiB (default: 80 % of the free memory)")
       .byte_size();
   cli::add_placement_options(command, o->device, o->dtype);
   const auto kind = command.add_option("--kind", o->kind, "Model").one_of({"lazy", "transformer"}).show_default();

@@ -65,7 +65,7 @@ std::string downloaded(const char* operation, const std::string& name, const cha
     fail(operation, "{}: --download: {}", name, problem);
   }
   const auto folder = answer.at("folder").get<std::string>();
-  log::info("{} is in {}", name, folder);
+  log::info("the model {} is in the folder {}", name, folder);
   return folder;
 }
 

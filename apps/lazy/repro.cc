@@ -249,7 +249,7 @@ void repro(const ReproArguments& a) {
   if (!a.evidence.claims.empty())
     lazy::fail("repro", "--claims belongs to evidence --report, found recipe '{}'", a.recipe);
   if (!a.evidence.page.empty() && (!a.report || a.recipe == "all"))
-    lazy::fail("repro", "{}: a page is of one recipe's --report, found {}", a.evidence.page,
+    lazy::fail("repro", "{}: a page requires --report with one recipe, found {}", a.evidence.page,
                a.report ? "all" : "no --report");
   RunOptions options;
   options.conditions = conditions(a, find_scale(a.scale));
@@ -285,7 +285,7 @@ void repro(const ReproArguments& a) {
     const auto steps = static_cast<int64_t>(run.steps.size());
     if (a.report && std::none_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.found; })) {
       if (a.recipe != "all")
-        lazy::fail("repro", "--report: expected steps of {} that are done below {}, found none of {}", recipe->name,
+        lazy::fail("repro", "--report: expected finished steps of {} in {}, found none of {}", recipe->name,
                    a.output, steps);
       continue;
     }
@@ -320,9 +320,10 @@ void repro(const ReproArguments& a) {
 
 }  // namespace
 
-LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, judge", [](lazy::cli::Command command) {
+LAZY_COMMAND(repro, "Reproduce the tables and figures of the paper", [](lazy::cli::Command command) {
   auto a = std::make_shared<ReproArguments>();
-  command.add_option("recipe", a->recipe, "list, all, evidence, a recipe's name, or a recipe of one's own (FILE.toml)")
+  command.add_option("recipe", a->recipe,
+                     "list, all, evidence, a recipe's name, or the file of a custom recipe (FILE.toml)")
       .required();
   command.add_option("page", a->evidence.page,
                      "--report: the page to write in place of the reports below --output, - for standard output");
@@ -330,27 +331,29 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
   command.add_option(
       "--text", a->text,
-      "Files or folders: tiny scale makes a corpus of them, studies read them (default: the prose of Perl's manual)");
+      "Files or folders: at tiny scale, a corpus is prepared from them; studies read them (default: the prose of "
+      "Perl's manual)");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
   command
       .add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")
       .repeatable();
-  command.add_option("--model", a->models, "Model folder that a study is about, DIR or NAME=DIR (may be repeated)")
+  command.add_option("--model", a->models, "Model folder for a study, DIR or NAME=DIR (may be repeated)")
       .repeatable();
   lazy::cli::add_download_option(command, a->download);
-  command.add_option("--seeds", a->seeds, "Train every model this many times").range(1, 100).show_default();
+  command.add_option("--seeds", a->seeds, "Number of training runs (seeds) per model").range(1, 100).show_default();
   command
       .add_option(
           "--only", a->only,
-          "Run this model alone with what measures it, this step with the training that it measures, or this run of "
-          "evidence (CELL.seedK): to divide work among GPUs; with --dry-run print this part of the plan (may be "
-          "repeated)")
+          "Run only this model with its measurements, only this step with the training that it measures, or only this "
+          "run of evidence (CELL.seedK), to divide work among GPUs; with --dry-run, print this part of the plan (may "
+          "be repeated)")
       .repeatable();
   command.add_option("--device", a->device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--output", a->output, "Folder for steps and reports").show_default();
   command.add_flag("--dry-run", a->dry_run, "Run nothing: print the steps, what is done, and the cost");
   command.add_flag("--report", a->report,
-                   "Run nothing: report on the steps that are done, the others are open; evidence: on its records");
+                   "Run nothing: report on the finished steps (all other steps are open), or on the records of "
+                   "evidence");
   command.add_flag("--json", a->json, "Print JSON");
   lazy::cli::add_evidence_options(command, a->evidence);
   command.footer(R"(

@@ -131,7 +131,7 @@ void run(ServeArguments options) {
   for (const std::string& argument : options.models) {
     models.push_back(load(argument, options.serving, options.download, loaded));
     for (size_t i = 0; i + 1 < models.size(); ++i) {
-      if (models[i].id == models.back().id) fail("serve", "two models are called {}", models.back().id);
+      if (models[i].id == models.back().id) fail("serve", "two models have the name {}", models.back().id);
     }
     if (cli::drain_signal() != 0) return;
   }

@@ -70,7 +70,7 @@ LAZY_COMMAND(tokenize, "Convert text to token ids, or token ids to text", [](cli
       .required();
   cli::add_download_option(command, options->download);
   command.add_option("input", options->input, "File to read (default: standard input)");
-  command.add_flag("--decode", options->decode, "Read ids, print text");
+  command.add_flag("--decode", options->decode, "Convert ids to text");
   command.add_flag("--count", options->count, "Print only the number of ids (with --decode: of bytes)");
   command.footer(
       "Examples:\n"

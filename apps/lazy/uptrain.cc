@@ -82,9 +82,7 @@ void run(const UptrainArguments& a, Command command) {
 
 }  // namespace
 
-LAZY_COMMAND(uptrain,
-             "Convert a pretrained model to a Lazy model by continued training, and measure the "
-             "effect", [](Command command) {
+LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure the effect", [](Command command) {
   auto a = std::make_shared<UptrainArguments>();
   command.add_option("model", a->model, "Model folder or run folder with softmax attention");
   add_download_option(command, a->download);
@@ -104,7 +102,7 @@ LAZY_COMMAND(uptrain,
       .comma_separated()
       .non_negative();
   command.add_option("--window", a->window, "Distances with a learned bias; 0: none").range(0, 1 << 20).show_default();
-  command.add_option("--to", a->to, "The offset is shifted from 0 to this value").show_default();
+  command.add_option("--to", a->to, "Final value of the offset, which is shifted from 0").show_default();
   command.add_option("--anneal", a->anneal, "Fraction of the steps during which the offset is shifted")
       .range(0.0, 1.0)
       .show_default();

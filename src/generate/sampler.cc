@@ -35,7 +35,7 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(op
 void Sampler::adjust(const TokenCounts& counts) {
   for (const auto& [id, bias] : options_.logit_bias) {
     if (id >= static_cast<int64_t>(scores_.size())) {
-      fail("generate", "logit bias: token {} is outside the vocabulary of {}", id, scores_.size());
+      fail("generate", "logit bias: token {} is outside the vocabulary of {} tokens", id, scores_.size());
     }
     scores_[static_cast<size_t>(id)] += bias;
   }

@@ -200,7 +200,8 @@ ScoredToken DeviceSteps::Result::token(size_t n) {
 void DeviceSteps::begin_adjusted(int64_t slot, const TokenCounts& seen, const SamplingOptions& sampling) {
   const int64_t vocabulary = model_.config().vocab_size;
   for (const auto& [id, bias] : sampling.logit_bias) {
-    if (id >= vocabulary) fail("generate", "logit bias: token {} is outside the vocabulary of {}", id, vocabulary);
+    if (id >= vocabulary)
+      fail("generate", "logit bias: token {} is outside the vocabulary of {} tokens", id, vocabulary);
   }
   if (!counts_.defined()) {
     counts_ = at::zeros({slots_ + 1, vocabulary}, last_.options().dtype(at::kInt));

@@ -67,7 +67,7 @@ Engine::Submission Engine::Impl::submit(GenerationRequest request, std::shared_p
   const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + std::max<int64_t>(request.max_tokens, 0);
   if (tokens > max_request_tokens()) {
     return {0, Refusal::too_long,
-            fmt::format("the request may reach {} tokens ({} of the prompt, {} of max_tokens); the limit is {}", tokens,
+            fmt::format("the request may reach {} tokens ({} prompt tokens, max_tokens {}); the limit is {}", tokens,
                         request.prompt.size(), request.max_tokens, max_request_tokens())};
   }
   auto sequence = std::make_shared<Sequence>(request.sampling);

@@ -100,7 +100,7 @@ TEST_P(DeviceStepsModels, GreedyDecode_MatchesFullForward) {
   }
   for (size_t n = 0; n < lengths.size(); ++n) {
     EXPECT_EQ(texts[n]->wait().ids(), greedy_by_full_forwards(reference, prompt(lengths[n], lengths[n]), 30))
-        << "a prompt of " << lengths[n];
+        << "prompt length " << lengths[n];
     EXPECT_EQ(texts[n]->ends, 1);
   }
 }

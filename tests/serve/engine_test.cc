@@ -37,7 +37,7 @@ TEST_P(EngineModels, GreedyDecode_MatchesFullForward) {
     texts.push_back(submit(engine, request(prompt(length, length), 30, {.temperature = 0})));
   }
   for (size_t n = 0; n < texts.size(); ++n) {
-    EXPECT_EQ(texts[n]->wait().ids(), expected[n]) << "a prompt of " << lengths[n];
+    EXPECT_EQ(texts[n]->wait().ids(), expected[n]) << "prompt length " << lengths[n];
     EXPECT_EQ(texts[n]->reason, FinishReason::length);
     EXPECT_EQ(texts[n]->ends, 1);
   }

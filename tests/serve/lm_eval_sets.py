@@ -77,7 +77,7 @@ def local_completions(**options):
 
 def compare(task, ours, theirs, changed):
     """Prints a line and returns whether all results are equal."""
-    assert ours.keys() == theirs.keys(), f"{task}: {len(theirs)} requests there, {len(ours)} here, or others"
+    assert ours.keys() == theirs.keys(), f"{task}: different requests ({len(theirs)} harness, {len(ours)} lazy eval)"
     same = {key for key in ours if key[2] not in changed}
     differences = [abs(ours[key][0] - theirs[key][0]) for key in same]
     beyond = sum(not difference <= 1e-3 for difference in differences)
@@ -85,7 +85,7 @@ def compare(task, ours, theirs, changed):
     greedy = sum(ours[key][1] == "True" for key in same)
     print(
         f"  {task:<15} {len(same):>6} requests, {greedy:>4} greedy; at most {max(differences, default=0):.1e} apart, "
-        f"{beyond} beyond 1e-3; {flags} greedy flags differ; {len(ours) - len(same)} split otherwise",
+        f"{beyond} beyond 1e-3; {flags} greedy flags differ; {len(ours) - len(same)} tokenized differently",
         flush=True,
     )
     return beyond == 0 and flags == 0

@@ -170,14 +170,14 @@ def check(lazy, folder, minutes):
             metrics = server.idle_metrics()  # requests of disconnected clients must have been cancelled
             print(" ".join(f"{kind} {count}" for kind, count in sorted(load.counts.items())))
             print(
-                f"{metrics['lazy_generated_tokens_total']:.0f} tokens written, "
+                f"{metrics['lazy_generated_tokens_total']:.0f} tokens generated, "
                 f"{metrics['lazy_prompt_tokens_total']:.0f} of prompts; {metrics['lazy_http_malformed_total']:.0f} "
                 f"requests malformed, {metrics['lazy_http_gone_total']:.0f} clients gone; {len(load.errors)} errors"
             )
             print("\n".join(load.errors[:20]))
             assert not load.errors
             free, kept = metrics["lazy_cache_pages_free"], metrics["lazy_cache_pages_shared"]
-            print(f"pages: {metrics['lazy_cache_pages']:.0f}, {free:.0f} free, {kept:.0f} kept for prompts to come")
+            print(f"pages: {metrics['lazy_cache_pages']:.0f}, {free:.0f} free, {kept:.0f} retained for later prompts")
             assert free + kept == metrics["lazy_cache_pages"], metrics
             assert resident < half + GROWTH_MIB, (half, resident)
 

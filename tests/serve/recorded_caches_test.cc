@@ -46,7 +46,7 @@ TEST_P(RecordedCaches, GreedyDecode_MatchesFullForward) {
   }
   for (size_t n = 0; n < lengths.size(); ++n) {
     EXPECT_EQ(texts[n]->wait().ids(), greedy_by_full_forwards(reference, prompt(lengths[n], lengths[n]), 25))
-        << "a prompt of " << lengths[n];
+        << "prompt length " << lengths[n];
   }
 }
 

@@ -160,7 +160,7 @@ def check_model(page):
     page.generate(24)
     page.finish()
     ids = page.read("columns.map(c => c.tokens.map(token => token.id))")
-    assert ids[0] == ids[1], "one model, one prompt, one seed: one text"
+    assert ids[0] == ids[1], "equal models, prompts and seeds must give equal texts"
     prompt = ask(page.address, "tokenize", {"model": "lazy", "prompt": PROMPT})["tokens"]
     assert ids[0][: len(prompt)] == prompt
     direct = {"model": "lazy", "prompt": prompt, "max_tokens": 24, "temperature": 1, "seed": 5}
@@ -170,7 +170,7 @@ def check_model(page):
     page.look_at(0, 14)
     check_weights(page, 0, 14, [None, None])
     page.picture("mean")
-    assert page.read("columns[1].shown.index") == 14, "the same place in the other text"
+    assert page.read("columns[1].shown.index") == 14, "the same token index in the other text"
     page.tab.click(".model:nth-child(1) .cell[data-head='1,0']")
     page.wait_shown(0, 14, (1, 0))
     check_weights(page, 0, 14, [1, 0])

@@ -117,7 +117,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string client_;   // the address of the client
   AccessRecord record_;  // current request; request_id is set when its head has been read
   Clock::time_point begin_;
-  bool unlogged_ = false;  // a request is being read or answered
+  bool unlogged_ = false;  // the current request has not been logged
 
   // State of the request that is being answered.
   bool keep_alive_ = true, chunked_ = true, head_ = false, streaming_ = false;

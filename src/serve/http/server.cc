@@ -40,8 +40,8 @@ void raise_file_limit(int64_t connections) {
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur < wanted) {
-    log::warn("serve: the system allows {} open files, {} connections need {} (ulimit -n)", limit.rlim_cur, connections,
-              wanted);
+    log::warn("serve: the system allows {} open files, but {} connections need {} (see ulimit -n)", limit.rlim_cur,
+              connections, wanted);
   }
 }
 

@@ -129,7 +129,7 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange)
     }
     // The key is checked first, so that clients without a key learn nothing about the available paths.
     if (!(fitting && fitting->open) && !keys_.accepts(request.authorization)) {
-      throw ApiError(401, "a valid API key is needed: Authorization: Bearer KEY", "", "invalid_api_key");
+      throw ApiError(401, "a valid API key is required: Authorization: Bearer KEY", "", "invalid_api_key");
     }
     if (!fitting && allowed.empty()) {
       throw ApiError(404, "unknown path: " + to_valid_utf8(request.path.substr(0, 200)), "", "not_found");
@@ -318,8 +318,7 @@ Api::Start Api::generate(const std::string& endpoint, Protocol protocol, Model m
     if (length > most || *fields.max_tokens > most - length) {
       throw ApiError(
           400,
-          fmt::format("prompt: {} tokens and max_tokens of {} are more than the {} tokens that a request may "
-                      "have",
+          fmt::format("prompt: {} tokens and max_tokens = {} exceed the limit of {} tokens per request",
                       length, *fields.max_tokens, most),
           protocol == Protocol::chat ? "messages" : "prompt", "context_length_exceeded");
     }

@@ -32,7 +32,7 @@ Json count(float value) { return std::isnan(value) ? Json() : Json(static_cast<i
 
 void check_fits(const ServedModel& model, const AttentionRequest& request) {
   if (!model.attention) {
-    throw ApiError(400, fmt::format("the model \"{}\" has no attention weights to show", model.id), "model",
+    throw ApiError(400, fmt::format("the model \"{}\" does not have attention weights", model.id), "model",
                    "no_attention");
   }
   const AttentionService::Shape shape = model.attention->shape();
