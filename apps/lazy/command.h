@@ -33,7 +33,7 @@ class Option {
   Option range(int low, int high) const;
   Option range(double low, double high) const;
   Option existing_file() const;
-  Option byte_size() const;        // accepts 4096, 64kb, 4GiB
+  Option byte_size() const;        // accepts values such as 4096, 64kb and 4GiB
   Option comma_separated() const;  // one argument has several values
   Option repeatable() const;       // may be given several times, with one value each
   Option needs(const Option& other) const;
@@ -43,7 +43,7 @@ class Option {
   CLI::Option* option_;
 };
 
-// Description of a command that is shown by --help, for shell completion and `lazy help`.
+// The information of --help about a command, for shell completion and `lazy help`.
 struct OptionDescription {
   std::vector<std::string> names;  // with leading dashes; empty for a positional argument
   std::string help;

@@ -77,9 +77,10 @@ void add_prepare(cli::Command data) {
   command.add_option("--validation", options->validation, "Fraction of the documents in the validation split")
       .range(0.0, 0.999)
       .show_default();
-  command.add_option("--seed", options->seed,
-                     "Seed of the split and of the tokenizer's training sample").show_default();
-  command.add_option("--shard-size", options->shard_bytes, "Maximum size of a shard file").byte_size().show_default();
+  command
+      .add_option("--seed", options->seed, "Seed of the split and of the tokenizer's training sample")
+      .show_default();
+  command.add_option("--shard-size", options->shard_bytes, "Target size of a shard file").byte_size().show_default();
   command.add_flag("--force", options->replace, "Replace an existing corpus");
   command.footer(
       "Examples:\n"

@@ -92,8 +92,8 @@ class Renderer {
       out.append(at, from.cbegin() + n->position());
       const std::string replacement = style_.replace((*n)[2]);
       const std::string shown = (*n)[1];
-      // A link whose text is the file's name is replaced by its target's name. For every other link, the target's name
-      // is added.
+      // If the link's text is the file's name, the replacement is printed instead of it. Otherwise the replacement is
+      // added in parentheses.
       const bool named = (*n)[2].str().starts_with(shown);
       out += replacement.empty() ? shown : named ? replacement : shown + " (" + replacement + ")";
       at = from.cbegin() + n->position() + n->length();

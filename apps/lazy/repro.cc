@@ -133,7 +133,7 @@ void list(const ReproArguments& a) {
   recorded.device = "cuda";  // small scale is meant for a GPU
   for (const auto& block : embedded_protocol().blocks)
     recorded.seeds = std::max(recorded.seeds, static_cast<int64_t>(block.seeds.size()));
-  recorded.domains = {{"any", ""}};  // without domains, a recipe about them would not be listed
+  recorded.domains = {{"any", ""}};  // a recipe about domains does not run without one
   Json all = Json::array();
   std::string table =
       "| recipe | what | reproduces | last run | models | tiny, one busy CPU core | small, one H200 | paper, one H200 "

@@ -45,7 +45,7 @@ class DeviceSteps {
 
    private:
     friend class DeviceSteps;
-    at::Tensor tokens, logprobs, likely_ids, likely;  // on the host: (rows), (rows), (rows, n), (rows, n)
+    at::Tensor tokens, logprobs, likely_ids, likely;  // host copies; shapes (rows), (rows), (rows, n), (rows, n)
     std::vector<int> wanted;                          // per row: number of log-probabilities to report, or -1
     c10::Event arrived{c10::DeviceType::CPU};
     bool waits = false;

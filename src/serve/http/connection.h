@@ -76,7 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin_record();
   void log_request(int status);
 
-  // connection_answer.cc: answers
+  // connection_answer.cc: responses
   std::shared_ptr<Exchange> make_answer();
   void respond(const HttpResponse& response);
   void write_cors();

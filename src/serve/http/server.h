@@ -12,15 +12,15 @@
 namespace lazy::serve {
 
 struct HttpLimits {
-  int64_t max_header_bytes = 16 << 10;           // size of the request line and headers; above: 431
-  int64_t max_body_bytes = int64_t{16} << 20;    // above: 413
-  int64_t max_connections = 4096;                // above: 503
-  int64_t max_backlog_bytes = int64_t{4} << 20;  // unsent stream data; above: the connection is closed
+  int64_t max_header_bytes = 16 << 10;           // size of the request line and headers; more: HTTP 431
+  int64_t max_body_bytes = int64_t{16} << 20;    // size of a request body; more: HTTP 413
+  int64_t max_connections = 4096;                // open connections; more: HTTP 503
+  int64_t max_backlog_bytes = int64_t{4} << 20;  // unsent data of a stream; more: the connection is closed
   // Time limits in seconds.
   double idle = 75;      // idle time between two requests of a connection
-  double read = 60;      // from the first to the last byte of a request; above: 408
-  double write = 30;     // without progress of a write
-  double request = 600;  // from the end of a request to the end of its response; above: 504
+  double read = 60;      // from the first to the last byte of a request; longer: HTTP 408
+  double write = 30;     // time in which a write makes no progress; longer: the connection is closed
+  double request = 600;  // from the end of a request to the end of its response; longer: HTTP 504
 };
 
 // `open` is the current number of connections. All other fields count events since the start.

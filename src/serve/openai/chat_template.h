@@ -1,7 +1,7 @@
 // Chat template of a model folder: a Jinja template that Jinja2 renders in a Python process.
 //
-// No packaged Jinja engine for C++ supports everything that templates written for transformers use. A Python process
-// configures Jinja2 as transformers does (sandbox, trim_blocks, lstrip_blocks) and therefore renders all of them.
+// Jinja engines for C++ are not available as packages, and templates use features of Jinja2 as configured in
+// transformers. A Python process with the same configuration (sandbox, trim_blocks, lstrip_blocks) renders all of them.
 // Jinja2 is available wherever PyTorch is, because PyTorch depends on it.
 #pragma once
 #include <memory>

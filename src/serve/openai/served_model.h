@@ -34,15 +34,15 @@ struct ServedModel {
   std::string id;
   std::shared_ptr<const Tokenizer> tokenizer;
   GenerationService* engine = nullptr;    // must outlive the server and the requests
-  AttentionService* attention = nullptr;  // must outlive them too; null: no attention weights
+  AttentionService* attention = nullptr;  // like `engine`; null: the model has no attention weights
   std::string chat_template;              // source of the template; empty if the folder has none
   std::shared_ptr<ChatTemplate> chat;     // null if the template is missing or unusable
   std::string chat_problem;               // why the template is unusable; empty if there is none
   std::vector<int64_t> stop_tokens;       // EOS tokens, which end every text
-  int64_t vocab_size = 0;                 // of the model; may exceed the tokenizer's vocabulary
+  int64_t vocab_size = 0;                 // vocabulary of the model; may exceed the tokenizer's vocabulary
   int64_t created = 0;                    // Unix time in seconds
   int64_t longest_piece = 0;              // maximum bytes per token; 0: unknown
-  AddedTokenMatcher special_tokens = AddedTokenMatcher({});  // special_tokens_of()
+  AddedTokenMatcher special_tokens = AddedTokenMatcher({});  // result of special_tokens_of()
   std::shared_ptr<ModelMetrics> metrics = std::make_shared<ModelMetrics>();
 
   // Returns true if the text certainly has more than `tokens` tokens. The text is not encoded.
