@@ -20,8 +20,8 @@ fi
 lists='step-recurrences mixer_tests Mixers/CacheStepsOf.*
 hopper attention_tests Hopper/Cuda.*bfloat16*_63:Hopper/Cuda.*float16_elastic_1:All/CudaKernels.One*hopper
 hopper-700 attention_tests All/CudaKernels.OnlyQueries*hopper
-recurrence mixer_tests RecurrenceKernels.PackedDocumentsAreAlone:RecurrenceKernels.EveryBitRepeats
-fast-weights mixer_tests FastWeightsKernels.BitsRepeat*
+recurrence mixer_tests RecurrenceKernels.PackedDocuments_AreIndependent:RecurrenceKernels.Results_AreBitwiseReproducible
+fast-weights mixer_tests FastWeightsKernels.Results_AreBitwiseReproducible*
 portable attention_tests Portable/Cuda.*bfloat16*_63:All/CudaKernels.One*portable
 portable-lists attention_tests Portable/CudaLists.Full*/bf*entmax15_64:Portable/CudaLists.Long*/f*sparsemax_128
 portable-700 attention_tests All/CudaKernels.OnlyQueries*portable

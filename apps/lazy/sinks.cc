@@ -111,7 +111,7 @@ LAZY_COMMAND(
           .show_default();
       command
           .add_option("--measures", a->options.measures,
-                      "Additional measures: weights, vectors, massive, collapse, outliers, or all")
+                      "Additional measures: weights, vectors, massive, collapse, outliers, decode, or all")
           .comma_separated();
       lazy::cli::add_interventions(command);
       command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();

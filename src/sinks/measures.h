@@ -57,8 +57,9 @@ class SinkRate {
 // The measures that `lazy sinks --measures` selects by name:
 // weights: Sink_k^eps and alpha_k of every key, entropy (short samples); vectors: norms and variances by position
 // (short samples); massive: massive activations; collapse: similarity of hidden states by layer; outliers: of the
-// residual stream and the inputs of products.
-inline const std::vector<std::string> kFurtherMeasures{"weights", "vectors", "massive", "collapse", "outliers"};
+// residual stream and the inputs of products; decode: rows of K and V that a decode step needs.
+inline const std::vector<std::string> kFurtherMeasures{"weights",  "vectors",  "massive",
+                                                       "collapse", "outliers", "decode"};
 
 double mean(const HeadMatrix& values);
 // Each layer's sliding window, -1 for none. Error for a layer that is not attention.

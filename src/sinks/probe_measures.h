@@ -13,6 +13,7 @@
 
 #include "model/activation_hooks.h"
 #include "model/language_model.h"
+#include "sinks/decode_reads.h"
 #include "sinks/measures.h"
 #include "sinks/outliers.h"
 
@@ -131,6 +132,7 @@ struct FurtherMeasures {
   std::vector<MassiveActivations::Place> massive;
   std::vector<std::vector<HiddenSimilarity>> collapse;
   std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // by place
+  std::optional<DecodeReads::Result> decode;                                   // absent for Transformer-XL
 };
 
 class FurtherMeasureCollector {
@@ -147,6 +149,7 @@ class FurtherMeasureCollector {
   std::optional<MassiveActivations> massive_;
   std::optional<Collapse> collapse_;
   std::optional<Outliers> outliers_;
+  std::optional<DecodeReads> decode_;
 };
 
 }  // namespace lazy::sinks
