@@ -5,7 +5,7 @@
 
 namespace lazy::cli {
 
-std::string version_line();  // "lazy 0.1.0 (commit 1a2b3c4d5e6f, LibTorch 2.11.0)"
+std::string version_line();  // for example "lazy 0.1.0 (commit 1a2b3c4d5e6f, LibTorch 2.11.0)"
 
 // Returns versions, devices, threads, instruction sets, and the kernels that compute attention. Loads CUDA's libraries
 // if the machine has a GPU.

@@ -71,7 +71,7 @@ class Command {
   // The variable must exist until the callback has run.
   template <OptionValue T>
   Option add_option(const std::string& name, T& value, const std::string& help) const;
-  Option add_option(const std::string& name, const std::string& help) const;  // see values_in_order
+  Option add_option(const std::string& name, const std::string& help) const;  // for values_in_order()
   Option add_flag(const std::string& name, bool& value, const std::string& help) const;
   Command add_subcommand(const std::string& name, const std::string& help) const;
   Command add_exclusive_group(const std::string& name, const std::string& help) const;  // exactly one option is given

@@ -25,6 +25,6 @@ void add_sampling_options(Command command, SamplingOptions& sampling, const std:
 
 // Adds --set-zero, --replace, --add and --swap-positions, for commands that run a model with interventions.
 void add_interventions(Command command);
-sinks::Interventions given_interventions(Command command);  // in command line order
+sinks::Interventions given_interventions(Command command);  // in the order of the command line
 
 }  // namespace lazy::cli

@@ -49,7 +49,7 @@ void evaluate_models(const EvalArguments& arguments, const EvalMachine& machine)
 struct LengthArguments {
   std::vector<std::string> variants;
   eval::length::LengthEvalOptions options;
-  std::vector<double> depths;  // percent
+  std::vector<double> depths;  // positions of the answer, in percent of the context
   std::string report;
 };
 

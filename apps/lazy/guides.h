@@ -8,7 +8,7 @@ namespace lazy::cli {
 
 struct Guide {
   std::string topic;      // file name without extension
-  std::string_view text;  // Markdown
+  std::string_view text;  // the guide in Markdown
 };
 extern const std::vector<Guide> kGuides;  // in alphabetical order
 

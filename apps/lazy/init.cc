@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 struct InitArguments {
   std::vector<std::string> texts;
   fs::path output, corpus;
-  std::string from;  // model folder
+  std::string from;  // model folder of the option --from
   std::string device = "auto", dtype = "auto", kind = "lazy", name;
   double minutes = 30;
   int64_t memory = 0;

@@ -7,7 +7,7 @@
 namespace lazy::cli {
 
 struct MarkdownStyle {
-  int width = 80;                                                 // columns
+  int width = 80;                                                 // width of the terminal in columns
   std::function<std::string(const std::string&)> heading;         // formats a heading
   std::function<std::string(const std::string& target)> replace;  // returns a link's replacement, or ""
 };

@@ -16,7 +16,7 @@ std::atomic<bool> reopen_requested = false, draining = false;
 static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler must not lock");
 
 // One request to stop may arrive as two signals: `timeout` signals the process and then its process group.
-constexpr int64_t kSameRequest = 200;  // ms
+constexpr int64_t kSameRequest = 200;  // milliseconds
 
 int64_t milliseconds() {
   timespec now{};

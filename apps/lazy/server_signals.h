@@ -11,7 +11,7 @@ void install_server_signals(bool has_log);
 int drain_signal();                   // the signal that requested a drain, or 0
 int end_signal();                     // the signal that requested an immediate end, or 0
 bool take_reopen_request();           // whether SIGHUP was received since the last call
-const char* signal_name(int signal);  // "TERM"
+const char* signal_name(int signal);  // for example "TERM" for SIGTERM
 
 // Call this when the drain begins. Until then, while models are loaded, a second signal ends the process.
 void begin_drain();

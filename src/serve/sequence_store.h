@@ -46,7 +46,7 @@ class SequenceStore {
   };
   struct Extended {
     int64_t tokens;
-    at::Tensor hidden;  // states (tokens, hidden_size)
+    at::Tensor hidden;  // hidden states (tokens, hidden_size)
   };
   // Runs one pass over all parts. With last_tokens_only, a part that reaches the end of its `ids` may return only the
   // last hidden state, and other parts may return none. The rounding of such a pass differs from the rounding of a pass
@@ -56,7 +56,7 @@ class SequenceStore {
   struct PassSize {
     size_t parts;
     int64_t tokens;
-    int64_t ends;  // parts that reach the end of their ids
+    int64_t ends;  // number of parts that reach the end of their ids
   };
   virtual PassSize pass_size() const = 0;
 

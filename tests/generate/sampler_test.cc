@@ -84,7 +84,7 @@ TEST(Sampler, PresenceAndFrequencyPenalties_IgnoreThePrompt) {
 }
 
 TEST(Sampler, PresencePenalty_AppliesAfterTheRepetitionPenalty) {
-  // 3 / 2 - 1, not (3 - 1) / 2.
+  // The adjusted logit is 3 / 2 - 1, not (3 - 1) / 2.
   const auto counts = draw({.repetition_penalty = 2, .seed = 2, .presence_penalty = 1}, 20000, {{1, {.text = 1}}});
   const double total = std::exp(1.0) + std::exp(0.5) + std::exp(2.0) + std::exp(-1.0) + std::exp(3.0);
   expect_share(counts, 1, std::exp(0.5) / total);

@@ -238,7 +238,7 @@ TEST(Engine, StopTokenOrReceiver_EndsTheText) {
 TEST(Engine, ExhaustedPool_RequestsWaitAndNoPageIsLost) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
-  options.cache_bytes = 12 * 3 * 2 * 8 * 2 * 8 * 4;  // 12 pages: layers, keys and values, tokens, heads, size, fp32
+  options.cache_bytes = 12 * 3 * 2 * 8 * 2 * 8 * 4;  // 12 pages: 3 layers, K and V, 8 tokens, 2 heads of size 8, fp32
   Engine engine(model, options);
   EXPECT_EQ(engine.max_request_tokens(), 12 * 8);
   std::vector<std::shared_ptr<Collector>> texts;

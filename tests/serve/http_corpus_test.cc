@@ -32,7 +32,7 @@ std::string sized(const std::string& body) { return "Content-Length: " + std::to
 std::string hexadecimal(size_t number) { return fmt::format("{:x}", number); }
 std::string chunked_json() { return hexadecimal(kJson.size()) + "\r\n" + kJson + "\r\n0\r\n\r\n"; }
 
-// RFC 9112 6.1 and 6.3: framing.
+// Requests that test the framing of messages (RFC 9112 6.1 and 6.3).
 std::vector<Conversation> framing() {
   std::vector<Conversation> out;
   const std::vector<std::string> chunked = {"chunked",    "Chunked",  "CHUNKED",   "\tchunked",
@@ -136,7 +136,7 @@ std::vector<Conversation> framing() {
   return out;
 }
 
-// RFC 9112 7: chunks.
+// Requests with chunked bodies (RFC 9112 7).
 std::vector<Conversation> chunks() {
   std::vector<Conversation> out;
   const auto with = [](const std::string& body) { return post("Transfer-Encoding: chunked\r\n", body); };
@@ -177,7 +177,7 @@ std::vector<Conversation> chunks() {
   return out;
 }
 
-// RFC 9112 3.2 and RFC 9110 7.2: Host and the request target.
+// Requests that test Host and the request target (RFC 9112 3.2 and RFC 9110 7.2).
 std::vector<Conversation> targets() {
   std::vector<Conversation> out;
   for (const std::string host :
@@ -227,7 +227,7 @@ std::vector<Conversation> targets() {
   return out;
 }
 
-// RFC 9110 9 and 15: methods.
+// Requests with various methods (RFC 9110 9 and 15).
 std::vector<Conversation> methods() {
   std::vector<Conversation> out;
   const auto request = [](const std::string& method, const std::string& path) {
@@ -258,7 +258,7 @@ std::vector<Conversation> methods() {
   return out;
 }
 
-// RFC 9112 2.2, 2.3, 3 and 5: lines, versions, fields.
+// Requests that test line endings, versions and header fields (RFC 9112 2.2, 2.3, 3 and 5).
 std::vector<Conversation> lines() {
   std::vector<Conversation> out;
   for (const std::string empty : {"\r\n", "\r\n\r\n", "\r\n\r\n\r\n"}) {
@@ -300,7 +300,7 @@ std::vector<Conversation> lines() {
   return out;
 }
 
-// RFC 9110 10.1.1 and 8.4, RFC 9112 9.3.
+// Requests that test Expect, Content-Encoding and Connection (RFC 9110 10.1.1 and 8.4, RFC 9112 9.3).
 std::vector<Conversation> expectations() {
   std::vector<Conversation> out;
   for (const std::string value : {"100-continue", "100-Continue", "100-CONTINUE", " 100-continue\t", "100-continue,",

@@ -16,7 +16,7 @@ namespace {
 
 using namespace engine_texts;
 
-constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // layers, keys and values, tokens, heads, size, fp32
+constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // 3 layers, K and V, 8 tokens, 2 heads, head size 8, 4 bytes
 
 // The parameter selects sampling on the device in queued steps.
 class Preemption : public ::testing::TestWithParam<bool> {

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 
 struct Case {
   const char* field;  // field that the error names as `param`
-  const char* value;  // JSON for the field's first name
+  const char* value;  // JSON value of the top-level field
   const char* code;
   std::vector<std::string> names;  // further words that the message must contain
 };

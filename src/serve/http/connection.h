@@ -114,7 +114,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string origin_, requested_method_, requested_headers_;
 
   // Data for the access log and the header X-Request-Id.
-  std::string client_;   // the address of the client
+  std::string client_;   // address of the client without the port
   AccessRecord record_;  // current request; request_id is set when its head has been read
   Clock::time_point begin_;
   bool unlogged_ = false;  // the current request has not been logged

@@ -10,7 +10,7 @@
 namespace lazy::serve {
 
 struct HttpRequest {
-  std::string method;         // "GET"
+  std::string method;         // for example "GET"
   std::string path, query;    // "/v1/models"; the text after the "?" (see query_value())
   std::string authorization;  // value of the Authorization header
   std::string body;
@@ -48,7 +48,7 @@ class Exchange {
 
 using HttpHandler = std::function<void(HttpRequest request, std::shared_ptr<Exchange> exchange)>;
 
-// "Too Many Requests"
+// Returns the reason phrase of a status, for example "Too Many Requests" for 429.
 const char* status_text(int status);
 
 // Returns OpenAI's error object for errors at the HTTP level: {"error": {"message", "type", "param", "code"}}.

@@ -38,7 +38,7 @@ class HttpServer {
   ~HttpServer();  // closes all connections
 
   int port() const;
-  std::string address() const;  // "http://127.0.0.1:8080"
+  std::string address() const;  // for example "http://127.0.0.1:8080"
   bool is_local() const;        // true for a loopback address: only this machine can connect
   HttpCounters counters() const;
   // Closes idle connections. Every other connection is closed after its current response.

@@ -15,7 +15,7 @@ class ApiError : public Error {
   const std::string& param() const { return param_; }
   const std::string& code() const { return code_; }
   std::string type() const;
-  std::string body() const;  // the JSON object
+  std::string body() const;  // the error as a JSON object
   HttpResponse response() const;
 
  private:

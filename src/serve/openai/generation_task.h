@@ -19,11 +19,11 @@ namespace lazy::serve {
 struct GenerationJob {
   AnswerHead head;
   std::shared_ptr<const ServedModel> model;
-  GenerationFields fields;  // max_tokens is set
+  GenerationFields fields;  // max_tokens has a value
   bool echo = false;
   struct Prompt {
     std::vector<int64_t> ids;
-    std::string text;  // for echo
+    std::string text;  // text of the prompt, for echo
   };
   std::vector<Prompt> prompts;
 };

@@ -27,7 +27,7 @@ struct ChoicePart {
   std::string text;
   nlohmann::ordered_json logprobs;                     // null, or in the format of the protocol
   std::optional<std::vector<int64_t>> token_ids = {};  // set if the client requested token ids
-  const char* finish_reason = nullptr;                 // "stop", "length"
+  const char* finish_reason = nullptr;                 // "stop" or "length"; null: the choice has not ended
   bool first = false;                                  // first chunk of a chat stream, which includes the role
 };
 
