@@ -56,7 +56,7 @@ Check check_attention(bool gpu) {
 Check check_gpu() {
   const auto devices = gpus();
   const bool device_file = fs::exists("/dev/nvidiactl");
-  if (devices.empty() && !device_file) return {"GPU", State::ok, "none: the CPU computes", ""};
+  if (devices.empty() && !device_file) return {"GPU", State::ok, "none: computations run on the CPU", ""};
   if (devices.empty()) {
     return {"GPU", State::broken, "/dev/nvidiactl exists, but the driver library does not find a GPU",
             "nvidia-smi   (tells whether the driver works; in a container, start it with --gpus all; "

@@ -86,7 +86,7 @@ void print_attention(const ModelConfig& m) {
     positions = mixed ? "RoPE" : fmt::format("RoPE base {:g}", m.positions.rope_base);
     if (m.positions.partial_rotary_factor != 1)
       positions += fmt::format(" on {} of {} dimensions", m.rotary_dim(), m.attention.head_dim);
-    if (m.positions.rope_interleaved) positions += ", neighbours paired";
+    if (m.positions.rope_interleaved) positions += ", adjacent dimensions paired";
     if (m.positions.rope_scaling.type != "none")
       positions += fmt::format(", {} by {:g}", m.positions.rope_scaling.type, m.positions.rope_scaling.factor);
   }

@@ -240,7 +240,7 @@ TEST_F(CommandLine, Colors_OnlyOnTerminalsThatAllowThem) {
   EXPECT_THAT(on_terminal("NO_COLOR=", "help"), HasSubstr("\033[1m"));
   EXPECT_THAT(on_terminal("NO_COLOR=1", "help"), AllOf(HasSubstr("configuration"), Not(HasSubstr("\033"))));
   // Log messages: the name of the level is colored.
-  const auto folder = std::filesystem::temp_directory_path() / ("lazy-colours-" + std::to_string(::getpid()));
+  const auto folder = std::filesystem::temp_directory_path() / ("lazy-colors-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   write_file_atomic(folder / "a.txt", "one two three\n");
   const std::string prepare = "data prepare " + (folder / "a.txt").string() + " --force --tokenizer bytes --output " +
