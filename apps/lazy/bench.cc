@@ -18,14 +18,14 @@ struct Settings {
 };
 
 static void add_json(Command command, std::string& json) {
-  command.add_option("--json", json, "Also write the figures to this file");
+  command.add_option("--json", json, "Also write the results to this JSON file");
 }
 
 static void write_json(const nlohmann::json& result, const std::string& path) {
   if (!path.empty()) write_file_atomic(path, result.dump(2) + "\n");
 }
 
-// Options of the attention benchmarks.
+// Options that the attention benchmarks have in common.
 template <typename Benchmark>
 static void add_shapes(Command command, Settings<Benchmark>& s) {
   Benchmark& b = s.benchmark;
@@ -36,7 +36,7 @@ static void add_shapes(Command command, Settings<Benchmark>& s) {
   command.add_option("--dtype", b.dtypes, "fp32, bf16").one_of({"fp32", "bf16"}).show_default();
   command
       .add_option("--score-scale", b.score_scale,
-                  "Standard deviation of the scores; a larger one gives fewer non-zero weights")
+                  "Standard deviation of the scores; larger values give fewer non-zero weights")
       .positive()
       .show_default();
   command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
@@ -50,7 +50,7 @@ static void bench_attention(Command command) {
   command.callback([s, command] {
     auto& b = s->benchmark;
     if (b.device == "cpu") return write_json(benchmarks::run_attention(b), s->json);
-    // Larger default problems on a GPU.
+    // The default problem size is larger on a GPU.
     if (!command.count("--heads")) b.heads = 16;
     if (!command.count("--dtype")) b.dtypes = {"bf16"};
     if (command.count("--batch") || command.count("--length")) return write_json(benchmarks::run_attention(b), s->json);
@@ -68,7 +68,7 @@ static void bench_attention(Command command) {
 static void bench_decode(Command command) {
   auto s = std::make_shared<Settings<benchmarks::DecodeBenchmark>>();
   add_shapes(command, *s);
-  command.add_option("--keys", s->benchmark.keys, "Cached keys a sequence").positive().show_default();
+  command.add_option("--keys", s->benchmark.keys, "Cached keys per sequence").positive().show_default();
   command.add_option("--kv-heads", s->benchmark.kv_heads, "Key/value heads").positive().show_default();
   command.callback([s, command] {
     auto& b = s->benchmark;
@@ -91,7 +91,7 @@ static void bench_fused(Command command) {
   benchmarks::FusedBenchmark& b = s->benchmark;
   command.add_option("--device", b.device, "Device").one_of({"cpu", "cuda"}).show_default();
   command.add_option("--rows", b.rows, "Rows; 0: 32768 on a GPU, 4096 on the CPU").non_negative().show_default();
-  command.add_option("--dim", b.dims, "Numbers a row").positive().show_default();
+  command.add_option("--dim", b.dims, "Values per row").positive().show_default();
   command.add_option("--dtype", b.dtypes, "fp32, bf16, fp16 (on a GPU)")
       .one_of({"fp32", "bf16", "fp16"})
       .show_default();
@@ -100,14 +100,14 @@ static void bench_fused(Command command) {
   command.callback([s] { write_json(benchmarks::run_fused(s->benchmark), s->json); });
 }
 
-// Options of the benchmarks of whole models.
+// Options that the benchmarks of whole models have in common.
 template <typename Benchmark>
 struct ModelSettings : Settings<Benchmark> {
   std::string config;
   std::vector<std::string> overrides;
 
   void add(Command command) {
-    command.add_option("config", config, "Configuration with a [model]").required().existing_file();
+    command.add_option("config", config, "Configuration with a [model] section").required().existing_file();
     command.add_option("--set", overrides, "Override a key: model.key=value (may be repeated)").repeatable();
     Benchmark& b = this->benchmark;
     command.add_option("--device", b.device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
@@ -129,22 +129,23 @@ static void bench_train(Command command) {
   auto s = std::make_shared<ModelSettings<benchmarks::TrainBenchmark>>();
   s->add(command);
   benchmarks::TrainBenchmark& b = s->benchmark;
-  command.add_option("--batch", b.batch, "Sequences a micro-batch").positive().show_default();
-  command.add_option("--length", b.length, "Tokens a sequence").positive().show_default();
-  command.add_option("--accumulation", b.accumulation, "Micro-batches a step").positive().show_default();
-  command.add_option("--steps", b.steps, "Steps to time").positive().show_default();
-  command.add_flag("--fp8", b.fp8, "Products of the linear layers in 8-bit floating point, as training.precision");
-  command.add_option("--checkpointing", b.checkpointing, "Activation checkpointing: what the backward pass recomputes")
+  command.add_option("--batch", b.batch, "Sequences per micro-batch").positive().show_default();
+  command.add_option("--length", b.length, "Tokens per sequence").positive().show_default();
+  command.add_option("--accumulation", b.accumulation, "Micro-batches per step").positive().show_default();
+  command.add_option("--steps", b.steps, "Number of timed steps").positive().show_default();
+  command.add_flag("--fp8", b.fp8, "Linear layers in 8-bit floating point, as with training.precision");
+  command.add_option("--checkpointing", b.checkpointing,
+                     "Activation checkpointing: the part that the backward pass recomputes")
       .one_of({"none", "mlp", "attention", "full"})
       .show_default();
   command.add_option("--corpus", b.corpus, "Corpus of `lazy data prepare` (default: random tokens on the device)");
-  command.add_option("--data-parallel", b.data_parallel, "Data parallelism of several ranks")
+  command.add_option("--data-parallel", b.data_parallel, "Kind of data parallelism if there are several ranks")
       .one_of({"replicate", "zero2", "full_shard"})
       .show_default();
   command.add_flag("--profile", b.profile, "Also report the ten most expensive kernels");
   command.callback([s] {
     const nlohmann::json result = benchmarks::run_train(s->read());
-    if (!result.is_null()) write_json(result, s->json);  // the first rank's
+    if (!result.is_null()) write_json(result, s->json);  // null on all ranks except the first
   });
 }
 
@@ -153,10 +154,10 @@ static void bench_eval(Command command) {
   s->add(command);
   benchmarks::EvalBenchmark& b = s->benchmark;
   command.add_option("--questions", b.questions, "Questions").positive().show_default();
-  command.add_option("--choices", b.choices, "Choices a question").positive().show_default();
-  command.add_option("--context", b.context, "Tokens of a question, on average").positive().show_default();
-  command.add_option("--choice", b.choice, "Tokens of a choice, on average").positive().show_default();
-  command.add_option("--batch", b.batch, "Rows a batch of the padded baseline").positive().show_default();
+  command.add_option("--choices", b.choices, "Choices per question").positive().show_default();
+  command.add_option("--context", b.context, "Average number of tokens per question").positive().show_default();
+  command.add_option("--choice", b.choice, "Average number of tokens per choice").positive().show_default();
+  command.add_option("--batch", b.batch, "Rows per batch of the padded baseline").positive().show_default();
   command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
   command.callback([s] { write_json(benchmarks::run_eval(s->read()), s->json); });
 }
@@ -168,7 +169,8 @@ static void bench_sinks(Command command) {
   command.add_option("--length", b.length, "Tokens of the text; 0: 32768 on a GPU, 2048 on the CPU")
       .non_negative()
       .show_default();
-  command.add_option("--check", b.checked, "Tokens of the text whose statistics are compared with full matrices")
+  command.add_option("--check", b.checked,
+                     "Number of tokens whose statistics are compared with full attention matrices")
       .range(2, 4096)
       .show_default();
   command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
@@ -182,15 +184,15 @@ static void bench_mixers(Command command) {
   command.add_option("--dtype", b.dtype, "Precision").one_of({"auto", "fp32", "bf16"}).show_default();
   command
       .add_option("--model", b.models,
-                  "Models to compare with transformer: retnet, mamba2, deltanet, ... (default: all)")
+                  "Models to compare with the transformer: retnet, mamba2, deltanet, ... (default: all)")
       .comma_separated();
-  command.add_option("--length", b.lengths, "Tokens of a text (default: 1024; on a GPU 1024,4096,16384,65536)")
+  command.add_option("--length", b.lengths, "Tokens per text (default: 1024; on a GPU 1024,4096,16384,65536)")
       .comma_separated()
       .positive();
-  command.add_option("--layers", b.layers, "Layers; 0: 2 on the CPU, the model's own on a GPU")
+  command.add_option("--layers", b.layers, "Layers; 0: 2 on the CPU, the number of layers of the model on a GPU")
       .non_negative()
       .show_default();
-  command.add_option("--tokens", b.tokens, "Tokens of a training step; 0: 2048 on the CPU, 32768 on a GPU")
+  command.add_option("--tokens", b.tokens, "Tokens per training step; 0: 2048 on the CPU, 32768 on a GPU")
       .non_negative()
       .show_default();
   command.add_option("--steps", b.steps, "Repetitions; the median is reported").positive().show_default();
@@ -205,9 +207,10 @@ static void bench_tokenizer(Command command) {
   auto s = std::make_shared<Settings<benchmarks::TokenizerBenchmark>>();
   command.add_option("--tokenizer", s->benchmark.tokenizer, "tokenizer.json, a .model file, or a folder with one")
       .required();
-  command.add_option("--text", s->benchmark.text, "Text; its lines are the documents").required().existing_file();
+  command.add_option("--text", s->benchmark.text, "Text file; each line is a document").required().existing_file();
   command
-      .add_option("--python", s->benchmark.python, "Python interpreter with the reference: tokenizers or sentencepiece")
+      .add_option("--python", s->benchmark.python,
+                  "Python interpreter that has the reference package: tokenizers or sentencepiece")
       .show_default();
   command.add_option("--repeats", s->benchmark.repeats, "Repetitions; the fastest is reported")
       .positive()
@@ -218,7 +221,7 @@ static void bench_tokenizer(Command command) {
 
 }  // namespace lazy::cli
 
-LAZY_COMMAND(bench, "Measure speed against a reference, after checking the results", [](lazy::cli::Command command) {
+LAZY_COMMAND(bench, "Compare speed with a reference, after checking the results", [](lazy::cli::Command command) {
   command.require_subcommand();
   command.footer(
       "Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention "
@@ -226,15 +229,16 @@ LAZY_COMMAND(bench, "Measure speed against a reference, after checking the resul
       "configs/lazy-340m-15b.toml --profile\n  lazy bench eval configs/sink-55m-lazy.toml\n  lazy bench mixers "
       "--length 1024,4096\n  lazy bench sinks configs/models/lazy-340m.toml --length 32768\n"
       "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
-  lazy::cli::bench_attention(command.add_subcommand("attention", "lazy::attention against PyTorch's softmax SDPA"));
-  lazy::cli::bench_decode(command.add_subcommand("decode", "lazy::decode against PyTorch's softmax SDPA"));
-  lazy::cli::bench_fused(command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU against a memory copy"));
-  lazy::cli::bench_train(command.add_subcommand("train", "Whole training steps of a configuration's model"));
-  lazy::cli::bench_eval(command.add_subcommand("eval", "Scoring of benchmark questions against padded batches"));
+  lazy::cli::bench_attention(command.add_subcommand("attention",
+                                                    "lazy::attention compared with PyTorch's softmax SDPA"));
+  lazy::cli::bench_decode(command.add_subcommand("decode", "lazy::decode compared with PyTorch's softmax SDPA"));
+  lazy::cli::bench_fused(command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU compared with a memory copy"));
+  lazy::cli::bench_train(command.add_subcommand("train", "Complete training steps of the model of a configuration"));
+  lazy::cli::bench_eval(command.add_subcommand("eval", "Scoring of benchmark questions, compared with padded batches"));
   lazy::cli::bench_mixers(
-      command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans against attention, by length"));
+      command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans compared with attention, by length"));
   lazy::cli::bench_sinks(
-      command.add_subcommand("sinks", "Sink statistics of one long text against a plain forward pass"));
+      command.add_subcommand("sinks", "Sink statistics of one long text, compared with a forward pass"));
   lazy::cli::bench_tokenizer(
-      command.add_subcommand("tokenizer", "Encoding on one thread against tokenizers or sentencepiece"));
+      command.add_subcommand("tokenizer", "Encoding on one thread, compared with tokenizers or sentencepiece"));
 });

@@ -30,7 +30,7 @@ kernels::Problem usual_problem(kernels::Normalizer normalizer, kernels::DType dt
           .normalizer = normalizer};
 }
 
-// {normalizer: [types]} that the CPU kernels support.
+// Returns {normalizer: [types]} with the data types that the CPU kernels support.
 Json cpu_support() {
   Json served = Json::object();
   for (const kernels::Normalizer normalizer : kernels::kAllNormalizers) {
@@ -43,7 +43,7 @@ Json cpu_support() {
   return served;
 }
 
-// {normalizer: {type: {head size: kernel}}} on this GPU, or the reason for which CUDA is unavailable.
+// Returns {normalizer: {type: {head size: kernel}}} for this GPU, or the reason why CUDA is unavailable.
 Json cuda_support() {
   try {
     ops::load_cuda();
@@ -62,7 +62,8 @@ Json cuda_support() {
   return served;
 }
 
-// "hopper 64, 128; portable 96, 256"; just "plain" where one kernel serves all sizes.
+// Formats head sizes by kernel, such as "hopper 64, 128; portable 96, 256", or just "plain" if one kernel supports all
+// head sizes.
 std::string by_kernel(const Json& sizes) {
   std::map<std::string, std::vector<std::string>> groups;
   for (const auto& [size, kernel] : sizes.items()) groups[kernel.get<std::string>()].push_back(size);
@@ -72,7 +73,7 @@ std::string by_kernel(const Json& sizes) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-// The driver's own version, "570.124.06"; empty without one.
+// Returns the version of the NVIDIA driver, such as "570.124.06", or "" without a driver.
 std::string driver_version() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string word;
@@ -91,7 +92,7 @@ std::string version_line() {
 }
 
 Json build_info() {
-  Json cuda = cuda_support(), out;  // first: it initializes CUDA
+  Json cuda = cuda_support(), out;  // first, because it initializes CUDA
   out["version"] = LAZY_VERSION;
   out["commit"] = kCommit;
   out["compiler"] = __VERSION__;

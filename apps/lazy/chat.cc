@@ -1,4 +1,5 @@
-// `lazy chat`: a conversation with a model in the terminal, or with one message per line of standard input.
+// `lazy chat`: a conversation with a model in the terminal. If standard input is not a terminal, each line is one
+// message.
 #include <poll.h>
 #include <unistd.h>
 
@@ -35,20 +36,20 @@ struct ChatArguments {
   cli::ServingOptions serving;
 };
 
-// SIGINT stops an answer and not the program, unlike in core/stop.h. SIGTERM and SIGUSR1 end the program.
+// SIGINT stops the current answer instead of the program, unlike in core/stop.h. SIGTERM and SIGUSR1 end the program.
 std::atomic<bool> interrupted = false;
 
 void install_handlers() {
   install_stop_handlers();
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = true; };
-  action.sa_flags = SA_ONSTACK;  // ops/signal_stack.h says why
+  action.sa_flags = SA_ONSTACK;  // see ops/signal_stack.h for the reason
   sigaction(SIGINT, &action, nullptr);
 }
 
 bool must_stop() { return interrupted || stop_requested(); }
 
-// Lines of standard input.
+// Reads the lines of standard input.
 class InputLines {
  public:
   // Returns the next line without its newline, or nullopt at the end of the input or once must_stop() is true.
@@ -56,7 +57,7 @@ class InputLines {
     for (;;) {
       if (const size_t end = buffer_.find('\n'); end != std::string::npos) return take(end, 1);
       if (ended_) return buffer_.empty() ? std::nullopt : std::optional(take(buffer_.size(), 0));
-      // A signal between the check and poll() is noticed after 100 ms.
+      // A signal that arrives between the check and poll() is noticed after at most 100 ms.
       pollfd state{STDIN_FILENO, POLLIN, 0};
       if (must_stop()) return std::nullopt;
       if (::poll(&state, 1, 100) <= 0) continue;
@@ -89,8 +90,8 @@ class Conversation {
     first_exchange_ = messages_.size();
   }
 
-  // Prints the model's answer and adds both to the history. Error, with an unchanged history, if the template refuses
-  // the message or if the message is too long.
+  // Prints the model's answer and adds the message and the answer to the history. Throws Error and leaves the history
+  // unchanged if the template refuses the message or if the message is too long.
   void answer(const std::string& message) {
     Json messages = messages_;
     add(messages, "user", message);
@@ -117,8 +118,8 @@ class Conversation {
     messages.push_back({{"role", role}, {"content", content}});
   }
 
-  // The ids of the prompt for `messages`, from which the oldest exchanges are removed until a quarter of the context,
-  // or max_tokens if that is less, is left for the answer.
+  // Returns the prompt ids for `messages`. The oldest exchanges are removed until enough tokens are left for the
+  // answer: a quarter of the context, or max_tokens if that is less.
   std::vector<int64_t> fit(Json& messages) const {
     const int64_t context = model_.engine->max_request_tokens(), quarter = std::max<int64_t>(context / 4, 1);
     const int64_t most = context - (max_tokens_ > 0 ? std::min(max_tokens_, quarter) : quarter);
@@ -134,7 +135,7 @@ class Conversation {
         return prompt;
       }
       if (messages.size() < first_exchange_ + 3) {
-        fail("chat", "the message{} has {} tokens; the context of {} tokens allows {} and an answer",
+        fail("chat", "the message{} has {} tokens; the context of {} tokens allows at most {} before the answer",
              first_exchange_ > 0 ? " with the system prompt" : "", length, context, most);
       }
       const auto oldest = messages.begin() + static_cast<std::ptrdiff_t>(first_exchange_);
@@ -151,7 +152,7 @@ class Conversation {
 
 void converse(Conversation& conversation, bool terminal) {
   InputLines input;
-  // Since the last message. The second one ends the chat.
+  // Counts the interrupts since the last message. The second one ends the chat.
   for (int interrupts = 0; interrupts < 2;) {
     if (terminal) cli::print("chat", bold("> ", STDOUT_FILENO));
     const std::optional<std::string> line = input.next();
@@ -159,7 +160,7 @@ void converse(Conversation& conversation, bool terminal) {
     if (interrupted.exchange(false)) {
       input.discard();
       cli::print("chat", "\n");
-      if (++interrupts < 2) log::info("Ctrl-C again, or Ctrl-D, ends the chat");
+      if (++interrupts < 2) log::info("press Ctrl-C again, or Ctrl-D, to end the chat");
       continue;
     }
     if (!line) break;
@@ -199,7 +200,7 @@ void run(const ChatArguments& options) {
 
 }  // namespace
 
-LAZY_COMMAND(chat, "Talk to a model in the terminal", [](cli::Command command) {
+LAZY_COMMAND(chat, "Chat with a model in the terminal", [](cli::Command command) {
   auto o = std::make_shared<ChatArguments>();
   command.add_option("model", o->model, "Model folder with a chat template, or run folder").required();
   cli::add_download_option(command, o->download);

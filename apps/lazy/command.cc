@@ -18,7 +18,7 @@ namespace lazy::cli {
 
 namespace {
 
-// CLI11 keeps them inside of a function.
+// CLI11 stores the choices inside a function, so they are recorded here.
 std::map<const CLI::Option*, std::vector<std::string>>& choices() {
   static std::map<const CLI::Option*, std::vector<std::string>> instance;
   return instance;
@@ -90,7 +90,7 @@ size_t Command::count(const std::string& option) const { return app_->count(opti
 
 std::vector<std::pair<std::string, std::string>> Command::values_in_order() const {
   std::vector<std::pair<std::string, std::string>> out;
-  std::map<const CLI::Option*, size_t> seen;  // parse_order() has a repeated option once for each value
+  std::map<const CLI::Option*, size_t> seen;  // parse_order() lists a repeated option once per value
   for (const CLI::Option* option : app_->parse_order()) {
     const size_t next = seen[option]++;
     if (next < option->results().size()) out.emplace_back(option->get_name(), option->results()[next]);
@@ -108,7 +108,7 @@ std::string shell_word(const std::string& text) {
 
 std::string Command::line() const {
   std::string line = "lazy " + app_->get_name();
-  std::map<const CLI::Option*, size_t> given, written;  // occurrences: in all, and before this one
+  std::map<const CLI::Option*, size_t> given, written;  // occurrences: in total, and before this one
   for (const CLI::Option* option : app_->parse_order()) ++given[option];
   for (const CLI::Option* option : app_->parse_order()) {
     const size_t n = written[option]++;
@@ -118,7 +118,7 @@ std::string Command::line() const {
       if (n == 0) line += name;
       continue;
     }
-    // Either an occurrence has one value, or the first one is written with all values.
+    // Either each occurrence has one value, or the first occurrence is written with all values.
     std::vector<std::string> values = option->results();
     if (values.size() == given[option]) {
       values = {values[n]};
@@ -154,7 +154,7 @@ CommandDescription Command::describe() const {
     CommandDescription description = Command(child).describe();
     if (!child->get_name().empty()) {
       out.subcommands.push_back(std::move(description));
-    } else {  // a group: its options are this command's
+    } else {  // a group: its options belong to this command
       for (OptionDescription& option : description.options) out.options.push_back(std::move(option));
     }
   }
@@ -178,17 +178,18 @@ void add_download_option(Command command, bool& download) {
 
 void share_cores(int spins) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
-  // Another program than this one where a dynamic linker or an emulator was named on the command line.
+  // argv[0] is a different program if a dynamic linker or an emulator was named on the command line.
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error || program.filename() != "lazy") return;
   std::vector<std::string> arguments = split(read_file("/proc/self/cmdline"), '\0');
-  arguments.pop_back();  // after the last zero
+  arguments.pop_back();  // the text after the last zero byte is not an argument
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   ::setenv("GOMP_SPINCOUNT", std::to_string(spins).c_str(), 1);
-  ::execv(program.c_str(), argv.data());  // returns if it fails: then this is only slower beside other processes
+  // Returns only on failure; then this run is slower when other processes use the cores.
+  ::execv(program.c_str(), argv.data());
 }
 
 }  // namespace lazy::cli

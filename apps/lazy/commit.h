@@ -1,5 +1,5 @@
-// The commit that the program was built from; cmake/Commit.cmake writes the source.
+// Commit from which the program was built. cmake/Commit.cmake writes the source file.
 #pragma once
 namespace lazy::cli {
-extern const char* const kCommit;  // abbreviated, with -dirty where files differ from it; empty: not known
+extern const char* const kCommit;  // abbreviated; ends with -dirty if files differ from it; empty if unknown
 }

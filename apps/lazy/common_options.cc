@@ -11,22 +11,23 @@ namespace lazy::cli {
 void add_model_options(Command command, ModelOptions& options) {
   command.add_option("--positions", options.positions,
                      "RoPE scaling: yarn:4, linear:4, dynamic:4; none disables the model's own scaling");
-  command.add_option("--rope-base", options.rope_base, "Base of RoPE (default: the model's)");
+  command.add_option("--rope-base", options.rope_base, "Base of RoPE (default: the base of the model)");
   command.add_option(
       "--cache", options.cache,
-      "streaming:4+508 keeps the first 4 and the last 508 tokens (StreamingLLM), heaviest:64+448 those with "
-      "the most weight and the last");
+      "streaming:4+508 keeps the first 4 and the last 508 tokens (StreamingLLM), heaviest:64+448 the 64 with "
+      "the most attention weight and the last 448");
   command.add_option(
       "--quantize", options.quantize,
-      "Simulate few bits: round weights and inputs of products (w8a8, w4a4) and the cache (kv8, kv4), such as "
+      "Simulate quantization: round weights and inputs of linear layers (w8a8, w4a4) and the cache (kv8, kv4), such as "
       "w4a4:tensor,kv4:channel");
   command.add_option(
       "--weights", options.weights,
-      "int8: round linear layers and the head to 8 bits with one scale per row; decoding on a CPU reads 8-bit weights");
+      "int8: quantize linear layers and the head to 8 bits with one scale per row; decoding on a CPU reads 8-bit "
+      "weights");
 }
 
 void add_placement_options(Command command, std::string& device, std::string& dtype) {
-  command.add_option("--device", device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--device", device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", dtype, "Computing precision; auto: bf16 on a GPU and on a CPU with AMX")
       .one_of({"auto", "fp32", "bf16"})
       .show_default();
@@ -34,14 +35,15 @@ void add_placement_options(Command command, std::string& device, std::string& dt
 
 void add_sampling_options(Command command, SamplingOptions& sampling, const std::string& seeds) {
   command.add_option("--temperature", sampling.temperature, "0: greedy").show_default();
-  command.add_option("--top-k", sampling.top_k, "Sample among the k most likely tokens; 0: all").show_default();
-  command.add_option("--top-p", sampling.top_p, "Sample among the most likely tokens with this probability")
+  command.add_option("--top-k", sampling.top_k, "Sample from the k most likely tokens; 0: all").show_default();
+  command.add_option("--top-p", sampling.top_p,
+                     "Sample from the most likely tokens that together have this probability")
       .show_default();
   command
       .add_option("--repetition-penalty", sampling.repetition_penalty,
-                  "Values above 1 penalize tokens that the text already has")
+                  "Values above 1 penalize tokens that already occur in the text")
       .show_default();
-  command.add_option("--seed", sampling.seed, "The same seed gives the same text; " + seeds).show_default();
+  command.add_option("--seed", sampling.seed, "Equal seeds give equal texts; " + seeds).show_default();
 }
 
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype) {
@@ -50,10 +52,12 @@ void place_model(LanguageModel& model, const std::string& device, const std::str
 }
 
 void add_interventions(Command command) {
-  for (const auto& [option, help] : {std::pair{"--set-zero", "NAME[INDEX]: zeros in a weight or an activation"},
+  for (const auto& [option, help] : {std::pair{"--set-zero",
+                                               "NAME[INDEX]: set part of a weight or an activation to zero"},
                                      {"--replace", "NAME[INDEX]=VALUE"},
                                      {"--add", "NAME[INDEX]=VALUE"},
-                                     {"--swap-positions", "NAME=I,J: positions of an activation, rows of a weight"}}) {
+                                     {"--swap-positions",
+                                      "NAME=I,J: swap two positions of an activation or two rows of a weight"}}) {
     command.add_option(option, help).repeatable().group("Interventions");
   }
 }

@@ -9,20 +9,22 @@
 
 namespace lazy::cli {
 
-// --positions, --rope-base, --cache and --weights, for commands that load a model folder.
+// Adds --positions, --rope-base, --cache and --weights, for commands that load a model folder.
 void add_model_options(Command command, ModelOptions& options);
 
-// --device and --dtype, for commands that generate; see model/device.h.
+// Adds --device and --dtype, for commands that generate text; see model/device.h.
 void add_placement_options(Command command, std::string& device, std::string& dtype);
-// On the first GPU for "cuda"; dtype "fp32" or "bf16", whose weights are then all that is kept.
+// Moves the model to the first GPU for device "cuda". dtype "fp32" or "bf16": only weights of this precision are
+// retained.
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype);
 
-// --temperature, --top-k, --top-p, --repetition-penalty and --seed. `seeds`: which seed each text uses.
+// Adds --temperature, --top-k, --top-p, --repetition-penalty and --seed. seeds: help text that says which seed each
+// text uses.
 inline const SamplingOptions kDefaultSampling{.temperature = 0.8, .top_p = 0.95, .seed = 42};
 void add_sampling_options(Command command, SamplingOptions& sampling, const std::string& seeds);
 
-// --set-zero, --replace, --add and --swap-positions, for commands that run a model under interventions.
+// Adds --set-zero, --replace, --add and --swap-positions, for commands that run a model with interventions.
 void add_interventions(Command command);
-sinks::Interventions given_interventions(Command command);  // in command line order
+sinks::Interventions given_interventions(Command command);  // in the order of the command line
 
 }  // namespace lazy::cli

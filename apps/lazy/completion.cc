@@ -9,7 +9,7 @@
 namespace lazy::cli {
 namespace {
 
-// Calls `visit` with each command and its path ("lazy data prepare"), and the options that it understands.
+// Calls `visit` with each command, its path ("lazy data prepare"), and the options that it accepts.
 using Visit = std::function<void(const std::string&, const CommandDescription&, const std::vector<OptionDescription>&)>;
 void walk(const CommandDescription& command, const std::string& path, const std::vector<OptionDescription>& inherited,
           const Visit& visit) {
@@ -19,7 +19,7 @@ void walk(const CommandDescription& command, const std::string& path, const std:
   for (const CommandDescription& child : command.subcommands) walk(child, path + " " + child.name, inherited, visit);
 }
 
-// Options of the program itself that may also follow a subcommand (each has its own --help).
+// Options of the program itself that may also follow a subcommand. --help is excluded, because each subcommand has one.
 std::vector<OptionDescription> shared_options(const CommandDescription& program) {
   std::vector<OptionDescription> out;
   for (const OptionDescription& option : program.options) {
@@ -30,10 +30,10 @@ std::vector<OptionDescription> shared_options(const CommandDescription& program)
 }
 
 struct Tables {
-  std::string commands, options, choices, valued;  // bodies of `case` statements, by the command's path
+  std::string commands, options, choices, valued;  // bodies of `case` statements, which select by the command's path
 };
 
-// `described`: "name:description" entries for zsh, else bare words.
+// described: "name:description" entries for zsh; otherwise only names.
 Tables tables(const CommandDescription& program, bool described) {
   const auto entry = [&](const std::string& name, const std::string& help) {
     if (!described) return name;
@@ -71,7 +71,7 @@ Tables tables(const CommandDescription& program, bool described) {
   return out;
 }
 
-// Both shells fill an array `candidates` by the same functions.
+// In both shells, the same functions fill an array `candidates`.
 constexpr const char* kFunctions = R"SH(_lazy_commands() {{
   candidates=()
   case $1 in

@@ -1,5 +1,5 @@
-// `lazy convert`: writes a GGUF file or a PyTorch checkpoint as a Hugging Face folder with safetensors, or a softmax
-// model as one of Lazy Attention.
+// `lazy convert`: converts a GGUF file or a PyTorch checkpoint to a Hugging Face folder with safetensors, or converts a
+// softmax model to a Lazy Attention model.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -40,7 +40,8 @@ struct ConvertOptions {
   bool download = false, from_torch = false;
 };
 
-// The precision of a folder's weights: bf16 where config.json says so, else fp32, which holds float16 exactly.
+// Returns the precision of a folder's weights: bf16 if config.json says so, otherwise fp32, which represents float16
+// exactly.
 std::string stored_dtype(const fs::path& folder) {
   const auto config = parse_python_json<Json>(read_file(folder / "config.json"));
   for (const char* key : {"dtype", "torch_dtype"}) {
@@ -97,7 +98,7 @@ void convert_gguf(const ConvertOptions& options, const fs::path& target) {
   const Json ready = python.start();
   const auto tensors = ready.at("tensors").get<int64_t>();
   ask_for_each_tensor(python, options.source, static_cast<size_t>(tensors), [](size_t n) { return Json{{"next", n}}; });
-  // What was written can be read.
+  // Check that the written configuration can be read.
   ModelConfig::from_directory(temporary.path());
   load_tokenizer(temporary.path().string());
   temporary.publish(/*replace=*/false);
@@ -105,7 +106,7 @@ void convert_gguf(const ConvertOptions& options, const fs::path& target) {
              ready.at("architecture").get<std::string>(), tensors);
 }
 
-// The file that `source` names: itself, or pytorch_model.bin or its index in the folder.
+// Returns the checkpoint file for `source`: the file itself, or in a folder pytorch_model.bin or its index file.
 fs::path torch_checkpoint(const fs::path& source) {
   if (fs::is_regular_file(source)) return source;
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
@@ -115,7 +116,7 @@ fs::path torch_checkpoint(const fs::path& source) {
        source.string());
 }
 
-// The checkpoint files, each with the names of its tensors; null: all of them.
+// Returns the checkpoint files, each with the names of its tensors, or null for all tensors of the file.
 Json torch_files(const fs::path& checkpoint) {
   if (checkpoint.extension() != ".json") return Json::array({{checkpoint.string(), nullptr}});
   Json files = Json::array();
@@ -129,7 +130,7 @@ Json torch_files(const fs::path& checkpoint) {
   return files;
 }
 
-// Copies the configuration, the tokenizer, chat templates and generation settings.
+// Copies the configuration, the tokenizer, chat templates and generation settings as they are.
 void copy_text_files(const fs::path& from, const fs::path& to) {
   for (const auto& item : fs::directory_iterator(from)) {
     const fs::path name = item.path().filename(), kind = name.extension();
@@ -158,7 +159,7 @@ void convert_torch(const ConvertOptions& options, const fs::path& target) {
   ask_for_each_tensor(python, folder.string(), names.size(), [&](size_t n) {
     return Json{{"write", names[n]}, {"to", part(n).string()}};
   });
-  NamedTensors tensors;  // mapped from the parts
+  NamedTensors tensors;  // memory-mapped from the temporary files
   for (size_t n = 0; n < names.size(); ++n) tensors.emplace_back(names[n], SafetensorsFile(part(n)).tensor(names[n]));
   write_safetensors_sharded(temporary.path(), "model", tensors);
   tensors.clear();
@@ -173,7 +174,7 @@ void convert_torch(const ConvertOptions& options, const fs::path& target) {
 
 void run(const ConvertOptions& options) {
   if (options.folder.empty() == options.output.empty())
-    fail("convert", "expected one folder to write: as the second argument, or with --output");
+    fail("convert", "expected one output folder: either as the second argument or with --output");
   const fs::path target = new_folder(options.folder.empty() ? options.output : options.folder, "convert");
   if (options.to == "lazy") return convert_to_lazy(options, target);
   if (options.from_torch) return convert_torch(options, target);
@@ -193,9 +194,9 @@ LAZY_COMMAND(
               "file or its folder; with --to, a model or run folder")
           .required();
       command.add_option("folder", o->folder, "Folder to write; must not exist yet");
-      command.add_option("-o,--output", o->output, "The same");
+      command.add_option("-o,--output", o->output, "The folder to write, as an option");
       const auto to = command.add_option("--to", o->to, "Kind of model to write").one_of({"lazy"});
-      command.add_option("--window", o->window, "Entries of the distance bias for each head; 0: none")
+      command.add_option("--window", o->window, "Distances with a learned bias per head; 0: none")
           .range(0, 1 << 24)
           .show_default()
           .needs(to);

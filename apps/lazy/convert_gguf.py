@@ -1,8 +1,8 @@
 """Writes a GGUF file as a Hugging Face folder, with the packages gguf and numpy.
 
 The first line of standard input is {"file": a GGUF file, "folder": an empty folder, "dtype": "fp32" or "bf16"}. The
-answer is {"ready": true, "architecture": ..., "tensors": their number}. Each further line {"next": n} writes one tensor
-and is answered by {"name": ..., "bytes": ...}; after the last tensor the folder is complete.
+script answers {"ready": true, "architecture": ..., "tensors": number of tensors}. For each further line {"next": n}, it
+writes one tensor and answers {"name": ..., "bytes": ...}. After the last tensor, the folder is complete.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 SPACE = "\u2581"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # token types
 
-# Tensor names of GGUF and of transformers. {} is the layer.
+# Tensor names in GGUF files and their names in transformers. {} is the layer.
 TENSORS = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
@@ -40,18 +40,19 @@ ARCHITECTURES = {
     "gemma2": ("gemma2", "Gemma2ForCausalLM"),
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
 }
-# Names in Gemma's files, which differ from the above or are additional.
+# Tensor names in GGUF files of Gemma that differ from TENSORS or are additional.
 GEMMA_TENSORS = {
     "blk.{}.post_attention_norm.weight": "model.layers.{}.post_attention_layernorm.weight",
     "blk.{}.ffn_norm.weight": "model.layers.{}.pre_feedforward_layernorm.weight",
     "blk.{}.post_ffw_norm.weight": "model.layers.{}.post_feedforward_layernorm.weight",
 }
-# What a file of Gemma leaves to the program: the layers per layer of full attention, and the number of layers of the
-# model (27B) whose scores are scaled by hidden_size / num_attention_heads instead of by the size of a head.
+# Properties of Gemma that GGUF files do not store: the period of layers with full attention (one layer per period), and
+# the number of layers of the model (27B) whose scores are scaled with hidden_size / num_attention_heads instead of the
+# head size.
 GEMMA_LAYERS = {"gemma2": (2, 46), "gemma3": (6, 62)}
 ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-# tokenizer.ggml.pre: the steps before ByteLevel, and whether ByteLevel splits as GPT-2 does.
+# tokenizer.ggml.pre -> (pre-tokenizer steps before ByteLevel, whether ByteLevel splits text as in GPT-2).
 PRE_TOKENIZERS = {
     "gpt-2": ([], True),
     "smollm": ([{"type": "Digits", "individual_digits": True}], True),
@@ -98,7 +99,7 @@ def config_of(metadata, names):
             raise Refused(f"{architecture}.{key}: {of(key)} is not supported")
     heads, width = need("attention.head_count"), need("embedding_length")
     if not isinstance(heads, int) or not isinstance(of("attention.head_count_kv", heads), int):
-        raise Refused(f"{architecture}.attention.head_count: a different number per layer is not supported")
+        raise Refused(f"{architecture}.attention.head_count: values that differ between layers are not supported")
     head_size = of("attention.key_length", width // heads)
     if of("attention.value_length", head_size) != head_size or of("rope.dimension_count", head_size) != head_size:
         raise Refused(f"{architecture}.rope.dimension_count: expected {head_size}, the size of a head")
@@ -115,7 +116,7 @@ def config_of(metadata, names):
         "head_dim": head_size,
         "hidden_act": "silu",
         "max_position_embeddings": need("context_length"),
-        # The file has a float32, whose decimal digits are those that were meant.
+        # The file stores a float32. Rounding to six digits restores the original decimal value.
         "rms_norm_eps": float(f"{need('attention.layer_norm_rms_epsilon'):.6g}"),
         "rope_theta": of("rope.freq_base", 10000.0),
         "tie_word_embeddings": "output.weight" not in names,
@@ -129,7 +130,7 @@ def config_of(metadata, names):
 
 
 def gemma_fields(of, need, architecture, config):
-    """The fields of Gemma's config.json alone."""
+    """Returns the fields that only Gemma's config.json has."""
     period, largest = GEMMA_LAYERS[architecture]
     if of("attention.sliding_window_pattern", period) != period:
         raise Refused(f"{architecture}.attention.sliding_window_pattern: expected {period}")
@@ -154,9 +155,9 @@ def gemma_fields(of, need, architecture, config):
 
 
 def merges_of(pieces, scores, types):
-    """SentencePiece's merges: all ways to form a piece from two others, the highest score first.
+    """Returns SentencePiece's merges: all ways to form a piece from two other pieces, highest score first.
 
-    SentencePiece cuts user-defined pieces out of a text before all others, whatever their scores.
+    SentencePiece extracts user-defined pieces from a text before all other pieces, independently of their scores.
     """
     ids = {piece: i for i, piece in enumerate(pieces) if types[i] in (NORMAL, USER_DEFINED)}
     merges = []
@@ -173,7 +174,7 @@ def tokenizer_of(metadata):
     types = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
     # llama.cpp stores user-defined tokens that are runs of spaces with plain spaces. The normalizer of tokenizer.json
     # replaces each space of a text by U+2581, so these tokens become ordinary entries of the vocabulary, spelled with
-    # U+2581, and are no added tokens.
+    # U+2581, instead of added tokens.
     spaces = {
         i: token.replace(" ", SPACE)
         for i, token in enumerate(tokens)
@@ -285,7 +286,7 @@ def tokenizer_of(metadata):
 
 
 def layer_name(name):
-    """The name with {} for the layer, and the layer."""
+    """Splits a tensor name into the name with {} in place of the layer number, and the layer number."""
     parts = name.split(".")
     if parts[0] == "blk" and len(parts) > 2 and parts[1].isdigit():
         return ".".join([parts[0], "{}", *parts[2:]]), parts[1]
@@ -303,7 +304,7 @@ def main():
     first = json.loads(lines.readline())
     try:
         reader = gguf.GGUFReader(first["file"])
-    except Exception as error:  # the package raises several kinds for damaged files
+    except Exception as error:  # the package raises several types for damaged files
         answer(error=f"not a GGUF file, or a damaged one: {error or type(error).__name__}")
         return
     metadata = Metadata(reader)
@@ -316,7 +317,7 @@ def main():
         for tensor in reader.tensors:
             pattern, layer = layer_name(tensor.name)
             if pattern not in known:
-                raise Refused(f"tensor {tensor.name}: is not supported")
+                raise Refused(f"tensor {tensor.name} is not supported")
             tensors.append((known[pattern].format(layer), tensor))
     except Refused as error:
         answer(error=str(error))
@@ -361,16 +362,16 @@ def main():
                 values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32)
                 values = values.reshape(header[name]["shape"])
                 if config["model_type"] == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
-                    # llama.cpp rotates neighbouring pairs of rows, transformers the two halves of a head.
+                    # RoPE: llama.cpp rotates adjacent pairs of rows, transformers rotates the two halves of a head.
                     heads = config["num_attention_heads" if name.endswith("q_proj.weight") else "num_key_value_heads"]
                     pairs = values.reshape(heads, values.shape[0] // heads // 2, 2, values.shape[1])
                     values = pairs.swapaxes(1, 2).reshape(values.shape)
                 if gemma and name.endswith("norm.weight"):
-                    values = values - 1  # llama.cpp stores the factor of Gemma's norms, transformers the factor - 1
+                    values = values - 1  # Gemma's norms: llama.cpp stores the factor, transformers the factor - 1
                 if not numpy.isfinite(values).all():
                     raise ValueError("has values that are not finite")
                 data = numpy.ascontiguousarray(values)
-                if size == 2:  # rounded to the nearest, ties to even
+                if size == 2:  # round to nearest, ties to even
                     bits = data.view(numpy.uint32)
                     data = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
                 file.write(data.tobytes())

@@ -1,9 +1,10 @@
 """Writes the tensors of PyTorch checkpoint files as safetensors files, with the packages torch and safetensors.
 
-torch.load(weights_only=True) reads the files: their pickles may call only the functions that rebuild tensors. The first
-line of standard input is {"files": [[a checkpoint file, the names of its tensors or null for all], ...]}; the answer is
-{"ready": true}. The line {"open": true} is answered by {"tensors": all names, sorted}. Each further line {"write": the
-name of a tensor, "to": a file} writes a safetensors file with this tensor alone and is answered by {"name": ...}.
+The script reads the files with torch.load(weights_only=True): their pickles can call only functions that rebuild
+tensors. The first line of standard input is {"files": [[checkpoint file, names of its tensors or null for all], ...]},
+which the script answers with {"ready": true}. It answers the line {"open": true} with {"tensors": sorted names of all
+tensors}. For each further line {"write": name of a tensor, "to": file}, it writes a safetensors file that has only this
+tensor, and answers {"name": ...}.
 """
 
 import json
@@ -26,7 +27,7 @@ def answer(**fields):
 
 
 def one_line(error):
-    """The first sentence of the message."""
+    """Returns the first sentence of the error message."""
     lines = str(error).strip().splitlines()
     return lines[0].split(". ")[0].rstrip(".") if lines else type(error).__name__
 
@@ -36,7 +37,7 @@ def load(torch, file):
     with open(file, "rb") as content:
         archive = (
             content.read(4) == b"PK\x03\x04"
-        )  # the format since PyTorch 1.6; files of the older one cannot be mapped
+        )  # the format since PyTorch 1.6; files in the older format cannot be memory-mapped
     try:
         return torch.load(file, map_location="cpu", weights_only=True, mmap=archive)
     except pickle.UnpicklingError as error:

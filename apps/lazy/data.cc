@@ -1,4 +1,4 @@
-// `lazy data prepare` and `lazy data inspect`: converts text to shards, and shows their contents.
+// `lazy data prepare` and `lazy data inspect`: convert text to shards, and show the contents of shards.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -34,28 +34,30 @@ void add_prepare(cli::Command data) {
   auto options = std::make_shared<PrepareOptions>();
   auto format = std::make_shared<std::string>();
   auto download = std::make_shared<bool>(false);
-  const cli::Command command = data.add_subcommand("prepare", "Turn text into a corpus of memory-mapped shards");
+  const cli::Command command = data.add_subcommand("prepare", "Convert text to a corpus of memory-mapped shards");
   command
       .add_option("input", options->inputs,
-                  "Files or folders: .txt .md .jsonl .pod, also .gz and .zst, .parquet; - for standard input")
+                  "Files or folders: .txt .md .jsonl .pod, also compressed as .gz or .zst, and .parquet; - for "
+                  "standard input")
       .required();
   command.add_option("-o,--output", options->output, "The corpus folder to write").required();
-  const auto tokenizer = command.add_exclusive_group("tokenizer", "Which tokenizer (one of these)");
+  const auto tokenizer = command.add_exclusive_group("tokenizer", "The tokenizer (exactly one of these options)");
   tokenizer.add_option("--tokenizer", options->tokenizer,
                        "\"bytes\", a .model file, a tokenizer.json, or a folder with one of these");
-  tokenizer.add_option("--train-tokenizer", options->train_pieces, "Train a SentencePiece BPE of this many pieces")
+  tokenizer.add_option("--train-tokenizer", options->train_pieces,
+                       "Train a SentencePiece BPE tokenizer with this many tokens")
       .positive();
   cli::add_download_option(command, *download);
-  command.add_option("--train-bytes", options->train_bytes, "Text sampled to train the tokenizer on")
+  command.add_option("--train-bytes", options->train_bytes, "Amount of text that is sampled to train the tokenizer")
       .byte_size()
       .show_default();
   command
       .add_option("--text-field", options->documents.text_field,
-                  "Field of JSON lines, column of Parquet files that holds the text")
+                  "Field of JSON lines or column of Parquet files that has the text")
       .show_default();
   command
       .add_option("--format", *format,
-                  "Format of standard input (text if left out), and of named files whose ending names none")
+                  "Format of standard input (default: text), and of files whose extension is unknown")
       .one_of({"text", "jsonl", "pod", "parquet"});
   command
       .add_option("--split-blank", options->documents.split_blank,
@@ -68,15 +70,17 @@ void add_prepare(cli::Command data) {
       .byte_size()
       .show_default();
   command.add_flag("--strict", options->documents.strict,
-                   "Stop at the first line without a text; otherwise such lines are left out and counted");
+                   "Stop at the first line without text; by default such lines are skipped and counted");
   command.add_flag("--code", options->code,
-                   "In folders, read source code too (.py .c .js ...); each file is a document");
+                   "Also read source code in folders (.py .c .js ...); each file is a document");
   command.add_flag("--pod-code", options->documents.pod_code, "Keep the code examples of .pod files");
-  command.add_option("--validation", options->validation, "Share of the documents held out")
+  command.add_option("--validation", options->validation, "Fraction of the documents in the validation split")
       .range(0.0, 0.999)
       .show_default();
-  command.add_option("--seed", options->seed, "Seed of the split and of the tokenizer's sample").show_default();
-  command.add_option("--shard-size", options->shard_bytes, "Size of a shard file").byte_size().show_default();
+  command
+      .add_option("--seed", options->seed, "Seed of the split and of the tokenizer's training sample")
+      .show_default();
+  command.add_option("--shard-size", options->shard_bytes, "Target size of a shard file").byte_size().show_default();
   command.add_flag("--force", options->replace, "Replace an existing corpus");
   command.footer(
       "Examples:\n"
@@ -95,7 +99,7 @@ void add_prepare(cli::Command data) {
   });
 }
 
-// The sequences that a run reads of each corpus of its configuration.
+// Prints how many sequences of each corpus a run of this configuration reads.
 void print_mixture(const std::string& path, bool json) {
   const auto config = train::TrainConfig::load(path);
   const Sequences sequences(config.corpus, config.train_split, config.sequences);
@@ -122,12 +126,13 @@ void add_inspect(cli::Command data) {
   };
   auto options = std::make_shared<Options>();
   const cli::Command command =
-      data.add_subcommand("inspect", "Show what is in a corpus or a shard, or what a configuration reads");
+      data.add_subcommand("inspect",
+                          "Show the contents of a corpus or a shard, or the corpora that a configuration reads");
   command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)").required();
-  command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded").show_default();
-  command.add_option("--first", options->inspect.first, "First document to show").show_default();
-  command.add_option("--split", options->inspect.split, "Split").show_default();
-  command.add_flag("--verify", options->inspect.verify, "Read every token and compare the checksums");
+  command.add_option("--documents", options->inspect.documents, "Number of documents to show as text").show_default();
+  command.add_option("--first", options->inspect.first, "Index of the first document to show").show_default();
+  command.add_option("--split", options->inspect.split, "Split of the corpus").show_default();
+  command.add_flag("--verify", options->inspect.verify, "Read every token and verify the checksums");
   command.add_flag("--json", options->json, "Print JSON");
   command.footer(
       "Examples:\n"
@@ -142,7 +147,7 @@ void add_inspect(cli::Command data) {
 
 }  // namespace
 
-LAZY_COMMAND(data, "Prepare text for training, and inspect corpora", [](cli::Command command) {
+LAZY_COMMAND(data, "Prepare text for training and inspect corpora", [](cli::Command command) {
   command.require_subcommand();
   add_prepare(command);
   add_inspect(command);

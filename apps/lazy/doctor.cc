@@ -1,4 +1,4 @@
-// `lazy doctor`: what this installation is, what it lacks, and the command that mends it.
+// `lazy doctor`: describes this installation, its missing parts, and the commands that fix them.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -26,25 +26,25 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// broken: what this machine is expected to do does not work. missing: an optional part is not there.
+// broken: something that must work on this machine fails. missing: an optional part is not installed.
 enum class State { ok, missing, broken };
 const char* name(State state) { return state == State::ok ? "ok" : state == State::missing ? "missing" : "broken"; }
 
 struct Check {
   std::string subject;
   State state = State::ok;
-  std::string found, mend;  // mend: a command, or what to do
+  std::string found, mend;  // mend: a command or an instruction that fixes the problem
 };
 
 Check check_attention(bool gpu) {
-  constexpr double kTolerance = 1e-4;  // fp32 with TF32 switched off
+  constexpr double kTolerance = 1e-4;  // for fp32 with TF32 disabled
   Check check{fmt::format("attention ({})", gpu ? "GPU" : "CPU")};
   try {
     const double error = attention_error(gpu);
     check.found = fmt::format("differs from PyTorch's by at most {:.1g}", error);
     if (!(error <= kTolerance)) {
       check.state = State::broken;
-      check.mend = "report this output as an issue; LAZY_KERNEL=plain may serve meanwhile";
+      check.mend = "report this output as an issue; LAZY_KERNEL=plain may work in the meantime";
     }
   } catch (const std::exception& error) {
     const std::string text = error.what();
@@ -56,9 +56,9 @@ Check check_attention(bool gpu) {
 Check check_gpu() {
   const auto devices = gpus();
   const bool device_file = fs::exists("/dev/nvidiactl");
-  if (devices.empty() && !device_file) return {"GPU", State::ok, "none: the CPU computes", ""};
+  if (devices.empty() && !device_file) return {"GPU", State::ok, "none: computations run on the CPU", ""};
   if (devices.empty()) {
-    return {"GPU", State::broken, "a device (/dev/nvidiactl) that the driver library does not show",
+    return {"GPU", State::broken, "/dev/nvidiactl exists, but the driver library does not find a GPU",
             "nvidia-smi   (tells whether the driver works; in a container, start it with --gpus all; "
             "CUDA_VISIBLE_DEVICES must not be empty)"};
   }
@@ -68,7 +68,7 @@ Check check_gpu() {
   } catch (const std::exception& error) {
     std::string mend = "nvidia-smi   (tells whether the driver works and is as new as PyTorch's CUDA)";
     if (!torch_has_cuda_libraries()) {
-      mend = fmt::format("{} -m pip install --force-reinstall torch=={}   (this one is a build for the CPU)",
+      mend = fmt::format("{} -m pip install --force-reinstall torch=={}   (the installed torch is a CPU build)",
                          python_interpreter(), torch_version());
     } else if (!fs::exists(ops::library_beside("liblazy_ops_cuda.so"))) {
       mend = "install the CUDA toolkit (nvcc) of PyTorch's major version, then `rm -r build; make` in the checkout";
@@ -77,7 +77,7 @@ Check check_gpu() {
   }
 }
 
-// A package of the Python that `lazy` starts for one of its features.
+// Checks a Python package that `lazy` needs for one of its features.
 Check check_python(const std::string& feature, const std::string& package) {
   const std::string python = python_interpreter();
   posix_spawn_file_actions_t actions;
@@ -89,8 +89,8 @@ Check check_python(const std::string& feature, const std::string& package) {
   posix_spawn_file_actions_destroy(&actions);
   if (status == 0) ::waitpid(child, &status, 0);
   if (status == 0) return {feature, State::ok, fmt::format("{} of {}", package, python), ""};
-  return {feature, State::missing, fmt::format("{} has no {}", python, package),
-          fmt::format("{} -m pip install {}   (LAZY_PYTHON names another interpreter)", python, package)};
+  return {feature, State::missing, fmt::format("{} lacks {}", python, package),
+          fmt::format("{} -m pip install {}   (LAZY_PYTHON selects another interpreter)", python, package)};
 }
 
 std::vector<Check> checks() {
@@ -109,7 +109,7 @@ std::vector<Check> checks() {
   return out;
 }
 
-// Whether nothing is broken.
+// Runs all checks. Returns whether nothing is broken.
 bool run(bool json) {
   Json info = build_info();
   const std::vector<Check> all = checks();
@@ -138,14 +138,15 @@ bool run(bool json) {
 }  // namespace
 }  // namespace lazy::cli
 
-LAZY_COMMAND(doctor, "Print versions, devices and kernels, and what is missing with the command that mends it",
+LAZY_COMMAND(doctor, "Print versions, devices and kernels, and how to fix missing or broken parts",
              [](lazy::cli::Command command) {
                auto json = std::make_shared<bool>(false);
                command.add_flag("--json", *json, "Print JSON");
                command.footer(
-                   "Exit code 1 if something does not work that this machine should do (\"broken\"); an optional part\n"
-                   "that is \"missing\" leaves it 0.");
+                   "Exit code 1 if something does not work that should work on this machine (\"broken\"). Missing "
+                   "optional\n"
+                   "parts (\"missing\") do not change the exit code.");
                command.callback([json] {
-                 if (!lazy::cli::run(*json)) lazy::fail_run("doctor", "something is broken, see above");
+                 if (!lazy::cli::run(*json)) lazy::fail_run("doctor", "a check has failed, see above");
                });
              });

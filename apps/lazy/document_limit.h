@@ -1,4 +1,4 @@
-// The length at which the documents of a short text are cut.
+// Maximum document length for splitting short texts.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace lazy {
 
-// Bytes for `lazy data prepare --max-document`, so that a text of few files has enough documents to hold some out; 0:
-// there are enough documents.
+// Returns the number of bytes for `lazy data prepare --max-document` so that a text that consists of few files has
+// enough documents for a validation split. 0: the documents are sufficient without a limit.
 int64_t document_limit(const std::vector<std::string>& texts);
 
 }  // namespace lazy

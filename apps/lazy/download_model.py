@@ -1,7 +1,7 @@
 """Downloads a model folder from the Hugging Face Hub with huggingface_hub (`--download`).
 
-The first line of standard input is a JSON object with the model's name and the patterns of its files. The answer to it
-says whether the package is there; the answer to the second line names the folder.
+The first line of standard input is a JSON object with the model's name and the patterns of its files. The script
+answers whether huggingface_hub is installed. It answers the second line with the folder of the downloaded model.
 """
 
 import json
@@ -22,12 +22,12 @@ def end_with_the_program():
 
 
 def problem(error, name, hub):
-    """One line, and whether the Hub could not be reached."""
+    """Returns a message of one line, and whether the Hub could not be reached."""
     errors = hub.errors
     if isinstance(error, errors.GatedRepoError):
-        return "its terms have to be accepted on its page, and HF_TOKEN or `hf auth login` has to give a token", False
+        return "accept the terms on the page of the model, and provide a token with HF_TOKEN or `hf auth login`", False
     if isinstance(error, errors.RepositoryNotFoundError):
-        return "the Hub has no such model, or it is private and HF_TOKEN gives no access", False
+        return "the Hub does not have this model, or it is private and HF_TOKEN does not give access", False
     if isinstance(error, errors.LocalEntryNotFoundError):
         if hub.constants.HF_HUB_OFFLINE:
             return "HF_HUB_OFFLINE is set, and the cache does not have the model", False
@@ -53,7 +53,7 @@ def main():
         folder = hub.snapshot_download(
             first["name"], allow_patterns=first["patterns"], ignore_patterns=first["ignored"]
         )
-    except Exception as error:  # of the network, the Hub, the disk
+    except Exception as error:  # errors of the network, the Hub or the disk
         text, unreachable = problem(error, first["name"], hub)
         answer(error=text, unreachable=unreachable)
         return

@@ -1,4 +1,4 @@
-// `lazy eval MODEL_DIR`: held-out loss and benchmarks, and both over context lengths.
+// `lazy eval MODEL_DIR`: held-out loss and benchmarks, optionally over several context lengths.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -14,7 +14,8 @@
 
 namespace {
 
-// Timeout of the ranks' collectives: the largest difference in time between two ranks' shares of a task.
+// Timeout of collectives between ranks. It must exceed the largest difference in time between two ranks' parts of a
+// task.
 constexpr std::chrono::minutes kTimeout(30);
 
 void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) {
@@ -38,22 +39,23 @@ void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) 
 
 }  // namespace
 
-LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Command command) {
+LAZY_COMMAND(eval, "Evaluate held-out loss and benchmarks of a model", [](lazy::cli::Command command) {
   auto a = std::make_shared<lazy::cli::EvalArguments>();
   auto lengths = std::make_shared<lazy::cli::LengthArguments>();
   command.add_option("model", a->models,
                      "Model folders or run folders of `lazy train`; several models are compared with the first");
   lazy::cli::add_download_option(command, a->download);
   command
-      .add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, or heldout (default: all whose data is given)")
+      .add_option("--tasks", a->tasks,
+                  "Tasks, groups, all, FILE.toml, or heldout (default: all tasks with available data)")
       .comma_separated();
   command.add_flag("--list-tasks", a->list_tasks, "List the tasks and their groups, and exit");
   command.add_option("--data", a->data,
-                     "Folder with the benchmarks' files, which `python -m lazy_attention.download` gets");
-  command.add_option("--num-fewshot", a->num_fewshot, "Solved examples before each question")
+                     "Folder with the benchmarks' files; `python -m lazy_attention.download` downloads them");
+  command.add_option("--num-fewshot", a->num_fewshot, "Number of solved examples before each question")
       .range(0, 1000)
       .show_default();
-  command.add_option("--fewshot-seed", a->fewshot_seed, "Seed of the choice of examples").show_default();
+  command.add_option("--fewshot-seed", a->fewshot_seed, "Seed for selecting the examples").show_default();
   command
       .add_option("--limit", a->limit,
                   "Maximum number of documents per task (corpus: sequences); values below 1 are a fraction")
@@ -68,12 +70,12 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Comm
   lazy::cli::add_model_options(command, a->model_options);
   command.add_flag(
       "--bos", a->bos,
-      "BOS before every text or sequence (default: before the texts of benchmarks, if the tokenizer adds it)");
-  command.add_flag("--no-bos", a->no_bos, "No BOS before texts, whatever the tokenizer does");
+      "Put BOS before every text or sequence (default: before texts of benchmarks, if the tokenizer adds BOS)");
+  command.add_flag("--no-bos", a->no_bos, "Do not add BOS, even if the tokenizer adds it");
   command.add_flag("--bos-every-window", a->bos_every_window,
-                   "BOS before every text, and first in each window of a text of several windows (wikitext, --text)");
+                   "Put BOS before every text and at the start of each window of long texts (wikitext, --text)");
   command.add_option("--batch-size", a->batch_size, "Sequences per batch, or auto").show_default();
-  command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
   command.add_option("--output", a->output,
                      "Write the results here: a folder, or a file NAME.json (--lengths: docs/length.md)");

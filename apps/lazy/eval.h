@@ -1,4 +1,4 @@
-// The parts of `lazy eval`: held-out loss and benchmarks (eval_models.cc), and tasks over context lengths
+// The two parts of `lazy eval`: held-out loss and benchmarks (eval_models.cc), and measurements over context lengths
 // (eval_length.cc).
 #pragma once
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace lazy::cli {
 
 struct EvalArguments {
-  std::vector<std::string> models;  // model folders; with --compare folders of results
+  std::vector<std::string> models;  // model folders; with --compare, folders of results
   std::vector<std::string> tasks;
   std::string data, corpus, split = "validation", text, output, dtype = "fp32", device = "auto", batch_size = "auto";
   std::string command;  // the command line
@@ -26,29 +26,30 @@ struct EvalArguments {
   bool download = false;
 };
 
-// The device and the ranks of this process.
+// Device and ranks of this process.
 struct EvalMachine {
   std::string device;        // "cpu" or "cuda:N"
   eval::ScoreOptions score;  // batch size and ranks
-  bool first = true;         // this rank writes and prints
+  bool first = true;         // whether this rank writes files and prints
 };
 
-int64_t parse_batch_size(const std::string& text);  // "auto" is 0
+int64_t parse_batch_size(const std::string& text);  // "auto" gives 0
 void move_to_machine(LanguageModel& model, const EvalMachine& machine, const std::string& dtype);
 
-// Logs a hint if the model needs BOS first in every window (Gemma), for evaluations whose windows begin without.
+// Logs a hint if the model needs BOS at the start of every window (Gemma) but the evaluation's windows begin without
+// it.
 void hint_at_bos(const ModelConfig& config, const std::string& path);
 
 void list_tasks();
 void compare_folders(const EvalArguments& arguments);
-// One model; or several, and their comparison with the first.
+// Evaluates one model, or evaluates several models and compares them with the first one.
 void evaluate_models(const EvalArguments& arguments, const EvalMachine& machine);
 
-// The further options of `lazy eval --lengths`.
+// Additional options of `lazy eval --lengths`.
 struct LengthArguments {
   std::vector<std::string> variants;
   eval::length::LengthEvalOptions options;
-  std::vector<double> depths;  // percent
+  std::vector<double> depths;  // positions of the answer, in percent of the context
   std::string report;
 };
 

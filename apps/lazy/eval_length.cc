@@ -16,7 +16,7 @@ namespace {
 namespace length = lazy::eval::length;
 using lazy::eval::ScoreOptions;
 
-// runs/lazy/model -> lazy: the model folder has the same name in every run.
+// Label of a model, for example "lazy" for runs/lazy/model: the model folder has the same name in every run.
 std::string model_label(const std::string& path) {
   const auto folder = std::filesystem::weakly_canonical(path);
   return folder.filename() == "model" && folder.has_parent_path() ? folder.parent_path().filename().string()
@@ -51,7 +51,7 @@ std::vector<length::ModelVariant> model_variants(const LengthArguments& lengths,
     for (const std::string& variant : variants) {
       const std::string& path = a.models[m];
       const ModelOptions options = length::parse_variant(variant, a.model_options);
-      options.apply(ModelConfig::from_directory(path));  // an invalid variant is an error before the evaluation starts
+      options.apply(ModelConfig::from_directory(path));  // reports an invalid variant before the evaluation starts
       options.streaming();
       all.push_back({variant.empty() ? labels[m] : labels[m] + " " + variant, path, variant,
                      [=, &a, &machine] { return load_variant(path, options, a, machine); }});
@@ -70,14 +70,16 @@ void add_length_options(Command command, LengthArguments& a) {
       .group(group);
   command
       .add_option("--variant", a.variants,
-                  "Also with rope-base=X, positions=yarn:4 or cache=streaming:4+508 (several: commas); may be repeated")
+                  "Also measure with rope-base=X, positions=yarn:4 or cache=streaming:4+508 (separated by commas); "
+                  "repeatable")
       .group(group);
-  command.add_flag("--per-document", o.per_document, "Windows end with their document (default: documents joined)")
+  command.add_flag("--per-document", o.per_document,
+                   "Windows end at the end of their document (default: documents are concatenated)")
       .group(group);
   command.add_option("--stride", o.stride, "Stride of sliding windows in tokens").positive().group(group);
   command
       .add_option("--depths", a.depths,
-                  "Where synthetic tasks plant the answer, percent of the context (default: 0,25,50,75,100)")
+                  "Positions of the answer in synthetic tasks, in percent of the context (default: 0,25,50,75,100)")
       .comma_separated()
       .range(0.0, 100.0)
       .group(group);
@@ -96,7 +98,7 @@ void add_length_options(Command command, LengthArguments& a) {
       .range(100, 1000000)
       .show_default()
       .group(group);
-  command.add_option("--report", a.report, "Write a page with curves here").group(group);
+  command.add_option("--report", a.report, "Write an HTML page with curves to this file").group(group);
 }
 
 void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const EvalMachine& machine) {

@@ -24,8 +24,8 @@ using namespace lazy::eval;
 
 namespace {
 
-// The benchmarks to run: those of --tasks, or without it all whose files the given data has. *heldout: whether the
-// held-out loss is evaluated too.
+// Returns the benchmarks that --tasks selects, or by default all benchmarks whose files are in --data. *heldout is set
+// to whether the held-out loss is evaluated too.
 std::vector<Task> selected_tasks(const EvalArguments& a, bool* heldout) {
   std::vector<std::string> names = a.tasks;
   *heldout = std::erase(names, "heldout") > 0 || (a.tasks.empty() && (!a.corpus.empty() || !a.text.empty()));
@@ -55,19 +55,19 @@ std::string dumped(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Whether transformers puts BOS before a text, and lm-evaluation-harness with it unless add_bos_token is given.
+// Whether transformers puts BOS before a text. lm-evaluation-harness then does so too, unless add_bos_token is given.
 bool adds_bos(const Tokenizer& tokenizer) {
   const auto& prefix = tokenizer.tokens().prefix;
   return !prefix.empty() && prefix.front() == tokenizer.bos_id();
 }
 
-// What --tasks calls the task.
+// Returns the name of the task for --tasks.
 std::string argument_of(const Task& task) {
   const auto same = [&](const Task& known) { return known.name == task.name && known.origin == task.origin; };
   return std::ranges::any_of(builtin_tasks(), same) ? task.name : task.origin;
 }
 
-// Collects one model's results in `evaluation`. With `output`, the files are written as each task ends.
+// Collects the results of one model in `evaluation`. If `output` is given, files are written whenever a task ends.
 class Collector {
  public:
   Collector(const std::string& output, const std::vector<Task>& tasks, bool heldout, Evaluation& evaluation)
@@ -76,10 +76,10 @@ class Collector {
     if (heldout) unfinished_.push_back("heldout");
     for (const Task& task : tasks) unfinished_.push_back(argument_of(task));
   }
-  ResultInfo info;  // without the unfinished tasks
+  ResultInfo info;  // lists the finished tasks only
 
   void add(const TaskResult& result) {
-    unfinished_.erase(unfinished_.begin());  // tasks end in their order
+    unfinished_.erase(unfinished_.begin());  // tasks end in order
     evaluation_.results.push_back(result);
     info.unfinished = unfinished_;
     evaluation_.json = to_json(evaluation_.results, info);
@@ -88,7 +88,8 @@ class Collector {
     const std::string json = dumped(evaluation_.json);
     unfinished_.empty() ? files_->write(json) : files_->write_partial(json);
   }
-  // The error of an evaluation that was stopped: where the finished tasks are, and how to evaluate the others.
+  // Returns the error of a stopped evaluation. The message says where the results of the finished tasks are and how to
+  // evaluate the other tasks.
   Interrupted interrupted(const Interrupted& error) const {
     std::string finished;
     if (files_ && !evaluation_.results.empty())
@@ -104,8 +105,8 @@ class Collector {
   Evaluation& evaluation_;
 };
 
-// Adds one model's results to `evaluation`, which is there if the evaluation is stopped, too; `output`: where to write
-// them, or "".
+// Evaluates one model and adds its results to `evaluation`, which also has the finished tasks if the evaluation is
+// stopped. output: file or folder for the results, or "".
 void evaluate(const EvalArguments& a, const std::string& model_path, const std::string& output,
               const EvalMachine& machine, Evaluation& evaluation) {
   bool heldout = false;
@@ -120,7 +121,7 @@ void evaluate(const EvalArguments& a, const std::string& model_path, const std::
 
   const int64_t max_length = a.max_length > 0 ? a.max_length : model.config().max_length;
   const std::optional<double> limit = a.limit > 0 ? std::optional(a.limit) : std::nullopt;
-  const bool bos = a.bos || (!a.no_bos && adds_bos(*tokenizer));  // of benchmarks
+  const bool bos = a.bos || (!a.no_bos && adds_bos(*tokenizer));  // for benchmarks
   ResultInfo& info = collector.info;
   info.model_path = model_path;
   info.model_kind = model.config().kind();
@@ -157,7 +158,8 @@ void evaluate(const EvalArguments& a, const std::string& model_path, const std::
   }
 }
 
-// Several models on the same documents: the results of each, then comparisons with the first.
+// Evaluates several models on the same documents: prints the results of each model, then comparisons with the first
+// one.
 void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
   if (fs::path(a.output).extension() == ".json")
     fail("eval", "--output {}: expected a folder for several models' results, found a file's name", a.output);
@@ -185,7 +187,7 @@ void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
   const CompareOptions options;
   std::vector<ModelComparison> comparisons;
   if (!folders.front().tasks.empty())
-    comparisons = compare_all(folders, options);  // the held-out loss alone has no documents to pair
+    comparisons = compare_all(folders, options);  // the held-out loss has no documents that could be paired
   all["comparison"] = to_json(comparisons, options);
   fmt::print("{}", a.json ? dumped(all) : comparisons.empty() ? "" : to_table(comparisons, options));
 }
@@ -208,9 +210,9 @@ void move_to_machine(LanguageModel& model, const EvalMachine& machine, const std
 void hint_at_bos(const ModelConfig& config, const std::string& path) {
   if (config.family != ModelFamily::gemma2 && config.family != ModelFamily::gemma3) return;
   log::warn(
-      "eval: {}: windows begin without BOS, and Gemma models predict nonsense without it; --bos-every-window puts it "
-      "first "
-      "in each window",
+      "eval: {}: windows begin without BOS, and predictions of Gemma models are wrong without it; --bos-every-window "
+      "adds it "
+      "to each window",
       path);
 }
 

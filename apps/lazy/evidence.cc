@@ -58,7 +58,7 @@ void print_states(const Protocol& protocol, const std::vector<EvidenceState>& st
              human_seconds(seconds));
 }
 
-// Reads the records alone: needs no corpus and no device.
+// Reports on the existing records. This needs neither a corpus nor a device.
 void report(const Protocol& protocol, const EvidenceArguments& a, bool as_json) {
   if (a.page.empty() && !as_json) fail("repro", "evidence --report: expected FILE.md, - or --json, found none");
   const EvidenceClaims claims =
@@ -78,24 +78,27 @@ void report(const Protocol& protocol, const EvidenceArguments& a, bool as_json) 
 
 void add_evidence_options(Command command, EvidenceArguments& a) {
   const std::string group = "evidence";
-  command.add_option("--block", a.blocks, "Runs of this block (may be repeated; default: all blocks, in order)")
+  command.add_option("--block", a.blocks,
+                     "Run this block of the protocol (may be repeated; default: all blocks, in order)")
       .repeatable()
       .group(group);
-  command.add_option("--seconds", a.seconds, "Begin no run that is expected to end later than this from now")
+  command.add_option("--seconds", a.seconds,
+                     "Do not start runs that are expected to end later than this many seconds from now")
       .positive()
       .group(group);
   command
       .add_flag("--split", a.split,
-                "With --seconds: begin the first run that does not fit, stop it in time, go on with it the next time")
+                "With --seconds: start the first run that does not fit, stop it in time, and resume it the next time")
       .group(group);
   command
       .add_option("--records", a.records,
-                  "Folder of the records; recipes take from it what they would train and measure")
+                  "Folder of the records; recipes use these records instead of training and measuring again")
       .show_default()
       .group(group);
-  command.add_flag("--list", a.list, "Run nothing: print the runs, what is recorded, and the seconds to expect")
+  command.add_flag("--list", a.list,
+                   "Run nothing: print the runs, which of them are recorded, and the expected seconds")
       .group(group);
-  command.add_option("--protocol", a.protocol, "A protocol's file (default: configs/evidence.toml, built in)")
+  command.add_option("--protocol", a.protocol, "Protocol file (default: the built-in configs/evidence.toml)")
       .group(group);
   command.add_option("--claims", a.claims, "A file of claims for --report (default: configs/evidence-claims.toml)")
       .group(group);
@@ -105,7 +108,7 @@ void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {
   const Protocol protocol = a.protocol.empty() ? embedded_protocol() : read_protocol(read_file(a.protocol), a.protocol);
   if (shared.report) {
     if (a.list || !a.blocks.empty() || !shared.only.empty())
-      fail("repro", "evidence --report: expected no --list, --block or --only, which choose runs: a page is of all");
+      fail("repro", "evidence --report: expected no --list, --block or --only, because a page covers all runs");
     return report(protocol, a, shared.json);
   }
   EvidenceOptions options;
@@ -118,15 +121,15 @@ void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {
   options.seconds = a.seconds;
   options.split = a.split;
   if (a.list) {
-    options.device = shared.device == "auto" ? "cuda" : shared.device;  // the plan may be for another machine
+    options.device = shared.device == "auto" ? "cuda" : shared.device;  // the plan may be for a different machine
     return print_states(protocol, evidence_states(protocol, options), shared.json);
   }
   options.device = resolve_device(shared.device);
   const EvidenceOutcome outcome = repro::run_evidence(protocol, options);
   log::info("evidence: {} runs now, {} recorded in all{}{}", outcome.ran, outcome.recorded,
-            outcome.waiting > 0 ? fmt::format(", {} wait for a condition", outcome.waiting) : "",
-            outcome.too_long.empty() ? "" : fmt::format(", {} left for another time", outcome.too_long.size()));
-  if (!outcome.stopped.empty()) log::info("evidence: {} goes on with the same command", outcome.stopped);
+            outcome.waiting > 0 ? fmt::format(", {} wait for conditions", outcome.waiting) : "",
+            outcome.too_long.empty() ? "" : fmt::format(", {} postponed", outcome.too_long.size()));
+  if (!outcome.stopped.empty()) log::info("evidence: repeat the command to continue {}", outcome.stopped);
   if (!outcome.failed.empty())
     fail_run("repro", "evidence: {} of the runs failed: {}", outcome.failed.size(), fmt::join(outcome.failed, ", "));
 }

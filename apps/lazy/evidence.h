@@ -1,4 +1,4 @@
-// `lazy repro evidence`: the options of the protocol's runs, and the command (evidence.cc).
+// `lazy repro evidence`: options of the protocol's runs, and the command itself (evidence.cc).
 #pragma once
 #include <string>
 #include <vector>
@@ -9,13 +9,13 @@ namespace lazy::cli {
 
 struct EvidenceArguments {
   std::vector<std::string> blocks;
-  std::string records = "docs/results/evidence", protocol;  // a file in place of the built-in protocol
-  std::string claims, page;  // a file in place of the built-in claims; the page to write, "-": standard output
+  std::string records = "docs/results/evidence", protocol;  // protocol: a file that replaces the built-in protocol
+  std::string claims, page;  // a file that replaces the built-in claims; the page to write ("-": standard output)
   double seconds = 0;
   bool list = false, split = false;
 };
 
-// Options of `lazy repro` that evidence shares with recipes.
+// Options of `lazy repro` that recipes and evidence have in common.
 struct SharedArguments {
   std::string corpus, data, output, device;
   std::vector<std::string> only;

@@ -1,4 +1,4 @@
-// `lazy export`: writes a run's model as a Hugging Face folder.
+// `lazy export`: writes the model of a run as a Hugging Face folder.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@ struct ExportOptions {
   bool download = false;
 };
 
-// The folder with the weights: that of the given step, or else the one that the path names.
+// Returns the folder with the weights: the checkpoint of the given step, or else the model of the path.
 fs::path source(const ExportOptions& options) {
   if (options.step < 0) return cli::resolve_model_folder("export", options.run, options.download);
   const train::CheckpointStore store(fs::path(options.run) / "checkpoints", 0);
@@ -57,7 +57,7 @@ LAZY_COMMAND(export, "Write a model as a Hugging Face folder, without training s
   cli::add_download_option(command, o->download);
   command.add_option("--dtype", o->dtype, "Precision of the weights").show_default().one_of({"fp32", "bf16"});
   command.add_option("--step", o->step,
-                     "Of a run folder: export the checkpoint of this step instead of the finished model");
+                     "For a run folder: export the checkpoint of this step instead of the finished model");
   command.footer(
       "Examples:\n"
       "  lazy export build/demo/softmax my-model\n"

@@ -1,4 +1,4 @@
-// `lazy generate`: text from a model folder, printed as it appears.
+// `lazy generate`: continues texts with a model and prints them while they are generated.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,8 @@
 namespace lazy {
 namespace {
 
-constexpr int64_t kMostCache = int64_t{8} << 30;  // bytes; texts that find no room in it wait for others
+// Limit of the cache in bytes; further texts wait until memory is free.
+constexpr int64_t kMostCache = int64_t{8} << 30;
 
 struct GenerateArguments {
   std::string model, json, device = "auto", dtype = "auto";
@@ -44,7 +45,7 @@ struct Text {
   std::shared_ptr<TokenQueue> tokens;
 };
 
-// Room for all texts at once, as far as that is sensible.
+// Sizes the cache so that all texts are generated at the same time, up to the limit above.
 EngineOptions engine_options(const LanguageModel& model, const GenerateArguments& arguments,
                              const std::vector<std::vector<int64_t>>& prompts) {
   constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
@@ -65,7 +66,7 @@ EngineOptions engine_options(const LanguageModel& model, const GenerateArguments
   return options;
 }
 
-// Of the only text of the batch: the time to its first token, and the median between two tokens.
+// Adds times for a batch of a single text: the time to the first token and the median time between two tokens.
 void add_times(nlohmann::ordered_json& result, const std::vector<double>& seconds) {
   if (seconds.empty()) return;
   result["first_token_seconds"] = seconds.front();
@@ -97,12 +98,13 @@ void run(GenerateArguments options) {
     if (prompts.back().empty() && !options.no_bos && folder.tokenizer->bos_id()) {
       prompts.back().push_back(*folder.tokenizer->bos_id());
     }
-    if (prompts.back().empty()) fail("generate", "the prompt is empty and there is no BOS token to begin with");
+    if (prompts.back().empty()) fail("generate",
+                                     "the prompt is empty and the tokenizer has no BOS token to begin with");
     const std::vector<int32_t> ids(prompts.back().begin(), prompts.back().end());
     check_embedding_rows(ids, config, *folder.tokenizer, "generate");
     if (!options.model_options.streaming() &&
         static_cast<int64_t>(prompts.back().size()) + options.max_tokens > config.max_length) {
-      log::debug("the text may pass the model's training length of {} tokens", config.max_length);
+      log::debug("the text may exceed the model's training length of {} tokens", config.max_length);
     }
   }
   Engine engine(folder.model, engine_options(folder.model, options, prompts));
@@ -122,7 +124,8 @@ void run(GenerateArguments options) {
     }
   }
 
-  // In their order: the first as it is written, the others as far as they are by then.
+  // Prints the texts in order: the first one while it is generated, then each further one as far as it has been
+  // generated.
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (size_t n = 0; n < texts.size() && !stop_requested(); ++n) {
     Text& text = texts[n];
@@ -152,7 +155,7 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   command.add_option("model", o->model, "Model folder, or run folder of `lazy train`").required();
   cli::add_download_option(command, o->download);
   command
-      .add_option("--prompt", o->prompts, "Text to continue; may be repeated, and all texts are generated in one batch")
+      .add_option("--prompt", o->prompts, "Text to continue; may be repeated (all texts are generated in one batch)")
       .repeatable();
   command.add_option("--prompt-file", o->prompt_files, "File with a text to continue; may be repeated").repeatable();
   command.add_option("--max-tokens", o->max_tokens, "Maximum number of new tokens per text")
@@ -168,8 +171,8 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   command.add_flag("--ignore-eos", o->ignore_eos, "Do not stop at the end-of-text token");
   command.add_option(
       "--json", o->json,
-      "Also write [{prompt, text, seconds, ...}] to this file: seconds until the text ended; of a single "
-      "text with the time per token");
+      "Also write [{prompt, text, seconds, ...}] to this file: seconds until the text ended; for a single "
+      "text also the time per token");
   command.footer(
       "Examples:\n"
       "  lazy generate runs/lazy --prompt 'Once upon a time'\n"

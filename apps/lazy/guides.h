@@ -1,4 +1,4 @@
-// The guides of docs/ as part of the program; cmake/EmbedGuides.cmake writes the source.
+// The guides in docs/, embedded in the program. cmake/EmbedGuides.cmake writes the source file.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,8 +7,8 @@
 namespace lazy::cli {
 
 struct Guide {
-  std::string topic;      // the file's name without its ending
-  std::string_view text;  // Markdown
+  std::string topic;      // file name without extension
+  std::string_view text;  // the guide in Markdown
 };
 extern const std::vector<Guide> kGuides;  // in alphabetical order
 

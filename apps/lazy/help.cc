@@ -1,4 +1,4 @@
-// `lazy help`: the guides of docs/, which are part of the program, and the usage of commands.
+// `lazy help`: prints the embedded guides of docs/ and the usage of commands.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 namespace lazy::cli {
 namespace {
 
-constexpr int kColumns = 80;       // where the output is no terminal
+constexpr int kColumns = 80;       // if the output is not a terminal
 constexpr int kMostColumns = 120;  // longer lines are hard to read
 
 const Guide* find_guide(const std::string& topic) {
@@ -22,7 +22,7 @@ const Guide* find_guide(const std::string& topic) {
   return found == kGuides.end() ? nullptr : &*found;
 }
 
-// "`lazy help data`" for "data.md#sequences"; nothing for other targets, whose text says enough.
+// Returns "`lazy help data`" for "data.md#sequences", and "" for other targets, whose link text is sufficient.
 std::string guide_link(const std::string& target) {
   const std::string file = target.substr(0, target.find('#'));
   if (!file.ends_with(".md") || !find_guide(file.substr(0, file.size() - 3))) {

@@ -1,4 +1,5 @@
-// `lazy info`: what this build can do, or the shapes and parameter counts of a configuration or a model folder.
+// `lazy info`: shows the capabilities of this build, or the shapes and parameter counts of a configuration or model
+// folder.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,7 +34,7 @@ Json model_info(const ModelConfig& model) {
   out["parameters"] = {
       {"total", count.total}, {"tied", count.tied}, {"untied", count.untied}, {"embedding", count.embedding}};
   const int64_t kept = model.num_kv_cache_layers() * model.attention.num_kv_heads *
-                       model.attention.head_dim;  // keys, and as many values
+                       model.attention.head_dim;  // number of key elements; there are as many value elements
   out["kv_cache_bytes_per_token"] = {{"fp32", 8 * kept}, {"bf16", 4 * kept}};
   out["tensors"] = Json::array();
   for (const ParameterShape& p : parameter_shapes(model)) {
@@ -54,7 +55,7 @@ std::string heads(const ModelConfig& m) {
   return mixer.empty() ? attention : mixer + ", attention's " + attention;
 }
 
-// "window 512, RoPE base 10000": in what attention layers may differ.
+// Describes the properties in which attention layers may differ, such as "window 512, RoPE base 10000".
 std::string layer_kind(const ModelConfig& m, int64_t layer) {
   const int64_t window = m.window_of(layer);
   std::string kind = window > 0 ? fmt::format("window {}", window) : "full attention";
@@ -65,7 +66,7 @@ std::string layer_kind(const ModelConfig& m, int64_t layer) {
   return kind;
 }
 
-// Layers by kind, in the order of their first layers.
+// Groups layers by kind, ordered by the first layer of each kind.
 std::vector<std::pair<std::string, std::vector<int64_t>>> kinds_of_layers(const ModelConfig& m) {
   std::vector<std::pair<std::string, std::vector<int64_t>>> kinds;
   for (int64_t layer = 0; layer < m.num_layers; ++layer) {
@@ -85,7 +86,7 @@ void print_attention(const ModelConfig& m) {
     positions = mixed ? "RoPE" : fmt::format("RoPE base {:g}", m.positions.rope_base);
     if (m.positions.partial_rotary_factor != 1)
       positions += fmt::format(" on {} of {} dimensions", m.rotary_dim(), m.attention.head_dim);
-    if (m.positions.rope_interleaved) positions += ", neighbours paired";
+    if (m.positions.rope_interleaved) positions += ", adjacent dimensions paired";
     if (m.positions.rope_scaling.type != "none")
       positions += fmt::format(", {} by {:g}", m.positions.rope_scaling.type, m.positions.rope_scaling.factor);
   }
@@ -101,7 +102,7 @@ void print_attention(const ModelConfig& m) {
                fmt::join(layers, ", "));
   }
   if (m.attention.distance_bias_window > 0)
-    fmt::print("distance bias {} distances a head\n", m.attention.distance_bias_window);
+    fmt::print("distance bias {} distances per head\n", m.attention.distance_bias_window);
 }
 
 void print_model(const ModelConfig& m) {
@@ -114,7 +115,7 @@ void print_model(const ModelConfig& m) {
              millions(count.untied), millions(count.embedding));
   // Layers with the same mixer have the same shapes: print the first one and their number.
   const CheckpointNames names(m);
-  std::map<MixerType, std::pair<int64_t, int64_t>> same_mixer;  // mixer -> its first layer, how many there are
+  std::map<MixerType, std::pair<int64_t, int64_t>> same_mixer;  // mixer -> its first layer and the number of its layers
   for (int64_t i = 0; i < m.num_layers; ++i) ++same_mixer.try_emplace(m.mixer_of(i), i, 0).first->second.second;
   for (const ParameterShape& p : parameter_shapes(m)) {
     std::string name = p.name, times;
@@ -137,7 +138,7 @@ ModelConfig read_model(const std::string& path, const std::vector<std::string>& 
     return ModelConfig::from_directory(cli::resolve_model_folder("info", path, download));
   }
   Config config = Config::load(path, overrides);
-  // Refuses what `lazy train` would refuse, but keys that a base configuration leaves to others may be missing.
+  // Reports the errors that `lazy train` would report, except for keys that a base configuration may leave unset.
   auto complete = overrides;
   if (!config.section("data").has("corpus")) complete.push_back("data.corpus=unset");
   if (!config.section("training").has("steps")) complete.push_back("training.steps=1000000000");
@@ -163,10 +164,11 @@ void run(const InfoOptions& options) {
 
 }  // namespace
 
-LAZY_COMMAND(info, "Show this build, or the shapes and parameter counts of a model", [](cli::Command command) {
+LAZY_COMMAND(info, "Show the build, or shapes and parameter counts of a model", [](cli::Command command) {
   auto o = std::make_shared<InfoOptions>();
   command.add_option("path", o->path,
-                     "A configuration (.toml), a model folder or a run folder; without it: build, devices, kernels");
+                     "A configuration (.toml), a model folder or a run folder (default: show build, devices and "
+                     "kernels)");
   cli::add_download_option(command, o->download);
   command.add_option("--set", o->overrides, "section.key=value: change a configuration's value").repeatable();
   command.add_flag("--json", o->json, "Print JSON");

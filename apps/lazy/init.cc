@@ -1,4 +1,4 @@
-// `lazy init`: writes the configuration of a training run for a text, this machine and a time.
+// `lazy init`: writes a training configuration for the given text, the given time and this machine.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,22 +35,22 @@ namespace fs = std::filesystem;
 struct InitArguments {
   std::vector<std::string> texts;
   fs::path output, corpus;
-  std::string from;  // model folder
+  std::string from;  // model folder of the option --from
   std::string device = "auto", dtype = "auto", kind = "lazy", name;
   double minutes = 30;
   int64_t memory = 0;
   bool force = false, download = false;
 };
 
-// What the files are, before any of them is read.
+// Properties of the text files that are known before the files are read.
 struct TextFacts {
   int64_t bytes = 0, code_bytes = 0, documents = 0;
-  std::map<std::string, int64_t> files;  // by ending
+  std::map<std::string, int64_t> files;  // number of files by extension
 };
 
 TextFacts look_at(const std::vector<Source>& sources) {
-  constexpr int64_t kCompression = 4;          // text bytes of a compressed one
-  constexpr int64_t kManyDocuments = 1 << 20;  // in formats that hold many a file
+  constexpr int64_t kCompression = 4;          // text bytes per compressed byte
+  constexpr int64_t kManyDocuments = 1 << 20;  // assumed for formats with many documents per file
   TextFacts facts;
   for (const Source& source : sources) {
     const fs::path ending = source.path.extension();
@@ -65,7 +65,7 @@ TextFacts look_at(const std::vector<Source>& sources) {
   return facts;
 }
 
-// "512 .py, 3 .md": the most frequent endings.
+// Lists the most frequent file extensions, such as "512 .py, 3 .md".
 std::string describe(const TextFacts& facts) {
   std::vector<std::pair<int64_t, std::string>> counts;
   for (const auto& [ending, files] : facts.files) counts.emplace_back(files, ending);
@@ -78,9 +78,11 @@ std::string describe(const TextFacts& facts) {
   return fmt::format("{}{}", fmt::join(parts, ", "), counts.size() > parts.size() ? ", ..." : "");
 }
 
-// Bytes that a run may take: of the GPU's memory, or of what is free in this machine and in this control group.
+// Returns the number of bytes that a run may use: a share of the GPU's memory, or of the memory that is free in this
+// machine and in this control group.
 int64_t usable_memory(const std::string& device) {
-  constexpr double kShare = 0.8;  // the rest: CUDA's context or the program, rounding of the allocator, other processes
+  // The rest is for CUDA's context or the program, for rounding by the allocator, and for other processes.
+  constexpr double kShare = 0.8;
   double bytes = 0;
   if (device == "cuda") {
     const auto all = gpus();
@@ -96,12 +98,12 @@ int64_t usable_memory(const std::string& device) {
   return static_cast<int64_t>(kShare * bytes);
 }
 
-// The corpus: the folder that was named, or one made from the text.
+// The corpus: an existing folder, or a corpus that is prepared from the text.
 struct Corpus {
   fs::path folder;
   CorpusInfo info;
-  std::vector<std::string> facts;  // for the configuration's comments
-  std::string command;             // that makes it; empty for a corpus that was given
+  std::vector<std::string> facts;  // comments for the configuration
+  std::string command;             // the command that prepares it; empty for an existing corpus
 };
 
 Corpus prepare(const InitArguments& o) {
@@ -109,7 +111,7 @@ Corpus prepare(const InitArguments& o) {
   if (o.texts.size() == 1 && fs::exists(fs::path(o.texts[0]) / "corpus.json")) {
     corpus.folder = o.texts[0];
     corpus.info = read_corpus_info(corpus.folder);
-    corpus.facts = {"A corpus that existed: its tokenizer and documents are used as they are."};
+    corpus.facts = {"An existing corpus: its tokenizer and documents are used unchanged."};
     return corpus;
   }
   const TextFacts text = look_at(find_sources(o.texts, std::nullopt, /*code=*/true));
@@ -130,17 +132,19 @@ Corpus prepare(const InitArguments& o) {
                               2 * text.code_bytes > text.bytes ? "source code" : "text", describe(text)),
                   !o.from.empty() ? "Tokenizer: the model's."
                   : prepare.train_pieces
-                      ? fmt::format("Tokenizer: BPE of {} pieces, trained on this text; a piece is met about a hundred "
+                      ? fmt::format("Tokenizer: BPE with {} tokens, trained on this text; a token occurs about a "
+                                    "hundred "
                                     "times.",
                                     prepare.train_pieces)
-                      : "Tokenizer: bytes; the text is too small to learn pieces from."};
+                      : "Tokenizer: bytes; the text is too small to train a tokenizer."};
   corpus.command = "lazy data prepare";
   for (const std::string& name : o.texts) corpus.command += " " + cli::shell_word(name);
   corpus.command += " --code --output " + cli::shell_word(o.corpus.string());
   corpus.command += prepare.train_pieces ? fmt::format(" --train-tokenizer {}", prepare.train_pieces)
                                          : " --tokenizer " + cli::shell_word(prepare.tokenizer);
   if (prepare.documents.max_bytes > 0) {
-    corpus.facts.push_back(fmt::format("Documents are cut at {}, so that there are enough to hold some out.",
+    corpus.facts.push_back(fmt::format("Documents are cut at {}, so that there are enough documents for a validation "
+                                       "split.",
                                        human_bytes(static_cast<double>(prepare.documents.max_bytes))));
     corpus.command += fmt::format(" --max-document {}", prepare.documents.max_bytes);
   }
@@ -152,7 +156,7 @@ Corpus prepare(const InitArguments& o) {
 double measure_speed(const InitArguments& o, const train::SizingRequest& request, const train::RunSize& size,
                      double guess, double seconds) {
   if (stop_requested()) fail_run("init", "stopped; no configuration was written");
-  constexpr int64_t kUntimed = 3;  // steps before the timed ones
+  constexpr int64_t kUntimed = 3;  // warm-up steps before the timed steps
   benchmarks::TrainBenchmark b;
   b.model = train::model_of(size, request);
   b.device = o.device;
@@ -170,16 +174,16 @@ double measure_speed(const InitArguments& o, const train::SizingRequest& request
 
 std::string comment(const std::string& text) { return wrapped("# " + text, "# ", 100) + "\n"; }
 
-// How documents are parted: as the model's tokenizer marks a text.
+// Returns the keys that separate documents in the same way as the model's tokenizer marks a text.
 std::string document_marks(const std::string& model) {
   const auto tokenizer = load_tokenizer(model);
   const bool begins = tokenizer->bos_id() && !tokenizer->tokens().prefix.empty();
   if (begins || !tokenizer->eos_id()) return "";
-  return comment("The tokenizer puts no BOS before a text: documents end with EOS instead.") +
+  return comment("The tokenizer does not put BOS before a text, so documents end with EOS.") +
          "eos_per_document = true\n";
 }
 
-// As `lazy convert --to lazy` leaves them.
+// Whether all attention offsets are zero, as after `lazy convert --to lazy`.
 bool offsets_are_zero(const std::string& folder) {
   const LanguageModel model = LanguageModel::load(folder);
   return model.tau(0).defined() && model.tau(0).eq(0).all().item<bool>();
@@ -194,16 +198,17 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
         .dump();
   };
   const double tokens = static_cast<double>(s.steps * s.step_tokens());
-  std::string out = comment(fmt::format("Made by `lazy init --minutes {:g}` on this machine ({}, {} threads, {}).",
+  std::string out = comment(fmt::format("Written by `lazy init --minutes {:g}` on this machine ({}, {} threads, {}).",
                                         o.minutes, o.device, thread_count(), r.bf16 ? "bf16" : "fp32"));
-  out += "# Run: lazy train " + cli::shell_word(o.output.string()) + "\n";  // not wrapped: to be copied
+  // Not wrapped, so that the command can be copied.
+  out += "# Run: lazy train " + cli::shell_word(o.output.string()) + "\n";
   out +=
-      comment(fmt::format("Expected: {} ({} tokens/s were measured; {:.0f} % of the time is for steps, the rest for "
-                          "start, validation and checkpoints), about {} of memory of the {} "
+      comment(fmt::format("Expected: {} (measured: {} tokens/s; {:.0f} % of the time is for steps, the rest for "
+                          "start, validation and checkpoints), using about {} of the {} of memory "
                           "allowed.",
                           human_seconds(s.seconds), human_count(s.tokens_per_second), 100 * train::kStepsShare,
                           human_bytes(static_cast<double>(s.memory)), human_bytes(static_cast<double>(r.memory))));
-  out += comment("Every key: lazy help configuration");
+  out += comment("All keys are described by: lazy help configuration");
 
   out += "\n[data]\n";
   for (const std::string& fact : corpus.facts) out += comment(fact);
@@ -215,18 +220,19 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   if (!o.from.empty()) {
     out += fmt::format("# {} parameters.\nfrom = {}\n", count(s.parameters), path(o.from));
     if (r.model->has_offset() && offsets_are_zero(o.from)) {
-      out += comment("tau goes to -1 in the first 35 % of the steps, in addition to what it learns.");
+      out += comment("During the first 35 % of the steps, tau is shifted to -1, in addition to its learned value.");
       out += "offset_schedule = { from = 0, to = -1, steps = 0.35 }\n";
     }
   } else {
     out += comment(
-        fmt::format("{} parameters, {} of them in the layers: {:.1f} tokens for each of those. Of the shapes "
-                    "that fit the memory this one has the least loss expected after the time asked for: "
-                    "larger ones see too few tokens, smaller ones learn less of each. The best ratio is about "
-                    "20 where speed does not depend on the shape and the text suffices.",
+        fmt::format("{} parameters, {} of them in the layers: {:.1f} tokens per layer parameter. Of the shapes "
+                    "that fit into the memory, this one has the lowest expected loss after the requested time: "
+                    "larger models see too few tokens, and smaller ones learn less from each token. The best ratio is "
+                    "about "
+                    "20 if the speed does not depend on the shape and there is enough text.",
                     count(s.parameters), count(s.layer_parameters), tokens / static_cast<double>(s.layer_parameters)));
-    out += comment(s.tied ? "Tied embeddings: the table would be more than a tenth of the layers' parameters."
-                          : "Embedding and head are two tables: both are small compared with the layers.");
+    out += comment(s.tied ? "Tied embeddings: a second table would exceed a tenth of the layers' parameters."
+                          : "Embedding and head are separate tables, because both are small compared with the layers.");
     out += train::model_section(s.shape, o.kind, s.tied, s.seq_len);
   }
 
@@ -234,20 +240,21 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   out += comment(fmt::format("{} steps of {} tokens are {} tokens, {:.2f} passes over the {} of the training split. {}",
                              s.steps, s.step_tokens(), human_count(tokens), s.passes, count(train.tokens),
                              s.limited_by_text
-                                 ? fmt::format("{:g} passes are the most: more teach little. More text would allow "
+                                 ? fmt::format("The limit is {:g} passes, because more passes improve little. More "
+                                               "text would allow "
                                                "more steps.",
                                                train::kMostPasses)
-                                 : "The time allows no more."));
+                                 : "The time does not allow more steps."));
   out += fmt::format("steps = {}\n", s.steps);
-  out += comment("Where the machine is slower than it was, fewer steps are taken and the rate falls sooner.");
+  out += comment("If the machine is slower than measured, fewer steps are run and the learning rate decays earlier.");
   out += fmt::format("minutes = {:g}\n", o.minutes);
-  out += comment(o.from.empty() ? "Context by the run's length: twice the cube root of its tokens, as a power of two."
-                                : "Context: the model's, at most 2048.");
+  out += comment(o.from.empty() ? "Context length: twice the cube root of the run's tokens, rounded to a power of two."
+                                : "Context length of the model, at most 2048.");
   out += fmt::format("seq_len = {}\n", s.seq_len);
   out +=
-      comment(fmt::format("Sequences a micro-batch{}. A step has about a 2000th of the run's tokens, as fewer and "
-                          "larger steps learn less from them, but enough that its fixed cost does not dominate.",
-                          s.accumulation > 1 ? ", as many as fit the memory" : ""));
+      comment(fmt::format("Sequences per micro-batch{}. A step has about 1/2000 of the run's tokens: fewer and "
+                          "larger steps learn less, and the fixed cost of smaller steps would dominate.",
+                          s.accumulation > 1 ? ", as many as fit into the memory" : ""));
   out += fmt::format("batch_size = {}\n", s.batch_size);
   if (s.accumulation > 1) out += fmt::format("gradient_accumulation_steps = {}\n", s.accumulation);
   out += fmt::format("device = \"{}\"\ndtype = \"{}\"\n", o.device, r.bf16 ? "bf16" : "fp32");
@@ -256,16 +263,16 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
 
   out += "\n[optimizer]\n";
   out +=
-      comment(o.from.empty() ? "Falls with the width: 1 / hidden_size, at most 4e-3."
+      comment(o.from.empty() ? "Decreases with the width: 1 / hidden_size, at most 4e-3."
                              : "For continued training of small models; lower it to 1e-4 or less above 1B parameters.");
   out += fmt::format("lr = {:.2g}\nweight_decay = {}\n", s.lr, o.from.empty() ? 0.1 : 0.01);
 
   out += "\n[validation]\n";
-  out += comment("Ten times in the run, for about a twentieth of its time.");
+  out += comment("Ten validations per run, which take about a twentieth of its time.");
   out += fmt::format("every = {}\nbatches = {}\n", s.validation_every, s.validation_batches);
 
   out += "\n[checkpoint]\n";
-  out += comment("An interrupted run continues from the newest: lazy train ... --resume");
+  out += comment("An interrupted run continues from the newest checkpoint: lazy train ... --resume");
   out += fmt::format("every = {}\n", 2 * s.validation_every);
 
   out += "\n[metrics]\n";
@@ -285,7 +292,7 @@ void run(InitArguments o) {
   const std::string name = o.name.empty() ? o.output.stem().string() : o.name;
   const fs::path run = folder / "runs" / name;
   if (fs::exists(run / "checkpoints") || fs::exists(run / "model")) {
-    fail("init", "{}: holds a run already; choose another --name, or remove it", run.string());
+    fail("init", "{}: already contains a run; choose another --name, or remove it", run.string());
   }
   if (o.corpus.empty()) o.corpus = folder / (o.output.stem().string() + "-corpus");
   std::optional<ModelConfig> pretrained;
@@ -315,7 +322,7 @@ void run(InitArguments o) {
     return measure_speed(o, request, candidate, guess, seconds);
   });
   write_file_atomic(o.output, toml(o, corpus, request, size, run));
-  train::TrainConfig::load(o.output);  // what `lazy train` will read
+  train::TrainConfig::load(o.output);  // validate it as `lazy train` does
   log::info("{} parameters, {} steps of {} tokens, {:.2f} passes over the text: about {}",
             human_count(static_cast<double>(size.parameters)), size.steps, size.step_tokens(), size.passes,
             human_seconds(size.seconds));
@@ -329,16 +336,16 @@ int64_t document_limit(const std::vector<std::string>& texts) {
   return train::cut_documents_at(text.bytes, text.documents);
 }
 
-LAZY_COMMAND(init, "Write a training configuration for your text, this machine and a time", [](cli::Command command) {
+LAZY_COMMAND(init, "Write a training configuration for a text, a time and this machine", [](cli::Command command) {
   auto o = std::make_shared<InitArguments>();
   command
       .add_option("text", o->texts,
-                  "Files or folders, as for `lazy data prepare`, source code too; or a corpus that it made")
+                  "Files or folders as for `lazy data prepare`, including source code; or an existing corpus")
       .required();
   command.add_option("-o,--output", o->output, "The configuration to write (.toml)").required();
-  command.add_option("--minutes", o->minutes, "Time that the training may take").positive().show_default();
+  command.add_option("--minutes", o->minutes, "Maximum duration of the training in minutes").positive().show_default();
   command
-      .add_option("--memory", o->memory, "Memory that the training may take, e.g. 8GiB (default: 0.8 of what is free)")
+      .add_option("--memory", o->memory, "Maximum memory of the training, e.g. 8GiB (default: 80 % of the free memory)")
       .byte_size();
   cli::add_placement_options(command, o->device, o->dtype);
   const auto kind = command.add_option("--kind", o->kind, "Model").one_of({"lazy", "transformer"}).show_default();
@@ -348,9 +355,9 @@ LAZY_COMMAND(init, "Write a training configuration for your text, this machine a
       .excludes(kind);
   cli::add_download_option(command, o->download);
   command.add_option("--name", o->name,
-                     "Name of the run, in runs/ beside the configuration (default: the file's name)");
+                     "Name of the run in runs/ next to the configuration (default: the file's name)");
   command.add_option("--corpus", o->corpus,
-                     "Where to write the corpus (default: OUTPUT-corpus beside the configuration)");
+                     "Where to write the corpus (default: OUTPUT-corpus next to the configuration)");
   command.add_flag("--force", o->force, "Replace an existing configuration and its corpus");
   command.footer(
       "Examples:\n"
@@ -359,13 +366,13 @@ LAZY_COMMAND(init, "Write a training configuration for your text, this machine a
       "  lazy train novels.toml\n"
       "  lazy init novels/ --from smollm2-lazy --output tune.toml --minutes 60\n"
       "\n"
-      "Prepares the corpus, trains a tokenizer on it, times training steps of a few sizes here, and says in comments "
-      "why\n"
-      "each figure was chosen. With --from the tokenizer and the size are the model's; a model of `lazy convert --to "
-      "lazy`\n"
-      "gets an offset_schedule, which makes its attention sparse.");
+      "Prepares the corpus, trains a tokenizer on it, times training steps of a few model sizes on this "
+      "machine,\n"
+      "and explains each value in a comment. With --from, the tokenizer and the size are taken from the model. A "
+      "model\n"
+      "that was written by `lazy convert --to lazy` gets an offset_schedule, which makes its attention sparse.");
   command.callback([o] {
-    cli::share_cores();  // as `lazy train` does, whose speed is measured
+    cli::share_cores();  // as in `lazy train`, whose speed is measured
     run(*o);
   });
 });

@@ -20,7 +20,7 @@
 
 namespace {
 
-// The sections of `lazy --help`, in its order. A command that is not in this list is an error of `lazy --help`'s test.
+// The sections of `lazy --help`, in order. A test fails if a command is missing in this list.
 const std::vector<std::pair<const char*, std::vector<std::string>>> kSections{
     {"First steps", {"doctor", "init", "data", "train", "generate", "report", "help"}},
     {"Evaluate, serve and convert models",
@@ -28,7 +28,7 @@ const std::vector<std::pair<const char*, std::vector<std::string>>> kSections{
     {"Study attention", {"sinks", "probe", "repro"}},
     {"Further commands", {"bench", "completion"}}};
 
-// Adds the commands in the order of kSections, and then those that it lacks.
+// Adds the commands in the order of kSections, followed by commands that kSections does not list.
 void add_commands(CLI::App& app) {
   auto commands = lazy::cli::subcommands();
   const auto add = [&](const std::string& name, const lazy::cli::Subcommand& command) {
@@ -38,20 +38,21 @@ void add_commands(CLI::App& app) {
   };
   for (const auto& [section, names] : kSections) {
     for (const std::string& name : names) {
-      // After its own subcommands have been added, because they would inherit the section.
+      // The section is set after the command's own subcommands have been added, because they would inherit it.
       if (const auto found = commands.extract(name)) add(name, found.mapped())->group(section);
     }
   }
   for (const auto& [name, command] : commands) add(name, command);
 }
 
-// "data prepare": the command that the words led to.
+// Returns the path of the selected command, for example "data prepare".
 std::string command_path(const CLI::App& command) {
   const std::string above = command.get_parent() ? command_path(*command.get_parent()) : "";
   return command.get_parent() ? above + (above.empty() ? "" : " ") + command.get_name() : "";
 }
 
-// The message of a command line that is wrong. Of a mistyped command CLI11 says only that one is required.
+// Returns the error message for an invalid command line. For a mistyped command, CLI11 only says that a command is
+// required.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* last = &app;
   while (!last->get_subcommands().empty()) last = last->get_subcommands().front();
@@ -74,7 +75,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Lazy Attention: train, evaluate and study attention that allocates its weight well", "lazy"};
+  CLI::App app{"Lazy Attention: train, evaluate and analyze models with sparse attention normalizers", "lazy"};
   app.require_subcommand(1);
   app.fallthrough();
   int threads = 0;
@@ -91,7 +92,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help or --version
     fmt::print(stderr, "{}", explain(app, e));
     return 2;
   } catch (const lazy::Error& e) {

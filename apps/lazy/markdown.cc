@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMargin = 2;
 
-// A character is taken for one column.
+// Every character is assumed to be one column wide.
 size_t columns(std::string_view text) { return static_cast<size_t>(count_characters(text)); }
 
 std::string padded(const std::string& text, size_t width) {
@@ -19,7 +19,8 @@ std::string padded(const std::string& text, size_t width) {
   return used < width ? text + std::string(width - used, ' ') : text;
 }
 
-// `text` in lines of at most `width` columns; the first begins with `first`, the others with as many spaces.
+// Wraps `text` into lines of at most `width` columns. The first line begins with `first`; the other lines are indented
+// by the same width.
 std::string wrapped(const std::string& text, const std::string& first, size_t width) {
   const std::string indent(columns(first), ' ');
   std::string out, line = first;
@@ -91,7 +92,8 @@ class Renderer {
       out.append(at, from.cbegin() + n->position());
       const std::string replacement = style_.replace((*n)[2]);
       const std::string shown = (*n)[1];
-      // A link whose text is the file's name is replaced, any other followed by what it points to.
+      // If the link's text is the file's name, the replacement is printed instead of it. Otherwise the replacement is
+      // added in parentheses.
       const bool named = (*n)[2].str().starts_with(shown);
       out += replacement.empty() ? shown : named ? replacement : shown + " (" + replacement + ")";
       at = from.cbegin() + n->position() + n->length();
@@ -116,7 +118,7 @@ class Renderer {
   }
 
   void print_table() {
-    if (table_.size() > 1) table_.erase(table_.begin() + 1);  // the line of dashes
+    if (table_.size() > 1) table_.erase(table_.begin() + 1);  // remove the line of dashes
     std::vector<size_t> widths;
     for (const auto& row : table_) {
       widths.resize(std::max(widths.size(), row.size()));
@@ -131,7 +133,7 @@ class Renderer {
         std::string line = margin;
         for (size_t n = 0; n < row.size(); ++n) line += padded(row[n], widths[n]) + "  ";
         out_ += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-      } else if (r > 0) {  // the header's cells name the others
+      } else if (r > 0) {  // name each cell after its column header
         for (size_t n = 0; n < row.size(); ++n) {
           const std::string name = n < table_[0].size() && !table_[0][n].empty() ? table_[0][n] + ": " : "";
           if (n == 0) {

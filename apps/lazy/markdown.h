@@ -1,4 +1,4 @@
-// Markdown as plain text for a terminal.
+// Renders Markdown as plain text for a terminal.
 #pragma once
 #include <functional>
 #include <string>
@@ -7,13 +7,13 @@
 namespace lazy::cli {
 
 struct MarkdownStyle {
-  int width = 80;                                                 // columns
-  std::function<std::string(const std::string&)> heading;         // emphasizes a heading
-  std::function<std::string(const std::string& target)> replace;  // what stands for a link; "": its text
+  int width = 80;                                                 // width of the terminal in columns
+  std::function<std::string(const std::string&)> heading;         // formats a heading
+  std::function<std::string(const std::string& target)> replace;  // returns a link's replacement, or ""
 };
 
-// Headings stand at the margin, all else two columns in. Paragraphs and list items are wrapped, code is left as it is.
-// A table that is wider than the terminal becomes a list with a line for each cell.
+// Headings begin in the first column; all other lines are indented by two columns. Paragraphs and list items are
+// wrapped; code is not changed. A table that is wider than the terminal becomes a list with one line per cell.
 std::string render_markdown(std::string_view markdown, const MarkdownStyle& style);
 
 }  // namespace lazy::cli

@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// During a download SIGINT and SIGTERM end the program at once: huggingface_hub continues with partial files later.
+// During a download, SIGINT and SIGTERM end the program immediately; huggingface_hub later continues partial downloads.
 class DefaultSignals {
  public:
   DefaultSignals() {
@@ -48,12 +48,12 @@ class DefaultSignals {
 
 constexpr int kDownloadSeconds = 7 * 24 * 3600;
 
-// Downloads the model `name` with huggingface_hub unless it is cached, and returns its folder in the cache. `weights`
-// is the pattern of the weights' files, or null for none.
+// Downloads the model `name` with huggingface_hub unless it is cached, and returns its folder in the cache. weights:
+// file name pattern of the weights, or null to download no weights.
 std::string downloaded(const char* operation, const std::string& name, const char* weights) {
   Json patterns{"*.json", "tokenizer.model", "*.txt", "*.jinja"};
   if (weights) patterns.push_back(weights);
-  // Folders inside a model have other formats; "consolidated" files have the weights a second time.
+  // Subfolders of a model contain other formats; "consolidated" files contain a second copy of the weights.
   PythonService python(operation, name, kDownloadModel,
                        {{"name", name}, {"patterns", patterns}, {"ignored", {"*/*", "consolidated*"}}});
   const DefaultSignals signals;
@@ -65,7 +65,7 @@ std::string downloaded(const char* operation, const std::string& name, const cha
     fail(operation, "{}: --download: {}", name, problem);
   }
   const auto folder = answer.at("folder").get<std::string>();
-  log::info("{} is in {}", name, folder);
+  log::info("the model {} is in the folder {}", name, folder);
   return folder;
 }
 
@@ -128,7 +128,7 @@ std::string resolve_model_folder(const char* operation, const std::string& path,
     const std::string checkpoint = store.path(*step).string();
     try {
       train::verify_checkpoint(checkpoint);
-    } catch (const Error& error) {  // the training may be removing it
+    } catch (const Error& error) {  // a running training may be removing this checkpoint
       problem = error.what();
       continue;
     }

@@ -10,7 +10,7 @@ namespace lazy::cli {
 
 void print(const char* operation, const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
-  if (std::fflush(stdout) != 0) fail_run(operation, "standard output could not be written");
+  if (std::fflush(stdout) != 0) fail_run(operation, "cannot write to standard output");
 }
 
 PrintedText print_text(const char* operation, GenerationService& engine, GenerationService::Id id, TokenQueue& tokens,

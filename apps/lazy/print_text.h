@@ -10,18 +10,19 @@
 
 namespace lazy::cli {
 
-// Writes to standard output and flushes it. RunError "OPERATION: ..." if that fails.
+// Writes to standard output and flushes it. Throws RunError "OPERATION: ..." if writing fails.
 void print(const char* operation, const std::string& text);
 
 struct PrintedText {
   std::string text;
-  int64_t tokens = 0;  // without the stop token
+  int64_t tokens = 0;  // number of tokens without the stop token
   FinishReason reason = FinishReason::stop;
-  std::vector<double> seconds;  // of each token, from the call until it arrived
+  std::vector<double> seconds;  // arrival time of each token, measured from the call
 };
 
-// Prints the text of the request `id` as its tokens arrive in `tokens`, and returns it when the request has ended.
-// Cancels the request when `stop` returns true, which is asked at least every 100 ms. RunError if generation fails.
+// Prints the text of request `id` while its tokens arrive in `tokens`, and returns the text when the request has ended.
+// `stop` is called at least every 100 ms; if it returns true, the request is cancelled. Throws RunError if generation
+// fails.
 PrintedText print_text(const char* operation, GenerationService& engine, GenerationService::Id id, TokenQueue& tokens,
                        const Tokenizer& tokenizer, OutputText output, const std::function<bool()>& stop);
 

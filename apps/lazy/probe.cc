@@ -1,4 +1,5 @@
-// `lazy probe MODEL_DIR --text FILE`: named activations of one forward pass, as statistics or whole tensors.
+// `lazy probe MODEL_DIR --text FILE`: reports named activations of one forward pass as statistics or as complete
+// tensors.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -43,7 +44,7 @@ std::vector<int64_t> ids_of_file(const std::string& path) {
     int64_t id = 0;
     const auto [rest, error] = std::from_chars(at, end, id);
     if (error != std::errc())
-      lazy::fail("probe", "{}: expected token ids with spaces between them, found '{}' at byte {}", path,
+      lazy::fail("probe", "{}: expected token ids separated by spaces, found '{}' at byte {}", path,
                  lazy::to_valid_utf8(std::string(at, std::min(end, at + 12))), at - text.data());
     ids.push_back(id);
     at = rest;
@@ -54,7 +55,7 @@ std::vector<int64_t> ids_of_file(const std::string& path) {
 std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig& config) {
   std::vector<int64_t> ids;
   if (!a.ids.empty()) {
-    if (a.bos) lazy::fail("probe", "--bos goes with --text; --ids are taken as they are");
+    if (a.bos) lazy::fail("probe", "--bos requires --text; the ids of --ids are used unchanged");
     ids = ids_of_file(a.ids);
   } else {
     const auto tokenizer = lazy::load_tokenizer(a.model);
@@ -64,7 +65,7 @@ std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig&
       lazy::fail("probe", "--bos: the {} tokenizer has no BOS token", tokenizer->kind());
     if (a.bos) {
       ids.push_back(*tokenizer->bos_id());
-    } else if (!a.no_bos) {  // as transformers
+    } else if (!a.no_bos) {  // as in transformers
       ids.insert(ids.end(), tokenizer->tokens().prefix.begin(), tokenizer->tokens().prefix.end());
     }
     ids.insert(ids.end(), encoded.begin(), encoded.end());
@@ -96,7 +97,7 @@ void probe(ProbeArguments a) {
     return;
   }
   if (!a.output.empty()) fmt::print("{}", lazy::sinks::saved_table(a.output, found));
-  // With --save alone, the statistics of all activations would hide what was saved; --json has them.
+  // With only --save, the statistics of all activations would hide the list of saved tensors; --json includes them.
   if (a.output.empty() || !a.options.read.empty()) fmt::print("{}", lazy::sinks::to_table(found));
 }
 
@@ -107,21 +108,22 @@ LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](la
   command.add_option("model", a->model, "Model folder, or run folder of `lazy train`").required();
   lazy::cli::add_download_option(command, a->download);
   command.add_option("--text", a->text, "Text file, read as one sample");
-  command.add_option("--ids", a->ids, "File of token ids with spaces between them, instead of --text");
-  command.add_flag("--bos", a->bos, "BOS first (default with --text: as the tokenizer does)");
-  command.add_flag("--no-bos", a->no_bos, "No BOS");
+  command.add_option("--ids", a->ids, "File of token ids separated by spaces, instead of --text");
+  command.add_flag("--bos", a->bos, "Put BOS first (default with --text: as the tokenizer does)");
+  command.add_flag("--no-bos", a->no_bos, "Do not add BOS");
   command.add_option("--length", a->length, "Maximum number of tokens (default: all)").positive();
   command
       .add_option("--read", a->options.read,
-                  "Activation to measure, with * and ? (may be repeated; default: all but scores and weights)")
+                  "Activation to measure; * and ? are wildcards (may be repeated; default: all except scores and "
+                  "weights)")
       .repeatable();
   command.add_option("--save", a->options.save, "Activation to write to --output as a tensor (may be repeated)")
       .repeatable();
   command.add_option("--output", a->output, "The .safetensors file for --save");
   lazy::cli::add_interventions(command);
-  command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
-  command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
+  command.add_option("--json", a->json, "Write all results to this JSON file (- for standard output)");
   command.footer(R"(
 Examples:
   lazy probe runs/lazy/model --text sentence.txt --bos

@@ -1,4 +1,4 @@
-// `lazy report RUN_DIR...`: one page about one or several runs.
+// `lazy report RUN_DIR...`: writes one HTML page about one or several runs.
 #include <fmt/format.h>
 
 #include <memory>
@@ -16,7 +16,8 @@
 namespace {
 namespace fs = std::filesystem;
 
-// Of the finished model or the newest checkpoint. A run in progress may remove that checkpoint while it is read.
+// Adds learned parameters of the finished model or the newest checkpoint. A run in progress may remove the checkpoint
+// while it is being read.
 void add_learned(lazy::report::RunData& run) {
   if (fs::exists(run.folder / "model" / "config.json")) {
     run.learned = lazy::sinks::learned_parameters(run.folder / "model");
@@ -33,7 +34,7 @@ void add_learned(lazy::report::RunData& run) {
       if (fs::exists(store.path(steps.back()))) throw;
     }
   }
-  run.missing.push_back("neither model/ nor a checkpoint: learned offsets and distance biases left out");
+  run.missing.push_back("neither model/ nor a checkpoint was found: learned offsets and distance biases are omitted");
 }
 
 void write_report(const std::vector<std::string>& folders, const std::string& output, const std::string& command) {
@@ -52,7 +53,7 @@ void write_report(const std::vector<std::string>& folders, const std::string& ou
 
 }  // namespace
 
-LAZY_COMMAND(report, "One HTML page about one or several runs", [](lazy::cli::Command command) {
+LAZY_COMMAND(report, "Write an HTML page about one or several runs", [](lazy::cli::Command command) {
   auto folders = std::make_shared<std::vector<std::string>>();
   auto output = std::make_shared<std::string>("report.html");
   command.add_option("runs", *folders, "Folders of runs (docs/run-directory.md)").required();

@@ -36,7 +36,7 @@ struct ReproArguments {
   lazy::cli::EvidenceArguments evidence;
 };
 
-// Redirects the tables that the benchmarks print: standard output is for the report.
+// Redirects the tables that the benchmarks print to standard error, because standard output is reserved for the report.
 class StdoutToStderr {
  public:
   StdoutToStderr() : saved_(::dup(1)) {
@@ -57,10 +57,10 @@ double time_of(const Json& rows, const std::string& variant, const char* key) {
   for (const Json& row : rows) {
     if (row.at("variant") == variant) return row.at(key).get<double>();
   }
-  lazy::fail_run("repro", "the benchmark has no variant '{}'", variant);
+  lazy::fail_run("repro", "the benchmark does not have a variant '{}'", variant);
 }
 
-// The ratio of softmax's time to Elastic-Softmax's in several runs of the benchmarks.
+// Measures the ratio of the softmax time to the Elastic-Softmax time in several runs of the benchmarks.
 Json latency(const Json& settings) {
   const StdoutToStderr quiet;
   const Json &a = settings.at("attention"), &d = settings.at("decode");
@@ -104,7 +104,7 @@ std::pair<std::string, fs::path> named_folder(const char* option, const std::str
 }
 
 Conditions conditions(const ReproArguments& a, const Scale& scale) {
-  // Plans and reports may be for another machine.
+  // Plans and reports may be made for a different machine.
   const bool elsewhere = (a.dry_run || a.report) && a.device == "cuda";
   Conditions c{scale, a.corpus, a.data, {}, a.seeds, elsewhere ? a.device : lazy::resolve_device(a.device)};
   for (const std::string& path : a.text) c.text.push_back(fs::absolute(path).string());
@@ -113,7 +113,7 @@ Conditions conditions(const ReproArguments& a, const Scale& scale) {
     if (!c.domains.emplace(name, folder).second) lazy::fail("repro", "--domain: '{}' is given twice", name);
   }
   for (const std::string& model : a.models) {
-    // A folder without a name is the model "model".
+    // A folder without a name is registered as model "model".
     c.models.push_back(model.find('=') == std::string::npos ? std::pair<std::string, fs::path>("model", model)
                                                             : named_folder("--model", model));
     if (!a.dry_run && !a.report)
@@ -133,7 +133,7 @@ void list(const ReproArguments& a) {
   recorded.device = "cuda";  // small scale is meant for a GPU
   for (const auto& block : embedded_protocol().blocks)
     recorded.seeds = std::max(recorded.seeds, static_cast<int64_t>(block.seeds.size()));
-  recorded.domains = {{"any", ""}};  // a recipe about them is not run without
+  recorded.domains = {{"any", ""}};  // a recipe about domains does not run without one
   Json all = Json::array();
   std::string table =
       "| recipe | what | reproduces | last run | models | tiny, one busy CPU core | small, one H200 | paper, one H200 "
@@ -170,7 +170,7 @@ void list(const ReproArguments& a) {
   if (a.json) return fmt::print("{}\n", all.dump(2));
   fmt::print(
       "{}\nTimes (h:mm:ss or m:ss) of a first run with one seed; recipes share their steps. tiny: {}; others: "
-      "{}.\nLast run: from the records below {}, or those of evidence in {}.\n",
+      "{}.\nLast run: from the records below {}, or from the evidence records in {}.\n",
       table, basis(scales()[0]), basis(scales()[1]), a.output, a.evidence.records);
 }
 
@@ -223,7 +223,7 @@ std::string command_line(const ReproArguments& a, const std::string& recipe) {
   for (const std::string& domain : a.domains) line += " --domain " + domain;
   for (const std::string& model : a.models) line += " --model " + model;
   if (a.seeds > 1) line += fmt::format(" --seeds {}", a.seeds);
-  if (a.report && a.device != "auto") line += " --device " + a.device;  // settings depend on it
+  if (a.report && a.device != "auto") line += " --device " + a.device;  // the settings depend on the device
   if (!a.evidence.page.empty()) return line + " --report " + a.evidence.page;
   return line + " --output " + a.output + (a.report ? " --report" : "");
 }
@@ -249,7 +249,7 @@ void repro(const ReproArguments& a) {
   if (!a.evidence.claims.empty())
     lazy::fail("repro", "--claims belongs to evidence --report, found recipe '{}'", a.recipe);
   if (!a.evidence.page.empty() && (!a.report || a.recipe == "all"))
-    lazy::fail("repro", "{}: a page is of one recipe's --report, found {}", a.evidence.page,
+    lazy::fail("repro", "{}: a page requires --report with one recipe, found {}", a.evidence.page,
                a.report ? "all" : "no --report");
   RunOptions options;
   options.conditions = conditions(a, find_scale(a.scale));
@@ -285,7 +285,7 @@ void repro(const ReproArguments& a) {
     const auto steps = static_cast<int64_t>(run.steps.size());
     if (a.report && std::none_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.found; })) {
       if (a.recipe != "all")
-        lazy::fail("repro", "--report: expected steps of {} that are done below {}, found none of {}", recipe->name,
+        lazy::fail("repro", "--report: expected finished steps of {} in {}, found none of {}", recipe->name,
                    a.output, steps);
       continue;
     }
@@ -320,9 +320,10 @@ void repro(const ReproArguments& a) {
 
 }  // namespace
 
-LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, judge", [](lazy::cli::Command command) {
+LAZY_COMMAND(repro, "Reproduce the tables and figures of the paper", [](lazy::cli::Command command) {
   auto a = std::make_shared<ReproArguments>();
-  command.add_option("recipe", a->recipe, "list, all, evidence, a recipe's name, or a recipe of one's own (FILE.toml)")
+  command.add_option("recipe", a->recipe,
+                     "list, all, evidence, a recipe's name, or the file of a custom recipe (FILE.toml)")
       .required();
   command.add_option("page", a->evidence.page,
                      "--report: the page to write in place of the reports below --output, - for standard output");
@@ -330,27 +331,29 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
   command.add_option(
       "--text", a->text,
-      "Files or folders: tiny scale makes a corpus of them, studies read them (default: the prose of Perl's manual)");
+      "Files or folders: at tiny scale, a corpus is prepared from them; studies read them (default: the prose of "
+      "Perl's manual)");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
   command
       .add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")
       .repeatable();
-  command.add_option("--model", a->models, "Model folder that a study is about, DIR or NAME=DIR (may be repeated)")
+  command.add_option("--model", a->models, "Model folder for a study, DIR or NAME=DIR (may be repeated)")
       .repeatable();
   lazy::cli::add_download_option(command, a->download);
-  command.add_option("--seeds", a->seeds, "Train every model this many times").range(1, 100).show_default();
+  command.add_option("--seeds", a->seeds, "Number of training runs (seeds) per model").range(1, 100).show_default();
   command
       .add_option(
           "--only", a->only,
-          "Run this model alone with what measures it, this step with the training that it measures, or this run of "
-          "evidence (CELL.seedK): to divide work among GPUs; with --dry-run print this part of the plan (may be "
-          "repeated)")
+          "Run only this model with its measurements, only this step with the training that it measures, or only this "
+          "run of evidence (CELL.seedK), to divide work among GPUs; with --dry-run, print this part of the plan (may "
+          "be repeated)")
       .repeatable();
   command.add_option("--device", a->device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--output", a->output, "Folder for steps and reports").show_default();
   command.add_flag("--dry-run", a->dry_run, "Run nothing: print the steps, what is done, and the cost");
   command.add_flag("--report", a->report,
-                   "Run nothing: report on the steps that are done, the others are open; evidence: on its records");
+                   "Run nothing: report on the finished steps (all other steps are open), or on the records of "
+                   "evidence");
   command.add_flag("--json", a->json, "Print JSON");
   lazy::cli::add_evidence_options(command, a->evidence);
   command.footer(R"(

@@ -1,4 +1,4 @@
-// `lazy serve`: model folders over HTTP, by OpenAI's protocol.
+// `lazy serve`: an HTTP server with OpenAI's API for one or several model folders.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -25,8 +25,8 @@
 namespace lazy {
 namespace {
 
-constexpr std::chrono::milliseconds kPoll(50);  // of signals
-constexpr double kCancelledSeconds = 1;         // for the error events of cancelled streams
+constexpr std::chrono::milliseconds kPoll(50);  // interval for checking signals
+constexpr double kCancelledSeconds = 1;         // time to send the error events of cancelled streams
 
 struct ServeArguments {
   std::vector<std::string> models, allowed_origins;
@@ -38,7 +38,7 @@ struct ServeArguments {
   cli::ServingOptions serving;
 };
 
-// "NAME=FOLDER", or the folder, whose path as given is the name.
+// Parses "NAME=FOLDER". For a folder without NAME=, the path as given is the name.
 std::pair<std::string, std::string> name_and_folder(const std::string& argument) {
   const size_t at = argument.find('=');
   std::string folder = at == std::string::npos ? argument : argument.substr(at + 1);
@@ -52,13 +52,13 @@ serve::ServedModel load(const std::string& argument, const cli::ServingOptions& 
   if (name.empty() || folder.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
   const std::string path = cli::resolve_model_folder("serve", folder, download);
   serve::ServedModel model = loaded.emplace_back("serve", path, name, options).model;
-  if (!model.chat_problem.empty()) {  // completions work without it
+  if (!model.chat_problem.empty()) {  // completions work without a chat template
     log::warn("{}: {}; chat completions of this model are refused", path, model.chat_problem);
   }
   return model;
 }
 
-// Finishes the running requests, or cancels them after a second signal. `poll` is called meanwhile.
+// Waits until the running requests end, or cancels them after a second signal. `poll` is called while waiting.
 void drain(serve::HttpServer& server, serve::Api& api, std::list<cli::ServedFolder>& models, double write_seconds,
            const std::function<void()>& poll) {
   api.drain();
@@ -77,7 +77,7 @@ void drain(serve::HttpServer& server, serve::Api& api, std::list<cli::ServedFold
     std::this_thread::sleep_for(kPoll);
   }
   engines.join();
-  // The last bytes of answers, as long as their clients read them.
+  // Wait for the last bytes of the responses, as long as clients read them.
   const auto begin = Clock::now();
   while (!server.wait_for_answers(0.05) &&
          seconds_since(begin) < (cli::end_signal() != 0 ? kCancelledSeconds : write_seconds)) {
@@ -111,7 +111,8 @@ void run(ServeArguments options) {
   std::list<cli::ServedFolder> loaded;
   std::unique_ptr<serve::Api> api;
   std::atomic<serve::Api*> ready = nullptr;
-  // The address first: that it is taken is told before minutes of loading. Until then every answer is 503.
+  // The server listens before the models are loaded, so that an address in use is reported without delay. Until the
+  // models are loaded, every response has status 503.
   serve::HttpServer server(
       options.host, options.port, options.threads, options.limits,
       [&ready](serve::HttpRequest request, std::shared_ptr<serve::Exchange> exchange) {
@@ -130,7 +131,7 @@ void run(ServeArguments options) {
   for (const std::string& argument : options.models) {
     models.push_back(load(argument, options.serving, options.download, loaded));
     for (size_t i = 0; i + 1 < models.size(); ++i) {
-      if (models[i].id == models.back().id) fail("serve", "two models are called {}", models.back().id);
+      if (models[i].id == models.back().id) fail("serve", "two models have the name {}", models.back().id);
     }
     if (cli::drain_signal() != 0) return;
   }
@@ -155,16 +156,16 @@ void run(ServeArguments options) {
 
 }  // namespace
 
-LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Command command) {
+LAZY_COMMAND(serve, "Serve models over HTTP with an OpenAI-compatible API", [](cli::Command command) {
   auto o = std::make_shared<ServeArguments>();
   command
       .add_option("models", o->models,
-                  "Model or run folders. NAME=FOLDER sets the name of the model; without NAME= it is the path")
+                  "Model folders or run folders. NAME=FOLDER sets the name of the model (default: the path)")
       .required();
   cli::add_download_option(command, o->download);
   command
       .add_option("--host", o->host,
-                  "Address to listen on; 0.0.0.0: all IPv4 addresses of this machine (set API keys then)")
+                  "Address to listen on; 0.0.0.0: all IPv4 addresses of this machine (also set API keys)")
       .show_default();
   command.add_option("--port", o->port, "Port to listen on; 0 picks a free one").show_default().range(0, 65535);
   command.add_option("--api-key-file", o->api_key_file, "File of accepted API keys, one per line").existing_file();
@@ -174,7 +175,8 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
       .repeatable();
   command.add_option(
       "--access-log", o->access_log,
-      "Append one line per request to this file (- for standard error), without bodies and keys; SIGHUP reopens it");
+      "Append one line per request to this file (- for standard error), without bodies and keys; SIGHUP reopens the "
+      "file");
   const std::string memory = "Memory and batch", network = "Network";
   cli::add_serving_options(command, o->serving, memory);
   command.add_option("--max-running", o->serving.engine.max_running, "Maximum number of sequences in a model's batch")
@@ -189,7 +191,7 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
       .group(memory);
   command
       .add_option("--io-threads", o->threads,
-                  "Threads for connections; `lazy --threads N serve ...` sets those that compute")
+                  "Threads for connections; `lazy --threads N serve ...` sets the compute threads")
       .show_default()
       .range(1, 256)
       .group(network);
@@ -205,11 +207,11 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
       .group(network);
   command
       .add_option("--request-seconds", o->request_seconds,
-                  "Maximum time for an answer; then HTTP 504, or an error event in a stream")
+                  "Maximum time for a response; afterwards HTTP 504, or an error event in a stream")
       .show_default()
       .range(0.1, 1e6)
       .group(network);
-  command.add_option("--idle-seconds", o->idle_seconds, "How long a connection may wait between two requests")
+  command.add_option("--idle-seconds", o->idle_seconds, "Maximum idle time of a connection between two requests")
       .show_default()
       .range(0.1, 1e6)
       .group(network);

@@ -25,7 +25,7 @@ void add_serving_options(Command command, ServingOptions& options, const std::st
       .group(memory);
   command
       .add_option("--max-model-len", options.engine.max_model_len,
-                  "Maximum number of tokens of prompt and text of a request; 0: the model's context length")
+                  "Maximum number of prompt and generated tokens per request; 0: the model's context length")
       .show_default()
       .non_negative()
       .group(memory);
@@ -44,7 +44,7 @@ ServedFolder::ServedFolder(const char* operation, const std::string& path, const
   model.id = name;
   model.tokenizer = std::move(folder.tokenizer);
   model.engine = engine.get();
-  // A streaming cache drops keys that a complete pass would show as alive.
+  // A streaming cache evicts keys that a complete forward pass would report as alive.
   if (config.num_attention_layers() > 0 && !options.engine.streaming) {
     inspector = std::make_unique<AttentionInspector>(*engine, folder.model);
   }

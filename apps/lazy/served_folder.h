@@ -16,22 +16,23 @@ namespace lazy::cli {
 struct ServingOptions {
   std::string device = "auto", dtype = "auto";
   double cache_gib = 1;
-  EngineOptions engine;  // cache_bytes and streaming follow from the other fields
+  EngineOptions engine;  // cache_bytes and streaming are set from the other fields
   ModelOptions model;
 };
 
-// --device, --dtype, the options of add_model_options, and in the group `memory` --cache-gib and --max-model-len.
+// Adds --device, --dtype and the options of add_model_options(), and, in the help group `memory`, --cache-gib and
+// --max-model-len.
 void add_serving_options(Command command, ServingOptions& options, const std::string& memory);
 
-// The engine refers to the folder's model, so the struct is neither copied nor moved.
+// The engine refers to the model of the folder, so this struct must not be copied or moved.
 struct ServedFolder {
   ServedFolder(const char* operation, const std::string& path, const std::string& name, ServingOptions options);
   ServedFolder(const ServedFolder&) = delete;
   ServedFolder& operator=(const ServedFolder&) = delete;
 
-  ModelFolder folder;  // its tokenizer is owned by `model`
+  ModelFolder folder;  // its tokenizer is moved to `model`
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<AttentionInspector> inspector;  // null if the model has no attention weights to show
+  std::unique_ptr<AttentionInspector> inspector;  // null if the model has no attention weights to report
   serve::ServedModel model;
 };
 

@@ -9,14 +9,14 @@
 namespace lazy::cli {
 namespace {
 
-// Set by handlers, read by any thread.
+// Set by signal handlers and read by any thread.
 std::atomic<int> first_signal = 0, second_signal = 0;
 std::atomic<int64_t> last_at = 0;
 std::atomic<bool> reopen_requested = false, draining = false;
 static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler must not lock");
 
-// One request to stop may arrive as two signals: `timeout` signals the process and then its group.
-constexpr int64_t kSameRequest = 200;  // ms
+// One request to stop may arrive as two signals: `timeout` signals the process and then its process group.
+constexpr int64_t kSameRequest = 200;  // milliseconds
 
 int64_t milliseconds() {
   timespec now{};
@@ -44,7 +44,7 @@ void on_reopen(int) { reopen_requested = true; }
 void install(int signal, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = SA_ONSTACK;  // ops/signal_stack.h says why
+  action.sa_flags = SA_ONSTACK;  // see ops/signal_stack.h for the reason
   ::sigaction(signal, &action, nullptr);
 }
 

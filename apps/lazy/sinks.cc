@@ -1,4 +1,4 @@
-// `lazy sinks MODEL_DIR --text FILE`: attention sink statistics by layer and head.
+// `lazy sinks MODEL_DIR --text FILE`: attention sink statistics per layer and head.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -27,14 +27,14 @@ namespace fs = std::filesystem;
 struct SinksArguments {
   std::string model, text, corpus, split = "validation", json, report, dtype = "fp32", device = "auto";
   bool by_layers = false, no_bos = false, download = false;
-  uint64_t memory = 0;  // of the weights, beyond which they are read a layer at a time; 0: any
-  std::string command;  // as it was given
+  uint64_t memory = 0;  // if the weights need more bytes than this, layers are loaded one at a time; 0: no limit
+  std::string command;  // the command line
   lazy::sinks::AnalysisOptions options;
 };
 
 lazy::LanguageModel opened(const SinksArguments& a) {
   const std::string device = lazy::resolve_device(a.device);
-  // Master weights in fp32, and what products read.
+  // Bytes per parameter: fp32 master weights, plus the bf16 copy that matrix products read.
   const uint64_t bytes = (a.dtype == "bf16" ? 6 : 4) *
                          static_cast<uint64_t>(count_parameters(lazy::ModelConfig::from_directory(a.model)).total);
   if (a.by_layers || (a.memory > 0 && bytes > a.memory)) return lazy::load_offloaded_model(a.model, device, a.dtype);
@@ -97,31 +97,33 @@ LAZY_COMMAND(
           .positive()
           .show_default();
       command.add_flag("--bos", a->options.bos,
-                       "BOS first in every sample (default with --text: as the tokenizer does)");
-      command.add_flag("--no-bos", a->no_bos, "No BOS");
+                       "Put BOS first in every sample (default with --text: as the tokenizer does)");
+      command.add_flag("--no-bos", a->no_bos, "Do not add BOS");
       command
           .add_option("--maps", a->options.maps,
-                      "Attention maps: auto, all, none, LAYER:HEAD,... from 0, or a sinks.json whose heads to show")
+                      "Attention maps: auto, all, none, LAYER:HEAD,... (counted from 0), or a sinks.json that names "
+                      "the heads")
           .show_default();
-      command.add_option("--map-text", a->options.map_text, "Text of the maps (default: the first paragraph of prose)");
+      command.add_option("--map-text", a->options.map_text,
+                         "Text of the maps (default: the first paragraph of the text)");
       command.add_option("--map-tokens", a->options.map_tokens, "Maximum number of tokens in the maps")
           .range(2, 64)
           .show_default();
       command
           .add_option("--measures", a->options.measures,
-                      "Further measures: weights, vectors, massive, collapse, outliers, decode, or all")
+                      "Additional measures: weights, vectors, massive, collapse, outliers, decode, or all")
           .comma_separated();
       lazy::cli::add_interventions(command);
-      command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+      command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
       command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
       command.add_flag("--layer-at-a-time", a->by_layers,
-                       "Read each layer's weights when it computes: a model larger than the memory");
+                       "Load each layer's weights only while it computes, for models larger than the memory");
       command
           .add_option("--memory", a->memory,
                       "Use --layer-at-a-time if the weights need more memory than this, such as 4GiB")
           .byte_size();
-      command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
-      command.add_option("--report", a->report, "Write a page with pictures here");
+      command.add_option("--json", a->json, "Write all results to this JSON file (- for standard output)");
+      command.add_option("--report", a->report, "Write an HTML page with figures to this file");
       command.footer(R"(
 Examples:
   lazy sinks runs/lazy/model --text book.txt

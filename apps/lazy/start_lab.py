@@ -1,7 +1,7 @@
 """Starts a command of the package lazy_lab: `lazy uptrain` runs this text with its arguments as one JSON object.
 
-"package_folders" are the places where the program's installation or source tree has the package, unless the interpreter
-has it.
+"package_folders" are the folders of the program's installation or source tree that may contain the package. They are
+used if the interpreter does not have the package.
 """
 
 import importlib
@@ -16,7 +16,7 @@ sys.path += folders
 if importlib.util.find_spec("lazy_lab") is None:
     print(
         f"lazy {command}: the Python package lazy_lab is missing: expected it in {' or '.join(folders)}, "
-        f"or importable by {sys.executable} (LAZY_PYTHON names another interpreter)",
+        f"or importable by {sys.executable} (LAZY_PYTHON selects another interpreter)",
         file=sys.stderr,
     )
     sys.exit(2)

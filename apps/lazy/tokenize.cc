@@ -1,4 +1,4 @@
-// `lazy tokenize`: text to ids, ids to text.
+// `lazy tokenize`: converts text to token ids and token ids to text.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -57,21 +57,21 @@ void run(const TokenizeOptions& options) {
     out = options.count ? fmt::format("{}\n", ids.size()) : fmt::format("{}\n", fmt::join(ids, " "));
   }
   std::fwrite(out.data(), 1, out.size(), stdout);
-  if (std::fflush(stdout) != 0) fail_run("tokenize", "standard output could not be written");
+  if (std::fflush(stdout) != 0) fail_run("tokenize", "cannot write to standard output");
 }
 
 }  // namespace
 
-LAZY_COMMAND(tokenize, "Turn text into token ids, or ids into text", [](cli::Command command) {
+LAZY_COMMAND(tokenize, "Convert text to token ids, or token ids to text", [](cli::Command command) {
   auto options = std::make_shared<TokenizeOptions>();
   command
       .add_option("--tokenizer", options->tokenizer,
-                  "\"bytes\", a .model file, a tokenizer.json, or a folder that holds one")
+                  "\"bytes\", a .model file, a tokenizer.json, or a folder that contains one")
       .required();
   cli::add_download_option(command, options->download);
   command.add_option("input", options->input, "File to read (default: standard input)");
-  command.add_flag("--decode", options->decode, "Read ids, print text");
-  command.add_flag("--count", options->count, "Print only how many ids (with --decode: bytes)");
+  command.add_flag("--decode", options->decode, "Convert ids to text");
+  command.add_flag("--count", options->count, "Print only the number of ids (with --decode: of bytes)");
   command.footer(
       "Examples:\n"
       "  echo -n 'Hello world' | lazy tokenize --tokenizer model/\n"

@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr const char* kPlannedGpu = "H200";  // for machines without a GPU
+constexpr const char* kPlannedGpu = "H200";  // assumed on machines without a GPU
 constexpr double kH200Gib = 139;
 
 struct TrainArguments {
@@ -39,7 +39,7 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
     speed.peak_tflops = config.peak_tflops > 0 ? config.peak_tflops : lazy::peak_bf16_tflops_of(gpu);
   }
   if (speed.peak_tflops == 0) {
-    lazy::fail("plan", "--gpu {}: its TFLOP/s are not known; add --peak-tflops, and --gpu-memory for what it holds",
+    lazy::fail("plan", "--gpu {}: its TFLOP/s are unknown; add --peak-tflops and --gpu-memory",
                gpu);
   }
   const auto plan = lazy::train::make_plan(config, arguments.plan);
@@ -54,19 +54,20 @@ void add_plan_options(lazy::cli::Command command, TrainArguments& arguments) {
   for (const lazy::cli::Option& option :
        {command.add_option("--gpus", plan.gpus, "GPUs to plan for").range(1, 1 << 20).show_default(),
         command.add_option("--gpu", plan.gpu,
-                           "Model of GPU, such as H100 or A100 (default: this machine's, else H200)"),
-        command.add_option("--gpu-memory", plan.gpu_memory_gib, "Usable GiB of a GPU (default: an H200's)").positive(),
+                           "GPU model, such as H100 or A100 (default: the GPU of this machine, else H200)"),
+        command.add_option("--gpu-memory", plan.gpu_memory_gib,
+                           "Usable GiB of memory per GPU (default: as on an H200)").positive(),
         command
             .add_option("--peak-tflops", plan.speed.peak_tflops,
-                        "Dense bf16 TFLOP/s of a GPU (default: metrics.peak_tflops, else those of --gpu)")
+                        "Dense bf16 TFLOP/s per GPU (default: metrics.peak_tflops, else the value for --gpu)")
             .positive(),
-        command.add_option("--mfu", arguments.mfu, "Model FLOPs utilization to estimate the time with")
+        command.add_option("--mfu", arguments.mfu, "Assumed model FLOPs utilization (MFU) for the time estimate")
             .range(0.001, 1.0),
         command.add_option("--measured", arguments.measured,
-                           "JSON of `lazy bench train --json` to estimate the time with"),
+                           "Output of `lazy bench train --json`, for the time estimate"),
         command
             .add_option("--scaling", plan.speed.scaling,
-                        "Scaling efficiency: speed of all GPUs over their number times the speed of one")
+                        "Scaling efficiency: speed of N GPUs divided by N times the speed of one GPU")
             .range(0.01, 1.0),
         command.add_flag("--json", arguments.json, "Print the plan as JSON")}) {
     option.needs(dry_run);
@@ -80,7 +81,7 @@ LAZY_COMMAND(train, "Train a model from a configuration", [](lazy::cli::Command 
   command.add_option("config", arguments->config, "Configuration (TOML)").required();
   command.add_option("--set", arguments->settings, "Override a key: section.key=value (may be repeated)").repeatable();
   command.add_option("--from", arguments->from,
-                     "Model folder or run folder to start from instead of random weights: model.from");
+                     "Model folder or run folder to start from instead of random weights (sets model.from)");
   command.add_flag("--resume", arguments->resume,
                    "Continue from the newest usable checkpoint of the run, if there is one");
   add_plan_options(command, *arguments);
@@ -98,11 +99,11 @@ end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + si
 configuration or the data; 1: the loss is no longer finite, or the disk is full.)");
   command.callback([arguments] {
     if (!arguments->from.empty()) arguments->settings.push_back("model.from=" + nlohmann::json(arguments->from).dump());
-    if (arguments->dry_run) {  // a plan needs no corpus
+    if (arguments->dry_run) {  // planning does not need the corpus
       auto config = lazy::Config::load(arguments->config, arguments->settings);
       if (!config.section("data").has("corpus")) arguments->settings.push_back("data.corpus=corpus");
     } else {
-      lazy::cli::share_cores();  // before the configuration is read, which may load CUDA's libraries
+      lazy::cli::share_cores();  // call this before the configuration is read, because that may load CUDA's libraries
     }
     const auto config = lazy::train::TrainConfig::load(arguments->config, arguments->settings);
     if (arguments->dry_run) return print_plan(config, *arguments);

@@ -29,7 +29,7 @@ struct UptrainArguments {
   bool control = false, download = false;
 };
 
-// Python runs in the root directory.
+// Python runs in the root directory, so relative paths must be made absolute.
 std::string absolute_path(const std::string& path) { return path.empty() ? path : fs::absolute(path).string(); }
 
 void run(const UptrainArguments& a, Command command) {
@@ -41,7 +41,8 @@ void run(const UptrainArguments& a, Command command) {
   for (const std::string& task : a.tasks)
     tasks.push_back(fs::path(task).extension() == ".toml" ? absolute_path(task) : task);
   const nlohmann::ordered_json arguments{{"command", "uptrain"},
-                                         // In an installation and in a source tree with the build folder inside.
+                                         // The package folder in an installation, and in a source tree that contains
+                                         // the build folder.
                                          {"package_folders",
                                           {(program.parent_path().parent_path() / "share" / "lazy" / "python").string(),
                                            (program.parent_path().parent_path() / "python").string()}},
@@ -75,56 +76,62 @@ void run(const UptrainArguments& a, Command command) {
                                          {"only", a.only},
                                          {"report_only", absolute_path(a.report_only)}};
   const int error = exec_python(kStartLab, {arguments.dump()});
-  fail("uptrain", "cannot start Python ({}): {}; LAZY_PYTHON names another interpreter", python_interpreter(),
+  fail("uptrain", "cannot start Python ({}): {}; LAZY_PYTHON selects another interpreter", python_interpreter(),
        std::strerror(error));
 }
 
 }  // namespace
 
-LAZY_COMMAND(uptrain, "Turn a pretrained model into a Lazy model, and measure what that gives", [](Command command) {
+LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure the effect", [](Command command) {
   auto a = std::make_shared<UptrainArguments>();
   command.add_option("model", a->model, "Model folder or run folder with softmax attention");
   add_download_option(command, a->download);
-  command.add_option("--text", a->text, "Text to train on: what `lazy data prepare` reads");
+  command.add_option("--text", a->text, "Text to train on: files or folders as for `lazy data prepare`");
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare --tokenizer MODEL`, instead of --text");
-  command.add_option("--validation", a->validation, "Share of the documents of --text that is held out")
+  command.add_option("--validation", a->validation, "Fraction of the documents of --text in the validation split")
       .range(0.0, 0.999)
       .show_default();
-  command.add_option("--tokens", a->tokens, "Tokens of each training, such as 30M; at most four passes over the text");
-  command.add_option("--output", a->output, "Folder of the results; the same command continues in it");
+  command.add_option("--tokens", a->tokens,
+                     "Number of tokens per training run, such as 30M; at most four passes over the text");
+  command.add_option("--output", a->output, "Folder of the results; repeat the command to continue an interrupted run");
   command.add_flag("--control", a->control, "Also train the softmax model on the same tokens");
-  command.add_option("--seeds", a->seeds, "Trainings of each kind, with the seeds 1, 2, ...")
+  command.add_option("--seeds", a->seeds, "Number of training runs of each kind, with seeds 1, 2, ...")
       .range(1, 1000)
       .show_default();
   command.add_option("--seed", a->seed, "Only these seeds, such as 2,3, instead of --seeds")
       .comma_separated()
       .non_negative();
   command.add_option("--window", a->window, "Distances with a learned bias; 0: none").range(0, 1 << 20).show_default();
-  command.add_option("--to", a->to, "The offset is shifted from 0 to this value").show_default();
-  command.add_option("--anneal", a->anneal, "Share of the steps over which the offset is shifted")
+  command.add_option("--to", a->to, "Final value of the offset, which is shifted from 0").show_default();
+  command.add_option("--anneal", a->anneal, "Fraction of the steps during which the offset is shifted")
       .range(0.0, 1.0)
       .show_default();
-  command.add_option("--seq-len", a->seq_len, "Tokens of a sequence").range(2, 1 << 24).show_default();
-  command.add_option("--batch-tokens", a->batch_tokens, "Tokens of a step").positive().show_default();
-  command.add_option("--batch-size", a->batch_size, "Sequences of a micro-batch; 0: chosen for the device")
+  command.add_option("--seq-len", a->seq_len, "Tokens per sequence").range(2, 1 << 24).show_default();
+  command.add_option("--batch-tokens", a->batch_tokens, "Tokens per step").positive().show_default();
+  command.add_option("--batch-size", a->batch_size, "Sequences per micro-batch; 0: chosen for the device")
       .non_negative()
       .show_default();
   command.add_option("--lr", a->lr, "Peak learning rate").positive().show_default();
   command.add_option("--weight-decay", a->weight_decay, "Weight decay of AdamW").non_negative().show_default();
-  command.add_option("--tasks", a->tasks, "Benchmarks, as those of `lazy eval`; need --data").comma_separated();
+  command
+      .add_option("--tasks", a->tasks, "Benchmarks, with the names of `lazy eval --tasks`; requires --data")
+      .comma_separated();
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
-  command.add_option("--lengths", a->lengths, "Context lengths at which decoding is timed")
+  command.add_option("--lengths", a->lengths, "Context lengths at which the decoding speed is measured")
       .comma_separated()
       .show_default();
-  command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", a->dtype, "Computing precision; auto: bf16 on a GPU, fp32 on a CPU")
       .one_of({"auto", "fp32", "bf16"})
       .show_default();
-  command.add_option("--gpus", a->gpus, "Ranks of the trainings, started with torchrun").range(1, 1024).show_default();
+  command
+      .add_option("--gpus", a->gpus, "Number of GPUs (ranks) per training run, started with torchrun")
+      .range(1, 1024)
+      .show_default();
   command.add_option("--only", a->only, "Run only these groups of steps")
       .comma_separated()
       .one_of({"train", "eval", "speed", "report"});
-  command.add_option("--report-only", a->report_only, "Write the report of this folder, from its results.json");
+  command.add_option("--report-only", a->report_only, "Only write the report of this folder, from its results.json");
   command.footer(R"(
 Examples:
   lazy uptrain smollm2 --text wiki/*.jsonl.zst --tokens 30M --output up --control

@@ -12,7 +12,7 @@
 namespace lazy {
 
 ModelFolder load_model_folder(const std::filesystem::path& directory, const ModelOptions& options) {
-  // The tokenizer first: a mismatch is reported before the weights are read.
+  // The tokenizer is loaded first, so that a mismatch is reported before the weights are read.
   const ModelConfig config = ModelConfig::from_directory(directory);
   auto tokenizer = load_tokenizer(directory.string());
   check_tokenizer(config, tokenizer->fingerprint(), directory.string());
@@ -42,7 +42,8 @@ std::vector<int64_t> end_tokens(const std::filesystem::path& directory, const Mo
     if (found == json.end() || found->is_null()) continue;
     for (const auto& id : found->is_array() ? *found : nlohmann::json::array({*found})) {
       if (!id.is_number_integer()) {
-        fail("generate", "{}: eos_token_id: expected an integer or a list of them, found {}", path.string(), id.dump());
+        fail("generate", "{}: eos_token_id: expected an integer or a list of integers, found {}", path.string(),
+             id.dump());
       }
       add(id.get<int64_t>());
     }

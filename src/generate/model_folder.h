@@ -17,7 +17,7 @@ struct ModelFolder {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-// Loads both. Error when the tokenizer does not match the model (model/config.h).
+// Loads the model and the tokenizer. Throws Error if the tokenizer does not match the model (model/config.h).
 ModelFolder load_model_folder(const std::filesystem::path& directory, const ModelOptions& options = {});
 
 // Writes a model folder into the existing folder `target`: `model` in the precision `dtype`, the tokenizer, and the
@@ -25,17 +25,18 @@ ModelFolder load_model_folder(const std::filesystem::path& directory, const Mode
 void save_model_folder(const LanguageModel& model, const Tokenizer& tokenizer, const std::filesystem::path& source,
                        const std::filesystem::path& target, const std::string& dtype);
 
-// The ids that end a text, each once: eos_token_id of the folder's config.json and generation_config.json, where it may
-// be a list, and EOS of the tokenizer. Error naming the file if a field is neither an integer nor a list of integers.
+// Returns the ids that end a text, without duplicates: eos_token_id of the folder's config.json and
+// generation_config.json (an integer or a list), and the tokenizer's EOS. Throws Error that names the file if a field
+// is neither an integer nor a list of integers.
 std::vector<int64_t> end_tokens(const std::filesystem::path& directory, const ModelConfig& config,
                                 const Tokenizer& tokenizer);
 
-// The prompt's ids. `add_special_tokens`: with the ids that transformers puts before and after a text (usually BOS), or
-// none if its tokenizer adds none.
+// Encodes a prompt. add_special_tokens: add the ids that transformers puts before and after a text (usually BOS), if
+// its tokenizer adds any.
 std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool add_special_tokens = true);
 
-// Throws Error "OPERATION: ..." for an id without a row in the model's embedding: a tokenizer may have more tokens than
-// the model.
+// Throws Error "OPERATION: ..." if an id has no row in the model's embedding. This can happen because a tokenizer may
+// have more tokens than the model.
 void check_embedding_rows(std::span<const int32_t> ids, const ModelConfig& config, const Tokenizer& tokenizer,
                           const char* operation);
 

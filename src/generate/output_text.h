@@ -1,4 +1,4 @@
-// The text of generated tokens as a reader sees it: without special tokens, cut at stop strings.
+// Converts generated tokens to the text that a user sees: without special tokens, and cut at stop strings.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -13,13 +13,13 @@ namespace lazy {
 
 class OutputText {
  public:
-  // `skip_special_tokens`: the texts of special tokens ("</s>") are left out. Stop strings still see them.
-  // `before`: the tokens that the text follows.
+  // skip_special_tokens: omit the texts of special tokens ("</s>"). Stop strings can still match them. before: the
+  // tokens that precede the text.
   OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool skip_special_tokens = true,
              std::span<const int64_t> before = {});
-  // The text that this token completes and that cannot become part of a stop string.
+  // Returns the text that `token` completes, except for text that may still become part of a stop string.
   std::string push(int64_t token);
-  // The rest, with invalid bytes replaced. Nothing after a stop string.
+  // Returns the remaining text with invalid bytes replaced, or "" after a stop string.
   std::string finish();
   bool stopped() const { return stops_.found(); }
 
@@ -30,8 +30,8 @@ class OutputText {
   bool skip_special_tokens_;
   TextStream stream_;
   StopStrings stops_;
-  uint64_t pushed_ = 0, released_ = 0;                // bytes given to and returned by stops_
-  std::deque<std::pair<uint64_t, uint64_t>> hidden_;  // ranges of these bytes that are left out, in order
+  uint64_t pushed_ = 0, released_ = 0;                // bytes passed to stops_ and returned by it
+  std::deque<std::pair<uint64_t, uint64_t>> hidden_;  // ranges of these bytes that are omitted, in order
 };
 
 }  // namespace lazy

@@ -35,7 +35,7 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(op
 void Sampler::adjust(const TokenCounts& counts) {
   for (const auto& [id, bias] : options_.logit_bias) {
     if (id >= static_cast<int64_t>(scores_.size())) {
-      fail("generate", "logit bias: token {} is outside the vocabulary of {}", id, scores_.size());
+      fail("generate", "logit bias: token {} is outside the vocabulary of {} tokens", id, scores_.size());
     }
     scores_[static_cast<size_t>(id)] += bias;
   }
@@ -53,15 +53,16 @@ void Sampler::adjust(const TokenCounts& counts) {
 
 int64_t Sampler::sample(std::span<const float> logits, const TokenCounts& counts) {
   scores_.assign(logits.begin(), logits.end());
-  if (scores_.empty()) fail_run("generate", "no logits to pick from");
+  if (scores_.empty()) fail_run("generate", "expected logits to sample from, found none");
   for (const float score : scores_) {
-    if (std::isnan(score)) fail_run("generate", "the model's logits are not numbers: its weights have diverged");
+    if (std::isnan(score)) fail_run("generate", "the model's logits are NaN: its weights have diverged");
   }
   adjust(counts);
   if (options_.temperature == 0) return std::max_element(scores_.begin(), scores_.end()) - scores_.begin();
 
-  // Candidates: the first `sorted` of order_ are the most likely ones, most likely first, the rest in any order. Equal
-  // scores are ordered by id, independently of the library's sort. Few are sorted: filters rarely leave many.
+  // Candidates: the first `sorted` entries of order_ are the most likely tokens in descending order; the other entries
+  // are in any order. Equal scores are ordered by id, so that the result does not depend on the sort of the standard
+  // library. Only a few entries are sorted, because the filters usually keep few tokens.
   order_.resize(scores_.size());
   std::iota(order_.begin(), order_.end(), 0);
   size_t sorted = 0;
@@ -94,7 +95,8 @@ int64_t Sampler::sample(std::span<const float> logits, const TokenCounts& counts
     kept = std::max<size_t>(n, 1);
   }
   if (options_.min_p > 0) {
-    // The most likely token has a weight of 1. Where neither filter has sorted, the order stays that of the ids.
+    // The most likely token has weight 1. If neither top-k nor top-p has sorted the candidates, they remain in the
+    // order of ids.
     size_t n = 0;
     total = 0;
     for (size_t i = 0; i < kept; ++i) {
@@ -109,7 +111,7 @@ int64_t Sampler::sample(std::span<const float> logits, const TokenCounts& counts
     point -= weights[i];
     if (point < 0) return order_[i];
   }
-  return order_[kept - 1];  // reached only by rounding
+  return order_[kept - 1];  // reached only because of rounding
 }
 
 }  // namespace lazy

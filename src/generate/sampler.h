@@ -1,4 +1,4 @@
-// Sampling of the next token from logits: greedy, temperature, top-k, top-p, min-p, penalties, biases. Equal seeds give
+// Samples the next token from logits: greedy, temperature, top-k, top-p, min-p, penalties and biases. Equal seeds give
 // equal tokens on every machine.
 #pragma once
 #include <cstdint>
@@ -12,35 +12,35 @@
 namespace lazy {
 
 struct SamplingOptions {
-  double temperature = 1;         // 0: greedy (of equal logits, the first)
-  int64_t top_k = 0;              // sample among the k largest logits; 0: all
+  double temperature = 1;         // 0: greedy; of equal logits, the first one
+  int64_t top_k = 0;              // sample from the k largest logits; 0: all
   double top_p = 1;               // nucleus: the smallest set of most likely tokens with this probability; 1: all
-  double repetition_penalty = 1;  // positive logits of seen tokens are divided by it, negative ones multiplied
+  double repetition_penalty = 1;  // divides positive logits of seen tokens, multiplies negative ones
   uint64_t seed = 0;
-  double min_p = 0;              // drop tokens below this share of the most likely one's probability; 0: none
-  double presence_penalty = 0;   // subtracted from the logits of tokens that the text has
-  double frequency_penalty = 0;  // the same, for each time that the text has them
+  double min_p = 0;              // drop tokens below this fraction of the highest probability; 0: none
+  double presence_penalty = 0;   // subtracted from the logits of tokens that occur in the text
+  double frequency_penalty = 0;  // subtracted for each occurrence of a token in the text
   std::vector<std::pair<int64_t, float>> logit_bias = {};  // added to the logits of these tokens
-  void validate() const;                                   // Error naming the option
+  void validate() const;                                   // throws Error that names the invalid option
 };
 
-// How often a token has occurred so far.
+// Number of occurrences of a token in the prompt and in the generated text.
 struct TokenCount {
   int32_t prompt = 0, text = 0;
 };
 using TokenCounts = std::unordered_map<int64_t, TokenCount>;
 
-// The order is Hugging Face's: biases, repetition penalty, temperature, top-k, top-p, min-p. Presence and frequency
-// penalties, which it lacks, follow the repetition penalty and count the text alone, as OpenAI and vLLM define them;
-// the repetition penalty counts prompt and text.
+// The order of operations is the same as in Hugging Face transformers: biases, repetition penalty, temperature, top-k,
+// top-p, min-p. transformers has no presence and frequency penalties; these follow the repetition penalty. They count
+// only the generated text, as OpenAI and vLLM define them. The repetition penalty counts prompt and text.
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);
-  // `logits` (vocabulary). Error on NaN logits, and on a bias outside the vocabulary.
+  // logits: (vocabulary). Throws an error if a logit is NaN or if a bias is outside the vocabulary.
   int64_t sample(std::span<const float> logits, const TokenCounts& counts);
 
  private:
-  void adjust(const TokenCounts& counts);  // biases and penalties, in scores_
+  void adjust(const TokenCounts& counts);  // applies biases and penalties to scores_
   SamplingOptions options_;
   Random random_;
   std::vector<float> scores_;

@@ -4,7 +4,7 @@
 
 namespace lazy {
 
-// Knuth, Morris and Pratt's matching, a state for each string.
+// Knuth-Morris-Pratt matching with one state per string.
 StopStrings::StopStrings(std::vector<std::string> strings) {
   for (std::string& text : strings) {
     if (text.empty()) continue;

@@ -1,4 +1,4 @@
-// Strings that end a text, found where tokens do not end with them.
+// Stop strings, which end a text. A match need not end at the end of a token.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -7,22 +7,23 @@
 
 namespace lazy {
 
-// The text ends before the stop string that is complete first (of several complete at one byte, the longest), however
-// the text is cut into pieces. What may still become a stop string is held back.
+// The text ends before the stop string whose match is complete first; of several matches that end at the same byte, the
+// longest one counts. The result does not depend on how the text is split into pieces. Text that may still become part
+// of a stop string is held back.
 class StopStrings {
  public:
-  explicit StopStrings(std::vector<std::string> strings);  // none is empty
-  // Takes the next piece and returns what is certain to belong to the text.
+  explicit StopStrings(std::vector<std::string> strings);  // empty strings are ignored
+  // Adds the next piece and returns the text that cannot become part of a stop string.
   std::string push(std::string_view piece);
   bool found() const { return found_; }
-  // The text has ended: what was held back. Nothing after a stop string.
+  // Ends the text. Returns the text that was held back, or "" after a stop string.
   std::string finish();
 
  private:
   struct Pattern {
     std::string text;
-    std::vector<size_t> fallback;  // [n]: length of the longest proper prefix that ends the first n bytes
-    size_t matched = 0;            // length of the longest prefix that ends the text
+    std::vector<size_t> fallback;  // [n]: length of the longest proper prefix that is a suffix of the first n bytes
+    size_t matched = 0;            // length of the longest prefix that is a suffix of the text
   };
   std::vector<Pattern> patterns_;
   std::string held_;

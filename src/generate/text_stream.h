@@ -1,4 +1,4 @@
-// The text of tokens that come one by one, cut between UTF-8 characters.
+// Incremental decoding of tokens to text, split only between complete UTF-8 characters.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,14 +12,14 @@ namespace lazy {
 // Decodes token by token and returns only complete UTF-8 characters.
 class TextStream {
  public:
-  // `before`: the tokens that the text follows, such as the prompt. Some decoders look at a token's neighbours.
+  // before: the tokens that precede the text, such as the prompt. Some decoders consider neighboring tokens.
   explicit TextStream(const Tokenizer& tokenizer, std::span<const int64_t> before = {});
   std::string push(int64_t token);  // the characters that this token completes
-  std::string finish();             // the rest, with invalid bytes replaced
+  std::string finish();             // the remaining text, with invalid bytes replaced
  private:
   const Tokenizer& tokenizer_;
   std::string pending_;
-  std::vector<int32_t> previous_;  // the last tokens
+  std::vector<int32_t> previous_;  // the most recent tokens
 };
 
 }  // namespace lazy

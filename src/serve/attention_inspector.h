@@ -1,4 +1,5 @@
-// Attention weights of a served model: the text is computed anew, on the engine's thread between two steps.
+// Computes the attention weights of a token sequence with the served model. The forward pass recomputes the whole
+// sequence on the engine's thread, between two engine steps.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,12 +11,13 @@ namespace lazy {
 
 class LanguageModel;
 
-// A pass of so many tokens holds up running texts for as long as four chunks of a prompt.
+// Maximum number of tokens per attention request. The forward pass blocks running requests for about as long as four
+// prompt chunks (EngineOptions::chunk, 256 tokens by default).
 inline constexpr int64_t kMaxAttentionTokens = 1024;
 
 class AttentionInspector final : public AttentionService {
  public:
-  // `engine` is that of `model`; both must outlive this.
+  // `engine` must be the engine of `model`. Both must outlive this object.
   AttentionInspector(Engine& engine, LanguageModel& model) : engine_(engine), model_(model) {}
 
   Shape shape() const override;

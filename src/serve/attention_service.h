@@ -1,4 +1,5 @@
-// What a server asks about the attention of a text's tokens. No Torch, as in generation.h.
+// Interface through which the HTTP server requests the attention weights of a token sequence. It does not depend on
+// Torch, like generation.h.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,29 +10,32 @@
 
 namespace lazy {
 
-// A head, or the mean over heads: -1 stands for all layers, or all heads of the layer.
+// Selects one attention head or a mean over several heads: layer -1 selects all layers, and head -1 selects all heads
+// of the selected layers.
 struct HeadChoice {
   int64_t layer = -1, head = -1;
 };
 
 struct AttentionRequest {
-  std::vector<int64_t> tokens;   // ids of the text; at least one
-  int64_t first = 0;             // the tokens from here on are reported
-  std::vector<HeadChoice> rows;  // whose weights of the last token are wanted
+  std::vector<int64_t> tokens;   // token ids of the sequence; at least one
+  int64_t first = 0;             // index of the first token that is reported
+  std::vector<HeadChoice> rows;  // heads whose attention weights for the last token are returned
 };
 
 struct AttentionReport {
-  // Of each reported token as the query, each layer and head, in this order; NaN in layers without attention.
-  std::vector<float> released;  // 1 - sum of the weights
-  std::vector<float> sink;      // weight on the first key
-  std::vector<float> alive;     // keys whose weight is above zero
-  // The last token's weights on all tokens, for each of the request's rows; nothing for a layer without attention.
+  // Statistics with shape (tokens, layers, heads). Each reported token is a query. Layers without attention contain
+  // NaN.
+  std::vector<float> released;  // 1 - sum of the attention weights
+  std::vector<float> sink;      // attention weight on the first key
+  std::vector<float> alive;     // number of keys whose attention weight is above zero
+  // The last token's attention weights on all tokens, one vector for each entry of AttentionRequest::rows. The vector
+  // is empty if the selected layer has no attention.
   std::vector<std::vector<float>> rows;
 };
 
 struct AttentionResult {
-  FinishReason reason = FinishReason::stop;  // stop, cancelled or failed
-  std::string message;                       // why, for `failed`
+  FinishReason reason = FinishReason::stop;  // stop (success), cancelled or failed
+  std::string message;                       // the error, if the reason is `failed`
   AttentionReport report;
 };
 
@@ -40,15 +44,15 @@ class AttentionService {
  public:
   struct Shape {
     int64_t layers = 0, heads = 0;
-    int64_t max_tokens = 0;  // of a request
+    int64_t max_tokens = 0;  // maximum number of tokens per request
   };
 
   virtual ~AttentionService() = default;
   virtual Shape shape() const = 0;
-  // The request must fit the shape and the vocabulary. `done` is called once by the engine's thread, and must return
-  // soon; not at all where the request is refused.
+  // The request must be valid for shape() and for the model's vocabulary. The engine's thread calls `done` once; `done`
+  // must return quickly. It is not called if the request is refused.
   virtual GenerationService::Submission read(AttentionRequest request, std::function<void(AttentionResult)> done) = 0;
-  virtual void cancel(GenerationService::Id id) = 0;  // if it has not begun
+  virtual void cancel(GenerationService::Id id) = 0;  // cancels the request if its computation has not started
 };
 
 }  // namespace lazy

@@ -17,7 +17,7 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kLeastWidth = 64;  // pages of a recorded step's block table
+constexpr int64_t kLeastWidth = 64;  // minimum block-table width of a captured step, in pages
 
 at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
   return at::empty(shape, at::TensorOptions().dtype(type).pinned_memory(pinned));
@@ -25,7 +25,7 @@ at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type, bool pinned) 
 
 }  // namespace
 
-// Views of what send() has sent.
+// Views of the sections of input_ that send() fills.
 struct DeviceSteps::Inputs {
   at::Tensor slots, positions, lengths, places, numbers, table;
 };
@@ -35,11 +35,11 @@ DeviceSteps::DeviceSteps(LanguageModel& model, const PagedKeys& pages, int64_t p
       pages_(pages),
       page_size_(page_size),
       slots_(slots),
-      // The host reads which experts have tokens.
+      // Mixture-of-experts models are not captured, because the host reads which experts received tokens.
       recorded_(model.device(), record && model.config().mlp.kind != MlpKind::experts, "serve: steps") {
   const ModelConfig& c = model.config();
   const at::TensorOptions numbers = at::TensorOptions().dtype(at::kLong).device(model.device());
-  // Where products do not compute rows by themselves, all steps have one shape.
+  // If small-batch matrix products do not compute each row independently, all steps have the same number of rows.
   const bool by_rows = ops::serves_few_rows(at::empty({1, c.hidden_size}, numbers.dtype(model.compute_dtype())));
   constexpr int64_t kOneShape = 16;
   const int64_t most = model.device().is_cuda() ? ops::kFewCudaRows : ops::kFewLinearRows;
@@ -112,7 +112,8 @@ void DeviceSteps::sample(const at::Tensor& logits, const Inputs& in, const Shape
                       .last = last_,
                       .tokens = tokens_.narrow(0, 0, rows)});
   if (!shape.scored) return;
-  // In fp64: the order of additions, which depends on how many rows there are, does not show in fp32.
+  // In fp64, because the order of additions depends on the number of rows: the difference vanishes when the result is
+  // rounded to fp32.
   const at::Tensor lse = at::logsumexp(logits.to(at::kDouble), {1}, /*keepdim=*/true);
   const at::Tensor chosen = tokens_.narrow(0, 0, rows).clamp_min(0).unsqueeze(1);
   logprobs_.narrow(0, 0, rows).copy_((logits.gather(1, chosen) - lse).squeeze(1));
@@ -199,7 +200,8 @@ ScoredToken DeviceSteps::Result::token(size_t n) {
 void DeviceSteps::begin_adjusted(int64_t slot, const TokenCounts& seen, const SamplingOptions& sampling) {
   const int64_t vocabulary = model_.config().vocab_size;
   for (const auto& [id, bias] : sampling.logit_bias) {
-    if (id >= vocabulary) fail("generate", "logit bias: token {} is outside the vocabulary of {}", id, vocabulary);
+    if (id >= vocabulary)
+      fail("generate", "logit bias: token {} is outside the vocabulary of {} tokens", id, vocabulary);
   }
   if (!counts_.defined()) {
     counts_ = at::zeros({slots_ + 1, vocabulary}, last_.options().dtype(at::kInt));

@@ -1,10 +1,12 @@
-// Decoding steps that do not wait for the host: the next tokens are sampled where the model computes, and feed the next
-// step there, so that a step can be queued before the last one's tokens are known. What a step needs from the host
-// (positions, pages, how to sample) does not depend on tokens and travels in one copy.
+// Decode steps without host synchronization. Each sequence's next token is sampled on the device where the model runs,
+// and the following step reads the token there. A step can therefore be queued before the host knows the tokens of the
+// previous step. The inputs that a step needs from the host (positions, page numbers, sampling parameters) do not
+// depend on generated tokens and are transferred in one copy.
 //
-// On a GPU a step is a CUDA graph, recorded when its shape first comes: the rows and the width of the block table, both
-// powers of two. Rows beyond the sequences are a token at place 0 of page 0. Every kernel of a step computes a row by
-// itself (ops/few_rows.h, ops/decode.h), so the shape does not show in the bits.
+// On a GPU each step replays a CUDA graph. A graph is captured when its shape first occurs. The shape consists of the
+// number of rows and the width of the block table, both padded to powers of two. A padding row computes one token whose
+// keys and values are written to slot 0 of the reserved page 0. Every kernel of a step computes a row independently of
+// the other rows (ops/few_rows.h, ops/decode.h), so padding does not change the results bitwise.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -28,47 +30,47 @@ struct ScoredToken;
 class DeviceSteps {
  public:
   struct Row {
-    std::span<const int64_t> pages;  // of the sequence
-    int64_t position;                // of the token that the step reads
-    int64_t slot;                    // the sequence's, below `slots`
+    std::span<const int64_t> pages;  // page table of the sequence
+    int64_t position;                // position of the token that is the step's input
+    int64_t slot;                    // slot index of the sequence, less than `slots`
     ops::SampleRow how;
-    int logprobs;  // as in GenerationRequest
+    int logprobs;  // number of most likely tokens to report, as in GenerationRequest
   };
-  // The tokens of a step, on their way to the host.
+  // The sampled tokens of one step. They are copied to the host asynchronously.
   class Result {
    public:
-    // Waits for them. Row n's token, with log-probabilities where the step had them and the row wants them; id -1: the
-    // logits are not numbers.
+    // Waits for the copy and returns the token of row n. The result includes log-probabilities if the step computed
+    // them and the row requested them. The id is -1 if the logits contain NaN or the largest logit is infinite.
     ScoredToken token(size_t n);
 
    private:
     friend class DeviceSteps;
-    at::Tensor tokens, logprobs, likely_ids, likely;  // on the host, (rows) and (rows, kMostLikely)
-    std::vector<int> wanted;                          // by row: logprobs
+    at::Tensor tokens, logprobs, likely_ids, likely;  // host copies; shapes (rows), (rows), (rows, n), (rows, n)
+    std::vector<int> wanted;                          // per row: number of log-probabilities to report, or -1
     c10::Event arrived{c10::DeviceType::CPU};
     bool waits = false;
   };
-  static constexpr int64_t kMostLikely = 20;  // log-probabilities that are reported beside a token's
+  static constexpr int64_t kMostLikely = 20;  // maximum number of log-probabilities of most likely tokens per row
 
-  // `pages`: the pools, whose other fields are not used. Both outlive this.
+  // `pages` supplies the K and V pools; its other fields are ignored. `model` and `pages` must outlive this object.
   DeviceSteps(LanguageModel& model, const PagedKeys& pages, int64_t page_size, int64_t slots, bool record);
 
-  // Rows of a step at most; more are several steps.
+  // Maximum number of rows per step. The caller splits larger batches into several steps.
   int64_t most_rows() const { return most_rows_; }
-  // The sequence in `slot` begins: the tokens of its prompt and text so far, for penalties, and biases. Only for rows
-  // that are adjusted.
+  // Initializes the penalty counts and logit biases of `slot` on the device. `seen` counts the tokens of the prompt and
+  // of the text generated so far. The call is needed only for rows whose sampling parameters are `adjusted`.
   void begin_adjusted(int64_t slot, const TokenCounts& seen, const SamplingOptions& sampling);
-  // The first token of sequences whose prompts have been read; hidden (rows, hidden_size) of their last tokens. Only
-  // slot and sampling of the rows are used.
+  // Samples the first token of sequences whose prompts have been processed. hidden: (rows, hidden_size), the hidden
+  // state of each sequence's last prompt token. The fields `pages` and `position` of the rows are ignored.
   std::unique_ptr<Result> begin(const at::Tensor& hidden, std::span<const Row> rows);
-  // The next token of each.
+  // Queues one decode step, which computes and samples the next token of each row's sequence.
   std::unique_ptr<Result> step(std::span<const Row> rows);
 
  private:
   struct Inputs;
   struct Shape {
-    int64_t rows, width;    // pages a row
-    bool scored, adjusted;  // with log-probabilities; with penalties or biases for any row
+    int64_t rows, width;    // padded number of rows; block-table width in pages
+    bool scored, adjusted;  // any row wants log-probabilities; any row has penalties or biases
     auto operator<=>(const Shape&) const = default;
   };
   static Shape shape_of(std::span<const Row> rows, int64_t padded, int64_t width);
@@ -82,10 +84,10 @@ class DeviceSteps {
   const PagedKeys& pages_;
   const int64_t page_size_, slots_;
   int64_t least_rows_ = 1, most_rows_ = 0;
-  at::Tensor input_;          // int64, what send() sends
-  at::Tensor last_;           // (slots + 1) int64: the newest token of each slot; the last one is the padding's
-  at::Tensor counts_, bias_;  // (slots + 1, vocabulary), made when first needed
-  at::Tensor tokens_, logprobs_, likely_ids_, likely_;  // results
+  at::Tensor input_;          // int64 device buffer that receives the inputs copied by send()
+  at::Tensor last_;           // (slots + 1) int64: newest token of each slot; the last entry belongs to padding rows
+  at::Tensor counts_, bias_;  // (slots + 1, vocabulary); allocated on first use
+  at::Tensor tokens_, logprobs_, likely_ids_, likely_;  // outputs of a step
   RecordedWork<Shape> recorded_;
 };
 

@@ -1,8 +1,9 @@
-# The script that renders chat templates and the page at `/`, as headers in the build of the including folder.
+# Generates headers with the script that renders chat templates and with the web page at `/`, in the build directory of
+# the including folder.
 include("${CMAKE_CURRENT_LIST_DIR}/../../cmake/LazyEmbed.cmake")
 set(here "${CMAKE_CURRENT_LIST_DIR}")
 lazy_embed(render_chat.h kRenderChat "${here}/openai/render_chat.py")
-# The page is one file with its style and scripts in it.
+# The page is a single HTML file that contains its style sheet and scripts.
 set(PAGE_SCRIPT "\n")
 foreach(name api view column main)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${here}/page/${name}.js")

@@ -17,8 +17,8 @@ namespace lazy {
 
 namespace {
 
-// Requests that come together share a pass: where nothing runs and a pass takes many prompts, the first one waits until
-// no other has come for kQuiet, kLongestWait at most.
+// Requests that arrive together share one prefill pass. If the engine is idle and a pass accepts several prompts, the
+// first request waits until no further request has arrived for kQuiet, but no longer than kLongestWait.
 constexpr std::chrono::microseconds kQuiet{200}, kLongestWait{1000};
 
 }  // namespace
@@ -31,7 +31,7 @@ Engine::Impl::Impl(LanguageModel& model, const EngineOptions& options)
   // OpenMP would then put threads to sleep between two products.
   omp_pause_resource_all(omp_pause_soft);
   thread = std::thread([this, threads = at::get_num_threads()] {
-    at::set_num_threads(threads);  // of this thread
+    at::set_num_threads(threads);  // the setting applies per thread
     const OwnStream stream(this->model.device());
     run();
   });
@@ -67,7 +67,7 @@ Engine::Submission Engine::Impl::submit(GenerationRequest request, std::shared_p
   const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + std::max<int64_t>(request.max_tokens, 0);
   if (tokens > max_request_tokens()) {
     return {0, Refusal::too_long,
-            fmt::format("the request may reach {} tokens ({} of the prompt, {} of max_tokens); the limit is {}", tokens,
+            fmt::format("the request may reach {} tokens ({} prompt tokens, max_tokens {}); the limit is {}", tokens,
                         request.prompt.size(), request.max_tokens, max_request_tokens())};
   }
   auto sequence = std::make_shared<Sequence>(request.sampling);
@@ -91,7 +91,7 @@ template <typename Add>
 Engine::Submission Engine::Impl::enqueue(const Add& add) {
   if (stopping) return {0, Refusal::stopping, "the server is being stopped"};
   if (static_cast<int64_t>(arrived.size() + jobs.size()) + taken >= options.max_waiting) {
-    return {0, Refusal::queue_full, fmt::format("{} requests wait already", options.max_waiting)};
+    return {0, Refusal::queue_full, fmt::format("the queue is full: {} requests are waiting", options.max_waiting)};
   }
   idle = false;
   add(++last_id);
@@ -114,7 +114,7 @@ void Engine::Impl::run() {
       }
       reserve(texts);
       if (store->device_steps()) {
-        // The last step's tokens are read while this one runs.
+        // The tokens of the previous step are read while this step runs.
         queue_steps(texts);
         receive(queued.size() - unread);
       } else {
@@ -122,7 +122,7 @@ void Engine::Impl::run() {
       }
     }
     std::erase_if(active, [](const auto& sequence) { return sequence->ended; });
-    if (active.empty()) queued.clear();  // surplus tokens
+    if (active.empty()) queued.clear();  // discard tokens that were sampled after the end of their texts
     publish();
   }
 }
@@ -178,7 +178,8 @@ void Engine::Impl::run_job() {
 
 void Engine::Impl::end(Sequence& s, FinishReason reason, const std::string& message) {
   s.ended = true;
-  // What is queued for it comes, on the device, before whatever gets the pages or the slot next.
+  // Steps that are already queued for this sequence run on the device before any step that reuses its pages or its
+  // slot.
   s.memory.reset();
   if (s.slot >= 0) free_slots.push_back(s.slot);
   s.slot = -1;

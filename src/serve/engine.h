@@ -1,25 +1,29 @@
-// The generation engine: many requests on one model, in one batch that requests join and leave at every step.
+// Generation engine with continuous batching: many requests share one model, and requests join and leave the batch at
+// every step.
 //
-// A thread of the engine runs the steps. A step continues every running request by one token (one pass for all), and
-// computes one chunk of the prompt of the oldest request that waits for its prompt. Keys and values are stored in pages
-// of a pool of fixed size. Whole chunks of equal prompts share their pages.
+// The engine runs its steps on its own thread. A step generates one token for every running request, in one forward
+// pass for all of them. It also processes the next prompt chunks in the order of arrival: one chunk if the host
+// samples, or as many chunks as one packed pass accepts (serve/packed_passes.h). Keys and values are stored in the
+// pages of a fixed-size pool (paged KV cache). Prompts that begin with the same whole chunks share the pages of these
+// chunks (prefix caching).
 //
-// Scheduling. Requests start in the order of arrival, as soon as the pages of their prompts are free, and pages are
-// allocated as texts grow. If the pool is exhausted, the running request that may still generate the most tokens is
-// preempted (of several the latest): its pages are freed and it returns to the queue. When it starts again, its prompt
-// and text are computed again by passes over whole chunks. If a waiting request does not fit, later ones with a smaller
-// limit may start before it, and a request may preempt running ones that may still generate more than twice the tokens
-// that its prompt and text have in all. A short request therefore does not wait for open-ended ones, unless they are
-// close to their limits or max_running sequences run. A request that has been overtaken 64 times may preempt any later
-// one.
+// Scheduling. Requests start in the order of arrival, as soon as the pages of their prompts are free. Further pages are
+// allocated as the sequences grow. If the pool is exhausted, the running request with the most remaining tokens is
+// preempted; among equal requests, the latest one. Its pages are freed and it returns to the queue. When it starts
+// again, prefill passes recompute its prompt and its generated tokens. If a waiting request does not fit, later
+// requests with fewer remaining tokens may start before it. A waiting request may also preempt running requests whose
+// remaining tokens exceed twice its own total length (existing plus remaining tokens). A short request therefore does
+// not wait for open-ended requests, unless these are close to their limits or max_running sequences are active. A
+// request that has been overtaken 64 times may preempt any later request.
 //
-// The tokens of a request that is not preempted depend on the request alone, not on what else is in the batch: the
-// products of a few rows do not depend on the other rows (ops/few_rows.h), and passes over prompts have one shape on a
-// GPU. After a preemption the keys and values of the text come from prefill kernels, whose rounding differs from that
-// of decoding steps.
+// Determinism. The tokens of a request that is not preempted depend only on the request, not on the other requests in
+// the batch: small-batch matrix products compute each row independently of the other rows (ops/few_rows.h), and prefill
+// passes have one fixed shape on a GPU. After a preemption, prefill kernels recompute the keys and values of the
+// generated tokens. Their rounding differs from the rounding of decode steps.
 //
-// On a GPU tokens are sampled there, and a step is queued before the tokens of the last one are known
-// (serve/device_steps.h). A request that ends with a token has one more computed, which is thrown away.
+// On a GPU, tokens are sampled on the device, and a step is queued before the tokens of the previous step are known
+// (serve/device_steps.h). When a request ends, one more token may already have been computed for it. This token is
+// discarded.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -38,41 +42,44 @@ namespace lazy {
 class LanguageModel;
 
 struct EngineOptions {
-  int64_t cache_bytes = int64_t{1} << 30;  // of keys, values and recurrent states of all requests
+  int64_t cache_bytes = int64_t{1} << 30;  // bytes for keys, values and recurrent states of all requests
   int64_t page_tokens = 16;
-  int64_t chunk = 256;               // tokens of a prompt a pass; prompts share whole chunks
-  int64_t rows = 16;                 // requests of a decoding pass, where the host samples
-  int64_t max_running = 256;         // requests that are decoded at once
-  int64_t max_waiting = 1024;        // requests that wait; more are refused
-  int64_t max_model_len = 0;         // maximum tokens of prompt and text of a request; 0: the model's context length
-  std::optional<bool> device_steps;  // serve/device_steps.h, where pages serve; default: on a GPU
-  bool record_steps = true;          // these; false: kernel by kernel, for measurements and tests
+  int64_t chunk = 256;               // prompt tokens per prefill chunk; prompts share whole chunks
+  int64_t rows = 16;                 // sequences per decode pass if the host samples
+  int64_t max_running = 256;         // maximum number of sequences that are decoded concurrently
+  int64_t max_waiting = 1024;        // maximum number of waiting requests; further requests are refused
+  int64_t max_model_len = 0;         // maximum prompt plus generated tokens per request; 0: the model's context length
+  std::optional<bool> device_steps;  // sample on the device if the cache is paged (device_steps.h); default: on GPUs
+  bool record_steps = true;          // replay passes as CUDA graphs; false: launch each kernel (for tests)
   std::optional<StreamingCache>
-      streaming;  // of each request (model/streaming_cache.h): constant memory for texts of any length
+      streaming;  // streaming cache per request (model/streaming_cache.h): constant memory at any text length
 };
 
 class Engine final : public GenerationService {
  public:
-  // `model` must outlive the engine, and nothing else may use it meanwhile.
+  // `model` must outlive the engine. Nothing else may use the model while the engine exists.
   Engine(LanguageModel& model, const EngineOptions& options);
-  ~Engine() override;  // cancels what runs
+  ~Engine() override;  // cancels all running and waiting requests
 
-  // Thread-safe, and do not wait. A refused request's receiver is not called.
+  // submit() and cancel() are thread-safe and do not block. The receiver of a refused request is not called.
   Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver) override;
-  void cancel(Id id) override;  // takes effect within a step; unknown or ended: nothing
-  // Calls `work` once, on the engine's thread between two steps, when the model is free for it; one at a time, in the
-  // order of arrival. Its argument is false where it was cancelled or the engine ends: then it must not use the model.
-  // Waiting work counts as waiting requests do. `work` must not throw.
+  void cancel(Id id) override;  // takes effect within one step; ignores unknown and finished ids
+  // Calls `work` once on the engine's thread between two steps, while no step uses the model. Jobs run in the order of
+  // arrival, at most one between two steps. The argument of `work` is false if the job was cancelled or the engine is
+  // shutting down; in this case `work` must not use the model. Queued jobs count as waiting requests. `work` must not
+  // throw.
   Submission run_between_steps(std::function<void(bool run)> work);
-  // Maximum tokens of prompt and text of a request: the smaller one of the pool's capacity and max_model_len.
+  // Maximum number of prompt and generated tokens per request: the smaller of the cache capacity and the length limit
+  // (EngineOptions::max_model_len or the model's context length).
   int64_t max_request_tokens() const override;
   int64_t max_waiting() const override;
-  // Tokens of one sequence that the cache holds when no other sequence has memory, whatever the model's limit is.
+  // Number of tokens that the cache can hold for a single sequence when no other sequence has memory. This number does
+  // not depend on the model's length limit.
   int64_t cache_tokens() const;
   EngineMetrics metrics() const override;
-  // Finishes what was accepted, refuses what comes; returns when all has ended.
+  // Completes all accepted requests and refuses new ones. Returns when every accepted request has ended.
   void drain() override;
-  // Cancels what was accepted, refuses what comes; a drain() that waits returns after the current step.
+  // Cancels all accepted requests and refuses new ones. A concurrent drain() returns after the current step.
   void abandon();
 
  private:

@@ -1,5 +1,5 @@
-// The members of the engine, for its sources: engine.cc (queue and loop), engine_scheduling.cc (which requests have
-// memory) and engine_passes.cc (passes of the model and their tokens).
+// Members of the engine's implementation, which has three source files: engine.cc (queue and main loop),
+// engine_scheduling.cc (memory allocation and preemption) and engine_passes.cc (forward passes and sampled tokens).
 #pragma once
 #include <algorithm>
 #include <condition_variable>
@@ -25,24 +25,24 @@ struct Engine::Impl {
     std::shared_ptr<Receiver> receiver;
     Sampler sampler;
     TokenCounts seen;
-    std::vector<int64_t> ids;                       // the prompt, then the text
-    std::vector<ScoredToken> prompt;                // with prompt_logprobs
-    std::unique_ptr<SequenceStore::Memory> memory;  // null: waits
-    int64_t computed = 0;                           // tokens whose keys or states are in the memory, or will be
-    int64_t to_read = 0;  // leading tokens of `ids` that passes over chunks compute: the prompt; after a preemption all
-    int64_t prompt_read = 0;   // tokens of the prompt that were computed at least once
+    std::vector<int64_t> ids;                       // prompt tokens, then generated tokens
+    std::vector<ScoredToken> prompt;                // scored prompt tokens, if prompt_logprobs is set
+    std::unique_ptr<SequenceStore::Memory> memory;  // null while the request waits
+    int64_t computed = 0;                           // tokens with keys or states in memory, including queued ones
+    int64_t to_read = 0;  // leading tokens of `ids` that prefill computes: the prompt, or all after a preemption
+    int64_t prompt_read = 0;   // number of prompt tokens that were computed at least once
     bool prompt_sent = false;  // on_prompt was called
-    int overtaken = 0;         // later requests that started while this one waited
-    // With steps on the device:
-    int64_t slot = -1;    // there
-    int64_t sampled = 0;  // tokens of the text that were queued
+    int overtaken = 0;         // number of later requests that started while this one waited
+    // The members slot and sampled are used only with sampling on the device (DeviceSteps).
+    int64_t slot = -1;    // index of the sequence in DeviceSteps
+    int64_t sampled = 0;  // number of generated tokens whose sampling was queued
     bool ended = false;
 
     int64_t prompt_size() const { return static_cast<int64_t>(request.prompt.size()); }
     int64_t size() const { return static_cast<int64_t>(ids.size()); }
     bool in_prompt() const { return computed < to_read; }
     bool wants_prompt() const { return request.prompt_logprobs && !prompt_sent; }
-    // Tokens that it may still generate.
+    // Number of tokens that the sequence may still generate.
     int64_t remaining() const { return std::max<int64_t>(0, request.max_tokens - (size() - prompt_size())); }
   };
 
@@ -51,7 +51,7 @@ struct Engine::Impl {
     std::function<void(bool run)> work;
   };
 
-  // A step of the device whose tokens have not been read.
+  // A device step whose sampled tokens the host has not yet read.
   struct Queued {
     std::unique_ptr<DeviceSteps::Result> result;
     std::vector<std::shared_ptr<Sequence>> sequences;
@@ -63,63 +63,69 @@ struct Engine::Impl {
   int64_t max_request_tokens() const;
   Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver);
   Submission run_between_steps(std::function<void(bool)> work);
-  // With the mutex held: `add` gets the id, unless the queue is full or the engine stops.
+  // The caller must hold the mutex. Calls `add` with a new id, unless the queue is full or the engine is stopping.
   template <typename Add>
   Submission enqueue(const Add& add);
-  // Cancels what runs and waits, and refuses what comes.
+  // Cancels all running and waiting requests and refuses new ones.
   void abandon();
 
-  // The engine's thread.
+  // Main loop of the engine's thread.
   void run();
+  // Delays the first step briefly so that requests that arrive together share one prefill pass.
   void wait_for_burst(std::unique_lock<std::mutex>& lock);
-  // Waits for work; takes what arrived and what was cancelled. False: the end.
+  // Waits for work, moves new requests to `waiting` and ends cancelled requests. Returns false when the engine is
+  // stopping and no work remains.
   bool begin_step();
-  // Runs at most one job per step so that generation is not blocked. The job is dequeued when it has finished: until
-  // then the engine is not idle.
+  // Runs at most one job per step so that generation is not blocked. The job is dequeued when it has finished; until
+  // then the engine does not count as idle.
   void run_job();
   void end(Sequence& s, FinishReason reason, const std::string& message = "");
-  // What metrics() shows and submit() counts.
+  // Publishes the counters that metrics() returns and submit() checks.
   void publish();
 
   // engine_scheduling.cc
   // Starts waiting requests (see "Scheduling" in engine.h).
   void admit();
-  // Gives the sequence memory and makes it active, if necessary by preempting others. False: it does not fit, or
-  // max_running sequences are active.
+  // Allocates memory for the sequence and makes it active, preempting other sequences if necessary. Returns false if
+  // the sequence does not fit or max_running sequences are active.
   bool start(const std::shared_ptr<Sequence>& sequence);
-  // Extends the memory of each text by the next token. Texts that are preempted for others are removed from `texts`.
+  // Extends the memory of each sequence in `texts` by one token. Sequences that are preempted to free memory are
+  // removed from `texts`.
   void reserve(std::vector<Sequence*>& texts);
-  // On the device, where the tokens of a step may not have been read: whether all tokens are sampled already.
+  // True if all tokens of the sequence have already been sampled on the device. The host may not have read them yet.
   bool wants_no_step(const Sequence& s) const { return store->device_steps() && s.sampled >= s.request.max_tokens; }
-  // Frees the memory of an active sequence, which then waits. All of its tokens have been received. The caller removes
-  // it from `active`.
+  // Frees the memory of an active sequence and returns the sequence to the queue. The host must have received all of
+  // its sampled tokens. The caller removes the sequence from `active`.
   void preempt(Sequence& s);
 
   // engine_passes.cc
-  // A pass over the next chunks of prompts, in the order of arrival; after the last chunk of a prompt the first token.
-  // All or none of these prompts are scored, so that the pass of one does not depend on the others.
+  // Runs one pass over the next prompt chunks in the order of arrival. After the last chunk of a prompt, the first
+  // token is sampled. Either all or none of the prompts in a pass request log-probabilities (prompt_logprobs), so that
+  // the pass of one prompt does not depend on the other prompts.
   void read_prompts();
-  // The first tokens; `last`: hidden states (1, hidden_size) of each prompt's end.
+  // Samples the first token of each sequence in `begun`. last: hidden states (1, hidden_size) of each prompt's last
+  // token.
   void begin_texts(const std::vector<Sequence*>& begun, const std::vector<at::Tensor>& last);
-  // As many sequences at a time as a step accepts.
+  // Calls `work`(sequences, index of the first one) for consecutive groups that fit into one device step.
   template <typename Work>
   void for_rows(const std::vector<Sequence*>& all, const Work& work);
-  // Queues a token of each by `work`(rows).
+  // Queues the computation of one token per sequence with `work`(rows).
   template <typename Work>
   void queue(const std::vector<Sequence*>& some, const Work& work);
-  // A step for every text that wants more tokens than are queued.
+  // Queues a decode step for the sequences that need more tokens than are already queued.
   void queue_steps(std::vector<Sequence*> texts);
-  // Reads the tokens of all steps but the last `left`.
+  // Reads the tokens of all queued steps except the newest `left` steps.
   void receive(size_t left);
-  // hidden: of the tokens from s.computed on.
+  // Appends the log-probabilities of prompt tokens to s.prompt. hidden: hidden states of the tokens from s.computed on.
   void score_prompt(Sequence& s, const at::Tensor& hidden);
+  // Runs one decode pass for all sequences in `texts` and samples their next tokens on the host.
   void continue_texts(const std::vector<Sequence*>& texts);
-  // Samples the next token from `logits` and sends it.
+  // Samples the next token from `logits` on the host and passes it to take().
   void accept(Sequence& s, std::span<float> logits);
-  // The next token of the text.
+  // Appends `token` to the sequence, sends it to the receiver, and ends the sequence if a stop condition is met.
   void take(Sequence& s, const ScoredToken& token);
 
-  // A failure ends the requests that it concerns, and no other.
+  // Runs `work`(sequences). If it throws, only these sequences end, with FinishReason::failed.
   template <typename Work>
   void guarded(std::vector<Sequence*> sequences, const Work& work) {
     std::erase(sequences, nullptr);
@@ -138,25 +144,25 @@ struct Engine::Impl {
   const EngineOptions options;
   const std::unique_ptr<SequenceStore> store;
 
-  // Of the engine's thread.
+  // The following members are used only by the engine's thread.
   std::deque<std::shared_ptr<Sequence>> waiting;
-  std::vector<std::shared_ptr<Sequence>> active;  // with memory, in the order of arrival
+  std::vector<std::shared_ptr<Sequence>> active;  // sequences that have memory, in the order of arrival
   std::deque<Queued> queued;                      // steps whose tokens have not been read
-  size_t unread = 0;                              // those of `queued` that earlier iterations of run() have queued
+  size_t unread = 0;                              // number of steps in `queued` that earlier iterations of run() queued
   std::vector<int64_t> free_slots;
   EngineMetrics counts;
 
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // protects the members below
   std::condition_variable changed;
   std::vector<std::shared_ptr<Sequence>> arrived;
-  int64_t taken = 0;     // waiting.size() as the other threads may know it
-  std::deque<Job> jobs;  // run_between_steps
+  int64_t taken = 0;     // copy of waiting.size() that other threads may read
+  std::deque<Job> jobs;  // queued by run_between_steps()
   std::unordered_set<Id> cancelled;
   EngineMetrics shown;
   Id last_id = 0;
   bool stopping = false, abandoned = false, idle = true;
 
-  std::thread thread;  // last: it uses the others
+  std::thread thread;  // declared last because the thread uses all other members
 };
 
 }  // namespace lazy

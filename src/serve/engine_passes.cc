@@ -13,14 +13,14 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kHeadRows = 64;  // of a prompt, whose logits are in memory at once
+constexpr int64_t kHeadRows = 64;  // maximum number of prompt tokens whose logits are in memory at once
 
-// While it lives, small models decode on one thread. A token's matrix products take microseconds each, so that
-// synchronizing a second thread costs as much as it saves, and far more on a busy machine.
+// While an instance exists, small models decode on one thread. The matrix products of one token take only microseconds:
+// synchronizing a second thread costs as much time as it saves, and far more on a busy machine.
 class DecodeThreads {
  public:
   explicit DecodeThreads(const LanguageModel& model) : before_(at::get_num_threads()) {
-    constexpr int64_t kSmall = 8'000'000;  // parameters; 32 MB, about a core's share of the caches
+    constexpr int64_t kSmall = 8'000'000;  // parameters: 32 MB in fp32, about one core's share of the caches
     if (model.device().is_cpu() && count_parameters(model.config()).total <= kSmall) at::set_num_threads(1);
   }
   ~DecodeThreads() {
@@ -33,7 +33,7 @@ class DecodeThreads {
   int before_;
 };
 
-// How the n-th token of a text is drawn on the device.
+// Parameters for sampling the n-th generated token of a sequence on the device.
 ops::SampleRow sample_row(const SamplingOptions& o, int64_t n) {
   return {.temperature = static_cast<float>(o.temperature),
           .top_k = o.top_k,
@@ -48,14 +48,14 @@ ops::SampleRow sample_row(const SamplingOptions& o, int64_t n) {
           .frequency_penalty = static_cast<float>(o.frequency_penalty)};
 }
 
-// `logits` of one place; the token there is `id`.
+// Scores token `id` with the logits of its position. likely: number of most likely tokens to report.
 ScoredToken score(std::span<float> logits, int64_t id, int likely) {
   const auto logit = [&](int64_t token) { return logits[static_cast<size_t>(token)]; };
   const float lse =
       logit(id) - ops::rows::cross_entropy(logits.data(), static_cast<int64_t>(logits.size()), id, 0).log_prob;
   ScoredToken out{.id = id, .logprob = logit(id) - lse};
   const auto likelier = [&](int64_t a, int64_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; };
-  std::vector<int64_t> best;  // a heap: the least likely first
+  std::vector<int64_t> best;  // heap; the least likely token is in front
   const size_t kept = std::min(logits.size(), static_cast<size_t>(std::max(likely, 0)));
   for (int64_t token = 0; kept > 0 && token < static_cast<int64_t>(logits.size()); ++token) {
     if (best.size() == kept) {
@@ -80,7 +80,7 @@ std::span<float> row(const at::Tensor& logits, int64_t n) {
 
 void Engine::Impl::read_prompts() {
   const SequenceStore::PassSize most = store->pass_size();
-  std::vector<Sequence*> readers, owners;  // owners: of the parts
+  std::vector<Sequence*> readers, owners;  // owners[n] is the sequence of parts[n]
   std::vector<SequenceStore::Part> parts;
   int64_t room = most.tokens, ends = 0;
   bool scored = false;
@@ -198,7 +198,7 @@ void Engine::Impl::receive(size_t left) {
       if (s.ended) continue;
       guarded({&s}, [&](auto&) {
         const ScoredToken token = step.result->token(n);
-        if (token.id < 0) fail_run("generate", "the model's logits are not numbers: its weights have diverged");
+        if (token.id < 0) fail_run("generate", "the model's logits are NaN or infinite: its weights have diverged");
         take(s, token);
       });
     }
@@ -210,7 +210,8 @@ void Engine::Impl::score_prompt(Sequence& s, const at::Tensor& hidden) {
   if (s.computed == 0) {
     s.prompt.push_back({.id = s.ids.front(), .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}});
   }
-  const int64_t count = std::min(hidden.size(0), s.prompt_size() - 1 - s.computed);  // with a token behind them
+  // Positions that have a next prompt token.
+  const int64_t count = std::min(hidden.size(0), s.prompt_size() - 1 - s.computed);
   for (int64_t begin = 0; begin < count; begin += kHeadRows) {
     const at::Tensor logits =
         model.logits(hidden.narrow(0, begin, std::min(kHeadRows, count - begin))).to(at::kCPU).contiguous();

@@ -7,10 +7,11 @@ namespace lazy {
 
 namespace {
 
-// A request that so many later ones have overtaken may preempt them.
+// A request may preempt later requests after this many of them have overtaken it.
 constexpr int kMaxOvertaken = 64;
-// A request may preempt one that may still generate so many times the tokens that it has in all. What is preempted is
-// computed again, so requests of similar lengths wait for each other instead.
+// A request may preempt another request whose remaining tokens exceed this multiple of the first request's total
+// length (existing plus remaining tokens). A preempted request must be recomputed, so requests of similar lengths wait
+// for each other instead.
 constexpr int64_t kMuchLonger = 2;
 
 template <typename Sequences, typename Sequence>
@@ -20,7 +21,8 @@ void insert_by_id(Sequences& sequences, const Sequence& sequence) {
   sequences.insert(place, sequence);
 }
 
-// Whether `a` keeps its memory rather than `b`. The first in this order is never preempted, so it ends.
+// Whether `a` has priority over `b` for memory. reserve() preempts the last sequence in this order, so the first one
+// can always finish.
 template <typename Sequence>
 bool comes_before(const Sequence& a, const Sequence& b) {
   return std::pair(a.remaining(), a.id) < std::pair(b.remaining(), b.id);
@@ -43,7 +45,8 @@ void Engine::Impl::admit() {
       blocked.push_back(candidate);
     }
   }
-  for (const auto& sequence : blocked) insert_by_id(waiting, sequence);  // `waiting` has those that were preempted
+  // `waiting` already has the preempted sequences.
+  for (const auto& sequence : blocked) insert_by_id(waiting, sequence);
 }
 
 bool Engine::Impl::start(const std::shared_ptr<Sequence>& sequence) {
@@ -64,7 +67,7 @@ bool Engine::Impl::start(const std::shared_ptr<Sequence>& sequence) {
       if (count == victims.size()) return false;
       freed.push_back(victims[count++]->memory.get());
     } while (!store->can_admit(tokens, freed));
-    receive(0);  // may end sequences
+    receive(0);  // this may end sequences
     for (size_t n = 0; n < count; ++n) preempt(*victims[n]);
     std::erase_if(active, [](const auto& other) { return other->ended || !other->memory; });
     s.memory = store->admit(tokens);
@@ -87,7 +90,7 @@ void Engine::Impl::reserve(std::vector<Sequence*>& texts) {
     Sequence& s = *texts[n];
     while (!s.ended && s.memory && !wants_no_step(s) && !store->grow(*s.memory, s.computed + 1)) {
       if (!queued.empty()) {
-        receive(0);  // may end sequences
+        receive(0);  // this may end sequences
         continue;
       }
       Sequence* victim = nullptr;
@@ -106,7 +109,7 @@ void Engine::Impl::preempt(Sequence& s) {
   s.memory.reset();
   if (s.slot >= 0) {
     free_slots.push_back(s.slot);
-    // The device counted the text's tokens.
+    // The counts of generated tokens were updated only on the device, so they are rebuilt here.
     for (auto& [id, count] : s.seen) count.text = 0;
     for (int64_t n = s.prompt_size(); n < s.size(); ++n) ++s.seen[s.ids[static_cast<size_t>(n)]].text;
   }

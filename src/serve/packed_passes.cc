@@ -15,25 +15,25 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kPassTokens = 4096;    // on a GPU: enough to keep it busy
-constexpr int64_t kKeyTile = 128;        // the most keys that an attention kernel on a GPU reads as one
-constexpr int64_t kLeastSequences = 32;  // of a recorded pass
-constexpr size_t kMostRecorded = 64;     // shapes
+constexpr int64_t kPassTokens = 4096;    // tokens per pass on a GPU: enough to keep it busy
+constexpr int64_t kKeyTile = 128;        // maximum number of keys per tile of a GPU attention kernel
+constexpr int64_t kLeastSequences = 32;  // minimum number of sequences of a captured pass
+constexpr size_t kMostRecorded = 64;     // maximum number of captured shapes
 
 }  // namespace
 
 struct PackedPasses::Layout {
   std::vector<int64_t> ids, positions, slots, sources;
-  std::vector<int64_t> rows;  // whose hidden states are returned; empty: all
+  std::vector<int64_t> rows;  // tokens whose hidden states are returned; empty: all
   std::vector<int32_t> ends_q{0}, ends_k{0};
   int64_t longest = 1;
 
-  // The sequence's keys; its queries are there already.
+  // Ends a sequence that has `keys` keys. Its queries have already been appended.
   void end_sequence(int64_t keys) {
     ends_q.push_back(static_cast<int32_t>(positions.size()));
     ends_k.push_back(static_cast<int32_t>(ends_k.back() + keys));
   }
-  // Ends a sequence of as many keys that are zeros, likewise.
+  // Ends a sequence whose `keys` keys are all zero. Its queries, if any, have already been appended.
   void add_zeros(int64_t keys) {
     sources.resize(sources.size() + static_cast<size_t>(keys), ops::kZeros);
     end_sequence(keys);
@@ -46,14 +46,15 @@ PackedPasses::PackedPasses(LanguageModel& model, const PagedKeys& pages, int64_t
       page_size_(page_size),
       chunk_(chunk),
       most_tokens_(std::max(kPassTokens, chunk)),
-      // The host reads which experts have tokens.
+      // Mixture-of-experts models are not captured, because the host reads which experts received tokens.
       records_(record && model.device().is_cuda() && model.config().mlp.kind != MlpKind::experts),
       recorder_(ops::make_recorder(model.device())) {}
 
-// The chunks end to end, those of a prompt as one sequence: a row of attention has the same bits either way, because
-// chunks begin at multiples of the 16 rows of a warp's product. Behind a prompt's keys come as many zeros, without
-// queries, as fill a tile: a kernel multiplies what lies behind the keys in their last tile by zero, and a NaN of
-// another request times zero is a NaN.
+// Concatenates the chunks of each prompt into one sequence, and all sequences into one batch. Concatenation does not
+// change an attention row bitwise, because chunks begin at multiples of the 16 rows of a warp's matrix product. On a
+// GPU, a sequence of zero keys without queries follows each prompt's keys and fills the last tile. An attention kernel
+// multiplies all values of the tile after the prompt's last key by zero, and the product would be NaN if these values
+// were NaNs of another request.
 PackedPasses::Layout PackedPasses::lay_out(std::span<const Part> parts, bool last_tokens_only) const {
   Layout out;
   for (size_t n = 0, next = 0; n < parts.size(); n = next) {
@@ -76,12 +77,13 @@ PackedPasses::Layout PackedPasses::lay_out(std::span<const Part> parts, bool las
     if (const int64_t rest = -end & (kKeyTile - 1); rest > 0 && model_.device().is_cuda()) out.add_zeros(rest);
     out.longest = std::max(out.longest, end);
   }
-  // Always as many: so a row's products do not depend on the others.
+  // The number of rows is constant, so that the matrix products of a row do not depend on the other rows.
   if (last_tokens_only) out.rows.resize(static_cast<size_t>(kMostEnds), 0);
   return out;
 }
 
-// To a GPU's shape: tokens in sequences of a chunk at most, then keys, then empty sequences.
+// Pads the layout to a fixed shape for a GPU: adds padding tokens in sequences of at most one chunk, then zero keys,
+// then empty sequences.
 PackedPasses::Shape PackedPasses::pad(Layout& layout) const {
   for (auto at = static_cast<int64_t>(layout.ids.size()); at < most_tokens_; at += chunk_) {
     const int64_t count = std::min(chunk_, most_tokens_ - at);
@@ -112,7 +114,7 @@ at::Tensor PackedPasses::run_once(const Layout& layout) const {
   paged.positions = on_device(layout.positions, device).unsqueeze(0);
   paged.slots = on_device(layout.slots, device);
   paged.sources = on_device(layout.sources, device);
-  paged.cu_seqlens_q = on_host(layout.ends_q, at::kInt, device);  // checked without waiting, then copied
+  paged.cu_seqlens_q = on_host(layout.ends_q, at::kInt, device);  // checked on the host, then copied
   paged.cu_seqlens_k = on_host(layout.ends_k, at::kInt, device);
   const at::Tensor rows = layout.rows.empty() ? at::Tensor() : on_device(layout.rows, device);
   return forward(on_device(layout.ids, device), paged, rows);
@@ -154,9 +156,9 @@ void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Record
   paged.cu_seqlens_q = cu_seqlens[0];
   paged.cu_seqlens_k = cu_seqlens[1];
   const auto work = [this, ids, paged, rows, hidden] { hidden.copy_(forward(ids, paged, rows)); };
-  work();  // checks the same cu_seqlens, which a recorded pass cannot
-  recorded.replay = record_or_warn(*recorder_, work, "serve: passes over prompts");
-  if (!recorded.replay) records_ = false;  // the pass itself has run
+  work();  // runs the pass and checks cu_seqlens, which is impossible during capture
+  recorded.replay = record_or_warn(*recorder_, work, "serve: prefill passes");
+  if (!recorded.replay) records_ = false;  // capture has failed, but work() has run the pass
 }
 
 at::Tensor PackedPasses::run(std::span<const Part> parts, bool last_tokens_only) {

@@ -1,9 +1,10 @@
-// Passes of a model over chunks of prompts that lie end to end, as one sequence of tokens. Keys and values go to pages
-// of the engine's pool.
+// Packed prefill: one forward pass over chunks of several prompts, which are concatenated into one sequence of tokens.
+// Keys and values are written to the pages of the engine's pool.
 //
-// On a GPU a pass always has most_tokens() tokens, so that a token's products do not depend on what else is in the
-// pass: behind the chunks come tokens that go to no page. A pass is a CUDA graph, recorded when its shape comes for
-// the second time: a few hundred kernels take the host longer than the GPU.
+// On a GPU every pass has the same number of tokens, so that the result of a token does not depend on the other tokens
+// in the pass. The chunks are followed by padding tokens, whose keys and values are written to the reserved page 0. A
+// pass is captured as a CUDA graph when its shape occurs for the second time, because launching its few hundred kernels
+// takes the host longer than the GPU needs to run them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,22 +24,23 @@ namespace lazy {
 
 class PackedPasses {
  public:
-  // A chunk of a sequence: of `ids`, from `computed` on. Chunks of a sequence, which have its pages, follow one
-  // another.
+  // One chunk of a prompt: the tokens of `ids` from index `computed` on, up to the chunk size. Several chunks of the
+  // same sequence must be adjacent and must have the same `pages`.
   struct Part {
-    std::span<const int64_t> pages;  // of the sequence
-    std::span<const int64_t> ids;    // all that are known
+    std::span<const int64_t> pages;  // page table of the sequence
+    std::span<const int64_t> ids;    // all known tokens of the sequence
     int64_t computed;
   };
 
-  // `pages`: the pools, whose other fields are not used. Both outlive this. chunk: tokens of a part at most.
+  // `pages` supplies the K and V pools; its other fields are ignored. `model` and `pages` must outlive this object.
+  // chunk: maximum number of tokens per part.
   PackedPasses(LanguageModel& model, const PagedKeys& pages, int64_t page_size, int64_t chunk, bool record);
 
-  // Of a pass, on a GPU exactly.
+  // Maximum number of tokens per pass. On a GPU every pass is padded to this number.
   int64_t most_tokens() const { return most_tokens_; }
-  // Hidden states (tokens, hidden_size) of the parts, one behind the other. Valid until the next pass. With
-  // last_tokens_only those of the last token of each sequence that the parts reach the end of, at most kMostEnds:
-  // behind the last layer's attention nothing else is computed.
+  // Returns the concatenated hidden states (tokens, hidden_size) of the parts, which are valid until the next pass.
+  // With last_tokens_only, the result has only the last token's hidden state of each sequence that its parts complete,
+  // for at most 256 sequences. In this case nothing after the attention of the last layer is computed for other tokens.
   at::Tensor run(std::span<const Part> parts, bool last_tokens_only);
   static constexpr int64_t kMostEnds = 256;
 
@@ -50,9 +52,10 @@ class PackedPasses {
     auto operator<=>(const Shape&) const = default;
   };
   struct Recorded {
-    // On the GPU: ids, positions, slots, sources and rows, int64; both cu_seqlens, int32.
+    // Inputs on the GPU. numbers (int64): ids, positions, slots, sources and rows, concatenated. offsets (int32):
+    // cu_seqlens of the queries, then of the keys.
     at::Tensor numbers, offsets;
-    std::function<void()> replay;  // empty: has run once
+    std::function<void()> replay;  // empty: the shape has run once and is not captured yet
   };
 
   Layout lay_out(std::span<const Part> parts, bool last_tokens_only) const;
@@ -64,8 +67,8 @@ class PackedPasses {
   LanguageModel& model_;
   const PagedKeys& pages_;
   const int64_t page_size_, chunk_, most_tokens_;
-  bool records_;       // else every pass is queued kernel by kernel
-  at::Tensor hidden_;  // of recorded passes
+  bool records_;       // false: every pass launches its kernels individually
+  at::Tensor hidden_;  // output of captured passes
   std::unique_ptr<ops::Recorder> recorder_;
   std::map<Shape, Recorded> recorded_;
 };

@@ -11,9 +11,9 @@ namespace lazy {
 PagePool::PagePool(int64_t pages, int64_t page_size, int64_t chunk)
     : page_size_(page_size), chunk_(chunk), pages_(pages - 1) {
   if (page_size < 1 || chunk < page_size || chunk % page_size != 0) {
-    fail("serve", "a chunk: expected a multiple of the page's {} tokens, found {}", page_size, chunk);
+    fail("serve", "chunk: expected a multiple of the page size ({} tokens), found {}", page_size, chunk);
   }
-  if (pages < 2) fail("serve", "the cache: expected room for 2 pages, found {}", pages);
+  if (pages < 2) fail("serve", "cache size: expected at least 2 pages, found {}", pages);
   for (int64_t page = pages - 1; page > 0; --page) free_.push_back(page);
 }
 
@@ -64,7 +64,8 @@ void PagePool::leave(Chunk* chunk) {
   unused_ += static_cast<int64_t>(chunk->pages.size());
 }
 
-// There is one: who uses a chunk uses those before it.
+// If unused pages exist, so does a victim: every user of a chunk also uses all preceding chunks, so the last chunk of
+// an unused chain has neither users nor followers.
 void PagePool::evict() {
   auto oldest = chunks_.end();
   for (auto at = chunks_.begin(); at != chunks_.end(); ++at) {

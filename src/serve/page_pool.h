@@ -1,7 +1,9 @@
-// Which pages of the pool are whose, and which hold prompts that others may share. Knows nothing of tensors.
+// Page ownership and prefix sharing for the KV-cache pool. This class manages page numbers only and does not depend on
+// tensors.
 //
-// A prompt is shared by whole chunks of `chunk` tokens. A chunk is found by its tokens and the chunk before it; its
-// pages are kept after the last user has gone, until the room is needed: what was used longest ago goes first.
+// Prompts share whole chunks of `chunk` tokens. A chunk is identified by its tokens and by the preceding chunk. When a
+// chunk has no users left, its pages are retained until their memory is needed. The least recently used chunk is
+// evicted first.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,38 +16,40 @@ namespace lazy {
 
 class PagePool {
  public:
-  // A chunk of a prompt, whose keys and values have been computed.
+  // A prompt chunk whose keys and values have been computed.
   struct Chunk {
-    Chunk* before = nullptr;  // null: the prompt's first
+    Chunk* before = nullptr;  // preceding chunk; null for the first chunk of a prompt
     std::vector<int64_t> ids, pages;
-    int64_t users = 0;      // requests that read it
-    int64_t followers = 0;  // chunks that name it as `before`
-    uint64_t used = 0;      // when it lost its last user
+    int64_t users = 0;      // number of requests that use the chunk
+    int64_t followers = 0;  // number of chunks whose `before` is this chunk
+    uint64_t used = 0;      // logical time when the last user left
   };
 
-  // Page 0 is nobody's: padding goes there. `chunk` is a multiple of page_size.
+  // Page 0 is reserved as the write target for padding. `chunk` must be a multiple of page_size.
   PagePool(int64_t pages, int64_t page_size, int64_t chunk);
 
-  // `count` pages, for as long as the caller wants; nothing when there are not as many free or unused ones.
+  // Allocates `count` pages and evicts unused chunks if necessary. Returns nullopt if fewer than `count` pages are free
+  // or unused.
   std::optional<std::vector<int64_t>> take(int64_t count);
   void give_back(std::span<const int64_t> pages);
 
-  // The chunk of these tokens behind `before`, with one more user; null: not there.
+  // Returns the chunk with tokens `ids` that follows the chunk `before`, and adds one user. Returns null if the pool
+  // does not have this chunk.
   Chunk* find(Chunk* before, std::span<const int64_t> ids);
-  // Shares `pages`, which the caller has taken and computed, with those to come, with one user. Null: another has them
-  // already, and the pages stay the caller's.
+  // Registers `pages`, which the caller has allocated and computed, as a shared chunk with one user. Returns null if
+  // the pool already has an equal chunk; the pages then still belong to the caller.
   Chunk* keep(Chunk* before, std::span<const int64_t> ids, std::span<const int64_t> pages);
-  void leave(Chunk* chunk);  // one user less
+  void leave(Chunk* chunk);  // removes one user
 
   int64_t page_size() const { return page_size_; }
   int64_t chunk() const { return chunk_; }
-  int64_t pages() const { return pages_; }  // without page 0
+  int64_t pages() const { return pages_; }  // number of pages without page 0
   int64_t free() const { return static_cast<int64_t>(free_.size()); }
-  int64_t unused() const { return unused_; }  // pages of chunks without users
+  int64_t unused() const { return unused_; }  // number of pages in chunks without users
 
  private:
   uint64_t hash(const Chunk* before, std::span<const int64_t> ids) const;
-  void evict();  // the unused chunk without followers that was used longest ago
+  void evict();  // evicts the least recently used chunk without users and followers
   int64_t page_size_, chunk_, pages_, unused_ = 0;
   uint64_t now_ = 0;
   std::vector<int64_t> free_;

@@ -77,7 +77,7 @@ class PagedStore : public SequenceStore {
     auto& pages = static_cast<Pages&>(memory);
     int64_t found = 0;
     for (int64_t at = computed; at + pool_.chunk() < static_cast<int64_t>(ids.size()); at += pool_.chunk()) {
-      if (at != pages.shared_tokens()) break;  // chunks begin where chunks end
+      if (at != pages.shared_tokens()) break;  // a shared chunk must directly follow another one
       PagePool::Chunk* chunk = pool_.find(pages.last(), chunk_of(ids, at, pool_.chunk()));
       if (!chunk) break;
       pool_.give_back(pages.own_of(chunk->pages.size()));
@@ -117,8 +117,9 @@ class PagedStore : public SequenceStore {
     for (size_t begin = 0; begin < steps.size(); begin += static_cast<size_t>(rows_)) {
       const std::span<const Step> some =
           steps.subspan(begin, std::min(steps.size() - begin, static_cast<size_t>(rows_)));
-      // On a CPU a row's products do not depend on the others (ops/few_rows.h). Elsewhere all passes have one shape:
-      // rows beyond the sequences are a token at place 0 of page 0.
+      // On a CPU, a row's matrix products do not depend on the other rows (ops/few_rows.h). Otherwise all passes have
+      // the same number of rows: a padding row computes one token whose keys and values are written to slot 0 of page
+      // 0.
       const bool pads = !model_.device().is_cpu() || rows_ > ops::kFewLinearRows;
       const int64_t rows = pads ? rows_ : static_cast<int64_t>(some.size());
       std::vector<const Pages*> pages(static_cast<size_t>(rows), nullptr);
@@ -146,7 +147,7 @@ class PagedStore : public SequenceStore {
   }
 
  private:
-  // The pages of a sequence: those of shared chunks, then its own.
+  // The page table of a sequence: first the pages of shared chunks, then the sequence's unshared pages.
   class Pages : public Memory {
    public:
     Pages(PagePool& pool, std::vector<int64_t> own) : pool_(pool), table_(std::move(own)) {}
@@ -161,7 +162,7 @@ class PagedStore : public SequenceStore {
     PagePool::Chunk* last() const { return chunks_.empty() ? nullptr : chunks_.back(); }
     int64_t shared_tokens() const { return static_cast<int64_t>(shared_) * pool_.page_size(); }
     std::span<const int64_t> own_of(size_t count) const { return std::span(table_).subspan(shared_, count); }
-    // The next pages are the chunk's.
+    // Replaces the next pages of the table by the pages of `chunk`.
     void share(PagePool::Chunk* chunk) {
       std::copy(chunk->pages.begin(), chunk->pages.end(), table_.begin() + static_cast<std::ptrdiff_t>(shared_));
       shared_ += chunk->pages.size();
@@ -191,7 +192,7 @@ class PagedStore : public SequenceStore {
                 at::arange(part.computed, part.computed + count, at::kLong), count)[0];
   }
 
-  // ids and positions (sequences * length); null pages: padding.
+  // ids and positions: (sequences * length). A null entry of `sequences` is a padding row.
   at::Tensor pass(const std::vector<const Pages*>& sequences, const at::Tensor& ids, const at::Tensor& positions,
                   int64_t length) {
     const auto batch = static_cast<int64_t>(sequences.size());
@@ -225,9 +226,10 @@ class PagedStore : public SequenceStore {
   PagePool pool_;
   PagedKeys paged_;
   std::unique_ptr<DeviceSteps> device_steps_;
-  std::unique_ptr<PackedPasses> packed_passes_;  // where device_steps_ is
+  std::unique_ptr<PackedPasses> packed_passes_;  // set if device_steps_ is set
 };
 
+// One KVCache and one forward pass per sequence.
 class SeparateStore : public SequenceStore {
  public:
   SeparateStore(LanguageModel& model, const EngineOptions& options)
@@ -237,7 +239,8 @@ class SeparateStore : public SequenceStore {
         chunk_(options.chunk),
         bytes_(options.cache_bytes),
         left_(bytes_) {
-    // What a sequence takes whatever its length: its states after as many tokens as they remember.
+    // Measure the memory of a sequence that does not depend on its length: its states after as many tokens as the model
+    // remembers.
     const ModelConfig& c = model_.config();
     KVCache cache{.streaming = streaming_};
     const int64_t remembered = std::max(c.positions.segment_length + c.positions.memory_length, 2 * c.mixer.segment);
@@ -253,7 +256,7 @@ class SeparateStore : public SequenceStore {
       }
     }
     if (bytes_ < bytes_of(1))
-      fail("serve", "the cache: expected at least {} bytes for a sequence, found {}", bytes_of(1), bytes_);
+      fail("serve", "cache size: expected at least {} bytes for one sequence, found {}", bytes_of(1), bytes_);
   }
 
   int64_t max_tokens() const override {
@@ -287,7 +290,8 @@ class SeparateStore : public SequenceStore {
 
   PassSize pass_size() const override { return {1, chunk_, 1}; }
   std::vector<Extended> extend(std::span<const Part> parts, bool) override {
-    // RoPE of a prompt's keys may depend on the length of the whole prompt, as in transformers.
+    // The rotation (RoPE) of a prompt's keys may depend on the length of the whole prompt, as in transformers, so such
+    // a prompt is processed in one pass.
     const bool whole = !streaming_ && rope_varies(model_.config());
     const auto& [memory, ids, computed] = parts[0];
     const at::Tensor hidden = pass(*memory, chunk_of(ids, computed, whole ? static_cast<int64_t>(ids.size()) : chunk_));
@@ -319,11 +323,12 @@ class SeparateStore : public SequenceStore {
     }
     SeparateStore& store;
     KVCache cache;
-    int64_t bytes = 0;  // that are reserved for it
+    int64_t bytes = 0;  // reserved for the sequence
   };
-  // A KVCache grows by doubling, and holds the old tensors while it copies them.
+  // A KVCache grows by doubling its capacity and holds the old and the new tensors during the copy: at most 3 times the
+  // size.
   static constexpr int64_t kGrowth = 3;
-  static constexpr int64_t kReservedTokens = 256;  // memory is reserved for multiples of it
+  static constexpr int64_t kReservedTokens = 256;  // memory is reserved in multiples of this number
 
   int64_t bytes_of(int64_t tokens) const {
     const int64_t blocks = std::max<int64_t>(1, (tokens + kReservedTokens - 1) / kReservedTokens);
@@ -333,8 +338,8 @@ class SeparateStore : public SequenceStore {
     KVCache& cache = static_cast<Own&>(*step.memory).cache;
     const auto& scaling = model_.config().positions.rope_scaling;
     if (!streaming_ && scaling.type == "longrope" && cache.length == scaling.original_length) {
-      // The long factors apply from this token on, also to the keys in the cache: compute these again. Phi-3 in
-      // transformers does the same.
+      // The long RoPE factors apply from this token on, also to the keys in the cache, so all keys are recomputed.
+      // Phi-3 in transformers does the same.
       steps_.forget(cache);
       cache = {};
       return model_.logits(pass(*step.memory, step.ids).slice(0, -1));

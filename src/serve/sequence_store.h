@@ -1,6 +1,6 @@
-// Where the engine's sequences keep what they have computed, and the passes of the model over it. Two kinds: keys and
-// values in pages of one pool, all sequences in one pass; or a KVCache for each sequence and a pass for each, for
-// models that pages do not serve (model/paged_keys.h).
+// Stores the keys, values and states of the engine's sequences, and runs the model's forward passes on them. There are
+// two implementations: a paged KV cache with one pass for all sequences; and one KVCache and one pass per sequence, for
+// models that do not support paged keys (model/paged_keys.h).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,24 +19,26 @@ struct EngineMetrics;
 
 class SequenceStore {
  public:
-  // The memory of one sequence, which its destructor frees.
+  // The memory of one sequence. The destructor frees it.
   struct Memory {
     virtual ~Memory() = default;
   };
   virtual ~SequenceStore() = default;
 
-  // The longest sequence that fits when no other has memory.
+  // Maximum length of a sequence, in tokens, when no other sequence has memory.
   virtual int64_t max_tokens() const = 0;
-  // Memory for a sequence of `tokens` tokens; null if less is free.
+  // Allocates memory for a sequence of `tokens` tokens. Returns null if not enough memory is free.
   virtual std::unique_ptr<Memory> admit(int64_t tokens) = 0;
-  // Extends a sequence's memory to `tokens` tokens. False, and nothing changes, if less is free.
+  // Extends the memory of a sequence to `tokens` tokens. Returns false and changes nothing if not enough memory is
+  // free.
   virtual bool grow(Memory& memory, int64_t tokens) = 0;
-  // Whether admit(tokens) would succeed after `freed` were destroyed.
+  // Whether admit(tokens) would succeed after the memories in `freed` were destroyed.
   virtual bool can_admit(int64_t tokens, std::span<const Memory* const> freed) const = 0;
-  // How many tokens from `computed` on need not be computed, as another sequence began with the same ones. `ids`: all
-  // that are known; at least the last one is left to compute.
+  // Returns how many tokens from index `computed` on need no computation, because an earlier sequence began with the
+  // same tokens (prefix caching). ids: all known tokens of the sequence. At least the last token is left to compute.
   virtual int64_t reuse(Memory& memory, std::span<const int64_t> ids, int64_t computed) = 0;
-  // One pass over a chunk of each: of `ids`, from `computed` on. A sequence's chunks follow one another.
+  // Input of extend(): the next chunk of a sequence, which begins at index `computed` of `ids`. Chunks of the same
+  // sequence must be adjacent.
   struct Part {
     Memory* memory;
     std::span<const int64_t> ids;
@@ -44,34 +46,36 @@ class SequenceStore {
   };
   struct Extended {
     int64_t tokens;
-    at::Tensor hidden;  // states (tokens, hidden_size)
+    at::Tensor hidden;  // hidden states (tokens, hidden_size)
   };
-  // last_tokens_only: of a part that reaches the end of `ids` only the last hidden states may be there, of others none.
-  // Such a pass gives other bits than one without it.
+  // Runs one pass over all parts. With last_tokens_only, a part that reaches the end of its `ids` may return only the
+  // last hidden state, and other parts may return none. The rounding of such a pass differs from the rounding of a pass
+  // without last_tokens_only.
   virtual std::vector<Extended> extend(std::span<const Part> parts, bool last_tokens_only) = 0;
-  // Of a pass of extend, at most.
+  // Upper limits of one pass of extend().
   struct PassSize {
     size_t parts;
     int64_t tokens;
-    int64_t ends;  // parts that reach the end of their ids
+    int64_t ends;  // number of parts that reach the end of their ids
   };
   virtual PassSize pass_size() const = 0;
 
   struct Step {
     Memory* memory;
-    std::span<const int64_t> ids;  // the sequence; its newest token, the last one, is computed
+    std::span<const int64_t> ids;  // all tokens of the sequence; the last one is the step's input
   };
-  // One token of each sequence; returns the logits of the next ones (sequences, vocab_size), fp32.
+  // Computes one token per sequence. Returns the logits of the next tokens, (sequences, vocab_size) in fp32.
   virtual at::Tensor step(std::span<const Step> steps) = 0;
 
-  // Steps that sample where the model computes: null where the host samples from step()'s logits.
+  // Decode steps that sample on the device. Null if the host samples from the logits of step().
   virtual DeviceSteps* device_steps() { return nullptr; }
-  virtual std::span<const int64_t> pages(const Memory&) const { return {}; }  // for device_steps()
+  virtual std::span<const int64_t> pages(const Memory&) const { return {}; }  // page table, for device_steps()
 
-  virtual void describe(EngineMetrics& metrics) const = 0;  // the fields about pages
+  virtual void describe(EngineMetrics& metrics) const = 0;  // sets the page counters
 };
 
-// Maximum tokens of a request by the options and the model's context length, whatever memory there is.
+// Maximum number of prompt and generated tokens per request according to the options and the model's context length.
+// The available memory is not considered.
 int64_t longest_request(const ModelConfig& config, const EngineOptions& options);
 std::unique_ptr<SequenceStore> make_sequence_store(LanguageModel& model, const EngineOptions& options);
 

@@ -1,4 +1,4 @@
-// A request's tokens, kept until another thread takes them.
+// Receiver that stores the tokens of a request until another thread takes them.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -23,11 +23,12 @@ class TokenQueue : public Receiver {
     ScoredToken token;
     bool stop_token = false;
   };
-  // The next token; waits for it. Nothing after the last one, or when the time is over: see ended().
+  // Waits for the next token and returns it. Returns nullopt after the last token, or when `time` has elapsed; ended()
+  // distinguishes these two cases.
   std::optional<Item> next(std::chrono::milliseconds time = std::chrono::hours(24));
-  // Every token was taken, and there will be no others.
+  // True if all tokens have been taken and the request has ended.
   bool ended() const;
-  // Afterwards:
+  // The following functions may be called once ended() is true.
   FinishReason reason() const { return reason_; }
   const std::string& message() const { return message_; }
   const std::vector<ScoredToken>& prompt() const { return prompt_; }

@@ -13,8 +13,8 @@ namespace lazy {
 namespace {
 namespace fs = std::filesystem;
 
-// `lazy bench sinks` times nothing whose statistics are not those of full matrices.
-TEST(SinksBenchmark, StatisticsBesideAPlainPass) {
+// `lazy bench sinks` refuses to report times if its statistics differ from full attention matrices.
+TEST(SinksBenchmark, Statistics_MatchFullMatrices) {
   const fs::path json = fs::path(testing::TempDir()) / ("bench_sinks_" + std::to_string(::getpid()) + ".json");
   for (const char* model : {"--set model.kind=lazy --set model.num_heads=4",
                             "--set model.kind=transformer --set model.num_heads=4 --set model.num_kv_heads=2",

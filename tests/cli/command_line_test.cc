@@ -1,4 +1,4 @@
-// What people expect of any program: --version, help, completion, colours, `lazy doctor`.
+// General features of the program: --version, help, completion, colors, `lazy doctor`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,21 +31,21 @@ class CommandLine : public ::testing::Test {
     return run_command(LAZY_BINARY " " + arguments);
   }
   static bool has(const std::string& program) { return run_command("command -v " + program).first == 0; }
-  // On a terminal of its own (script, of util-linux).
+  // Runs the program on a new terminal (script, of util-linux).
   static std::string on_terminal(const std::string& variables, const std::string& arguments) {
     return run_command("TERM=xterm " + variables + " script -qec '" LAZY_BINARY " " + arguments + "' /dev/null").second;
   }
 };
 
-TEST_F(CommandLine, Version) {
+TEST_F(CommandLine, Version_IsPrinted) {
   const auto [status, out] = lazy("--version");
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, ContainsRegex("^lazy [0-9]+\\.[0-9]+\\.[0-9]+ \\((commit [0-9a-f]+(-dirty)?, )?LibTorch "
                                  "[0-9]+\\.[0-9]+\\.[0-9]+[^)]*\\)\n$"));
 }
 
-// As `make install` does.
-TEST_F(CommandLine, AnInstalledProgramRuns) {
+// Installs the program as `make install` does.
+TEST_F(CommandLine, InstalledProgram_Runs) {
   if (!has("cmake")) GTEST_SKIP() << "cmake is not installed";
   const auto build = std::filesystem::path(LAZY_BINARY).parent_path();
   const auto prefix = std::filesystem::temp_directory_path() / ("lazy-install-" + std::to_string(::getpid()));
@@ -53,7 +53,7 @@ TEST_F(CommandLine, AnInstalledProgramRuns) {
       run_command("cmake --install " + build.string() + " --component program --prefix " + prefix.string());
   EXPECT_EQ(status, 0) << out;
   EXPECT_EQ(run_command((prefix / "bin/lazy").string() + " --version"), lazy("--version"));
-  // The operators come from the installation, not from the build folder, which may be deleted.
+  // The operators are loaded from the installation, not from the build folder, which may be deleted.
   const auto [ldd_status, libraries] = run_command("ldd " + (prefix / "bin/lazy").string());
   EXPECT_EQ(ldd_status, 0);
   EXPECT_THAT(libraries, AllOf(HasSubstr(prefix.string() + "/bin/../lib/lazy/liblazy_ops.so"),
@@ -61,10 +61,10 @@ TEST_F(CommandLine, AnInstalledProgramRuns) {
   std::filesystem::remove_all(prefix);
 }
 
-TEST_F(CommandLine, HelpBeginsWithTheFirstSteps) {
+TEST_F(CommandLine, Help_BeginsWithTheFirstSteps) {
   const auto [status, out] = lazy("--help");
   EXPECT_EQ(status, 0);
-  EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));  // every command is in a section
+  EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));  // every command belongs to a section
   size_t last = 0;
   for (const char* line : {"\nFirst steps:\n", "\n  doctor ", "\n  train ", "\n  generate ", "\n  eval ", "\n  chat ",
                            "\n  sinks ", "\n  bench "}) {
@@ -76,18 +76,18 @@ TEST_F(CommandLine, HelpBeginsWithTheFirstSteps) {
   EXPECT_THAT(lazy("data --help").second, HasSubstr("\nSubcommands:\n  prepare "));
 }
 
-TEST_F(CommandLine, HelpListsGuidesAndCommands) {
+TEST_F(CommandLine, Help_ListsGuidesAndCommands) {
   const auto [status, out] = lazy("help");
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, Names({"configuration", "tokenize"}));
 }
 
-TEST_F(CommandLine, HelpPrintsAGuideToTheWidth) {
+TEST_F(CommandLine, HelpOfAGuide_IsWrappedToTheWidth) {
   const auto [status, out] = lazy("help configuration");
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, AllOf(HasSubstr("\n  - `hidden_size` ("), HasSubstr("`lazy help mixers`"), Not(HasSubstr("](")),
                          Not(HasSubstr("\033"))));
-  // What may be wider: code, and words that cannot be broken.
+  // Only code and unbreakable words may be wider.
   bool code = false;
   for (const std::string& line : split(out, '\n')) {
     code = line.starts_with("    ") && line.find_first_not_of(' ') == 4;
@@ -97,10 +97,10 @@ TEST_F(CommandLine, HelpPrintsAGuideToTheWidth) {
   }
 }
 
-TEST_F(CommandLine, EveryGuideIsPrinted) {
+TEST_F(CommandLine, Help_PrintsEveryGuide) {
   int guides = 0;
   for (const std::string& line : split(lazy("help").second, '\n')) {
-    if (line.empty()) break;  // commands follow
+    if (line.empty()) break;  // the list of commands follows
     if (!line.starts_with("  ")) continue;
     const std::string topic = line.substr(2, line.find(' ', 2) - 2);
     const auto [status, out] = lazy("help " + topic);
@@ -112,15 +112,15 @@ TEST_F(CommandLine, EveryGuideIsPrinted) {
   EXPECT_GT(guides, 0);
 }
 
-TEST_F(CommandLine, HelpOfACommandIsItsUsage) { EXPECT_EQ(lazy("help tokenize"), lazy("tokenize --help")); }
+TEST_F(CommandLine, HelpOfACommand_IsItsUsage) { EXPECT_EQ(lazy("help tokenize"), lazy("tokenize --help")); }
 
-TEST_F(CommandLine, AnUnknownTopicIsAnError) {
+TEST_F(CommandLine, UnknownTopic_IsAnError) {
   const auto [status, out] = lazy("help sinkz");
   EXPECT_EQ(status, 2);
   EXPECT_THAT(out, Names({"help", "sinkz", "sinks"}));
 }
 
-TEST_F(CommandLine, AMistypedCommandIsNamed) {
+TEST_F(CommandLine, MistypedCommand_IsNamedInTheError) {
   const auto [status, out] = lazy("traim run.toml");
   EXPECT_EQ(status, 2);
   EXPECT_THAT(out, IsMessage("lazy: expected a command, found 'traim'; did you mean 'train'?\n"
@@ -130,7 +130,7 @@ TEST_F(CommandLine, AMistypedCommandIsNamed) {
   EXPECT_THAT(nested, Names({"prepar", "prepare", std::string("lazy data --help")}));
 }
 
-TEST_F(CommandLine, AWrongCommandLineNamesTheHelpOfItsCommand) {
+TEST_F(CommandLine, InvalidCommandLine_ErrorNamesTheHelp) {
   for (const auto& [arguments, help] :
        {std::pair("data", "lazy data --help"), std::pair("data prepare --outptu corpus", "lazy data prepare --help")}) {
     const auto [status, out] = lazy(arguments);
@@ -139,7 +139,7 @@ TEST_F(CommandLine, AWrongCommandLineNamesTheHelpOfItsCommand) {
   }
 }
 
-TEST_F(CommandLine, ANameOnTheHubIsAnsweredWithItsDownload) {
+TEST_F(CommandLine, NameOnTheHub_ErrorNamesDownload) {
   for (const std::string arguments :
        {"sinks gpt2 --text x", "generate gpt2", "probe gpt2 --text x", "eval gpt2 --text x", "export gpt2 out",
         "info gpt2", "serve gpt2 --port 0", "tokenize --tokenizer gpt2"}) {
@@ -149,7 +149,7 @@ TEST_F(CommandLine, ANameOnTheHubIsAnsweredWithItsDownload) {
   }
 }
 
-TEST_F(CommandLine, AFolderWithoutAModelSaysWhatWasExpected) {
+TEST_F(CommandLine, FolderWithoutModel_ErrorNamesWhatWasExpected) {
   const auto folder = std::filesystem::temp_directory_path() / ("lazy-no-model-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   const auto [status, out] = lazy("generate " + folder.string());
@@ -158,14 +158,14 @@ TEST_F(CommandLine, AFolderWithoutAModelSaysWhatWasExpected) {
               IsMessage("lazy: generate: " + folder.string() +
                         ": expected a model folder (with config.json) or a run folder of `lazy train` (with model/ "
                         "or checkpoints/), found neither\n"));
-  std::filesystem::create_directories(folder / "checkpoints");  // of a run that has only begun
+  std::filesystem::create_directories(folder / "checkpoints");  // as in a run that has just begun
   const auto [begun, message] = lazy("export " + folder.string() + " out");
   EXPECT_EQ(begun, 2);
   EXPECT_THAT(message, Names({"export", folder.string(), "checkpoint"}));
   std::filesystem::remove_all(folder);
 }
 
-// Completions of a command line in bash; the last word is the one to complete.
+// Completions of a command line in bash. The last word is completed.
 std::vector<std::string> completions(const std::vector<std::string>& words) {
   std::string line;
   for (const std::string& word : words) line += " '" + word + "'";
@@ -182,35 +182,34 @@ std::vector<std::string> completions(const std::vector<std::string>& words) {
   return lines;
 }
 
-TEST_F(CommandLine, BashCompletesTheCommandTree) {
+TEST_F(CommandLine, BashCompletion_CompletesCommands) {
   EXPECT_THAT(completions({""}), IsSupersetOf({"train", "data", "doctor", "completion", "help", "serve"}));
   EXPECT_THAT(completions({"tok"}), UnorderedElementsAre("tokenize"));
   EXPECT_THAT(completions({"data", "p"}), UnorderedElementsAre("prepare"));
   EXPECT_THAT(completions({"data", "prepare", "--max"}), UnorderedElementsAre("--max-document"));
-  EXPECT_THAT(completions({"data", "prepare", "--tok"}), UnorderedElementsAre("--tokenizer"));  // in a group
+  EXPECT_THAT(completions({"data", "prepare", "--tok"}), UnorderedElementsAre("--tokenizer"));  // an option in a group
   EXPECT_THAT(completions({"generate", "--dev"}), UnorderedElementsAre("--device"));
   EXPECT_THAT(completions({"generate", "--device", ""}), UnorderedElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(completions({"generate", "--device", "=", "cu"}), UnorderedElementsAre("cuda"));
   EXPECT_THAT(completions({"generate", "--device", "cpu", "--dt"}), UnorderedElementsAre("--dtype"));
   EXPECT_THAT(completions({"--threads", "2", "completion", ""}), UnorderedElementsAre("bash", "zsh"));
   EXPECT_THAT(completions({"help", "run-"}), UnorderedElementsAre("run-directory"));
-  EXPECT_THAT(completions({"train", "--th"}), UnorderedElementsAre("--threads"));  // of the program
+  EXPECT_THAT(completions({"train", "--th"}), UnorderedElementsAre("--threads"));  // an option of the program itself
 }
 
-TEST_F(CommandLine, BashCompletesFiles) {
+TEST_F(CommandLine, BashCompletion_CompletesFiles) {
   const std::string folder = LAZY_SOURCE_DIR "/configs/demo";
   EXPECT_THAT(completions({"train", folder}),
               UnorderedElementsAre(folder + ".toml", folder + "-lazy.toml", folder + "-softmax.toml"));
 }
 
-TEST_F(CommandLine, ZshCompletesTheCommandTree) {
+TEST_F(CommandLine, ZshCompletion_CompletesCommands) {
   if (!has("zsh")) GTEST_SKIP() << "zsh is not installed";
   const auto path = std::filesystem::temp_directory_path() / ("lazy-completion-" + std::to_string(::getpid()));
   ASSERT_EQ(run_command(LAZY_BINARY " completion zsh > " + path.string()).first, 0);
   const auto [status, errors] = run_command("zsh -n " + path.string());
   EXPECT_EQ(status, 0) << errors;
-  // A zsh of its own on a pseudo-terminal, which is asked to list the completions of a line.
-  // Its output up to `wanted`, which it is waited for.
+  // Starts zsh on a pseudo-terminal and makes it list the completions of a line. Returns the output up to `wanted`.
   const auto complete = [&](const std::string& line, const std::string& wanted) {
     const std::string script =
         "zmodload zsh/zpty\nzpty z zsh -f -i\n"
@@ -235,13 +234,13 @@ TEST_F(CommandLine, ZshCompletesTheCommandTree) {
   std::filesystem::remove(path);
 }
 
-TEST_F(CommandLine, ColoursOnlyOnTerminalsThatWantThem) {
+TEST_F(CommandLine, Colors_OnlyOnTerminalsThatAllowThem) {
   EXPECT_THAT(lazy("help").second, Not(HasSubstr("\033")));
   if (!has("script")) GTEST_SKIP() << "script (util-linux) is not installed";
   EXPECT_THAT(on_terminal("NO_COLOR=", "help"), HasSubstr("\033[1m"));
   EXPECT_THAT(on_terminal("NO_COLOR=1", "help"), AllOf(HasSubstr("configuration"), Not(HasSubstr("\033"))));
-  // Log messages: the level's name is coloured.
-  const auto folder = std::filesystem::temp_directory_path() / ("lazy-colours-" + std::to_string(::getpid()));
+  // Log messages: the name of the level is colored.
+  const auto folder = std::filesystem::temp_directory_path() / ("lazy-colors-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   write_file_atomic(folder / "a.txt", "one two three\n");
   const std::string prepare = "data prepare " + (folder / "a.txt").string() + " --force --tokenizer bytes --output " +
@@ -252,15 +251,15 @@ TEST_F(CommandLine, ColoursOnlyOnTerminalsThatWantThem) {
   std::filesystem::remove_all(folder);
 }
 
-TEST_F(CommandLine, DoctorWorksHere) {
+TEST_F(CommandLine, Doctor_Succeeds) {
   const auto [status, out] = lazy("doctor");
   EXPECT_EQ(status, 0) << out;
   EXPECT_THAT(out, AllOf(StartsWith("lazy "), HasSubstr("ok      attention (CPU)")));
 }
 
-TEST_F(CommandLine, DoctorNamesWhatIsMissingAndMendsIt) {
+TEST_F(CommandLine, Doctor_NamesMissingPartsAndCommands) {
   const auto [status, out] = run_command("LAZY_PYTHON=/nowhere/python " LAZY_BINARY " doctor --json");
-  EXPECT_EQ(status, 0) << out;  // optional parts
+  EXPECT_EQ(status, 0) << out;  // only optional parts are missing
   const auto json = nlohmann::json::parse(out);
   EXPECT_TRUE(json["works"].get<bool>());
   EXPECT_TRUE(json["attention_kernels"]["cpu"].contains("elastic"));
@@ -268,13 +267,13 @@ TEST_F(CommandLine, DoctorNamesWhatIsMissingAndMendsIt) {
   for (const auto& check : json["checks"]) {
     if (check["state"] == "missing") mends += check["mend"].get<std::string>() + "\n";
   }
-  // For chat templates and Parquet files.
+  // These packages are needed for chat templates and Parquet files.
   for (const char* package : {"jinja2", "pyarrow"})
     EXPECT_THAT(mends, HasSubstr(std::string("/nowhere/python -m pip install ") + package));
 }
 
-// libgomp tells its settings whenever it is loaded: by this program, and by itself executed again.
-TEST_F(CommandLine, ServingThreadsSpinForATokensGaps) {
+// libgomp prints its settings whenever it is loaded: first in this program, then again in its second execution.
+TEST_F(CommandLine, Serve_SetsTheSpinCountOfThreads) {
   const auto [status, told] =
       run_command("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose " LAZY_BINARY
                   " serve /no/model 2>&1 | grep -o \"SPINCOUNT = '[0-9]*'\" | grep -o '[0-9]*'");

@@ -1,4 +1,4 @@
-// `lazy init` as a person runs it: text in, a configuration that `lazy train` takes as it is.
+// `lazy init` run as a command-line program: it writes a configuration that `lazy train` accepts unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ class Init : public ::testing::Test {
   void SetUp() override {
     if (!fs::exists(LAZY_BINARY)) GTEST_SKIP() << LAZY_BINARY << " is not built";
     fs::create_directories(folder_ / "text");
-    // Programs and prose of made-up lines.
+    // Source code and prose with random lines.
     Random random(3);
     for (int file = 0; file < 12; ++file) {
       std::string code;
@@ -42,7 +42,7 @@ class Init : public ::testing::Test {
 
 using InitSlow = Init;
 
-TEST_F(InitSlow, TheConfigurationTrainsAsItIs) {
+TEST_F(InitSlow, Configuration_TrainsUnchanged) {
   const auto [status, out] = lazy("init text --output my.toml --minutes 0.15");
   ASSERT_EQ(status, 0) << out;
   EXPECT_THAT(out, AllOf(Names({12, ".py", 1, ".md", "tokens/s"}), EndsWith("my.toml\n")));
@@ -54,7 +54,7 @@ TEST_F(InitSlow, TheConfigurationTrainsAsItIs) {
   ASSERT_EQ(trained, 0) << log;
   EXPECT_TRUE(fs::exists(folder_ / "runs" / "my" / "model" / "config.json"));
   EXPECT_THAT(log, Names({"nats/token", "bits/byte"}));
-  // Commands accept the run folder: its finished model, or else its newest checkpoint.
+  // Commands accept the run folder: they use its finished model, or else its newest checkpoint.
   for (const bool finished : {true, false}) {
     if (!finished) fs::remove_all(folder_ / "runs" / "my" / "model");
     const std::string used = finished ? "runs/my/model" : "runs/my/checkpoints/step-";
@@ -69,13 +69,13 @@ TEST_F(InitSlow, TheConfigurationTrainsAsItIs) {
       }
     }
   }
-  // The run is kept.
+  // An existing run is not replaced.
   const auto [refused, message] = lazy("init text --output my.toml --force");
   EXPECT_EQ(refused, 2);
   EXPECT_THAT(message, Names({"init", "runs/my", "--name"}));
 }
 
-TEST_F(Init, ACorpusIsUsedAsItIs) {
+TEST_F(Init, ExistingCorpus_IsUsedUnchanged) {
   ASSERT_EQ(lazy("data prepare text --code --tokenizer bytes --validation 0.2 --output made").first, 0);
   const auto [status, out] = lazy("init made --output other.toml --minutes 0.05 --kind transformer --name first");
   ASSERT_EQ(status, 0) << out;
@@ -85,7 +85,7 @@ TEST_F(Init, ACorpusIsUsedAsItIs) {
   EXPECT_FALSE(fs::exists(folder_ / "other-corpus"));
 }
 
-TEST_F(Init, NothingIsReplacedUnasked) {
+TEST_F(Init, ExistingFiles_AreNotReplacedWithoutForce) {
   write_file_atomic(folder_ / "mine.toml", "mine");
   const auto [status, out] = lazy("init text --output mine.toml");
   EXPECT_EQ(status, 2);
@@ -95,7 +95,7 @@ TEST_F(Init, NothingIsReplacedUnasked) {
   EXPECT_FALSE(fs::exists(folder_ / "mine-corpus"));
 }
 
-TEST_F(Init, BadInputGetsOneLine) {
+TEST_F(Init, InvalidInput_GivesAOneLineError) {
   const auto [json_status, json] = lazy("init text --output my.json");
   EXPECT_EQ(json_status, 2);
   EXPECT_THAT(json, Names({"init", "--output", ".toml", "my.json"}));

@@ -1,4 +1,4 @@
-"""What commands say about models, files and devices that a newcomer gives them."""
+"""Messages about models, files and devices that new users often pass."""
 
 import json
 import os
@@ -13,7 +13,7 @@ def model(root):
 
 
 def refused(lazy_binary, *arguments, **environment):
-    """The one line of an error of the user."""
+    """Returns the message of a user error, which must be one line."""
     done = subprocess.run(
         [lazy_binary, *arguments],
         capture_output=True,
@@ -29,7 +29,7 @@ def refused(lazy_binary, *arguments, **environment):
 @pytest.mark.parametrize(
     "command", ["generate", "chat", "serve", "eval", "sinks", "probe", "info", "export", "tokenize", "uptrain"]
 )
-def test_a_gguf_file_is_answered_with_its_conversion(lazy_binary, tmp_path, command):
+def test_gguf_file_error_names_the_convert_command(lazy_binary, tmp_path, command):
     file = tmp_path / "a model.gguf"
     file.write_bytes(b"GGUF\x03\x00\x00\x00" + bytes(64))
     more = {"sinks": ["--text", "x"], "probe": ["--text", "x"], "export": [tmp_path / "out"], "serve": ["--port", "0"]}
@@ -38,13 +38,13 @@ def test_a_gguf_file_is_answered_with_its_conversion(lazy_binary, tmp_path, comm
     assert f"lazy convert '{file}'" in line, line
 
 
-def test_another_file_is_no_gguf_file(lazy_binary, tmp_path):
+def test_other_file_gets_no_convert_hint(lazy_binary, tmp_path):
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"GGU")
     assert "convert" not in refused(lazy_binary, "generate", file)
 
 
-def test_a_pytorch_checkpoint_is_answered_with_its_conversion(lazy_binary, model, tmp_path):
+def test_pytorch_checkpoint_error_names_the_convert_command(lazy_binary, model, tmp_path):
     for file in model.iterdir():
         if file.suffix != ".safetensors":
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -54,7 +54,7 @@ def test_a_pytorch_checkpoint_is_answered_with_its_conversion(lazy_binary, model
         assert "pytorch_model.bin" in line and "--from-torch" in line, line
 
 
-def test_a_missing_gpu_names_what_asked_for_it(lazy_binary, model, tmp_path):
+def test_missing_gpu_error_names_option_or_key(lazy_binary, model, tmp_path):
     hidden = {"CUDA_VISIBLE_DEVICES": ""}
     line = refused(lazy_binary, "generate", model, "--prompt", "a", "--device", "cuda", **hidden)
     assert "--device" in line and "training" not in line, line
@@ -99,7 +99,7 @@ def test_info_shows_every_kind_of_attention_layer(lazy_binary, tmp_path):
     assert " layers: " not in text and "1e+06" in text, text
 
 
-def test_sinks_says_first_what_is_measured(lazy_binary, model, tmp_path):
+def test_sinks_logs_the_measurement_first(lazy_binary, model, tmp_path):
     (tmp_path / "text").write_text("Near a mat sat the cat, under the tree.\n" * 100)
     command = [lazy_binary, "sinks", model, "--text", tmp_path / "text", "--samples", "3"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

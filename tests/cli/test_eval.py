@@ -1,4 +1,4 @@
-"""`lazy eval`: what an interruption leaves, and when models that need BOS are pointed to it."""
+"""`lazy eval`: results after an interruption, and hints for models that need BOS."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def write_task(folder, name, documents):
 
 
 def interrupted(command, begun):
-    """The exit code, standard output and standard error of a program that gets SIGINT when `begun()` is true."""
+    """Sends SIGINT to a program when `begun()` is true. Returns its exit code, standard output and standard error."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(6000):
         if begun() or process.poll() is not None:
@@ -66,7 +66,7 @@ def test_finished_tasks_survive_an_interruption(lazy_binary, model, tmp_path, na
     assert str(file) in line and f"--tasks {long}" in line, line
 
 
-def test_without_an_output_finished_tasks_are_printed(lazy_binary, model, tmp_path):
+def test_interruption_without_output_prints_finished_tasks(lazy_binary, model, tmp_path):
     long, text = write_task(tmp_path, "long", 60000), tmp_path / "text"
     text.write_text("a b c " * 50)
     command = [lazy_binary, "eval", model, "--text", text, "--tasks", f"heldout,{long}", "--data", tmp_path, "--json"]
@@ -76,7 +76,7 @@ def test_without_an_output_finished_tasks_are_printed(lazy_binary, model, tmp_pa
     assert list(json.loads(out)["results"]) == ["heldout"]
 
 
-def test_complete_results_have_no_mark(lazy_binary, model, tmp_path):
+def test_complete_results_are_not_marked_partial(lazy_binary, model, tmp_path):
     tasks = ",".join([write_task(tmp_path, "one", 3), write_task(tmp_path, "two", 3)])
     command = [lazy_binary, "eval", model, "--tasks", tasks, "--data", tmp_path, "--output", tmp_path / "r.json"]
     subprocess.run(command, check=True, capture_output=True)
@@ -86,13 +86,13 @@ def test_complete_results_have_no_mark(lazy_binary, model, tmp_path):
 
 
 def bos_of(lazy_binary, model, data, task, *options):
-    """(add_bos_token of the results, standard error)"""
+    """Returns add_bos_token of the results, and standard error."""
     command = [lazy_binary, "eval", model, "--tasks", task, "--data", data, "--json", *options]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)["config"]["model_args"]["add_bos_token"], done.stderr
 
 
-def test_bos_follows_the_tokenizer(lazy_binary, model, tmp_path):
+def test_bos_default_follows_the_tokenizer(lazy_binary, model, tmp_path):
     task = write_task(tmp_path, "task", 3)
     assert bos_of(lazy_binary, model, tmp_path, task)[0] is True
     assert bos_of(lazy_binary, model, tmp_path, task, "--no-bos")[0] is False
@@ -101,7 +101,7 @@ def test_bos_follows_the_tokenizer(lazy_binary, model, tmp_path):
     config = Path(plain / "tokenizer_config.json")
     config.write_text(json.dumps(json.loads(config.read_text()) | {"add_bos_token": False}))
     if (plain / "tokenizer.json").exists():
-        (plain / "tokenizer.json").unlink()  # its post-processor would decide
+        (plain / "tokenizer.json").unlink()  # otherwise its post-processor would determine BOS
     assert bos_of(lazy_binary, plain, tmp_path, task)[0] is False
     assert bos_of(lazy_binary, plain, tmp_path, task, "--bos")[0] is True
     command = [lazy_binary, "eval", model, "--tasks", task, "--data", tmp_path, "--bos", "--no-bos"]

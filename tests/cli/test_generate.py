@@ -1,4 +1,4 @@
-"""`lazy generate`: what its JSON says about a text."""
+"""`lazy generate`: the fields of its JSON output."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ def generate(root, lazy_binary, tmp_path):
     return generate
 
 
-def test_a_single_text_has_its_times(generate):
+def test_single_text_json_has_times(generate):
     (text,) = generate("--prompt", "Near a mat", "--no-bos", "--max-tokens", "12", "--ignore-eos")
     assert text["tokens"] == 12 and text["finish_reason"] == "length"
     assert text["prompt_tokens"] > 0
@@ -26,7 +26,7 @@ def test_a_single_text_has_its_times(generate):
     assert "first_token_seconds" in text and "seconds_per_token" not in text
 
 
-def test_several_texts_have_no_times(generate):
+def test_several_texts_json_has_no_times(generate):
     texts = generate("--prompt", "Near a mat", "--prompt", "Near", "--max-tokens", "3")
     assert texts[0]["prompt_tokens"] > texts[1]["prompt_tokens"]
     assert not any("seconds_per_token" in text for text in texts)

@@ -1,4 +1,4 @@
-"""The commands that pages print: run again, they write the same page."""
+"""Commands that HTML pages show: running them again must write the same page."""
 
 import html
 import os
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture
 def work(root, tmp_path):
-    """A folder with two runs and a text, whose names a shell would split or expand."""
+    """A folder with two runs and a text file. A shell would split or expand their names without quotes."""
     folder = tmp_path / "it's work"
     folder.mkdir()
     for name in ("lazy", "delta"):
@@ -24,7 +24,7 @@ def work(root, tmp_path):
 @pytest.fixture
 def run(lazy_binary, work):
     def run(command):
-        """Runs a line of a shell in `work`, where `lazy` is the program under test."""
+        """Runs a shell command in `work`; `lazy` is the program under test."""
         environment = os.environ | {"PATH": f"{Path(lazy_binary).parent}{os.pathsep}{os.environ['PATH']}"}
         done = subprocess.run(command, shell=True, cwd=work, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -46,7 +46,7 @@ def printed_commands(page, name):
         "--add 'layers.1.residual[1]=embedding[0]' --no-bos",
     ],
 )
-def test_the_command_of_a_sinks_page(run, work, options):
+def test_command_shown_on_sinks_page_reproduces_it(run, work, options):
     run(f"lazy sinks 'lazy $HOME' --text 'a text.txt' --report page.html {options}")
     page = (work / "page.html").read_text()
     commands = set(printed_commands(page, "sinks"))
@@ -56,7 +56,7 @@ def test_the_command_of_a_sinks_page(run, work, options):
     assert (work / "page.html").read_text() == page
 
 
-def test_the_command_of_a_report(run, work):
+def test_command_shown_on_report_page_reproduces_it(run, work):
     run("lazy report 'lazy $HOME' 'delta $HOME' --output 'a page.html'")
     page = (work / "a page.html").read_text()
     (command,) = printed_commands(page, "report")
@@ -65,7 +65,7 @@ def test_the_command_of_a_report(run, work):
     assert (work / "a page.html").read_text() == page
 
 
-def test_maps_of_the_heads_of_another_file(run, work):
+def test_maps_accepts_heads_of_another_json_file(run, work):
     model = "'lazy $HOME' --text 'a text.txt' --samples 2"
     run(f"lazy sinks {model} --maps 0:1,1:0 --json first.json")
     run(f"lazy sinks {model} --maps first.json --json second.json")

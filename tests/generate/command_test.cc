@@ -1,4 +1,4 @@
-// `lazy info` and `lazy generate` as a person runs them.
+// `lazy info` and `lazy generate` run as command-line programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class Commands : public ::testing::Test {
     return run_command(LAZY_BINARY " --threads 2 " + arguments);
   }
 
-  // A small model with the bytes tokenizer.
+  // Writes a small model with the bytes tokenizer.
   static void make_model(const std::filesystem::path& folder) {
     const auto tokenizer = load_tokenizer("bytes");
     const int64_t vocabulary = tokenizer->vocab_size();
@@ -47,7 +47,7 @@ class Commands : public ::testing::Test {
   }
 };
 
-TEST_F(Commands, InfoPrintsTheSpecifiedCounts) {
+TEST_F(Commands, Info_PrintsParameterCounts) {
   const std::string models = LAZY_SOURCE_DIR "/configs/models/";
   for (const auto& [file, tied, untied] :
        {std::tuple{"transformer-340m", "341.1", "373.9"}, std::tuple{"lazy-340m", "341.3", "374.1"},
@@ -65,7 +65,7 @@ TEST_F(Commands, InfoPrintsTheSpecifiedCounts) {
   EXPECT_EQ(info["parameters"]["total"], sum);
 }
 
-TEST_F(Commands, InfoPrintsLayersThatAreAlikeOnce) {
+TEST_F(Commands, Info_PrintsEqualLayersOnce) {
   const std::string models = LAZY_SOURCE_DIR "/configs/models/";
   const auto [status, out] = lazy("info " + models + "mamba2-340m.toml");
   ASSERT_EQ(status, 0) << out;
@@ -84,7 +84,7 @@ TEST_F(Commands, InfoPrintsLayersThatAreAlikeOnce) {
   EXPECT_EQ(mixed["kv_cache_bytes_per_token"]["fp32"], 6 * 2 * 4 * 1024);
 }
 
-TEST_F(Commands, InfoRefusesWhatTrainWouldRefuse) {
+TEST_F(Commands, Info_RejectsConfigurationsThatTrainRejects) {
   const std::string file = LAZY_SOURCE_DIR "/configs/models/lazy-340m.toml";
   for (const auto& [set, part] : {std::pair{"model.num_layer=3", "num_layer"}, std::pair{"optimiser.lr=1", "optimiser"},
                                   std::pair{"optimizer.lr=fast", "optimizer.lr"}}) {
@@ -95,7 +95,7 @@ TEST_F(Commands, InfoRefusesWhatTrainWouldRefuse) {
   }
 }
 
-TEST_F(Commands, InfoWithoutArgumentsDescribesTheBuild) {
+TEST_F(Commands, InfoWithoutArguments_DescribesTheBuild) {
   const auto [status, out] = lazy("info --json");
   ASSERT_EQ(status, 0) << out;
   const json info = json::parse(out);
@@ -106,7 +106,7 @@ TEST_F(Commands, InfoWithoutArgumentsDescribesTheBuild) {
   EXPECT_EQ(lazy("info").first, 0);
 }
 
-TEST_F(Commands, InfoMistakesAreOneLine) {
+TEST_F(Commands, InfoErrors_AreOneLine) {
   const TemporaryFolder folder;
   testing::write_text(folder / "bad.toml", "[model]\nnum_heads = 7\n");
   for (const std::string& path :
@@ -118,7 +118,7 @@ TEST_F(Commands, InfoMistakesAreOneLine) {
   }
 }
 
-TEST_F(Commands, GenerateIsDeterministicAndWritesJson) {
+TEST_F(Commands, Generate_IsDeterministicAndWritesJson) {
   const TemporaryFolder folder;
   make_model(folder.path());
   const std::string model = "'" + folder.path().string() + "'", file = (folder / "samples.json").string();
@@ -141,7 +141,7 @@ TEST_F(Commands, GenerateIsDeterministicAndWritesJson) {
             lazy("generate " + model + " --prompt A --max-tokens 20 --seed 7").second);
 }
 
-TEST_F(Commands, ExportWritesAModelFolderAndRefusesToOverwrite) {
+TEST_F(Commands, Export_WritesAModelFolderAndDoesNotOverwrite) {
   const TemporaryFolder folder;
   const std::filesystem::path run = folder / "run", out = folder / "out";
   std::filesystem::create_directories(run / "model");
@@ -164,7 +164,7 @@ TEST_F(Commands, ExportWritesAModelFolderAndRefusesToOverwrite) {
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
-TEST_F(Commands, GenerateMistakesAreOneLineAndCodeTwo) {
+TEST_F(Commands, GenerateErrors_AreOneLineWithExitCode2) {
   const TemporaryFolder good, truncated, foreign;
   for (const TemporaryFolder* folder : {&good, &truncated, &foreign}) make_model(folder->path());
   const std::string weights = testing::read_text(truncated / "model.safetensors");

@@ -1,4 +1,4 @@
-// Which tokens end a text.
+// Tokens that end a text.
 #include <gmock/gmock.h>
 
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 
-TEST(EndTokens, AreThoseOfEveryFile) {
+TEST(EndTokens, AllFiles_AreCombined) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("end_tokens_" + std::to_string(::getpid()));
   fs::create_directories(folder);
   const auto tokenizer = load_tokenizer("bytes");

@@ -1,4 +1,4 @@
-// Model folders whose tokenizer does not belong to them, and text that comes token by token.
+// Model folders with a mismatching tokenizer, and incremental decoding of text.
 #include "generate/model_folder.h"
 
 #include <gmock/gmock.h>
@@ -20,15 +20,16 @@ const ModelConfig kSmall{.vocab_size = 259,
                          .attention = {.num_heads = 2, .num_kv_heads = 2, .head_dim = 16},
                          .mlp = {.intermediate_size = 48}};
 
-TEST(ModelFolder, ATokenizerOfAnotherModelIsAnError) {
+TEST(ModelFolder, MismatchingTokenizer_IsAnError) {
   const auto bytes = load_tokenizer("bytes");
   ModelConfig config = kSmall;
-  config.vocab_size = bytes->vocab_size() + 5;  // padding is fine
+  config.vocab_size = bytes->vocab_size() + 5;  // vocabulary padding is allowed
   config.tokenizer_fingerprint = bytes->fingerprint();
   const TemporaryFolder folder;
   const auto error = [&] { return error_of([&] { load_model_folder(folder.path()); }); };
   LanguageModel(config, 1).save(folder.path());
-  EXPECT_THAT(error(), Names({folder.path().string(), "tokenizer.model", "tokenizer.json"}));  // there is none
+  // The folder has no tokenizer.
+  EXPECT_THAT(error(), Names({folder.path().string(), "tokenizer.model", "tokenizer.json"}));
   bytes->save(folder.path());
   EXPECT_EQ(error(), "");
 
@@ -46,10 +47,10 @@ TEST(ModelFolder, ATokenizerOfAnotherModelIsAnError) {
     return error_of([&] { check_embedding_rows(bytes->encode(text), config, *bytes, "generate"); });
   };
   EXPECT_EQ(use("Abc"), "");
-  EXPECT_THAT(use("xyz"), Names({"120", "\"x\"", 100}));  // ... as long as no text has them
+  EXPECT_THAT(use("xyz"), Names({"120", "\"x\"", 100}));  // ... as long as no text contains such a token
 }
 
-TEST(TextStream, NeverEndsWithinACharacter) {
+TEST(TextStream, Push_ReturnsWholeCharacters) {
   const auto bytes = load_tokenizer("bytes");
   const std::string text = "na\u00efve \u2192 \U0001F600!";
   TextStream stream(*bytes);

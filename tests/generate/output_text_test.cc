@@ -41,26 +41,26 @@ Visible output_of(const std::vector<int64_t>& ids, std::vector<std::string> stop
   return out;
 }
 
-TEST(OutputText, LeavesSpecialTokensOut) {
+TEST(OutputText, SpecialTokens_AreOmitted) {
   EXPECT_EQ(output_of({'a', 257, 'b', 256, 256, 'c'}, {}), (Visible{"abc", false}));
   EXPECT_EQ(output_of({'a', 257, 'b'}, {}, false), (Visible{"a<note>b", false}));
 }
 
-TEST(OutputText, StopStringsSeeSpecialTokens) {
+TEST(OutputText, StopStrings_MatchSpecialTokens) {
   EXPECT_EQ(output_of({'a', 'b', 256, 'c'}, {"</s>"}), (Visible{"ab", true}));
   EXPECT_EQ(output_of({'a', 'b', 256, 'c'}, {"b</s"}), (Visible{"a", true}));
   EXPECT_EQ(output_of({'a', 257, 'b', 'c'}, {"note>b"}), (Visible{"a", true}));
   EXPECT_EQ(output_of({'a', 256, 'b', 'c'}, {"a</s>b"}, false), (Visible{"", true}));
 }
 
-// Text that is held back for a stop string that does not come keeps its hidden parts hidden.
-TEST(OutputText, TextThatIsHeldBackIsReleasedWithoutSpecialTokens) {
+// If text was held back for a stop string that does not occur, its special tokens remain hidden.
+TEST(OutputText, HeldBackText_IsReleasedWithoutSpecialTokens) {
   EXPECT_EQ(output_of({'a', 256, 'b', 'x', 'y'}, {"a</s>bc"}), (Visible{"abxy", false}));
   EXPECT_EQ(output_of({'a', 256, 'b'}, {"a</s>bc"}), (Visible{"ab", false}));
   EXPECT_EQ(output_of({'x', 256, 257, 'a', 256}, {"a</s>b"}), (Visible{"xa", false}));
 }
 
-TEST(OutputText, ACharacterThatASpecialTokenInterruptsIsReplaced) {
+TEST(OutputText, CharacterInterruptedByASpecialToken_IsReplaced) {
   EXPECT_EQ(output_of({0xC3, 256, 'a'}, {}), (Visible{"\uFFFDa", false}));
   EXPECT_EQ(output_of({0xC3, 0xA9, 'a'}, {}), (Visible{"\u00E9a", false}));
 }

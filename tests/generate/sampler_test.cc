@@ -21,17 +21,17 @@ std::map<int64_t, int> draw(const SamplingOptions& options, int times = 20000, c
   return out;
 }
 
-// The expected share, and five standard deviations of a count around it.
+// Expects the share of an id within five standard deviations of its count.
 void expect_share(const std::map<int64_t, int>& counts, int64_t id, double probability, int times = 20000) {
   const double sigma = std::sqrt(times * probability * (1 - probability));
   EXPECT_NEAR(counts.count(id) ? counts.at(id) : 0, times * probability, 5 * sigma) << id;
 }
 
-TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
+TEST(Sampler, Greedy_SelectsTheFirstLargestLogit) {
   EXPECT_EQ(draw({.temperature = 0}, 10), (std::map<int64_t, int>{{1, 10}}));
 }
 
-TEST(Sampler, SharesFollowTheSoftmax) {
+TEST(Sampler, Frequencies_FollowTheSoftmax) {
   for (const double temperature : {1.0, 0.5, 3.0}) {
     const auto counts = draw({.temperature = temperature, .seed = 3});
     double total = 0;
@@ -41,7 +41,7 @@ TEST(Sampler, SharesFollowTheSoftmax) {
   }
 }
 
-TEST(Sampler, TopKKeepsTheLargestAndBreaksTiesById) {
+TEST(Sampler, TopK_KeepsTheLargest_TiesById) {
   EXPECT_EQ(draw({.top_k = 1}).size(), 1u);
   EXPECT_EQ(draw({.top_k = 1}).count(1), 1u);
   const auto counts = draw({.top_k = 3});
@@ -51,16 +51,16 @@ TEST(Sampler, TopKKeepsTheLargestAndBreaksTiesById) {
   EXPECT_EQ(draw({.top_k = 99}).size(), 5u);
 }
 
-TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
+TEST(Sampler, TopP_KeepsTheSmallestSufficientSet) {
   double total = 0;
   for (const float x : kLogits) total += std::exp(x);
-  const double two = 2 * std::exp(3.0) / total;  // the share of the two largest
+  const double two = 2 * std::exp(3.0) / total;  // total probability of the two largest
   EXPECT_EQ(draw({.top_p = two - 0.01}).size(), 2u);
   EXPECT_EQ(draw({.top_p = two + 0.01}).size(), 3u);
   EXPECT_EQ(draw({.top_p = 1e-9}).size(), 1u);
 }
 
-TEST(Sampler, RepetitionPenaltyDividesOrMultiplies) {
+TEST(Sampler, RepetitionPenalty_DividesOrMultiplies) {
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}}).count(4),
             1u);  // 3 / 2 < 3
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}, {4, {.text = 1}}}).count(2), 1u);
@@ -69,7 +69,7 @@ TEST(Sampler, RepetitionPenaltyDividesOrMultiplies) {
   expect_share(counts, 3, std::exp(-2.0) / total);
 }
 
-TEST(Sampler, PresenceAndFrequencyPenaltiesCountTheTextAlone) {
+TEST(Sampler, PresenceAndFrequencyPenalties_IgnoreThePrompt) {
   const TokenCounts counts = {{1, {.prompt = 5}}, {4, {.prompt = 1, .text = 2}}};
   EXPECT_EQ(draw({.temperature = 0, .presence_penalty = 2}, 5, {{1, {.prompt = 5}}}).count(1), 1u);
   const auto share = [&](const SamplingOptions& options, float of_token_4) {
@@ -83,37 +83,37 @@ TEST(Sampler, PresenceAndFrequencyPenaltiesCountTheTextAlone) {
   share({.seed = 7, .presence_penalty = 0.25, .frequency_penalty = -0.5}, 3.75f);
 }
 
-TEST(Sampler, PenaltiesFollowTheRepetitionPenalty) {
-  // 3 / 2 - 1, not (3 - 1) / 2.
+TEST(Sampler, PresencePenalty_AppliesAfterTheRepetitionPenalty) {
+  // The adjusted logit is 3 / 2 - 1, not (3 - 1) / 2.
   const auto counts = draw({.repetition_penalty = 2, .seed = 2, .presence_penalty = 1}, 20000, {{1, {.text = 1}}});
   const double total = std::exp(1.0) + std::exp(0.5) + std::exp(2.0) + std::exp(-1.0) + std::exp(3.0);
   expect_share(counts, 1, std::exp(0.5) / total);
 }
 
-TEST(Sampler, BiasesAreAdded) {
+TEST(Sampler, LogitBias_IsAdded) {
   EXPECT_EQ(draw({.temperature = 0, .logit_bias = {{3, 100.0f}}}, 3).count(3), 1u);
   EXPECT_EQ(draw({.logit_bias = {{1, -100.0f}, {4, -100.0f}, {2, -100.0f}}}, 2000).size(), 2u);
   EXPECT_EQ(draw({.temperature = 0, .logit_bias = {{1, -1.0f}, {4, -0.5f}}}, 3).count(4), 1u);
-  // Before the penalties: (1 + 3) / 2, not 1 / 2 + 3.
+  // Biases are added before the penalties: (1 + 3) / 2, not 1 / 2 + 3.
   EXPECT_EQ(
       draw({.temperature = 0, .repetition_penalty = 2, .logit_bias = {{0, 3.0f}}}, 3, {{0, {.text = 1}}}).count(1), 1u);
   EXPECT_THROW(draw({.logit_bias = {{5, 1.0f}}}, 1), Error);
 }
 
-TEST(Sampler, MinPKeepsAShareOfTheMostLikely) {
-  const double of_2 = std::exp(-1.0), of_0 = std::exp(-2.0);  // relative to the largest
+TEST(Sampler, MinP_IsRelativeToTheMostLikelyToken) {
+  const double of_2 = std::exp(-1.0), of_0 = std::exp(-2.0);  // relative to the largest probability
   EXPECT_EQ(draw({.min_p = of_2 + 0.01}).size(), 2u);
   EXPECT_EQ(draw({.min_p = of_2 - 0.01}).size(), 3u);
   EXPECT_EQ(draw({.min_p = of_0 - 0.01}).size(), 4u);
   EXPECT_EQ(draw({.min_p = 1}).size(), 2u);
   const auto counts = draw({.seed = 4, .min_p = of_2 - 0.01});
   expect_share(counts, 2, std::exp(2.0) / (2 * std::exp(3.0) + std::exp(2.0)));
-  // After the temperature: a high one lifts unlikely tokens over the border.
+  // min-p applies after the temperature: a high temperature lifts unlikely tokens over the threshold.
   EXPECT_EQ(draw({.temperature = 10, .min_p = of_2}).size(), 5u);
   EXPECT_EQ(draw({.top_k = 1, .min_p = 0.01}).size(), 1u);
 }
 
-TEST(Sampler, TheSeedDecides) {
+TEST(Sampler, Seed_DeterminesTheTokens) {
   const auto sequence = [](uint64_t seed) {
     Sampler sampler({.top_p = 0.99, .seed = seed});
     std::vector<int64_t> out;
@@ -124,7 +124,7 @@ TEST(Sampler, TheSeedDecides) {
   EXPECT_NE(sequence(5), sequence(6));
 }
 
-TEST(Sampler, InfinitiesAreProbabilitiesAndNaNIsAnError) {
+TEST(Sampler, InfiniteLogits_AreValid_NaNIsAnError) {
   Sampler sampler({});
   const std::vector<float> masked = {-INFINITY, 0.0f, -INFINITY};
   for (int i = 0; i < 100; ++i) EXPECT_EQ(sampler.sample(masked, {}), 1);
@@ -132,7 +132,7 @@ TEST(Sampler, InfinitiesAreProbabilitiesAndNaNIsAnError) {
   EXPECT_THROW(sampler.sample(broken, {}), RunError);
 }
 
-TEST(Sampler, BadOptionsAreNamed) {
+TEST(Sampler, InvalidOptions_AreNamedInTheError) {
   const auto error = [](const SamplingOptions& options) { return error_of([&] { options.validate(); }); };
   EXPECT_THAT(error({.temperature = -1}), Names({"temperature", 0, -1}));
   EXPECT_THAT(error({.temperature = NAN}), Names({"temperature", "nan"}));

@@ -22,7 +22,7 @@ Outcome run(const std::vector<std::string>& stops, const std::vector<std::string
   return out;
 }
 
-// The definition: the text is read byte by byte until it ends with a stop string.
+// Reference implementation: read the text byte by byte until it ends with a stop string.
 Outcome plain(const std::vector<std::string>& stops, const std::string& text) {
   for (size_t end = 1; end <= text.size(); ++end) {
     size_t longest = 0;
@@ -34,7 +34,7 @@ Outcome plain(const std::vector<std::string>& stops, const std::string& text) {
   return {text, false};
 }
 
-TEST(StopStrings, AreFoundAcrossPieces) {
+TEST(StopStrings, Matches_SpanPieces) {
   EXPECT_EQ(run({"STOP"}, {"a S", "T", "OP b"}), (Outcome{"a ", true}));
   EXPECT_EQ(run({"STOP"}, {"a STO"}), (Outcome{"a STO", false}));
   EXPECT_EQ(run({"STOP"}, {"STSTOP"}), (Outcome{"ST", true}));
@@ -42,7 +42,7 @@ TEST(StopStrings, AreFoundAcrossPieces) {
   EXPECT_EQ(run({"\n\n"}, {"a\n", "b\n", "\nc"}), (Outcome{"a\nb", true}));
 }
 
-TEST(StopStrings, HoldBackOnlyWhatMayBecomeOne) {
+TEST(StopStrings, Push_HoldsBackOnlyPossibleMatches) {
   StopStrings strings({"abc", "x"});
   EXPECT_EQ(strings.push("1a"), "1");
   EXPECT_EQ(strings.push("b"), "");
@@ -55,12 +55,12 @@ TEST(StopStrings, HoldBackOnlyWhatMayBecomeOne) {
   EXPECT_EQ(strings.finish(), "");
 }
 
-TEST(StopStrings, TheFirstCompleteOneEndsTheText) {
+TEST(StopStrings, FirstCompleteMatch_EndsTheText) {
   EXPECT_EQ(run({"abcd", "bc"}, {"abcd"}), (Outcome{"a", true}));
   EXPECT_EQ(run({"c", "abc"}, {"xabc"}), (Outcome{"x", true}));
 }
 
-TEST(StopStrings, DoNotDependOnThePieces) {
+TEST(StopStrings, Result_IsIndependentOfThePieces) {
   Random random(3);
   int found = 0;
   for (int round = 0; round < 3000; ++round) {

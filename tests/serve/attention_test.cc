@@ -1,4 +1,4 @@
-// POST /v1/attention: its errors with a fake, its numbers with a model and its engine.
+// POST /v1/attention: error handling with a fake service, and results with a real model and its engine.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -19,7 +19,7 @@ using testing_support::FakeEngine;
 using testing_support::Reply;
 using Json = nlohmann::ordered_json;
 
-// Answers what it is told to, or keeps the question.
+// Returns the results that a test sets, or stores the request without an answer.
 class FakeAttention final : public AttentionService {
  public:
   Shape shape() const override { return {.layers = 64, .heads = 64, .max_tokens = 1024}; }
@@ -64,7 +64,7 @@ class FakeAttention final : public AttentionService {
   GenerationService::Id cancelled_ = 0;
 };
 
-// Two models, of which one has attention.
+// Two models; only one of them has attention.
 struct FakeServer {
   explicit FakeServer(const HttpLimits& limits = {})
       : api({seen(), testing_support::fake_model(engine, "blind")}, {}),
@@ -86,7 +86,7 @@ struct FakeServer {
   HttpServer http;
 };
 
-TEST(Attention, AnswersWithRoundedNumbers) {
+TEST(Attention, Response_HasRoundedNumbers) {
   FakeServer server;
   const Json json = server.ask({{"tokens", {1, 2, 3}}, {"first", 1}, {"rows", {{0, 3}, {nullptr, nullptr}}}}).json();
   EXPECT_EQ(json["object"], "attention");
@@ -109,7 +109,7 @@ TEST(Attention, AnswersWithRoundedNumbers) {
   EXPECT_EQ(server.ask({{"tokens", {1, 2, 3}}}).json()["first"], 2);  // the last token
 }
 
-TEST(Attention, NamesTheFieldAtFault) {
+TEST(Attention, InvalidRequest_ErrorNamesTheField) {
   FakeServer server;
   const auto error = [&](const nlohmann::json& body, const char* param, const NamesMatcher& names) {
     const Reply reply = server.ask(body);
@@ -139,7 +139,7 @@ TEST(Attention, NamesTheFieldAtFault) {
   EXPECT_EQ(server.client().get("/v1/attention").status, 405);
 }
 
-TEST(Attention, PassesOnWhatTheEngineSays) {
+TEST(Attention, EngineErrors_AreReturnedToTheClient) {
   FakeServer server;
   const nlohmann::json good = {{"tokens", {1}}};
   server.attention.reason = FinishReason::failed;
@@ -158,7 +158,7 @@ TEST(Attention, PassesOnWhatTheEngineSays) {
   EXPECT_EQ(server.ask(good).status, 503);
 }
 
-TEST(Attention, IsCancelledWhenTheClientLeaves) {
+TEST(Attention, ClientDisconnect_CancelsTheRequest) {
   FakeServer server;
   server.attention.keep = true;
   Client client = server.client();
@@ -168,7 +168,7 @@ TEST(Attention, IsCancelledWhenTheClientLeaves) {
   EXPECT_TRUE(server.attention.wait_for_cancel());
 }
 
-TEST(Attention, HasTheTimeOfOtherRequests) {
+TEST(Attention, RequestTimeout_CancelsTheRequest) {
   HttpLimits limits;
   limits.request = 0.2;
   FakeServer server(limits);
@@ -177,14 +177,14 @@ TEST(Attention, HasTheTimeOfOtherRequests) {
   EXPECT_TRUE(server.attention.wait_for_cancel());
 }
 
-TEST(Attention, IsListedWithTheModels) {
+TEST(Attention, ModelList_DescribesAttention) {
   FakeServer server;
   const Json list = server.client().get("/v1/models").json()["data"];
   EXPECT_EQ(list[0]["attention"], Json::parse(R"({"layers": 64, "heads": 64, "max_tokens": 1024})"));
   EXPECT_FALSE(list[1].contains("attention"));
 }
 
-// A model with its engine, as `lazy serve` has it.
+// A model with its engine, set up as in `lazy serve`.
 struct RealServer {
   RealServer()
       : model(config(), 3),
@@ -215,10 +215,10 @@ struct RealServer {
   HttpServer http;
 };
 
-TEST(Attention, EqualsTheWeightsComputedDirectly) {
+TEST(Attention, Weights_MatchDirectComputation) {
   std::vector<int64_t> ids;
   for (int64_t n = 0; n < 40; ++n) ids.push_back((n * 37 + 5) % 258);
-  std::vector<sinks::WeightRows> expected;  // of all heads
+  std::vector<sinks::WeightRows> expected;  // for all heads
   {
     LanguageModel model(RealServer::config(), 3);
     std::vector<std::pair<int64_t, int64_t>> heads;
@@ -229,7 +229,7 @@ TEST(Attention, EqualsTheWeightsComputedDirectly) {
   const nlohmann::json text = {{"prompt", ids}, {"max_tokens", 50}, {"temperature", 0}, {"return_token_ids", true}};
   const auto alone = Client(server.http.port()).post("/v1/completions", text).json()["choices"][0]["token_ids"];
   ASSERT_EQ(alone.size(), 50U);
-  Client writer(server.http.port());  // a text goes on meanwhile
+  Client writer(server.http.port());  // a stream is generated at the same time
   writer.send(Client::post_text("/v1/completions", text.dump()));
 
   const Json json =
@@ -246,7 +246,7 @@ TEST(Attention, EqualsTheWeightsComputedDirectly) {
       const auto number = [&](const char* name) { return json[name][query - 10][n / 4][n % 4].get<double>(); };
       EXPECT_NEAR(number("released"), 1 - sum, 6e-5);
       EXPECT_NEAR(number("sink"), weights[0], 6e-5);
-      EXPECT_NEAR(number("alive"), alive, 1);  // a weight within rounding of zero
+      EXPECT_NEAR(number("alive"), alive, 1);  // a weight may be zero up to rounding
     }
   }
   const auto mean = [&](size_t begin, size_t end, size_t key) {

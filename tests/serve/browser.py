@@ -1,4 +1,4 @@
-"""Headless Chromium for tests, by its DevTools protocol over two pipes: nothing to install beside the browser."""
+"""Headless Chromium for tests, controlled through its DevTools protocol over two pipes. Needs only the browser."""
 
 import base64
 import contextlib
@@ -16,13 +16,13 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 
 def find():
-    """The browser's program, or None. LAZY_CHROMIUM names one."""
+    """Returns the path of the browser, or None. LAZY_CHROMIUM selects one."""
     named = os.environ.get("LAZY_CHROMIUM")
     return named or next(filter(None, map(shutil.which, PROGRAMS)), None)
 
 
 class Browser:
-    """One tab. `requests` and `problems` (errors and warnings of the console) grow as pages run."""
+    """A browser tab. It collects `requests` and `problems` (errors and warnings of the console) of its pages."""
 
     def __init__(self, process, to_browser, from_browser):
         self.process, self.to_browser = process, to_browser
@@ -69,13 +69,13 @@ class Browser:
         raise AssertionError("the browser has ended")
 
     def evaluate(self, expression):
-        """The value of a JavaScript expression; promises are awaited."""
+        """Returns the value of a JavaScript expression; promises are awaited."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def wait_for(self, expression, seconds=60):
-        """Until the expression is true; returns its value."""
+        """Waits until the expression is true and returns its value."""
         end = time.monotonic() + seconds
         while not (value := self.evaluate(expression)):
             assert time.monotonic() < end, f"after {seconds} s still not true: {expression}; {self.problems}"
@@ -97,7 +97,7 @@ class Browser:
         self.wait_for(f"document.readyState === 'complete' && location.href.startsWith({json.dumps(address)})")
 
     def center(self, selector):
-        """Scrolls the element into view; the middle of its first line's box."""
+        """Scrolls the element into view and returns the center of its first line's box."""
         return self.evaluate(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'nearest'}); const b = e.getClientRects()[0];"
@@ -132,7 +132,7 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
 
     def write(self, selector, text):
-        """Into a field, in the place of what it has."""
+        """Replaces the content of an input field."""
         self.evaluate(f"document.querySelector({json.dumps(selector)}).select()")
         self.call("Input.insertText", text=text)
 
@@ -144,16 +144,16 @@ class Browser:
 
 @contextlib.contextmanager
 def running(program):
-    """A Browser that ends with the block."""
+    """Starts a Browser and ends it at the end of the block."""
     input_read, input_write = os.pipe()
     output_read, output_write = os.pipe()
-    # The browser reads descriptor 3 and writes descriptor 4.
+    # The browser reads from descriptor 3 and writes to descriptor 4.
     theirs = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (input_read, output_write)]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         command = [program, "--headless", "--remote-debugging-pipe", f"--user-data-dir={folder}", "--no-first-run"]
         command += ["--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--mute-audio"]
         if os.geteuid() == 0:
-            command.append("--no-sandbox")  # it refuses to run as root otherwise
+            command.append("--no-sandbox")  # Chromium refuses to run as root without this option
         process = subprocess.Popen(
             command,
             close_fds=False,

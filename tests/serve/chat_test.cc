@@ -1,4 +1,4 @@
-// POST /v1/chat/completions. Rendering needs Python with jinja2; without it these tests are skipped.
+// POST /v1/chat/completions. Rendering needs Python with jinja2; without it, these tests are skipped.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ using testing_support::FakeEngine;
 using testing_support::Reply;
 using Json = nlohmann::ordered_json;
 
-// As Hugging Face's ChatML templates are written.
+// In the style of Hugging Face's ChatML templates.
 const char* const kTemplate =
     R"({%- if messages[0].role == 'tool' %}{{ raise_exception('tools are unknown') }}{% endif %}
 {% for message in messages %}
@@ -29,7 +29,7 @@ std::shared_ptr<ChatTemplate> make_template(const std::string& source) {
   return std::make_shared<ChatTemplate>(source, Json{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
 }
 
-// Messages of (role, content), rendered with add_generation_prompt.
+// Renders messages given as (role, content) pairs; `prompt` sets add_generation_prompt.
 std::string render(ChatTemplate& chat, const std::vector<std::pair<std::string, std::string>>& messages, bool prompt) {
   Json all = Json::array();
   for (const auto& [role, content] : messages) all.push_back({{"role", role}, {"content", content}});
@@ -44,38 +44,38 @@ std::string render(ChatTemplate& chat, const std::vector<std::pair<std::string, 
     throw;                                                                                   \
   }
 
-TEST(ChatTemplates, AreRenderedAsTransformersDoes) {
+TEST(ChatTemplates, Rendering_MatchesTransformers) {
   SKIP_WITHOUT_JINJA();
   const auto chat = make_template(kTemplate);
   EXPECT_EQ(render(*chat, {{"user", " hé\n"}, {"assistant", "you"}}, true),
             "<|user|>hé</s>\n<|assistant|>you</s>\n<|assistant|>");
   EXPECT_EQ(render(*chat, {{"user", "hi"}}, false), "<|user|>hi</s>\n");
   const std::string refusal = error_of([&] { render(*chat, {{"tool", "x"}}, true); });
-  EXPECT_THAT(refusal, Names({std::string("tools are unknown")}));        // the template's own words
-  EXPECT_EQ(render(*chat, {{"user", "hi"}}, false), "<|user|>hi</s>\n");  // goes on
+  EXPECT_THAT(refusal, Names({std::string("tools are unknown")}));        // the template's own message
+  EXPECT_EQ(render(*chat, {{"user", "hi"}}, false), "<|user|>hi</s>\n");  // rendering still works
   EXPECT_EQ(render(*make_template("{{ messages | tojson }}"), {{"user", "<é>"}}, true),
             R"([{"role": "user", "content": "<é>"}])");
 }
 
-TEST(ChatTemplates, ErrorsAreOneLine) {
+TEST(ChatTemplates, Errors_AreOneLine) {
   SKIP_WITHOUT_JINJA();
   EXPECT_THAT(error_of([] { make_template("{% if %}"); }), Names({"template", "line", 1}));
   const auto generation =
       make_template("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}");
   EXPECT_EQ(render(*generation, {{"user", "x"}, {"user", "y"}}, true), "x");
   const auto escape = make_template("{{ messages[0].__class__.__mro__ }}");
-  EXPECT_THROW(render(*escape, {{"user", "x"}}, true), Error);  // sandbox
+  EXPECT_THROW(render(*escape, {{"user", "x"}}, true), Error);  // blocked by the sandbox
   ::setenv("LAZY_PYTHON", "/no/such/python", 1);
   EXPECT_THROW(ChatTemplate("x", Json::object()), Error);
 }
 
-TEST(ChatTemplates, OneThatDoesNotEndIsStopped) {
+TEST(ChatTemplates, EndlessTemplate_IsStopped) {
   SKIP_WITHOUT_JINJA();
   const auto chat = make_template(
       "{% if messages[0].content == 'loop' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
       "{% endfor %}{% endif %}done");
   EXPECT_THROW(render(*chat, {{"user", "loop"}}, true), RunError);
-  EXPECT_EQ(render(*chat, {{"user", "x"}}, true), "done");  // a new process
+  EXPECT_EQ(render(*chat, {{"user", "x"}}, true), "done");  // in a new process
 }
 
 struct ChatServer {
@@ -96,7 +96,7 @@ struct ChatServer {
 
 const nlohmann::json kMessages = {{{"role", "user"}, {"content", "hi"}}};
 
-TEST(Chat, WithoutATemplateSaysWhatIsMissing) {
+TEST(Chat, MissingTemplate_ErrorNamesTheFiles) {
   ChatServer server(nullptr);
   const Reply reply = server.post({{"messages", kMessages}});
   EXPECT_EQ(reply.status, 400);
@@ -104,15 +104,15 @@ TEST(Chat, WithoutATemplateSaysWhatIsMissing) {
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({"chat_template", "tokenizer_config.json"}));
 }
 
-// What a template sees of a request, as in transformers.
-TEST(Chat, TemplatesSeeWhatTheClientSent) {
+// Templates get the same variables from a request as in transformers.
+TEST(Chat, TemplateVariables_MatchTransformers) {
   SKIP_WITHOUT_JINJA();
   const auto prompt_of = [](const std::string& source, nlohmann::json body) {
     ChatServer server(make_template(source + "X"));
     body["max_tokens"] = 0;
     const Reply reply = server.post(body);
     EXPECT_EQ(reply.status, 200) << reply.body;
-    return reply.status == 200 ? reply.json()["usage"]["prompt_tokens"].get<int64_t>() - 1 : -1;  // a byte each
+    return reply.status == 200 ? reply.json()["usage"]["prompt_tokens"].get<int64_t>() - 1 : -1;  // one byte per token
   };
   nlohmann::json body = {
       {"messages", {{{"role", "user"}, {"content", "hi"}, {"name", "Ada"}, {"reasoning_content", "why"}}}}};
@@ -132,10 +132,10 @@ TEST(Chat, TemplatesSeeWhatTheClientSent) {
   body["messages"].push_back(
       {{"role", "tool"}, {"tool_call_id", "c"}, {"content", {{{"type", "text"}, {"text", "4"}}}}});
   EXPECT_EQ(prompt_of("{{ messages[1].tool_calls[0].function.name }}{{ messages[2].content }}", body), 2);
-  EXPECT_EQ(prompt_of("{{ messages[1].content is none }}", body), 4);  // True
+  EXPECT_EQ(prompt_of("{{ messages[1].content is none }}", body), 4);  // prints "True"
 }
 
-TEST(Chat, ToolsAndReservedNamesAreRefused) {
+TEST(Chat, ToolsAndReservedNames_AreRefused) {
   SKIP_WITHOUT_JINJA();
   ChatServer server(make_template("x"));
   const auto refused = [&](const char* key, const nlohmann::json& value) {
@@ -149,7 +149,7 @@ TEST(Chat, ToolsAndReservedNamesAreRefused) {
   refused("documents", "x");
 }
 
-TEST(Chat, ABrokenTemplateIsNotAMissingOne) {
+TEST(Chat, BrokenTemplate_IsAServerError) {
   FakeEngine engine;
   ServedModel model = testing_support::fake_model(engine);
   model.chat_problem = "serve: chat template: line 1: unexpected end of template";
@@ -157,12 +157,12 @@ TEST(Chat, ABrokenTemplateIsNotAMissingOne) {
   HttpServer http("127.0.0.1", 0, 1, {},
                   [&](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); });
   const Reply reply = Client(http.port()).post("/v1/chat/completions", nlohmann::json{{"messages", kMessages}});
-  EXPECT_EQ(reply.status, 500);  // no client can mend it
+  EXPECT_EQ(reply.status, 500);  // the client cannot fix this
   EXPECT_EQ(reply.json()["error"]["code"], "chat_template_error");
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({std::string("line 1")}));
 }
 
-TEST(Chat, AnswersAndStreams) {
+TEST(Chat, CompletionAndStream_HaveOpenAiFormat) {
   SKIP_WITHOUT_JINJA();
   ChatServer server(make_template(kTemplate));
   const Reply reply =
@@ -186,7 +186,7 @@ TEST(Chat, AnswersAndStreams) {
   }
   EXPECT_EQ(text, "abcd");
   EXPECT_EQ(Json::parse(events[events.size() - 2])["choices"][0]["finish_reason"], "length");
-  // Without a limit, the rest of the context.
+  // Without a limit, the text may use the rest of the context.
   EXPECT_EQ(server.post({{"messages", kMessages}}).json()["usage"]["total_tokens"], 1000);
 }
 

@@ -1,4 +1,4 @@
-// A plain HTTP client over a blocking socket, and a server with a fake engine for it.
+// A plain HTTP client over a blocking socket, and a test server with a fake engine.
 #pragma once
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -22,11 +22,11 @@
 namespace lazy::serve::testing_support {
 
 struct Reply {
-  int status = 0;  // 0: the connection ended without an answer
+  int status = 0;  // 0: the connection ended without a response
   std::map<std::string, std::string> headers;
   std::string body;
   nlohmann::ordered_json json() const { return nlohmann::ordered_json::parse(body, nullptr, false); }
-  std::vector<std::string> events() const {  // of a stream
+  std::vector<std::string> events() const {  // the events of a stream
     std::vector<std::string> out;
     size_t at = 0;
     while (at < body.size()) {
@@ -70,14 +70,14 @@ class Client {
     }
     return true;
   }
-  // Reads until `text` has come; false at the end of the connection or after `seconds`.
+  // Reads until `text` has arrived. Returns false if the connection ends first or after `seconds`.
   bool read_until(std::string_view text, double seconds = 10) {
     while (in_.find(text) == std::string::npos) {
       if (!read_some(seconds)) return false;
     }
     return true;
   }
-  bool ended(double seconds = 10) {  // the server closes the connection
+  bool ended(double seconds = 10) {  // waits until the server closes the connection
     while (read_some(seconds)) {
     }
     return !timed_out_;
@@ -160,7 +160,7 @@ inline void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A server at a free port, with one model.
+// A server with one model on a free port.
 struct TestServer {
   explicit TestServer(FakeEngine::Options options = {}, const HttpLimits& limits = {}, ApiKeys keys = {},
                       int threads = 2, std::vector<std::string> allowed_origins = {},

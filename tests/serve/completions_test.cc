@@ -1,4 +1,4 @@
-// POST /v1/completions over the socket, with a scripted engine.
+// POST /v1/completions over a socket, with a scripted engine.
 #include <gmock/gmock.h>
 
 #include "client.h"
@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Generates `text`, then EOS.
+// The engine generates `text` and then EOS.
 FakeEngine::Options script(std::string text) {
   FakeEngine::Options out;
   out.next = [text = std::move(text)](const GenerationRequest&, int64_t n) -> int64_t {
@@ -24,7 +24,7 @@ FakeEngine::Options script(std::string text) {
   return out;
 }
 
-TEST(Completions, AnswerWithTextAndUsage) {
+TEST(Completions, Response_HasTextAndUsage) {
   TestServer server;
   const Reply reply = server.complete({{"model", "tiny"}, {"prompt", "Hello"}, {"max_tokens", 4}});
   ASSERT_EQ(reply.status, 200) << reply.body;
@@ -33,12 +33,12 @@ TEST(Completions, AnswerWithTextAndUsage) {
   EXPECT_EQ(json["model"], "tiny");
   EXPECT_THAT(json["id"].get<std::string>(), ::testing::StartsWith("cmpl-"));
   EXPECT_EQ(json["choices"], Json::parse(R"([{"index":0,"text":"abcd","logprobs":null,"finish_reason":"length"}])"));
-  // BOS and five bytes.
+  // The prompt is BOS and five bytes.
   EXPECT_EQ(json["usage"], Json::parse(R"({"prompt_tokens":6,"completion_tokens":4,"total_tokens":10})"));
   EXPECT_THAT(server.engine->seen().front().prompt, ElementsAre(256, 'H', 'e', 'l', 'l', 'o'));
 }
 
-TEST(Completions, EndAtEosWhichIsNoText) {
+TEST(Completions, Eos_EndsTheTextAndIsOmitted) {
   TestServer server(script("hi"));
   const Json json = server.complete({{"prompt", "x"}, {"max_tokens", 10}}).json();
   EXPECT_EQ(json["choices"][0]["text"], "hi");
@@ -46,7 +46,7 @@ TEST(Completions, EndAtEosWhichIsNoText) {
   EXPECT_EQ(json["usage"]["completion_tokens"], 3);
 }
 
-TEST(Completions, TakeEveryFormOfPrompt) {
+TEST(Completions, Prompt_AcceptsEveryForm) {
   TestServer server;
   using List = std::vector<std::vector<int64_t>>;
   const auto prompts = [&](const nlohmann::json& prompt) {
@@ -61,11 +61,11 @@ TEST(Completions, TakeEveryFormOfPrompt) {
   EXPECT_EQ(prompts("a"), (List{{256, 'a'}}));
   EXPECT_EQ(prompts(""), (List{{256}}));
   EXPECT_EQ(prompts({"a", "bc"}), (List{{256, 'a'}, {256, 'b', 'c'}}));
-  EXPECT_EQ(prompts(nlohmann::json::array({97, 98})), (List{{97, 98}}));  // as they are
+  EXPECT_EQ(prompts(nlohmann::json::array({97, 98})), (List{{97, 98}}));  // ids are used unchanged
   EXPECT_EQ(prompts({{97}, {256, 98}}), (List{{97}, {256, 98}}));
 }
 
-TEST(Completions, ChoicesOfSeveralPromptsHaveTheirIndexAndSeed) {
+TEST(Completions, SeveralPrompts_ChoicesHaveIndexAndSeed) {
   TestServer server;
   const Json json = server.complete({{"prompt", {"a", "b"}}, {"n", 2}, {"max_tokens", 2}, {"seed", 5}}).json();
   ASSERT_EQ(json["choices"].size(), 4u);
@@ -77,7 +77,7 @@ TEST(Completions, ChoicesOfSeveralPromptsHaveTheirIndexAndSeed) {
   EXPECT_THAT(seeds, ElementsAre(5, 6, 5, 6));
 }
 
-TEST(Completions, SamplingReachesTheEngine) {
+TEST(Completions, SamplingFields_ReachTheEngine) {
   TestServer server;
   const Reply reply = server.complete({{"prompt", "a"},
                                        {"max_tokens", 1},
@@ -108,8 +108,8 @@ TEST(Completions, SamplingReachesTheEngine) {
   EXPECT_THAT(request.stop_tokens, ElementsAre(257, 5));
 }
 
-// What lm-evaluation-harness sends and reads.
-TEST(Scoring, ArraysCoverPromptAndGeneratedToken) {
+// The fields that lm-evaluation-harness sends and reads.
+TEST(Scoring, EchoWithLogprobs_CoversPromptAndGeneratedToken) {
   TestServer server(script(""));  // the generated token is EOS
   const Reply reply = server.complete({{"prompt", nlohmann::json::array({{97, 98, 99}, {100}})},
                                        {"max_tokens", 1},
@@ -129,17 +129,17 @@ TEST(Scoring, ArraysCoverPromptAndGeneratedToken) {
             Json({nullptr, double{fake_logprob(98)}, double{fake_logprob(99)}, double{fake_logprob(257)}}));
   ASSERT_EQ(logprobs["top_logprobs"].size(), 4u);
   EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
-  // Token 98 is a multiple of 7; the most likely one is the byte 0, and 98 ties with it.
+  // Token 98 is a multiple of 7. The most likely token is byte 0, and token 98 has the same log-probability.
   EXPECT_EQ(logprobs["top_logprobs"][1]["b"], logprobs["token_logprobs"][1]);
   EXPECT_EQ(logprobs["top_logprobs"][2]["c"], logprobs["token_logprobs"][2]);
   EXPECT_EQ(logprobs["top_logprobs"][2].size(), 2u);
   EXPECT_EQ(json["choices"][1]["index"], 1);
   EXPECT_EQ(json["choices"][1]["logprobs"]["tokens"], Json({"d", ""}));
-  // The same digits, in the text itself.
+  // The log-probability is written with the same digits.
   EXPECT_THAT(reply.body, HasSubstr(Json(double{fake_logprob(99)}).dump()));
 }
 
-TEST(Scoring, TextsGetNoBosUnlessAskedFor) {
+TEST(Scoring, TextPrompts_GetBosOnlyOnRequest) {
   TestServer server;
   const auto prompt = [&](const nlohmann::json& more) {
     nlohmann::json body = {{"prompt", "ab"}, {"max_tokens", 1}, {"logprobs", 1}, {"echo", true}};
@@ -152,7 +152,7 @@ TEST(Scoring, TextsGetNoBosUnlessAskedFor) {
   EXPECT_THAT(prompt({{"echo", false}}), ElementsAre(256, 'a', 'b'));
 }
 
-TEST(Scoring, NoTokensButThePrompt) {
+TEST(Scoring, MaxTokensZero_ScoresOnlyThePrompt) {
   TestServer server;
   const Json json = server.complete({{"prompt", "ab"}, {"max_tokens", 0}, {"logprobs", 0}, {"echo", true}}).json();
   const Json& choice = json["choices"][0];
@@ -163,7 +163,7 @@ TEST(Scoring, NoTokensButThePrompt) {
   EXPECT_EQ(json["usage"]["completion_tokens"], 0);
 }
 
-TEST(Scoring, OffsetsCountCharacters) {
+TEST(Scoring, TextOffsets_CountCharacters) {
   TestServer server(script("é!"));
   const Json json = server.complete({{"prompt", "aé€"}, {"max_tokens", 3}, {"logprobs", 0}, {"echo", true}}).json();
   const Json& choice = json["choices"][0];
@@ -172,7 +172,7 @@ TEST(Scoring, OffsetsCountCharacters) {
   EXPECT_EQ(choice["logprobs"]["tokens"][1], "bytes:\\xc3");
 }
 
-TEST(Stops, CutTheTextAcrossTokensAndCancelTheRest) {
+TEST(Stops, StopString_AcrossTokens_EndsTheTextAndCancels) {
   FakeEngine::Options options;
   options.step = std::chrono::milliseconds(1);
   TestServer server(options);
@@ -183,7 +183,7 @@ TEST(Stops, CutTheTextAcrossTokensAndCancelTheRest) {
   EXPECT_TRUE(server.engine->wait_for_running(0));
 }
 
-TEST(Streams, AreEventsWithUsageAndDone) {
+TEST(Streams, Events_EndWithUsageAndDone) {
   TestServer server(script("héllo"));
   const Reply reply = server.complete(
       {{"prompt", "x"}, {"max_tokens", 10}, {"stream", true}, {"stream_options", {{"include_usage", true}}}});
@@ -206,9 +206,9 @@ TEST(Streams, AreEventsWithUsageAndDone) {
   EXPECT_EQ(usage["usage"]["completion_tokens"], 7);
 }
 
-TEST(Streams, NeverCutCharacters) {
+TEST(Streams, Chunks_ContainWholeCharacters) {
   FakeEngine::Options options = script("a€😀é\xff z");
-  options.step = std::chrono::milliseconds(2);  // one token a chunk
+  options.step = std::chrono::milliseconds(2);  // one token per chunk
   TestServer server(options);
   const auto events = server.complete({{"prompt", "x"}, {"max_tokens", 40}, {"stream", true}}).events();
   std::vector<std::string> texts;
@@ -221,7 +221,7 @@ TEST(Streams, NeverCutCharacters) {
   EXPECT_THAT(texts, ::testing::IsSupersetOf({std::string("€"), std::string("😀")}));
 }
 
-TEST(Streams, HoldBackWhatMayBecomeAStopString) {
+TEST(Streams, PartialStopString_IsHeldBack) {
   FakeEngine::Options options;
   options.step = std::chrono::milliseconds(2);
   TestServer server(options);
@@ -233,7 +233,7 @@ TEST(Streams, HoldBackWhatMayBecomeAStopString) {
   EXPECT_EQ(events.back(), "[DONE]");
 }
 
-TEST(Streams, EchoAndLogprobsComeInChunks) {
+TEST(Streams, EchoAndLogprobs_AreInChunks) {
   TestServer server(script("cd"));
   const auto events =
       server.complete({{"prompt", "ab"}, {"max_tokens", 5}, {"stream", true}, {"echo", true}, {"logprobs", 2}})
@@ -251,7 +251,7 @@ TEST(Streams, EchoAndLogprobsComeInChunks) {
   EXPECT_EQ(offsets, Json({0, 1, 2, 3, 4}));
 }
 
-TEST(Streams, ReportAFailureAsAnEvent) {
+TEST(Streams, EngineFailure_IsAnErrorEvent) {
   FakeEngine::Options options;
   options.step = std::chrono::milliseconds(2);
   options.next = [](const GenerationRequest&, int64_t n) { return n < 3 ? 'a' : -1; };
@@ -267,7 +267,7 @@ TEST(Streams, ReportAFailureAsAnEvent) {
   EXPECT_EQ(whole.json()["error"]["code"], "generation_failed");
 }
 
-TEST(Refusals, AreOpenAiErrors) {
+TEST(Refusals, Responses_AreOpenAiErrors) {
   FakeEngine::Options options;
   options.max_waiting = 2;
   options.step = std::chrono::milliseconds(1);
@@ -286,7 +286,7 @@ TEST(Refusals, AreOpenAiErrors) {
   EXPECT_EQ(code({{"prompt", {258}}}, 400), "invalid_value");
   EXPECT_EQ(code({{"prompt", "x"}, {"logit_bias", {{"258", 1}}}}, 400), "invalid_value");
   EXPECT_EQ(code({{"prompt", "x"}, {"stop_token_ids", {258}}}, 400), "invalid_value");
-  // Two of three sequences find the queue full: none is left there.
+  // Two of the three sequences do not fit into the queue. After the refusal, no sequence of the request remains queued.
   auto running = server.client();
   running.send(testing_support::Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 900})"));
   EXPECT_TRUE(server.engine->wait_for_running(1));
@@ -301,8 +301,8 @@ TEST(Refusals, AreOpenAiErrors) {
   EXPECT_EQ(server.client().get("/nothing").status, 404);
 }
 
-// No time to wait would help.
-TEST(Refusals, MoreSequencesThanTheQueueHoldsAreAnInvalidRequest) {
+// Such a request can never be accepted, so it is not answered with 429.
+TEST(Refusals, MoreSequencesThanTheQueueLimit_AreAnInvalidRequest) {
   FakeEngine::Options options;
   options.max_waiting = 5;
   TestServer server(options);
@@ -314,7 +314,7 @@ TEST(Refusals, MoreSequencesThanTheQueueHoldsAreAnInvalidRequest) {
   EXPECT_EQ(server.complete({{"prompt", three}, {"n", 1}, {"max_tokens", 1}}).status, 200);
 }
 
-TEST(Cancellation, AClientThatLeavesIsCancelled) {
+TEST(Cancellation, ClientDisconnect_CancelsTheRequest) {
   FakeEngine::Options options;
   options.step = std::chrono::milliseconds(1);
   options.max_request_tokens = 1000000;
@@ -334,7 +334,7 @@ TEST(Cancellation, AClientThatLeavesIsCancelled) {
   EXPECT_EQ(server.http.counters().gone, 2);
 }
 
-TEST(Cancellation, AClientThatDoesNotReadIsCutOff) {
+TEST(Cancellation, SlowReader_IsDisconnected) {
   FakeEngine::Options options;
   options.max_request_tokens = 100000000;
   HttpLimits limits;
@@ -351,7 +351,7 @@ TEST(Cancellation, AClientThatDoesNotReadIsCutOff) {
   EXPECT_TRUE(server.engine->wait_for_running(0));
 }
 
-TEST(Cancellation, ARequestThatTakesTooLongIsAnswered) {
+TEST(Cancellation, RequestTimeout_GivesAnErrorResponse) {
   FakeEngine::Options options;
   options.step = std::chrono::milliseconds(1);
   options.max_request_tokens = 1000000;
@@ -367,7 +367,7 @@ TEST(Cancellation, ARequestThatTakesTooLongIsAnswered) {
   EXPECT_TRUE(server.engine->wait_for_running(0));
 }
 
-TEST(Completions, ReturnTheIdsOfTheText) {
+TEST(Completions, ReturnTokenIds_ReturnsTheGeneratedIds) {
   TestServer server;
   const nlohmann::json request = {{"prompt", "x"}, {"max_tokens", 3}, {"return_token_ids", true}};
   EXPECT_EQ(server.complete(request).json()["choices"][0]["token_ids"], Json({'a', 'b', 'c'}));

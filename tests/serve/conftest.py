@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run `lazy serve`."""
+"""Fixtures for tests that run `lazy serve`."""
 
 import os
 
@@ -19,6 +19,6 @@ def hybrid_folder(root):
 
 @pytest.fixture
 def freed_memory_returns(monkeypatch):
-    """For tests that watch the resident memory of a program: AddressSanitizer must not keep what is freed."""
+    """Lets AddressSanitizer release freed memory, for tests that measure the resident memory of a program."""
     options = [*filter(None, [os.environ.get("ASAN_OPTIONS")]), "quarantine_size_mb=1"]
     monkeypatch.setenv("ASAN_OPTIONS", ":".join(options))

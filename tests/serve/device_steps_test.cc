@@ -1,5 +1,5 @@
-// The engine with steps that sample where the model computes, against the engine whose host samples and against full
-// forward passes. LAZY_TEST_DEVICE=cuda runs it on a GPU, with CUDA graphs; on a CPU the same steps are called again.
+// The engine with sampling on the device, compared with sampling on the host and with full forward passes.
+// LAZY_TEST_DEVICE=cuda runs the tests on a GPU with CUDA graphs. On a CPU the steps run without graphs.
 #include "serve/device_steps.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@ using namespace engine_texts;
 
 bool on_gpu() { return ops::test::test_device().is_cuda(); }
 
-// In bf16 on a GPU, where rows are computed by themselves; elsewhere in fp32.
+// In bf16 on a GPU, where small batches compute each row independently; on other devices in fp32.
 LanguageModel model_of(const std::string& kind, at::ScalarType dtype = on_gpu() ? at::kBFloat16 : at::kFloat) {
   ModelConfig c = small(kind);
   c.hidden_size = 64;
@@ -39,7 +39,7 @@ EngineOptions with_steps(bool record = true) {
   return options;
 }
 
-// Every kind of sampling.
+// Returns options for every kind of sampling.
 std::vector<SamplingOptions> samplings() {
   std::vector<SamplingOptions> all{{.temperature = 0},
                                    {.temperature = 0.9, .seed = 1},
@@ -59,7 +59,7 @@ std::vector<GenerationRequest> mixed_requests() {
     const size_t n = all.size();
     all.push_back(request(prompt(1 + 9 * n, n), static_cast<int64_t>(10 + 5 * n), sampling));
     if (n % 3 == 0) all.back().logprobs = 4;
-    if (n % 4 == 1) all.back().prompt_logprobs = true;  // passes of their own
+    if (n % 4 == 1) all.back().prompt_logprobs = true;  // scored prompts use separate passes
   }
   return all;
 }
@@ -88,8 +88,8 @@ std::vector<int64_t> ids_of(const std::vector<ScoredToken>& tokens) {
 
 class DeviceStepsModels : public ::testing::TestWithParam<std::string> {};
 
-// In fp32. Full forwards on the CPU: of equal logits but for rounding.
-TEST_P(DeviceStepsModels, GreedyTextIsThatOfFullForwards) {
+// In fp32. The reference is full forward passes on the CPU, whose logits are equal up to rounding.
+TEST_P(DeviceStepsModels, GreedyDecode_MatchesFullForward) {
   LanguageModel model = model_of(GetParam(), at::kFloat), reference = model_of(GetParam(), at::kFloat);
   reference.to(at::kCPU);
   Engine engine(model, with_steps());
@@ -100,13 +100,13 @@ TEST_P(DeviceStepsModels, GreedyTextIsThatOfFullForwards) {
   }
   for (size_t n = 0; n < lengths.size(); ++n) {
     EXPECT_EQ(texts[n]->wait().ids(), greedy_by_full_forwards(reference, prompt(lengths[n], lengths[n]), 30))
-        << "a prompt of " << lengths[n];
+        << "prompt length " << lengths[n];
     EXPECT_EQ(texts[n]->ends, 1);
   }
 }
 
-// Steps of several shapes, joined and left in the middle.
-TEST_P(DeviceStepsModels, ATextDoesNotDependOnTheBatchNorOnRecording) {
+// The batch size changes: requests join and leave in the middle of a text.
+TEST_P(DeviceStepsModels, Text_IsIndependentOfBatchAndGraphCapture) {
   LanguageModel model = model_of(GetParam());
   const std::vector<GenerationRequest> requests = mixed_requests();
   const auto together = texts_of(model, with_steps(), requests, true);
@@ -116,7 +116,8 @@ TEST_P(DeviceStepsModels, ATextDoesNotDependOnTheBatchNorOnRecording) {
     if (on_gpu()) {
       EXPECT_TRUE(same(together[n], unrecorded[n])) << "request " << n;
       EXPECT_TRUE(same(together[n], alone[n])) << "request " << n;
-    } else {  // passes over prompts differ in size with the moment a request comes, and with it the order of additions
+    } else {
+      // On other devices, the sizes of prefill passes depend on arrival times, and so does the order of additions.
       EXPECT_EQ(ids_of(together[n]), ids_of(unrecorded[n])) << "request " << n;
       EXPECT_EQ(ids_of(together[n]), ids_of(alone[n])) << "request " << n;
     }
@@ -128,8 +129,8 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceStepsModels,
                                            "none"),
                          [](const auto& info) { return info.param; });
 
-// Prompts' passes are recorded when a shape comes again: the same prompt's scores, one request after the other.
-TEST(DeviceSteps, APromptIsReadAlikeEachTime) {
+// A prefill pass is captured when its shape occurs again: the scores of one prompt are compared over several requests.
+TEST(DeviceSteps, PromptScores_AreEqualAfterGraphCapture) {
   for (const char* kind : {"lazy", "window", "learned"}) {
     LanguageModel model = model_of(kind);
     for (const size_t length : {3, 100, 700}) {
@@ -149,8 +150,9 @@ TEST(DeviceSteps, APromptIsReadAlikeEachTime) {
   }
 }
 
-// A text alone passes a model's layers in one kernel (ops/step_layers.h), where sizes allow it; several do not.
-TEST(DeviceSteps, ATextDoesNotDependOnWhetherLayersAreOneKernel) {
+// For a single sequence, one kernel computes all layers (ops/step_layers.h) if the sizes allow it. For several
+// sequences, separate kernels do.
+TEST(DeviceSteps, FusedLayers_GiveTheSameText) {
   if (!on_gpu()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   for (const char* kind : {"lazy", "softmax"}) {
     ModelConfig c = small(kind);
@@ -169,8 +171,8 @@ TEST(DeviceSteps, ATextDoesNotDependOnWhetherLayersAreOneKernel) {
   }
 }
 
-// In fp32, of the same logits.
-TEST(DeviceSteps, ADrawIsThatOfTheHost) {
+// In fp32, with equal logits.
+TEST(DeviceSteps, SampledToken_MatchesTheHost) {
   LanguageModel model = model_of("lazy", at::kFloat);
   EngineOptions host = with_steps();
   host.device_steps = false;
@@ -180,7 +182,7 @@ TEST(DeviceSteps, ADrawIsThatOfTheHost) {
   for (size_t n = 0; n < requests.size(); ++n) EXPECT_EQ(ids_of(found[n]), ids_of(expected[n])) << "request " << n;
 }
 
-TEST(DeviceSteps, LogProbabilitiesAreTheModels) {
+TEST(DeviceSteps, LogProbabilities_MatchTheModel) {
   LanguageModel model = model_of("softmax", at::kFloat), reference = model_of("softmax", at::kFloat);
   reference.to(at::kCPU);
   GenerationRequest one = request(prompt(50, 2), 8, {.temperature = 0.7, .top_k = 5, .seed = 1});
@@ -206,12 +208,12 @@ TEST(DeviceSteps, LogProbabilitiesAreTheModels) {
       const auto& [id, logprob] = scored[n].likely[static_cast<size_t>(k)];
       EXPECT_EQ(id, indices[k].item<int64_t>());
       EXPECT_NEAR(logprob, values[k].item<double>(), 1e-4);
-      EXPECT_TRUE(id != scored[n].id || logprob == scored[n].logprob);  // the same digits
+      EXPECT_TRUE(id != scored[n].id || logprob == scored[n].logprob);  // bitwise equal
     }
   }
 }
 
-TEST(DeviceSteps, ATokenThatEndsATextIsTheLast) {
+TEST(DeviceSteps, StopToken_IsTheLastToken) {
   LanguageModel model = model_of("lazy");
   Engine engine(model, with_steps());
   GenerationRequest one = request(prompt(20, 2), 30, {.temperature = 0});
@@ -230,13 +232,13 @@ TEST(DeviceSteps, ATokenThatEndsATextIsTheLast) {
   EXPECT_EQ(wants->tokens.size(), 3U);
 }
 
-// Requests that come, end and are cancelled at every step: the others' texts stay, and no page is lost.
-TEST(DeviceSteps, WhoComesAndGoesChangesNothing) {
+// Requests arrive, end and are cancelled at every step. The texts of other requests do not change, and no page is lost.
+TEST(DeviceSteps, JoiningAndLeavingRequests_DoNotChangeOtherTexts) {
   LanguageModel model = model_of("lazy");
   const GenerationRequest one = request(prompt(37, 1), 60, {.temperature = 0.9, .top_p = 0.95, .seed = 5});
   const auto expected = texts_of(model, with_steps(), {one}, true)[0];
   EngineOptions options = with_steps();
-  options.cache_bytes = 4 << 20;  // none is preempted: what is computed again has other bits
+  options.cache_bytes = 4 << 20;  // large enough to avoid preemptions, because recomputed sequences differ in rounding
   Engine engine(model, options);
   std::mt19937_64 random(7);
   std::vector<std::shared_ptr<Collector>> kept, others;
@@ -264,7 +266,7 @@ TEST(DeviceSteps, WhoComesAndGoesChangesNothing) {
   EXPECT_EQ(metrics.free_pages + metrics.shared_pages, metrics.pages);
 }
 
-TEST(DeviceSteps, AFailureEndsItsOwnRequest) {
+TEST(DeviceSteps, Failure_EndsOnlyItsRequest) {
   LanguageModel model = model_of("lazy");
   for (const auto& [name, tensor] : model.parameters()) {
     const at::NoGradGuard guard;
@@ -281,7 +283,7 @@ TEST(DeviceSteps, AFailureEndsItsOwnRequest) {
   EXPECT_EQ(good->wait().reason, FinishReason::length);
 }
 
-TEST(DeviceSteps, MemoryStaysFlat) {
+TEST(DeviceSteps, Memory_DoesNotGrow) {
   if (!on_gpu()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   LanguageModel model = model_of("lazy");
   Engine engine(model, with_steps());
@@ -292,7 +294,7 @@ TEST(DeviceSteps, MemoryStaysFlat) {
     while (engine.metrics().running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(0).allocated_bytes[0].current;
   };
-  // Requests come at any moment of a step, so shapes are recorded in some rounds still: finitely many.
+  // The arrival times of requests vary, so some rounds still capture new shapes, but only finitely many.
   int64_t before = round();
   int flat = 0;
   for (int n = 0; n < 40 && flat < 5; ++n) {
@@ -303,8 +305,8 @@ TEST(DeviceSteps, MemoryStaysFlat) {
   EXPECT_EQ(flat, 5);
 }
 
-// The weights in one precision give the same texts as cast ones.
-TEST(DeviceSteps, HoldingTheComputeDtypeChangesNothing) {
+// Weights stored only in the compute precision give the same texts as weights that are cast.
+TEST(DeviceSteps, ConvertedWeights_GiveTheSameText) {
   LanguageModel model = model_of("lazy", at::kBFloat16);
   const auto expected = texts_of(model, with_steps(), mixed_requests(), false);
   model.hold_compute_dtype();

@@ -1,4 +1,4 @@
-// The engine against full forward passes of one text.
+// The engine compared with full forward passes of single texts.
 #include "serve/engine.h"
 
 #include <ATen/ATen.h>
@@ -23,8 +23,8 @@ using namespace engine_texts;
 
 class EngineModels : public ::testing::TestWithParam<std::string> {};
 
-// Prompts of many lengths at once: shorter than a page, whole chunks, with a remainder.
-TEST_P(EngineModels, GreedyTextIsThatOfFullForwards) {
+// Prompts of many lengths at the same time: shorter than a page, whole chunks, and chunks with a remainder.
+TEST_P(EngineModels, GreedyDecode_MatchesFullForward) {
   LanguageModel model(small(GetParam()), 3);
   const std::vector<size_t> lengths{1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100};
   std::vector<std::vector<int64_t>> expected;
@@ -37,7 +37,7 @@ TEST_P(EngineModels, GreedyTextIsThatOfFullForwards) {
     texts.push_back(submit(engine, request(prompt(length, length), 30, {.temperature = 0})));
   }
   for (size_t n = 0; n < texts.size(); ++n) {
-    EXPECT_EQ(texts[n]->wait().ids(), expected[n]) << "a prompt of " << lengths[n];
+    EXPECT_EQ(texts[n]->wait().ids(), expected[n]) << "prompt length " << lengths[n];
     EXPECT_EQ(texts[n]->reason, FinishReason::length);
     EXPECT_EQ(texts[n]->ends, 1);
   }
@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(All, EngineModels,
                                            "none", "longrope"),
                          [](const auto& info) { return info.param; });
 
-TEST(Engine, LongropeHasPagesUpToItsOriginalLength) {
+TEST(Engine, Longrope_UsesPagesUpToItsOriginalLength) {
   LanguageModel model(small("longrope"), 3);
   const auto expected = greedy_by_full_forwards(model, prompt(10, 1), 30);
   for (const int64_t limit : {40, 41}) {
@@ -69,12 +69,12 @@ ModelConfig recurrent(MixerType mixer) {
   c.attention.num_kv_heads = c.attention.num_heads;
   c.init_std = 0.15;
   mixer_kind(c).infer_sizes(c);
-  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // both kinds of memory
+  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // attention layers and recurrent layers
   return c;
 }
 
-// Mixers with states of their own, in a pass for each.
-TEST(Engine, ServesRecurrentModels) {
+// Mixers with a recurrent state: one pass per sequence.
+TEST(Engine, RecurrentModels_MatchFullForward) {
   for (const MixerType mixer : {MixerType::retnet, MixerType::mamba2, MixerType::gated_delta_net, MixerType::ttt_linear,
                                 MixerType::titans_mac}) {
     SCOPED_TRACE(name(mixer));
@@ -92,8 +92,8 @@ TEST(Engine, ServesRecurrentModels) {
   }
 }
 
-// Far beyond the cache's size.
-TEST(Engine, AStreamingCacheWritesOn) {
+// The text is much longer than the cache.
+TEST(Engine, StreamingCache_ContinuesBeyondItsSize) {
   const StreamingCache keep{2, 14};
   LanguageModel model(small(), 11);
   EngineOptions options = kSmall;
@@ -116,8 +116,8 @@ TEST(Engine, AStreamingCacheWritesOn) {
   }
 }
 
-// Bit for bit, with log-probabilities, alone and among others that come and go.
-TEST(Engine, ATextDoesNotDependOnWhatElseIsInTheBatch) {
+// Bitwise equal texts and log-probabilities, alone and together with other requests that come and go.
+TEST(Engine, Text_IsIndependentOfTheBatch) {
   ModelConfig c = small();
   c.hidden_size = 96;
   c.mlp.intermediate_size = 256;
@@ -146,7 +146,7 @@ TEST(Engine, ATextDoesNotDependOnWhatElseIsInTheBatch) {
   }
 }
 
-TEST(Engine, SharedChunksChangeNothing) {
+TEST(Engine, SharedChunks_DoNotChangeTheText) {
   LanguageModel model(small(), 3);
   const GenerationRequest one = request(prompt(70, 9), 20, {.temperature = 0});
   Engine engine(model, kSmall);
@@ -154,20 +154,20 @@ TEST(Engine, SharedChunksChangeNothing) {
   EXPECT_EQ(engine.metrics().reused_tokens, 0);
   EXPECT_EQ(submit(engine, one)->wait().ids(), first);
   EXPECT_EQ(engine.metrics().reused_tokens, 64);
-  // The same beginning, then another text.
+  // The second prompt begins with the same tokens and then differs.
   GenerationRequest other = one;
   other.prompt[40] = (other.prompt[40] + 1) % 211;
   Engine fresh(model, kSmall);
   const std::vector<int64_t> expected = submit(fresh, other)->wait().ids();
   EXPECT_EQ(submit(engine, other)->wait().ids(), expected);
   EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32);
-  // A prompt of whole chunks computes its last one again: its logits are wanted.
+  // The last chunk of a prompt of whole chunks is computed again, because its logits are needed.
   other.prompt.resize(32);
   submit(engine, other)->wait();
   EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32 + 16);
 }
 
-TEST(Engine, ScoresPromptAndText) {
+TEST(Engine, LogProbabilities_CoverPromptAndText) {
   LanguageModel model(small(), 3);
   const std::vector<int64_t> ids = prompt(50, 2);
   GenerationRequest one = request(ids, 8, {.temperature = 0});
@@ -202,7 +202,7 @@ TEST(Engine, ScoresPromptAndText) {
   }
 }
 
-TEST(Engine, OnlyThePromptIsScored) {
+TEST(Engine, MaxTokensZero_ScoresOnlyThePrompt) {
   LanguageModel model(small(), 3);
   Engine engine(model, kSmall);
   GenerationRequest one = request(prompt(20, 2), 0, {});
@@ -215,7 +215,7 @@ TEST(Engine, OnlyThePromptIsScored) {
   EXPECT_TRUE(text->tokens.empty());
 }
 
-TEST(Engine, StopsAtATokenOrWhereTheReceiverWants) {
+TEST(Engine, StopTokenOrReceiver_EndsTheText) {
   LanguageModel model(small(), 3);
   Engine engine(model, kSmall);
   GenerationRequest one = request(prompt(20, 2), 30, {.temperature = 0});
@@ -234,11 +234,11 @@ TEST(Engine, StopsAtATokenOrWhereTheReceiverWants) {
   EXPECT_EQ(wants->tokens.size(), 3U);
 }
 
-// More requests than the pages serve at once.
-TEST(Engine, WaitsForMemoryAndLosesNoPage) {
+// There are more requests than the pages can hold at the same time.
+TEST(Engine, ExhaustedPool_RequestsWaitAndNoPageIsLost) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
-  options.cache_bytes = 12 * 3 * 2 * 8 * 2 * 8 * 4;  // 12 pages: layers, keys and values, tokens, heads, size, fp32
+  options.cache_bytes = 12 * 3 * 2 * 8 * 2 * 8 * 4;  // 12 pages: 3 layers, K and V, 8 tokens, 2 heads of size 8, fp32
   Engine engine(model, options);
   EXPECT_EQ(engine.max_request_tokens(), 12 * 8);
   std::vector<std::shared_ptr<Collector>> texts;
@@ -256,8 +256,8 @@ TEST(Engine, WaitsForMemoryAndLosesNoPage) {
   EXPECT_EQ(metrics.generated_tokens, 40 * 12);
 }
 
-// Caches of their own count like pages: who finds no room now waits, and is not refused.
-TEST(Engine, WaitsForMemoryWithoutPagesToo) {
+// Memory for separate caches is limited like pages: if a request does not fit, it waits and is not refused.
+TEST(Engine, ExhaustedSeparateCaches_RequestsWait) {
   ModelConfig config = small("none");
   config.positions = {};
   config.positions.rope_scaling = {.type = "dynamic", .factor = 2, .original_length = 4096};
@@ -273,7 +273,7 @@ TEST(Engine, WaitsForMemoryWithoutPagesToo) {
   EXPECT_TRUE(second->wait_for_tokens(3));
 }
 
-TEST(Engine, ACancelledRequestFreesItsPages) {
+TEST(Engine, CancelledRequest_FreesItsPages) {
   LanguageModel model(small(), 3);
   Engine engine(model, kSmall);
   auto text = std::make_shared<Collector>();
@@ -281,7 +281,7 @@ TEST(Engine, ACancelledRequestFreesItsPages) {
   auto waits = std::make_shared<Collector>();
   EXPECT_TRUE(text->wait_for_tokens(3));
   engine.cancel(submission.id);
-  engine.cancel(987654);  // nobody
+  engine.cancel(987654);  // an unknown id
   EXPECT_EQ(text->wait().reason, FinishReason::cancelled);
   submit(engine, request(prompt(10, 2), 3, {}))->wait();
   engine.drain();
@@ -289,7 +289,7 @@ TEST(Engine, ACancelledRequestFreesItsPages) {
   EXPECT_EQ(metrics.free_pages + metrics.shared_pages, metrics.pages);
 }
 
-TEST(Engine, RefusesWithAReason) {
+TEST(Engine, Refusal_HasAReason) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
   options.max_waiting = 2;
@@ -308,7 +308,8 @@ TEST(Engine, RefusesWithAReason) {
   auto running = std::make_shared<Collector>();
   const auto id = engine.submit(request({3}, 5000, {}), running).id;
   EXPECT_TRUE(running->wait_for_tokens(1));
-  std::vector<Engine::Id> waiting;  // they may generate as much as the running one, so they do not preempt it
+  // They may generate as many tokens as the running request, so they do not preempt it.
+  std::vector<Engine::Id> waiting;
   for (int n = 0; n < 2; ++n)
     waiting.push_back(engine.submit(request({3}, 5000, {}), std::make_shared<Collector>()).id);
   EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::queue_full);
@@ -318,7 +319,7 @@ TEST(Engine, RefusesWithAReason) {
   EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::stopping);
 }
 
-TEST(Engine, RunsWorkBetweenSteps) {
+TEST(Engine, Jobs_RunBetweenSteps) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
   options.max_waiting = 3;
@@ -339,13 +340,13 @@ TEST(Engine, RunsWorkBetweenSteps) {
   EXPECT_EQ(engine.submit(request({3}, 2, {}), std::make_shared<Collector>()).refusal, Engine::Refusal::queue_full);
   engine.cancel(second.id);
   go_on.set_value();
-  engine.drain();  // waits for work too
+  engine.drain();  // also waits for jobs
   EXPECT_EQ(order, (std::vector<std::pair<int, bool>>{{2, false}, {1, true}}));
   EXPECT_EQ(add(4).refusal, Engine::Refusal::stopping);
   EXPECT_EQ(engine.metrics().waiting, 0);
 }
 
-TEST(Engine, AnEndedEngineTellsWaitingWork) {
+TEST(Engine, Shutdown_CancelsWaitingJobs) {
   LanguageModel model(small(), 3);
   std::promise<void> begun, go_on;
   std::vector<bool> runs;
@@ -359,7 +360,7 @@ TEST(Engine, AnEndedEngineTellsWaitingWork) {
     begun.get_future().wait();
     engine.run_between_steps([&](bool run) { runs.push_back(run); });
     later = std::thread([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the engine is being ended
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the engine is shutting down
       go_on.set_value();
     });
   }
@@ -367,7 +368,7 @@ TEST(Engine, AnEndedEngineTellsWaitingWork) {
   EXPECT_EQ(runs, std::vector<bool>{false});
 }
 
-TEST(Engine, APositionTableEndsARequest) {
+TEST(Engine, PositionTable_LimitsTheRequestLength) {
   ModelConfig c = small("learned");
   c.max_length = 30;
   LanguageModel model(c, 3);
@@ -378,8 +379,8 @@ TEST(Engine, APositionTableEndsARequest) {
             Engine::Refusal::too_long);
 }
 
-// A diverged model: the request that meets it fails, with the reason; the engine goes on.
-TEST(Engine, AFailureEndsItsOwnRequest) {
+// The model has diverged: the affected request fails and names the reason, and the engine continues.
+TEST(Engine, Failure_EndsOnlyItsRequest) {
   LanguageModel model(small(), 3);
   for (const auto& [name, tensor] : model.parameters()) {
     const at::NoGradGuard guard;
@@ -393,7 +394,7 @@ TEST(Engine, AFailureEndsItsOwnRequest) {
   EXPECT_EQ(good->wait().reason, FinishReason::length);
 }
 
-TEST(Engine, ADrainEndsAtOnceIfItIsAbandoned) {
+TEST(Engine, AbandonedDrain_ReturnsImmediately) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
   options.max_running = 1;
@@ -413,7 +414,7 @@ TEST(Engine, ADrainEndsAtOnceIfItIsAbandoned) {
   EXPECT_EQ(engine.submit(request({3}, 2, {}), std::make_shared<Collector>()).refusal, Engine::Refusal::stopping);
 }
 
-TEST(Engine, TheEndCancelsWhatRuns) {
+TEST(Engine, Shutdown_CancelsRunningRequests) {
   LanguageModel model(small(), 3);
   const auto text = std::make_shared<Collector>();
   {

@@ -1,4 +1,4 @@
-// What tests of the engine have in common: small models, requests, a receiver that keeps what comes.
+// Common parts of the engine tests: small models, requests, and a receiver that collects the results.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ class Collector : public Receiver {
   std::string message;
   bool stopped = false;
   int ends = 0;
-  int64_t most = -1;  // tokens after which the receiver wants no more
+  int64_t most = -1;  // number of tokens after which the receiver ends the text; -1: no limit
 
  private:
   std::mutex mutex_;

@@ -1,4 +1,4 @@
-// An engine that follows a script: no model, the same interface and the same threads.
+// A scripted engine without a model. It has the interface and the threads of the real engine.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -17,10 +17,10 @@
 
 namespace lazy::serve::testing_support {
 
-// Log-probabilities of a fixed distribution over ids, the same at every place: ids that are multiples of 7 are likely.
+// Log-probability of an id. The distribution is the same at every position; ids that are multiples of 7 are likely.
 inline float fake_logprob(int64_t id) { return -0.1f - static_cast<float>(id % 7) / 3.0f; }
 
-// Whether `condition`, which `mutex` guards, holds within 5 s.
+// Waits up to 5 s until `condition`, which is protected by `mutex`, holds. Returns whether it does.
 inline bool wait_for(std::mutex& mutex, const std::function<bool()>& condition) {
   for (int i = 0; i < 5000; ++i) {
     {
@@ -38,7 +38,7 @@ class FakeEngine final : public GenerationService {
     std::chrono::microseconds step{0};
     int64_t max_waiting = 100000;
     int64_t max_request_tokens = 1000;
-    // The next token, or -1 for a failure; by default the text "abc..." without end.
+    // Returns the next token, or -1 for a failure. By default the text is "abc..." without end.
     std::function<int64_t(const GenerationRequest&, int64_t n)> next = [](const GenerationRequest&, int64_t n) {
       return 'a' + n % 26;
     };
@@ -84,7 +84,7 @@ class FakeEngine final : public GenerationService {
     idle_.wait(lock, [&] { return jobs_.empty(); });
   }
 
-  // For tests: until `condition` holds, 5 s at most.
+  // For tests: waits up to 5 s until `condition` holds.
   bool wait_for_running(size_t count) {
     return wait_for(mutex_, [&] { return jobs_.size() == count; });
   }
@@ -110,7 +110,7 @@ class FakeEngine final : public GenerationService {
     return out;
   }
 
-  // One step of one job; false when it has ended.
+  // Runs one step of one job. Returns false when the job has ended.
   bool step(Job& job) {
     const GenerationRequest& request = job.request;
     Receiver& receiver = *job.receiver;
@@ -169,7 +169,7 @@ class FakeEngine final : public GenerationService {
           job = &jobs_.at(id);
           if (!job->begun && seen_.size() < 1000) seen_.push_back(job->request);
         }
-        Job copy;  // the receiver may call cancel: without the lock
+        Job copy;  // called without the lock, because the receiver may call cancel()
         {
           const std::scoped_lock lock(mutex_);
           copy = *job;
@@ -200,7 +200,7 @@ class FakeEngine final : public GenerationService {
   std::thread thread_;
 };
 
-// A served model with the tokenizer of bytes (256 is BOS, 257 is EOS).
+// Returns a served model with the bytes tokenizer (256 is BOS, 257 is EOS).
 inline ServedModel fake_model(GenerationService& engine, const std::string& id = "tiny") {
   ServedModel model;
   model.id = id;

@@ -1,5 +1,5 @@
-// Requests written from RFC 9110 and RFC 9112 with the statuses of their answers. Every connection ends after its
-// input, so the answers can be counted: a body that is read as a request would add one.
+// Requests derived from RFC 9110 and RFC 9112, with the expected response statuses. Every connection ends after its
+// input, so the responses can be counted: if the server read a body as a request, there would be one more response.
 #include <gmock/gmock.h>
 
 #include <regex>
@@ -15,10 +15,11 @@ using testing_support::TestServer;
 
 struct Conversation {
   std::string bytes;
-  std::string statuses;  // a regular expression for all answers of the connection, such as "200 404"
+  std::string statuses;  // regular expression for the statuses of all responses on the connection, such as "200 404"
 };
 
-const std::string kNext = "GET /version HTTP/1.1\r\nHost: x\r\n\r\n";  // also the content of bodies that hide a request
+// Also used as the content of bodies, to detect request smuggling.
+const std::string kNext = "GET /version HTTP/1.1\r\nHost: x\r\n\r\n";
 const std::string kJson = R"({"prompt":"x"})";
 
 std::string get(const std::string& target, const std::string& fields = "Host: x\r\n") {
@@ -31,7 +32,7 @@ std::string sized(const std::string& body) { return "Content-Length: " + std::to
 std::string hexadecimal(size_t number) { return fmt::format("{:x}", number); }
 std::string chunked_json() { return hexadecimal(kJson.size()) + "\r\n" + kJson + "\r\n0\r\n\r\n"; }
 
-// RFC 9112 6.1 and 6.3: framing.
+// Requests that test the framing of messages (RFC 9112 6.1 and 6.3).
 std::vector<Conversation> framing() {
   std::vector<Conversation> out;
   const std::vector<std::string> chunked = {"chunked",    "Chunked",  "CHUNKED",   "\tchunked",
@@ -126,15 +127,16 @@ std::vector<Conversation> framing() {
   out.push_back({post("Content-Length:14\r\n", kJson) + kNext, "200 200"});
   out.push_back({post("Content-Length: \t14\t \r\n", kJson) + kNext, "200 200"});
   out.push_back({post(sized(kJson), kJson) + kNext, "200 200"});
-  out.push_back({post(sized(kNext), kNext) + kNext, "400 200"});  // the body is no JSON: it is not read as a request
-  out.push_back({post("Content-Length: 100\r\n", kJson), ""});    // cut off
+  // The body is not JSON, and must not be read as a request.
+  out.push_back({post(sized(kNext), kNext) + kNext, "400 200"});
+  out.push_back({post("Content-Length: 100\r\n", kJson), ""});    // incomplete body
   out.push_back({post("", "") + kNext, "400 200"});               // no body
   out.push_back({get("/version", "Host: x\r\n" + sized(kNext)) + kNext + kNext, "200 200"});
   out.push_back({get("/version", "Host: x\r\nTransfer-Encoding: chunked\r\n") + chunked_json() + kNext, "200 200"});
   return out;
 }
 
-// RFC 9112 7: chunks.
+// Requests with chunked bodies (RFC 9112 7).
 std::vector<Conversation> chunks() {
   std::vector<Conversation> out;
   const auto with = [](const std::string& body) { return post("Transfer-Encoding: chunked\r\n", body); };
@@ -158,7 +160,7 @@ std::vector<Conversation> chunks() {
   for (const char c : kJson) bytes += std::string("1\r\n") + c + "\r\n";
   out.push_back({with(bytes + "0\r\n\r\n") + kNext, "200 200"});
   out.push_back({with("00000\r\n\r\n") + kNext, "400 200"});
-  // Trailer fields never take part in framing, routing or authorization (RFC 9110 6.5.1).
+  // Trailer fields must not affect framing, routing or authorization (RFC 9110 6.5.1).
   const std::vector<std::string> trailers = {"X: y",
                                              "Host: other",
                                              "Authorization: Bearer x",
@@ -175,7 +177,7 @@ std::vector<Conversation> chunks() {
   return out;
 }
 
-// RFC 9112 3.2 and RFC 9110 7.2: Host and the request target.
+// Requests that test Host and the request target (RFC 9112 3.2 and RFC 9110 7.2).
 std::vector<Conversation> targets() {
   std::vector<Conversation> out;
   for (const std::string host :
@@ -197,10 +199,10 @@ std::vector<Conversation> targets() {
   for (const std::string target : {"http://x/version", "http://x:80/version", "HTTP://x/version", "https://x/version",
                                    "http://other/version", "http://[::1]/version", "http://x/version?a=b", "/version?",
                                    "/version?a", "/version?a=b&c", "/%76ersion", "/vers%69on", "/%56ersion"}) {
-    const std::string status = target == "/%56ersion" ? "404" : "200";  // %56 is V
+    const std::string status = target == "/%56ersion" ? "404" : "200";  // %56 encodes V
     out.push_back({get(target) + kNext, status + " 200"});
   }
-  out.push_back({get("http://x") + kNext, "200 200"});  // the page
+  out.push_back({get("http://x") + kNext, "200 200"});  // the web page
   out.push_back({get("http://x?a=b") + kNext, "200 200"});
   for (const std::string target :
        {"version", "*", "x:80", "http:///version", "http://a b/version", "http://a@b/version", "/ver#sion", "/version#",
@@ -225,7 +227,7 @@ std::vector<Conversation> targets() {
   return out;
 }
 
-// RFC 9110 9 and 15: methods.
+// Requests with various methods (RFC 9110 9 and 15).
 std::vector<Conversation> methods() {
   std::vector<Conversation> out;
   const auto request = [](const std::string& method, const std::string& path) {
@@ -256,7 +258,7 @@ std::vector<Conversation> methods() {
   return out;
 }
 
-// RFC 9112 2.2, 2.3, 3 and 5: lines, versions, fields.
+// Requests that test line endings, versions and header fields (RFC 9112 2.2, 2.3, 3 and 5).
 std::vector<Conversation> lines() {
   std::vector<Conversation> out;
   for (const std::string empty : {"\r\n", "\r\n\r\n", "\r\n\r\n\r\n"}) {
@@ -288,17 +290,17 @@ std::vector<Conversation> lines() {
   for (const std::string field : {"A:", "A: ", "A:b", "A:\tb\t", "A: b c", "A: \xc3\xa4", "A: \x80",
                                   "A!#$%&'*+-.^_`|~1: b", "A: b:c", "A: \"b\""})
     out.push_back({get("/version", "Host: x\r\n" + field + "\r\n") + kNext, "200 200"});
-  // A folded field is refused, or read as one field (RFC 9112 5.2).
+  // A folded field is either refused or read as one field (RFC 9112 5.2).
   out.push_back({get("/version", "Host: x\r\nA: b\r\n c\r\n") + kNext, "400|200 200"});
   out.push_back({post("A: b\r\n Transfer-Encoding: gzip\r\n" + sized(kJson), kJson) + kNext, "400|200 200"});
   out.push_back({post("A: b\r\n\tContent-Length: 0\r\n" + sized(kJson), kJson) + kNext, "400|200 200"});
   out.push_back({get("/version", "Host: x\n") + kNext, "400"});
-  out.push_back({"GET /version HTTP/1.1\nHost: x\n\n", "(400)?"});  // not a whole line
+  out.push_back({"GET /version HTTP/1.1\nHost: x\n\n", "(400)?"});  // an incomplete line
   out.push_back({"GET /version HTTP/1.1\r\n Host: x\r\n\r\n" + kNext, "400"});
   return out;
 }
 
-// RFC 9110 10.1.1 and 8.4, RFC 9112 9.3.
+// Requests that test Expect, Content-Encoding and Connection (RFC 9110 10.1.1 and 8.4, RFC 9112 9.3).
 std::vector<Conversation> expectations() {
   std::vector<Conversation> out;
   for (const std::string value : {"100-continue", "100-Continue", "100-CONTINUE", " 100-continue\t", "100-continue,",
@@ -334,7 +336,7 @@ std::vector<Conversation> expectations() {
   return out;
 }
 
-// The statuses of all answers on a connection. A HEAD request's answer and 204 have no body.
+// Returns the statuses of all responses on a connection. Responses to HEAD and responses with status 204 have no body.
 std::string statuses_of(const std::string& received, bool head) {
   std::string out, rest = received;
   while (rest.starts_with("HTTP/1.1 ")) {
@@ -352,7 +354,7 @@ std::string statuses_of(const std::string& received, bool head) {
 void check(const std::vector<Conversation>& corpus) {
   TestServer server;
   for (const Conversation& exchange : corpus) {
-    for (const bool byte_by_byte : {false, true}) {  // what is already read must not change the result
+    for (const bool byte_by_byte : {false, true}) {  // the result must not depend on how the input is split
       if (byte_by_byte && exchange.bytes.size() > 400) continue;
       Client client = server.client();
       if (byte_by_byte) {
@@ -378,7 +380,7 @@ TEST(HttpCorpus, Methods) { check(methods()); }
 TEST(HttpCorpus, Lines) { check(lines()); }
 TEST(HttpCorpus, ExpectationsAndConnections) { check(expectations()); }
 
-TEST(HttpCorpus, HasFiveHundredRequests) {
+TEST(HttpCorpus, Corpus_HasFiveHundredRequests) {
   size_t requests = 0;
   for (const auto& part : {framing(), chunks(), targets(), methods(), lines(), expectations()}) requests += part.size();
   EXPECT_GE(requests, 500u);

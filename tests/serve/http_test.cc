@@ -1,4 +1,4 @@
-// The HTTP server itself: what clients may do wrong, and its limits.
+// The HTTP server: client errors and limits.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -29,7 +29,7 @@ using testing_support::TestServer;
 
 const char* const kHealth = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
 
-TEST(Http, ConnectionsAreKept) {
+TEST(Http, Connection_IsReused) {
   TestServer server;
   Client client = server.client();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(client.get("/health").status, 200);
@@ -42,7 +42,7 @@ TEST(Http, ConnectionsAreKept) {
   EXPECT_TRUE(client.ended());
 }
 
-// The lines of an access log, each split into its fields.
+// Returns the lines of an access log, each split into its fields.
 std::vector<std::vector<std::string>> access_lines(const std::filesystem::path& file) {
   std::vector<std::vector<std::string>> lines;
   for (const std::string& line : split(read_file(file), '\n')) {
@@ -51,7 +51,7 @@ std::vector<std::vector<std::string>> access_lines(const std::filesystem::path& 
   return lines;
 }
 
-TEST(AccessLog, HasALineForEachRequest) {
+TEST(AccessLog, Requests_HaveOneLineEach) {
   const lazy::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "access.log";
   {
@@ -91,7 +91,7 @@ TEST(AccessLog, HasALineForEachRequest) {
   EXPECT_THAT(read_file(file), Not(HasSubstr("secret")));
 }
 
-TEST(AccessLog, AClientThatLeavesIs499) {
+TEST(AccessLog, ClientDisconnect_IsLoggedAs499) {
   const lazy::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "access.log";
   FakeEngine::Options options;
@@ -100,7 +100,7 @@ TEST(AccessLog, AClientThatLeavesIs499) {
   {
     Client client = server.client();
     client.send(Client::post_text("/v1/completions", R"({"prompt": "x"})"));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the request has usually been submitted
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // by now the request has usually been submitted
   }
   for (int i = 0; i < 5000 && access_lines(file).empty(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -108,24 +108,24 @@ TEST(AccessLog, AClientThatLeavesIs499) {
   EXPECT_EQ(access_lines(file).front()[4], "499");
 }
 
-TEST(AccessLog, FieldsCannotBeForged) {
+TEST(AccessLog, Fields_AreEscaped) {
   AccessRecord record{.client = "::1", .method = "GET", .path = "/a b\n\"\xff", .status = 404};
   EXPECT_THAT(access_line(record), EndsWith(" ::1 GET /a%20b%0A%22%FF 404 0 0.000 -\n"));
 }
 
-TEST(AccessLog, IsReopenedForRotation) {
+TEST(AccessLog, Reopen_SupportsRotation) {
   const lazy::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "access.log", rotated = folder / "access.log.1";
   AccessLog log(file.string());
   log.write({.path = "/1"});
   std::filesystem::rename(file, rotated);
-  log.write({.path = "/2"});  // until the log is reopened, the renamed file gets the lines
+  log.write({.path = "/2"});  // until the log is reopened, lines go to the renamed file
   log.reopen();
   log.write({.path = "/3"});
   EXPECT_EQ(access_lines(rotated).size(), 2u);
   ASSERT_EQ(access_lines(file).size(), 1u);
   EXPECT_EQ(access_lines(file).front()[3], "/3");
-  // A path that cannot be opened leaves the file as it is.
+  // If the path cannot be opened, the log continues with the old file.
   std::filesystem::rename(file, rotated);
   std::filesystem::create_directory(file);
   log.reopen();
@@ -133,18 +133,18 @@ TEST(AccessLog, IsReopenedForRotation) {
   EXPECT_EQ(access_lines(rotated).back()[3], "/4");
 }
 
-TEST(AccessLog, AFileThatCannotBeOpenedIsAnError) {
+TEST(AccessLog, UnwritableFile_IsAnError) {
   EXPECT_THAT(error_of([] { AccessLog log("/missing/access.log"); }),
               Names({"serve", "--access-log", "/missing/access.log"}));
 }
 
-TEST(Http, AnInvalidRequestIdIsReplaced) {
+TEST(Http, InvalidRequestId_IsReplaced) {
   TestServer server;
   const Reply reply = server.client().get("/health", "X-Request-Id: a b\r\n");
   EXPECT_THAT(reply.headers.at("X-Request-Id"), StartsWith("req-"));
 }
 
-TEST(Http, RequestsInOnePacketAreAnsweredInTurn) {
+TEST(Http, PipelinedRequests_AreAnsweredInOrder) {
   TestServer server;
   Client client = server.client();
   std::string all;
@@ -155,7 +155,7 @@ TEST(Http, RequestsInOnePacketAreAnsweredInTurn) {
   EXPECT_EQ(client.read_reply().status, 200);
 }
 
-TEST(Http, ByteByByte) {
+TEST(Http, RequestSentByteByByte_IsAnswered) {
   TestServer server;
   Client client = server.client();
   for (const char byte : Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 3})")) {
@@ -164,7 +164,7 @@ TEST(Http, ByteByByte) {
   EXPECT_EQ(client.read_reply().json()["choices"][0]["text"], "abc");
 }
 
-TEST(Http, HeadAndChunkedBodiesAndHttp10) {
+TEST(Http, HeadChunkedBodiesAndHttp10_AreSupported) {
   TestServer server;
   Client client = server.client();
   client.send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -176,12 +176,12 @@ TEST(Http, HeadAndChunkedBodiesAndHttp10) {
   Client old = server.client();
   const std::string body = R"({"prompt": "x", "max_tokens": 3, "stream": true})";
   old.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
-  const Reply reply = old.read_reply();  // no chunks: the end of the connection ends the stream
+  const Reply reply = old.read_reply();  // not chunked: the end of the connection ends the stream
   EXPECT_FALSE(reply.headers.contains("Transfer-Encoding"));
   EXPECT_EQ(reply.events().back(), "[DONE]");
 }
 
-TEST(Http, ExpectContinue) {
+TEST(Http, ExpectContinue_IsAnswered) {
   TestServer server;
   Client client = server.client();
   const std::string body = R"({"prompt": "x", "max_tokens": 3})";
@@ -192,7 +192,7 @@ TEST(Http, ExpectContinue) {
   EXPECT_EQ(client.read_reply().status, 200);
 }
 
-TEST(Cors, OriginsAreThoseThatBrowsersSend) {
+TEST(Cors, Origins_MustHaveTheFormatOfBrowsers) {
   for (const char* origin : {"https://example.org", "http://localhost:3000", "https://example.org:8443", "null",
                              "http://127.0.0.1:65535", "http://[::1]:8080", "chrome-extension://abcdefgh",
                              "https://xn--bcher-kva.example", "http://example.org:443", "tauri://localhost"}) {
@@ -225,7 +225,7 @@ TEST(Cors, OriginsAreThoseThatBrowsersSend) {
   }
 }
 
-TEST(Cors, IsOffUnlessOriginsAreAllowed) {
+TEST(Cors, WithoutAllowedOrigins_IsDisabled) {
   const std::string preflight =
       "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n"
       "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization,content-type\r\n\r\n";
@@ -244,14 +244,14 @@ TEST(Cors, IsOffUnlessOriginsAreAllowed) {
 
   TestServer open({}, {}, ApiKeys({"key"}), 2, {"https://a.example", "http://b"});
   const Reply allowed = ask(open, preflight);
-  EXPECT_EQ(allowed.status, 204) << "browsers send no key with a preflight";
+  EXPECT_EQ(allowed.status, 204) << "browsers send preflight requests without a key";
   EXPECT_EQ(allowed.headers.at(allow), "https://a.example");
   EXPECT_EQ(allowed.headers.at("Access-Control-Allow-Headers"), "authorization,content-type");
   EXPECT_EQ(allowed.headers.at("Vary"), "Origin");
   EXPECT_THAT(allowed.headers.at("Access-Control-Allow-Methods"), HasSubstr("POST"));
   const std::string origin = "Origin: http://b\r\n";
   EXPECT_EQ(open.client().get("/health", origin).headers.at(allow), "http://b");
-  EXPECT_EQ(open.client().get("/v1/models", origin).headers.at(allow), "http://b") << "the page may read the 401";
+  EXPECT_EQ(open.client().get("/v1/models", origin).headers.at(allow), "http://b") << "pages may read 401 responses";
   EXPECT_FALSE(open.client().get("/health", "Origin: http://b.evil\r\n").headers.contains(allow));
   EXPECT_FALSE(open.client().get("/health").headers.contains(allow));
   const Reply stream = open.client().post("/v1/completions", nlohmann::json{{"prompt", "x"}, {"stream", true}},
@@ -263,7 +263,7 @@ TEST(Cors, IsOffUnlessOriginsAreAllowed) {
   EXPECT_EQ(any.client().get("/health", origin).headers.at(allow), "*");
 }
 
-TEST(Limits, OfBodyAndHeader) {
+TEST(Limits, BodyAndHeaderSize_AreLimited) {
   HttpLimits limits;
   limits.max_body_bytes = 1000;
   limits.max_header_bytes = 1000;
@@ -283,7 +283,7 @@ TEST(Limits, OfBodyAndHeader) {
   expect(server.client().get("/" + std::string(20000, 'x')), 414, "uri_too_long");
 }
 
-TEST(Limits, OfConnections) {
+TEST(Limits, Connections_AreLimited) {
   HttpLimits limits;
   limits.max_connections = 3;
   TestServer server({}, limits);
@@ -296,12 +296,12 @@ TEST(Limits, OfConnections) {
   EXPECT_EQ(reply.status, 503);
   EXPECT_EQ(reply.json()["error"]["code"], "too_many_connections");
   clients.pop_back();
-  int status = 0;  // the server notices at once, but not before this thread goes on
+  int status = 0;  // the server notices the free place only after some time
   for (int i = 0; i < 100 && status != 200; ++i) status = server.client().get("/health").status;
   EXPECT_EQ(status, 200);
 }
 
-TEST(Limits, OfTime) {
+TEST(Limits, RequestTime_IsLimited) {
   HttpLimits limits;
   limits.idle = 0.2;
   limits.read = 0.3;
@@ -309,7 +309,7 @@ TEST(Limits, OfTime) {
   Client idle = server.client();
   EXPECT_TRUE(idle.ended(5));
   EXPECT_EQ(idle.received(), "");
-  Client slow = server.client();  // a byte every now and then does not help
+  Client slow = server.client();  // sends single bytes, which must not extend the deadline
   std::thread feeder([&] {
     for (int i = 0; i < 12; ++i) {
       slow.send(i == 0 ? "GET /health HTTP/1.1\r\n" : "A");
@@ -322,9 +322,9 @@ TEST(Limits, OfTime) {
   EXPECT_EQ(reply.json()["error"]["code"], "request_timeout");
 }
 
-// Half-open connections and slow clients do not occupy a thread: a single thread answers another client before that
-// client gives up (10 s), long before the slow clients time out (60 s).
-TEST(Limits, SlowClientsHoldNoThread) {
+// Half-open connections and slow clients do not block a thread: with a single thread, the server answers another client
+// before that client's timeout (10 s), long before the slow clients time out (60 s).
+TEST(Limits, SlowClients_DoNotBlockThreads) {
   TestServer server({}, {}, {}, 1);
   std::vector<Client> slow;
   for (int i = 0; i < 300; ++i) {
@@ -335,7 +335,7 @@ TEST(Limits, SlowClientsHoldNoThread) {
   EXPECT_EQ(server.complete({{"prompt", "x"}, {"max_tokens", 3}}).status, 200);
 }
 
-TEST(Keys, AreAskedForButNotByHealth) {
+TEST(Keys, AreRequiredExceptForHealth) {
   TestServer server({}, {}, ApiKeys({"first-key", "second"}));
   const auto status = [&](const char* header) {
     return server.client().post("/v1/completions", std::string(R"({"prompt": "x"})"), header).status;
@@ -353,7 +353,7 @@ TEST(Keys, AreAskedForButNotByHealth) {
   EXPECT_EQ(reply.headers.at("WWW-Authenticate"), "Bearer");
 }
 
-TEST(Drain, FinishesWhatRunsAndRefusesWhatComes) {
+TEST(Drain, RunningRequestsFinish_NewOnesAreRefused) {
   FakeEngine::Options options;
   options.step = std::chrono::milliseconds(1);
   TestServer server(options);
@@ -376,7 +376,7 @@ TEST(Drain, FinishesWhatRunsAndRefusesWhatComes) {
   EXPECT_FALSE(server.client().connected());
 }
 
-TEST(Http, AnAddressInUseIsOneLine) {
+TEST(Http, AddressInUse_IsAOneLineError) {
   TestServer server;
   const int port = server.http.port();
   EXPECT_THAT(error_of([&] { HttpServer("127.0.0.1", port, 1, {}, nullptr); }),
@@ -384,8 +384,8 @@ TEST(Http, AnAddressInUseIsOneLine) {
   EXPECT_THROW(HttpServer("no such host.", 0, 1, {}, nullptr), Error);
 }
 
-// Any bytes at the socket: an answer or the connection's end, and the server lives on.
-TEST(Http, MalformedBytes) {
+// For any bytes, the server either answers or closes the connection, and continues to work.
+TEST(Http, MalformedBytes_DoNotStopTheServer) {
   HttpLimits limits;
   limits.max_header_bytes = 2000;
   limits.max_body_bytes = 4000;
@@ -424,7 +424,7 @@ TEST(Http, MalformedBytes) {
     client.send(input);
     client.end_of_input();
     if (round % 4 == 0) {
-      ASSERT_TRUE(client.ended()) << "no end after: " << input;
+      ASSERT_TRUE(client.ended()) << "the connection did not end after: " << input;
       answered += client.received().starts_with("HTTP/1.1 ");
     }
   }

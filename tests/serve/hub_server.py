@@ -1,4 +1,4 @@
-"""What the imitations of the Hugging Face Hub in tests have in common."""
+"""Common parts of the test servers that imitate the Hugging Face Hub."""
 
 import http.server
 

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""lm-evaluation-harness 0.4.13's `local-completions` with a running `lazy serve`, against `lazy eval` on the same rows.
+"""Compares lm-evaluation-harness 0.4.13 (`local-completions`) on a running `lazy serve` with `lazy eval` on equal rows.
 
     lm_eval_sets.py LAZY [--model DIR] [--data DIR] [--limit N] [--tasks piqa,...] [--settings ids:1,ids:16,texts:1,...]
 
-Every log-likelihood must be within 1e-3 of `lazy eval`'s, its greedy flag equal, and the texts of a generate_until task
-those of `lazy generate`. A setting is what a request carries (token ids, or texts: `tokenized_requests=False`) and the
-harness's batch size. A text that the tokenizer splits otherwise than the ids that it was decoded from (the harness cuts
-long ones anywhere) is another request: such are counted, not compared.
+Every log-likelihood must agree with `lazy eval` within 1e-3, and the greedy flags must be equal. The texts of a
+generate_until task must be equal to the texts of `lazy generate`. A setting is the kind of prompts in a request (token
+ids, or texts with `tokenized_requests=False`) and the batch size of the harness. The harness cuts long texts at any
+token. If the tokenizer splits the decoded text differently, the request has different ids: such requests are counted
+and not compared.
 
-Without --model a tiny one is written, without --data the rows of tests/parity/data are used, or of LAZY_TEST_DATA.
-LAZY_SERVE_DOCUMENTS (20) is the default of --limit; 0: whole sets. Exit code 77 if neither this interpreter nor
-LAZY_LM_EVAL_PYTHON has lm_eval. test_lm_eval_sets.py runs it.
+Without --model, a tiny model is written. Without --data, the rows of LAZY_TEST_DATA or tests/parity/data are used.
+LAZY_SERVE_DOCUMENTS (20) is the default of --limit; 0 selects the whole data sets. The exit code is 77 if neither this
+interpreter nor LAZY_LM_EVAL_PYTHON has lm_eval. test_lm_eval_sets.py runs this script.
 """
 
 import argparse
@@ -30,11 +31,11 @@ sys.path.insert(0, str(PARITY))
 import rows  # noqa: E402
 from serving import serving  # noqa: E402
 
-STOP, LONGEST = ["\n\n", " the"], 24  # of the texts
+STOP, LONGEST = ["\n\n", " the"], 24  # stop strings and maximum length of the generated texts
 
 
 def likelihoods(folder):
-    """{task: {(document, texts of the request): (log-likelihood, greedy or None)}} of the samples below the folder."""
+    """Reads the samples in a folder: {task: {(document, texts of the request): (log-likelihood, greedy or None)}}."""
     found = {}
     for file in sorted(Path(folder).rglob("samples_*.jsonl")):
         of_task = found.setdefault(file.name.removeprefix("samples_").rsplit("_", 1)[0], {})
@@ -48,7 +49,7 @@ def likelihoods(folder):
 
 
 def local_completions(**options):
-    """The harness's client, which also notes the requests whose text is split otherwise than their ids."""
+    """Returns the harness's client, which also records requests whose texts are tokenized differently."""
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
     class Noting(LocalCompletionsAPI):
@@ -75,8 +76,8 @@ def local_completions(**options):
 
 
 def compare(task, ours, theirs, changed):
-    """Prints a line; whether all is equal."""
-    assert ours.keys() == theirs.keys(), f"{task}: {len(theirs)} requests there, {len(ours)} here, or others"
+    """Prints a line and returns whether all results are equal."""
+    assert ours.keys() == theirs.keys(), f"{task}: different requests ({len(theirs)} harness, {len(ours)} lazy eval)"
     same = {key for key in ours if key[2] not in changed}
     differences = [abs(ours[key][0] - theirs[key][0]) for key in same]
     beyond = sum(not difference <= 1e-3 for difference in differences)
@@ -84,14 +85,14 @@ def compare(task, ours, theirs, changed):
     greedy = sum(ours[key][1] == "True" for key in same)
     print(
         f"  {task:<15} {len(same):>6} requests, {greedy:>4} greedy; at most {max(differences, default=0):.1e} apart, "
-        f"{beyond} beyond 1e-3; {flags} greedy flags differ; {len(ours) - len(same)} split otherwise",
+        f"{beyond} beyond 1e-3; {flags} greedy flags differ; {len(ours) - len(same)} tokenized differently",
         flush=True,
     )
     return beyond == 0 and flags == 0
 
 
 def check_texts(lazy, model, data, lm, limit):
-    """generate_until of the harness against `lazy generate`, for the beginnings of LAMBADA's documents."""
+    """Compares generate_until of the harness with `lazy generate` on the beginnings of LAMBADA documents."""
     import datasets
     import harness
     import lm_eval
@@ -114,7 +115,7 @@ def check_texts(lazy, model, data, lm, limit):
         command = [lazy, "generate", model, "--temperature", "0", "--max-tokens", str(LONGEST), "--device", "cpu"]
         command += ["--dtype", "fp32", "--json", output, *(f"--prompt={prompt}" for prompt in prompts)]
         if lm.tokenized_requests:
-            command.append("--no-bos")  # the harness sends ids without BOS; the server puts it before texts
+            command.append("--no-bos")  # the harness sends ids without BOS; the server adds BOS only to texts
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         ours = {text["prompt"]: text["text"] for text in json.loads(output.read_text(encoding="utf-8"))}
     stopped = 0
@@ -132,7 +133,7 @@ def main():
     real = os.environ.get("LAZY_TEST_DATA")
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("lazy", help="the lazy program")
-    p.add_argument("--model", help="folder that transformers loads too (its tokenizer)")
+    p.add_argument("--model", help="model folder whose tokenizer transformers can load too")
     p.add_argument("--data", default=real or PARITY / "data")
     p.add_argument("--limit", type=int, default=int(os.environ.get("LAZY_SERVE_DOCUMENTS", "20")), help="documents")
     p.add_argument("--tasks", default=",".join(rows.TASKS), help="default: %(default)s")
@@ -151,12 +152,13 @@ def main():
     import lm_eval
 
     assert lm_eval.__version__ == harness.VERSION, lm_eval.__version__
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # else a warning for every request that is cut
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # suppresses a warning for every truncated request
     limit, good = a.limit or None, True
     with tempfile.TemporaryDirectory() as folder:
         model = a.model or f"{folder}/model"
         if not a.model:
-            # Choices of the real sets have some hundred of this tokenizer's short tokens.
+            # The answer choices of the real data sets have several hundred tokens with this tokenizer, whose tokens are
+            # short.
             tiny_model.write(model, tiny_model.LENGTH if Path(a.data) == PARITY / "data" else 1024)
         command = [a.lazy, "eval", model, "--tasks", a.tasks, "--data", a.data, "--log-samples", "--device", "cpu"]
         command += [
@@ -179,7 +181,7 @@ def main():
                     "tokenizer": model,
                     "tokenized_requests": kind == "ids",
                     "batch_size": int(batch),
-                    "max_length": length + 2,  # the windows of `lazy eval`
+                    "max_length": length + 2,  # equal to the windows of `lazy eval`
                 }
                 begin = time.monotonic()
                 lm = local_completions(**options)

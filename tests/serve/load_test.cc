@@ -1,4 +1,4 @@
-// Many clients at once.
+// Load tests with many concurrent clients.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -12,7 +12,7 @@ using testing_support::FakeEngine;
 using testing_support::Reply;
 using testing_support::TestServer;
 
-TEST(Load, TwoHundredAndFiftySixStreams) {
+TEST(Load, TwoHundredFiftySixStreams_Complete) {
   testing_support::raise_file_limit();
   FakeEngine::Options options;
   options.step = std::chrono::milliseconds(2);
@@ -37,7 +37,7 @@ TEST(Load, TwoHundredAndFiftySixStreams) {
   }
 }
 
-TEST(Load, TwoThousandConnections) {
+TEST(Load, TwoThousandConnections_AreAnswered) {
   testing_support::raise_file_limit();
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -61,8 +61,8 @@ TEST(Load, TwoThousandConnections) {
   EXPECT_EQ(server.http.counters().open, 0);
 }
 
-// Clients that come, read a little and leave, beside clients that stay.
-TEST(Load, ComingAndGoing) {
+// Some clients connect, read a little and leave, while other clients stay until the end.
+TEST(Load, DisconnectingClients_DoNotAffectOthers) {
   FakeEngine::Options options;
   options.step = std::chrono::microseconds(200);
   TestServer server(options);
@@ -74,8 +74,8 @@ TEST(Load, ComingAndGoing) {
         Client client = server.client();
         client.send(
             Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 40, "stream": true, "n": 2})"));
-        if ((i + t) % 3 == 0) continue;                                    // at once
-        if ((i + t) % 3 == 1 && client.read_until("\"text\":")) continue;  // after the first token
+        if ((i + t) % 3 == 0) continue;                                    // leave immediately
+        if ((i + t) % 3 == 1 && client.read_until("\"text\":")) continue;  // leave after the first token
         ++stayed;
         complete += client.read_reply().events().back() == "[DONE]";
       }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Mixed load on a `lazy serve`: streams, texts, scores, chat, clients that leave, read slowly or send malformed bytes.
+"""Mixed load for `lazy serve`: streams, texts, scores, chats, clients that leave, read slowly or send malformed data.
 
 Usage: mixed_load.py LAZY FOLDER [MINUTES]
 
 Every well-formed request must be answered correctly, resident memory must not grow, and no page may leak.
-test_mixed_load.py runs it for a quarter of a minute.
+test_mixed_load.py runs it for 15 seconds.
 """
 
 import collections
@@ -21,8 +21,8 @@ from pathlib import Path
 from serving import copy_of_model, serving
 
 WORDS = "the a of time water house and runs every little is to light .".split()
-GROWTH_MIB = 8  # of resident memory in the second half of the run
-WARM = 800  # requests that the first half has at least: they fill oneDNN's cache of kernels and touch the pages
+GROWTH_MIB = 8  # maximum growth of resident memory in the second half of the run
+WARM = 800  # minimum number of requests in the first half: they fill oneDNN's kernel cache and touch the pages
 
 
 class Load:
@@ -31,7 +31,7 @@ class Load:
         self.counts, self.errors, self.lock = collections.Counter(), [], threading.Lock()
 
     def run(self, seed):
-        """One client: one thing after the other until the end."""
+        """Runs one client, which performs random actions until the end of the test."""
         rng = random.Random(seed)
         kinds = [self.text, self.stream, self.score, self.chat, self.refused, self.leave, self.garbage, self.look]
         while not self.over.is_set():
@@ -39,7 +39,7 @@ class Load:
             try:
                 kind(rng)
                 error = None
-            except Exception as exception:  # noqa: BLE001 - all are counted
+            except Exception as exception:  # all failures are counted
                 error = f"{kind.__name__}: {type(exception).__name__}: {exception}"
             with self.lock:
                 self.counts[kind.__name__] += 1
@@ -99,7 +99,7 @@ class Load:
         self.expect(status == code and "error" in answer, status, answer)
 
     def leave(self, rng):
-        """In the middle of a stream."""
+        """Disconnects in the middle of a stream."""
         with contextlib.closing(self.server.connection()) as connection:
             body = {"prompt": self.prompt(rng), "max_tokens": 3000, "ignore_eos": True, "stream": True, "n": 2}
             connection.request("POST", "/v1/completions", json.dumps(body))
@@ -108,7 +108,7 @@ class Load:
                 answer.readline()
 
     def garbage(self, rng):
-        """A request with some bytes changed: any answer, and the end of the connection."""
+        """Sends a request with some changed bytes. Any response is allowed, and the connection must end."""
         body = json.dumps({"prompt": self.prompt(rng), "max_tokens": 4, "echo": True, "logprobs": 2}).encode()
         head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
         sent = bytearray(head + body)
@@ -128,7 +128,7 @@ class Load:
         self.expect(status == 200 and answer["count"] == len(answer["tokens"]), status, answer)
 
     def dawdle(self, rng):
-        """A long stream into a small buffer that is not read for some time."""
+        """Requests a long stream with a small receive buffer and does not read for some time."""
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.settimeout(120)
@@ -139,7 +139,7 @@ class Load:
 
 
 def watch(load, minutes, least=0):
-    """Half of the run, longer where fewer requests than `least` have been answered. Returns the resident MiB."""
+    """Waits for half of the run, or until `least` requests were answered. Returns the resident memory in MiB."""
     for step in range(1000):
         time.sleep(6 * minutes)
         resident, done = load.server.resident_mib(), sum(load.counts.values())
@@ -150,11 +150,11 @@ def watch(load, minutes, least=0):
 
 
 def check(lazy, folder, minutes):
-    """AssertionError if a request failed, memory grew or a page was lost. Prints what was done."""
+    """Raises AssertionError if a request failed, memory grew or a page was lost. Prints the requests by kind."""
     with tempfile.TemporaryDirectory() as temporary:
         model = Path(temporary) / "model"
         copy_of_model(folder, model)
-        log = open(Path(temporary) / "log", "w")  # noqa: SIM115 - of the server
+        log = open(Path(temporary) / "log", "w")  # noqa: SIM115 - log of the server
         with log, serving(lazy, model, "--cache-gib", "0.01", log=log) as server:
             load = Load(server)
             threads = [threading.Thread(target=load.run, args=(seed,)) for seed in range(12)]
@@ -167,17 +167,17 @@ def check(lazy, folder, minutes):
                 load.over.set()
                 for thread in threads:
                     thread.join()
-            metrics = server.idle_metrics()  # requests of clients that left are cancelled
+            metrics = server.idle_metrics()  # requests of disconnected clients must have been cancelled
             print(" ".join(f"{kind} {count}" for kind, count in sorted(load.counts.items())))
             print(
-                f"{metrics['lazy_generated_tokens_total']:.0f} tokens written, "
+                f"{metrics['lazy_generated_tokens_total']:.0f} tokens generated, "
                 f"{metrics['lazy_prompt_tokens_total']:.0f} of prompts; {metrics['lazy_http_malformed_total']:.0f} "
                 f"requests malformed, {metrics['lazy_http_gone_total']:.0f} clients gone; {len(load.errors)} errors"
             )
             print("\n".join(load.errors[:20]))
             assert not load.errors
             free, kept = metrics["lazy_cache_pages_free"], metrics["lazy_cache_pages_shared"]
-            print(f"pages: {metrics['lazy_cache_pages']:.0f}, {free:.0f} free, {kept:.0f} kept for prompts to come")
+            print(f"pages: {metrics['lazy_cache_pages']:.0f}, {free:.0f} free, {kept:.0f} retained for later prompts")
             assert free + kept == metrics["lazy_cache_pages"], metrics
             assert resident < half + GROWTH_MIB, (half, resident)
 

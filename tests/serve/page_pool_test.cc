@@ -20,7 +20,7 @@ std::vector<int64_t> ids(int64_t first) {
   return out;
 }
 
-TEST(PagePool, GivesWhatItHasAndNoMore) {
+TEST(PagePool, Take_ReturnsAvailablePagesOnly) {
   PagePool pool(6, kPage, kChunk);
   EXPECT_EQ(pool.pages(), 5);
   auto three = pool.take(3);
@@ -30,10 +30,10 @@ TEST(PagePool, GivesWhatItHasAndNoMore) {
   pool.give_back(*three);
   const auto all = pool.take(5);
   ASSERT_TRUE(all);
-  EXPECT_EQ(std::set<int64_t>(all->begin(), all->end()), (std::set<int64_t>{1, 2, 3, 4, 5}));  // not page 0
+  EXPECT_EQ(std::set<int64_t>(all->begin(), all->end()), (std::set<int64_t>{1, 2, 3, 4, 5}));  // without page 0
 }
 
-TEST(PagePool, FindsAChunkByItsTokensAndWhatIsBefore) {
+TEST(PagePool, Find_ComparesTokensAndPrecedingChunk) {
   PagePool pool(20, kPage, kChunk);
   const auto a = pool.take(2), b = pool.take(2);
   PagePool::Chunk* first = pool.keep(nullptr, ids(10), *a);
@@ -46,14 +46,14 @@ TEST(PagePool, FindsAChunkByItsTokensAndWhatIsBefore) {
   EXPECT_EQ(second->pages, *b);
 }
 
-TEST(PagePool, OnlyTheFirstToComputeAChunkSharesIt) {
+TEST(PagePool, Keep_SharesOnlyTheFirstCopyOfAChunk) {
   PagePool pool(20, kPage, kChunk);
   const auto a = pool.take(2), b = pool.take(2);
   EXPECT_NE(pool.keep(nullptr, ids(1), *a), nullptr);
   EXPECT_EQ(pool.keep(nullptr, ids(1), *b), nullptr);
 }
 
-TEST(PagePool, RoomIsMadeByWhatWasUsedLongestAgo) {
+TEST(PagePool, Evict_RemovesTheLeastRecentlyUsedChunk) {
   PagePool pool(7, kPage, kChunk);
   std::vector<PagePool::Chunk*> chunks;
   for (int64_t n = 0; n < 3; ++n) chunks.push_back(pool.keep(nullptr, ids(100 * n), *pool.take(2)));
@@ -66,24 +66,24 @@ TEST(PagePool, RoomIsMadeByWhatWasUsedLongestAgo) {
   EXPECT_NE(pool.find(nullptr, ids(0)), nullptr);
 }
 
-TEST(PagePool, AChunkOutlivesThoseThatFollowIt) {
+TEST(PagePool, Evict_RemovesFollowersBeforeTheirPredecessor) {
   PagePool pool(5, kPage, kChunk);
   PagePool::Chunk* first = pool.keep(nullptr, ids(0), *pool.take(2));
   PagePool::Chunk* second = pool.keep(first, ids(50), *pool.take(2));
-  pool.leave(first);  // before its follower
+  pool.leave(first);  // released before its follower
   pool.leave(second);
   ASSERT_TRUE(pool.take(1));
   EXPECT_NE(pool.find(nullptr, ids(0)), nullptr);
   EXPECT_EQ(pool.find(first, ids(50)), nullptr);
 }
 
-TEST(PagePool, RefusesOddSizes) {
+TEST(PagePool, InvalidSizes_AreErrors) {
   EXPECT_THROW(PagePool(10, 4, 6), Error);
   EXPECT_THROW(PagePool(1, 4, 8), Error);
 }
 
-// Requests that come, share, and go at random: no page has two owners, and none is lost.
-TEST(PagePool, NoPageIsLostOrTwice) {
+// Requests arrive, share pages and leave at random. No page may have two owners, and no page may be lost.
+TEST(PagePool, RandomOperations_NeverLoseOrDuplicatePages) {
   std::mt19937 random(7);
   PagePool pool(40, kPage, kChunk);
   struct Request {

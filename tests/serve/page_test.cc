@@ -1,4 +1,4 @@
-// The page at `/`. What it does in a browser: test_page.py.
+// The web page at `/`. test_page.py tests its behavior in a browser.
 #include <gmock/gmock.h>
 
 #include "client.h"
@@ -12,7 +12,7 @@ using testing_support::Client;
 using testing_support::Reply;
 using testing_support::TestServer;
 
-TEST(Page, NeedsNoKeyAndNoOtherAddress) {
+TEST(Page, Page_NeedsNoKeyAndNoOtherServer) {
   TestServer server({}, {}, ApiKeys({"key"}));
   const Reply page = server.client().get("/");
   EXPECT_EQ(page.status, 200);
@@ -27,13 +27,14 @@ TEST(Page, NeedsNoKeyAndNoOtherAddress) {
   EXPECT_THAT(page.body, HasSubstr("</html>"));
   EXPECT_THAT(page.body, Not(HasSubstr("@PAGE")));
   EXPECT_THAT(page.body, Not(HasSubstr("https://")));
-  for (const char* open : {"<script>", "<style>"}) {  // the policy's hashes are those of the only ones
+  // The hashes in the policy belong to the only script element and the only style element.
+  for (const char* open : {"<script>", "<style>"}) {
     EXPECT_EQ(page.body.find(open), page.body.rfind(open)) << open;
   }
   EXPECT_EQ(server.client().get("/v1/models").status, 401);
 }
 
-TEST(Page, IsOnlyRead) {
+TEST(Page, Page_SupportsOnlyGetAndHead) {
   TestServer server;
   Client client = server.client();
   client.send("HEAD / HTTP/1.1\r\nHost: x\r\n\r\n");

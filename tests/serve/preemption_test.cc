@@ -1,5 +1,5 @@
 // The engine with less memory than its requests need: pages are allocated as texts grow, and running requests are
-// preempted and computed again.
+// preempted and recomputed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@ namespace {
 
 using namespace engine_texts;
 
-constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // layers, keys and values, tokens, heads, size, fp32
+constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // 3 layers, K and V, 8 tokens, 2 heads, head size 8, 4 bytes
 
-// Whether tokens are sampled on the device, in queued steps.
+// The parameter selects sampling on the device in queued steps.
 class Preemption : public ::testing::TestWithParam<bool> {
  protected:
   EngineOptions options(int64_t pages) const {
@@ -30,11 +30,11 @@ class Preemption : public ::testing::TestWithParam<bool> {
 };
 
 GenerationRequest chat(uint64_t seed, int64_t max_tokens) {
-  // Far apart logits, so that another order of additions does not change the choice.
+  // The logits are far apart, so that a different order of additions does not change the selected token.
   return request(prompt(10 + seed % 5, seed), max_tokens, {.temperature = 0});
 }
 
-TEST_P(Preemption, TextsAreThoseOfTheWholePool) {
+TEST_P(Preemption, Texts_MatchAnUnlimitedPool) {
   LanguageModel model(small(), 3);
   model.to(ops::test::test_device());
   std::vector<GenerationRequest> requests;
@@ -50,7 +50,7 @@ TEST_P(Preemption, TextsAreThoseOfTheWholePool) {
     for (const GenerationRequest& one : requests) expected.push_back(submit(engine, one)->wait().ids());
     EXPECT_EQ(engine.metrics().preemptions, 0);
   }
-  Engine engine(model, options(24));  // of 9 times 9 pages
+  Engine engine(model, options(24));  // less than the 9 x 9 pages that all requests need
   std::vector<std::shared_ptr<Collector>> texts;
   for (const GenerationRequest& one : requests) texts.push_back(submit(engine, one));
   int64_t prompts = 0;
@@ -66,10 +66,10 @@ TEST_P(Preemption, TextsAreThoseOfTheWholePool) {
   EXPECT_GT(metrics.preemptions, 0);
   EXPECT_EQ(metrics.free_pages + metrics.shared_pages, 24);
   EXPECT_EQ(metrics.generated_tokens, 9 * 60);
-  EXPECT_LE(metrics.prompt_tokens, prompts) << "what is computed again is not counted again";
+  EXPECT_LE(metrics.prompt_tokens, prompts) << "recomputed tokens must not be counted again";
 }
 
-// Counts the decoding steps of other requests between a request and its first token.
+// Counts the decode steps of other requests between the submission of a request and its first token.
 class FirstToken : public Receiver {
  public:
   explicit FirstToken(std::vector<std::shared_ptr<Collector>> others) : others_(std::move(others)) {
@@ -84,7 +84,7 @@ class FirstToken : public Receiver {
     reason = why;
     done.set_value();
   }
-  size_t steps = 0;  // maximum number of tokens of one other text in between
+  size_t steps = 0;  // maximum number of tokens that another text received in between
   FinishReason reason = FinishReason::failed;
   std::promise<void> done;
 
@@ -93,7 +93,7 @@ class FirstToken : public Receiver {
   std::vector<size_t> before_;
 };
 
-TEST_P(Preemption, AShortRequestDoesNotWaitForOpenEndedOnes) {
+TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
   LanguageModel model(small(), 3);
   model.to(ops::test::test_device());
   EngineOptions few = options(40);
@@ -114,7 +114,7 @@ TEST_P(Preemption, AShortRequestDoesNotWaitForOpenEndedOnes) {
     for (int round = 0; round < 5; ++round) {
       std::promise<void> between;
       auto first = std::shared_ptr<FirstToken>();
-      engine.run_between_steps([&](bool) {  // where the texts stand still
+      engine.run_between_steps([&](bool) {  // no text advances during this call
         first = std::make_shared<FirstToken>(chats);
         engine.submit(chat(1000 + static_cast<uint64_t>(round), 1), first);
         between.set_value();
@@ -123,7 +123,7 @@ TEST_P(Preemption, AShortRequestDoesNotWaitForOpenEndedOnes) {
       auto future = first->done.get_future();
       ASSERT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
       EXPECT_EQ(first->reason, FinishReason::length);
-      // Two steps, and the token after the prefill of a text that starts again in between.
+      // Two steps, and one token after the prefill of a preempted text that restarts in between.
       EXPECT_LE(first->steps, 3u);
     }
     for (const Engine::Id id : ids) engine.cancel(id);
@@ -133,8 +133,8 @@ TEST_P(Preemption, AShortRequestDoesNotWaitForOpenEndedOnes) {
   }
 }
 
-// Open-ended ones end too, while short ones keep coming.
-TEST_P(Preemption, NoRequestStarves) {
+// Open-ended requests finish too, although short requests keep arriving.
+TEST_P(Preemption, OpenEndedRequests_AreNotStarved) {
   LanguageModel model(small(), 3);
   model.to(ops::test::test_device());
   Engine engine(model, options(8));
@@ -147,8 +147,8 @@ TEST_P(Preemption, NoRequestStarves) {
 INSTANTIATE_TEST_SUITE_P(All, Preemption, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "DeviceSteps" : "HostSteps"; });
 
-// Caches of one sequence each, for models that pages do not support.
-TEST(PreemptionOfSeparateCaches, TextsAreThoseOfALargeCache) {
+// Separate caches per sequence, for models that do not support paged keys.
+TEST(PreemptionOfSeparateCaches, Texts_MatchALargeCache) {
   ModelConfig config = small("none");
   config.positions = {};
   config.positions.rope_scaling = {.type = "dynamic", .factor = 2, .original_length = 4096};
@@ -163,7 +163,7 @@ TEST(PreemptionOfSeparateCaches, TextsAreThoseOfALargeCache) {
   EXPECT_GT(engine.metrics().preemptions, 0);
 }
 
-TEST(RequestLength, IsTheModelsUnlessThePoolIsSmaller) {
+TEST(RequestLength, Limit_IsTheSmallerOfModelAndPool) {
   const auto limit = [](const ModelConfig& config, int64_t max_model_len = 0) {
     LanguageModel model(config, 3);
     EngineOptions options = kSmall;

@@ -1,4 +1,4 @@
-// The parts of the protocol beside completions: log-probabilities, keys, models, tokenizers, metrics.
+// Parts of OpenAI's API other than completions: log-probabilities, keys, models, tokenizers, metrics.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// Every id's text is one of few.
+// A tokenizer in which several ids have the same text.
 class FewTexts final : public Tokenizer {
  public:
   FewTexts() {
@@ -40,7 +40,7 @@ class FewTexts final : public Tokenizer {
   void save(const fs::path&) const override {}
 };
 
-TEST(Logprobs, TwoIdsOfOneTextAreKeptApart) {
+TEST(Logprobs, TokensWithEqualTexts_AreDistinguished) {
   const FewTexts tokenizer;
   const std::vector<std::pair<int64_t, float>> likely = {{2, -0.5f}, {1, -1.0f}, {4, -2.0f}, {3, -3.0f}};
   const auto top = [&](int64_t id, float logprob, int count) {
@@ -49,27 +49,28 @@ TEST(Logprobs, TwoIdsOfOneTextAreKeptApart) {
   EXPECT_EQ(top(2, -0.5f, 2), R"({"even":-0.5," odd":-1.0})");
   EXPECT_EQ(top(2, -0.5f, 4), R"({"even":-0.5," odd":-1.0,"token_id:4":-2.0,"token_id:3":-3.0})");
   EXPECT_EQ(top(4, -2.0f, 4), R"({"token_id:2":-0.5," odd":-1.0,"even":-2.0,"token_id:3":-3.0})");
-  EXPECT_EQ(top(6, -9.0f, 2), R"({"even":-9.0,"token_id:2":-0.5," odd":-1.0})");  // not among the most likely
+  // The token is not among the most likely ones.
+  EXPECT_EQ(top(6, -9.0f, 2), R"({"even":-9.0,"token_id:2":-0.5," odd":-1.0})");
   EXPECT_EQ(top(2, -0.5f, 0), R"({"even":-0.5})");
-  EXPECT_EQ(top(12, -1.5f, 0), R"({"":-1.5})");  // an id that only the model has
+  EXPECT_EQ(top(12, -1.5f, 0), R"({"":-1.5})");  // an id that exists only in the model
 }
 
-TEST(Logprobs, AreFiniteJson) {
+TEST(Logprobs, InfiniteValues_AreFiniteJson) {
   EXPECT_EQ(logprob_json(-INFINITY).dump(), "-9999.0");
   EXPECT_EQ(logprob_json(NAN).dump(), "null");
   EXPECT_EQ(logprob_json(-0.1f).dump(), Json(double{-0.1f}).dump());
 }
 
-TEST(Logprobs, OffsetsLeaveOutTheFirstSpaceOfPieces) {
+TEST(Logprobs, Offsets_OmitTheFirstSpaceOfPieces) {
   const FewTexts tokenizer;
-  LogprobArrays arrays(tokenizer, 0, 1);  // the text is "odd even", the pieces are " odd", "even"
+  LogprobArrays arrays(tokenizer, 0, 1);  // the text is "odd even", the pieces are " odd" and "even"
   for (const int64_t id : {8, 1, 2, 9}) arrays.add({.id = id, .logprob = -1, .likely = {}}, id != 9);
   const Json json = arrays.take();
   EXPECT_EQ(json["text_offset"], Json({0, 0, 3, 7}));
   EXPECT_TRUE(arrays.empty());
 }
 
-TEST(Logprobs, OfChatAreObjects) {
+TEST(Logprobs, ChatLogprobs_AreObjects) {
   const FewTexts tokenizer;
   const Json json = chat_logprob(tokenizer, {.id = 1, .logprob = -1, .likely = {{2, -0.5f}, {1, -1.0f}}}, 1);
   EXPECT_EQ(json, Json::parse(R"({"token": " odd", "logprob": -1.0, "bytes": [32, 111, 100, 100],
@@ -85,7 +86,7 @@ fs::path scratch(const std::string& name) {
 
 void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
 
-TEST(ApiKeys, AreReadFromAFile) {
+TEST(ApiKeys, FromFile_ReadsKeys) {
   const fs::path path = scratch("keys") / "keys.txt";
   write(path, "# ours\n\n  one  \r\ntwo\n");
   const ApiKeys keys = ApiKeys::from_file(path);
@@ -101,7 +102,7 @@ TEST(ApiKeys, AreReadFromAFile) {
   EXPECT_THAT(error_of([&] { ApiKeys::from_file(path); }), Names({path.string(), 2}));
 }
 
-TEST(ChatTemplates, AreReadFromAFolder) {
+TEST(ChatTemplates, FromFolder_ReadsTheTemplate) {
   const fs::path folder = scratch("info");
   EXPECT_EQ(read_chat_template(folder), "");
   write(folder / "tokenizer_config.json",
@@ -152,7 +153,7 @@ class NamedBytes final : public Tokenizer {
   std::unique_ptr<Tokenizer> bytes_ = load_tokenizer("bytes");
 };
 
-// Two models with one engine.
+// Two models that use the same engine.
 struct TwoModels {
   TwoModels()
       : api({named("first"), named("org/second")}, {}),
@@ -169,7 +170,7 @@ struct TwoModels {
   HttpServer http;
 };
 
-TEST(Models, AreListedAndPicked) {
+TEST(Models, Models_AreListedAndSelected) {
   TwoModels server;
   Client client(server.http.port());
   const Json list = client.get("/v1/models").json();
@@ -188,7 +189,7 @@ TEST(Models, AreListedAndPicked) {
   EXPECT_EQ(status({{"prompt", "x"}}), 400);
 }
 
-TEST(Tokenizers, AreServed) {
+TEST(Tokenizers, TokenizeAndDetokenize_Work) {
   TwoModels server;
   Client client(server.http.port());
   const auto tokens = [&](nlohmann::json body) {
@@ -197,7 +198,7 @@ TEST(Tokenizers, AreServed) {
   };
   EXPECT_EQ(tokens({{"prompt", "ab"}}), Json({256, 97, 98}));
   EXPECT_EQ(tokens({{"prompt", "ab"}, {"add_special_tokens", false}}), Json({97, 98}));
-  EXPECT_EQ(tokens({{"prompt", "<s>ab"}}), Json({256, 97, 98}));  // not twice
+  EXPECT_EQ(tokens({{"prompt", "<s>ab"}}), Json({256, 97, 98}));  // BOS is not added twice
   EXPECT_EQ(tokens({{"prompt", "</s>"}, {"add_special_tokens", false}}), Json({257}));
   EXPECT_EQ(tokens({{"prompt", "a</s>b<x>"}, {"add_special_tokens", false}}), Json({97, 257, 98, 65}));
   const Json full =
@@ -221,8 +222,8 @@ TEST(Tokenizers, AreServed) {
   EXPECT_EQ(client.get("/tokenizer_info").status, 400);
 }
 
-// With one thread for the connections.
-TEST(Tokenizers, ALongTextDelaysNoOtherConnection) {
+// With one thread for connections.
+TEST(Tokenizers, LongText_DoesNotDelayOtherConnections) {
   TwoModels server;
   std::latch begun(1), released(1);
   const auto slow = std::make_shared<NamedBytes>();
@@ -245,7 +246,7 @@ TEST(Tokenizers, ALongTextDelaysNoOtherConnection) {
   EXPECT_EQ(waiting.read_reply().json()["count"], 4);
 }
 
-TEST(Metrics, AreInPrometheusFormat) {
+TEST(Metrics, Metrics_HavePrometheusFormat) {
   TestServer server;
   server.complete({{"prompt", "x"}, {"max_tokens", 3}});
   server.complete({{"prompt", 3}});

@@ -1,5 +1,5 @@
-// The engine over caches whose steps are recorded (model/cache_steps.h), against full forward passes and against steps
-// kernel by kernel. LAZY_TEST_DEVICE=cuda runs it on a GPU, with CUDA graphs.
+// The engine with caches whose steps are captured as graphs (model/cache_steps.h), compared with full forward passes
+// and with individually launched kernels. LAZY_TEST_DEVICE=cuda runs the tests on a GPU with CUDA graphs.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ class RecordedCaches : public ::testing::TestWithParam<std::string> {
   LanguageModel model_;
 };
 
-TEST_P(RecordedCaches, GreedyTextIsThatOfFullForwards) {
+TEST_P(RecordedCaches, GreedyDecode_MatchesFullForward) {
   LanguageModel reference(config_of(GetParam()), 5);
   Engine engine(model_, with_recording(true));
   std::vector<std::shared_ptr<Collector>> texts;
@@ -46,11 +46,11 @@ TEST_P(RecordedCaches, GreedyTextIsThatOfFullForwards) {
   }
   for (size_t n = 0; n < lengths.size(); ++n) {
     EXPECT_EQ(texts[n]->wait().ids(), greedy_by_full_forwards(reference, prompt(lengths[n], lengths[n]), 25))
-        << "a prompt of " << lengths[n];
+        << "prompt length " << lengths[n];
   }
 }
 
-TEST_P(RecordedCaches, ATextDoesNotDependOnTheOthersNorOnRecording) {
+TEST_P(RecordedCaches, Text_IsIndependentOfOtherRequestsAndGraphCapture) {
   std::vector<GenerationRequest> requests;
   for (size_t n = 0; n < 5; ++n) {
     requests.push_back(
@@ -74,7 +74,7 @@ TEST_P(RecordedCaches, ATextDoesNotDependOnTheOthersNorOnRecording) {
   }
 }
 
-TEST_P(RecordedCaches, ACancelledTextLeavesTheOthersAlone) {
+TEST_P(RecordedCaches, CancelledRequest_DoesNotChangeOtherTexts) {
   LanguageModel reference(config_of(GetParam()), 5);
   Engine engine(model_, with_recording(true));
   for (const size_t length : {5, 6}) {

@@ -1,4 +1,4 @@
-// Requests' JSON: every field with a wrong type and out of its range, and what is accepted.
+// Parsing of request JSON: every field with wrong types and values out of range, and accepted values.
 #include "serve/openai/request.h"
 
 #include <gmock/gmock.h>
@@ -15,10 +15,10 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 
 struct Case {
-  const char* field;  // the error's param
-  const char* value;  // JSON for the field's first name
+  const char* field;  // field that the error names as `param`
+  const char* value;  // JSON value of the top-level field
   const char* code;
-  std::vector<std::string> names;  // what the message names in addition to the field
+  std::vector<std::string> names;  // further words that the message must contain
 };
 
 template <typename Parse>
@@ -91,7 +91,7 @@ const std::vector<Case> kCommon = {
     {"stream_options", "{}", kValue, {"stream", "true"}},
 };
 
-TEST(CompletionRequest, WrongFieldsAreNamed) {
+TEST(CompletionRequest, InvalidFields_AreNamedInTheError) {
   for (const Case& test : kCommon) expect_error(parse_completion, {{"prompt", "x"}}, test);
   const std::vector<Case> cases = {
       {"prompt", "null", kMissing, {}},
@@ -128,7 +128,7 @@ ChatRequest parse_chat_body(const json& body, std::vector<std::string>& unknown)
   return parse_chat(body, body.dump(), unknown);
 }
 
-TEST(ChatRequest, WrongFieldsAreNamed) {
+TEST(ChatRequest, InvalidFields_AreNamedInTheError) {
   const json body = {{"messages", {{{"role", "user"}, {"content", "x"}}}}};
   for (const Case& test : kCommon) expect_error(parse_chat_body, body, test);
   const std::vector<Case> cases = {
@@ -153,7 +153,7 @@ TEST(ChatRequest, WrongFieldsAreNamed) {
   for (const Case& test : cases) expect_error(parse_chat_body, body, test);
 }
 
-TEST(ApiErrors, BodyIsOpenAis) {
+TEST(ApiErrors, Body_HasOpenAiFormat) {
   std::vector<std::string> unknown;
   try {
     parse_completion({{"prompt", "x"}, {"temperature", -0.1}}, unknown);
@@ -165,7 +165,7 @@ TEST(ApiErrors, BodyIsOpenAis) {
   }
 }
 
-TEST(CompletionRequest, NullsAreAbsentAndDefaultsAreOpenAis) {
+TEST(CompletionRequest, Null_IsTreatedAsAbsent_AndDefaultsMatchOpenAi) {
   const json body = json::parse(R"({"prompt": "x", "model": null, "temperature": null, "n": null, "stop": null,
     "logprobs": null, "logit_bias": null, "max_tokens": null, "stream": null, "seed": null, "suffix": null})");
   std::vector<std::string> unknown;
@@ -179,21 +179,21 @@ TEST(CompletionRequest, NullsAreAbsentAndDefaultsAreOpenAis) {
   EXPECT_TRUE(unknown.empty());
 }
 
-TEST(CompletionRequest, OddButValidValues) {
+TEST(CompletionRequest, UnusualValidValues_AreAccepted) {
   std::vector<std::string> unknown;
   const CompletionRequest request = parse_completion(
       json::parse(R"({"prompt": "", "n": 2.0, "top_p": 0, "top_k": -1, "seed": -1, "stop": ["", "a"], "foo": 1,
         "bar": {"deep": []}, "max_tokens": 0, "user": "u", "temperature": 0})"),
       unknown);
   EXPECT_EQ(request.n, 2);
-  EXPECT_EQ(request.sampling.top_k, 1);  // top_p of 0 is greedy
+  EXPECT_EQ(request.sampling.top_k, 1);  // top_p = 0 selects greedy decoding
   EXPECT_EQ(request.sampling.top_p, 1);
   EXPECT_EQ(request.seed, UINT64_MAX);
   EXPECT_THAT(request.stop, ElementsAre("a"));
   EXPECT_THAT(unknown, ElementsAre("bar", "foo"));
 }
 
-TEST(ChatRequest, PartsAreJoinedAndNamesOfLimitsAreBothKnown) {
+TEST(ChatRequest, TextParts_AreJoined_AndBothLimitNamesAreAccepted) {
   std::vector<std::string> unknown;
   const ChatRequest request =
       parse_chat_body(json::parse(R"({"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": [
@@ -207,7 +207,7 @@ TEST(ChatRequest, PartsAreJoinedAndNamesOfLimitsAreBothKnown) {
   EXPECT_TRUE(unknown.empty());
 }
 
-TEST(Body, IsOneJsonObject) {
+TEST(Body, Body_MustBeOneJsonObject) {
   const auto message = [](const std::string& body) -> std::string {
     try {
       parse_body(body);

@@ -15,11 +15,11 @@ CHAT_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor
 
 class Server:
     def __init__(self, lazy, models, *options, port=0, log=None):
-        """models: {name: folder}, or a folder, served as "tiny"."""
+        """models: {name: folder}, or one folder, which gets the name "tiny"."""
         models = models if isinstance(models, dict) else {"tiny": models}
         folders = [f"{name}={folder}" for name, folder in models.items()]
         command = [lazy, "serve", *folders, "--port", str(port), "--device", "cpu", *options]
-        if "--max-model-len" not in options:  # the models of the tests were made for 32 tokens
+        if "--max-model-len" not in options:  # the test models were trained with only 32 tokens
             command += ["--max-model-len", "65536"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()
@@ -28,7 +28,7 @@ class Server:
         self.port = int(self.address.rsplit(":", 1)[1])
 
     def stop(self):
-        """SIGTERM must end it with code 0."""
+        """Sends SIGTERM; the server must end with exit code 0."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0, f"exit code {self.process.returncode}"
 
@@ -43,7 +43,7 @@ class Server:
             return answer.status, answer.read().decode()
 
     def post(self, path, body):
-        """Status and parsed answer."""
+        """Returns the status and the parsed response."""
         connection = self.connection()
         with contextlib.closing(connection):
             connection.request("POST", path, json.dumps(body))
@@ -56,7 +56,7 @@ class Server:
         return answer
 
     def metrics(self):
-        """{name: value}; labels are left out and their values added."""
+        """Returns {name: value}; values with different labels are summed."""
         out = {}
         for line in self.get("/metrics")[1].splitlines():
             if not line.startswith("#"):
@@ -65,7 +65,7 @@ class Server:
         return out
 
     def idle_metrics(self):
-        """metrics() once nothing runs or waits: the engine counts what ended at its next step."""
+        """Returns metrics() when no request runs or waits. The engine counts ended requests only in its next step."""
         for _ in range(600):
             metrics = self.metrics()
             if metrics["lazy_requests_running"] + metrics["lazy_requests_waiting"] == 0:
@@ -82,7 +82,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(lazy, models, *options, **more):
-    """A Server until the end of the block."""
+    """Runs a Server until the end of the block."""
     server = Server(lazy, models, *options, **more)
     try:
         yield server
@@ -93,7 +93,7 @@ def serving(lazy, models, *options, **more):
 
 
 def copy_of_model(folder, target):
-    """A copy of the model folder, with a chat template."""
+    """Copies the model folder and adds a chat template."""
     shutil.copytree(folder, target)
     file = Path(target) / "tokenizer_config.json"
     config = json.loads(file.read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ def copy_of_model(folder, target):
 
 @contextlib.contextmanager
 def file_limit(wanted):
-    """Lets this process and its children open `wanted` files within the block. False if that is not allowed."""
+    """Raises the limit of open files to `wanted` within the block. Yields False if that is not allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         yield True

@@ -1,4 +1,4 @@
-"""`lazy chat` on a pipe and on a terminal. Answers equal those of `lazy serve`."""
+"""`lazy chat` on a pipe and on a terminal. Its answers must be equal to the answers of `lazy serve`."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ from serving import copy_of_model, serving
 
 pytest.importorskip("jinja2")
 
-# Refuses one message.
+# The template refuses one specific message.
 TEMPLATE = (
     "{% for m in messages %}{% if m.content == 'refused' %}{{ raise_exception('not that word') }}{% endif %}"
     "<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -35,14 +35,14 @@ def python(monkeypatch):
 
 
 def chat(lazy, folder, *options, lines=(), context=65536):
-    """Runs it on a pipe."""
+    """Runs `lazy chat` with `lines` on a pipe."""
     command = [lazy, "chat", folder, "--device", "cpu", "--max-model-len", str(context), *options]
     text = "".join(line + "\n" for line in lines)
     return subprocess.run(command, input=text.encode(), capture_output=True, timeout=120)
 
 
 def served_answers(server, messages, system=None, **options):
-    """The answers of a client of the server that sends the whole history with each message."""
+    """Returns the answers of the server to a client that sends the whole history with each message."""
     history = [{"role": "system", "content": system}] if system else []
     answers = []
     for message in messages:
@@ -54,7 +54,7 @@ def served_answers(server, messages, system=None, **options):
     return answers
 
 
-def test_answers_equal_the_servers(lazy_binary, folder):
+def test_answers_equal_served_answers(lazy_binary, folder):
     messages = ["Hello", "Tell me more.", "é世😀"]
     penalty = 2  # without it, the small model repeats one token
     with serving(lazy_binary, str(folder)) as server:
@@ -75,7 +75,7 @@ def test_answers_equal_the_servers(lazy_binary, folder):
     assert chat(lazy_binary, folder, *sampled, "--seed", "4", lines=messages).stdout != first
 
 
-def test_the_oldest_exchanges_leave_a_full_context(lazy_binary, folder):
+def test_full_context_drops_the_oldest_exchanges(lazy_binary, folder):
     options = ["--temperature", "0", "--repetition-penalty", "2", "--max-tokens", "8", "--system", "S"]
     messages = [f"message number {n}" for n in range(6)]
     whole = chat(lazy_binary, folder, *options, lines=messages).stdout.decode().split("\n")
@@ -84,13 +84,13 @@ def test_the_oldest_exchanges_leave_a_full_context(lazy_binary, folder):
     short = done.stdout.decode().split("\n")
     assert short[0] == whole[0] and short != whole
     assert b"150" in done.stderr and b"oldest" in done.stderr
-    # What does not fit by itself is refused.
+    # A message that does not fit into the context even without history is refused.
     done = chat(lazy_binary, folder, *options, lines=["x" * 300], context=150)
     assert done.returncode == 2 and done.stdout == b""
     assert b"150" in done.stderr.splitlines()[-1]
 
 
-def test_mistakes_are_one_line(lazy_binary, folder, model_folder, tmp_path):
+def test_user_errors_are_one_line(lazy_binary, folder, model_folder, tmp_path):
     for arguments, names in [
         ([model_folder], [model_folder, "chat template", "lazy generate"]),
         (["nothing"], ["nothing"]),
@@ -137,7 +137,7 @@ class Terminal:
         return True
 
     def wait_for(self, text, after=0):
-        """Position after `text` in the output, from position `after` on."""
+        """Waits for `text` after position `after` of the output and returns the position after it."""
         end = time.monotonic() + 60
         while text not in self.output[after:]:
             assert time.monotonic() < end and self.read(), self.output
@@ -150,20 +150,20 @@ class Terminal:
         return self.process.wait(60)
 
 
-def test_keys_on_a_terminal(lazy_binary, folder):
+def test_keyboard_control_on_a_terminal(lazy_binary, folder):
     terminal = Terminal(lazy_binary, folder, "--temperature", "0")
     try:
         at = terminal.wait_for("> ")
         terminal.write("Hello\n")
-        at = terminal.wait_for("Hello\r\n", at) + 40  # and a part of the answer, which has no limit
+        at = terminal.wait_for("Hello\r\n", at) + 40  # wait for a part of the answer, which has no length limit
         while len(terminal.output) < at:
             assert terminal.read(), terminal.output
         terminal.write("\x03")
         at = terminal.wait_for("\r\n\r\n> ", at)
-        terminal.write("refused\n")  # an error of a message does not end the chat
+        terminal.write("refused\n")  # an error for one message does not end the chat
         at = terminal.wait_for("not that word", at)
         at = terminal.wait_for("> ", at)
-        terminal.write("half a line\x03")  # once at the prompt: the line is discarded
+        terminal.write("half a line\x03")  # a single interrupt at the prompt discards the line
         at = terminal.wait_for("Ctrl-D", at)
         at = terminal.wait_for("> ", at)
         terminal.write("\x04")
@@ -172,7 +172,7 @@ def test_keys_on_a_terminal(lazy_binary, folder):
         terminal.process.kill()
 
 
-def test_two_interrupts_and_signals_end_it(lazy_binary, folder):
+def test_two_interrupts_or_sigterm_end_the_chat(lazy_binary, folder):
     for wanted, code in [("\x03\x03", 0), (signal.SIGTERM, 128 + signal.SIGTERM)]:
         terminal = Terminal(lazy_binary, folder)
         try:
@@ -180,7 +180,7 @@ def test_two_interrupts_and_signals_end_it(lazy_binary, folder):
             if isinstance(wanted, str):
                 for key in wanted:
                     terminal.write(key)
-                    time.sleep(0.3)  # two interrupts at once are one signal
+                    time.sleep(0.3)  # two interrupts in quick succession would arrive as one signal
             else:
                 terminal.write("Hello\n")
                 at = terminal.wait_for("Hello\r\n", at)

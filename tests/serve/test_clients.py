@@ -1,4 +1,4 @@
-"""Other projects' clients with a running `lazy serve`: the openai package, and lm-evaluation-harness."""
+"""Clients of other projects with a running `lazy serve`: the openai package and lm-evaluation-harness."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ from serving import serving
 pytestmark = pytest.mark.data
 
 
-def test_openai(lazy_binary, model_folder, tmp_path):
+def test_openai_client(lazy_binary, model_folder, tmp_path):
     openai = pytest.importorskip("openai")
     key_file = tmp_path / "keys"
     key_file.write_text("right\n")
@@ -62,7 +62,7 @@ def test_openai(lazy_binary, model_folder, tmp_path):
         asyncio.run(many())
 
 
-def test_lm_eval(lazy_binary, model_folder):
+def test_lm_eval_client(lazy_binary, model_folder):
     pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance
     from lm_eval.models.openai_completions import LocalCompletionsAPI
@@ -84,7 +84,7 @@ def test_lm_eval(lazy_binary, model_folder):
             return model, model.loglikelihood(requests)
 
         def direct(model):
-            """The same from one request per pair, by token ids."""
+            """Computes the same results with one request per pair of token-id sequences."""
             out = []
             for context, continuation in pairs:
                 ids = model.tok_encode(context + continuation)

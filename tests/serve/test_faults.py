@@ -17,7 +17,7 @@ def choices(server):
     return server.complete(**GREEDY)["choices"]
 
 
-# What is done to a folder. DAMAGES says what the error message of a restart must name.
+# Functions that damage a model folder. DAMAGES has the words that the error message of a restart must contain.
 def truncate(folder):
     os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size // 2)
 
@@ -69,8 +69,8 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage, named", DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
-def test_damaged_folder(lazy_binary, model_folder, tmp_path, damage, named):
-    """The running server continues as before. Another one fails with one line that names what is wrong."""
+def test_damaged_model_folder_does_not_affect_running_server(lazy_binary, model_folder, tmp_path, damage, named):
+    """A running server is not affected. A new server fails with one line that names the problem."""
     model = tmp_path / "model"
     copy_of_model(model_folder, model)
     with serving(lazy_binary, model, "--cache-gib", "0.01") as server:
@@ -90,8 +90,8 @@ def test_damaged_folder(lazy_binary, model_folder, tmp_path, damage, named):
     assert len(lines) == 1 and str(model) in lines[0] and named in lines[0], lines
 
 
-def test_kills(lazy_binary, model_folder):
-    """kill -9 with streams and idle connections, and immediately another server at the same port."""
+def test_restart_after_sigkill_on_same_port(lazy_binary, model_folder):
+    """kill -9 with open streams and idle connections; a new server starts immediately on the same port."""
     port = 0
     for _ in range(4):
         server = Server(lazy_binary, model_folder, "--cache-gib", "0.01", port=port)
@@ -112,21 +112,21 @@ def test_kills(lazy_binary, model_folder):
                 streams.append(connection)
         finally:
             server.process.kill()
-        # The new server does not wait for the connections of the killed one.
+        # The new server must not be blocked by connections of the killed server.
         with serving(lazy_binary, model_folder, "--cache-gib", "0.01", port=port) as server:
             assert choices(server) == expected
         for connection in streams:
             connection.close()
 
 
-def test_memory(lazy_binary, model_folder, freed_memory_returns):
-    """Requests larger than the cache are refused, several that fill it wait for each other; memory does not grow."""
+def test_requests_larger_than_the_cache_are_refused(lazy_binary, model_folder, freed_memory_returns):
+    """Requests larger than the cache are refused; requests that fill it wait for each other; memory does not grow."""
     with serving(
         lazy_binary, model_folder, "--cache-gib", "0.001", "--max-body-mb", "64", "--max-waiting", "300"
     ) as server:
         most = json.loads(server.get("/v1/models")[1])["data"][0]["max_model_len"]
         choices(server)
-        server.complete(prompt=[5] * (most - 20), max_tokens=1)  # every page was touched
+        server.complete(prompt=[5] * (most - 20), max_tokens=1)  # now every page has been touched
         before = server.resident_mib()
         for body in (
             {"prompt": "a", "max_tokens": most},
@@ -140,7 +140,7 @@ def test_memory(lazy_binary, model_folder, freed_memory_returns):
             assert status == 400 and answer["error"]["code"] == "context_length_exceeded", (status, answer)
         status, answer = server.post("/v1/completions", {"prompt": "a", "n": 1000})
         assert status == 400, (status, answer)
-        # Each needs half of the cache, so that two run at a time.
+        # Each request needs half of the cache, so that two requests run at the same time.
         found = []
 
         def half(n):
@@ -153,7 +153,7 @@ def test_memory(lazy_binary, model_folder, freed_memory_returns):
         for thread in threads:
             thread.join()
         assert found == [40] * 8, found
-        # Each of the 128 texts counts with the most tokens that it may write.
+        # Each of the 128 texts is counted with the maximum number of tokens that it may generate.
         many = server.complete(prompt="a", n=128, max_tokens=most // 4, logit_bias={"9": 100}, stop_token_ids=[9])
         assert {choice["finish_reason"] for choice in many["choices"]} == {"stop"}, many["choices"]
         metrics = server.idle_metrics()
@@ -161,8 +161,8 @@ def test_memory(lazy_binary, model_folder, freed_memory_returns):
         assert server.resident_mib() < before + 256
 
 
-def test_connections(lazy_binary, model_folder):
-    """Two thousand connections, each with a request."""
+def test_two_thousand_connections(lazy_binary, model_folder):
+    """Two thousand connections with one request each."""
     with contextlib.ExitStack() as stack:
         if not stack.enter_context(file_limit(4200)):
             pytest.skip("fewer than 4200 open files are allowed")

@@ -1,4 +1,4 @@
-"""`--download` with a server of this process in the place of the Hugging Face Hub."""
+"""`--download` with a server in this process that replaces the Hugging Face Hub."""
 
 import functools
 import hashlib
@@ -19,7 +19,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(Handler):
-    """What snapshot_download asks for: the list of files, and each file. `folder` is the model "org/tiny"."""
+    """Answers the requests of snapshot_download: the list of files, and each file. `folder` is the model "org/tiny"."""
 
     def __init__(self, folder, asked, *arguments):
         self.folder, self.asked = folder, asked
@@ -53,7 +53,7 @@ class Hub(Handler):
 
 @pytest.fixture
 def hub(model_folder, tmp_path):
-    """Address of the server and the names of the files that were downloaded from it."""
+    """Yields the address of the server and the list of the files that were downloaded from it."""
     folder = tmp_path / "hub"
     (folder / "onnx").mkdir(parents=True)
     for file in Path(model_folder).iterdir():
@@ -86,13 +86,13 @@ def run(lazy_binary, tmp_path):
 GENERATE = ["--prompt", "A", "--max-tokens", "4", "--temperature", "0", "--device", "cpu"]
 
 
-def test_a_model_is_downloaded_once(run, hub, model_folder):
+def test_model_is_downloaded_once(run, hub, model_folder):
     endpoint, asked = hub
     expected = run("generate", model_folder, *GENERATE, endpoint=endpoint)
     done = run("generate", "org/tiny", "--download", *GENERATE, endpoint=endpoint)
     assert done.returncode == 0, done.stderr
     assert done.stdout == expected.stdout
-    assert COMMIT in done.stderr  # where the folder is
+    assert COMMIT in done.stderr  # the message names the folder
     wanted = {
         file.name
         for file in Path(model_folder).iterdir()
@@ -108,26 +108,26 @@ def test_a_model_is_downloaded_once(run, hub, model_folder):
     assert asked == []
 
 
-def test_a_tokenizer_is_downloaded_without_weights(run, hub):
+def test_tokenizer_is_downloaded_without_weights(run, hub):
     endpoint, asked = hub
     done = run("tokenize", "--tokenizer", "org/tiny", "--download", endpoint=endpoint)
     assert done.returncode == 0, done.stderr
     assert "config.json" in asked and not [name for name in asked if name.endswith(".safetensors")]
 
 
-def test_a_pytorch_checkpoint_is_downloaded_for_its_conversion(run, hub, tmp_path):
+def test_pytorch_checkpoint_is_downloaded_for_conversion(run, hub, tmp_path):
     endpoint, asked = hub
     done = run("convert", "org/tiny", "--from-torch", "--download", "--output", "out", endpoint=endpoint)
     assert done.returncode == 2 and "pytorch_model.bin" in done.stderr, done.stderr  # the file is not a checkpoint
     assert "pytorch_model.bin" in asked and not [name for name in asked if name.endswith(".safetensors")]
     for file in (tmp_path / "hub").glob("*.safetensors"):
         file.unlink()
-    empty = str(tmp_path / "empty")  # because the other cache has a list of the files of this commit
+    empty = str(tmp_path / "empty")  # the other cache has the list of files of this commit
     done = run("generate", "org/tiny", "--download", *GENERATE, endpoint=endpoint, HF_HOME=empty)
     assert done.returncode == 2 and "--from-torch" in done.stderr, done.stderr
 
 
-def test_problems_are_one_line(run, hub, tmp_path):
+def test_errors_are_one_line(run, hub, tmp_path):
     endpoint, asked = hub
 
     def expect(code, names, *arguments, endpoint=endpoint, **variables):
@@ -137,12 +137,12 @@ def test_problems_are_one_line(run, hub, tmp_path):
         assert all(name in lines[0] for name in names), lines
 
     generate = ["generate", "org/tiny", *GENERATE]
-    expect(2, ["org/tiny", "--download"], *generate)  # it is not downloaded without the option
+    expect(2, ["org/tiny", "--download"], *generate)  # without --download, the model is not downloaded
     expect(2, ["org/other", "Hub"], "generate", "org/other", "--download", *GENERATE)
     expect(2, ["org/tiny", "HF_HUB_OFFLINE"], *generate, "--download", HF_HUB_OFFLINE="1")
     closed = "http://127.0.0.1:1"
     expect(1, ["org/tiny", closed], *generate, "--download", endpoint=closed)
-    expect(2, ["./tiny"], "generate", "./tiny", "--download", *GENERATE)  # a path is not a name
+    expect(2, ["./tiny"], "generate", "./tiny", "--download", *GENERATE)  # a path is not treated as a name on the Hub
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "huggingface_hub.py").write_text("raise ImportError('hidden')")

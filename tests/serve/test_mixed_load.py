@@ -1,4 +1,4 @@
-"""A quarter of a minute of mixed load, or longer where the machine needs it for the requests of a warm server."""
+"""15 seconds of mixed load, or longer if a slow machine needs more time for the minimum number of requests."""
 
 import mixed_load
 import pytest

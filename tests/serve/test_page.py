@@ -1,6 +1,6 @@
-"""The page at `/` in headless Chromium, at the size of a desk and of a phone, with a running `lazy serve`.
+"""The page at `/` of a running `lazy serve` in headless Chromium, with the window sizes of a desktop and a phone.
 
-LAZY_PAGE_PICTURES names a folder for pictures of what the tests saw.
+LAZY_PAGE_PICTURES is a folder for screenshots of the tested pages.
 """
 
 import json
@@ -25,7 +25,7 @@ def ask(address, path, body):
 
 
 class Page:
-    """What the test does with the page and reads off it."""
+    """Actions of the tests on the page, and the values that they read from it."""
 
     def __init__(self, tab, address, size):
         self.tab, self.address, self.size = tab, address, size
@@ -51,12 +51,12 @@ class Page:
         )
 
     def look_at(self, column, index):
-        """Puts the token under inspection and keeps it, by mouse or finger."""
+        """Selects the token by mouse or touch and keeps the selection."""
         selector = f".model:nth-child({column + 1}) .tok[data-index='{index}']"
         if self.size == "phone":
             self.tab.tap(selector)
         else:
-            self.tab.point(selector)  # is enough to see it
+            self.tab.point(selector)  # pointing at the token is sufficient to show it
             self.wait_shown(column, index)
             self.tab.click(selector)
         self.tab.wait_for("view.kept")
@@ -64,14 +64,14 @@ class Page:
 
     def wait_shown(self, column, index, head=None):
         of = "" if head is None else f" && c.shown.head.layer === {head[0]} && c.shown.head.head === {head[1]}"
-        # A text that grows is always about to be drawn again.
+        # A growing text is redrawn all the time, so pending redraws are not waited for.
         self.tab.wait_for(
             f"(c => c.shown && c.shown.index === {index}{of} && (c.running || !c.drawing))(columns[{column}])"
             f" && document.querySelector('.model:nth-child({column + 1}) .query').dataset.index === '{index}'"
         )
 
     def weights(self, column):
-        """Of each token, as drawn: its weight (None: none), and whether it is drawn as dead."""
+        """Returns for each displayed token its weight (or None) and whether it is displayed as dead."""
         return self.read(
             f"[...document.querySelectorAll('.model:nth-child({column + 1}) .text .tok')].map(e => "
             "[e.dataset.weight === undefined ? null : Number(e.dataset.weight), e.classList.contains('dead')])"
@@ -111,7 +111,7 @@ class Page:
 
 
 def check_weights(page, column, index, row):
-    """What is drawn equals what /v1/attention answers for the same tokens."""
+    """Checks that the displayed values are equal to the response of /v1/attention for the same tokens."""
     ids = page.read(f"columns[{column}].tokens.map(token => token.id)")
     answer = ask(
         page.address,
@@ -132,7 +132,7 @@ def check_weights(page, column, index, row):
     def of(name, at):
         return [value for layer in answer[name][at] for value in layer]
 
-    def close(found, wanted):  # the page may have them from a pass over more tokens: one unit of the last digit
+    def close(found, wanted):  # the page's values may come from a pass over more tokens: one unit in the last digit
         assert len(found) == len(wanted) and all(abs(a - b) < 1.5e-4 for a, b in zip(found, wanted)), (found, wanted)
 
     def choose(name, value):
@@ -153,14 +153,14 @@ def check_weights(page, column, index, row):
 
 
 def check_model(page):
-    """Text, weights and heads of two models."""
+    """Checks text, weights and heads of two models."""
     page.check_width()
     names = page.read("[...document.querySelectorAll('#models label')].map(e => e.textContent.trim())")
     assert names == ["lazy", "twin", "hybrid"], names
     page.generate(24)
     page.finish()
     ids = page.read("columns.map(c => c.tokens.map(token => token.id))")
-    assert ids[0] == ids[1], "one model, one prompt, one seed: one text"
+    assert ids[0] == ids[1], "equal models, prompts and seeds must give equal texts"
     prompt = ask(page.address, "tokenize", {"model": "lazy", "prompt": PROMPT})["tokens"]
     assert ids[0][: len(prompt)] == prompt
     direct = {"model": "lazy", "prompt": prompt, "max_tokens": 24, "temperature": 1, "seed": 5}
@@ -170,11 +170,11 @@ def check_model(page):
     page.look_at(0, 14)
     check_weights(page, 0, 14, [None, None])
     page.picture("mean")
-    assert page.read("columns[1].shown.index") == 14, "the same place in the other text"
+    assert page.read("columns[1].shown.index") == 14, "the same token index in the other text"
     page.tab.click(".model:nth-child(1) .cell[data-head='1,0']")
     page.wait_shown(0, 14, (1, 0))
     check_weights(page, 0, 14, [1, 0])
-    # Layers and heads are counted from 0.
+    # Layers and heads are numbered from 0.
     assert "layer 1, head 0" in page.read("columns[0].element.innerText").lower()
     names = page.read("[...columns[0].element.querySelectorAll('.grid .name')].map(e => e.textContent)")
     assert names == ["all", "0", "1", "0", "1"], names
@@ -190,10 +190,10 @@ def check_model(page):
 
 
 def check_keys(page):
-    """Everything without a pointer."""
+    """Checks keyboard control without a pointer."""
     tab = page.tab
     tab.point("h1")
-    tab.press("Escape")  # nothing is kept
+    tab.press("Escape")  # ends the kept selection
     tab.evaluate("document.querySelector('#prompt').focus()")
     stops = []
     for _ in range(30):
@@ -213,7 +213,8 @@ def check_keys(page):
     assert page.read("view.index") < count - 1
     tab.press("End", "ArrowLeft")
     page.wait_shown(0, count - 2)
-    tab.press("Enter", "ArrowLeft", "ArrowLeft")  # kept: the arrows read its weights
+    # Selection kept: the arrow keys select the token whose weight is displayed.
+    tab.press("Enter", "ArrowLeft", "ArrowLeft")
     assert page.read("[view.index, view.kept, view.reading]") == [count - 2, True, count - 4]
     told = page.read("document.querySelector('#announce').textContent")
     weight = page.weights(0)[count - 4][0]
@@ -230,17 +231,17 @@ def check_keys(page):
 
 
 def check_while_it_writes(page):
-    """The heads follow the text, and Escape ends it."""
-    page.tab.click("#models label:nth-of-type(2)")  # one model is enough
+    """Checks that the heads are updated while the text grows, and that Escape stops the generation."""
+    page.tab.click("#models label:nth-of-type(2)")  # deselect the second model
     page.tab.wait_for("document.querySelectorAll('.model').length === 1")
-    page.generate(60_000, temperature=0)  # it does not end by itself
+    page.generate(60_000, temperature=0)  # the text does not end without Escape
     page.tab.wait_for("columns[0].tokens.length > 20 && columns[0].stats.length > 12")
     first = page.read("columns[0].stats.length")
     assert page.read("document.body.classList.contains('running')")
     page.tab.wait_for(f"columns[0].stats.length > {first}")
-    # From here on a panel that was scrolled up stays there: the token does not move under the pointer.
+    # If the panel was scrolled up, it must not scroll, so that the token does not move under the pointer.
     page.tab.wait_for("columns[0].text.scrollHeight > 3 * columns[0].text.clientHeight")
-    page.look_at(0, 9)  # does not wait for the text
+    page.look_at(0, 9)  # works while the text is being generated
     assert page.read("document.body.classList.contains('running')")
     page.tab.press("Escape")
     page.finish()
@@ -249,7 +250,7 @@ def check_while_it_writes(page):
 
 
 def check_hybrid(page):
-    """A model whose first layer alone has no attention."""
+    """Checks a model in which only the first layer has no attention."""
     page.tab.click("#models label:nth-of-type(3)")
     page.tab.wait_for("document.querySelectorAll('.model').length === 2")
     page.generate(8)
@@ -258,7 +259,8 @@ def check_hybrid(page):
     assert empty == ["0,0", "0,1"], empty
     page.tab.click(".model:nth-child(2) .cell[data-head='0,1']")
     page.tab.wait_for("columns[1].shown && columns[1].shown.weights === null")
-    page.tab.wait_for("document.querySelectorAll('.model:nth-child(2) .weights li').length === 1")  # says so
+    # A message that the layer has no attention.
+    page.tab.wait_for("document.querySelectorAll('.model:nth-child(2) .weights li').length === 1")
     page.check_width()
 
 
@@ -291,20 +293,20 @@ def test_texts_weights_and_heads(tab, server, size):
     page.check_quiet()
 
 
-def test_a_cache_that_keeps_no_weights(tab, lazy_binary, model_folder):
+def test_streaming_cache_shows_no_weights(tab, lazy_binary, model_folder):
     with serving(lazy_binary, {"lazy": model_folder}, "--cache", "streaming:2+6") as server:
         page = Page(tab, server.address, "phone")
         tab.wait_for("document.querySelectorAll('.model').length === 1")
         page.generate(20)
         page.finish()
         assert page.read("columns[0].tokens.length") > 8
-        assert page.read("columns[0].element.querySelectorAll('.none').length") == 1  # a line instead of weights
+        assert page.read("columns[0].element.querySelectorAll('.none').length") == 1  # a message instead of weights
         assert page.read("columns[0].element.querySelectorAll('.token, .heads').length") == 0
         page.check_width()
         page.check_quiet()
 
 
-def test_an_api_key_is_asked_for(tab, lazy_binary, model_folder, tmp_path):
+def test_api_key_is_requested(tab, lazy_binary, model_folder, tmp_path):
     (tmp_path / "keys.txt").write_text("right-key\n")
     with serving(lazy_binary, {"lazy": model_folder}, "--api-key-file", str(tmp_path / "keys.txt")) as server:
         page = Page(tab, server.address, "desk")

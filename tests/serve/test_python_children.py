@@ -1,4 +1,4 @@
-"""The Python processes that `lazy` starts: they import nothing from the working directory, whatever the locale is."""
+"""The Python processes that `lazy` starts must not import from the working directory. They work with every locale."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ PLANTED = "open(__file__ + '.ran', 'w').close()\nraise SystemExit(9)\n"
 
 
 def imported_names(root):
-    """Every module that a script of src/ names, and the standard library's, which those import in turn."""
+    """Names of all modules that scripts in src/ import, and of the standard library's modules, which they import."""
     names = set(sys.stdlib_module_names) | {
         "jinja2",
         "pyarrow",
@@ -38,7 +38,7 @@ def imported_names(root):
 
 @pytest.fixture
 def planted(tmp_path, root):
-    """A working directory with a module of every name; each leaves a trace when it is executed."""
+    """A working directory with a module for every such name. Each module writes a file when it is executed."""
     folder = tmp_path / "planted"
     folder.mkdir()
     for name in imported_names(root):
@@ -56,7 +56,7 @@ def write_parquet(path):
 
 
 @pytest.mark.parametrize("path", [None, "", ".", f".{os.pathsep}/nowhere"], ids=["unset", "empty", "dot", "list"])
-def test_nothing_of_the_working_directory_runs(lazy_binary, planted, path):
+def test_working_directory_is_not_imported(lazy_binary, planted, path):
     env = environment() if path is None else environment(PYTHONPATH=path)
     write_parquet(planted / "rows.parquet")
     command = [lazy_binary, "data", "prepare", "rows.parquet", "--output", "corpus", "--tokenizer", "bytes"]
@@ -68,16 +68,16 @@ def test_nothing_of_the_working_directory_runs(lazy_binary, planted, path):
     assert not list(planted.glob("*.ran"))
 
 
-def test_a_relative_interpreter_is_found(lazy_binary, tmp_path):
+def test_relative_interpreter_path_is_found(lazy_binary, tmp_path):
     os.symlink(sys.executable, tmp_path / "interpreter")
     env = environment(LAZY_PYTHON="./interpreter", PYTHONPATH=os.pathsep.join(sys.path))
     done = subprocess.run([lazy_binary, "doctor"], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert "jinja2 of ./interpreter" in done.stdout, done.stdout
 
 
-# Locales that are not UTF-8 are seldom installed: a Python whose streams are Latin-1 or GBK does the same.
+# Locales other than UTF-8 are rarely installed. A Python whose streams use Latin-1 or GBK has the same effect.
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "gbk", "ascii"])
-def test_chats_do_not_depend_on_the_locale(lazy_binary, root, planted, monkeypatch, encoding):
+def test_chat_is_independent_of_the_locale(lazy_binary, root, planted, monkeypatch, encoding):
     model = planted / "model"
     subprocess.run(["cp", "-r", root / "tests/compatibility/v0.1/lazy/model", model], check=True)
     (model / "chat_template.jinja").write_text("{{ messages[0].content }}|{{ messages[0].content | tojson }}")
@@ -97,7 +97,7 @@ def test_chats_do_not_depend_on_the_locale(lazy_binary, root, planted, monkeypat
     assert not list(planted.glob("*.ran"))
 
 
-def test_paths_of_any_bytes_are_read(lazy_binary, tmp_path):
+def test_paths_with_arbitrary_bytes_are_readable(lazy_binary, tmp_path):
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xe4"))
     folder.mkdir()
     write_parquet(folder / "rows.parquet")

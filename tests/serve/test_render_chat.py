@@ -1,4 +1,4 @@
-"""Chat templates as src/serve/openai/render_chat.py renders them and as transformers does."""
+"""Chat templates rendered by src/serve/openai/render_chat.py, compared with transformers."""
 
 import json
 import subprocess
@@ -38,12 +38,12 @@ def expected(template, messages, prompt):
             [messages], chat_template=template, add_generation_prompt=prompt, **TOKENS
         )
         return {"text": texts[0]}
-    except Exception as error:  # a template's refusal
+    except Exception as error:  # the template refuses the messages
         return {"error": str(error)}
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_texts_equal_those_of_transformers(root, name):
+def test_rendered_texts_equal_transformers(root, name):
     template = TEMPLATES[name]
     script = (root / "src/serve/openai/render_chat.py").read_text(encoding="utf-8")
     command = [sys.executable, "-I", "-c", script]

@@ -1,4 +1,4 @@
-"""The start, the signals and the end of a `lazy serve` process."""
+"""Start, signals and shutdown of a `lazy serve` process."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ ENDLESS = {"prompt": "a", "max_tokens": 60000, "stream": True, "ignore_eos": Tru
 
 @contextlib.contextmanager
 def started(*arguments, **more):
-    """A Server whose process is killed if it is still there."""
+    """Starts a Server and kills its process at the end of the block if it still runs."""
     server = Server(*arguments, **more)
     try:
         yield server
@@ -28,7 +28,7 @@ def started(*arguments, **more):
 
 @contextlib.contextmanager
 def stream(server, **body):
-    """An answer that has begun."""
+    """Starts a stream and yields its response after the headers have arrived."""
     with contextlib.closing(server.connection()) as connection:
         connection.request("POST", "/v1/completions", json.dumps(ENDLESS | body))
         answer = connection.getresponse()
@@ -41,7 +41,7 @@ def events(answer):
 
 
 def wait_until_draining(server):
-    """New requests are rejected or their connections are not accepted."""
+    """Waits until new requests or connections are refused."""
     for _ in range(200):
         with contextlib.suppress(OSError):
             if server.get("/health")[0] == 503:
@@ -51,20 +51,20 @@ def wait_until_draining(server):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_second_signal_cancels_what_runs(lazy_binary, model_folder, name):
+def test_second_signal_cancels_running_requests(lazy_binary, model_folder, name):
     number = getattr(signal, name)
     with started(lazy_binary, model_folder) as server, stream(server) as answer:
         server.process.send_signal(number)
         wait_until_draining(server)
         assert server.process.poll() is None
-        time.sleep(0.3)  # two signals within 0.2 s are one request
+        time.sleep(0.3)  # two signals within 0.2 s count as one
         server.process.send_signal(number)
         assert events(answer)[-1]["error"]["code"] == "cancelled"
         assert server.process.wait(60) == 128 + number
 
 
-def test_two_signals_at_once_are_one(lazy_binary, model_folder):
-    """`timeout` signals the process and then its group."""
+def test_two_simultaneous_signals_count_as_one(lazy_binary, model_folder):
+    """`timeout` signals the process and then its process group."""
     with started(lazy_binary, model_folder) as server, stream(server, max_tokens=2000) as answer:
         server.process.send_signal(signal.SIGTERM)
         server.process.send_signal(signal.SIGTERM)
@@ -72,7 +72,7 @@ def test_two_signals_at_once_are_one(lazy_binary, model_folder):
         assert server.process.wait(60) == 0
 
 
-def test_hangup_reopens_the_access_log(lazy_binary, model_folder, tmp_path):
+def test_sighup_reopens_the_access_log(lazy_binary, model_folder, tmp_path):
     log, rotated = tmp_path / "access.log", tmp_path / "access.log.1"
     with started(lazy_binary, model_folder, "--access-log", str(log)) as server:
         server.get("/health")
@@ -88,7 +88,7 @@ def test_hangup_reopens_the_access_log(lazy_binary, model_folder, tmp_path):
     assert "/version" in log.read_text()
 
 
-def test_hangup_without_a_log_drains(lazy_binary, model_folder):
+def test_sighup_without_access_log_drains(lazy_binary, model_folder):
     with started(lazy_binary, model_folder) as server, stream(server, max_tokens=500) as answer:
         server.process.send_signal(signal.SIGHUP)
         assert events(answer)[-1]["choices"][0]["finish_reason"] == "length"
@@ -96,7 +96,7 @@ def test_hangup_without_a_log_drains(lazy_binary, model_folder):
 
 
 def test_nohup_is_respected(lazy_binary, model_folder):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited, as `nohup` does
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # child processes inherit this, as with `nohup`
     try:
         with started(lazy_binary, model_folder) as server:
             server.process.send_signal(signal.SIGHUP)
@@ -108,7 +108,7 @@ def test_nohup_is_respected(lazy_binary, model_folder):
 
 
 @pytest.mark.parametrize("origin", ["https://example.org/", "example.org", "https://example.org/page"])
-def test_origins_that_no_browser_sends_are_refused(lazy_binary, model_folder, origin):
+def test_invalid_origins_are_refused(lazy_binary, model_folder, origin):
     command = [lazy_binary, "serve", model_folder, "--port", "0", "--allowed-origins", origin]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
@@ -117,7 +117,7 @@ def test_origins_that_no_browser_sends_are_refused(lazy_binary, model_folder, or
 
 
 def messages_of(lazy_binary, folder, log, *options, env=None):
-    """What a server writes to standard error until it has ended, and its answer to a chat."""
+    """Returns the standard error of a server until its end, and its response to a chat request."""
     before = dict(os.environ)
     os.environ.update(env or {})
     try:
@@ -130,7 +130,7 @@ def messages_of(lazy_binary, folder, log, *options, env=None):
     return log.read_text(), said
 
 
-def test_an_open_server_is_warned_of(lazy_binary, model_folder, tmp_path):
+def test_server_without_keys_on_public_address_warns(lazy_binary, model_folder, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("secret\n")
     log = tmp_path / "log"
@@ -143,7 +143,7 @@ def test_an_open_server_is_warned_of(lazy_binary, model_folder, tmp_path):
         assert ("--api-key-file" in text) == warned, text
 
 
-def test_the_start_names_precision_and_cache(lazy_binary, model_folder, tmp_path):
+def test_start_message_names_precision_and_cache(lazy_binary, model_folder, tmp_path):
     options = ("--dtype", "fp32", "--weights", "int8", "--cache-gib", "0.25", "--max-model-len", "999")
     text, _ = messages_of(lazy_binary, model_folder, tmp_path / "log", *options)
     [line] = [line for line in text.splitlines() if "fp32" in line]
@@ -151,16 +151,16 @@ def test_the_start_names_precision_and_cache(lazy_binary, model_folder, tmp_path
         assert part in line, line
 
 
-def test_a_wrong_interpreter_is_the_servers_fault(lazy_binary, model_folder, tmp_path):
-    """Found at the start; chats get 500, and the log has the reason."""
+def test_wrong_interpreter_gives_status_500(lazy_binary, model_folder, tmp_path):
+    """The problem is reported at the start. Chat requests get status 500, and the log has the reason."""
     model = tmp_path / "model"
     copy_of_model(model_folder, model)
     text, (status, answer) = messages_of(lazy_binary, model, tmp_path / "log", env={"LAZY_PYTHON": "/missing/python"})
     assert status == 500 and answer["error"]["type"] == "server_error", answer
-    assert text.count("/missing/python") == 2, text  # at the start and at the request
+    assert text.count("/missing/python") == 2, text  # once at the start and once for the request
 
 
-def test_an_interpreter_that_vanishes_is_the_servers_fault(lazy_binary, model_folder, tmp_path):
+def test_vanished_interpreter_gives_status_500(lazy_binary, model_folder, tmp_path):
     pytest.importorskip("jinja2")
     model, python = tmp_path / "model", tmp_path / "python"
     copy_of_model(model_folder, model)
@@ -175,7 +175,7 @@ def test_an_interpreter_that_vanishes_is_the_servers_fault(lazy_binary, model_fo
             pid = server.process.pid
             [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
             os.kill(int(child), signal.SIGKILL)
-            for _ in range(100):  # until the server has noticed
+            for _ in range(100):  # until the server has noticed it
                 status, answer = server.post("/v1/chat/completions", body)
                 if status != 200:
                     break

@@ -1,4 +1,5 @@
-// Hugging Face transformers reads our softmax models and we read its of every family: equal logits, equal greedy text.
+// Exchange of softmax models with Hugging Face transformers in both directions, for every family: equal logits and
+// equal greedy texts.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -16,8 +17,8 @@ namespace {
 
 using testing::TemporaryFolder;
 
-// Loads FOLDER/ours with transformers; writes its logits in fp32 and float64 and its greedy text, and saves the model
-// again as FOLDER/theirs, in transformers' own spelling.
+// Loads FOLDER/ours with transformers, writes its logits in fp32 and float64 and its greedy text, and saves the model
+// as FOLDER/theirs in the format of transformers.
 constexpr char kScript[] = R"(
 import sys, torch
 from pathlib import Path
@@ -67,7 +68,7 @@ std::vector<int64_t> text_of(TokenQueue& queue) {
   return out;
 }
 
-TEST_P(Transformers, EqualLogitsAndEqualGreedyText) {
+TEST_P(Transformers, LogitsAndGreedyText_MatchTransformers) {
   const std::string missing = testing::missing_python_modules("torch, transformers, safetensors");
   if (!missing.empty()) GTEST_SKIP() << missing;
   const Case& c = GetParam();
@@ -105,7 +106,7 @@ TEST_P(Transformers, EqualLogitsAndEqualGreedyText) {
   {
     Engine engine(model, {.max_model_len = 4096});
     std::vector<std::shared_ptr<TokenQueue>> queues;
-    for (const int64_t row : {0, 1, 1, 0, 1}) {  // alone in the first steps
+    for (const int64_t row : {0, 1, 1, 0, 1}) {  // the first steps have one sequence only
       queues.push_back(write(engine, numbers(ids[row].narrow(0, 0, 7)), 40));
     }
     for (const size_t n : {0, 3}) EXPECT_EQ(text_of(*queues[n]), numbers(theirs.at("text")));
@@ -121,8 +122,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Transformers,
                                            Case{"one_kv_head_wide", 1, 32, false, 1e4}),
                          [](const auto& info) { return info.param.name; });
 
-// Instead of kMakeFolders' record: the greedy texts of transformers after the beginnings of two rows, short and long.
-// `sure` counts their tokens before a choice between two logits that rounding could turn.
+// Replaces kMakeFolders' record: the greedy texts that transformers generates after a short and a long beginning of two
+// rows. `sure` is the number of tokens before the first choice between two logits that rounding could swap.
 constexpr char kRecordTexts[] = R"(
 def record(where, ids):
     model = reopened(where)
@@ -139,11 +140,11 @@ def record(where, ids):
     save_file(out, where / "out.safetensors")
 )";
 
-// How many tokens were compared.
+// Returns the number of compared tokens.
 int64_t expect_texts(const std::filesystem::path& folder) {
   LanguageModel model = LanguageModel::load(folder);
   const auto theirs = read_safetensors(folder / "out.safetensors");
-  std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> texts;  // prompt, text
+  std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> texts;  // (prompt, text)
   for (const auto& [name, text] : theirs) {
     if (!name.ends_with(".text")) continue;
     const int64_t row = name[0] - '0', count = std::stoll(name.substr(2));
@@ -163,7 +164,7 @@ int64_t expect_texts(const std::filesystem::path& folder) {
     expect(*write(engine, prompt, 24), text, "alone");
     compared += static_cast<int64_t>(text.size());
   }
-  // Every prompt is several chunks, and requests that sample come and go beside.
+  // Every prompt has several chunks, and other requests with random sampling come and go.
   Engine engine(model, {.page_tokens = 4, .chunk = 8, .rows = 4, .max_model_len = 4096});
   std::vector<std::shared_ptr<TokenQueue>> queues, others;
   for (const auto& [prompt, text] : texts) {
@@ -192,7 +193,7 @@ void expect_greedy_texts(const std::string& script, int folders) {
   }
   EXPECT_EQ(found, folders);
   fmt::print("{} folders, {} tokens compared\n", found, compared);
-  EXPECT_GE(compared, 86 * found);  // nine of ten
+  EXPECT_GE(compared, 86 * found);  // nine of ten tokens
 }
 
 constexpr char kMamba2[] = R"(

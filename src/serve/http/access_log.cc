@@ -15,7 +15,7 @@ namespace lazy::serve {
 
 namespace {
 
-// A field of a line. Bytes that could forge a field or a line are percent-encoded.
+// Formats one field of a log line. Bytes that could forge a field or a line are percent-encoded.
 std::string field(const std::string& text) {
   if (text.empty()) return "-";
   std::string out;
@@ -61,7 +61,7 @@ void AccessLog::reopen() {
   const int fresh = open_log(path_);
   // dup3 replaces the file atomically: other threads write to the old file or to the new one.
   if (fresh < 0 || ::dup3(fresh, fd_, O_CLOEXEC) < 0) {
-    log::warn("serve: --access-log: {} cannot be opened again: {}", path_, std::strerror(errno));
+    log::warn("serve: --access-log: {} cannot be reopened: {}", path_, std::strerror(errno));
   } else {
     warned_ = false;
   }

@@ -11,10 +11,10 @@ namespace lazy::serve {
 struct AccessRecord {
   std::chrono::system_clock::time_point begin;  // when the first byte of the request arrived
   std::string client;                           // address without the port
-  std::string method, path;                     // empty: the request was refused before they were read
-  int status = 0;                               // 499: the client left before the answer's end
-  int64_t bytes = 0;                            // of the answer's body, or of the data of its stream
-  double seconds = 0;                           // from the first byte of the request to the last byte of the answer
+  std::string method, path;                     // empty if the request was refused before they were read
+  int status = 0;                               // 499: the client disconnected before the end of the response
+  int64_t bytes = 0;                            // size of the response body, or of the streamed data
+  double seconds = 0;                           // from the first byte of the request to the last byte of the response
   std::string request_id;
 };
 
@@ -26,7 +26,7 @@ std::string access_line(const AccessRecord& record);
 // runs.
 class AccessLog {
  public:
-  explicit AccessLog(const std::string& path);  // "-": standard error. Error if the file cannot be opened
+  explicit AccessLog(const std::string& path);  // "-": standard error. Throws Error if it cannot be opened
   ~AccessLog();
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;

@@ -22,15 +22,15 @@ using boost::system::error_code;
 namespace {
 
 constexpr size_t kReadBytes = 4096, kReadBodyBytes = 64 << 10;
-constexpr size_t kReadAhead = 64 << 10;  // of requests to come, while one is answered
-constexpr double kLingerSeconds = 2;     // for a client that still sends to read its answer
+constexpr size_t kReadAhead = 64 << 10;  // bytes of later requests that are buffered while a request is answered
+constexpr double kLingerSeconds = 2;     // time for a client that is still sending to read its response
 
 template <typename View>
 std::string text(const View& view) {
   return {view.data(), view.size()};
 }
 
-// Whether an id that a client sent can be used in headers and in the access log.
+// Whether an id that was sent by a client is safe to use in headers and in the access log.
 bool is_request_id(std::string_view id) {
   const auto allowed = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
   return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), allowed);
@@ -63,7 +63,7 @@ void Connection::start() {
 void Connection::refuse() {
   net::dispatch(strand_, [self = shared_from_this()] {
     self->refuse_request(
-        {503, "the server has as many connections as it allows; try again later", "too_many_connections"});
+        {503, "the server has reached its connection limit; try again later", "too_many_connections"});
     self->read_more();
   });
 }
@@ -89,7 +89,7 @@ void Connection::begin_record() {
   begin_ = Clock::now();
 }
 
-// Once per request, when its answer has ended.
+// Writes one log record per request, after the end of its response.
 void Connection::log_request(int status) {
   if (!std::exchange(unlogged_, false) || !pool_->access_log) return;
   record_.status = status;
@@ -113,10 +113,12 @@ void Connection::on_read(error_code error, size_t bytes) {
   if (state_ == State::closed) return;
   if (error) {
     input_ended_ = true;
-    // A client that only reads from now on gets the answer, unless that takes work that can be cancelled.
+    // A client that has closed only its sending direction still receives its response. A response with a cancellation
+    // callback is cancelled instead.
     const bool answer_comes = state_ == State::finishing || (state_ == State::answering && !gone_);
     if (answer_comes && error == net::error::eof) return;
-    if (state_ == State::reading && error == net::error::eof) return parse();  // requests that came before the end
+    // Parse requests that arrived before the end of the input.
+    if (state_ == State::reading && error == net::error::eof) return parse();
     client_gone(Gone::closed);
     return;
   }
@@ -158,7 +160,7 @@ bool Connection::names_a_version() const {
          std::count(line.begin(), line.end(), ' ') == 2;
 }
 
-// Consumes the bytes of the current request from the buffer.
+// Parses the buffered input and consumes the bytes of the current request.
 void Connection::parse() {
   if (!parser_) skip_empty_lines();
   while (buffer_.size() > 0) {
@@ -176,7 +178,7 @@ void Connection::parse() {
       refuse_bytes(error);
       return;
     }
-    // The parser stops after the head. Trailer fields of a chunked body must not count as the head's.
+    // The parser stops after the head, so that trailer fields of a chunked body are not mistaken for header fields.
     if (parser_->is_header_done() && !head_accepted_ && !accept_head()) return;
     if (parser_->is_done()) {
       hand_over();
@@ -185,13 +187,13 @@ void Connection::parse() {
     if (error || used == 0) break;
   }
   if (input_ended_) {
-    close();  // the rest of the request will not come
+    close();  // the rest of the request cannot arrive anymore
   } else {
     read_more();
   }
 }
 
-// Answers bytes that the parser does not accept.
+// Refuses a request that the parser does not accept.
 void Connection::refuse_bytes(error_code error) {
   if (error == http::error::header_limit) {
     if (parser_->get().target().empty()) {
@@ -210,7 +212,7 @@ void Connection::refuse_bytes(error_code error) {
   }
 }
 
-// Checks the head, before the body is read. False: the request has been refused.
+// Checks the request head before the body is read. Returns false if the request was refused.
 bool Connection::accept_head() {
   const auto& head = parser_->get();
   record_.method = text(head.method_string());
@@ -266,7 +268,7 @@ void Connection::hand_over() {
 }
 
 void Connection::refuse_request(const HttpProblem& problem) {
-  if (!busy_) begin_record();  // of a connection that is refused before a request has been read
+  if (!busy_) begin_record();  // the connection is refused before it has read a request
   parser_.reset();
   keep_alive_ = chunked_ = head_ = false;
   state_ = State::answering;
@@ -280,7 +282,7 @@ void Connection::set_deadline(Deadline which, double seconds) {
   if (!timer_pending_) {
     wait();
   } else if (deadline_[which] < timer_.expiry()) {
-    timer_.cancel();  // on_timer waits for the earlier one
+    timer_.cancel();  // on_timer() then waits for the earlier deadline
   }
 }
 
@@ -309,7 +311,7 @@ void Connection::expired() {
   switch (state_) {
     case State::reading:
       if (!parser_) {
-        close();  // between two requests
+        close();  // no request has begun
       } else {
         ++pool_->timeouts;
         refuse_request({408, "the request took too long to arrive", "request_timeout"});
@@ -319,13 +321,13 @@ void Connection::expired() {
       ++pool_->timeouts;
       const uint64_t request = request_;
       if (const auto callback = std::exchange(gone_, nullptr)) callback(Gone::timeout);
-      if (state_ != State::answering || request != request_) break;  // the callback has answered
+      if (state_ != State::answering || request != request_) break;  // the callback has sent a response
       if (streaming_) {
         log_request(504);
         close();
       } else {
         keep_alive_ = false;
-        respond({.status = 504, .body = plain_error(504, "the answer took too long", "request_timeout")});
+        respond({.status = 504, .body = plain_error(504, "the response took too long", "request_timeout")});
       }
       break;
     }

@@ -1,7 +1,8 @@
-// One connection of the HTTP server: reads requests, hands each to the handler, writes its answer.
+// One connection of the HTTP server. It reads requests, passes each request to the handler and writes the response.
 //
-// Everything runs on the connection's strand. Bytes are read at all times: while a request is answered, the end of the
-// input shows that the client has left, and what it sends is kept for the next request.
+// All functions run on the connection's strand unless noted otherwise. The connection reads at all times. While a
+// request is answered, the end of the input shows that the client has disconnected, and other input is buffered for the
+// next request.
 #pragma once
 #include <atomic>
 #include <boost/asio/basic_waitable_timer.hpp>
@@ -28,19 +29,19 @@ namespace lazy::serve {
 
 class Connection;
 
-// What the connections of a server share.
+// State that all connections of a server share.
 struct ConnectionPool {
   HttpLimits limits;
   HttpHandler handler;
   std::vector<std::string> allowed_origins;
-  std::shared_ptr<AccessLog> access_log;   // null: none
-  std::atomic<uint64_t> next_request = 0;  // request ids are hashes of it
+  std::shared_ptr<AccessLog> access_log;   // null: no access log
+  std::atomic<uint64_t> next_request = 0;  // counter; request ids are hashes of it
   boost::asio::io_context context;
   std::atomic<bool> draining = false;
   std::atomic<int64_t> accepted = 0, refused = 0, malformed = 0, timeouts = 0, gone = 0;
-  std::mutex mutex;  // of `open`
+  std::mutex mutex;  // protects `open`
   std::unordered_map<Connection*, std::weak_ptr<Connection>> open;
-  std::atomic<int64_t> busy = 0;  // requests that are being read or answered
+  std::atomic<int64_t> busy = 0;  // number of requests that are being read or answered
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -52,9 +53,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(Socket socket, std::shared_ptr<ConnectionPool> pool);
   ~Connection();
   void start();
-  void refuse();  // instead of start: there are too many connections
-  void drain();   // from any thread
-  void abort();   // from any thread
+  void refuse();  // called instead of start() if there are too many connections
+  void drain();   // may be called from any thread
+  void abort();   // may be called from any thread
 
  private:
   class Answer;
@@ -75,14 +76,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin_record();
   void log_request(int status);
 
-  // connection_answer.cc: answers
+  // connection_answer.cc: responses
   std::shared_ptr<Exchange> make_answer();
   void respond(const HttpResponse& response);
   void write_cors();
   void begin_stream(const std::string& content_type);
   void write_chunk(std::string_view data);
   void end_stream();
-  void finish();  // the answer is complete, but for what waits to be written
+  void finish();  // the response is complete, except for data that is not yet written
   void flush();
   void on_written(boost::system::error_code error, size_t bytes);
   void after_answer();
@@ -90,7 +91,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void client_gone(Gone why);
   void close();
 
-  // Deadlines. A timer runs while there is one.
+  // Deadlines. The timer runs while at least one deadline is set.
   enum Deadline { phase, writing, deadlines };
   void set_deadline(Deadline which, double seconds);
   void clear_deadline(Deadline which) { deadline_[which] = Clock::time_point::max(); }
@@ -103,28 +104,28 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   State state_ = State::reading;
 
-  std::vector<char> input_;           // what a read fills
-  boost::beast::flat_buffer buffer_;  // what was read and is not parsed yet
-  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;  // of a begun request
+  std::vector<char> input_;           // buffer of the pending read
+  boost::beast::flat_buffer buffer_;  // input that is not yet parsed
+  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;  // of the current request
   bool read_pending_ = false, input_ended_ = false, head_accepted_ = false, busy_ = false;
-  HttpRequest incoming_;  // of a begun request whose head was accepted
+  HttpRequest incoming_;  // the request being read, once its head is accepted
 
-  // Of the current request, for CORS: the headers Origin, Access-Control-Request-Method and -Headers.
+  // CORS headers of the current request: Origin, Access-Control-Request-Method and Access-Control-Request-Headers.
   std::string origin_, requested_method_, requested_headers_;
 
-  // For the access log and the header X-Request-Id.
-  std::string client_;   // the address of the client
-  AccessRecord record_;  // of the current request; its request_id is set when its head has been read
+  // Data for the access log and the header X-Request-Id.
+  std::string client_;   // address of the client without the port
+  AccessRecord record_;  // current request; request_id is set when its head has been read
   Clock::time_point begin_;
-  bool unlogged_ = false;  // a request is being read or answered
+  bool unlogged_ = false;  // the current request has not been logged
 
-  // Of the request that is being answered.
+  // State of the request that is being answered.
   bool keep_alive_ = true, chunked_ = true, head_ = false, streaming_ = false;
-  uint64_t request_ = 0;  // its number; calls of an earlier request's Answer do nothing
+  uint64_t request_ = 0;  // number of the request; calls of an earlier request's Answer have no effect
   std::function<void(Gone)> gone_;
 
-  std::string out_, in_flight_;  // to be written; being written
-  size_t written_ = 0;           // of in_flight_
+  std::string out_, in_flight_;  // output that is queued; output that is being written
+  size_t written_ = 0;           // bytes of in_flight_ that are written
   bool write_pending_ = false;
 
   Clock::time_point deadline_[deadlines] = {Clock::time_point::max(), Clock::time_point::max()};

@@ -11,8 +11,8 @@ namespace lazy::serve {
 namespace net = boost::asio;
 using boost::system::error_code;
 
-// What a handler holds of a connection. Dropped without an answer, it closes the connection. It may outlive both the
-// connection and the server; the pool keeps what the strand needs.
+// The handler's reference to a connection. If it is destroyed without a response, the connection is closed. It may
+// outlive the connection and the server; the shared pool keeps the strand's execution context alive.
 class Connection::Answer final : public Exchange {
  public:
   explicit Answer(const std::shared_ptr<Connection>& connection)
@@ -49,7 +49,8 @@ class Connection::Answer final : public Exchange {
   }
 
  private:
-  // The connection, while this request is answered and a stream has begun or not.
+  // Returns the connection if this request is still being answered and its streaming state equals `streaming`;
+  // otherwise null.
   std::shared_ptr<Connection> current(bool streaming) const {
     auto connection = connection_.lock();
     const bool is = connection && connection->request_ == request_ && connection->state_ == State::answering &&
@@ -63,7 +64,8 @@ class Connection::Answer final : public Exchange {
 
 std::shared_ptr<Exchange> Connection::make_answer() { return std::make_shared<Answer>(shared_from_this()); }
 
-// Fetch's CORS protocol: lets pages of an allowed origin read the answer, and send what a preflight asks for.
+// Implements CORS as defined by the Fetch standard: pages of an allowed origin may read the response and send the
+// methods and headers of a preflight request.
 void Connection::write_cors() {
   const std::vector<std::string>& allowed = pool_->allowed_origins;
   if (allowed.empty() || origin_.empty()) return;
@@ -74,7 +76,7 @@ void Connection::write_cors() {
   fmt::format_to(out, "Access-Control-Allow-Origin: {}\r\n", any ? "*" : origin_);
   if (requested_method_.empty()) return;
   out_ += "Access-Control-Allow-Methods: GET, HEAD, POST, OPTIONS\r\nAccess-Control-Max-Age: 600\r\n";
-  // "*" would not cover Authorization, so the names that the browser asked for are sent back.
+  // "*" does not cover the Authorization header, so the response repeats the header names of the preflight request.
   if (!requested_headers_.empty()) fmt::format_to(out, "Access-Control-Allow-Headers: {}\r\n", requested_headers_);
 }
 
@@ -82,7 +84,7 @@ void Connection::respond(const HttpResponse& response) {
   if (pool_->draining) keep_alive_ = false;
   const auto out = std::back_inserter(out_);
   fmt::format_to(out, "HTTP/1.1 {} {}\r\n", response.status, status_text(response.status));
-  if (response.status != 204) {  // which has no body
+  if (response.status != 204) {  // 204 responses have no body
     fmt::format_to(out, "Content-Type: {}\r\nContent-Length: {}\r\n", response.content_type, response.body.size());
   }
   fmt::format_to(out, "Connection: {}\r\n", keep_alive_ ? "keep-alive" : "close");
@@ -99,7 +101,7 @@ void Connection::respond(const HttpResponse& response) {
 void Connection::begin_stream(const std::string& content_type) {
   streaming_ = true;
   if (pool_->draining || !chunked_) keep_alive_ = false;
-  // nginx holds a stream back unless X-Accel-Buffering is "no".
+  // nginx buffers a stream unless X-Accel-Buffering is "no".
   fmt::format_to(std::back_inserter(out_),
                  "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
                  "Connection: {}\r\nX-Request-Id: {}\r\n{}",
@@ -136,7 +138,7 @@ void Connection::finish() {
   flush();
 }
 
-// Writes what waits. While a write runs, what comes gathers for the next one.
+// Writes queued output. Output that is added during a write is sent by the next write.
 void Connection::flush() {
   if (write_pending_ || state_ == State::closed) return;
   if (written_ == in_flight_.size()) {
@@ -178,7 +180,7 @@ void Connection::after_answer() {
   }
   state_ = State::reading;
   set_deadline(phase, pool_->limits.idle);
-  // Not parsed here: a client with a thousand requests in one packet does not deepen the stack.
+  // Parsing is posted to the strand, so that a client that pipelines a thousand requests does not cause deep recursion.
   net::post(strand_, [self = shared_from_this()] {
     if (self->state_ == State::reading) self->parse();
   });

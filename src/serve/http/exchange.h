@@ -1,4 +1,4 @@
-// A request over HTTP and the way to answer it, without the library that carries them.
+// An HTTP request and the interface for answering it, independent of the HTTP library.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,9 +10,9 @@
 namespace lazy::serve {
 
 struct HttpRequest {
-  std::string method;         // "GET"
-  std::string path, query;    // "/v1/models"; what follows the "?" (query_value() reads it)
-  std::string authorization;  // the header's value
+  std::string method;         // for example "GET"
+  std::string path, query;    // "/v1/models"; the text after the "?" (see query_value())
+  std::string authorization;  // value of the Authorization header
   std::string body;
 };
 
@@ -23,35 +23,36 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
-// Why an answer ended before it was complete.
+// Reason why a response ended before it was complete.
 enum class Gone {
-  closed,  // the client left
-  slow,    // the client does not read: too much waits for it
-  timeout  // the request took longer than its limit; unless a stream began, it can still be answered
+  closed,  // the client disconnected
+  slow,    // the client does not read, and too much output is queued for it
+  timeout  // the time limit has passed; a response is still possible if no stream has begun
 };
 
-// The answer to one request: respond, or begin_stream, write and end_stream. All but `post` are called on the
-// connection's strand, where handlers run too. Calls after the answer's end, or after the client has left, do nothing.
+// Interface for answering one request: call respond(), or begin_stream(), write() and end_stream(). Handlers run on the
+// connection's strand, and all functions except post() must be called on this strand. Calls have no effect after the
+// end of the response or after the client has disconnected.
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  // Runs `work` on the strand, soon. From any thread.
+  // Schedules `work` on the connection's strand. May be called from any thread.
   virtual void post(std::function<void()> work) = 0;
   virtual void respond(HttpResponse response) = 0;
   virtual void begin_stream(const std::string& content_type) = 0;
   virtual void write(std::string_view data) = 0;
   virtual void end_stream() = 0;
-  // Called at most once, on the strand, instead of the answer's end.
+  // Sets a callback that is called at most once, on the strand, if the response ends before it is complete.
   virtual void on_gone(std::function<void(Gone)> callback) = 0;
 };
 
 using HttpHandler = std::function<void(HttpRequest request, std::shared_ptr<Exchange> exchange)>;
 
-// "Too Many Requests"
+// Returns the reason phrase of a status, for example "Too Many Requests" for 429.
 const char* status_text(int status);
 
-// OpenAI's error object, for errors below the protocol: {"error": {"message", "type", "param", "code"}}. `message` and
-// `code` need no escapes.
+// Returns OpenAI's error object for errors at the HTTP level: {"error": {"message", "type", "param", "code"}}.
+// `message` and `code` must not contain characters that JSON escapes.
 std::string plain_error(int status, std::string_view message, std::string_view code);
 
 }  // namespace lazy::serve

@@ -9,9 +9,9 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr HttpProblem kBadFraming{
-    400, "Transfer-Encoding and Content-Length: expected chunked, or one length, not both", "bad_framing"};
+    400, "Transfer-Encoding and Content-Length: expected chunked or one length", "bad_framing"};
 
-// Equal but for the case of ASCII letters.
+// Compares two strings without regard to the case of ASCII letters.
 bool iequals(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   return std::ranges::equal(a, b, {}, lower, lower);
@@ -42,7 +42,7 @@ std::vector<std::string_view> members(const HttpHead& head, http::field field) {
 bool is_alphanumeric(char c) { return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z'); }
 bool is_unreserved(char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == '_' || c == '~'; }
 
-// host [":" port]: the characters of RFC 3986's host.
+// Whether the text has only the characters that RFC 3986 allows in host [":" port].
 bool is_authority(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
     return is_unreserved(c) || std::string_view("!$&'()*+,;=%:[]").find(c) != std::string_view::npos;
@@ -54,7 +54,7 @@ int hex_digit(std::string_view text, size_t at) {
   return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
 }
 
-// The byte that "%XX" at `at` stands for, or -1.
+// Returns the byte that is encoded as "%XX" at `at`, or -1 if the encoding is invalid.
 int encoded_byte(std::string_view text, size_t at) {
   const int high = hex_digit(text, at + 1), low = hex_digit(text, at + 2);
   return high < 0 || low < 0 ? -1 : high * 16 + low;
@@ -91,7 +91,7 @@ std::optional<HttpProblem> check_head(const HttpHead& head, bool chunked) {
     return HttpProblem{400, "Host: expected exactly one", "bad_host"};
   }
   const auto host = head[http::field::host];
-  if (!is_authority({host.data(), host.size()})) return HttpProblem{400, "Host: is not a host and port", "bad_host"};
+  if (!is_authority({host.data(), host.size()})) return HttpProblem{400, "Host: expected host and port", "bad_host"};
   if (head.version() >= 11) {
     for (const std::string_view member : members(head, http::field::expect)) {
       if (!iequals(member, "100-continue")) {
@@ -108,7 +108,8 @@ std::optional<HttpProblem> check_head(const HttpHead& head, bool chunked) {
 }
 
 bool expects_continue(const HttpHead& head) {
-  return head.version() >= 11 && !members(head, http::field::expect).empty();  // check_head knows all of them
+  // check_head() refuses all other expectations.
+  return head.version() >= 11 && !members(head, http::field::expect).empty();
 }
 
 bool parse_target(std::string_view target, HttpRequest& request) {

@@ -12,30 +12,32 @@ namespace lazy::serve {
 
 using HttpHead = boost::beast::http::request_header<boost::beast::http::fields>;
 
-// Why a request is refused. The connection is closed afterwards: where its body ends may be unknown.
+// Reason why a request is refused. The connection is closed afterwards, because the end of the request's body may be
+// unknown.
 struct HttpProblem {
   int status;
-  const char* message;  // without characters that JSON escapes
+  const char* message;  // must not contain characters that JSON escapes
   const char* code;
 };
 
-// Host (RFC 9112 3.2), message body length (RFC 9112 6.3), Expect (RFC 9110 10.1.1) and Content-Encoding. `chunked`:
-// whether the parser reads the body in chunks. A request whose framing two implementations could read differently is
-// refused: Transfer-Encoding other than "chunked", together with Content-Length, or in HTTP/1.0; repeated
-// Content-Length.
+// Checks the headers Host (RFC 9112 3.2), Expect (RFC 9110 10.1.1) and Content-Encoding, and the framing of the body
+// (RFC 9112 6.3). chunked: whether the parser reads the body in chunks. The function refuses requests whose body length
+// two HTTP implementations could interpret differently: Transfer-Encoding other than "chunked", Transfer-Encoding with
+// Content-Length, Transfer-Encoding in HTTP/1.0, and repeated Content-Length.
 std::optional<HttpProblem> check_head(const HttpHead& head, bool chunked);
 
 // Whether the client waits for "100 Continue" before it sends the body.
 bool expects_continue(const HttpHead& head);
 
-// Sets request.path and request.query from an origin-form, absolute-form or asterisk-form target (RFC 9112 3.2). In the
-// path, percent-encoded unreserved characters are decoded (RFC 3986 6.2.2.2). False: not a valid target.
+// Sets request.path and request.query from a request target in origin form, absolute form or asterisk form (RFC 9112
+// 3.2). In the path, percent-encoded unreserved characters are decoded (RFC 3986 6.2.2.2). Returns false if the target
+// is invalid.
 bool parse_target(std::string_view target, HttpRequest& request);
 
-// Replaces %XX by the byte. `plus_is_space`: as in a query.
+// Decodes %XX sequences. plus_is_space: also decodes "+" as a space, as in query strings.
 std::string percent_decoded(std::string_view text, bool plus_is_space = false);
 
-// The decoded value of the last parameter `name` of a query, in any position.
+// Returns the decoded value of the last query parameter `name`.
 std::optional<std::string> query_value(std::string_view query, std::string_view name);
 
 }  // namespace lazy::serve

@@ -32,7 +32,7 @@ tcp::endpoint endpoint_of(net::io_context& context, const std::string& host, int
   return found.begin()->endpoint();
 }
 
-// As many open files as the connections need, as far as the system lets this process have them.
+// Raises the limit of open files to the number that the connections need, as far as the system allows.
 void raise_file_limit(int64_t connections) {
   rlimit limit{};
   const auto wanted = static_cast<rlim_t>(connections) + 512;
@@ -40,8 +40,8 @@ void raise_file_limit(int64_t connections) {
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur < wanted) {
-    log::warn("serve: the system allows {} open files, {} connections need {} (ulimit -n)", limit.rlim_cur, connections,
-              wanted);
+    log::warn("serve: the system allows {} open files, but {} connections need {} (see ulimit -n)", limit.rlim_cur,
+              connections, wanted);
   }
 }
 
@@ -81,7 +81,7 @@ struct HttpServer::Impl {
   void on_accept(error_code error, Connection::Socket socket) {
     if (error == net::error::operation_aborted || !acceptor.is_open()) return;
     if (error) {
-      // Out of file descriptors, for one: others must end first.
+      // One possible cause is a lack of file descriptors: wait until other connections have ended.
       log::warn("serve: a connection could not be accepted: {}", error.message());
       pause.expires_after(std::chrono::milliseconds(100));
       pause.async_wait([this](error_code stopped) {
@@ -102,7 +102,7 @@ struct HttpServer::Impl {
       connection->start();
     } else {
       ++pool->refused;
-      if (open <= most + 256) connection->refuse();  // beyond, it is closed without a word
+      if (open <= most + 256) connection->refuse();  // above this number, connections are closed without a response
     }
     accept();
   }
@@ -198,7 +198,8 @@ void HttpServer::stop() {
   impl_->context.stop();
   for (std::thread& thread : impl_->threads) thread.join();
   impl_->threads.clear();
-  // Operations of closed sockets still hold their connections, which hold the context.
+  // Pending operations of closed sockets still reference their connections, which reference the io_context. Run these
+  // operations now so that the connections are destroyed.
   impl_->context.restart();
   impl_->context.poll();
 }

@@ -1,5 +1,5 @@
-// An HTTP/1.1 server with limits: a few threads serve thousands of connections. Each connection has a strand and a
-// timer and holds no thread while it waits for its client or for the engine.
+// An HTTP/1.1 server with resource limits. A few threads handle thousands of connections. Each connection has a strand
+// and a timer, and does not block a thread while it waits for its client or for the engine.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,38 +12,38 @@
 namespace lazy::serve {
 
 struct HttpLimits {
-  int64_t max_header_bytes = 16 << 10;           // of a request's line and headers; more: 431
-  int64_t max_body_bytes = int64_t{16} << 20;    // more: 413
-  int64_t max_connections = 4096;                // more: 503
-  int64_t max_backlog_bytes = int64_t{4} << 20;  // of a stream whose client does not read; more: the client is cut off
-  // Seconds.
-  double idle = 75;      // between two requests of a connection
-  double read = 60;      // from a request's first byte to its last; more: 408
-  double write = 30;     // without the client taking a byte
-  double request = 600;  // from a request's last byte to its answer's last; more: 504
+  int64_t max_header_bytes = 16 << 10;           // size of the request line and headers; more: HTTP 431
+  int64_t max_body_bytes = int64_t{16} << 20;    // size of a request body; more: HTTP 413
+  int64_t max_connections = 4096;                // open connections; more: HTTP 503
+  int64_t max_backlog_bytes = int64_t{4} << 20;  // unsent data of a stream; more: the connection is closed
+  // Time limits in seconds.
+  double idle = 75;      // idle time between two requests of a connection
+  double read = 60;      // from the first to the last byte of a request; longer: HTTP 408
+  double write = 30;     // time in which a write makes no progress; longer: the connection is closed
+  double request = 600;  // from the end of a request to the end of its response; longer: HTTP 504
 };
 
-// Counts since the start, but `open`.
+// `open` is the current number of connections. All other fields count events since the start.
 struct HttpCounters {
   int64_t open = 0, accepted = 0, refused = 0, malformed = 0, timeouts = 0, gone = 0;
 };
 
 class HttpServer {
  public:
-  // Listens at once; port 0 picks a free port. `allowed_origins`: the origins ("https://example.org") whose pages may
-  // read answers (CORS); "*" allows all. `access_log` gets a record of every request; null: none. Throws Error if the
-  // address is not available.
+  // Starts to listen immediately; port 0 picks a free port. allowed_origins: origins ("https://example.org") whose web
+  // pages may read responses (CORS); "*" allows all origins. access_log receives one record per request; null disables
+  // it. Throws Error if the address is not available.
   HttpServer(const std::string& host, int port, int threads, const HttpLimits& limits, HttpHandler handler,
              std::vector<std::string> allowed_origins = {}, std::shared_ptr<AccessLog> access_log = nullptr);
-  ~HttpServer();  // closes what is open
+  ~HttpServer();  // closes all connections
 
   int port() const;
-  std::string address() const;  // "http://127.0.0.1:8080"
-  bool is_local() const;        // whether only this machine can connect: a loopback address
+  std::string address() const;  // for example "http://127.0.0.1:8080"
+  bool is_local() const;        // true for a loopback address: only this machine can connect
   HttpCounters counters() const;
-  // From now on a connection ends with its answer; connections between two requests are closed.
+  // Closes idle connections. Every other connection is closed after its current response.
   void drain();
-  // Waits until no request is being read or answered, but `seconds` at most.
+  // Waits until no request is being read or answered, but no longer than `seconds`. Returns false on timeout.
   bool wait_for_answers(double seconds);
   void stop();
 

@@ -22,12 +22,12 @@ namespace lazy::serve {
 using Json = nlohmann::ordered_json;
 
 struct Api::Route {
-  std::string_view method, path;  // a path that ends with /, but for the page's, stands for what lies below it
-  std::string_view name;          // of the endpoint, in metrics
+  std::string_view method, path;  // a path that ends with "/" also matches all paths below it, except for "/"
+  std::string_view name;          // name of the endpoint in metrics
   HttpResponse (Api::*answer)(const HttpRequest&) = nullptr;
   Start (Api::*start)(const HttpRequest&) = nullptr;
-  bool open = false;                 // without a key
-  bool has_text = start != nullptr;  // that is encoded or decoded, which may take long
+  bool open = false;                 // accessible without an API key
+  bool has_text = start != nullptr;  // encodes or decodes text, which may take long
 };
 
 const std::vector<Api::Route>& Api::routes() {
@@ -64,7 +64,7 @@ uint64_t random_seed() {
   return random();
 }
 
-constexpr int kReaders = 4;  // threads that encode texts
+constexpr int kReaders = 4;  // number of threads that encode text
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -83,7 +83,7 @@ Json model_json(const ServedModel& model) {
   return out;
 }
 
-// Methods of RFC 9110 and RFC 5789. Others get 501.
+// The methods of RFC 9110 and RFC 5789. Requests with any other method get status 501.
 bool is_known_method(std::string_view method) {
   static const std::set<std::string_view> known{"GET",     "HEAD",    "POST",  "PUT",  "DELETE",
                                                 "CONNECT", "OPTIONS", "TRACE", "PATCH"};
@@ -127,12 +127,12 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange)
     if (!is_known_method(request.method)) {
       throw ApiError(501, "the request's method is not supported", "", "unknown_method");
     }
-    // The key first: without one a client learns nothing about the paths.
+    // The key is checked first, so that clients without a key learn nothing about the available paths.
     if (!(fitting && fitting->open) && !keys_.accepts(request.authorization)) {
-      throw ApiError(401, "a valid API key is needed: Authorization: Bearer KEY", "", "invalid_api_key");
+      throw ApiError(401, "a valid API key is required: Authorization: Bearer KEY", "", "invalid_api_key");
     }
     if (!fitting && allowed.empty()) {
-      throw ApiError(404, "there is no such path: " + to_valid_utf8(request.path.substr(0, 200)), "", "not_found");
+      throw ApiError(404, "unknown path: " + to_valid_utf8(request.path.substr(0, 200)), "", "not_found");
     }
     if (!fitting) {
       HttpResponse response =
@@ -150,13 +150,13 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange)
   });
 }
 
-// Counted first: who has the answer finds it in /metrics.
+// The response is counted before it is sent, so that a client that has received it finds it in /metrics.
 void Api::respond(const std::shared_ptr<Exchange>& exchange, const std::string& name, const HttpResponse& response) {
   metrics_->count(name, response.status);
   exchange->respond(response);
 }
 
-// The answer to a request whose work throws; nullopt where it does not.
+// Runs `work`. Returns the error response if it throws, otherwise nullopt.
 template <typename Work>
 static std::optional<HttpResponse> failure(std::string_view endpoint, const Work& work) {
   try {
@@ -175,7 +175,7 @@ static std::optional<HttpResponse> failure(std::string_view endpoint, const Work
   }
 }
 
-// On any thread.
+// May run on any thread.
 std::variant<HttpResponse, Api::Start> Api::read(const Route& route, const HttpRequest& request) {
   std::variant<HttpResponse, Start> outcome;
   const auto failed = failure(route.name, [&] {
@@ -227,7 +227,8 @@ Api::Start Api::completions(const HttpRequest& request) {
   CompletionRequest fields = parse_completion(parse_body(request.body), unknown);
   note_unknown(unknown);
   const Model model = find_model(fields.model);
-  // A client that scores a text counts its tokens without special ones and cuts the arrays by that count.
+  // A client that scores a text counts the tokens of the text without special tokens and slices the arrays by this
+  // count.
   const bool scoring = fields.echo && fields.logprobs >= 0;
   const bool special = fields.add_special_tokens.value_or(!scoring);
   std::vector<std::vector<int64_t>> prompts;
@@ -235,7 +236,7 @@ Api::Start Api::completions(const HttpRequest& request) {
   for (Prompt& prompt : fields.prompts) {
     if (const auto* text = std::get_if<std::string>(&prompt)) {
       if (const int64_t most = model->engine->max_request_tokens(); model->surely_longer(*text, most)) {
-        throw ApiError(400, fmt::format("prompt: is longer than the {} tokens that a request may have", most), "prompt",
+        throw ApiError(400, fmt::format("prompt: exceeds the limit of {} tokens per request", most), "prompt",
                        "context_length_exceeded");
       }
       std::vector<int64_t> ids = model->encode(*text, special || text->empty());
@@ -248,7 +249,7 @@ Api::Start Api::completions(const HttpRequest& request) {
       auto& ids = std::get<std::vector<int64_t>>(prompt);
       check_ids(ids, model->vocab_size, "prompt");
       if (fields.echo) {
-        std::vector<int64_t> known;  // the tokenizer may know fewer than the model
+        std::vector<int64_t> known;  // the tokenizer may have fewer tokens than the model
         for (const int64_t id : ids) {
           if (id < model->tokenizer->vocab_size()) known.push_back(id);
         }
@@ -264,7 +265,8 @@ Api::Start Api::completions(const HttpRequest& request) {
 }
 
 std::vector<int64_t> Api::encode_chat(const ServedModel& model, const ChatRequest& request) const {
-  // The client cannot mend the server's Python or the folder's template.
+  // These are server-side errors: the client cannot fix the server's Python installation or the model folder's
+  // template.
   if (!model.chat && !model.chat_problem.empty()) {
     log::warn("serve: a chat completion was refused: {}: {}", model.id, model.chat_problem);
     throw ApiError(500, fmt::format("the model \"{}\": {}", model.id, model.chat_problem), "", "chat_template_error");
@@ -306,7 +308,7 @@ Api::Start Api::generate(const std::string& endpoint, Protocol protocol, Model m
   const int64_t sequences = static_cast<int64_t>(prompts.size()) * fields.n, queued = model->engine->max_waiting();
   if (sequences > queued) {
     wrong_field("n",
-                fmt::format("{} prompts with n of {} are {} sequences; the server queues at most {} (--max-waiting)",
+                fmt::format("{} prompts with n = {} are {} sequences; the server queues at most {} (--max-waiting)",
                             prompts.size(), fields.n, sequences, queued));
   }
   GenerationJob job;
@@ -316,8 +318,7 @@ Api::Start Api::generate(const std::string& endpoint, Protocol protocol, Model m
     if (length > most || *fields.max_tokens > most - length) {
       throw ApiError(
           400,
-          fmt::format("prompt: {} tokens and max_tokens of {} are more than the {} tokens that a request may "
-                      "have",
+          fmt::format("prompt: {} tokens and max_tokens = {} exceed the limit of {} tokens per request",
                       length, *fields.max_tokens, most),
           protocol == Protocol::chat ? "messages" : "prompt", "context_length_exceeded");
     }

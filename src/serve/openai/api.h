@@ -1,4 +1,4 @@
-// The routes of OpenAI's protocol, and those that lm-evaluation-harness and Prometheus ask for.
+// Routes of OpenAI's HTTP API, and the additional routes that lm-evaluation-harness and Prometheus use.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -26,20 +26,20 @@ namespace lazy::serve {
 
 class Api {
  public:
-  // At least one model; the first one answers where a request names none and there is no other.
+  // At least one model is required. A request may omit the model if exactly one model is served.
   Api(std::vector<ServedModel> models, ApiKeys keys);
   ~Api();
 
-  // An HttpHandler. A thread pool parses and tokenizes requests that carry text, so that a long text does not delay
-  // other connections.
+  // Implements HttpHandler. A thread pool parses and tokenizes requests that contain text, so that long texts do not
+  // delay other connections.
   void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange);
   void set_http_counters(std::function<HttpCounters()> counters) { http_counters_ = std::move(counters); }
-  // From now on nothing new is begun: 503.
+  // Refuses new generation requests from now on, with status 503.
   void drain() { draining_ = true; }
 
  private:
   using Model = std::shared_ptr<const ServedModel>;
-  // Begins the work that a request asks for, on the connection's strand. May throw ApiError.
+  // Starts the work of a request on the connection's strand. May throw ApiError.
   using Start = std::function<void(const std::shared_ptr<Exchange>& exchange)>;
   struct Route;
   static const std::vector<Route>& routes();
@@ -63,7 +63,7 @@ class Api {
   HttpResponse version(const HttpRequest& request);
   HttpResponse metrics_text(const HttpRequest& request);
 
-  Model find_model(const std::string& id) const;  // ApiError 404; "" is the only model
+  Model find_model(const std::string& id) const;  // throws ApiError 404 if unknown; "" selects the only model
   std::vector<int64_t> encode_chat(const ServedModel& model, const ChatRequest& request) const;
   void note_unknown(const std::vector<std::string>& keys);
 
@@ -72,9 +72,9 @@ class Api {
   std::function<HttpCounters()> http_counters_;
   const std::shared_ptr<ServerMetrics> metrics_ = std::make_shared<ServerMetrics>();
   std::atomic<bool> draining_ = false;
-  std::mutex mutex_;  // of noted_
+  std::mutex mutex_;  // protects noted_
   std::set<std::string> noted_;
-  const std::unique_ptr<boost::asio::thread_pool> readers_;  // the last member: its threads use the others
+  const std::unique_ptr<boost::asio::thread_pool> readers_;  // declared last because its threads use the other members
 };
 
 }  // namespace lazy::serve

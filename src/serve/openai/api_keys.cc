@@ -27,7 +27,7 @@ ApiKeys ApiKeys::from_file(const std::filesystem::path& path) {
     }
     keys.push_back(key);
   }
-  if (keys.empty()) fail("serve", "{}: expected one key a line, found none", path.string());
+  if (keys.empty()) fail("serve", "{}: expected one key per line, found none", path.string());
   return ApiKeys(keys);
 }
 
@@ -48,7 +48,7 @@ bool ApiKeys::accepts(std::string_view authorization) const {
   const Digest given = digest_of(strip(authorization.substr(kScheme.size())));
   bool found = false;
   for (const Digest& digest : digests_) {
-    found |= CRYPTO_memcmp(given.data(), digest.data(), digest.size()) == 0;  // no early end
+    found |= CRYPTO_memcmp(given.data(), digest.data(), digest.size()) == 0;  // the loop always compares all keys
   }
   return found;
 }

@@ -1,4 +1,4 @@
-// The keys that clients present as "Authorization: Bearer KEY".
+// API keys that clients send as "Authorization: Bearer KEY".
 #pragma once
 #include <array>
 #include <filesystem>
@@ -10,14 +10,14 @@ namespace lazy::serve {
 
 class ApiKeys {
  public:
-  ApiKeys() = default;  // none: every client is let in
+  ApiKeys() = default;  // without keys, every client is accepted
   explicit ApiKeys(const std::vector<std::string>& keys);
-  // One key a line; empty lines and lines that begin with # do not count. Error when there is no key, or when a key has
-  // white space or control characters.
+  // Reads a file with one key per line. Empty lines and lines that begin with # are ignored. Throws Error if the file
+  // has no key, or if a key has white space or control characters.
   static ApiKeys from_file(const std::filesystem::path& path);
 
   bool required() const { return !digests_.empty(); }
-  // Takes the same time for every wrong key of one length.
+  // Compares in constant time: wrong keys of equal length take equal time.
   bool accepts(std::string_view authorization) const;
 
  private:

@@ -15,13 +15,13 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// Four digits that count, however small the number: a weight is zero only where the token is dead.
+// Rounds to four significant digits, so that small weights remain nonzero: a weight is zero only if the token is dead.
 Json rounded(float value) {
   if (std::isnan(value)) return {};
   return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr);
 }
 
-// Four decimals: what is left of the sum of softmax's weights is rounding.
+// Rounds to four decimals: for softmax, 1 - sum of the weights is only rounding error.
 Json share(float value) {
   if (std::isnan(value)) return {};
   const double places = std::round(static_cast<double>(value) * 1e4) / 1e4;
@@ -32,7 +32,7 @@ Json count(float value) { return std::isnan(value) ? Json() : Json(static_cast<i
 
 void check_fits(const ServedModel& model, const AttentionRequest& request) {
   if (!model.attention) {
-    throw ApiError(400, fmt::format("the model \"{}\" has no attention weights to show", model.id), "model",
+    throw ApiError(400, fmt::format("the model \"{}\" does not have attention weights", model.id), "model",
                    "no_attention");
   }
   const AttentionService::Shape shape = model.attention->shape();
@@ -54,12 +54,12 @@ void check_fits(const ServedModel& model, const AttentionRequest& request) {
   const int64_t numbers =
       3 * (length - request.first) * shape.layers * shape.heads + static_cast<int64_t>(request.rows.size()) * length;
   if (numbers > kMaxAttentionNumbers) {
-    wrong_field("first", fmt::format("the answer would have {} numbers, expected at most {}: ask for fewer tokens",
+    wrong_field("first", fmt::format("the response would have {} numbers, expected at most {}: request fewer tokens",
                                      numbers, kMaxAttentionNumbers));
   }
 }
 
-// values: of queries, layers, heads.
+// values: (queries, layers, heads).
 template <typename Number>
 Json nested(const std::vector<float>& values, const AttentionService::Shape& shape, const Number& number) {
   Json out = Json::array();
@@ -105,7 +105,7 @@ std::string answer(const ServedModel& model, const AttentionRequest& request, co
 void start_attention(std::shared_ptr<const ServedModel> model, AttentionRequest request,
                      const std::shared_ptr<Exchange>& exchange, std::function<void(int)> on_done) {
   check_fits(*model, request);
-  // What the connection's strand and the engine share; only the strand reads and writes it.
+  // State that the strand's callbacks share with the engine's job. Only the strand reads and writes it.
   struct Call {
     std::function<void(int)> on_done;
     void done(int status) {
@@ -115,7 +115,7 @@ void start_attention(std::shared_ptr<const ServedModel> model, AttentionRequest 
   const auto call = std::make_shared<Call>();
   const auto submission = model->attention->read(request, [call, model, request, exchange](AttentionResult result) {
     exchange->post([call, model, request, exchange, result = std::move(result)] {
-      if (!call->on_done) return;  // the client has left
+      if (!call->on_done) return;  // the client has disconnected
       if (result.reason == FinishReason::stop) {
         exchange->respond({.body = answer(*model, request, result.report)});
         return call->done(200);
@@ -134,7 +134,7 @@ void start_attention(std::shared_ptr<const ServedModel> model, AttentionRequest 
     model->attention->cancel(id);
     const auto open = exchange.lock();
     if (why == Gone::timeout && open) {
-      open->respond(ApiError(504, "the answer took longer than the server allows", "", "request_timeout").response());
+      open->respond(ApiError(504, "the response took longer than the server allows", "", "request_timeout").response());
     }
     call->done(why == Gone::timeout ? 504 : 499);
   });

@@ -1,4 +1,5 @@
-// POST /v1/attention, an extension of the protocol: what the heads of a model do at a text's tokens.
+// POST /v1/attention, an extension of OpenAI's API: attention statistics and weights of a model's heads for given
+// tokens.
 #pragma once
 #include <functional>
 #include <memory>
@@ -9,10 +10,11 @@
 
 namespace lazy::serve {
 
-inline constexpr int64_t kMaxAttentionNumbers = int64_t{1} << 20;  // in an answer: about 7 MB
+inline constexpr int64_t kMaxAttentionNumbers = int64_t{1} << 20;  // limit of values per response: about 7 MB
 
-// Answers through `exchange` when the engine has computed it; `on_done` gets the status, once. ApiError when the
-// request does not fit the model or is refused. On the strand.
+// Submits the request to the engine and responds through `exchange` when the result is available. `on_done` is called
+// once with the status. Throws ApiError if the request does not fit the model or is refused. Must be called on the
+// strand.
 void start_attention(std::shared_ptr<const ServedModel> model, AttentionRequest request,
                      const std::shared_ptr<Exchange>& exchange, std::function<void(int)> on_done);
 

@@ -1,8 +1,8 @@
-// A folder's chat template: Jinja, rendered by Jinja2 in a Python process.
+// Chat template of a model folder: a Jinja template that Jinja2 renders in a Python process.
 //
-// No Jinja engine for C++ is packaged, and templates use what the engine of transformers has. A process that runs
-// Jinja2 as transformers does (a sandbox, trim_blocks, lstrip_blocks) renders them all, and it is there wherever
-// PyTorch is, which depends on Jinja2.
+// Jinja engines for C++ are not available as packages, and templates use features of Jinja2 as configured in
+// transformers. A Python process with the same configuration (sandbox, trim_blocks, lstrip_blocks) renders all of them.
+// Jinja2 is available wherever PyTorch is, because PyTorch depends on it.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -16,14 +16,15 @@ namespace lazy::serve {
 
 class ChatTemplate {
  public:
-  // Starts the process and compiles the template. `variables`: an object of what every rendering sees, such as the
-  // texts of the special tokens (bos_token). `operation` begins the messages of errors. Error if the template is not
-  // valid, or if Python or its jinja2 is missing.
+  // Starts the process and compiles the template. variables: an object with the variables of all renderings, such as
+  // the special tokens (bos_token). operation: prefix of error messages. Throws Error if the template is invalid, or if
+  // Python or its package jinja2 is missing.
   ChatTemplate(const std::string& source, const nlohmann::ordered_json& variables, const char* operation = "serve");
   ~ChatTemplate();
-  // The prompt's text. `messages`: an array of objects, which the template sees as they are. `variables`: more of them;
-  // tools and documents are None unless they are given, as in transformers. Error with the template's own message if it
-  // refuses the messages (raise_exception); RunError if rendering takes longer than a few seconds. Thread-safe.
+  // Returns the text of the prompt. messages: an array of objects, passed to the template unchanged. variables:
+  // additional variables; `tools` and `documents` are None by default, as in transformers. Throws Error with the
+  // template's message if the template rejects the messages (raise_exception), and RunError if rendering takes longer
+  // than a few seconds. Thread-safe.
   std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables);
 
  private:

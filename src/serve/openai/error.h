@@ -1,4 +1,4 @@
-// Errors as OpenAI's protocol reports them: {"error": {"message", "type", "param", "code"}}.
+// Errors in the format of OpenAI's API: {"error": {"message", "type", "param", "code"}}.
 #pragma once
 #include <string>
 
@@ -9,13 +9,13 @@ namespace lazy::serve {
 
 class ApiError : public Error {
  public:
-  // `param`: the field at fault, or "". `code`: a word for programs.
+  // param: name of the invalid field, or "". code: machine-readable error code.
   ApiError(int status, const std::string& message, std::string param = "", std::string code = "");
   int status() const { return status_; }
   const std::string& param() const { return param_; }
   const std::string& code() const { return code_; }
   std::string type() const;
-  std::string body() const;  // the JSON object
+  std::string body() const;  // the error as a JSON object
   HttpResponse response() const;
 
  private:

@@ -1,4 +1,4 @@
-// The fields of a request's JSON object: typed getters whose errors name the field. A null is as good as no field.
+// Typed access to the fields of a request's JSON object. Errors name the field. `null` is treated as absent.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -10,32 +10,32 @@
 
 namespace lazy::serve {
 
-// The body of a request. ApiError when it is not a JSON object.
+// Parses the body of a request. Throws ApiError if the body is not a JSON object.
 nlohmann::json parse_body(const std::string& body);
 
-// "an integer": a JSON value's type in an error message.
+// Describes the type of a JSON value for error messages, for example "an integer".
 std::string type_of(const nlohmann::json& value);
-// ApiError 400 for a field.
+// Throws ApiError 400 with the message "FIELD: PROBLEM".
 [[noreturn]] void wrong_field(const std::string& field, const std::string& problem);
-// The same with a message that is a whole sentence: "tools is not supported".
+// Throws ApiError 400 with a message that is a complete sentence, for example "tools is not supported".
 [[noreturn]] void refuse_field(const std::string& field, const std::string& sentence);
 
-// A view: the object must outlive it.
+// Stores a reference to `object`, which must outlive this instance.
 class Fields {
  public:
-  // `prefix`: of the names in messages, "stream_options."
+  // prefix: prepended to field names in messages, for example "stream_options."
   explicit Fields(const nlohmann::json& object, std::string prefix = "");
 
-  const nlohmann::json* find(const std::string& name);  // null when missing or null
+  const nlohmann::json* find(const std::string& name);  // null if the field is missing or null
   bool boolean(const std::string& name, bool fallback);
   int64_t integer(const std::string& name, int64_t fallback, int64_t low, int64_t high);
   double number(const std::string& name, double fallback, double low, double high);
   std::string string(const std::string& name, const std::string& fallback);
   std::string required_string(const std::string& name);
-  std::vector<int64_t> ids(const std::string& name);  // an array of token ids; empty when missing
-  // These are known and change nothing.
+  std::vector<int64_t> ids(const std::string& name);  // an array of token ids; empty if the field is missing
+  // Marks supported fields that have no effect, so that unknown() does not report them.
   void ignore(std::initializer_list<const char*> names);
-  // What none of the calls above has named.
+  // Names of the fields that no call above has mentioned.
   std::vector<std::string> unknown() const;
 
  private:
@@ -44,7 +44,7 @@ class Fields {
   std::set<std::string> known_;
 };
 
-// A value as a token id; ApiError with the field's name otherwise.
+// Converts a JSON value to a token id. Throws ApiError with the field's name if it is not a token id.
 int64_t token_id(const nlohmann::json& value, const std::string& field);
 
 }  // namespace lazy::serve

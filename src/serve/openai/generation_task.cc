@@ -13,7 +13,7 @@ namespace lazy::serve {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-// What the engine has to say about a choice.
+// A result that the engine's thread passes to the strand.
 struct GenerationTask::Event {
   enum class Kind { prompt, token, end } kind = Kind::token;
   std::vector<ScoredToken> tokens;
@@ -25,18 +25,19 @@ struct GenerationTask::Event {
 struct GenerationTask::Choice {
   int64_t index = 0;
   GenerationService::Id id = 0;
-  std::weak_ptr<ChoiceReceiver> receiver;  // the engine's, until the text has ended; it holds the task
+  std::weak_ptr<ChoiceReceiver> receiver;  // owned by the engine until the text has ended; it owns the task
   OutputText output;
-  LogprobArrays logprobs;  // of completions
+  LogprobArrays logprobs;  // for completions
   Json chat_logprobs = Json::array();
   std::string text;                // not sent yet
-  std::vector<int64_t> token_ids;  // the same, with return_token_ids
+  std::vector<int64_t> token_ids;  // ids that are not sent yet, with return_token_ids
   int64_t tokens = 0;
   bool ended = false, first = true;
   const char* finish_reason = nullptr;
 };
 
-// The engine's thread appends; one pass over what gathered is posted to the strand at a time.
+// The engine's thread appends events. At most one task that processes the collected events is posted to the strand at a
+// time.
 class GenerationTask::ChoiceReceiver final : public Receiver, public std::enable_shared_from_this<ChoiceReceiver> {
  public:
   ChoiceReceiver(std::shared_ptr<GenerationTask> task, size_t choice)
@@ -57,7 +58,7 @@ class GenerationTask::ChoiceReceiver final : public Receiver, public std::enable
   void on_end(FinishReason reason, const std::string& message) override {
     add({.kind = Event::Kind::end, .reason = reason, .message = message});
   }
-  void stop() { stopped_ = true; }  // the text has ended, whatever the engine still sends
+  void stop() { stopped_ = true; }  // ignores later results of the engine because the text has ended
 
  private:
   void add(Event event) {
@@ -96,7 +97,8 @@ void GenerationTask::done(int status) {
 
 namespace {
 
-// Characters that the pieces of a prompt have before its text: SentencePiece puts a space before the first word.
+// Number of characters by which the tokens of a prompt exceed its text: SentencePiece puts a space before the first
+// word.
 int64_t extra_characters(const Tokenizer& tokenizer, const GenerationJob::Prompt& prompt) {
   for (const int64_t id : prompt.ids) {
     const std::string piece = token_bytes(tokenizer, id);
@@ -138,7 +140,7 @@ void GenerationTask::start() {
       if (submission.refusal != GenerationService::Refusal::none) {
         cancel_all();
         exchange_->on_gone([](Gone) {});
-        on_done_ = nullptr;  // the caller answers
+        on_done_ = nullptr;  // the caller sends the response
         check_accepted(submission, "prompt");
       }
       choice.id = submission.id;
@@ -231,7 +233,7 @@ void GenerationTask::send_part(Choice& choice) {
   if (choice.text.empty() && !logprobs && !role && !choice.finish_reason) return;
   open_stream();
   exchange_->write(sse(chunk(job_.head, part_of(choice), job_.fields.include_usage)));
-  if (choice.ended) choice.finish_reason = nullptr;  // sent
+  if (choice.ended) choice.finish_reason = nullptr;  // the finish reason has been sent
 }
 
 void GenerationTask::finish() {
@@ -254,7 +256,8 @@ void GenerationTask::finish() {
   done(200);
 }
 
-// An answer that has begun cannot change its status: the error is an event, and the stream ends.
+// The status of a response that has begun cannot change: in a stream, the error is sent as an event that ends the
+// stream.
 void GenerationTask::fail(const ApiError& error) {
   cancel_all();
   if (streaming_) {
@@ -270,7 +273,7 @@ void GenerationTask::fail(const ApiError& error) {
 void GenerationTask::gone(Gone why) {
   if (!on_done_) return;
   if (why == Gone::timeout) {
-    fail(ApiError(504, "the answer took longer than the server allows", "", "request_timeout"));
+    fail(ApiError(504, "the response took longer than the server allows", "", "request_timeout"));
   } else {
     cancel_all();
     done(499);

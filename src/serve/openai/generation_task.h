@@ -1,7 +1,7 @@
-// One request for texts while it runs: submits its choices to the engine, turns their tokens into text, answers.
+// State of one completion request: submits its choices to the engine, converts tokens to text and writes the response.
 //
-// The engine's thread only leaves its results in a list; the connection's strand decodes them, looks for stop strings
-// and writes the answer.
+// The engine's thread only appends its results to a list. The connection's strand decodes the tokens, searches for stop
+// strings and writes the response.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -19,21 +19,22 @@ namespace lazy::serve {
 struct GenerationJob {
   AnswerHead head;
   std::shared_ptr<const ServedModel> model;
-  GenerationFields fields;  // max_tokens is set
+  GenerationFields fields;  // max_tokens has a value
   bool echo = false;
   struct Prompt {
     std::vector<int64_t> ids;
-    std::string text;  // for echo
+    std::string text;  // text of the prompt, for echo
   };
   std::vector<Prompt> prompts;
 };
 
 class GenerationTask : public std::enable_shared_from_this<GenerationTask> {
  public:
-  // `on_done` gets the answer's status, once; 499: the client has left.
+  // `on_done` is called once with the status of the response; 499 means that the client has disconnected.
   GenerationTask(GenerationJob job, std::shared_ptr<Exchange> exchange, std::function<void(int)> on_done);
   ~GenerationTask();
-  // ApiError when the engine refuses a choice; then none runs. On the strand, as everything here but the receivers.
+  // Throws ApiError if the engine refuses a choice; in this case no choice runs. All functions of this class must be
+  // called on the strand, except the receivers.
   void start();
 
  private:
@@ -43,7 +44,7 @@ class GenerationTask : public std::enable_shared_from_this<GenerationTask> {
 
   void take(Choice& choice, std::vector<Event> events);
   void take_token(Choice& choice, const ScoredToken& token, bool stop_token);
-  bool in_text(int64_t id) const;  // false for special tokens that the text leaves out
+  bool in_text(int64_t id) const;  // false for special tokens that are omitted from the text
   void end_choice(Choice& choice, const char* reason);
   void send_part(Choice& choice);
   void finish();
@@ -59,7 +60,7 @@ class GenerationTask : public std::enable_shared_from_this<GenerationTask> {
   std::function<void(int)> on_done_;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<Choice>> choices_;
-  size_t open_ = 0;  // choices that have not ended
+  size_t open_ = 0;  // number of choices that have not ended
   bool streaming_ = false;
 };
 

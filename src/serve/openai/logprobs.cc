@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr double kImpossible = -9999;  // stands for minus infinity, as in vLLM
+constexpr double kImpossible = -9999;  // replaces minus infinity, as in vLLM
 
 Json empty_arrays() {
   return {{"tokens", Json::array()},
@@ -53,7 +53,8 @@ Json top_logprobs(const Tokenizer& tokenizer, const ScoredToken& token, int top)
   const auto end = token.likely.begin() + static_cast<std::ptrdiff_t>(count);
   const bool listed =
       std::any_of(token.likely.begin(), end, [&](const auto& entry) { return entry.first == token.id; });
-  // The token's own text is taken before others may have it; its place is by rank where it has one.
+  // The token's own text is reserved before other tokens can use it. If the token is among the most likely ones, its
+  // position follows its rank.
   const std::string own = token_text(tokenizer, token.id);
   if (!listed) add(token.id, token.logprob);
   for (auto it = token.likely.begin(); it != end; ++it) {

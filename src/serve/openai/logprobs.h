@@ -1,4 +1,4 @@
-// Log-probabilities as OpenAI's completions report them: parallel arrays over tokens.
+// Log-probabilities in the format of OpenAI's completions: parallel arrays with one entry per token.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,34 +10,34 @@
 
 namespace lazy::serve {
 
-// A token's piece; nothing for ids that only the model has (padding of its vocabulary).
+// Returns the bytes of a token, or "" for ids that exist only in the model (padding of its vocabulary).
 std::string token_bytes(const Tokenizer& tokenizer, int64_t id);
-// The text that stands for a token: its piece, or "bytes:\xe2\x80" where that is no complete UTF-8, as OpenAI writes
-// it.
+// Returns the displayed text of a token. Bytes that are not complete UTF-8 are written as "bytes:\xe2\x80", as OpenAI
+// does.
 std::string token_text(const Tokenizer& tokenizer, int64_t id);
 
-// A finite number for JSON: null for NaN (no log-probability), -9999 for minus infinity. The same float gives the same
-// digits wherever it is written.
+// Converts a log-probability to JSON: null for NaN (no log-probability), -9999 for minus infinity. Equal floats always
+// give the same digits.
 nlohmann::ordered_json logprob_json(float logprob);
 
-// `top` most likely tokens and the token itself, which comes first if it is not among them: {text: log-probability}.
-// Of two tokens with one text, the token itself keeps the text, else the likelier one; the other becomes
-// "token_id:17".
+// Returns {text: log-probability} for the `top` most likely tokens and for the token itself. The token itself comes
+// first if it is not among the most likely ones. If two tokens have the same text, the token itself or else the
+// likelier one keeps the text, and the other token is named by its id, such as "token_id:17".
 nlohmann::ordered_json top_logprobs(const Tokenizer& tokenizer, const ScoredToken& token, int top);
 
-// tokens, token_logprobs, top_logprobs and text_offset of one choice. Offsets count characters (Unicode code points)
-// of the choice's text.
+// Arrays tokens, token_logprobs, top_logprobs and text_offset of one choice. Offsets count characters (Unicode code
+// points) of the choice's text.
 class LogprobArrays {
  public:
-  // `skip`: characters of the first pieces that the text does not have (SentencePiece's first space).
-  // `before`: the tokens that the text follows.
+  // skip: number of leading characters of the token texts that the choice's text does not have (SentencePiece's first
+  // space). before: the tokens that precede the choice's text.
   LogprobArrays(const Tokenizer& tokenizer, int top, int64_t skip = 0, std::span<const int64_t> before = {});
   ~LogprobArrays();
   LogprobArrays(LogprobArrays&&) noexcept;
-  // in_text: false for a stop token, which the text does not have.
+  // in_text: false for a stop token, which is not part of the text.
   void add(const ScoredToken& token, bool in_text = true);
   bool empty() const;
-  nlohmann::ordered_json take();  // what was added since the last call
+  nlohmann::ordered_json take();  // returns the entries that were added since the last call
 
  private:
   const Tokenizer* tokenizer_;
@@ -47,7 +47,7 @@ class LogprobArrays {
   std::unique_ptr<nlohmann::ordered_json> arrays_;
 };
 
-// One entry of chat's logprobs.content.
+// Returns one entry of logprobs.content of a chat completion.
 nlohmann::ordered_json chat_logprob(const Tokenizer& tokenizer, const ScoredToken& token, int top);
 
 }  // namespace lazy::serve

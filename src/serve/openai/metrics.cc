@@ -65,32 +65,34 @@ std::string prometheus_text(const ServerMetrics& server, const HttpCounters& htt
   };
   server.write(out);
   write_http("lazy_http_connections", "gauge", "Open connections.", http.open);
-  write_http("lazy_http_connections_accepted_total", "counter", "Connections that were served.", http.accepted);
-  write_http("lazy_http_connections_refused_total", "counter", "Connections over the limit.", http.refused);
+  write_http("lazy_http_connections_accepted_total", "counter", "Accepted connections.", http.accepted);
+  write_http("lazy_http_connections_refused_total", "counter",
+             "Connections that were refused because of the connection limit.", http.refused);
   write_http("lazy_http_malformed_total", "counter", "Requests that are not valid HTTP.", http.malformed);
-  write_http("lazy_http_timeouts_total", "counter", "Requests that passed a time limit.", http.timeouts);
-  write_http("lazy_http_gone_total", "counter", "Clients that left before their answer.", http.gone);
+  write_http("lazy_http_timeouts_total", "counter", "Requests that exceeded a time limit.", http.timeouts);
+  write_http("lazy_http_gone_total", "counter", "Clients that disconnected before the end of the response.", http.gone);
   using M = EngineMetrics;
-  write("lazy_requests_running", "gauge", "Sequences in the batch.", [](const M& m) { return m.running; });
-  write("lazy_requests_waiting", "gauge", "Sequences in the queue.", [](const M& m) { return m.waiting; });
-  write("lazy_sequences_total", "counter", "Sequences that have ended.", [](const M& m) { return m.requests; });
-  write("lazy_prompt_tokens_total", "counter", "Tokens of prompts.", [](const M& m) { return m.prompt_tokens; });
-  write("lazy_reused_tokens_total", "counter", "Tokens of prompts whose pages were shared.",
+  write("lazy_requests_running", "gauge", "Running sequences.", [](const M& m) { return m.running; });
+  write("lazy_requests_waiting", "gauge", "Waiting sequences.", [](const M& m) { return m.waiting; });
+  write("lazy_sequences_total", "counter", "Finished sequences.", [](const M& m) { return m.requests; });
+  write("lazy_prompt_tokens_total", "counter", "Processed prompt tokens.", [](const M& m) { return m.prompt_tokens; });
+  write("lazy_reused_tokens_total", "counter", "Prompt tokens that were reused from shared pages.",
         [](const M& m) { return m.reused_tokens; });
   write("lazy_generated_tokens_total", "counter", "Generated tokens.", [](const M& m) { return m.generated_tokens; });
-  write("lazy_preemptions_total", "counter", "Sequences whose pages were taken for others, to be recomputed later.",
+  write("lazy_preemptions_total", "counter", "Preempted sequences, which are recomputed later.",
         [](const M& m) { return m.preemptions; });
-  write("lazy_cache_pages", "gauge", "Pages of the cache.", [](const M& m) { return m.pages; });
-  write("lazy_cache_pages_free", "gauge", "Pages that hold nothing.", [](const M& m) { return m.free_pages; });
-  write("lazy_cache_pages_shared", "gauge", "Pages kept for prompts to come.",
+  write("lazy_cache_pages", "gauge", "Total pages of the KV cache.", [](const M& m) { return m.pages; });
+  write("lazy_cache_pages_free", "gauge", "Free pages of the KV cache.", [](const M& m) { return m.free_pages; });
+  write("lazy_cache_pages_shared", "gauge", "Unused pages that are retained for later prompts.",
         [](const M& m) { return m.shared_pages; });
   const auto histogram = [&](const char* name, const char* help, Histogram ModelMetrics::*member) {
     fmt::format_to(std::back_inserter(out), "# HELP {} {}\n# TYPE {} histogram\n", name, help, name);
     for (const ModelSnapshot& model : models) (model.latencies->*member).write(out, name, model_label(model.model));
   };
-  histogram("lazy_time_to_first_token_seconds", "From a request's arrival to a sequence's first token.",
+  histogram("lazy_time_to_first_token_seconds", "Time from the arrival of a request to the first token of a sequence.",
             &ModelMetrics::first_token);
-  histogram("lazy_time_between_tokens_seconds", "Between two tokens of a sequence.", &ModelMetrics::between_tokens);
+  histogram("lazy_time_between_tokens_seconds",
+            "Time between two tokens of a sequence.", &ModelMetrics::between_tokens);
   return out;
 }
 

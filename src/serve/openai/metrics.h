@@ -1,4 +1,4 @@
-// The server's measurements, as Prometheus reads them.
+// Metrics of the server in the text format of Prometheus.
 #pragma once
 #include <array>
 #include <atomic>
@@ -14,13 +14,13 @@
 
 namespace lazy::serve {
 
-// Counts of durations up to fixed limits. Thread-safe.
+// Histogram of durations with fixed bucket limits. Thread-safe.
 class Histogram {
  public:
   static constexpr std::array<double, 16> kSeconds = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
                                                       0.2,    0.5,   1,     2,     5,    10,   30,   60};
   void add(double seconds);
-  // "name_bucket{labels,le="0.001"} 3" and so on.
+  // Appends the lines of the histogram, for example "name_bucket{labels,le="0.001"} 3".
   void write(std::string& out, const std::string& name, const std::string& labels) const;
 
  private:
@@ -28,7 +28,7 @@ class Histogram {
   std::atomic<int64_t> microseconds_ = 0;
 };
 
-// Of one model.
+// Metrics of one model.
 struct ModelMetrics {
   Histogram first_token, between_tokens;
 };
@@ -43,7 +43,7 @@ class ServerMetrics {
   std::map<std::pair<std::string, int>, int64_t> requests_;
 };
 
-// "model=\"name\"", escaped.
+// Returns the escaped label "model=\"name\"".
 std::string model_label(const std::string& model);
 struct ModelSnapshot {
   std::string model;

@@ -1,6 +1,7 @@
-"""Renders a chat template as transformers does. A line of standard input is a JSON object, so is a line of output.
+"""Renders a chat template as transformers does. Each line of standard input and of standard output is a JSON object.
 
-The first line has the template and the variables of every request; each further one the variables of a request.
+The first input line has the template and the variables of all requests. Each further line has the variables of one
+request.
 """
 
 import datetime
@@ -29,7 +30,7 @@ def main():
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
     class Generation(jinja2.ext.Extension):
-        """{% generation %}, which marks the assistant's words for training: its body."""
+        """Renders the body of {% generation %}, a block that marks the assistant's text for training."""
 
         tags = {"generation"}
 
@@ -55,7 +56,7 @@ def main():
     for line in lines:
         try:
             answer(text=template.render(**{**first["variables"], **json.loads(line)}))
-        except Exception as error:  # whatever a template can do wrong
+        except Exception as error:  # a template may raise any exception
             answer(error=str(error) or type(error).__name__)
 
 

@@ -24,7 +24,7 @@ std::vector<std::string> read_stop(Fields& fields) {
     if (text.size() > kMaxStopBytes) {
       wrong_field("stop", fmt::format("expected strings of at most {} bytes, found {}", kMaxStopBytes, text.size()));
     }
-    if (!text.empty()) out.push_back(std::move(text));  // lm-evaluation-harness sends empty ones
+    if (!text.empty()) out.push_back(std::move(text));  // lm-evaluation-harness sends empty strings
   };
   if (value->is_array()) {
     if (value->size() > kMaxStopStrings) {
@@ -68,7 +68,7 @@ void read_common(Fields& fields, GenerationFields& out) {
   SamplingOptions& sampling = out.sampling;
   sampling.temperature = fields.number("temperature", 1, 0, 2);
   sampling.top_p = fields.number("top_p", 1, 0, 1);
-  if (sampling.top_p == 0) {  // OpenAI's way to say greedy
+  if (sampling.top_p == 0) {  // top_p = 0 selects greedy decoding in OpenAI's API
     sampling.top_p = 1;
     sampling.top_k = 1;
   }
@@ -111,7 +111,8 @@ Prompt read_ids(const json& array) {
 }
 
 std::vector<Prompt> read_prompts(Fields& fields) {
-  const char* expected = "prompt: expected a string, an array of strings, an array of token ids or an array of those";
+  const char* expected =
+      "prompt: expected a string, an array of strings, an array of token ids or an array of such arrays";
   const json* value = fields.find("prompt");
   if (!value) throw ApiError(400, "prompt is required", "prompt", "missing_field");
   std::vector<Prompt> out;
@@ -145,7 +146,8 @@ std::vector<Prompt> read_prompts(Fields& fields) {
   return out;
 }
 
-// Checks a message and joins its text parts. Other keys (name, tool_calls, reasoning_content) are the template's.
+// Checks a message and joins its text parts. Other keys (name, tool_calls, reasoning_content) are passed to the
+// template.
 void read_message(nlohmann::ordered_json& message, size_t index) {
   const std::string name = fmt::format("messages[{}]", index);
   const json value = message;
@@ -156,7 +158,7 @@ void read_message(nlohmann::ordered_json& message, size_t index) {
   Fields fields(value, name + ".");
   fields.required_string("role");
   const json* content = fields.find("content");
-  // The API has no content in a message of an assistant that only calls tools.
+  // In OpenAI's API, an assistant message that only calls tools has no content.
   if (!content && !value.contains("tool_calls") && !value.contains("function_call")) {
     throw ApiError(400, name + ".content is required", name + ".content", "missing_field");
   }
@@ -177,7 +179,7 @@ void read_message(nlohmann::ordered_json& message, size_t index) {
   message["content"] = joined;
 }
 
-// Variables of the chat template in addition to the messages.
+// Reads the variables that the chat template receives in addition to the messages.
 nlohmann::ordered_json read_template_variables(Fields& fields) {
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
   if (const json* more = fields.find("chat_template_kwargs")) {
@@ -209,7 +211,7 @@ std::vector<HeadChoice> read_rows(Fields& fields) {
   std::vector<HeadChoice> out;
   const json* value = fields.find("rows");
   if (!value) return out;
-  const char* expected = "rows: expected an array of [layer, head], where null stands for the mean over all";
+  const char* expected = "rows: expected an array of [layer, head], where null selects the mean over all";
   if (!value->is_array()) {
     throw ApiError(400, fmt::format("{}; found {}", expected, type_of(*value)), "rows", "invalid_type");
   }
@@ -255,7 +257,7 @@ ChatRequest parse_chat(const json& body, const std::string& text, std::vector<st
   if (messages->empty()) wrong_field("messages", "the array is empty");
   out.messages = nlohmann::ordered_json::parse(text).at("messages");
   for (size_t i = 0; i < out.messages.size(); ++i) read_message(out.messages[i], i);
-  for (const char* name : {"max_tokens", "max_completion_tokens"}) {  // the latter is the newer name
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {  // max_completion_tokens is the newer name
     if (fields.find(name)) out.max_tokens = fields.integer(name, 0, 0, INT64_MAX);
   }
   const bool logprobs = fields.boolean("logprobs", false);

@@ -1,4 +1,4 @@
-// The bodies of POST /v1/completions, /v1/chat/completions and /v1/attention, read and checked.
+// Parsing and validation of the request bodies of /v1/completions, /v1/chat/completions and /v1/attention.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -14,24 +14,24 @@
 namespace lazy::serve {
 
 inline constexpr int kMaxLogprobs = 20;
-inline constexpr int64_t kMaxChoices = 256;  // prompts times n
+inline constexpr int64_t kMaxChoices = 256;  // number of prompts times n
 inline constexpr size_t kMaxStopStrings = 16, kMaxStopBytes = 1024;
 inline constexpr size_t kMaxAttentionRows = 64;
 
-// What both have.
+// Fields that completions and chat completions have in common.
 struct GenerationFields {
-  std::string model;  // "": not named
+  std::string model;  // "": the request does not name a model
   SamplingOptions sampling;
   std::optional<uint64_t> seed;  // choice i of a prompt uses seed + i
   std::optional<int64_t> max_tokens;
   std::vector<std::string> stop;
   std::vector<int64_t> stop_token_ids;
   bool ignore_eos = false;
-  bool skip_special_tokens = true;  // the text leaves them out; stop strings still see them
+  bool skip_special_tokens = true;  // omit special tokens from the text; stop strings can still match them
   int64_t n = 1;
-  int logprobs = -1;  // most likely tokens to report; -1: no log-probabilities
+  int logprobs = -1;  // number of most likely tokens to report; -1: no log-probabilities
   bool stream = false, include_usage = false;
-  bool return_token_ids = false;  // of the text, beside it
+  bool return_token_ids = false;  // also return the ids of the generated tokens
 };
 
 using Prompt = std::variant<std::string, std::vector<int64_t>>;
@@ -39,23 +39,23 @@ using Prompt = std::variant<std::string, std::vector<int64_t>>;
 struct CompletionRequest : GenerationFields {
   std::vector<Prompt> prompts;
   bool echo = false;
-  std::optional<bool> add_special_tokens;  // BOS before prompts that are texts
+  std::optional<bool> add_special_tokens;  // put BOS before text prompts
 };
 
 struct ChatRequest : GenerationFields {
-  // As the client sent them, but that an array of text parts is replaced by the joined text.
+  // The messages as the client sent them, except that arrays of text parts are replaced by the joined text.
   nlohmann::ordered_json messages;
-  nlohmann::ordered_json variables;  // of the template: add_generation_prompt, documents, chat_template_kwargs
+  nlohmann::ordered_json variables;  // for the template: add_generation_prompt, documents, chat_template_kwargs
 };
 
 struct AttentionFields {
-  std::string model;         // "": not named
-  AttentionRequest request;  // not compared with the model yet
+  std::string model;         // "": the request does not name a model
+  AttentionRequest request;  // not yet validated against the model
 };
 
-// ApiError naming the field. `unknown` gets the names of keys that are not known.
+// Throws ApiError that names the invalid field. `unknown` receives the names of unsupported fields.
 CompletionRequest parse_completion(const nlohmann::json& body, std::vector<std::string>& unknown);
-// `text`: the same body unparsed; templates see the keys of messages in the client's order.
+// text: the unparsed body. It preserves the client's order of the keys in messages, which templates can see.
 ChatRequest parse_chat(const nlohmann::json& body, const std::string& text, std::vector<std::string>& unknown);
 AttentionFields parse_attention(const nlohmann::json& body, std::vector<std::string>& unknown);
 

@@ -1,4 +1,4 @@
-// The JSON objects that answer completions and chat completions, whole and in chunks.
+// JSON objects of the responses to completions and chat completions, as a whole or as chunks of a stream.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@ namespace lazy::serve {
 
 enum class Protocol { completions, chat };
 
-// What all objects of one answer have.
+// Fields that all objects of one response have in common.
 struct AnswerHead {
   Protocol protocol = Protocol::completions;
   std::string id, model;
@@ -21,23 +21,23 @@ struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
 };
 
-// One choice, or what a chunk adds to one.
+// One choice, or the part of a choice that a chunk adds.
 struct ChoicePart {
   int64_t index = 0;
   std::string text;
-  nlohmann::ordered_json logprobs;                     // null, or as the protocol has them
-  std::optional<std::vector<int64_t>> token_ids = {};  // where they were asked for
-  const char* finish_reason = nullptr;                 // "stop", "length"
-  bool first = false;                                  // of a stream of chat: with the role
+  nlohmann::ordered_json logprobs;                     // null, or in the format of the protocol
+  std::optional<std::vector<int64_t>> token_ids = {};  // set if the client requested token ids
+  const char* finish_reason = nullptr;                 // "stop" or "length"; null: the choice has not ended
+  bool first = false;                                  // first chunk of a chat stream, which includes the role
 };
 
 nlohmann::ordered_json usage_json(const Usage& usage);
 std::string whole_answer(const AnswerHead& head, std::vector<ChoicePart> choices, const Usage& usage);
-// usage_field: the client asked for usage, which all chunks but the last then have as null.
+// usage_field: the client requested usage. All chunks except the last one then have `usage: null`.
 std::string chunk(const AnswerHead& head, ChoicePart part, bool usage_field);
 std::string usage_chunk(const AnswerHead& head, const Usage& usage);
 
-// Framing of server-sent events: "data: ...\n\n". `data` is one line.
+// Returns `data`, which must be a single line, as a server-sent event: "data: ...\n\n".
 std::string sse(std::string_view data);
 inline constexpr std::string_view kSseDone = "[DONE]";
 

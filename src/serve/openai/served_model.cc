@@ -45,13 +45,13 @@ int64_t longest_piece_of(const Tokenizer& tokenizer) {
 }
 
 bool ServedModel::surely_longer(const std::string& text, int64_t tokens) const {
-  // Normalization may shorten a text, by a factor of 3 at most (a letter and its accent).
+  // Normalization may shorten a text by a factor of at most 3 (a letter with a combining accent).
   return longest_piece > 0 && static_cast<int64_t>(text.size()) / (3 * longest_piece) > tokens;
 }
 
 std::vector<int64_t> ServedModel::encode(const std::string& text, bool add_special_tokens) const {
   std::vector<int64_t> out;
-  // Tokenizers that find special tokens in texts find none in what is left.
+  // The remaining text has no special tokens for the tokenizer to find.
   special_tokens.run(
       text,
       [&](std::string_view plain) {
@@ -70,7 +70,7 @@ std::vector<int64_t> ServedModel::encode(const std::string& text, bool add_speci
 
 std::vector<int64_t> ServedModel::encode_chat(const nlohmann::ordered_json& messages,
                                               const nlohmann::ordered_json& variables) const {
-  return encode(chat->render(messages, variables), false);  // the template writes the special tokens itself
+  return encode(chat->render(messages, variables), false);  // the template itself writes the special tokens
 }
 
 AddedTokenMatcher special_tokens_of(const Tokenizer& tokenizer) {

@@ -1,4 +1,4 @@
-// A model as the protocol sees it: its name, its tokenizer, its engine.
+// A model as the HTTP API sees it: name, tokenizer and engine.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,43 +17,44 @@
 
 namespace lazy::serve {
 
-// The chat template of a model folder: chat_template.jinja, else chat_template of tokenizer_config.json (of several,
-// the one named "default"). Empty if there is none. Throws Error "OPERATION: ..." naming file and field.
+// Reads the chat template of a model folder from chat_template.jinja, or else from chat_template in
+// tokenizer_config.json. If that field has several templates, the one named "default" is used. Returns "" if the
+// folder does not have a template. Throws Error "OPERATION: ..." that names the file and the field.
 std::string read_chat_template(const std::filesystem::path& folder, const char* operation = "serve");
 
-// What templates see: the texts of the special tokens that are set.
+// Variables that all templates can use: the texts of the special tokens that are defined.
 nlohmann::ordered_json template_variables(const TokenTable& tokens);
 
 int64_t longest_piece_of(const Tokenizer& tokenizer);
 
-// Finds in a text the special tokens that the tokenizer itself would encode as letters.
+// Returns a matcher for the special tokens that the tokenizer itself would encode as plain text.
 AddedTokenMatcher special_tokens_of(const Tokenizer& tokenizer);
 
 struct ServedModel {
   std::string id;
   std::shared_ptr<const Tokenizer> tokenizer;
-  GenerationService* engine = nullptr;    // outlives the server and the requests
-  AttentionService* attention = nullptr;  // the same; null: no weights to show
-  std::string chat_template;              // its source; empty: none
-  std::shared_ptr<ChatTemplate> chat;     // null without a usable template
-  std::string chat_problem;               // why the folder's template is not usable; empty: it has none
-  std::vector<int64_t> stop_tokens;       // end every text: EOS
-  int64_t vocab_size = 0;                 // of the model, which may have more rows than the tokenizer has tokens
-  int64_t created = 0;                    // seconds since 1970
-  int64_t longest_piece = 0;              // bytes of a token at most; 0: not known
-  AddedTokenMatcher special_tokens = AddedTokenMatcher({});  // special_tokens_of()
+  GenerationService* engine = nullptr;    // must outlive the server and the requests
+  AttentionService* attention = nullptr;  // like `engine`; null: the model has no attention weights
+  std::string chat_template;              // source of the template; empty if the folder has none
+  std::shared_ptr<ChatTemplate> chat;     // null if the template is missing or unusable
+  std::string chat_problem;               // why the template is unusable; empty if there is none
+  std::vector<int64_t> stop_tokens;       // EOS tokens, which end every text
+  int64_t vocab_size = 0;                 // vocabulary of the model; may exceed the tokenizer's vocabulary
+  int64_t created = 0;                    // Unix time in seconds
+  int64_t longest_piece = 0;              // maximum bytes per token; 0: unknown
+  AddedTokenMatcher special_tokens = AddedTokenMatcher({});  // result of special_tokens_of()
   std::shared_ptr<ModelMetrics> metrics = std::make_shared<ModelMetrics>();
 
-  // The text has more tokens than `tokens`, whatever they are: found without encoding it.
+  // Returns true if the text certainly has more than `tokens` tokens. The text is not encoded.
   bool surely_longer(const std::string& text, int64_t tokens) const;
-  // Ids of a text. `add_special_tokens`: with what transformers puts before and after it (TokenTable::prefix, suffix);
-  // a text that itself begins with these tokens has them once. Special tokens in the text become their ids for every
-  // kind of tokenizer, as with transformers.
+  // Encodes a text. add_special_tokens: add the tokens that transformers puts before and after a text
+  // (TokenTable::prefix and suffix), but do not repeat them if the text already begins with them. Special tokens in the
+  // text are replaced by their ids for every kind of tokenizer, as in transformers.
   std::vector<int64_t> encode(const std::string& text, bool add_special_tokens) const;
-  // Ids of the prompt that `chat`, which is set, renders; see ChatTemplate::render.
+  // Encodes the prompt that `chat` renders; `chat` must be set. See ChatTemplate::render.
   std::vector<int64_t> encode_chat(const nlohmann::ordered_json& messages,
                                    const nlohmann::ordered_json& variables) const;
-  // Decoded, with invalid bytes replaced.
+  // Decodes ids to text and replaces invalid bytes.
   std::string decode(const std::vector<int64_t>& ids) const;
 };
 

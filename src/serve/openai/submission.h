@@ -1,11 +1,11 @@
-// A refusal of the engine as the protocol's error.
+// Converts refusals of the engine to errors of OpenAI's API.
 #pragma once
 #include "serve/generation.h"
 #include "serve/openai/error.h"
 
 namespace lazy::serve {
 
-// ApiError unless the engine took it. `field`: what makes a request too long.
+// Throws ApiError unless the engine accepted the request. field: name of the field that makes a request too long.
 inline void check_accepted(const GenerationService::Submission& submission, const char* field) {
   using Refusal = GenerationService::Refusal;
   switch (submission.refusal) {

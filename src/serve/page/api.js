@@ -1,6 +1,6 @@
 'use strict';
 
-// Requests to this server.
+// Client for this server's HTTP API.
 class ApiFailure extends Error {
   constructor(status, message) {
     super(message);
@@ -23,7 +23,7 @@ const api = {
     try {
       message = (await response.json()).error.message;
     } catch (_) {
-      // Not the server's own answer: a proxy's.
+      // The body is not JSON: the response comes from a proxy and not from this server.
     }
     throw new ApiFailure(response.status, message);
   },
@@ -32,7 +32,7 @@ const api = {
     return (await this.send(path, body, signal)).json();
   },
 
-  // The events of a stream, parsed, up to [DONE].
+  // Yields the parsed events of a stream until [DONE].
   async *events(path, body, signal) {
     const reader = (await this.send(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = '';;) {

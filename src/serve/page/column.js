@@ -1,24 +1,24 @@
-// A model's text, its heads and the token under inspection.
+// One column of the page: a model's text, its heads and the attention of the selected token.
 
-const kNumbers = (1 << 20) - 1024;  // of one answer of /v1/attention, at most
+const kNumbers = (1 << 20) - 1024;  // maximum number of values in one response of /v1/attention
 
 class Column {
   constructor(model) {
     this.model = model;
-    this.shape = model.attention;  // undefined: no weights to show
+    this.shape = model.attention;  // undefined: the model has no attention weights
     this.head = {layer: null, head: null};
-    this.drawnAt = this.cost = 0;  // the last picture: when, and the milliseconds that it took
+    this.drawnAt = this.cost = 0;  // time and duration of the last redraw, in milliseconds
     this.clear();
     this.build();
   }
 
   clear() {
-    this.run = (this.run || 0) + 1;  // answers to an earlier text are dropped
+    this.run = (this.run || 0) + 1;  // responses for an earlier text are discarded
     this.tokens = [];                // {id, text, logprob, prompt}, and their elements
-    this.drawn = 0;                  // tokens that have an element
-    this.stats = [];                 // of each token, once they have come
+    this.drawn = 0;                  // number of tokens that have an element
+    this.stats = [];                 // attention statistics per token, as far as received
     this.rows = new Map();           // "token/layer/head": weights
-    this.shown = null;               // {index, head, weights}: what the text is shaded by
+    this.shown = null;               // {index, head, weights}: determines the shading of the text
     this.running = this.asking = false;
     this.note = '';
   }
@@ -166,7 +166,7 @@ class Column {
     this.render();
   }
 
-  // What has come since the last picture.
+  // Appends the tokens that have arrived since the last redraw.
   drawNewTokens() {
     if (this.drawn === this.tokens.length) return;
     const {text} = this, atEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 24;
@@ -184,7 +184,7 @@ class Column {
 
   // Attention.
 
-  // The token that is to be shown: the one under inspection, else the last one that can be.
+  // Index of the token whose attention is shown: the selected token, or else the last one that can be shown.
   target() {
     const last = Math.min(this.tokens.length, this.shape.max_tokens) - 1;
     return view.index === null ? last : view.index <= last ? view.index : -1;
@@ -192,13 +192,13 @@ class Column {
 
   rowKey(index, {layer, head}) { return `${index}/${layer}/${head}`; }
 
-  // What to ask for next, or null. While a text grows, it is asked for all that is new.
+  // The next request to /v1/attention, or null. While the text grows, one request covers all new tokens.
   next() {
     const {layers, heads, max_tokens} = this.shape;
     const known = this.stats.length, count = Math.min(this.tokens.length, max_tokens);
     const target = this.target();
     const missing = target >= 0 && !this.rows.has(this.rowKey(target, this.head));
-    const most = Math.max(1, Math.floor(kNumbers / (3 * layers * heads)));  // tokens an answer
+    const most = Math.max(1, Math.floor(kNumbers / (3 * layers * heads)));  // maximum number of tokens per response
     if (missing && view.index !== null) {
       return {first: target - known < most ? Math.min(target, known) : target, end: target + 1, row: true};
     }
@@ -214,7 +214,8 @@ class Column {
     this.pump();
   }
 
-  // One request at a time, and a pause after those that nobody waits for: they hold up the text.
+  // Sends one request at a time. After requests for which the user does not wait, it pauses, because attention requests
+  // delay the generation of text.
   async pump() {
     if (!this.shape || this.asking) return;
     this.asking = true;
@@ -255,7 +256,7 @@ class Column {
 
   // Drawing. Values of a layer without attention are null.
 
-  // Of a head at a token, or the mean over heads.
+  // The value of a head at a token, or the mean over heads.
   measured(measure, stats, {layer, head}) {
     if (layer !== null && head !== null) {
       return stats.released[layer][head] === null ? null : measures[measure].of(stats, layer, head);
@@ -282,8 +283,8 @@ class Column {
     return values.length > 0 ? mean(values) : null;
   }
 
-  // A text that grows is drawn ten times a second and a quarter of the time at most, so that the page still listens;
-  // `atOnce` for somebody who waits.
+  // A growing text is redrawn at most ten times per second and for at most a quarter of the time, so that the page
+  // stays responsive. atOnce: redraw immediately because the user waits.
   render(atOnce = false) {
     if (this.drawing && !(atOnce && this.timer)) return;
     clearTimeout(this.timer);
@@ -298,7 +299,7 @@ class Column {
   drawAll() {
     this.drawing = false;
     const begin = this.drawnAt = performance.now();
-    setTimeout(() => { this.cost = performance.now() - begin; });  // when the browser has laid it out, too
+    setTimeout(() => { this.cost = performance.now() - begin; });  // includes the time for layout in the browser
     this.drawNewTokens();
     if (!this.shape) return;
     const target = this.target(), weights = this.rows.get(this.rowKey(target, this.head));
@@ -325,7 +326,7 @@ class Column {
         cursor: index === cursor
       };
       const name = ['tok', ...Object.keys(names).filter(key => names[key])].join(' ');
-      if (name === token.name && weight === token.weight) return;  // most are as they were
+      if (name === token.name && weight === token.weight) return;  // most elements do not change
       const {element} = token;
       if (name !== token.name) element.className = name;
       if (weight !== token.weight) {
@@ -410,7 +411,7 @@ class Column {
     }
   }
 
-  // Released mass, sink and alive share of the chosen head, token by token.
+  // Plots released mass, sink weight and alive share of the selected head for each token.
   renderChart() {
     const count = this.stats.length, width = Math.max(count - 1, 1);
     const lines = Object.keys(measures).map(measure => {

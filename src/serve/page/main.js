@@ -1,10 +1,10 @@
-// The page: its form, the models beside each other, and which token is under inspection in all of them.
+// Entry point of the page: the form, one column per model, and the selected token, which all columns share.
 
 const view = {
   measure: 'released', scope: 'token',
-  index: null,    // of the token under inspection; null: the last one
-  kept: false,    // it stays when the pointer leaves
-  reading: null   // of the earlier token whose weight is read, while one is kept
+  index: null,    // index of the selected token; null: the last one
+  kept: false,    // the selection remains when the pointer leaves
+  reading: null   // index of the earlier token whose weight is displayed, while a selection is kept
 };
 let columns = [], stop = null;
 const field = id => document.getElementById(id);
@@ -42,7 +42,7 @@ const tokenOf = event => {
   return token ? Number(token.dataset.index) : null;
 };
 
-// The token in the line above or below that is nearest to this one.
+// The nearest token in the line of text above or below.
 function vertical(column, index, down) {
   const boxes = column.tokens.slice(0, column.drawn).map(({element}) => element.getClientRects()[0]);
   const from = boxes[index], x = from.left + from.width / 2;

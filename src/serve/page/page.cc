@@ -11,7 +11,7 @@ namespace lazy::serve {
 
 namespace {
 
-// 'sha256-...' of an element's text, as a Content-Security-Policy has it.
+// Returns the Content-Security-Policy source 'sha256-...' for the text of an element.
 std::string source_hash(std::string_view text) {
   unsigned char digest[EVP_MAX_MD_SIZE], base64[2 * EVP_MAX_MD_SIZE];
   unsigned size = 0;
@@ -21,7 +21,7 @@ std::string source_hash(std::string_view text) {
                      std::string_view(reinterpret_cast<const char*>(base64), static_cast<size_t>(length)));
 }
 
-// The text of the page's only element of this name.
+// Returns the content of the only element of the page with this tag name.
 std::string_view element(std::string_view name) {
   const std::string_view page = kPage;
   const std::string open = fmt::format("<{}>", name), close = fmt::format("</{}>", name);

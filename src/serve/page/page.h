@@ -1,10 +1,10 @@
-// The page at `/`: one HTML file that is part of the program.
+// The web page at `/`: one HTML file that is embedded in the program.
 #pragma once
 #include "serve/http/exchange.h"
 
 namespace lazy::serve {
 
-// With headers that forbid it every address but this server's, and every style and script but its own.
+// The headers forbid the page to contact other servers, and allow only its embedded styles and scripts.
 HttpResponse page_response();
 
 }  // namespace lazy::serve

@@ -1,4 +1,4 @@
-// What several parts of the page draw with.
+// Drawing functions that several parts of the page use.
 function make(tag, properties = {}, ...children) {
   const out = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -19,7 +19,7 @@ function draw(tag, attributes, ...children) {
 const measures = {
   released: {title: 'Released mass', of: (stats, layer, head) => stats.released[layer][head]},
   sink: {title: 'Sink', of: (stats, layer, head) => stats.sink[layer][head]},
-  // A share, so that all three have one scale.
+  // As a share of the keys, so that all three measures have the same scale.
   alive: {title: 'Alive', of: (stats, layer, head) => stats.alive[layer][head] / stats.keys}
 };
 
@@ -30,7 +30,7 @@ function inDigits(value) {
   return Math.abs(value) < 0.0001 ? value.toExponential(1) : value.toFixed(4);
 }
 
-// A token as it is printed: what cannot be seen gets a sign.
+// Makes a token's text printable: invisible characters are replaced by visible signs.
 function printed(text) {
   if (text.startsWith('bytes:')) return `‹${text.slice('bytes:'.length).replaceAll('\\x', ' ').trim()}›`;
   const hex = sign => `‹${sign.codePointAt(0).toString(16).padStart(2, '0')}›`;
