@@ -138,7 +138,7 @@ TEST(Resume, FinishedRunsAndExistingRuns) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.errors,
               IsMessage("lazy: train: " + (scratch / "run").string() +
-                        " holds a run with a checkpoint of step 40; add --resume to continue it, or name another "
+                        " contains a run with a checkpoint of step 40; add --resume to continue it, or select another "
                         "folder with --set training.output=DIR\n"));
   EXPECT_EQ(read_file(scratch / "run/log.jsonl"), before);
   EXPECT_TRUE(same_files(scratch / "run/model", straight_run() / "model", {"model.safetensors"}));
