@@ -1,4 +1,4 @@
-// The results of `lazy sinks` as JSON and as tables.
+// Formats the results of `lazy sinks` as JSON and as tables.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 namespace {
 
 ordered_json rounded(const WeightRows& rows) {
-  // Six digits are far finer than any picture; a weight above zero never becomes zero.
+  // Six significant digits are much finer than any plot needs, and a weight above zero is never rounded to zero.
   ordered_json out = ordered_json::array();
   for (const auto& row : rows) {
     ordered_json line = ordered_json::array();

@@ -205,9 +205,10 @@ TEST(Communicator, AWriterThatDoesNotComeIsNamed) {
       3,
       [](Communicator& ranks) {
         if (ranks.rank() != 1) {
-          EXPECT_THAT(error_of<RunError>([&] { ranks.background_barrier(""); }),
-                      IsMessage("distributed: these ranks have not written their part of a checkpoint within 1.0 s "
-                                "after the others: 1"));
+          EXPECT_THAT(
+              error_of<RunError>([&] { ranks.background_barrier(""); }),
+              IsMessage("distributed: the following ranks did not write their part of a checkpoint within 1.0 s "
+                        "after the other ranks: 1"));
         } else {
           std::this_thread::sleep_for(std::chrono::milliseconds(1500));
         }

@@ -116,7 +116,7 @@ TEST(ActivationReport, NamesWhatIsWrong) {
   EXPECT_THAT(error_of([&] {
                 read_activations(model, kIds, {{"layers.0.residuel"}, {}, {}});
               }),
-              IsMessage("probe: no place 'layers.0.residuel' in this model; did you mean 'layers.0.residual'?"));
+              IsMessage("probe: no probe point 'layers.0.residuel' in this model; did you mean 'layers.0.residual'?"));
   EXPECT_THAT(error_of([&] {
                 read_activations(model, kIds, {{}, {"layers.7.*"}, {}});
               }),

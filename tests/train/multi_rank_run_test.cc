@@ -299,7 +299,7 @@ TEST(RankFaults, ARankThatNeverComesIsNamed) {
                           .wait();
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(split(ended.errors, '\n'),
-              Contains(IsMessage("lazy: distributed: of 2 ranks these have not come within 1.0 s: 1")));
+              Contains(IsMessage("lazy: distributed: of 2 ranks the following did not connect within 1.0 s: 1")));
 }
 
 // Two ranks, the second with an additional setting.
