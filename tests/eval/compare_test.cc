@@ -244,7 +244,7 @@ TEST_F(CompareFolders, ResultsThatCannotBePairedAreErrors) {
   EXPECT_EQ(message("a", "columns"), "");  // other columns, the same question
   EXPECT_THAT(message("a", "limit"), Names({"piqa", "--limit", 3, path("a"), 2, path("limit")}));
   EXPECT_THAT(message("a", "version"),
-              IsMessage("eval --compare: piqa: expected the same version of the task in both, found 1.0 in " +
+              IsMessage("eval --compare: piqa: expected the same version of the task in both folders, found 1.0 in " +
                         path("a") + " and 2.0 in " + path("version")));
   EXPECT_THAT(message("a", "task"), Names({path("a"), path("task")}));
   EXPECT_THAT(message("a", "documents"), Names({"piqa", 1, path("a"), path("documents")}));
