@@ -86,7 +86,7 @@ TEST(Shard, EveryTruncationIsAnError) {
   }
   const auto cut = folder.write("cut.bin", std::string_view(file).substr(0, file.size() - 1));
   EXPECT_THAT(error_of([&] { Shard{cut}; }),
-              IsMessage(fmt::format("shard: {}: expected {} bytes, found {}: the file is cut short", cut.string(),
+              IsMessage(fmt::format("shard: {}: expected {} bytes, found {}: the file is truncated", cut.string(),
                                     file.size(), file.size() - 1)));
   EXPECT_THAT(error_of([&] { Shard{folder.write("long.bin", file + "x")}; }),
               Names({"long.bin", file.size(), file.size() + 1}));
