@@ -1,5 +1,5 @@
-// Special and added tokens: which file counts. The expected values are those of transformers 5.24 unless a comment says
-// otherwise.
+// Tests special and added tokens and which file takes precedence. The expected values are the results of transformers
+// 5.24 unless a comment states otherwise.
 #include <nlohmann/json.hpp>
 
 #include "bpe_files.h"
@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Ids = std::vector<int32_t>;
 
-// The 256 bytes, then <|bos|> (256) and <|x|> (257) as added tokens.
+// A tokenizer with the 256 bytes and the added tokens <|bos|> (256) and <|x|> (257).
 Json byte_tokenizer() {
   Json vocab = Json::object(), added = Json::array();
   for (int b = 0; b < 256; ++b) vocab[bytes_to_printable(std::string(1, static_cast<char>(b)))] = b;
@@ -59,7 +59,7 @@ const AddedToken* find(const Tokenizer& tokenizer, const std::string& content) {
   return nullptr;
 }
 
-TEST(TokenTable, ANamedTokenIsSpecialAndKeepsItsFlags) {
+TEST(TokenTable, NamedToken_IsSpecialAndKeepsFlags) {
   Json json = byte_tokenizer();
   json["added_tokens"][1].update({{"special", false}, {"normalized", true}, {"lstrip", true}});
   const auto tokenizer = TestFolder(json).file("tokenizer_config.json", {{"eos_token", "<|x|>"}}).load();
@@ -70,16 +70,16 @@ TEST(TokenTable, ANamedTokenIsSpecialAndKeepsItsFlags) {
   EXPECT_EQ(tokenizer->encode("hi <|x|> y"), (Ids{'h', 'i', 257, ' ', 'y'}));
 }
 
-TEST(TokenTable, ATextOfTheVocabularyOrANewOneCanBeNamed) {
+TEST(TokenTable, NamedToken_MayBeKnownOrNewText) {
   const auto tokenizer =
       TestFolder().file("tokenizer_config.json", {{"eos_token", "<|y|>"}, {"bos_token", "h"}}).load();
   EXPECT_EQ(tokenizer->bos_id(), 'h');
-  EXPECT_EQ(tokenizer->eos_id(), 258);  // after the others
+  EXPECT_EQ(tokenizer->eos_id(), 258);  // after the existing ids
   EXPECT_EQ(tokenizer->encode("hi<|x|> y<|y|>"), (Ids{'h', 'i', 257, ' ', 'y', 258}));
   EXPECT_EQ(tokenizer->decode(without_special_tokens(*tokenizer, tokenizer->encode("hi<|x|> y<|y|>"))), "i y");
 }
 
-TEST(TokenTable, AddedTokensDecoderCountsMoreThanTokenizerJson) {
+TEST(TokenTable, AddedTokensDecoder_OverridesTokenizerJson) {
   const Json decoder = {{"257", {{"content", "<|x|>"}, {"special", true}, {"rstrip", true}}},
                         {"258", {{"content", "<|z|>"}, {"special", true}}}};
   const auto tokenizer = TestFolder()
@@ -101,7 +101,7 @@ TEST(TokenTable, AddedTokensJson) {
   EXPECT_FALSE(tokenizer->is_special(258));
 }
 
-TEST(TokenTable, TheMapCountsMoreThanTheConfig) {
+TEST(TokenTable, SpecialTokensMap_OverridesTokenizerConfig) {
   const auto tokenizer =
       TestFolder()
           .file("tokenizer_config.json", {{"bos_token", "<|x|>"}, {"unk_token", nullptr}})
@@ -123,7 +123,7 @@ TEST(TokenTable, ExtraSpecialTokens) {
   EXPECT_EQ(tokenizer->tokens().texts.at("image_token"), "<|im|>");
 }
 
-TEST(TokenTable, TheLastNameOfATextSetsItsFlags) {
+TEST(TokenTable, LastKeyForAText_SetsItsFlags) {
   const Json strips = {{"content", "<a>"}, {"lstrip", true}};
   const auto first = TestFolder().file("tokenizer_config.json", {{"bos_token", strips}, {"pad_token", "<a>"}}).load();
   EXPECT_EQ(first->encode("x <a>"), (Ids{'x', ' ', 258}));
@@ -131,7 +131,7 @@ TEST(TokenTable, TheLastNameOfATextSetsItsFlags) {
   EXPECT_EQ(last->encode("x <a>"), (Ids{'x', 258}));
 }
 
-TEST(TokenTable, OtherKeysAreTakenFromTheFirstSource) {
+TEST(TokenTable, NonStandardKey_UsesFirstSource) {
   const auto map = TestFolder()
                        .file("tokenizer_config.json", {{"image_token", "<a>"}, {"pad_token", "<c>"}})
                        .file("special_tokens_map.json", {{"image_token", "<b>"}, {"pad_token", "<d>"}})
@@ -146,7 +146,7 @@ TEST(TokenTable, OtherKeysAreTakenFromTheFirstSource) {
   EXPECT_EQ(find(*extra, "<a>"), nullptr);
 }
 
-TEST(TokenTable, DefaultsOfTheClassAndOfTheModel) {
+TEST(TokenTable, Defaults_ComeFromClassAndModel) {
   Json json = byte_tokenizer();
   json["added_tokens"][1]["content"] = "<|endoftext|>";
   {  // a Hub folder of GPT-2, whose files name no special token
