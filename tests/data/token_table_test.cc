@@ -149,7 +149,7 @@ TEST(TokenTable, NonStandardKey_UsesFirstSource) {
 TEST(TokenTable, Defaults_ComeFromClassAndModel) {
   Json json = byte_tokenizer();
   json["added_tokens"][1]["content"] = "<|endoftext|>";
-  {  // a Hub folder of GPT-2, whose files name no special token
+  {  // a folder of GPT-2 from the Hub, whose files contain no special tokens
     const auto tokenizer = TestFolder(json)
                                .file("config.json", {{"model_type", "gpt2"}, {"eos_token_id", 50256}})
                                .file("tokenizer_config.json", {{"model_max_length", 1024}})
@@ -165,14 +165,16 @@ TEST(TokenTable, Defaults_ComeFromClassAndModel) {
     EXPECT_EQ(tokenizer->eos_id(), 257);
     EXPECT_EQ(tokenizer->tokens().texts.at("pad_token"), "<|endoftext|>");
   }
-  {  // null is a setting
+  {  // null counts as a setting
     const auto tokenizer =
         TestFolder(json)
             .file("tokenizer_config.json", {{"tokenizer_class", "GPT2Tokenizer"}, {"bos_token", nullptr}})
             .load();
     EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
   }
-  {  // Ours: where no file names BOS or EOS, the ids of config.json do. transformers has none then.
+  // Where no file contains BOS or EOS, this program takes the ids in config.json. transformers then has no BOS and no
+  // EOS.
+  {
     const auto tokenizer =
         TestFolder(json)
             .file("config.json", {{"model_type", "llama"}, {"bos_token_id", 256}, {"eos_token_id", {257, 3}}})
@@ -185,7 +187,7 @@ TEST(TokenTable, Defaults_ComeFromClassAndModel) {
 }
 
 // transformers 5 reads add_bos_token only for folders without tokenizer.json.
-TEST(TokenTable, BosIsAddedAsTransformersAddsIt) {
+TEST(TokenTable, Bos_IsAddedAsInTransformers) {
   for (const Json& add : {Json(nullptr), Json(true), Json(false)}) {
     for (const bool with_template : {false, true}) {
       Json json = byte_tokenizer(), config = {{"bos_token", "<|bos|>"}, {"eos_token", "<|x|>"}};
@@ -218,8 +220,8 @@ TEST(TokenTable, BosIsAddedAsTransformersAddsIt) {
   }
 }
 
-// vocab.json and merges.txt are read as their class defines.
-TEST(SlowFolder, ReadsAsItsClassDefines) {
+// vocab.json and merges.txt are read as the tokenizer class defines.
+TEST(SlowFolder, VocabAndMerges_AreReadAsTheClassDefines) {
   const SmallBpe bpe = small_bpe();
   Json vocab = bpe.vocab;
   std::string merges = "#version: 0.2\n";
@@ -252,7 +254,7 @@ TEST(SlowFolder, ReadsAsItsClassDefines) {
               Names({"CLIPTokenizer", "tokenizer.json"}));
 }
 
-TEST(Bpe, BytesWithoutATokenAreLeftOut) {
+TEST(Bpe, ByteWithoutToken_IsSkipped) {
   Json json = byte_tokenizer();
   Json vocab = Json::object();
   for (const auto& [token, id] : json["model"]["vocab"].items()) {
@@ -265,8 +267,9 @@ TEST(Bpe, BytesWithoutATokenAreLeftOut) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("aqb")), "ab");
 }
 
-// What is read natively and what is left to Hugging Face's package. The right column was found with Oniguruma.
-TEST(RegexSyntax, OnlyWhatBothEnginesMatchEqually) {
+// The patterns of the first list are translated to PCRE2. The patterns of the second list are left to the package
+// `tokenizers`. The second list was determined with Oniguruma.
+TEST(RegexSyntax, Translation_AcceptsOnlyPatternsThatBothEnginesMatchEqually) {
   for (const char* native :
        {R"(\p{N}{1,3}|a)", R"([^\r\n\p{L}\p{N}]?+\p{L}+)", R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|\s+(?!\S))",
         R"( ?[^(\s|[.,!?])]+)", R"([\p{Lu}\p{M}]*[\p{Ll}]+)", R"(\u00e9+?)", "(?<=a)b", ".", "a{2,}", "[a-z-]"}) {
