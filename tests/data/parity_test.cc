@@ -60,7 +60,7 @@ print(json.dumps([t.encode(x, add_special_tokens=False).ids for x in texts]))
 
 class Parity : public testing::TestWithParam<const char*> {};
 
-TEST_P(Parity, WithTokenizers) {
+TEST_P(Parity, Encode_MatchesTokenizersPackage) {
   if (!python_has("tokenizers")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `tokenizers`";
   if (std::string(GetParam()) == "qwen" && !has_nfc()) GTEST_SKIP() << "built without libutf8proc, hence without NFC";
   const Folder folder;
@@ -110,7 +110,7 @@ print(json.dumps([t.encode(x, add_special_tokens=False).ids for x in texts]))
 
 class PiecesParity : public testing::TestWithParam<const char*> {};
 
-TEST_P(PiecesParity, WithTokenizers) {
+TEST_P(PiecesParity, Encode_MatchesTokenizersPackage) {
   if (!python_has("tokenizers")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `tokenizers`";
   const Folder folder;
   const auto all = texts(23, 400);

@@ -175,7 +175,7 @@ TEST(Learned, Learned_IsReadFromModelFolder) {
   std::filesystem::remove_all(folder);
 }
 
-// Analyses 32k tokens at once. A matrix of weights would need 4 GiB per head in fp32. Hidden states and statistics need
+// Analyzes 32k tokens at once. A matrix of weights would need 4 GiB per head in fp32. Hidden states and statistics need
 // little memory. The analysis runs in a separate process so that its peak memory can be measured.
 TEST(Analysis, LongText_NeedsLittleMemory) {
 #if defined(__SANITIZE_ADDRESS__)

@@ -1,4 +1,4 @@
-// Checks a page in a real browser at the widths of a desktop, a phone and a small phone, in both colour schemes.
+// Checks a page in a real browser at the widths of a desktop, a phone and a small phone, in both color schemes.
 // Nothing overflows. All pictures are visible and their text is legible. Each position of a slider shows its own
 // picture. Nothing is fetched and nothing is logged. Pages and screenshots are kept in the build folder
 // (tests/report_pages/). The tests are skipped with a message if Chromium is not installed.
@@ -134,7 +134,7 @@ class BrowserTest : public testing::Test {
         "--user-data-dir='{}' --host-resolver-rules='MAP * ~NOTFOUND' ",
         browser_, (folder_ / "profile").string());
   }
-  // Checks the page at four widths and in both colour schemes. `sliders_at_least` is the minimum total number of slider
+  // Checks the page at four widths and in both color schemes. `sliders_at_least` is the minimum total number of slider
   // positions. Each of them is selected.
   void check_page(const std::string& name, const std::string& page, int pictures_at_least, int sliders_at_least = 0) {
     write_file_atomic(folder_ / (name + ".html"), page);
