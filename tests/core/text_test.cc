@@ -31,7 +31,7 @@ TEST(Text, Nearest_OnlySuggestsPlausibleTypos) {
   EXPECT_EQ(nearest("kinds", keys), "kind");
 }
 
-TEST(Text, Utf8) {
+TEST(Text, Utf8_InvalidBytesBecomeReplacementCharacters) {
   EXPECT_EQ(complete_utf8_prefix("a\xC3"), 1u);
   EXPECT_EQ(complete_utf8_prefix("a\xC3\xA9"), 3u);
   EXPECT_EQ(to_valid_utf8("a\xFF"

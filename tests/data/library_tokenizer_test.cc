@@ -70,7 +70,7 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids
   return text;
 }
 
-TEST_F(LibraryTokenizer, WordPiece) {
+TEST_F(LibraryTokenizer, WordPiece_EncodesAndDecodes) {
   const auto tokenizer = load(word_piece());
   EXPECT_EQ(tokenizer->kind(), "tokenizers");
   const std::vector<int32_t> ids = {1, 2, 3, 4, 6, 5};

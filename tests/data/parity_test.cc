@@ -167,7 +167,7 @@ void expect_same_in_transformers(const Folder& folder, const Tokenizer& tokenize
   EXPECT_EQ(out["with_bos"].get<std::vector<int32_t>>(), with_bos);
 }
 
-TEST(TransformersLoadsSlow, ATrainedSentencePieceModel) {
+TEST(TransformersLoadsSlow, TrainedSentencePieceModel_MatchesTransformers) {
   if (!python_has("transformers, sentencepiece")) {
     GTEST_SKIP() << LAZY_TEST_PYTHON << " has no packages `transformers` and `sentencepiece`";
   }
@@ -175,7 +175,7 @@ TEST(TransformersLoadsSlow, ATrainedSentencePieceModel) {
   expect_same_in_transformers(folder, *train_sentencepiece(texts(29, 300), 500), true);
 }
 
-TEST(TransformersLoadsData, Gpt2) {
+TEST(TransformersLoadsData, Gpt2_MatchesTransformers) {
   if (!python_has("transformers")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `transformers`";
   const std::string gpt2 = test_data("tokenizers/gpt2");
   if (gpt2.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with tokenizers/gpt2";
@@ -191,7 +191,7 @@ print(json.dumps([t.encode(x) for x in json.load(open(sys.argv[2]))]))
 )";
 
 // Compares our fast encoder with the SentencePiece library, for the model of Llama 2 and a model that we trained.
-TEST(SentencePieceParityData, WithThePythonPackage) {
+TEST(SentencePieceParityData, Encode_MatchesPythonPackage) {
   if (!python_has("sentencepiece")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `sentencepiece`";
   const Folder folder;
   const auto all = texts(31, 500);

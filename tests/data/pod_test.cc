@@ -12,7 +12,7 @@ TEST(Pod, PodToText_KeepsProseAndDropsMarkup) {
       "NAME\n\nThis is bold and nested text.\n\nFirst.\n\nSecond\n\nThird\n");
 }
 
-TEST(Pod, FormattingCodes) {
+TEST(Pod, FormattingCodes_BecomeText) {
   const auto text = [](const std::string& pod) { return pod_to_text("=pod\n\n" + pod + "\n", false); };
   EXPECT_EQ(text("E<lt>E<gt>E<eacute>E<0x4E2D>E<233>E<sol>Z<>"), "<>é中é/\n");
   EXPECT_EQ(text("C<< a->b >> and C<<< x >> y >>> end"), "a->b and x >> y end\n");

@@ -44,7 +44,7 @@ TEST(SentencePiece, Pieces_ConcatenateToTheText) {
   EXPECT_EQ(sum, text);
 }
 
-TEST(SentencePiece, SpecialTokens) {
+TEST(SentencePiece, SpecialTokens_HaveExpectedIds) {
   EXPECT_EQ(trained().bos_id(), 1);
   EXPECT_EQ(trained().eos_id(), 2);
   EXPECT_EQ(trained().vocab_size(), 420);

@@ -184,7 +184,7 @@ TEST(Sequences, EosPerDocument_SeparatesDocuments) {
               Names({"no_eos", "EOS", "eos_per_document"}));
 }
 
-TEST(Sequences, Counts) {
+TEST(Sequences, Sequences_CountTokensAndBytes) {
   const Folder folder;
   const auto documents = write_corpus(folder / "c", 60);
   int64_t tokens = 0;

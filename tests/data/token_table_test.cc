@@ -90,7 +90,7 @@ TEST(TokenTable, AddedTokensDecoder_OverridesTokenizerJson) {
   EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // the map is ignored if the config has added_tokens_decoder
 }
 
-TEST(TokenTable, AddedTokensJson) {
+TEST(TokenTable, AddedTokensJson_AddsTokens) {
   const auto tokenizer = TestFolder()
                              .file("added_tokens.json", {{"<|z|>", 258}, {"<|x|>", 257}})
                              .file("tokenizer_config.json", {{"bos_token", "<|bos|>"}})
@@ -112,7 +112,7 @@ TEST(TokenTable, SpecialTokensMap_OverridesTokenizerConfig) {
   EXPECT_EQ(tokenizer->encode("<|q|><|bos|> a"), (Ids{258, 256, ' ', 'a'}));
 }
 
-TEST(TokenTable, ExtraSpecialTokens) {
+TEST(TokenTable, ExtraSpecialTokens_ReplaceOlderKey) {
   const auto tokenizer = TestFolder()
                              .file("tokenizer_config.json", {{"additional_special_tokens", {"<|q|>"}},
                                                              {"image_token", "<|im|>"},

@@ -150,7 +150,8 @@ TEST(RunTasks, LimitAndFewShot_SelectDocuments) {
   EXPECT_EQ(chunks, 2);
   EXPECT_TRUE(last);
   RequestPrefetcher left_early({find_task("piqa")}, folder.path, *tokenizer,
-                               {.max_length = 512});  // its destructor ends its thread
+                               // destroyed before the last chunk; the destructor ends the prefetch thread
+                               {.max_length = 512});
   EXPECT_TRUE(left_early.next(chunk));
 }
 

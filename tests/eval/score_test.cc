@@ -206,7 +206,7 @@ TEST(Requests, LongRequest_IsTruncatedAtStart) {
 TEST(Prefix, AdjacentWindowsWithCommonPrefix_FormGroup) {
   // shared prefix: 3 tokens
   const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}}, {{1, 2, 3, 6}, {9}},
-                                       {{1, 2, 3}, {9}},       {{7, 2, 3}, {9}},  // shares nothing with its neighbours
+                                       {{1, 2, 3}, {9}},       {{7, 2, 3}, {9}},  // shares nothing with its neighbors
                                        {{8, 8, 8, 8}, {9}},    {{8, 8, 8, 8}, {9}},  // identical windows
                                        {{8, 1}, {9}}};  // the common prefix of one token saves too little
   EXPECT_EQ(group_by_prefix(windows),

@@ -34,8 +34,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kRare = 43;  // index of the document that contains the letter Z or noise
 
-// Every document consists of words; document 43 contains `rare`. The documents are read in order, so it is read at
-// about step 25.
+// Every document consists of words. Document 43 contains `rare`. Documents are read in order, and document 43 is read
+// at about step 25.
 fs::path corpus_with(const fs::path& folder, const std::string& rare) {
   Random random(7);
   std::ofstream text(folder / "text.jsonl");

@@ -46,7 +46,7 @@ Schedule parsed(const std::string& lines) {
   return Schedule::from_config(config, 1e-3, 100);
 }
 
-TEST(Schedule, WarmupStableDecay) {
+TEST(Schedule, WarmupStableDecay_FollowsDecayTypes) {
   const Schedule linear = parsed("warmup_steps = 10\ndecay_ratio = 0.2\ndecay_type = \"linear\"\nmin_lr_factor = 0");
   EXPECT_DOUBLE_EQ(linear.rate(5), 0.5e-3);
   for (const int64_t t : {10, 11, 50, 79, 80}) EXPECT_EQ(linear.rate(t), 1e-3) << t;

@@ -75,7 +75,7 @@ TEST(Validation, ShortSplit_CountsEachSequenceOnce) {
   EXPECT_NEAR(in_one, in_fours, 16 * std::numeric_limits<float>::epsilon() * in_one);
 }
 
-TEST(Validation, BitsPerByte) { EXPECT_DOUBLE_EQ(bits_per_byte(std::log(8.0), 1.5), 2.0); }
+TEST(Validation, BitsPerByte_DividesByBytesPerToken) { EXPECT_DOUBLE_EQ(bits_per_byte(std::log(8.0), 1.5), 2.0); }
 
 TEST(Validation, Softmax_ReleasesNoMass) {
   auto [held_out, model] = setting("transformer");
