@@ -161,7 +161,7 @@ std::string to_table(const FurtherMeasures& further) {
   }
   for (const auto& [place, values] : further.vectors) {
     const at::Tensor norm = values.norm.mean(1), variance = values.variance.mean(1);
-    out += fmt::format("{} at the first position / median of the others, by layer: norm", place);
+    out += fmt::format("{}, first position / median of the other positions, by layer: norm", place);
     for (const at::Tensor* t : {&norm, &variance}) {
       for (int64_t l = 0; l < t->size(0); ++l)
         out += fmt::format(" {:.3g}", ((*t)[l][0] / (*t)[l].slice(0, 1).median()).item<double>());
@@ -172,7 +172,7 @@ std::string to_table(const FurtherMeasures& further) {
     const auto& m = further.massive[l];
     if (m.count == 0) continue;
     out += fmt::format(
-        "massive activations {}: {:.1f} a sample, largest {:.0f} (position {}, dimension {}), median {:.3g}\n",
+        "massive activations {}: {:.1f} per sample, largest {:.0f} (position {}, dimension {}), median {:.3g}\n",
         l + 1 < further.massive.size() ? fmt::format("before layer {}", l) : std::string("after the last layer"),
         m.count, m.largest, m.position + 1, m.dimension, m.median);
   }
@@ -181,7 +181,7 @@ std::string to_table(const FurtherMeasures& further) {
     out += "no massive activations\n";
   }
   if (!further.collapse.empty()) {
-    out += "hidden states before each layer, after the last, after the norm: pairwise cosine";
+    out += "hidden states before each layer, after the last layer, after the final norm: pairwise cosine";
     for (const auto& samples : further.collapse)
       out += fmt::format(" {:.3f}", mean_over(samples, &HiddenSimilarity::cosine));
     out += "; effective rank";

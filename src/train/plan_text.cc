@@ -40,7 +40,7 @@ std::string memory_text(const Json& memory, double capacity) {
   std::string text = fmt::format("{:<30}", "memory of each GPU");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", mode);
   text += "\n" + rows(memory, "state") + rows(memory, "activations");
-  text += "  the larger of\n" + rows(memory, "passing");
+  text += "  the larger of these parts\n" + rows(memory, "passing");
   text += fmt::format("  {:<28}", "peak");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", bytes(plan["peak_bytes"]));
   text += fmt::format("\n  {:<28}", fmt::format("fits into {:g} GiB", capacity));
@@ -101,31 +101,33 @@ std::string plan_text(const Json& plan) {
   text += "  excludes the CUDA context and the rounding of the allocator\n";
   if (plan.contains("speed")) {
     const Json& speed = plan["speed"];
-    text += fmt::format("speed       {} tokens/s, {} a GPU, {:.1f} % of {:g} TFLOP/s, {:.3f} s a step, {:.1f} hours\n",
-                        human_count(speed["tokens_per_second"].get<double>()),
-                        human_count(speed["tokens_per_second_per_gpu"].get<double>()), 100 * speed["mfu"].get<double>(),
-                        speed["peak_tflops"].get<double>(), speed["seconds_per_step"].get<double>(),
-                        speed["hours"].get<double>());
-    text += fmt::format("  from {}; {:g} of as many times one GPU\n", speed["source"].get<std::string>(),
+    text += fmt::format(
+        "speed       {} tokens/s, {} per GPU, {:.1f} % of {:g} TFLOP/s, {:.3f} s per step, {:.1f} hours\n",
+        human_count(speed["tokens_per_second"].get<double>()),
+        human_count(speed["tokens_per_second_per_gpu"].get<double>()), 100 * speed["mfu"].get<double>(),
+        speed["peak_tflops"].get<double>(), speed["seconds_per_step"].get<double>(), speed["hours"].get<double>());
+    text += fmt::format("  from {}; scaling efficiency {:g}\n", speed["source"].get<std::string>(),
                         speed["scaling"].get<double>());
     if (speed.contains("measured_peak_memory_bytes")) {
-      text += fmt::format("  the measurement's peak was {} on one GPU\n", bytes(speed["measured_peak_memory_bytes"]));
+      text +=
+          fmt::format("  peak memory of the measurement on one GPU: {}\n", bytes(speed["measured_peak_memory_bytes"]));
     }
   } else {
-    text += "speed       not known: give --measured FILE (of `lazy bench train --json`) or --mfu SHARE\n";
+    text += "speed       unknown: add --measured FILE (written by `lazy bench train --json`) or --mfu SHARE\n";
   }
   if (integer("gpus") > 1) {
-    text += "sent        by each GPU a step:";
+    text += "sent        by each GPU per step:";
     for (const auto& [mode, sent] : plan["bytes_sent_per_step"].items())
       text += fmt::format(" {} {}", mode, bytes(sent));
     text += "\n";
   }
   text += data_text(plan["data"]);
   const Json& checkpoint = plan["checkpoint"];
-  text += fmt::format("checkpoint  {}, {} kept: {}; model {}\n", bytes(checkpoint["bytes"]),
-                      checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
-                      checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "as many as there are",
-                      bytes(checkpoint["model_bytes"]));
+  text += fmt::format(
+      "checkpoint  {}, {} kept: {}; model {}\n", bytes(checkpoint["bytes"]),
+      checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
+      checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "the size depends on their number",
+      bytes(checkpoint["model_bytes"]));
   return text;
 }
 

@@ -62,7 +62,7 @@ class Parity : public testing::TestWithParam<const char*> {};
 
 TEST_P(Parity, Encode_MatchesTokenizersPackage) {
   if (!python_has("tokenizers")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `tokenizers`";
-  if (std::string(GetParam()) == "qwen" && !has_nfc()) GTEST_SKIP() << "built without libutf8proc, hence without NFC";
+  if (std::string(GetParam()) == "qwen" && !has_nfc()) GTEST_SKIP() << "built without libutf8proc, which NFC requires";
   const Folder folder;
   const auto all = texts(17, 400);
   folder.write("texts.json", nlohmann::json(all).dump());

@@ -90,7 +90,7 @@ void expect_nothing_before(const LanguageModel& model, const std::string& first,
                            const Read& plain) {
   for (const std::string& name : hook_point_names(model.config())) {
     if (name == first) return;
-    EXPECT_TRUE(at::equal(changed.at.at(name), plain.at.at(name))) << name << " stands before " << first;
+    EXPECT_TRUE(at::equal(changed.at.at(name), plain.at.at(name))) << name << " must not change before " << first;
   }
   ADD_FAILURE() << first << " is not a hook point";
 }

@@ -44,7 +44,8 @@ class Token {
  public:
   template <size_t size>
   consteval Token(const char (&literal)[size]) : text_(literal, size - 1) {
-    if (text_.empty() || text_.find(' ') != std::string_view::npos) throw "a token is not empty and has no space";
+    if (text_.empty() || text_.find(' ') != std::string_view::npos)
+      throw "a token must not be empty or contain a space";
   }
   Token(const std::string& text) : text_(text) {}
   template <std::integral Integer>
