@@ -29,7 +29,7 @@ struct Comparison {
 struct ModelComparison {
   std::string first, second;
   std::vector<Comparison>
-      rows;  // accuracies and perplexities; "average" last, where two or more tasks have an accuracy
+      rows;  // accuracies and perplexities; the last row is "average" if two or more tasks have an accuracy
   std::vector<std::string> left_out;  // tasks that only one of the two models has
 };
 
