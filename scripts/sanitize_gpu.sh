@@ -20,8 +20,8 @@ fi
 lists='step-recurrences mixer_tests Mixers/CacheStepsOf.*
 hopper attention_tests Hopper/Cuda.*bfloat16*_63:Hopper/Cuda.*float16_elastic_1:All/CudaKernels.One*hopper
 hopper-700 attention_tests All/CudaKernels.OnlyQueries*hopper
-recurrence mixer_tests RecurrenceKernels.PackedDocumentsAreAlone:RecurrenceKernels.EveryBitRepeats
-fast-weights mixer_tests FastWeightsKernels.BitsRepeat*
+recurrence mixer_tests RecurrenceKernels.PackedDocuments_AreIndependent:RecurrenceKernels.Results_AreBitwiseReproducible
+fast-weights mixer_tests FastWeightsKernels.Results_AreBitwiseReproducible*
 portable attention_tests Portable/Cuda.*bfloat16*_63:All/CudaKernels.One*portable
 portable-lists attention_tests Portable/CudaLists.Full*/bf*entmax15_64:Portable/CudaLists.Long*/f*sparsemax_128
 portable-700 attention_tests All/CudaKernels.OnlyQueries*portable
@@ -39,8 +39,8 @@ properties attention_tests Properties.NanReaches*:Properties.PackedDocuments*:Pr
 norms ops_tests *Fused.RmsNorm/*:*Fused.AddRmsNorm/*
 swiglu-rope ops_tests *Fused.Swiglu*:*Fused.Rope/*
 convolution ops_tests *Fused.ShortConvolution/*
-loss ops_tests FusedValues.LinearCrossEntropyReportsTokens:*Fused.LinearCrossEntropy/BFloat16
-hopper-rotated ops_tests AttentionOperator.RotatesQueriesAndKeysInside
+loss ops_tests FusedValues.LinearCrossEntropy_ReportsPerTokenResults:*Fused.LinearCrossEntropy/BFloat16
+hopper-rotated ops_tests AttentionOperator.RotatedAttention_MatchesSeparateRope
 steps ops_tests StepGpu.*:SampleTokens.*:PinnedCopy.*:RopeToPages.*
 step-layers ops_tests StepLayersGpu.*'
 lists=$(grep -E "^(${ONLY:-.*}) " <<< "$lists")

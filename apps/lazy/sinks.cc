@@ -109,7 +109,7 @@ LAZY_COMMAND(
           .show_default();
       command
           .add_option("--measures", a->options.measures,
-                      "Further measures: weights, vectors, massive, collapse, outliers, or all")
+                      "Further measures: weights, vectors, massive, collapse, outliers, decode, or all")
           .comma_separated();
       lazy::cli::add_interventions(command);
       command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();

@@ -17,6 +17,7 @@ from pathlib import Path
 from .steps import Step, read_object, write_atomic
 
 SINK_SAMPLES = 64
+DECODE_SAMPLES = 4
 DECODED_TOKENS = 64
 MAX_POSITIONS = 8192
 GROUP_TITLES = {"softmax": "softmax control", "lazy": "Lazy model"}
@@ -258,7 +259,8 @@ class Plan:
             yield step("tasks", "benchmarks", {"tasks": options.tasks}, tasks)
 
     def speeds(self):
-        """Time per token of the softmax model and of the first Lazy model, each after a prompt of held-out text."""
+        """Time per token of the softmax model and of the first Lazy model, each after a prompt of held-out text, and
+        the bytes of K and V that such a decode step needs."""
         options, steps = self.options, []
         lazy = f"lazy-seed{options.all_seeds[0]}"
         models = [("before", options.model, []), (lazy, options.output / "runs" / lazy / "model", [f"train-{lazy}"])]
@@ -291,6 +293,20 @@ class Plan:
                         [file],
                         [*generate, "--max-tokens", str(DECODED_TOKENS), "--json", str(file)],
                         [f"prompt-{length}", *needs],
+                    )
+                )
+                file = options.output / "measured" / name / f"decode-{length}.json"
+                sinks = ["sinks", str(model), "--corpus", str(options.corpus_folder), "--length", str(length)]
+                sinks += ["--samples", str(DECODE_SAMPLES), "--maps", "none", "--measures", "decode", *self.place]
+                steps.append(
+                    Step(
+                        f"decode-{length}-{name}",
+                        f"bytes of K and V that decoding after {length} tokens needs: {name}",
+                        "speed",
+                        {"length": length, "samples": DECODE_SAMPLES, "dtype": options.dtype, "bos": self.bos},
+                        [file],
+                        [*sinks, *(["--bos"] if self.bos else []), "--json", str(file)],
+                        needs,
                     )
                 )
         return steps

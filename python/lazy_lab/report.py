@@ -53,17 +53,16 @@ def measures(results):
         )
     lengths = sorted({speed["length"] for model in results["models"] for speed in model.get("speed", [])})
     for length in lengths:
-        found.append(
-            Measure(
-                f"time per token after {length} tokens",
-                lambda model, length=length: next(
-                    (s["seconds_per_token"] for s in model.get("speed", []) if s["length"] == length), None
-                ),
-                3,
-                " ms",
-                1000,
+        for title, key, digits, unit, scale in (
+            (f"time per token after {length} tokens", "seconds_per_token", 3, " ms", 1000),
+            (f"alive pairs of a decode step after {length} tokens", "alive", 1, " %", 100),
+            (f"rows of V alive for some head of a group, after {length} tokens", "alive_in_group", 1, " %", 100),
+            (f"bytes of K and V needed per token after {length} tokens", "bytes", 1, " MB", 1e-6),
+        ):
+            value = lambda model, length=length, key=key: next(
+                (s.get(key) for s in model.get("speed", []) if s["length"] == length), None
             )
-        )
+            found.append(Measure(title, value, digits, unit, scale))
     return found
 
 

@@ -72,6 +72,12 @@ def one_model(folder, run):
             name: text.get(name) for name in ("prompt_tokens", "tokens", "first_token_seconds", "seconds_per_token")
         }
         out.setdefault("speed", []).append({"length": int(file.stem.removeprefix("speed-"))} | speed)
+    for speed in out.get("speed", []):
+        if sinks := read_json(folder / f"decode-{speed['length']}.json"):
+            decode = sinks["further"]["decode"]
+            for name in ("alive", "alive_in_group"):
+                speed[name] = sum(decode[name]) / len(decode[name])
+            speed["bytes"] = decode["alive_bytes"]
     if run:
         out["training"] = training_log(run)
     out.get("speed", []).sort(key=lambda speed: speed["length"])

@@ -30,7 +30,7 @@ at::Tensor ActivationHooks::visit(int64_t layer, const char* place, at::Tensor t
     const at::Tensor other = action(name, tensor);
     if (!other.defined()) continue;
     if (other.sizes() != tensor.sizes()) {
-      fail("probes", "{}: expected a tensor of shape [{}], found [{}]", name, fmt::join(tensor.sizes(), ", "),
+      fail("probes", "{}: the replacement must have shape [{}], found [{}]", name, fmt::join(tensor.sizes(), ", "),
            fmt::join(other.sizes(), ", "));
     }
     tensor = other.to(tensor.options());

@@ -1,20 +1,24 @@
-// Activation hooks: named points in the forward pass where a tensor is read or replaced.
+// Activation hooks: named points in the forward pass where a tensor can be read or replaced. N is the layer number,
+// counted from 0 as in checkpoints.
 //
-//   embedding.tokens, embedding.positions, embedding   the tables' rows and their sum, the first layer's input
-//   layers.N.residual, layers.N.middle    the residual stream before the layer's first and second half
-//   layers.N.attention.input, .output     after the norm, after the output projection (layers.N.mixer of other mixers)
-//   layers.N.attention.q.projected, .k.projected, .v     (batch, length, heads, head_dim), with their bias
-//   layers.N.attention.q.normed, .k.normed               after the norm of every head, where there is one
-//   layers.N.attention.q, .k                             as the scores are computed from them: after the rotation
-//   layers.N.attention.scores, .weights   (batch, heads, queries, keys); scores of pairs that are not visible are -inf
-//   layers.N.attention.gate               (batch, length, heads, 1 or head_dim), in models with a gate
-//   layers.N.attention.heads              every head's output, gated, (batch, length, heads, head_dim)
-//   layers.N.mlp.input, .output           after the norm, after the last product
-//   layers.N.mlp.inner                    what the last product reads, (batch, length, inner width); not of experts
-//   final.residual, final.hidden          before and after the last norm
+//   embedding.tokens, embedding.positions   rows of the token table and of the position table
+//   embedding                               their sum, the input of the first layer
+//   layers.N.residual, layers.N.middle      the residual stream before the mixer and before the MLP
+//   layers.N.attention.input                the input of attention, after the norm (layers.N.mixer.input: other mixers)
+//   layers.N.attention.output               the output of the output projection (layers.N.mixer.output: other mixers)
+//   layers.N.attention.q.projected, .k.projected, .v   the projections with bias, (batch, length, heads, head_dim)
+//   layers.N.attention.q.normed, .k.normed  after the norm of each head, in models with such a norm
+//   layers.N.attention.q, .k                the queries and keys of the score computation, after RoPE
+//   layers.N.attention.scores, .weights     (batch, heads, queries, keys); masked scores are -inf
+//   layers.N.attention.gate                 (batch, length, heads, 1 or head_dim), in models with a gate
+//   layers.N.attention.heads                the gated output of each head, (batch, length, heads, head_dim)
+//   layers.N.mlp.input, .output             the input of the MLP after the norm, and the output of its last projection
+//   layers.N.mlp.inner                      the input of the last projection, (batch, length, inner width); not
+//                                           available in mixtures of experts
+//   final.residual, final.hidden            before and after the final norm
 //
-// N counts from 0, as in checkpoints. Attention scores and weights exist only if a hook is registered for them. That
-// layer then materializes them instead of calling the fused operator, and its memory is quadratic in the length.
+// Attention scores and weights are computed only if a hook is registered for them. That layer then materializes them
+// instead of calling the fused operator, so its memory grows with the square of the length.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -35,8 +39,8 @@ class ActivationHooks {
   void replace(const std::string& glob, Action action) { actions_.emplace_back(glob, std::move(action)); }
   void read(const std::string& glob, std::function<void(const std::string& name, const at::Tensor& tensor)> look);
 
-  // Called by the forward pass: runs all actions of a hook point and returns the result. Layer -1: the name has no
-  // layer number.
+  // Called by the forward pass: runs all actions of a hook point and returns the resulting tensor. Layer -1 denotes a
+  // hook point outside the layers, whose name contains no layer number.
   at::Tensor visit(int64_t layer, const char* place, at::Tensor tensor) const;
   bool wants(int64_t layer, const char* place) const;
   // The hooks to pass to forward(): null if there are none.

@@ -10,10 +10,11 @@ namespace lazy {
 
 struct AdaptiveVocabulary {
   bool used = false;
-  std::vector<int64_t> cutoffs;  // ids at which the second cluster, the third, ... begin; empty: one softmax
-  int64_t width = 0;             // of the first cluster's embeddings
-  int64_t divisor = 1;           // 1: all clusters have one width, in one table
-  std::vector<bool> tied;  // per cluster: the output projection is tied to the input's; unlisted clusters are untied
+  std::vector<int64_t> cutoffs;  // ids at which the second cluster, the third, ... begin; empty: an ordinary softmax
+  int64_t width = 0;             // embedding width of the first cluster
+  int64_t divisor = 1;           // 1: all clusters have the same width and share one table
+  // Per cluster: whether the output projection is tied to the input projection; missing entries are false.
+  std::vector<bool> tied;
 
   int64_t clusters() const { return static_cast<int64_t>(cutoffs.size()) + 1; }
   int64_t tables() const { return divisor == 1 ? 1 : clusters(); }
@@ -29,18 +30,19 @@ struct AdaptiveVocabulary {
   bool ties(int64_t cluster) const {
     return static_cast<size_t>(cluster) < tied.size() && tied[static_cast<size_t>(cluster)];
   }
-  void validate(int64_t vocabulary) const;  // Error naming the field
+  void validate(int64_t vocabulary) const;  // throws an Error that names the invalid field
 };
 
-// Tensor names as in Transformer-XL checkpoints. {} is the index of a table, or of a cluster for output projections.
+// Tensor names as in Transformer-XL checkpoints. {} is replaced by the index of the table; for output projections, by
+// the index of the cluster.
 namespace adaptive_names {
 inline constexpr char kTable[] = "transformer.word_emb.emb_layers.{}.weight";  // (rows, width)
 inline constexpr char kProjection[] = "transformer.word_emb.emb_projs.{}";     // (hidden_size, width)
-inline constexpr char kOutTable[] = "crit.out_layers.{}.weight";               // the same shapes
+inline constexpr char kOutTable[] = "crit.out_layers.{}.weight";               // same shapes as kTable
 inline constexpr char kOutBias[] = "crit.out_layers.{}.bias";
 inline constexpr char kOutProjection[] = "crit.out_projs.{}";
 inline constexpr char kClusterWeight[] =
-    "crit.cluster_weight";  // (clusters - 1, width): logits of the other clusters in the first softmax
+    "crit.cluster_weight";  // (clusters - 1, width): rows for the other clusters in the first softmax
 inline constexpr char kClusterBias[] = "crit.cluster_bias";
 }  // namespace adaptive_names
 std::string adaptive_name(const char* name, int64_t number);

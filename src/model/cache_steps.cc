@@ -10,11 +10,12 @@
 namespace lazy {
 namespace {
 
-constexpr int64_t kMostRecords = 32;  // each takes some megabytes
+constexpr int64_t kMostRecords = 32;  // maximum number of graphs; each occupies several megabytes
 
 int64_t cycle_of(const LanguageModel& model) {
   const ModelConfig& c = model.config();
-  // Layers of attention read more keys with every token; the host reads which experts have tokens.
+  // Not supported: attention layers, which read more keys with every token, and mixtures of experts, where the host
+  // reads which experts have tokens.
   if (model.offloaded() || c.attends() || (c.mlp.enabled && c.mlp.kind == MlpKind::experts)) return 0;
   if (c.positions.kind != PositionKind::rope && c.positions.kind != PositionKind::none) return 0;
   switch (c.mixer.type) {
@@ -27,7 +28,7 @@ int64_t cycle_of(const LanguageModel& model) {
     case MixerType::ttt_mlp:
       return c.mixer.chunk <= kMostRecords ? c.mixer.chunk : 0;
     default:
-      return 0;  // Titans: the work of each of a chunk's many tokens differs
+      return 0;  // Titans: each token of a long chunk needs a different graph
   }
 }
 
@@ -42,7 +43,7 @@ bool alike(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() == b.defined() && (!a.defined() || (a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type()));
 }
 
-// In few launches: together what has one type.
+// Copies the tensors with one launch per dtype.
 void copy(const std::vector<std::vector<at::Tensor>>& to, const std::vector<std::vector<at::Tensor>>& from) {
   std::map<at::ScalarType, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> all;
   for_each(from, [&](size_t layer, size_t n, const at::Tensor& tensor) {
@@ -61,7 +62,7 @@ CacheSteps::CacheSteps(LanguageModel& model, bool record)
 CacheSteps::~CacheSteps() = default;
 
 at::Tensor CacheSteps::logits(const at::Tensor& ids, KVCache& cache) {
-  // The first token makes the states.
+  // The first token allocates the states, so it uses the ordinary forward pass.
   if (cycle_ == 0 || cache.length == 0) return model_.logits(model_.forward(ids, {.cache = &cache}).hidden);
   enter(ids, cache);
   ids_.copy_(ids);
@@ -74,7 +75,7 @@ at::Tensor CacheSteps::logits(const at::Tensor& ids, KVCache& cache) {
 void CacheSteps::run(int64_t place) {
   KVCache cache;
   cache.states = states_;
-  cache.length = cycle_ + place;  // not the beginning
+  cache.length = cycle_ + place;  // at least one cycle, so that the pass does not treat the token as the first one
   const at::Tensor logits = model_.logits(model_.forward(ids_, {.cache = &cache}).hidden);
   if (!logits_.defined()) logits_ = at::empty_like(logits);
   logits_.copy_(logits);

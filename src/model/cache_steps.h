@@ -1,4 +1,5 @@
-// Tokens behind a cache without the host's launches: a token's pass, recorded once, is queued again for the next ones.
+// Decodes tokens with a recurrent cache by replaying CUDA graphs: the pass over one token is captured once and replayed
+// for the following tokens, which avoids the cost of launching each kernel from the host.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,35 +13,38 @@ namespace lazy {
 
 class LanguageModel;
 
-// Serves models whose tokens find all that they need in states of constant size: RetNet, Mamba2, DeltaNet, Gated
-// DeltaNet, and TTT, which has a record for each place in a mini-batch. The pass reads the states from tensors that
-// stay where they are, and writes the next ones there. Caches take turns in them.
+// Supports models whose state has a constant size: RetNet, Mamba2, DeltaNet, Gated DeltaNet and TTT. TTT needs one
+// graph per position within a mini-batch. The captured pass reads the states from fixed tensors and writes the next
+// states there. If several caches are used, their states are swapped into these tensors in turn.
 class CacheSteps {
  public:
-  // Without `record`, and for other models, logits() is the model's own pass. The weights must stay what and where they
-  // are. On a GPU steps need a stream that is not the default one (model/own_stream.h).
+  // Without `record`, and for unsupported models, logits() runs the model's ordinary forward pass. The weights must not
+  // change or move while this object exists. On a GPU, graph capture requires a non-default stream
+  // (model/own_stream.h).
   CacheSteps(LanguageModel& model, bool record);
   ~CacheSteps();
 
-  // model.logits(model.forward(ids, {.cache = &cache}).hidden) for ids (batch, 1); the next call overwrites it. From
-  // here on the cache's states are written in place, so that a copy of it is no snapshot, and it must be known to end.
+  // Returns model.logits(model.forward(ids, {.cache = &cache}).hidden) for ids (batch, 1). The next call overwrites the
+  // returned tensor. From now on the cache's states are updated in place, so a copy of the cache shares them and is not
+  // a snapshot. Call forget() before the cache is destroyed.
   at::Tensor logits(const at::Tensor& ids, KVCache& cache);
-  // The cache ends, or is moved or copied.
+  // Must be called before `cache` is destroyed, moved or copied.
   void forget(const KVCache& cache);
 
  private:
   using States = std::vector<std::vector<at::Tensor>>;
 
   void enter(const at::Tensor& ids, KVCache& cache);
-  void leave();  // the cache whose turn it was keeps its states
+  // Copies the states out of the fixed tensors, back to the cache that currently uses them.
+  void leave();
   void run(int64_t place);
 
   LanguageModel& model_;
-  int64_t cycle_;                   // tokens after which the same work comes again; 0: never
-  RecordedWork<int64_t> recorded_;  // by the place in the cycle
+  int64_t cycle_;                   // number of tokens after which the same graphs repeat; 0: no graphs
+  RecordedWork<int64_t> recorded_;  // key: the token's position within the cycle
   at::Tensor ids_, logits_;
   States states_;
-  KVCache* turn_ = nullptr;  // its states are `states_`
+  KVCache* turn_ = nullptr;  // the cache whose states are in `states_`; null: none
 };
 
 }  // namespace lazy

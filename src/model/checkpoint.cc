@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kCheckpoint[] = "checkpoint";
 
-// Normalizes a name: FLA's naming, without prefix.
+// Normalizes a tensor name to FLA's naming without prefix.
 std::string canonical(std::string name) {
   for (const char* prefix : {"transformer.", "model.", "backbone."}) {
     if (name.rfind(prefix, 0) == 0) name.erase(0, std::string(prefix).size());
@@ -49,7 +49,7 @@ bool ignored(const std::string& name, const Family* family) {
 
 std::string show(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// Collects the differences of one kind into one line of bounded length.
+// Collects all mismatches of one kind into one line of limited length.
 class Complaints {
  public:
   explicit Complaints(const char* title) : title_(title) {}
@@ -73,7 +73,8 @@ bool is_float(const std::string& dtype) {
 }
 
 void check_finite(const at::Tensor& tensor, const std::string& file, const std::string& name) {
-  // NaN and infinity propagate through a sum, so one sum accepts a finite tensor; elements are counted only otherwise.
+  // A NaN or an infinity makes the sum non-finite, so a finite sum proves that all values are finite. Values are
+  // counted only if the sum is not finite.
   if (std::isfinite(tensor.sum(at::kDouble).item<double>())) return;
   const auto bad = at::isfinite(tensor).logical_not().sum().item<int64_t>();
   if (bad > 0) fail(kCheckpoint, "{}: tensor '{}': {} of {} values are not finite", file, name, bad, tensor.numel());
@@ -118,7 +119,7 @@ std::map<std::string, std::string> match_weights(const WeightsFile& file, const 
   Complaints missing("missing"), unexpected("unexpected"), shapes("of the wrong shape"), dtypes("of the wrong type");
   for (const std::string& name : file.names()) {
     if (ignored(name, family)) continue;
-    if (!unmatched.emplace(canonical(name), name).second) unexpected.add(name + " (a second spelling of another)");
+    if (!unmatched.emplace(canonical(name), name).second) unexpected.add(name + " (duplicates another tensor)");
   }
   std::map<std::string, std::string> matched;
   for (const StoredTensor& want : stored_tensors(config)) {
@@ -200,7 +201,8 @@ at::Tensor checked_tensor(const WeightsFile& file, const fs::path& directory, co
   for (const std::string& other : stored.also) {
     const auto again = matched.find(other);
     if (again == matched.end() || at::equal(file.tensor(again->second).to(tensor.options()), tensor)) continue;
-    fail(kCheckpoint, "{}: {}: config.json ties it to {}, but it differs", directory.string(), again->second, name);
+    fail(kCheckpoint, "{}: {}: config.json ties this tensor to {}, but the values differ", directory.string(),
+         again->second, name);
   }
   return tensor;
 }

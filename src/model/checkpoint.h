@@ -1,5 +1,5 @@
-// Loading model weights from a folder: tensor names of other programs, and matching with all differences listed at
-// once.
+// Loads model weights from a folder: maps the tensor names of other programs to the model's names, and reports all
+// mismatches in one error.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -18,38 +18,42 @@ struct StoredTensor;  // model/families/families.h
 // if the folder has pytorch_model.bin or its index.
 std::unique_ptr<WeightsFile> open_weights(const std::filesystem::path& directory);
 
-// True if the file has a tensor of this name in either naming, with or without the prefix `model.` / `transformer.`.
+// True if the file contains a tensor of this name, in the naming of transformers or of FLA, with or without the prefix
+// `model.` or `transformer.`.
 bool has_weight(const WeightsFile& file, const std::string& name);
 
-// True for buffers that files of the model's family contain and that the model computes itself, for example inv_freq.
+// True for buffers that the checkpoints of the model's family contain but that the model computes itself, for example
+// inv_freq.
 bool is_ignored_weight(const std::string& name, const ModelConfig& config);
 
-// Sets config.tie_embeddings if the file has no head tensor. Folders of transformers must set it in config.json:
-// otherwise they are models without a head, for example for embeddings, and the head is reported as missing.
+// Sets config.tie_embeddings if the file contains no head tensor. Folders written by transformers must state tied
+// embeddings in config.json: if they do not, a missing head means a model without a head, for example an embedding
+// model, and is reported as missing.
 void tie_without_head(const WeightsFile& file, ModelConfig& config);
 
-// Compares the file with the model's tensors before anything is allocated. Error lists all missing, unexpected, wrongly
-// shaped and wrongly typed tensors at once. Both namings are accepted, with or without the prefix; rotary buffers are
-// ignored; tied tensors are optional. Returns a map from the names of stored_tensors(config), and their aliases in the
-// file, to the names in the file.
+// Compares the file with the model's tensors before any memory is allocated. Throws an Error that lists all missing and
+// unexpected tensors and all tensors of a wrong shape or dtype. The namings of transformers and of FLA are accepted,
+// with or without the prefix. Rotary buffers are ignored, and tied tensors are optional. Returns a map from the names
+// of stored_tensors(config), and their aliases in the file, to the names in the file.
 std::map<std::string, std::string> match_weights(const WeightsFile& file, const std::filesystem::path& directory,
                                                  const ModelConfig& config);
 
-// Returns one tensor of the file, by its name from match_weights(). Error if a value is NaN or infinite, or if a tensor
-// tied to this one differs from it.
+// Returns one tensor of the file, looked up by its name in the result of match_weights(). Throws an Error if a value is
+// NaN or infinite, or if another tensor of the file that is tied to this one has different values.
 at::Tensor checked_tensor(const WeightsFile& file, const std::filesystem::path& directory, const StoredTensor& stored,
                           const std::map<std::string, std::string>& matched);
 
-// Copies the file's tensors, with the checks of checked_tensor(), into `targets` in place, cast to the targets' dtype.
-// After match_weights().
+// Copies the file's tensors in place into `targets`, converted to the targets' dtype, with the checks of
+// checked_tensor(). Call match_weights() first.
 void load_weights(const WeightsFile& file, const std::filesystem::path& directory, const ModelConfig& config,
                   const NamedTensors& targets);
 
-// Packs the model's tensors (in the order of stored.parts) into one tensor of the file, and the reverse.
+// packed() combines model tensors, in the order of stored.parts, into one tensor of the file. unpacked() is the
+// inverse.
 at::Tensor packed(const StoredTensor& stored, const std::vector<at::Tensor>& parts);
 std::vector<at::Tensor> unpacked(const StoredTensor& stored, const at::Tensor& tensor);
 
-// Converts the model's tensors to the layout of the files of its family.
+// Converts the model's tensors to the checkpoint layout of its family.
 NamedTensors packed(const ModelConfig& config, const NamedTensors& tensors);
 
 }  // namespace lazy

@@ -53,7 +53,7 @@ void check_rope_scaling(const ModelConfig& c) {
     check_range(s.original_length, "rope_scaling.original_max_position_embeddings", 1, int64_t{1} << 30);
   }
   if (s.type == "dynamic" && c.rotary_dim() < 4)
-    fail("model", "head_dim: dynamic RoPE turns at least 4 dimensions, found {}", c.rotary_dim());
+    fail("model", "head_dim: dynamic RoPE requires at least 4 rotated dimensions, found {}", c.rotary_dim());
   if (s.type == "llama3") {
     check(std::isfinite(s.low_frequency) && s.low_frequency > 0, "rope_scaling.low_freq_factor", "more than 0",
           s.low_frequency);
@@ -77,7 +77,7 @@ void check_relative(const ModelConfig& c) {
                                      {"clamp_length", c.positions.clamp_length}}) {
     check_range(value, field, 0, c.max_length);
     if (value > 0 && !relative)
-      fail("model", "{}: expected 0, positions {} have none, found {}", field, name(c.positions.kind), value);
+      fail("model", "{}: expected 0, positions {} do not use it, found {}", field, name(c.positions.kind), value);
   }
   if (!relative) return;
   if (c.positions.memory_length > 0 && c.positions.segment_length == 0) {
@@ -123,7 +123,7 @@ std::vector<std::string> convertible_families() {
 ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window) {
   ModelConfig out = config;
   AttentionConfig& a = out.attention;
-  // The layouts of `lazy train` have places for tau and the distance bias.
+  // The checkpoint layouts that `lazy train` writes can store tau and the distance bias for every mixer.
   const bool own_layout = !config.all_attention() || config.architecture() == "LazyForCausalLM";
   if (!own_layout && !is_convertible(config.family))
     fail("model", "conversion to Lazy Attention: expected one of {}, found {}", fmt::join(convertible_families(), ", "),
@@ -132,7 +132,7 @@ ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window) {
     fail("model", "conversion to Lazy Attention: expected layers with softmax attention, found none ({})",
          config.kind());
   if (a.normalizer == Normalizer::elastic)
-    fail("model", "conversion to Lazy Attention: expected softmax, found elastic: the model is a Lazy model already");
+    fail("model", "conversion to Lazy Attention: expected softmax, found elastic (already a Lazy model)");
   if (a.normalizer != Normalizer::softmax || (a.gate != GateKind::none && !own_layout)) {
     fail("model", "conversion to Lazy Attention: expected softmax{}, found {}{}", own_layout ? "" : " without gates",
          name(a.normalizer), a.gate == GateKind::none ? "" : fmt::format(" with the gate '{}'", name(a.gate)));
@@ -231,7 +231,8 @@ int64_t ModelConfig::num_kv_cache_layers() const {
   if (positions.kind == PositionKind::transformer_xl && (positions.segment_length > 0 || attention.window > 0))
     return 0;
   if (all_attention()) return num_layers;
-  // Titans caches the keys of a window, or of all tokens without one; MAC only those of its segment.
+  // Titans caches the keys of a window, or the keys of all tokens without a window. The MAC variant caches only the
+  // keys of the current segment.
   const bool all = mixer_kind(*this).window && mixer.type != MixerType::titans_mac && attention.window < 0;
   return all ? num_layers : num_attention_layers();
 }
@@ -274,7 +275,8 @@ int64_t ModelConfig::intermediate() const {
 }
 
 void ModelConfig::validate() const {
-  // The upper limits are far above any real model; they prevent overflow from products of sizes in damaged files.
+  // The upper limits are far above any real model. They prevent integer overflow in products of sizes from damaged
+  // files.
   check_range(vocab_size, "vocab_size", 1, int64_t{1} << 24);
   check_range(hidden_size, "hidden_size", 1, int64_t{1} << 20);
   check_range(num_layers, "num_hidden_layers", 1, 1 << 14);
@@ -301,7 +303,7 @@ void ModelConfig::validate() const {
   check(std::isfinite(mlp.hidden_ratio) && mlp.hidden_ratio > 0 && mlp.hidden_ratio <= 1024, "hidden_ratio",
         "0 to 1024", mlp.hidden_ratio);
   if (mlp.intermediate_size == 0)
-    check_range(intermediate(), "hidden_ratio: the inner width that it gives", 1, int64_t{1} << 24);
+    check_range(intermediate(), "hidden_ratio: the resulting MLP width", 1, int64_t{1} << 24);
   check(norm.eps > 0 && norm.eps < 1, "norm_eps", "a number between 0 and 1", norm.eps);
   check(positions.rope_base == 0 || (std::isfinite(positions.rope_base) && positions.rope_base > 1), "rope_theta",
         "more than 1, or 0 for none", positions.rope_base);
@@ -315,7 +317,7 @@ void ModelConfig::validate() const {
   check_rope_scaling(*this);
   if (positions.rope_scaling.type != "none" && !rotates())
     fail("model", "rope_scaling: expected none without RoPE, found {}", positions.rope_scaling.type);
-  for (const int64_t layer : attention.full_layers) check_range(layer, "layer_types: a layer", 0, num_layers - 1);
+  for (const int64_t layer : attention.full_layers) check_range(layer, "layer_types: layer index", 0, num_layers - 1);
   if (converted) check_conversion(*this);
   if (const Family* laid_out = family_of(*this)) {
     laid_out->check(converted ? without_conversion(*this) : *this);
@@ -328,12 +330,13 @@ void ModelConfig::validate() const {
              !attention.scale_scores || attention.scale_by_layer || norm.post_norm || norm.branch_norm ||
              norm.sandwich_norm || norm.unit_offset || !norm.final_norm || attention.qk_norm_joint || adaptive.used ||
              positions.shared_relative_biases) {
-    fail("model", "family: expected a family with LayerNorm, an ungated MLP and scaled scores, found {}", name(family));
+    fail("model", "family: expected a family whose layout supports these norm, MLP and attention settings, found {}",
+         name(family));
   }
   if ((attention.qkv_bias || attention.output_bias || attention.qk_norm || !attention.full_layers.empty()) &&
       architecture() == "LazyForCausalLM") {
-    fail("model", "attention_bias, qk_norm, layer_types: expected none of them in a {} model of family {}, found some",
-         kind(), name(family));
+    fail("model", "attention_bias, qk_norm, layer_types: not supported by {} models of family {}", kind(),
+         name(family));
   }
   if (!all_attention()) check_mixer(*this);
 }
@@ -358,7 +361,7 @@ std::filesystem::path pretrained_folder(Config& config) {
        "run, found {}",
        s.where("from"),
        std::filesystem::is_directory(path) ? path.string() + " without config.json"
-                                           : path.string() + ", which is no folder");
+                                           : path.string() + ", which is not a folder");
 }
 
 ModelConfig ModelConfig::from_toml(Config& config) {
@@ -399,8 +402,8 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.mlp.intermediate_size = s.integer("intermediate_size", 0, 0);
   if (!m.mlp.enabled && (m.mlp.intermediate_size > 0 || s.has("hidden_ratio"))) {
     const char* key = m.mlp.intermediate_size > 0 ? "intermediate_size" : "hidden_ratio";
-    fail("model", "{}: {}: expected none (or intermediate_size 0), {} has no MLP whose width it could be", s.where(key),
-         key, name(m.mixer.type));
+    fail("model", "{}: {}: expected no key (or intermediate_size 0): {} has no MLP", s.where(key), key,
+         name(m.mixer.type));
   }
   m.tie_embeddings = s.boolean("tie_word_embeddings", m.tie_embeddings);
   m.norm.eps = s.number("norm_eps", m.norm.eps);

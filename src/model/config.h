@@ -25,7 +25,7 @@ enum class OffsetKind { per_visible, constant };
 enum class PositionKind { rope, none, learned, sinusoidal, alibi, transformer_xl };
 enum class MlpKind { swiglu, geglu_tanh, experts, gelu, gelu_tanh, relu };
 enum class NormKind { rms, layer };
-// A sigmoid gate of the attention output: one number a head, or one an element of it.
+// A sigmoid gate of the attention output: none, one gate per head, or one gate per element of each head.
 enum class GateKind { none, head, element };
 enum class MixerType {
   attention,
@@ -124,18 +124,20 @@ struct AttentionConfig {
   OffsetKind offset = OffsetKind::per_visible;  // Elastic-Softmax. per_visible: tau / i, constant: tau
   bool offset_trainable = true;
   double offset_init = -1;
-  bool sink_trainable = true;  // softmax_sink. false: every head's sink logit stays sink_init, as off-by-one softmax
+  // Used with softmax_sink. If false, each head's sink logit stays at sink_init (off-by-one softmax for sink_init 0).
+  bool sink_trainable = true;
   double sink_init = 0;
-  // Every head's output is multiplied by sigmoid(W x), x the layer's input after its norm (gated attention, arXiv
-  // 2505.06708). Initial gates come from a random stream of their own, as distance_bias_init_apart.
+  // Each head's output is multiplied by sigmoid(W x), where x is the layer's normalized input (gated attention, arXiv
+  // 2505.06708). The initial values of W are drawn from a separate random stream, so the other initial weights do not
+  // depend on the gate.
   GateKind gate = GateKind::none;
   int64_t distance_bias_window = 0;  // W entries per head; 0: no distance bias
   double distance_bias_init_std = 1e-3;
-  // Initial distance biases come from a random stream of their own: all other initial weights are those of the model
-  // without biases.
+  // The initial distance biases are drawn from a separate random stream. All other initial weights are then equal to
+  // the weights of a model without biases and with the same seed.
   bool distance_bias_init_apart = false;
   int64_t window = -1;               // sliding window in tokens; -1: none
-  std::vector<int64_t> full_layers;  // ascending layers without the window
+  std::vector<int64_t> full_layers;  // ascending indices of layers that do not use the window
   bool qkv_bias = false;             // q_proj, k_proj and v_proj have a bias
   bool query_bias = true;            // with qkv_bias: q_proj's bias is trained; false: it stays 0
   bool output_bias = false;          // o_proj has a bias
@@ -143,71 +145,75 @@ struct AttentionConfig {
   bool qk_norm_joint = false;        // with qk_norm: one RMSNorm over all query heads and one over all key heads
   bool scale_scores = true;          // queries x keys are scaled by head_dim^-0.5
   bool scale_by_layer = false;       // and additionally by 1 / (layer + 1)
-  double multiplier = 0;             // scales them instead of head_dim^-0.5; 0: none
+  double multiplier = 0;             // scale of queries x keys instead of head_dim^-0.5; 0: not used
   double softcap = 0;                // scaled scores s become softcap tanh(s / softcap); 0: none
 };
 
 struct PositionConfig {
-  PositionKind kind = PositionKind::rope;  // can be combined with a distance bias. rope with rope_base 0: no positions
-  double rope_base = 1e4;                  // Lazy Attention's default is 1.5e5
-  std::vector<double> layer_bases;         // rope_base of every layer, 0: the layer is not rotated; empty: as rope_base
-  double partial_rotary_factor = 1;        // fraction of each head's dimensions that RoPE rotates, from the first on
-  bool rope_interleaved = false;           // RoPE rotates the pairs (2n, 2n + 1), not (n, n + half)
-  ops::RopeScaling rope_scaling;           // the operator's types and "dynamic", see rope_at
-  std::vector<double> long_pair_factors;   // "longrope": pair_factors of sequences longer than the original length
-  bool scale_windowed_layers = true;       // false: rope_scaling applies only to layers without a window
-  bool alibi_trainable = false;            // ALiBi's slopes are trained from their standard values
-  // transformer_xl: tokens per segment (0: the whole text is one segment), tokens of memory before a segment, and the
-  // distance at which larger distances are clamped (0: none).
+  // Can be combined with a distance bias. rope with rope_base 0 means no positions.
+  PositionKind kind = PositionKind::rope;
+  double rope_base = 1e4;            // Lazy Attention's default is 1.5e5
+  std::vector<double> layer_bases;   // rope_base per layer; 0: no RoPE in that layer; empty: rope_base in all layers
+  double partial_rotary_factor = 1;  // fraction of each head's dimensions, from the first one on, that RoPE rotates
+  bool rope_interleaved = false;     // RoPE rotates the pairs (2n, 2n + 1), not (n, n + half)
+  ops::RopeScaling rope_scaling;     // types of the rope operator and "dynamic"; see rope_at
+  std::vector<double> long_pair_factors;  // "longrope": pair_factors for sequences longer than the original length
+  bool scale_windowed_layers = true;      // false: rope_scaling applies only to layers without a window
+  bool alibi_trainable = false;           // ALiBi's slopes are trained, starting from their standard values
+  // transformer_xl: tokens per segment (0: the whole text is one segment), tokens of memory before each segment, and
+  // the largest distance that is distinguished (0: no limit).
   int64_t segment_length = 0, memory_length = 0, clamp_length = 0;
-  bool shared_relative_biases = false;  // transformer_xl: u and v are shared by all layers
+  bool shared_relative_biases = false;  // transformer_xl: all layers share u and v
 };
 
 struct MlpConfig {
   bool enabled = true;  // layers have an MLP
-  // down(f(gate(x)) up(x)) with SiLU or GELU's tanh approximation as f, a mixture of experts, or the activation between
-  // two matrices.
+  // The kind of MLP. Gated: down(f(gate(x)) up(x)), where f is SiLU or the tanh approximation of GELU. Otherwise a
+  // mixture of experts, or two matrices with the named activation between them.
   MlpKind kind = MlpKind::swiglu;
   int64_t intermediate_size = 0;  // 0: ceil256(int(hidden_size * hidden_ratio * 2 / 3))
   double hidden_ratio = 4;
   bool bias = false;
-  int64_t experts = 0, experts_per_token = 0;     // mixture of experts
-  double swiglu_limit = 7, swiglu_alpha = 1.702;  // experts: gate and up are clamped; gate sigmoid(alpha gate) (up + 1)
+  int64_t experts = 0, experts_per_token = 0;  // mixture of experts
+  // Mixture of experts: an expert computes gate sigmoid(alpha gate) (up + 1), with gate and up clamped to the limit.
+  double swiglu_limit = 7, swiglu_alpha = 1.702;
   bool gated() const { return kind == MlpKind::swiglu || kind == MlpKind::geglu_tanh; }
 };
 
 struct NormConfig {
   NormKind kind = NormKind::rms;  // RMSNorm, or LayerNorm with a bias
   double eps = 1e-6;
-  bool post_norm = false;       // norm after each residual addition instead of before each half
-  bool branch_norm = false;     // norm of the output of each half, before the residual addition, instead (OLMo 2)
-  bool sandwich_norm = false;   // norms of the input and of the output of each half (Gemma 2 and 3)
+  bool post_norm = false;       // norm after each residual addition instead of before the mixer and the MLP
+  bool branch_norm = false;     // norm of the mixer's and the MLP's output before the residual addition (OLMo 2)
+  bool sandwich_norm = false;   // norms of both the input and the output of the mixer and the MLP (Gemma 2 and 3)
   bool unit_offset = false;     // RMSNorm multiplies by 1 + weight; weights start at 0 (Gemma)
   bool final_norm = true;       // norm after the last layer
   bool embedding_norm = false;  // norm before the first layer
 };
 
-// Granite's constants: the embedding is multiplied, and each branch before it is added to the residual stream; logits
-// are divided. Gemma's: the embedding is multiplied by sqrt(hidden_size), rounded to the compute dtype, and logits z
-// become logits_softcap tanh(z / logits_softcap); 0: none.
+// Constant factors. Granite multiplies the embedding, multiplies each branch before it is added to the residual stream,
+// and divides the logits. Gemma multiplies the embedding by sqrt(hidden_size), rounded to the compute dtype, and
+// replaces logits z by logits_softcap tanh(z / logits_softcap); logits_softcap 0 disables this.
 struct MultiplierConfig {
   double embedding = 1, branch = 1, logits_divisor = 1;
   bool embedding_by_width = false;
   double logits_softcap = 0;
 };
 
-// The token mixer. The sizes, [mixer] in TOML, apply to mixers other than attention; 0: inferred from hidden_size.
+// The token mixer. The sizes apply to mixers other than attention and are in section [mixer] of a TOML file. Size 0 is
+// inferred from hidden_size.
 struct MixerConfig {
   MixerType type = MixerType::attention;
   std::vector<int64_t> attention_layers;  // hybrid models: ascending layers that use attention instead of the mixer
   int64_t heads = 0, key_dim = 0, value_dim = 0;  // key_dim and value_dim of each head
   int64_t conv_size = 4;                          // taps of the depthwise causal convolution; 0: none
   int64_t chunk = 0;                              // tokens per chunk of the training form
-  int64_t state_size = 128, groups = 1;           // Mamba2: N, and the number of B and C
-  // Mamba2: the step after softplus is clamped to this range (transformers' time_step_limit).
+  int64_t state_size = 128, groups = 1;  // Mamba2: the state size N, and the number of groups that share B and C
+  // Mamba2: the step size is clamped to this range after softplus (time_step_limit in transformers).
   double step_min = 0, step_max = std::numeric_limits<double>::infinity();
   bool gate = true;  // gated output
-  // Titans: layers of the memory MLP, its expansion factor, persistent tokens before the text, tokens per segment.
+  // Titans: layers of the memory MLP, its expansion factor, persistent tokens prepended to the text, tokens per
+  // segment.
   int64_t memory_depth = 2, memory_expansion = 4, persistent = 4, segment = 64;
   bool memory_norm = true;  // the memory is a residual connection around a normalized MLP (titans/neural_memory.h)
 };
@@ -228,42 +234,43 @@ struct ModelConfig {
   ModelFamily family = ModelFamily::llama;  // determines the checkpoint layout
   bool tie_embeddings = false;
   AdaptiveVocabulary adaptive;        // replaces the embedding table and the head
-  double init_std = 0.02;             // of the initial weights
+  double init_std = 0.02;             // standard deviation of the initial weights
   bool scaled_residual_init = false;  // o_proj and down_proj use init_std / sqrt(2 num_layers), as in GPT-2
   int64_t bos_token_id = 1;
   int64_t eos_token_id = 2;
-  // A Lazy model in the layout of its family (to_lazy): config.json and tensors are the family's, with model_type
-  // lazy_<family>, a tau per head, and a distance bias in every layer.
+  // A Lazy Attention model in the checkpoint layout of its original family, created by to_lazy(). config.json and the
+  // tensors have the family's format, with model_type lazy_<family>, a tau per head, and a distance bias in each layer.
   bool converted = false;
   uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the training text; 0: not recorded
 
   bool is_plain_llama() const;      // softmax, no distance bias, no window
   bool is_plain_attention() const;  // softmax with RoPE as in Llama, without distance bias and gate
-  // q_proj holds queries and gates, by key-value head: the released models of gated attention, which extend Qwen3.
+  // True if q_proj contains both queries and gates, grouped by key-value head, as in the released models of gated
+  // attention, which extend Qwen3.
   bool gates_in_queries() const { return family == ModelFamily::qwen3 && attention.gate != GateKind::none; }
-  int64_t gate_size() const;  // gates of a layer's token: 0, heads, or heads times head_dim
+  int64_t gate_size() const;  // gates per token and layer: 0, heads, or heads times head_dim
   // The `architectures` entry of a saved model: <family>ForCausalLM if that class of transformers computes the same
   // function, else LazyForCausalLM.
   std::string architecture() const;
   MixerType mixer_of(int64_t layer) const;
   bool all_attention() const { return mixer.type == MixerType::attention; }
   int64_t num_attention_layers() const;
-  bool attends() const;                    // some layer has attention, alone or inside its mixer
-  int64_t num_kv_cache_layers() const;     // layers whose cache keeps keys and values of every token
-  int64_t window_of(int64_t layer) const;  // -1: none
+  bool attends() const;                    // at least one layer has attention, alone or inside its mixer
+  int64_t num_kv_cache_layers() const;     // layers whose cache contains the keys and values of all tokens
+  int64_t window_of(int64_t layer) const;  // sliding window of the layer in tokens; -1: none
   bool is_lazy() const;                    // Elastic-Softmax with a distance bias
   std::string kind() const;  // "lazy", "transformer", the mixer's name, or the normalizer's name for other attention
-  bool has_offset() const;   // a tau per head
-  bool has_sink() const;     // softmax's denominator has a term per head, as in gpt-oss
+  bool has_offset() const;   // each head has an offset tau
+  bool has_sink() const;     // the denominator of softmax has an additional term per head, as in gpt-oss
   bool rotates() const { return positions.kind == PositionKind::rope && positions.rope_base > 0; }
   bool has_plain_rope() const;              // RoPE as in Llama
   int64_t rotary_dim() const;               // dimensions of a head that RoPE rotates
-  double score_scale(int64_t layer) const;  // of queries x keys
+  double score_scale(int64_t layer) const;  // factor of the scores q k
   double rope_base_of(int64_t layer) const;
   int64_t intermediate() const;  // mlp.intermediate_size, or the size inferred from hidden_ratio
-  // Standard deviation of the initial values of the matrix `name` (relative to the layer).
+  // Standard deviation of the initial values of the matrix with this name, which is relative to the layer.
   double init_std_of(const std::string& name) const;
-  void validate() const;  // Error naming the field, for example heads that are not divisible, an odd head_dim
+  void validate() const;  // throws an Error that names the field, for example for indivisible heads or an odd head_dim
 
   // Reads section [model]. Keys shared with flame: kind, vocab_size, hidden_size, num_hidden_layers, num_heads,
   // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
@@ -271,25 +278,28 @@ struct ModelConfig {
   // Additional keys: normalizer, offset, offset_trainable, offset_init, sink_trainable, sink_init, attention_gate,
   // distance_bias_window, distance_bias_init_std, distance_bias_init_apart, positions, rope_interleaved,
   // alibi_trainable, query_bias, segment_length, memory_length, clamp_length.
-  // `kind = "lazy" | "transformer" | "gpt2"` selects the defaults (lazy: elastic, W = 512, rope_theta 1.5e5). `kind`
-  // may also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of
-  // every n layers). vocab_size = 0: the caller sets the tokenizer's size.
-  // With `from`, a model folder or a run folder, the configuration is that folder's; other keys are errors.
+  // `kind = "lazy" | "transformer" | "gpt2"` selects the defaults (lazy: elastic normalizer, distance bias window 512,
+  // rope_theta 1.5e5). `kind` may also be a mixer's name, with its sizes in [mixer] and attention_layers or
+  // attention_every = n (the last of every n layers uses attention). With vocab_size = 0 the caller sets the size of
+  // the tokenizer.
+  // With `from`, which names a model folder or a run folder, the configuration is read from that folder; all other keys
+  // are errors.
   static ModelConfig from_toml(Config& config);
   // Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, LazyForCausalLM and the families of
   // model/families/, as written by transformers 4 or 5, with key names of Hugging Face (num_attention_heads,
   // rms_norm_eps) or FLA (num_heads, norm_eps). Error for unsupported features such as quantized weights.
   static ModelConfig from_json(const nlohmann::json& json, const std::string& file);
-  static ModelConfig from_directory(const std::filesystem::path& directory);  // its config.json
-  nlohmann::ordered_json to_json() const;                                     // Hugging Face config.json
+  static ModelConfig from_directory(const std::filesystem::path& directory);  // reads its config.json
+  nlohmann::ordered_json to_json() const;                                     // config.json in Hugging Face format
 };
 
-// The folder that [model] from names, or the model of a run folder; empty without the key.
+// The folder named by model.from, or the model inside it if it is a run folder; empty if the key is absent.
 std::filesystem::path pretrained_folder(Config& config);
 
-// RoPE's base and scaling for a sequence of `length` tokens. They differ from the configuration's only for sequences
-// longer than original_length with "dynamic" scaling, where the base grows (NTK-aware), and "longrope", where the long
-// factors replace the short ones. The length of a sequence computed at once decides, as in transformers.
+// RoPE's base and scaling for a sequence of `length` tokens. They differ from the configuration only for sequences
+// longer than original_length, with two scaling types: with "dynamic" the base grows (NTK-aware), and with "longrope"
+// the long factors replace the short ones. As in transformers, `length` is the length of the sequence that is computed
+// at once.
 struct Rope {
   double base = 0;  // 0: no rotation
   ops::RopeScaling scaling;
@@ -297,7 +307,7 @@ struct Rope {
   bool interleaved = false;
 };
 Rope rope_at(const ModelConfig& config, int64_t length);
-// Whether sequences of at most `max_length` tokens may differ in rope_at.
+// True if rope_at() can return different results for sequences of up to `max_length` tokens.
 bool rope_varies(const ModelConfig& config, int64_t max_length = std::numeric_limits<int64_t>::max());
 
 struct ParameterCount {
@@ -307,23 +317,25 @@ struct ParameterCount {
 };
 ParameterCount count_parameters(const ModelConfig& config);
 
-// The configuration of a softmax model as one of Elastic-Softmax with tau = 0 and `distance_bias_window` entries of
-// distance bias (0: none). With zero biases it computes the same function: ReLU(softmax + 0). A distance bias that the
-// model already has is kept. Error if the family cannot be converted, naming those that can.
+// Converts the configuration of a softmax model to Elastic-Softmax with tau = 0 and `distance_bias_window` entries of
+// distance bias (0: none). With zero biases the converted model computes the same function: ReLU(softmax + 0). An
+// existing distance bias is retained. Throws an Error that lists the convertible families if this family cannot be
+// converted.
 ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window);
-// The reverse for a converted configuration: that of its family.
+// The inverse of to_lazy(): the configuration of the original family.
 ModelConfig without_conversion(const ModelConfig& config);
-// Values of model_type that to_lazy() accepts.
+// Values of model_type that to_lazy() supports.
 std::vector<std::string> convertible_families();
 
-// Error naming `source`, a model folder, if the fingerprint of its tokenizer differs from the one in config.json (0:
-// none). The tokenizer may have fewer tokens than the model's vocabulary, because embeddings are often padded, and
-// more: only a text that has such a token is an error.
+// Throws an Error that names `source`, a model folder, if the fingerprint of its tokenizer differs from the fingerprint
+// in config.json (0: not recorded). The sizes are not compared: embeddings are often padded, so the tokenizer may have
+// fewer tokens than the model's vocabulary. It may also have more; only a text that contains such a token causes an
+// error.
 void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, const std::string& source);
-// The same for a corpus, whose tokenizer must not have more tokens than the model's vocabulary.
+// The same check for a corpus. In addition, its tokenizer must not have more tokens than the model's vocabulary.
 void check_corpus(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& source);
 
-// Error naming `field` of the configuration when `value` is out of range.
+// Throws an Error that names `field` of the configuration if `value` is out of range.
 void check_range(int64_t value, std::string_view field, int64_t minimum, int64_t maximum);
 
 }  // namespace lazy

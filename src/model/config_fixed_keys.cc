@@ -13,14 +13,14 @@ namespace {
 
 struct FixedKey {
   const char* name;
-  json only;                              // the supported value; an absent key has the same effect
-  const char* others;                     // what other values mean, for the error message
-  std::vector<std::string_view> types{};  // values of model_type for which the key is checked; empty: all
+  json only;                              // the supported value; an absent key has the same effect as this value
+  const char* others;                     // meaning of the unsupported values, for the error message
+  std::vector<std::string_view> types{};  // the key is checked only for these values of model_type; empty: for all
   bool null_is_absent = true;             // false: transformers treats null as false
   const char* only_with = nullptr;        // the key is checked only if config.json also contains this key
 };
 
-// To support a key, remove it here and read it in the reader of its family. The test tests/python/test_config_keys.py
+// To support a key, remove it from this list and read it in the reader of its family. tests/python/test_config_keys.py
 // compares the accepted values with transformers.
 const std::vector<FixedKey>& fixed_keys() {
   static const std::vector<FixedKey> all = {
@@ -34,7 +34,7 @@ const std::vector<FixedKey>& fixed_keys() {
       {"attention_bias", false, "biases in the projections are", {"lazy_attention"}},
       {"apply_residual_connection_post_layernorm", false, "residuals after the norm are", {"bloom"}},
       {"use_bidirectional_attention", false, "attention to later tokens is", {"gemma2", "gemma3_text"}},
-      // transformers 5 reads this key of Gemma 3 without applying it; other programs cap scores.
+      // transformers 5 reads this key for Gemma 3 without applying it, but other programs cap the scores.
       {"attn_logit_softcapping", json(), "capped scores are", {"gemma3_text"}},
       {"use_bias", false, "biases in the projections are", {"mamba2"}},
       {"D_has_hdim", false, "skips with a weight per dimension are", {"mamba2"}},
@@ -60,7 +60,7 @@ void check_custom_code(const Fields& fields, const std::string& type) {
       std::find(std::begin(kTransformersTypes), std::end(kTransformersTypes), type) != std::end(kTransformersTypes);
   const bool gated = fields.has("headwise_attn_output_gate") || fields.has("elementwise_attn_output_gate");
   if (!code || !code->is_object() || !known || (type == "qwen3" && gated)) return;
-  // Released Phi-3 models carry copies of transformers' own classes, which transformers prefers.
+  // Released Phi-3 models contain copies of transformers' own classes. transformers uses its own classes instead.
   const Family* family = find_family(type);
   const std::string architecture = family ? family->architecture : "", causal = "ForCausalLM";
   const std::string configuration =

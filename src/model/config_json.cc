@@ -25,9 +25,9 @@ namespace {
 
 const std::vector<std::string> kTypes = {"llama", "mistral", "qwen2", "qwen3", "lazy_attention"};
 
-// Defaults of transformers' configuration classes that differ from ModelConfig's.
+// Defaults of the configuration classes of transformers that differ from the defaults of ModelConfig.
 struct FamilyDefaults {
-  int64_t kv_heads = 0, head_dim = 0, max_length = 0;  // 0: derived from the other fields
+  int64_t kv_heads = 0, head_dim = 0, max_length = 0;  // 0: derived from other fields
 };
 FamilyDefaults family_defaults(const std::string& type) {
   if (type == "llama") return {.max_length = 2048};
@@ -37,7 +37,7 @@ FamilyDefaults family_defaults(const std::string& type) {
   return {};
 }
 
-// The fields by which the released models of gated attention (arXiv 2505.06708) extend Qwen3.
+// The fields that the released models of gated attention (arXiv 2505.06708) add to Qwen3.
 constexpr std::pair<const char*, GateKind> kGateFields[] = {{"headwise_attn_output_gate", GateKind::head},
                                                             {"elementwise_attn_output_gate", GateKind::element}};
 
@@ -47,12 +47,12 @@ void read_gate(const Fields& fields, ModelConfig& m) {
     fields.boolean({field}, used);
     if (!used) continue;
     if (m.attention.gate != GateKind::none)
-      fail(kOperation, "{}: {}: expected one gate of the attention output, found two", fields.file(), field);
+      fail(kOperation, "{}: {}: only one gate of the attention output can be enabled, found two", fields.file(), field);
     m.attention.gate = kind;
   }
   if (m.attention.gate == GateKind::none) return;
   fields.boolean({"use_qk_norm"}, m.attention.qk_norm);
-  for (const char* field : {"qkv_bias", "attention_bias"}) fields.must_be_absent(field, "biases beside gates");
+  for (const char* field : {"qkv_bias", "attention_bias"}) fields.must_be_absent(field, "biases in models with gates");
 }
 
 void write_gate(const ModelConfig& m, nlohmann::ordered_json& out) {
@@ -72,7 +72,7 @@ void read_biases(const Fields& fields, const std::string& type, ModelConfig& m) 
   }
 }
 
-// FLA's names of fields are read in Lazy models only: transformers ignores them in the other families.
+// The field names of FLA are read only in Lazy models, because transformers ignores them in the other families.
 void read_heads(const Fields& fields, const std::string& type, ModelConfig& m) {
   const FamilyDefaults defaults = family_defaults(type);
   const bool fla = type == "lazy_attention";
@@ -127,7 +127,7 @@ void read_decoder(const Fields& fields, const std::string& type, const MixerKind
   config_json::require_silu(fields);
 }
 
-// Writes the fields of read_decoder and read_biases.
+// Writes the fields that read_decoder and read_biases read.
 void write_decoder(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["hidden_size"] = m.hidden_size;
   if (m.mlp.enabled) out["intermediate_size"] = m.intermediate();
@@ -139,7 +139,7 @@ void write_decoder(const ModelConfig& m, nlohmann::ordered_json& out) {
     out["hidden_act"] = "silu";
     out["rms_norm_eps"] = m.norm.eps;
     config_json::write_rope(m, out);
-  } else {  // FLA's names
+  } else {  // other mixers use FLA's field names
     mixer_kind(m).write(m, out);
     write_hybrid(m, out);
     out["hidden_act"] = "swish";
@@ -195,7 +195,7 @@ bool config_json::is_gelu_tanh(const std::string& activation) {
 void config_json::require_silu(const Fields& fields) {
   std::string activation = "silu";
   fields.string({"hidden_act"}, activation);
-  if (activation != "silu" && activation != "swish" && activation != "swiglu") {  // swiglu: FLA
+  if (activation != "silu" && activation != "swish" && activation != "swiglu") {  // FLA writes swiglu
     fail(kOperation, "{}: hidden_act: expected silu or swish, found '{}'", fields.file(),
          to_valid_utf8(activation.substr(0, 80)));
   }
@@ -205,7 +205,7 @@ namespace {
 
 constexpr std::string_view kConvertedPrefix = "lazy_";
 
-// The family of a converted model's model_type, "lazy_<family>"; empty for other types.
+// Returns the original family if model_type is "lazy_<family>" of a converted model, otherwise "".
 std::string converted_family(const std::string& type) {
   if (!type.starts_with(kConvertedPrefix)) return "";
   const std::string family = type.substr(kConvertedPrefix.size());
@@ -219,7 +219,7 @@ ModelConfig read_converted(const json& root, const std::string& family, const st
   ModelConfig m = ModelConfig::from_json(base, file);
   m.converted = true;
   m.attention.normalizer = Normalizer::elastic;
-  // Absent keys have the defaults of lazy_config_class in python/lazy_attention/hf/families.py.
+  // The defaults of absent keys are the same as in lazy_config_class in python/lazy_attention/hf/families.py.
   m.attention.distance_bias_window = 0;
   m.attention.offset_init = m.attention.distance_bias_init_std = 0;
   read_elastic(Fields(root, file), m);
@@ -297,8 +297,9 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) 
   try {
     auto root = parse_python_json<json>(text);
     restore_special_floats(root);
-    return from_json(root.is_discarded() ? json::parse(text) : root, path.string());  // json::parse tells the reason
-  } catch (const json::exception& e) {  // also out-of-range numbers; the message may quote much of the file
+    // For invalid JSON, json::parse throws an exception with the reason.
+    return from_json(root.is_discarded() ? json::parse(text) : root, path.string());
+  } catch (const json::exception& e) {  // also thrown for out-of-range numbers; its message may quote much of the file
     fail(kOperation, "{}: expected JSON: {}", path.string(), to_valid_utf8(std::string(e.what()).substr(0, 200)));
   }
 }
@@ -340,7 +341,7 @@ double yarn_attention_factor(double factor, double mscale, double mscale_all_dim
 
 void read_attention_factor(const Fields& rope, ops::RopeScaling& s) {
   rope.number({"attention_factor"}, s.attention_factor);
-  if (rope.find({"attention_factor"}) && s.attention_factor <= 0)  // 0 in RopeScaling: the default
+  if (rope.find({"attention_factor"}) && s.attention_factor <= 0)  // RopeScaling uses 0 for the default
     rope.wrong("attention_factor", "more than 0", s.attention_factor);
 }
 
@@ -356,7 +357,7 @@ void read_yarn(const Fields& rope, ops::RopeScaling& s) {
   rope.boolean({"truncate"}, s.truncate);
 }
 
-// A factor per rotated pair; their number and range are validated with the other sizes.
+// Reads one factor per rotated pair. Their number and range are validated later, together with the sizes.
 std::vector<double> read_pair_factors(const Fields& rope, const char* name, const char* field) {
   const json* list = rope.find({field});
   if (!list) fail(kOperation, "{}: {}.{}: expected a list of numbers, found nothing", rope.file(), name, field);
@@ -369,8 +370,8 @@ bool is_layer_type(const std::string& name) { return name == "full_attention" ||
 
 }  // namespace
 
-// transformers 4 writes rope_theta at the top level and rope_scaling beside it; transformers 5 writes rope_parameters,
-// and prefers rope_scaling if both are present.
+// transformers 4 writes rope_theta and rope_scaling at the top level. transformers 5 writes rope_parameters, but
+// prefers rope_scaling if both are present.
 void read_rope(const Fields& fields, ModelConfig& m) {
   fields.number({"rope_theta"}, m.positions.rope_base);
   std::string model_type;
@@ -396,7 +397,7 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   const Fields inner(*rope, fields.file());
   ops::RopeScaling& s = m.positions.rope_scaling;
   std::string type = "default";
-  if (phi3) {  // transformers renames su and yarn in rope_type, and writes the old name in type
+  if (phi3) {  // transformers converts the names su and yarn in rope_type and keeps the original name in type
     inner.string({"type"}, type);
     inner.string({"rope_type"}, type);
   } else {
@@ -410,7 +411,7 @@ void read_rope(const Fields& fields, ModelConfig& m) {
     inner.must_be("partial_rotary_factor", 1);
   }
   if (type == "default") return;
-  if (phi3 && (type == "su" || type == "yarn")) type = "longrope";  // its other names in Phi-3
+  if (phi3 && (type == "su" || type == "yarn")) type = "longrope";  // other names of longrope in Phi-3
   const std::vector<std::string> known =
       phi3 ? std::vector<std::string>{"longrope"}
            : std::vector<std::string>{"linear", "dynamic", "llama3", "yarn", "longrope"};
@@ -425,7 +426,7 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   }
   if (type != "linear") s.original_length = phi3 ? 4096 : m.max_length;
   if (type == "llama3" || may_infer_factor) {
-    // Phi-3 has the length at the top level only: transformers overwrites the inner one.
+    // Phi-3 states this length only at the top level: transformers overwrites the value inside rope_parameters.
     if (!phi3) inner.integer({"original_max_position_embeddings"}, s.original_length);
     fields.integer({"original_max_position_embeddings"}, s.original_length);
     if (s.original_length < 1)
@@ -480,11 +481,11 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
 
 namespace {
 
-// Families whose window applies to some layers if layer_types is absent: all but every `period`-th one from layer
-// `first_full` on.
+// Families in which only some layers use the window if layer_types is absent: all layers except every `period`-th one,
+// starting at layer `first_full`.
 struct LayerPattern {
   std::string_view type;
-  int64_t window, first_full, period;  // window: the default of sliding_window
+  int64_t window, first_full, period;  // window: default of sliding_window
 };
 constexpr LayerPattern kLayerPatterns[] = {
     {"gpt_oss", 128, 1, 2}, {"granite_swa", 128, 0, 4}, {"gemma2", 4096, 1, 2}, {"gemma3_text", 4096, 5, 6}};
@@ -504,10 +505,10 @@ std::optional<LayerPattern> layer_pattern(const Fields& fields, const std::strin
 
 }  // namespace
 
-// The windows of Mistral and Phi-3 apply to every layer, those of kLayerPatterns to the pattern's layers unless
-// layer_types is given. The windows of Qwen and SmolLM3 are optional and apply to the layers in
-// layer_types. Without layer_types, Qwen's applies to the layers from max_window_layers on, and SmolLM3's to the layers
-// without RoPE.
+// Which layers use the sliding window depends on the family. Mistral, Phi-3: all layers. Families in kLayerPatterns:
+// the layers of the pattern, unless layer_types is given. Qwen, SmolLM3: the window is optional and applies to the
+// layers listed in layer_types; without layer_types it applies to the layers from max_window_layers on (Qwen) or to the
+// layers without RoPE (SmolLM3).
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m) {
   if (type == "llama") return;
   if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.attention.window);
@@ -523,7 +524,8 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
     if (m.attention.window < 1) fields.wrong("sliding_window", "at least 1, or null", m.attention.window);
   }
   if (every_layer) {
-    // MistralConfig and Phi3Config have no layer_types, but transformers applies them to masks and caches.
+    // MistralConfig and Phi3Config have no field layer_types, but transformers applies layer_types to masks and caches
+    // if it is present.
     const std::string layer = m.attention.window > 0 ? "sliding_attention" : "full_attention";
     const json expected(static_cast<size_t>(std::clamp(m.num_layers, int64_t{0}, int64_t{1} << 14)), layer);
     if (const json* types = fields.find({"layer_types"}); types && *types != expected)
@@ -543,7 +545,7 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
       if (layer.get<std::string>() == "full_attention") {
         full.push_back(static_cast<int64_t>(i));
       } else if (m.attention.window < 0) {
-        fail(kOperation, "{}: layer_types: sliding_attention: expected a sliding_window in use, found none",
+        fail(kOperation, "{}: layer_types: sliding_attention requires an enabled sliding_window, found none",
              fields.file());
       }
     }
@@ -557,7 +559,7 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
   } else if (m.attention.window > 0) {
     int64_t first = 28;
     fields.integer({"max_window_layers"}, first);
-    // num_hidden_layers is not validated yet, so the list length is bounded here.
+    // num_hidden_layers has not been validated at this point, so the length of the list is limited here.
     for (int64_t i = 0; i < std::min({first, m.num_layers, int64_t{1} << 14}); ++i) full.push_back(i);
   }
   if (static_cast<int64_t>(full.size()) == m.num_layers) {
@@ -581,7 +583,7 @@ void write_window(const ModelConfig& m, nlohmann::ordered_json& out) {
                    [&](const LayerPattern& pattern) { return pattern.type == name(m.family); })) {
     out["use_sliding_window"] = m.attention.window > 0;
     if (m.attention.window < 0) return;
-    int64_t first = 0;  // used by transformers before 4.53
+    int64_t first = 0;  // read by transformers before 4.53
     while (first < m.num_layers && m.window_of(first) < 0) ++first;
     if (transformers_class != "SmolLM3ForCausalLM") out["max_window_layers"] = first;
   }

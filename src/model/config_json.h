@@ -16,9 +16,9 @@ using nlohmann::json;
 
 inline constexpr char kOperation[] = "config.json";
 
-// A field may have several names (Hugging Face's first, then FLA's). null counts as absent, because transformers writes
-// it for unset fields. If several names of a field are present, their values must be equal: which of them transformers
-// uses depends on the class.
+// Access to the fields of one JSON object. A field may have several names (Hugging Face's name first, then FLA's name).
+// null is treated as absent, because transformers writes null for unset fields. If several names of a field are
+// present, their values must be equal, because it depends on the model class which name transformers uses.
 class Fields {
  public:
   Fields(const json& root, const std::string& file) : root_(root), file_(file) {}
@@ -58,7 +58,7 @@ class Fields {
     if (!std::isfinite(value->get<double>())) wrong(*names.begin(), "a finite number", "NaN or Infinity");
     out = value->get<double>();
   }
-  // Two numbers, low <= high; high may be infinite.
+  // Reads two numbers, low <= high; high may be infinite.
   void interval(const char* name, double& low, double& high) const {
     const json* value = find({name});
     if (!value) return;
@@ -93,7 +93,7 @@ class Fields {
     }
     out = *value;
   }
-  // Llama 3 lists several end tokens; the first one is the end of text.
+  // Llama 3 lists several end-of-text tokens; this function returns the first one.
   void token(const char* name, int64_t& out) const {
     if (root_.contains(name) && root_[name].is_null()) out = -1;
     const json* value = find({name});
@@ -110,11 +110,11 @@ class Fields {
       wrong(name, fmt::format("none ({} are not supported by this decoder)", what).c_str(), *value);
     }
   }
-  // An optional field that must have the only supported value if present.
+  // An optional field for which only one value is supported.
   void must_be(const char* name, double only) const {
     const json* value = find({name});
     if (value && !(value->is_number() && value->get<double>() == only)) {
-      wrong(name, fmt::format("{} (others are not supported by this decoder)", only).c_str(), *value);
+      wrong(name, fmt::format("{} (other values are not supported by this decoder)", only).c_str(), *value);
     }
   }
   bool has(const char* name) const { return root_.contains(name); }  // true for null
@@ -130,24 +130,24 @@ class Fields {
   const std::string& file_;
 };
 
-// head_dim = hidden_size / num_heads. Error naming the field `name` if the division leaves a remainder.
+// Sets head_dim = hidden_size / num_heads. Throws an Error that names the field `name` if hidden_size is not divisible.
 void divide_heads(const Fields& fields, const char* name, ModelConfig& m);
 
-// Reads num_attention_heads, num_key_value_heads and head_dim. `default_kv_heads` is the class's default of
-// num_key_value_heads (0: num_attention_heads); null means num_attention_heads. The default of head_dim is hidden_size
-// / num_attention_heads.
+// Reads num_attention_heads, num_key_value_heads and head_dim. If num_key_value_heads is absent, it is
+// `default_kv_heads` (0: num_attention_heads); if it is null, it is num_attention_heads. The default of head_dim is
+// hidden_size / num_attention_heads.
 void read_grouped_heads(const Fields& fields, int64_t default_kv_heads, ModelConfig& m);
 
-// Writes the sizes, the activation and the norm's epsilon of a family with Llama's field names.
+// Writes the sizes, the activation and the norm's epsilon under Llama's field names.
 void write_sizes(const ModelConfig& m, nlohmann::ordered_json& out);
 
-// Whether an activation's name in transformers denotes GELU's tanh approximation.
+// True if this activation name of transformers denotes the tanh approximation of GELU.
 bool is_gelu_tanh(const std::string& activation);
 
-// Error if hidden_act is not SiLU.
+// Throws an Error if hidden_act is not SiLU.
 void require_silu(const Fields& fields);
 
-// Reads RoPE's base and scaling, and the layers with a sliding window, as written by transformers 4 and 5.
+// Read and write RoPE's base and scaling, and the layers with a sliding window, in the formats of transformers 4 and 5.
 void read_rope(const Fields& fields, ModelConfig& m);
 void write_rope(const ModelConfig& m, nlohmann::ordered_json& out);
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m);

@@ -1,4 +1,4 @@
-// How many tokens of context a model was made for.
+// The context length that a model supports.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 
 namespace lazy {
 
-// max_position_embeddings, extended by the scaling of its rotary positions. transformers writes the length before
-// scaling for the types "linear" and "dynamic", and the extended length for the others, which state the original length
-// separately.
+// Returns max_position_embeddings, extended by RoPE scaling if present. For the scaling types "linear" and "dynamic",
+// transformers stores the length before scaling in max_position_embeddings. For the other types it stores the extended
+// length and states the original length separately.
 inline int64_t context_length(const ModelConfig& config) {
   const ops::RopeScaling& scaling = config.positions.rope_scaling;
   if (config.positions.kind != PositionKind::rope || scaling.type == "none") return config.max_length;

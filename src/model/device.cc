@@ -76,7 +76,7 @@ std::string gpu_name(const std::string& device) { return device == "cuda" ? firs
 void require_fp8(const std::string& device) {
   const Gpu gpu = device == "cuda" ? first_gpu() : Gpu{};
   if (10 * gpu.major + gpu.minor >= 89) return;
-  fail("config", "training.precision: \"fp8\" needs an NVIDIA GPU of compute capability 8.9 or later, found {}",
+  fail("config", "training.precision: \"fp8\" requires an NVIDIA GPU of compute capability 8.9 or later, found {}",
        device == "cuda" ? fmt::format("{} of {}.{}", gpu.name, gpu.major, gpu.minor) : "a CPU");
 }
 
@@ -102,7 +102,7 @@ std::string resolve_dtype(const std::string& dtype, const std::string& device) {
 double peak_bf16_tflops(const std::string& device) { return peak_bf16_tflops_of(gpu_name(device)); }
 
 double peak_bf16_tflops_of(const std::string& name) {
-  // Dense bf16 throughput from the vendors' data sheets; the first matching part of the name is used.
+  // Dense bf16 throughput from the vendors' data sheets. The first entry that is contained in the GPU's name is used.
   for (const auto& [part, tflops] : std::initializer_list<std::pair<const char*, double>>{{"H100 PCIe", 756},
                                                                                           {"H100 NVL", 835},
                                                                                           {"H100", 989},

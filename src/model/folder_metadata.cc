@@ -16,16 +16,17 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// They belong to the tokenizer, to chats and to generation.
+// Files that describe the tokenizer, chats and generation.
 constexpr const char* kCopied[] = {"chat_template.jinja",     "chat_template.json", "additional_chat_templates",
                                    "special_tokens_map.json", "added_tokens.json",  "generation_config.json"};
 
-// Keys of config.json that describe the source's files, which may be written in another precision.
+// Keys of config.json that describe the source's files. They are not copied, because the new files may have another
+// precision.
 constexpr const char* kOfSourceFiles[] = {"auto_map",      "compression_config",  "dtype",
                                           "torch_dtype",   "quantization_config", "transformers_weights",
                                           "_name_or_path", "transformers_version"};
 
-// Writes infinities and NaN as transformers 5 does: JSON has none.
+// Writes infinities and NaN in the notation of transformers 5, because JSON cannot represent them.
 void spell_special_floats(nlohmann::ordered_json& value) {
   if (value.is_structured()) {
     for (nlohmann::ordered_json& element : value) spell_special_floats(element);
@@ -35,8 +36,8 @@ void spell_special_floats(nlohmann::ordered_json& value) {
   }
 }
 
-// Adds the keys of the source that this program accepts but does not read, for example task_specific_params. A key that
-// it reads is written already, perhaps by another name.
+// Copies the keys of the source that this program accepts but does not use, for example task_specific_params. Keys that
+// the program reads have been written already, possibly under another name.
 void keep_other_keys(const nlohmann::ordered_json& source, const std::string& file, nlohmann::ordered_json& written) {
   const auto read = [&](const nlohmann::ordered_json& json) {
     nlohmann::json config = json;

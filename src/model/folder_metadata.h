@@ -1,5 +1,5 @@
-// Files and settings of a model folder that belong to its text rather than to its weights: chat template, generation
-// settings, and keys of config.json that this program accepts without reading them.
+// Files and settings of a model folder that do not describe the weights: chat template, generation settings, and keys
+// of config.json that this program accepts but does not use.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,8 +11,9 @@ struct SpecialIds {
   std::optional<int32_t> bos, eos;
 };
 
-// Copies them from the model folder `from` to `to`, a folder that LanguageModel::save wrote for the same model, or for
-// its conversion. Where `from` leaves the ids of special tokens open, those of its `tokenizer` are written.
+// Copies these files and settings from the model folder `from` to `to`. LanguageModel::save must have written `to` for
+// the same model or for its conversion. If `from` does not define the ids of the special tokens, the ids of its
+// `tokenizer` are written.
 void keep_metadata(const std::filesystem::path& from, const std::filesystem::path& to, const SpecialIds& tokenizer);
 
 }  // namespace lazy

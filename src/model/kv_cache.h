@@ -10,15 +10,16 @@
 
 namespace lazy {
 
-// Keys and values of earlier tokens, one pair per layer, (batch, capacity, kv_heads, head_dim), filled up to `length`.
-// With `streaming` the tensors hold only the kept tokens, with keys before RoPE. They are then replaced and never
-// modified in place, so a copy of the cache is a snapshot.
+// Keys and values of earlier tokens: one tensor each per layer, (batch, capacity, kv_heads, head_dim), of which the
+// first `length` tokens are valid. With `streaming` the tensors contain only the retained tokens, and keys are stored
+// before RoPE. Streaming tensors are replaced and never modified in place, so a copy of the cache is a snapshot.
 struct KVCache {
   std::vector<at::Tensor> keys, values;
-  // Recurrent states of mixers other than attention: a list per layer, of constant size. Only CacheSteps modifies them
-  // in place.
+  // Recurrent states of mixers other than attention: a list of tensors of constant size per layer. Only CacheSteps
+  // modifies them in place.
   std::vector<std::vector<at::Tensor>> states;
-  // With streaming->heavy: per layer, the weight that each kept token has received, (batch, kept, kv_heads) fp32.
+  // With streaming->heavy: per layer, the total attention weight that each retained token has received, (batch, kept,
+  // kv_heads) fp32.
   std::vector<at::Tensor> received;
   int64_t length = 0;
   std::optional<StreamingCache> streaming;

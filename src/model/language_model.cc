@@ -98,10 +98,10 @@ void LanguageModel::Impl::collect() {
 void LanguageModel::Impl::initialize(uint64_t seed) {
   const at::NoGradGuard guard;
   at::Generator generator = at::detail::createCPUGenerator(seed);
-  // Of distance biases with distance_bias_init_apart.
+  // Random stream of the distance biases if distance_bias_init_apart is set.
   at::Generator apart = at::detail::createCPUGenerator(seed ^ kBiasStream);
   at::Generator gates = at::detail::createCPUGenerator(seed ^ kGateStream);
-  // Drawn on the CPU for every device, so that a seed gives the same weights everywhere.
+  // Values are drawn on the CPU for every device, so that a seed gives the same weights everywhere.
   const auto on_cpu = [](const at::Tensor& t) { return at::zeros(t.sizes(), at::TensorOptions().dtype(at::kFloat)); };
   const auto normal = [&](const at::Tensor& t, double std) { t.copy_(on_cpu(t).normal_(0, std, generator)); };
   if (embedding.defined()) normal(embedding, config.init_std);
@@ -125,12 +125,12 @@ void LanguageModel::Impl::initialize(uint64_t seed) {
 }
 
 void LanguageModel::Impl::require_resident_weights(const char* what) const {
-  if (loader) fail("model", "{}: expected a model in memory, found one that is read a layer at a time", what);
+  if (loader) fail("model", "{}: not supported for offloaded models, whose weights are read layer by layer", what);
 }
 
 const ParameterShape& LanguageModel::Impl::shape(const std::string& name) const {
   const auto found = shapes.find(name);
-  if (found == shapes.end()) fail("model", "parameter {}: expected one of the model's", name);
+  if (found == shapes.end()) fail("model", "the model has no parameter {}", name);
   return found->second;
 }
 
@@ -168,7 +168,7 @@ void LanguageModel::set_tokenizer_fingerprint(uint64_t fingerprint) {
 }
 
 void LanguageModel::set_compute_dtype(at::ScalarType dtype) {
-  impl_->require_resident_weights("another precision");
+  impl_->require_resident_weights("setting the compute precision");
   if (dtype != at::kFloat && dtype != at::kBFloat16) {
     fail("model", "compute dtype: expected float32 or bfloat16, found {}", at::toString(dtype));
   }
@@ -199,7 +199,7 @@ void LanguageModel::set_int8() {
 }
 
 void LanguageModel::hold_compute_dtype() {
-  impl_->require_resident_weights("weights in one precision");
+  impl_->require_resident_weights("keeping weights only in the compute dtype");
   const at::NoGradGuard guard;
   const at::ScalarType dtype = impl_->dtype;
   for (const DecoderBlock& block : impl_->blocks) {
@@ -231,7 +231,7 @@ void LanguageModel::Impl::quantize() {
 }
 
 void LanguageModel::quantize(const Quantization& quantization) {
-  impl_->require_resident_weights("rounded weights");
+  impl_->require_resident_weights("quantization");
   impl_->quantization = quantization;
   impl_->quantize();
 }
@@ -296,7 +296,7 @@ LanguageModel LanguageModel::load(const fs::path& directory) {
 LanguageModel LanguageModel::load(const fs::path& directory, ModelConfig config) {
   const std::unique_ptr<WeightsFile> file = open_weights(directory);
   tie_without_head(*file, config);
-  match_weights(*file, directory, config);  // before memory is allocated for a wrong size in config.json
+  match_weights(*file, directory, config);  // detects a wrong size in config.json before memory is allocated for it
   LanguageModel model(std::make_unique<Impl>(config, at::kCPU));
   lazy::load_weights(*file, directory, model.impl_->config, model.impl_->stored);
   return model;
@@ -321,17 +321,17 @@ LanguageModel LanguageModel::converted(const ModelConfig& config) const {
   LanguageModel out(std::make_unique<Impl>(config, impl_->device));
   const CheckpointNames names(config);
   const bool new_bias = impl_->config.attention.distance_bias_window == 0;
-  // Both lists have the same order, whatever the names are; only tau and the bias are new.
+  // Both lists have the same order, even if the names differ. Only tau and the distance bias are new.
   const at::NoGradGuard no_grad;
   size_t next = 0;
   for (const auto& [name, tensor] : out.impl_->stored) {
     if (name.ends_with(names.offset) || (new_bias && name.ends_with(names.distance_bias))) continue;
     if (next == impl_->stored.size() || impl_->stored[next].second.sizes() != tensor.sizes())
-      fail("model", "conversion: no weight of the model takes the place of {}", name);
+      fail("model", "conversion: no weight of the source model corresponds to {}", name);
     tensor.copy_(impl_->stored[next++].second);
   }
   if (next != impl_->stored.size())
-    fail("model", "conversion: {} has no place in the converted model", impl_->stored[next].first);
+    fail("model", "conversion: {} has no counterpart in the converted model", impl_->stored[next].first);
   out.impl_->config.tokenizer_fingerprint = impl_->config.tokenizer_fingerprint;
   out.set_compute_dtype(impl_->dtype);
   return out;
@@ -361,8 +361,8 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
   const ModelConfig& c = impl_->config;
   out = packed(c, out);
   nlohmann::ordered_json config = c.to_json();
-  if (c.family ==
-      ModelFamily::state_spaces) {  // the original program reads no other fields and requires a tied head by name
+  // For state_spaces, the original program reads no other fields. It requires the head by name even if it is tied.
+  if (c.family == ModelFamily::state_spaces) {
     if (c.tie_embeddings) out.emplace_back(impl_->names.head, out.front().second);
   } else {
     config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";

@@ -1,4 +1,4 @@
-// What a LanguageModel consists of: for the files that implement it.
+// The members of LanguageModel, for the files that implement it.
 #pragma once
 #include <map>
 #include <memory>
@@ -25,34 +25,35 @@ struct LanguageModel::Impl {
   Impl(const ModelConfig& model, at::Device where, bool empty = false);
 
   // Weights: language_model.cc.
-  void collect();  // all tensors of the checkpoint in order; `trained` excludes fixed offsets
+  void collect();  // collects all tensors of the checkpoint in order; `trained` excludes fixed offsets
   void initialize(uint64_t seed);
-  void quantize();  // as `quantization` says
+  void quantize();  // applies the member `quantization`
   void require_resident_weights(const char* what) const;
   const ParameterShape& shape(const std::string& name) const;
-  // The attention terms of a layer; empty for other mixers.
+  // The attention terms of a layer; default-constructed for layers without attention.
   ops::AttentionTerms terms(int64_t layer) const;
   void require_attention(int64_t layer) const;
-  // A weight of the layer, or a copy if the weights are sharded or offloaded.
+  // Returns the weight of the layer, or a copy if the weights are sharded or offloaded.
   at::Tensor materialize(int64_t layer, const at::Tensor& weight) const;
 
   // Passes: language_model_pass.cc.
   void check(const at::Tensor& ids, const ForwardOptions& options) const;  // Error if the pass is not supported
-  // The input of the first layer; `options` gives the token positions.
+  // Returns the token embeddings plus absolute position embeddings, if any; `options` gives the token positions.
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const;
-  // begin: the stream before the first layer. The hidden states are those after the last norm.
+  // begin() returns the residual stream before the first layer, and final_hidden() the hidden states after the final
+  // norm.
   ResidualStream begin(const at::Tensor& ids, const ForwardOptions& options) const;
   void forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options, at::Tensor* stats) const;
   at::Tensor final_hidden(ResidualStream stream, const ForwardOptions& options) const;
-  // All layers in one kernel. Returns false where they are not such a step's.
+  // Computes all layers in the fused decode kernel (ops/step_layers.h). Returns false if it does not support this pass.
   bool step_layers(ResidualStream& stream, const ForwardOptions& options) const;
   std::vector<ForwardResult> run(const std::vector<at::Tensor>& batches, ForwardOptions options,
                                  const std::function<void(double)>& step) const;
   // The results of ops::linear_cross_entropy; hidden (tokens, hidden_size).
   std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden, const at::Tensor& labels);
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
-  // The head in the compute dtype: differentiable if autograd is enabled, else cast once and cached, unless the weights
-  // are sharded or offloaded.
+  // The head in the compute dtype. With autograd enabled it is differentiable. Otherwise the conversion is cached,
+  // unless the weights are sharded or offloaded.
   at::Tensor head_matrix();
 
   // Indices in `shard_units`.
@@ -64,7 +65,7 @@ struct LanguageModel::Impl {
   ModelConfig config;
   at::Device device;
   CheckpointNames names;
-  std::map<std::string, ParameterShape> shapes;  // by name
+  std::map<std::string, ParameterShape> shapes;  // by checkpoint name
   at::Tensor embedding, position_table, head;    // head is undefined if tied to the embedding
   std::optional<AdaptiveTables> adaptive;        // replaces embedding and head
   NormWeights embedding_norm, final_norm;
@@ -75,7 +76,7 @@ struct LanguageModel::Impl {
   NamedTensors stored, trained;
   std::vector<ShardUnit> shard_units;
   ShardHooks* hooks = nullptr;
-  std::unique_ptr<OffloadedWeights> loader;  // offloaded models: also their shard hooks
+  std::unique_ptr<OffloadedWeights> loader;  // set only for offloaded models; it also provides their shard hooks
   at::ScalarType dtype = at::kFloat;
   Checkpointing checkpointing = Checkpointing::none;
   bool deterministic = false;

@@ -1,4 +1,4 @@
-// The passes of a LanguageModel over tokens.
+// The forward passes of LanguageModel.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -54,33 +54,34 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
   }
   if (loader && at::GradMode::is_enabled()) require_resident_weights("gradients");
   if (quantization.used() && at::GradMode::is_enabled())
-    fail("model", "rounded products and caches serve inference: disable gradients first");
+    fail("model", "quantized models support only inference: disable gradients");
   if (options.cache && at::GradMode::is_enabled())
-    fail("model", "a KV cache serves inference: disable gradients first");
+    fail("model", "a KV cache supports only inference: disable gradients");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
   if (options.paged) {
     const std::string why = why_not_paged(config, options.paged->max_length);
-    if (!why.empty()) fail("model", "pages of keys: {}", why);
-    if (at::GradMode::is_enabled()) fail("model", "pages of keys serve inference: disable gradients first");
-    if (options.cache || options.packed) fail("model", "pages of keys: expected neither a cache nor packed sequences");
+    if (!why.empty()) fail("model", "paged KV cache: {}", why);
+    if (at::GradMode::is_enabled()) fail("model", "a paged KV cache supports only inference: disable gradients");
+    if (options.cache || options.packed)
+      fail("model", "paged KV cache: expected neither a KV cache nor packed sequences");
     if (ids.size(0) > 1 && ids.size(1) > ops::kFewRows) {
-      fail("model", "pages of keys: expected at most {} tokens of each of several sequences, found {}", ops::kFewRows,
-           ids.size(1));
+      fail("model", "paged KV cache: expected at most {} tokens per sequence in a batch of several sequences, found {}",
+           ops::kFewRows, ids.size(1));
     }
   }
   if (options.activation_hooks && options.cache && options.cache->streaming)
-    fail("model", "a streaming cache serves no probes");
+    fail("model", "a streaming cache does not support activation hooks (probes)");
   const PositionKind positions = config.positions.kind;
   if (options.cache && options.cache->streaming && positions != PositionKind::rope && positions != PositionKind::none) {
-    fail("model", "a streaming cache serves RoPE or no positions, found {}", lazy::name(positions));
+    fail("model", "a streaming cache requires RoPE or no positions, found {}", lazy::name(positions));
   }
   if (config.all_attention()) return;
   if (options.packed && options.packed->keys.defined()) {
-    fail("model", "packed sequences: {} cannot continue another sequence, expected whole ones",
+    fail("model", "packed sequences: {} cannot continue an earlier sequence; expected complete sequences",
          name(config.mixer.type));
   }
   if (options.cache && options.cache->streaming) {
-    fail("model", "a streaming cache serves models of attention alone, found {}", name(config.mixer.type));
+    fail("model", "a streaming cache requires attention in every layer, found {}", name(config.mixer.type));
   }
 }
 
@@ -102,11 +103,12 @@ at::Tensor LanguageModel::Impl::final_hidden(ResidualStream stream, const Forwar
   run_residual_hooks(stream, hooks, "final.residual");
   const at::Tensor hidden = hooks(
       "final.hidden", config.norm.final_norm ? normalize(stream, final_norm, config.norm.eps).value : sum_of(stream));
-  // The head is linear.
+  // Dividing the hidden states is equivalent to dividing the logits, because the head is linear.
   return config.multipliers.logits_divisor == 1 ? hidden : hidden / config.multipliers.logits_divisor;
 }
 
-// The last layer of a pass with `rows`: after its attention tokens are independent, so only these rows are computed.
+// Computes one layer. In the last layer of a pass with `rows`, tokens are independent after attention, so the MLP is
+// computed only for these rows.
 void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options,
                                         at::Tensor* stats) const {
   const DecoderBlock& block = blocks[index];
@@ -166,7 +168,7 @@ bool LanguageModel::Impl::step_layers(ResidualStream& stream, const ForwardOptio
   return true;
 }
 
-// The loop over the layers: every batch passes a layer before the next layer.
+// Computes several batches layer by layer: all batches pass through a layer before the next layer starts.
 std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor>& batches, ForwardOptions options,
                                                     const std::function<void(double)>& step) const {
   for (const at::Tensor& ids : batches) check(ids, options);
@@ -213,13 +215,13 @@ std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Ten
                                                        const std::function<void(double)>& step) {
   const at::NoGradGuard no_grad;
   if (options.cache || options.packed || options.rows.defined())
-    fail("model", "batches a layer at a time: expected neither a cache nor packed ones");
+    fail("model", "forward_each: a cache, packed sequences and rows are not supported");
   return impl_->run(batches, options, step);
 }
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
   if (impl_->hooks && at::GradMode::is_enabled())
-    fail("model", "logits: no gradient where weights are sharded; use loss");
+    fail("model", "logits: gradients are not supported for sharded weights; use loss");
   const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
   const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});

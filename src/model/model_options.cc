@@ -26,7 +26,7 @@ ops::RopeScaling parse_positions(const std::string& text, const ModelConfig& con
          to_valid_utf8(text));
   }
   scaling.type = type;
-  // If the model's own positions are scaled already, the training length is the original length before scaling.
+  // If the model's RoPE is already scaled, the training length is the original length before scaling.
   const int64_t original = config.positions.rope_scaling.original_length;
   if (type != "linear") scaling.original_length = original > 0 ? original : config.max_length;
   return scaling;
@@ -39,7 +39,7 @@ ModelConfig ModelOptions::apply(ModelConfig config) const {
     if (!std::isfinite(rope_base) || rope_base <= 1)
       fail("model", "--rope-base: expected more than 1, found {}", rope_base);
     if (!config.positions.layer_bases.empty())
-      fail("model", "--rope-base: expected a model with one base for all layers, found one for each");
+      fail("model", "--rope-base: the model has a separate base for each layer, expected one base for all layers");
     config.positions.rope_base = rope_base;
   }
   if (!positions.empty()) config.positions.rope_scaling = parse_positions(positions, config);
@@ -67,8 +67,7 @@ LanguageModel open_model(const std::filesystem::path& directory, const ModelOpti
   const Quantization quantization =
       options.quantize.empty() ? Quantization() : Quantization::parse(options.quantize, "--quantize");
   if (quantization.weights.used() && !options.weights.empty())
-    fail("model", "--quantize {}: expected no --weights beside rounded weights, found {}", options.quantize,
-         options.weights);
+    fail("model", "--quantize {}: cannot be combined with --weights, found {}", options.quantize, options.weights);
   LanguageModel model = LanguageModel::load(directory, options.apply(ModelConfig::from_directory(directory)));
   if (!options.weights.empty()) model.set_int8();
   if (quantization.used()) model.quantize(quantization);

@@ -1,4 +1,5 @@
-// Command-line options that override parts of a model folder: positions, the cache, the weights' precision.
+// Command-line options that override parts of a model folder: the positions, the cache, and the precision of the
+// weights.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -10,20 +11,22 @@
 namespace lazy {
 
 struct ModelOptions {
-  std::string positions;  // --positions: "yarn:4", "linear:4", "dynamic:4" over the training length, "none"; "": the
-                          // model's own
-  double rope_base = 0;   // --rope-base; 0: the model's own
-  std::string cache;      // --cache: "streaming:4+508"; "": the full cache
-  std::string weights;    // --weights: "int8" (LanguageModel::set_int8); "": as they are
-  std::string quantize;   // --quantize: "w8a8,kv4:channel" (model/quantization.h); "": not
+  // --positions: "yarn:4", "linear:4" or "dynamic:4" extend the training length by 4; "none": no RoPE scaling; "": the
+  // model's own setting.
+  std::string positions;
+  double rope_base = 0;  // --rope-base; 0: the model's own base
+  std::string cache;     // --cache: "streaming:4+508"; "": the full cache
+  std::string weights;   // --weights: "int8" (LanguageModel::set_int8); "": unchanged
+  std::string quantize;  // --quantize: "w8a8,kv4:channel" (model/quantization.h); "": not quantized
 
-  // Returns the configuration with the positions overridden. Error naming the option.
+  // Returns the configuration with the positions overridden. Throws an Error that names the option if a value is
+  // invalid.
   ModelConfig apply(ModelConfig config) const;
   std::optional<StreamingCache> streaming() const;
-  std::string command_line() const;  // the options as given, each preceded by a space
+  std::string command_line() const;  // the options as given on the command line, each preceded by a space
 };
 
-// LanguageModel::load with these options.
+// Calls LanguageModel::load with these options.
 LanguageModel open_model(const std::filesystem::path& directory, const ModelOptions& options);
 
 }  // namespace lazy

@@ -41,8 +41,7 @@ class WithoutMxfp4 : public WeightsFile {
     if (!expected.empty()) expected.pop_back();
     if (b.size() != 4 || b[3] != 16 || scales.shape != expected || blocks.dtype != "U8" || scales.dtype != "U8") {
       fail("mxfp4",
-           "{}: {}: expected blocks (experts, rows, groups, 16) and scales (experts, rows, groups) of type U8, found "
-           "others",
+           "{}: {}: expected blocks (experts, rows, groups, 16) and scales (experts, rows, groups), both of type U8",
            where(name), name);
     }
     return {"F32", {b[0], b[2] * 32, b[1]}};

@@ -43,7 +43,7 @@ void OffloadedWeights::take(const std::vector<ShardUnit>& parts, const NamedTens
   for (const ShardUnit& of : parts) {
     Part part;
     std::vector<std::pair<at::Tensor, at::Tensor>>
-        narrow;  // a linear layer's fp32 leaf -> the rows of the low-precision matrix that replaces it
+        narrow;  // fp32 leaf of a linear layer -> the rows of the low-precision matrix that replaces it
     for (const Linear* product : compute == at::kFloat ? std::vector<const Linear*>() : of.products) {
       const at::Tensor matrix = product->place_matrix(compute);
       int64_t begin = 0;
@@ -73,7 +73,7 @@ void OffloadedWeights::read(const std::vector<Target>& targets, bool check) cons
     {
       const auto pieces =
           unpacked(stored_[s], check ? checked_tensor(*file_, directory_, stored_[s], names_) : file_->tensor(name));
-      // The parts of one file tensor are consecutive.
+      // The parts of one file tensor are consecutive in `targets`.
       for (; n < targets.size() && targets[n].stored == s; ++n) targets[n].tensor.copy_(pieces[targets[n].part]);
     }
     file_->forget(name);

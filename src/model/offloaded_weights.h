@@ -1,5 +1,5 @@
-// Weights that stay on disk: those of a shard unit (model/blocks/shard_hooks.h) are read when they are used and freed
-// afterwards. Peak weight memory is that of the largest unit.
+// Weights that stay on disk. The weights of a shard unit (model/blocks/shard_hooks.h) are read before they are used and
+// freed afterwards, so the largest unit determines the peak memory.
 #pragma once
 #include <c10/core/Storage.h>
 
@@ -17,18 +17,19 @@ namespace lazy {
 
 class OffloadedWeights final : public ShardHooks {
  public:
-  // `file` is the folder's weights file, already accepted by match_weights() for `config`.
+  // `file` is the folder's weights file, which match_weights() has already accepted for `config`.
   OffloadedWeights(std::unique_ptr<WeightsFile> file, std::filesystem::path directory, const ModelConfig& config);
 
-  // Frees the weights of `parts`; from now on they are loaded on use. Weights of matrix products are loaded in dtype
-  // `compute`. The other tensors of `stored`, which are not trained, are loaded now.
+  // Frees the weights of `parts`; from now on they are loaded when they are used. Weights of matrix products are loaded
+  // in dtype `compute`. The other tensors of `stored`, which are not trained, are loaded immediately.
   void take(const std::vector<ShardUnit>& parts, const NamedTensors& stored, at::ScalarType compute);
 
   void unshard(size_t part, std::optional<size_t> next) override;
   void reshard(size_t part) override;
 
  private:
-  // A tensor of the model and its source: the file's tensor `stored` and the index of the part within it.
+  // A tensor of the model and its source: the index of the file's tensor in `stored_`, and the index of the part within
+  // it.
   struct Target {
     size_t stored;
     size_t part;
@@ -38,13 +39,13 @@ class OffloadedWeights final : public ShardHooks {
     c10::Storage storage;
     int64_t numel;
     at::TensorOptions options;
-    at::Tensor memory;  // while the unit is resident
+    at::Tensor memory;  // allocated only while the unit is resident
   };
   struct Part {
     std::vector<Target> targets;
     std::vector<Held> memory;
     int64_t users = 0;
-    bool seen = false;  // the values have been checked once
+    bool seen = false;  // true after the values have been checked once
   };
   void read(const std::vector<Target>& targets, bool check) const;
   void hold(Part& part, const at::Tensor& tensor) const;
@@ -56,7 +57,7 @@ class OffloadedWeights final : public ShardHooks {
   std::map<std::string, std::string> names_;                 // from match_weights()
   std::map<std::string, std::pair<size_t, size_t>> places_;  // model name -> index in stored_, index of the part
   std::vector<Part> parts_;
-  std::vector<at::Tensor> spare_;  // memory of the previous unit, reused by the next one where sizes match
+  std::vector<at::Tensor> spare_;  // memory freed by the previous unit; the next unit reuses it if the sizes match
 };
 
 }  // namespace lazy

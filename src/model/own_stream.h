@@ -1,4 +1,4 @@
-// A stream of a GPU for one thread's work.
+// A separate CUDA stream for the work of one thread.
 #pragma once
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -7,13 +7,14 @@
 
 namespace lazy {
 
-// While it lives, this thread queues its work on a GPU in a stream of its own, which graphs can be recorded from.
+// During the lifetime of this object, the current thread queues its GPU work in a separate non-default stream, which
+// CUDA graph capture requires.
 class OwnStream {
  public:
   explicit OwnStream(c10::Device device) {
     if (!device.is_cuda()) return;
     const c10::impl::VirtualGuardImpl gpu(device.type());
-    gpu.getDefaultStream(device).synchronize();  // the weights are there
+    gpu.getDefaultStream(device).synchronize();  // the weights have been written
     guard_.emplace(gpu.getStreamFromGlobalPool(device));
   }
   ~OwnStream() {

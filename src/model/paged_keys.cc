@@ -8,8 +8,8 @@
 namespace lazy {
 
 std::string why_not_paged(const ModelConfig& c, int64_t max_length) {
-  if (!c.all_attention()) return fmt::format("{} keeps a state of its own", name(c.mixer.type));
-  if (c.positions.kind == PositionKind::transformer_xl) return "transformer_xl's positions need whole segments";
+  if (!c.all_attention()) return fmt::format("{} layers use a recurrent state", name(c.mixer.type));
+  if (c.positions.kind == PositionKind::transformer_xl) return "transformer_xl positions require complete segments";
   if (rope_varies(c, max_length))
     return fmt::format("{} RoPE depends on each sequence's length beyond {} tokens", c.positions.rope_scaling.type,
                        c.positions.rope_scaling.original_length);
@@ -19,7 +19,7 @@ std::string why_not_paged(const ModelConfig& c, int64_t max_length) {
 PagedKeys make_paged_keys(const ModelConfig& c, int64_t pages, int64_t page_size, at::ScalarType dtype,
                           at::Device device, int64_t max_length) {
   const std::string why = why_not_paged(c, max_length);
-  if (!why.empty()) fail("model", "pages of keys: {}", why);
+  if (!why.empty()) fail("model", "paged KV cache: {}", why);
   PagedKeys out{.max_length = max_length};
   const auto pool = [&] {
     return at::empty({pages, page_size, c.attention.num_kv_heads, c.attention.head_dim},

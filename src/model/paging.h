@@ -1,4 +1,5 @@
-// Whether a model's keys and values can be stored in pages (model/paged_keys.h), and the size of a page.
+// Decides whether a model's keys and values can be stored in pages (model/paged_keys.h), and computes the size of a
+// page.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -9,10 +10,10 @@
 
 namespace lazy {
 
-// Bytes of a page in all layers.
+// Bytes of one page, summed over all layers.
 int64_t page_bytes(const ModelConfig& config, int64_t page_size, at::ScalarType dtype);
-// Why the model's sequences, of at most `max_length` tokens each, cannot be computed side by side over pages; empty:
-// they can. Others have a KVCache each.
+// Returns the reason why the model does not support the paged KV cache for sequences of up to `max_length` tokens, or
+// an empty string if it does. Sequences of unsupported models use a separate KVCache each.
 std::string why_not_paged(const ModelConfig& config, int64_t max_length = std::numeric_limits<int64_t>::max());
 
 }  // namespace lazy

@@ -11,7 +11,7 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   embedding = llama ? "model.embed_tokens.weight" : "model.embeddings.weight";
   mixer_norm = llama ? "input_layernorm.weight" : "attn_norm.weight";
   mlp_norm = llama ? "post_attention_layernorm.weight" : "mlp_norm.weight";
-  if (llama && config.norm.branch_norm) {  // OLMo 2: norms of the outputs
+  if (llama && config.norm.branch_norm) {  // OLMo 2 normalizes the outputs of the mixer and the MLP
     mixer_norm = "post_attention_layernorm.weight";
     mlp_norm = "post_feedforward_layernorm.weight";
   }
@@ -35,14 +35,15 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   sink = attention + "sinks";
   output_gate = attention + "gate_proj.weight";
   slopes = attention + "alibi_slopes";
-  r_proj = attention + "r_proj.weight";  // these three are abbreviated as in the original Transformer-XL code
+  r_proj = attention + "r_proj.weight";  // abbreviated as in the original Transformer-XL code
   content_bias = attention + "r_w_bias";
   position_bias = attention + "r_r_bias";
   if (config.converted) {
     distance_bias = attention + "lazy_distance_bias";
     offset = attention + "lazy_tau";
   }
-  if (config.mixer.type == MixerType::ttt_linear || config.mixer.type == MixerType::ttt_mlp) {  // ttt-lm-pytorch
+  // The tensor names of ttt-lm-pytorch.
+  if (config.mixer.type == MixerType::ttt_linear || config.mixer.type == MixerType::ttt_mlp) {
     embedding = "model.embed_tokens.weight";
     mixer_norm = "seq_norm.weight";
     mlp_norm = "ffn_norm.weight";
@@ -102,7 +103,7 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
   return out;
 }
 
-// The tensors of one layer, named relative to it.
+// The tensors of one layer, with names relative to the layer.
 std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointNames& names, MixerType mixer) {
   const int64_t d = c.hidden_size;
   const bool layer_norm = c.norm.kind == NormKind::layer;

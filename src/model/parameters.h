@@ -1,4 +1,4 @@
-// Names and shapes of a decoder's parameters, without building the decoder.
+// Names and shapes of a decoder's parameters, available without constructing the decoder.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,7 @@ struct CheckpointNames {
       positions = "model.position_embeddings.weight", layers = "model.layers.", final_norm = "model.norm.weight",
       final_norm_bias = "model.norm.bias", head = "lm_head.weight";
   std::string layer(int64_t index) const { return layers + std::to_string(index) + "."; }
-  // Within a layer:
+  // Names relative to a layer:
   std::string mixer_norm, mlp_norm, mixer_output_norm, mlp_output_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias,
       q_norm, k_norm, distance_bias, offset, sink, slopes, output_gate;
   std::string mixer_norm_bias = "input_layernorm.bias", mlp_norm_bias = "post_attention_layernorm.bias";
@@ -32,19 +32,19 @@ struct CheckpointNames {
 struct ParameterShape {
   std::string name;  // as in the checkpoint
   std::vector<int64_t> shape;
-  bool trained = true;  // false: not trained, as a fixed offset
-  // Kept in fp32 in a saved bf16 model: offsets and distance biases decide which pairs have nonzero weight, and a
-  // recurrence's decay is exponentiated over the whole length.
+  bool trained = true;  // false: fixed, for example an offset that is not trained
+  // Saved in fp32 even in a bf16 model. Offsets and distance biases decide which attention weights are nonzero, and the
+  // decay of a recurrence is exponentiated over the whole length, which amplifies rounding errors.
   bool keep_fp32 = false;
-  std::optional<bool> decayed;  // whether weight decay applies; default: to matrices, not to vectors
+  std::optional<bool> decayed;  // whether weight decay applies; default: only to tensors with more than one dimension
   bool decays() const { return decayed.value_or(shape.size() > 1); }
   int64_t count() const;  // number of elements
 };
 
-// The parameters of an adaptive vocabulary.
+// The parameters of an adaptive vocabulary (model/adaptive_vocabulary.h).
 std::vector<ParameterShape> adaptive_shapes(const ModelConfig& config);
 
-// The checkpoint's tensors in order. A tied head is not listed.
+// The tensors of the checkpoint, in order. A tied head is not listed.
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& config);
 
 }  // namespace lazy

@@ -16,7 +16,7 @@ constexpr auto kUnits = enum_table<RoundingUnit>(
 
 struct Format {
   const char* name;
-  int64_t products, cache;  // bits; 0: not rounded
+  int64_t products, cache;  // bits of products (weights and inputs) and of the cache; 0: not rounded
 };
 constexpr Format kFormats[] = {{"w8a8", 8, 0}, {"w4a4", 4, 0}, {"kv8", 0, 8}, {"kv4", 0, 4}};
 
@@ -26,8 +26,9 @@ Quantization Quantization::parse(const std::string& text, const std::string& opt
   const auto wrong = [&] {
     std::vector<std::string> names;
     for (const Format& format : kFormats) names.emplace_back(format.name);
-    fail("model", "{}: expected {}, each with :{} or without, one of products and one of caches, found '{}'", option,
-         fmt::join(names, ", "), fmt::join(kUnits.names(), ", :"), to_valid_utf8(text));
+    fail("model",
+         "{}: expected at most one w format and one kv format out of {}, each optionally followed by :{}, found '{}'",
+         option, fmt::join(names, ", "), fmt::join(kUnits.names(), ", :"), to_valid_utf8(text));
   };
   Quantization out;
   for (const std::string& part : split(text, ',')) {

@@ -1,5 +1,5 @@
-// What a model loses in low precision: weights, inputs of products, cached keys and values, rounded to the nearest
-// values in the computing pass (ops/round_to_nearest.h).
+// Simulated low precision: rounds weights, inputs of matrix products, and cached keys and values to the nearest
+// representable values during the forward pass (ops/round_to_nearest.h), to measure the loss of quality.
 #pragma once
 #include <string>
 
@@ -8,11 +8,11 @@
 namespace lazy {
 
 struct Quantization {
-  ops::Rounding weights, inputs;  // of the layers' linear parts
+  ops::Rounding weights, inputs;  // for the layers' linear projections
   ops::Rounding cache;
   bool used() const { return weights.used() || inputs.used() || cache.used(); }
-  // Parses w8a8, w4a4, kv8 and kv4, each with an optional :tensor, :token (default) or :channel, separated by commas.
-  // Error naming `option`.
+  // Parses a comma-separated list of w8a8, w4a4, kv8 and kv4, each optionally followed by :tensor, :token (default) or
+  // :channel. Throws an Error that names `option` if the text is invalid.
   static Quantization parse(const std::string& text, const std::string& option);
 };
 

@@ -11,7 +11,7 @@ std::function<void()> record_or_warn(ops::Recorder& recorder, const std::functio
   try {
     return recorder.record(work);
   } catch (const std::exception& error) {
-    log::warn("{} are queued kernel by kernel, for recording them has failed: {}", what, error.what());
+    log::warn("{}: CUDA graph capture failed, kernels are launched individually: {}", what, error.what());
     return {};
   }
 }

@@ -1,4 +1,5 @@
-// Work of a device that comes again, by key (a shape, a place in a cycle): recorded (ops/recorder.h) where that can be.
+// Captures repeated GPU work as CUDA graphs (ops/recorder.h), with one graph per key. A key is, for example, a shape or
+// a position in a cycle.
 #pragma once
 #include <functional>
 #include <map>
@@ -11,18 +12,20 @@
 
 namespace lazy {
 
-// recorder.record(work); empty, with a warning that names `what`, where that fails: for memory, most likely. The caller
-// goes on with `work` itself.
+// Returns recorder.record(work). If capture fails, usually because memory is exhausted, logs a warning that names
+// `what` and returns an empty function. The caller then runs `work` directly.
 std::function<void()> record_or_warn(ops::Recorder& recorder, const std::function<void()>& work, std::string_view what);
 
 template <typename Key>
 class RecordedWork {
  public:
-  // records: or all is queued kernel by kernel. what: for the warning.
+  // records: false disables graph capture, so every kernel is launched individually. what: names the work in the
+  // warning.
   RecordedWork(c10::Device device, bool records, std::string what)
       : recorder_(records ? ops::make_recorder(device) : nullptr), what_(std::move(what)) {}
-  // Queues `work`, which is the same for a key each time. The first time makes what is made once (handles, workspaces,
-  // tables), so the second is the one that is recorded. Once recording has failed no further key is tried.
+  // Queues `work`, which must be the same for each call with the same key. The first call runs it directly, because it
+  // may create handles, workspaces and tables. The second call captures it, and later calls replay the graph. After a
+  // failed capture no other key is captured.
   void run(const Key& key, const std::function<void()>& work) {
     const auto [known, first] = recorded_.try_emplace(key);
     std::function<void()>& replay = known->second;
@@ -35,9 +38,9 @@ class RecordedWork {
   void clear() { recorded_.clear(); }
 
  private:
-  std::unique_ptr<ops::Recorder> recorder_;  // null: nothing more is recorded
+  std::unique_ptr<ops::Recorder> recorder_;  // null: capture is disabled or has failed
   std::string what_;
-  std::map<Key, std::function<void()>> recorded_;  // empty: has run once
+  std::map<Key, std::function<void()>> recorded_;  // empty function: the work has run once and is not captured
 };
 
 }  // namespace lazy

@@ -17,13 +17,14 @@ namespace lazy {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// The PyTorch dtype of a safetensors dtype; nullopt if there is none.
+// The PyTorch dtype of a safetensors dtype; nullopt if PyTorch does not support it.
 std::optional<at::ScalarType> safetensors_dtype(const std::string& name);
 
 // An opened and validated file, or the shards listed in a `*.safetensors.index.json`.
 class SafetensorsFile : public WeightsFile {
  public:
-  // `path`: a .safetensors file or an index file. Error names the file, the field, the expected and the actual value.
+  // `path` is a .safetensors file or an index file. Errors name the file, the field, the expected value and the actual
+  // value.
   explicit SafetensorsFile(const std::filesystem::path& path);
   ~SafetensorsFile() override;
   SafetensorsFile(SafetensorsFile&&) noexcept;
@@ -33,7 +34,7 @@ class SafetensorsFile : public WeightsFile {
   const SafetensorsEntry& entry(const std::string& name) const;
   WeightInfo info(const std::string& name) const override { return {entry(name).dtype, entry(name).shape}; }
   at::Tensor tensor(const std::string& name) const override;
-  const std::map<std::string, std::string>& metadata() const;  // of a single file, or of the first shard
+  const std::map<std::string, std::string>& metadata() const;  // metadata of a single file, or of the first shard
   void forget(const std::string& name) const override;
   std::string where(const std::string& name) const override;
 
@@ -47,12 +48,13 @@ class SafetensorsFile : public WeightsFile {
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-// Writes `directory/STEM.safetensors` or, above `max_file_bytes`, `STEM-00001-of-0000N.safetensors` ... with
-// `STEM.safetensors.index.json`. Removes files of the other form from an earlier save.
+// Writes `directory/STEM.safetensors`. If the tensors exceed `max_file_bytes`, writes the shards
+// `STEM-00001-of-0000N.safetensors` ... and `STEM.safetensors.index.json` instead. Removes files that an earlier save
+// wrote in the other form.
 void write_safetensors_sharded(const std::filesystem::path& directory, const std::string& stem,
                                const NamedTensors& tensors, uint64_t max_file_bytes = uint64_t{5} << 30);
 
-// Reads all tensors of a file into newly allocated memory, by name. For small state such as an optimizer's.
+// Reads all tensors of a file into newly allocated memory. For small files such as the state of an optimizer.
 std::map<std::string, at::Tensor> read_safetensors(const std::filesystem::path& path);
 
 }  // namespace lazy

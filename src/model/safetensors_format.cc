@@ -15,10 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-// The format's own limit; it also bounds the allocation for a damaged length.
+// The limit of the safetensors format. It also limits the allocation if the length field is damaged.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-// Shortens a value of the file for an error message.
+// Shortens a value from the file for an error message.
 std::string brief(const std::string& text) {
   const std::string out = to_valid_utf8(text.substr(0, 80));
   return text.size() > 80 ? out + "..." : out;
@@ -31,25 +31,26 @@ std::string brief(const json& value) {
   return brief(value.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-// Parses JSON; rejects repeated keys and nesting deeper than the format allows.
+// Parses the JSON header. Rejects repeated keys and nesting deeper than the format allows.
 json parse_header_json(std::string_view text, const std::string& file) {
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      if (depth > 2) fail(kSafetensors, "{}: header: nested deeper than name, field, list", file);
+      if (depth > 2) fail(kSafetensors, "{}: header: nesting is deeper than tensor name, field, list", file);
       if (event == json::parse_event_t::object_start) keys.emplace_back();
     } else if (event == json::parse_event_t::object_end) {
       keys.pop_back();
     } else if (event == json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) fail(kSafetensors, "{}: header: '{}' appears twice", file, brief(key));
+      if (!keys.back().insert(key).second)
+        fail(kSafetensors, "{}: header: the key '{}' appears twice", file, brief(key));
     }
     return true;
   };
   try {
     return json::parse(text.begin(), text.end(), watch);
   } catch (const json::exception& e) {
-    // The library's message ends with the last token, which may be long or binary.
+    // The message of the JSON library ends with the last token, which may be long or binary.
     fail(kSafetensors, "{}: header: expected JSON: {}", file, brief(std::string(e.what())));
   }
 }
@@ -73,7 +74,8 @@ const json& list_field(const json& tensor, const std::string& file, const std::s
 
 std::string show_shape(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// The number of bytes of dtype and shape. Every product is checked: a shape may claim 2^62 elements.
+// The number of bytes of a tensor with this dtype and shape. Every multiplication is checked for overflow, because an
+// untrusted shape may claim 2^62 elements.
 uint64_t expected_bytes(const SafetensorsEntry& entry, const std::string& file) {
   const int bits = safetensors_dtype_bits(entry.dtype);
   if (bits == 0)
@@ -133,7 +135,7 @@ void check_layout(const SafetensorsHeader& header, uint64_t data_bytes, const st
   for (const SafetensorsEntry& entry : header.entries) {
     if (entry.begin != position) {
       fail(kSafetensors,
-           "{}: tensor '{}': data_offsets: expected to begin at {}, where the tensor before it ends, found {}", file,
+           "{}: tensor '{}': data_offsets: expected to begin at {}, where the previous tensor ends, found {}", file,
            brief(entry.name), position, entry.begin);
     }
     position = entry.end;
@@ -162,7 +164,7 @@ SafetensorsHeader parse_safetensors(std::string_view content, const std::string&
   for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(content[i]);
   if (length > content.size() - 8) {
     fail(kSafetensors,
-         "{}: header length: expected at most {} (what the file holds after it), found {}: truncated or no "
+         "{}: header length: expected at most {} (the bytes that follow it), found {}: the file is truncated or not a "
          "safetensors file",
          file, content.size() - 8, length);
   }

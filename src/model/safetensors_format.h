@@ -15,26 +15,27 @@ inline constexpr char kSafetensors[] = "safetensors";  // operation name in erro
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype;  // "F32", "BF16", "I64", ... as the format names them
+  std::string dtype;  // name in the format: "F32", "BF16", "I64", ...
   std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;  // bytes, relative to the start of the data
+  uint64_t begin = 0, end = 0;  // byte range, relative to the start of the data
 };
 
 struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
-  std::vector<SafetensorsEntry> entries;  // in data order
+  std::vector<SafetensorsEntry> entries;  // ordered by position in the data
   uint64_t data_start = 0;                // offset of the data in the file
 };
 
 // Bits of one element, 0 for an unknown dtype.
 int safetensors_dtype_bits(std::string_view dtype);
 
-// `content` is the whole file; `file` names it in errors. Error if the header is truncated or not a JSON object of the
-// form above, if a name repeats, if dtype x shape differs from the length of the byte range, or if the ranges leave
-// gaps, overlap or do not end at the end of the file.
+// `content` is the whole file; `file` names it in errors. Throws an Error in these cases: the header is truncated or is
+// not a JSON object of the form above, a name repeats, the byte range of a tensor does not match dtype and shape, or
+// the ranges have gaps, overlap or do not end at the end of the file.
 SafetensorsHeader parse_safetensors(std::string_view content, const std::string& file);
 
-// The length prefix and the JSON, padded with spaces to a multiple of 8, for entries with assigned offsets.
+// Returns the length prefix and the JSON header, padded with spaces to a multiple of 8 bytes. The offsets of `entries`
+// must be assigned.
 std::string format_safetensors_header(const std::map<std::string, std::string>& metadata,
                                       const std::vector<SafetensorsEntry>& entries);
 

@@ -65,7 +65,7 @@ struct SafetensorsFile::Impl {
       for (const std::string& name : listed) {
         const auto found = held.find(name);
         if (found == held.end()) {
-          fail(kSafetensors, "{}: weight_map: {}: expected in {}, which does not hold it", path.string(), name, file);
+          fail(kSafetensors, "{}: weight_map: {}: {} does not contain this tensor", path.string(), name, file);
         }
         places.emplace(name, Place{found->second, files.size() - 1});
       }
@@ -120,7 +120,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   if (e.begin == e.end) return at::empty(e.shape, options);
   auto* data = const_cast<std::byte*>(file.map->data()) + file.data_start + e.begin;
   if (reinterpret_cast<uintptr_t>(data) % at::elementSize(*dtype) != 0) {
-    // Offsets may be unaligned in the file; copying gives an aligned tensor.
+    // Tensor data may be unaligned in the file; the copy is aligned.
     at::Tensor copy = at::empty(e.shape, options);
     std::memcpy(copy.mutable_data_ptr(), data, e.end - e.begin);
     return copy;

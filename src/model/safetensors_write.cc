@@ -50,7 +50,7 @@ const char* format_dtype(at::ScalarType type, const std::string& name) {
     case at::kFloat8_e8m0fnu:
       return "F8_E8M0";
     default:
-      fail(kSafetensors, "tensor '{}': dtype {} has no place in the format", name, at::toString(type));
+      fail(kSafetensors, "tensor '{}': dtype {} is not supported by the format", name, at::toString(type));
   }
 }
 
@@ -74,7 +74,8 @@ void write_safetensors(const fs::path& path, const NamedTensors& tensors,
   std::vector<SafetensorsEntry> entries;
   std::set<std::string> seen;
   uint64_t position = 0;
-  // Widest elements first, so that every tensor is aligned for its dtype (the header is padded to 8 bytes).
+  // Tensors are ordered by decreasing element size, so that each one is aligned for its dtype (the header is padded to
+  // 8 bytes).
   std::vector<size_t> order(tensors.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -82,8 +83,9 @@ void write_safetensors(const fs::path& path, const NamedTensors& tensors,
   });
   for (const size_t i : order) {
     const auto& [name, tensor] = tensors[i];
-    if (!seen.insert(name).second) fail(kSafetensors, "{}: tensor '{}' given twice", path.string(), name);
-    if (name == "__metadata__") fail(kSafetensors, "{}: '{}' is no name for a tensor", path.string(), name);
+    if (!seen.insert(name).second) fail(kSafetensors, "{}: tensor '{}' is given twice", path.string(), name);
+    if (name == "__metadata__")
+      fail(kSafetensors, "{}: '{}' is reserved and cannot be used as a tensor name", path.string(), name);
     const uint64_t bytes = static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
     entries.push_back(
         {name, format_dtype(tensor.scalar_type(), name), tensor.sizes().vec(), position, position + bytes});
@@ -95,7 +97,7 @@ void write_safetensors(const fs::path& path, const NamedTensors& tensors,
     for (const size_t i : order) {
       const at::Tensor& tensor = tensors[i].second;
       const at::Tensor plain =
-          tensor.detach().to(at::kCPU).contiguous();  // one at a time, to avoid a second copy of the model
+          tensor.detach().to(at::kCPU).contiguous();  // one tensor at a time, to avoid a second copy of the model
       writer.write(plain.const_data_ptr(), static_cast<size_t>(plain.numel()) * plain.element_size());
     }
   });

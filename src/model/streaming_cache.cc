@@ -32,8 +32,8 @@ StreamingCache StreamingCache::parse(const std::string& text, const std::string&
       !read(all.substr(colon + 1, plus - colon - 1), heaviest ? 1 : 0, first) ||
       !read(all.substr(plus + 1), 1, cache.recent)) {
     fail("model",
-         "{}: expected streaming:FIRST+LAST, tokens to keep (at least 0 and 1), such as streaming:4+508, or "
-         "heaviest:MOST+LAST (at least 1), found '{}'",
+         "{}: expected streaming:FIRST+LAST with FIRST >= 0 and LAST >= 1 tokens to retain, such as streaming:4+508, "
+         "or heaviest:MOST+LAST with MOST >= 1 and LAST >= 1, found '{}'",
          option, to_valid_utf8(text));
   }
   return cache;

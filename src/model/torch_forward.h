@@ -1,5 +1,5 @@
-// Forward declarations of LibTorch's types, for headers that only name them. A header that stores a tensor or a device
-// by value includes <ATen/core/Tensor.h>.
+// Forward declarations of LibTorch types, for headers that only refer to them. A header that stores a tensor or a
+// device by value must include <ATen/core/Tensor.h>.
 #pragma once
 #include <cstdint>
 
@@ -9,6 +9,6 @@ enum class ScalarType : int8_t;
 }  // namespace c10
 
 namespace at {
-using namespace c10;  // as LibTorch's own headers do: at::Device is c10::Device
+using namespace c10;  // same as in LibTorch's own headers: at::Device is c10::Device
 class Tensor;
 }  // namespace at

@@ -14,7 +14,7 @@ std::map<std::string, std::vector<std::string>> read_weight_map(const std::files
   if (root.is_discarded()) fail(operation, "{}: expected JSON", path.string());
   const auto map = root.is_object() ? root.find("weight_map") : root.end();
   if (map == root.end() || !map->is_object()) {
-    fail(operation, "{}: weight_map: expected an object of tensor name to file name", path.string());
+    fail(operation, "{}: weight_map: expected an object that maps tensor names to file names", path.string());
   }
   std::map<std::string, std::vector<std::string>> by_file;
   for (const auto& [name, file] : map->items()) {

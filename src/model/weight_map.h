@@ -7,8 +7,8 @@
 
 namespace lazy {
 
-// Reads an index: file name -> names of its tensors. Error naming `operation` if `path` is not a valid index or refers
-// outside its own folder.
+// Reads an index and returns a map from file names to the names of the tensors in each file. Throws an Error for
+// `operation` if `path` is not a valid index or refers to files outside its own folder.
 std::map<std::string, std::vector<std::string>> read_weight_map(const std::filesystem::path& path,
                                                                 const char* operation);
 

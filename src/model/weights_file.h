@@ -1,4 +1,4 @@
-// The interface of a model folder's weights in any file format: tensors by name.
+// Access to the weights of a model folder by tensor name, independent of the file format.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,7 +8,7 @@
 namespace lazy {
 
 struct WeightInfo {
-  std::string dtype;  // as safetensors names them: "F32", "BF16", ...
+  std::string dtype;  // dtype name in safetensors: "F32", "BF16", ...
   std::vector<int64_t> shape;
 };
 
@@ -18,12 +18,12 @@ class WeightsFile {
 
   virtual const std::vector<std::string>& names() const = 0;  // sorted
   virtual WeightInfo info(const std::string& name) const = 0;
-  // The tensor on the CPU, sharing the mapped memory if possible. Read-only: copy before modifying it. It stays valid
-  // after this object is destroyed. Error for a dtype that PyTorch does not support.
+  // Returns the tensor on the CPU. It shares the mapped memory if possible and stays valid after this object is
+  // destroyed. It is read-only: copy it before modifying it. Throws an Error for a dtype that PyTorch does not support.
   virtual at::Tensor tensor(const std::string& name) const = 0;
-  // Allows the system to reclaim the pages of this tensor; it can be read again.
+  // Allows the operating system to reclaim the memory pages of this tensor. The tensor can be read again later.
   virtual void forget(const std::string& name) const = 0;
-  // The file that holds the tensor, for messages.
+  // The file that contains the tensor, for messages.
   virtual std::string where(const std::string& name) const = 0;
 };
 

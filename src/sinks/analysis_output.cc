@@ -144,6 +144,15 @@ ordered_json to_json(const FurtherMeasures& further) {
       out["outliers"][place].push_back(entry);
     }
   }
+  if (further.decode) {
+    const DecodeReads::Result& d = *further.decode;
+    out["decode"] = {{"length", d.length},
+                     {"queries", d.queries},
+                     {"alive", d.alive},
+                     {"alive_in_group", d.alive_in_group},
+                     {"visible_bytes", d.visible_bytes},
+                     {"alive_bytes", d.alive_bytes}};
+  }
   return out;
 }
 
@@ -201,6 +210,15 @@ std::string to_table(const FurtherMeasures& further) {
            [](const Outliers::Layer& l) { return l.channels.empty() ? 0 : l.channels.front().second; });
     listed("; positions with a spike", [](const Outliers::Layer& l) { return l.spikes; });
     out += "\n";
+  }
+  if (further.decode) {
+    const DecodeReads::Result& d = *further.decode;
+    out += fmt::format(
+        "decode step after {} tokens: {}% of the (query, key) pairs have a weight above zero, {}% of the rows of V "
+        "have one "
+        "for a query head of their group; {:.1f} of {:.1f} MB of K and V are needed\n",
+        d.length, percent_number(row_mean(d.alive)), percent_number(row_mean(d.alive_in_group)), d.alive_bytes / 1e6,
+        d.visible_bytes / 1e6);
   }
   return out;
 }

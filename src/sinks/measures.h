@@ -60,7 +60,9 @@ class SinkRate {
 //   massive   massive activations
 //   collapse  similarity of hidden states by layer
 //   outliers  outliers of the residual stream and of the inputs of matrix products
-inline const std::vector<std::string> kFurtherMeasures{"weights", "vectors", "massive", "collapse", "outliers"};
+//   decode    rows of K and V that a decode step needs
+inline const std::vector<std::string> kFurtherMeasures{"weights",  "vectors",  "massive",
+                                                       "collapse", "outliers", "decode"};
 
 double mean(const HeadMatrix& values);
 // Returns the sliding window of each layer, -1 for none. Throws Error for a layer without attention.

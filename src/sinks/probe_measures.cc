@@ -231,6 +231,8 @@ FurtherMeasureCollector::FurtherMeasureCollector(const LanguageModel& model, con
       collapse_.emplace(layers);
     } else if (measure == "outliers") {
       outliers_.emplace(layers);
+    } else if (measure == "decode") {
+      decode_.emplace(model);
     } else {
       fail("sinks", "--measures: expected all or some of {}, found '{}'", fmt::join(kFurtherMeasures, ", "), measure);
     }
@@ -245,6 +247,7 @@ void FurtherMeasureCollector::attach(ActivationHooks& probes, bool short_samples
     if (massive_) massive_->attach(probes);
     if (collapse_) collapse_->attach(probes);
     if (outliers_) outliers_->attach(probes);
+    if (decode_ && !matrices) decode_->attach(probes);
   }
 }
 
@@ -255,6 +258,7 @@ FurtherMeasures FurtherMeasureCollector::result() const {
   if (massive_) out.massive = massive_->result();
   if (collapse_) out.collapse = collapse_->result();
   if (outliers_) out.outliers = outliers_->result();
+  if (decode_ && !decode_->empty()) out.decode = decode_->result();
   return out;
 }
 

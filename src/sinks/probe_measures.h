@@ -13,6 +13,7 @@
 
 #include "model/activation_hooks.h"
 #include "model/language_model.h"
+#include "sinks/decode_reads.h"
 #include "sinks/measures.h"
 #include "sinks/outliers.h"
 
@@ -133,6 +134,7 @@ struct FurtherMeasures {
   std::vector<MassiveActivations::Place> massive;
   std::vector<std::vector<HiddenSimilarity>> collapse;
   std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // by probe point
+  std::optional<DecodeReads::Result> decode;                                   // absent for Transformer-XL
 };
 
 class FurtherMeasureCollector {
@@ -150,6 +152,7 @@ class FurtherMeasureCollector {
   std::optional<MassiveActivations> massive_;
   std::optional<Collapse> collapse_;
   std::optional<Outliers> outliers_;
+  std::optional<DecodeReads> decode_;
 };
 
 }  // namespace lazy::sinks

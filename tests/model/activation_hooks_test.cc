@@ -1,4 +1,5 @@
-// ActivationHooks: every name in its order, reading changes nothing, replacing changes what follows and nothing before.
+// Tests of ActivationHooks: the names and their order, reading hooks (results do not change) and replacing hooks (only
+// later activations change).
 #include "model/activation_hooks.h"
 
 #include <ATen/ATen.h>
@@ -48,7 +49,7 @@ std::vector<ModelConfig> probed_configs() {
   out.back().mixer.heads = 2;
   out.back().mixer.key_dim = out.back().mixer.value_dim = 8;
   out.back().mixer.attention_layers = {1};
-  for (const int64_t segment : {0, 5}) {  // its one matrix of a text; a memory
+  for (const int64_t segment : {0, 5}) {  // 0: the whole text is one segment; 5: segments with memory
     out.push_back(small_config(segment == 0 ? "elastic" : "softmax"));
     out.back().positions.kind = PositionKind::transformer_xl;
     out.back().positions.segment_length = segment;
@@ -57,7 +58,7 @@ std::vector<ModelConfig> probed_configs() {
   return out;
 }
 
-TEST(ActivationHooks, ANameForEveryPlaceInOrder) {
+TEST(ActivationHooks, HookPointNames_AreInExecutionOrder) {
   for (const ModelConfig& config : probed_configs()) {
     LanguageModel model(config, 3);
     std::vector<std::string> names;
@@ -66,7 +67,7 @@ TEST(ActivationHooks, ANameForEveryPlaceInOrder) {
   }
 }
 
-TEST(ActivationHooks, ReadingChangesNothing) {
+TEST(ActivationHooks, ReadHooks_DoNotChangeResults) {
   const at::NoGradGuard guard;
   for (const ModelConfig& config : probed_configs()) {
     LanguageModel model(config, 3);
@@ -81,14 +82,14 @@ TEST(ActivationHooks, ReadingChangesNothing) {
     options.activation_hooks = &probes;
     EXPECT_TRUE(at::equal(model.forward(probed_ids(), options).hidden, plain)) << name(config.attention.normalizer);
     EXPECT_GT(reads, 20);
-    // Scores and weights are computed by another order of additions.
+    // With hooks on scores and weights, the sums are computed in a different order than in the fused operator.
     probes.read("*", [](const std::string&, const at::Tensor&) {});
     EXPECT_TRUE(at::allclose(model.forward(probed_ids(), options).hidden, plain, 1e-4, 1e-5))
         << name(config.attention.normalizer);
   }
 }
 
-TEST(ActivationHooks, ResidualsAreSumsOfWhatTheHalvesAdd) {
+TEST(ActivationHooks, ResidualStream_IsSumOfBranchOutputs) {
   LanguageModel model(small_config("elastic"), 5);
   std::map<std::string, at::Tensor> at;
   for (auto& [name, tensor] : everything(model, probed_ids())) at[name] = tensor;
@@ -100,11 +101,12 @@ TEST(ActivationHooks, ResidualsAreSumsOfWhatTheHalvesAdd) {
   EXPECT_EQ(at["layers.1.attention.q"].sizes(), (std::vector<int64_t>{2, 13, 4, 6}));
   EXPECT_EQ(at["layers.1.attention.k"].sizes(), (std::vector<int64_t>{2, 13, 2, 6}));
   EXPECT_EQ(at["layers.1.attention.weights"].sizes(), (std::vector<int64_t>{2, 4, 13, 13}));
-  EXPECT_FALSE(at::equal(at["layers.1.attention.q"], at["layers.1.attention.q.projected"])) << "it is rotated";
+  EXPECT_FALSE(at::equal(at["layers.1.attention.q"], at["layers.1.attention.q.projected"]))
+      << "q must be rotated by RoPE";
 }
 
-// With the identity as values the operator's float64 definition gives the weights.
-TEST(ActivationHooks, WeightsEqualTheOperators) {
+// If the values are the identity matrix, the output of the operator's float64 definition equals the attention weights.
+TEST(ActivationHooks, Weights_MatchAttentionOperator) {
   const at::NoGradGuard guard;
   const auto wide = at::TensorOptions().dtype(at::kDouble);
   const at::Generator generator = at::detail::createCPUGenerator(8);
@@ -141,7 +143,7 @@ TEST(ActivationHooks, WeightsEqualTheOperators) {
   EXPECT_EQ(cases, 24);
 }
 
-TEST(ActivationHooks, AReplacementChangesWhatFollowsAndNothingBefore) {
+TEST(ActivationHooks, Replacement_ChangesOnlyLaterActivations) {
   for (const ModelConfig& config : probed_configs()) {
     LanguageModel model(config, 7);
     const auto before = everything(model, probed_ids());
@@ -160,7 +162,7 @@ TEST(ActivationHooks, AReplacementChangesWhatFollowsAndNothingBefore) {
   }
 }
 
-TEST(ActivationHooks, CachedStepsSeeTheSame) {
+TEST(ActivationHooks, CachedPasses_CallHooksWithSameValues) {
   const at::NoGradGuard guard;
   LanguageModel model(small_config("elastic"), 9);
   const at::Tensor ids = probed_ids(1, 12);
@@ -184,15 +186,16 @@ TEST(ActivationHooks, CachedStepsSeeTheSame) {
   EXPECT_THAT(error_of([&] { model.forward(ids, options); }), Names({"streaming", "probes"}));
 }
 
-// d loss / d scale of a replacement x -> scale x, against a difference quotient.
-TEST(ActivationHooks, GradientsPassThroughAReplacement) {
+// Compares the derivative of the loss with respect to the scale of a replacement x -> scale x with a difference
+// quotient.
+TEST(ActivationHooks, Gradients_FlowThroughReplacement) {
   LanguageModel model(small_config("softmax"), 4);
   for (const char* place : {"layers.1.residual", "layers.1.attention.k", "layers.1.attention.scores",
                             "layers.1.mlp.input", "final.hidden"}) {
     const auto value = [&](const at::Tensor& scale) {
       ActivationHooks probes;
       probes.replace(place, [&](const std::string&, const at::Tensor& t) {
-        const at::Tensor hidden = t.isneginf();  // pairs that are not visible stay so, and have no gradient
+        const at::Tensor hidden = t.isneginf();  // masked pairs keep their score of -inf and have no gradient
         return at::where(hidden, t.detach(), t.masked_fill(hidden, 0) * scale);
       });
       ForwardOptions options;
@@ -210,7 +213,7 @@ TEST(ActivationHooks, GradientsPassThroughAReplacement) {
   }
 }
 
-TEST(ActivationHooks, RefusesAnotherShape) {
+TEST(ActivationHooks, Replacement_OfWrongShapeIsRejected) {
   const at::NoGradGuard guard;
   LanguageModel model(small_config("softmax"), 4);
   ActivationHooks probes;
@@ -218,10 +221,10 @@ TEST(ActivationHooks, RefusesAnotherShape) {
   ForwardOptions options;
   options.activation_hooks = &probes;
   EXPECT_THAT(error_of([&] { model.forward(probed_ids(), options); }),
-              IsMessage("probes: layers.1.mlp.output: expected a tensor of shape [2, 13, 24], found [2, 12, 24]"));
+              IsMessage("probes: layers.1.mlp.output: the replacement must have shape [2, 13, 24], found [2, 12, 24]"));
 }
 
-TEST(ActivationHooks, Globs) {
+TEST(ActivationHooks, GlobPatterns_Match) {
   EXPECT_TRUE(glob_matches("layers.*.attention.q", "layers.12.attention.q"));
   EXPECT_FALSE(glob_matches("layers.1.*", "layers.12.attention.q"));
   EXPECT_TRUE(glob_matches("layers.[2-5].*", "layers.3.mlp.output"));

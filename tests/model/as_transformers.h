@@ -1,5 +1,5 @@
-// A model folder of transformers' own making beside what transformers computes from it: logits, states, attention,
-// gradients.
+// Test models created by transformers, and the comparison with what transformers computes: logits, hidden states,
+// attention weights and gradients.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -17,9 +17,9 @@
 
 namespace lazy::testing {
 
-// make(name, configuration, **how) saves a model with random weights as FOLDER/name, and beside it out.safetensors:
-// ids, and what transformers makes of them by its plain ("eager") operations in fp32 and in float64. reopened(where) is
-// a folder's model.
+// Python code. make(name, configuration, **how) saves a model with random weights as FOLDER/name. It also writes
+// FOLDER/name/out.safetensors, which contains the token ids and the results of transformers' "eager" implementation in
+// fp32 and in float64. reopened(where) loads the model of a folder.
 inline constexpr char kMakeFolders[] = R"(
 import json, sys, torch
 from pathlib import Path
@@ -72,7 +72,8 @@ def take(where):
     return tensors
 )";
 
-// FOLDER/NAME/ours of every folder gives transformers the logits that FOLDER/NAME gave.
+// Python code. Checks that transformers computes the same logits from FOLDER/NAME/ours as from FOLDER/NAME, for every
+// folder.
 inline constexpr char kReadBack[] = R"(
 for where in (w for w in folder.iterdir() if w.is_dir()):
     out = load_file(where / "out.safetensors")
@@ -86,13 +87,14 @@ for where in (w for w in folder.iterdir() if w.is_dir()):
 
 using Observed = std::map<std::string, at::Tensor>;
 
-// The same things of our model, by the same names.
+// The same results of our model, under the same names as in out.safetensors.
 inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
   Observed out;
   {
     const at::NoGradGuard guard;
     ActivationHooks probes;
-    const auto layer = [](const std::string& name) { return name.substr(7, name.find('.', 7) - 7); };  // layers.N.place
+    // Returns N from a name such as "layers.N.residual".
+    const auto layer = [](const std::string& name) { return name.substr(7, name.find('.', 7) - 7); };
     probes.read("layers.*.residual",
                 [&](const std::string& name, const at::Tensor& t) { out["hidden." + layer(name)] = t; });
     probes.read("layers.*.attention.weights",
@@ -122,7 +124,7 @@ inline double rms_distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).square().mean().sqrt().item<double>();
 }
 
-// As close to float64 as twice what transformers' fp32 is, or as rounding alone is.
+// Our distance from float64 must be at most twice the distance of transformers' fp32 results, plus rounding.
 inline void expect_as_close(const at::Tensor& ours, const at::Tensor& single, const at::Tensor& exact,
                             const std::string& name) {
   ASSERT_EQ(ours.sizes(), exact.sizes()) << name;
@@ -132,8 +134,9 @@ inline void expect_as_close(const at::Tensor& ours, const at::Tensor& single, co
       << name << ": largest difference " << (ours - exact).abs().max().item<double>() << ", size " << size;
 }
 
-// How many of the file's things were compared. A gradient passes through every layer's rounding, and one of a few
-// numbers is a chance sample of it: each must be near, all together as close as transformers' own.
+// Compares all results of the file and returns their number. Gradients accumulate the rounding errors of all layers,
+// and the error of a gradient with few elements is partly random. Therefore each gradient has a looser limit, and all
+// gradients together have the limit of expect_as_close.
 inline int expect_as_transformers(const Observed& ours, const Observed& theirs) {
   int compared = 0;
   std::vector<at::Tensor> gradients[3];

@@ -25,7 +25,7 @@ std::string toml_error(const std::string& text) {
   return error_of([&] { toml(text); });
 }
 
-// Millions to one decimal, as the specification's table prints them.
+// Formats a parameter count in millions with one decimal, as in the table of the specification.
 std::string millions(int64_t n) { return fmt::format("{:.1f}", static_cast<double>(n) / 1e6); }
 
 struct Row {
@@ -34,7 +34,7 @@ struct Row {
   const char* untied;
 };
 
-TEST(ModelConfig, ShippedShapesHaveTheSpecifiedParameterCounts) {
+TEST(ModelConfig, ShippedConfigs_HaveSpecifiedParameterCounts) {
   for (const Row& row : {Row{"transformer-340m", "341.1", "373.9"}, Row{"lazy-340m", "341.3", "374.1"},
                          Row{"transformer-760m", "728.7", "777.9"}}) {
     Config config = Config::load(fmt::format("{}/configs/models/{}.toml", LAZY_SOURCE_DIR, row.file));
@@ -45,7 +45,7 @@ TEST(ModelConfig, ShippedShapesHaveTheSpecifiedParameterCounts) {
     EXPECT_EQ(millions(count.untied), row.untied) << row.file;
     EXPECT_EQ(count.total, count.untied) << row.file;
   }
-  // The Lazy row at 760M adds an offset and 512 biases to each of 24 x 16 heads.
+  // lazy-760m adds an offset and 512 biases to each of 24 x 16 heads.
   Config lazy = Config::load(LAZY_SOURCE_DIR "/configs/models/lazy-760m.toml");
   Config twin = Config::load(LAZY_SOURCE_DIR "/configs/models/transformer-760m.toml");
   EXPECT_EQ(
@@ -53,7 +53,7 @@ TEST(ModelConfig, ShippedShapesHaveTheSpecifiedParameterCounts) {
       24 * 16 * 513);
 }
 
-TEST(ModelConfig, KindsSetTheirDefaults) {
+TEST(ModelConfig, Kind_SetsDefaults) {
   const ModelConfig lazy = toml("[model]\nkind = \"lazy\"");
   EXPECT_TRUE(lazy.is_lazy());
   EXPECT_EQ(lazy.attention.distance_bias_window, 512);
@@ -69,9 +69,9 @@ TEST(ModelConfig, KindsSetTheirDefaults) {
   EXPECT_EQ(toml("[model]\nvocab_size = 0").vocab_size, 0);
 }
 
-TEST(ModelConfig, TomlMistakesAreNamed) {
+TEST(ModelConfig, TomlErrors_NameField) {
   EXPECT_THAT(toml_error("[model]\nhiden_size = 4"), Names({"test.toml:2", "hiden_size", "hidden_size"}));
-  // The message also lists all kinds, without quotes: 'lazy' is the suggestion.
+  // The message also lists all kinds without quotes; the quoted 'lazy' is the suggestion.
   EXPECT_THAT(toml_error("[model]\nkind = \"lazzy\""), Names({"test.toml:2", "model.kind", "'lazzy'", "'lazy'"}));
   EXPECT_THAT(toml_error("[model]\nnum_heads = 7"), Names({"test.toml:2", "num_heads", 1024, 7}));
   EXPECT_THAT(toml_error("[model]\nnum_kv_heads = 5"), Names({"test.toml", "num_kv_heads", 16, 5}));
@@ -79,7 +79,7 @@ TEST(ModelConfig, TomlMistakesAreNamed) {
   EXPECT_THAT(toml_error("[model]\nnorm_eps = 0"), Names({"norm_eps", 0}));
   EXPECT_THAT(toml_error("[model]\nrope_theta = nan"), Names({"rope_theta", "nan"}));
   EXPECT_THAT(toml_error("[model]\nhidden_ratio = 1e30"), Names({"hidden_ratio", "1e+30"}));
-  // Too small for one inner unit: refused, since config.json would say 0, which is read as "not given".
+  // This ratio gives an MLP width of 0. It is rejected, because a 0 in config.json would mean "not given".
   EXPECT_THAT(toml_error("[model]\nhidden_ratio = 1e-4"), Names({"hidden_ratio", 1, 0}));
   EXPECT_THAT(toml_error("[model]\nwindow_size = 0"), Names({"window_size", -1, 1, 0}));
   EXPECT_THAT(toml_error("[model]\nhidden_size = \"big\""),
@@ -89,7 +89,7 @@ TEST(ModelConfig, TomlMistakesAreNamed) {
   EXPECT_THAT(error_of([&] { none.validate(); }), Names({"vocab_size", 1, 0}));
 }
 
-TEST(ModelConfig, JsonRoundTrip) {
+TEST(ModelConfig, Json_RoundTrips) {
   ModelConfig lazy = toml(
       "[model]\nkind = \"lazy\"\nnum_kv_heads = 4\nhead_dim = 32\nwindow_size = 64\noffset = \"constant\"\n"
       "offset_trainable = false\ntie_word_embeddings = true\ndistance_bias_window = 100\neos_token_id = -1");
@@ -110,7 +110,7 @@ json llama() {
           {"num_attention_heads", 4}, {"intermediate_size", 128}, {"rms_norm_eps", 1e-5}};
 }
 
-TEST(ModelConfig, ReadsBothSpellingsOfRope) {
+TEST(ModelConfig, Rope_IsReadFromBothTransformersFormats) {
   json old = llama();
   old["rope_theta"] = 5e5;
   old["rope_scaling"] = nullptr;
@@ -125,14 +125,14 @@ TEST(ModelConfig, ReadsBothSpellingsOfRope) {
   }
 }
 
-TEST(ModelConfig, FamiliesHaveTheirOwnDefaultsAndWindows) {
+TEST(ModelConfig, Families_HaveTransformersDefaultsAndWindows) {
   const auto read = [](const char* type, const json& more) {
     json j = llama();
     j["model_type"] = type;
     j.update(more);
     return ModelConfig::from_json(j, "config.json");
   };
-  // What transformers' configuration classes assume where config.json is silent.
+  // Defaults of transformers' configuration classes for keys that are absent in config.json.
   EXPECT_EQ(read("mistral", {{"num_attention_heads", 16}}).attention.num_kv_heads, 8);
   EXPECT_EQ(read("mistral", {{"num_key_value_heads", nullptr}}).attention.num_kv_heads, 4);
   EXPECT_EQ(read("mistral", {{"num_key_value_heads", 2}}).attention.window, 4096);
@@ -141,7 +141,7 @@ TEST(ModelConfig, FamiliesHaveTheirOwnDefaultsAndWindows) {
   EXPECT_EQ(read("qwen3", {{"num_key_value_heads", 2}}).attention.head_dim, 128);
   EXPECT_EQ(read("qwen2", {{"num_key_value_heads", 2}}).attention.head_dim, 16);
   EXPECT_EQ(read("qwen2", {{"num_key_value_heads", 2}}).max_length, 32768);
-  // Qwen's window needs its switch; then max_window_layers or layer_types say where it is.
+  // Qwen's window is used only with use_sliding_window. max_window_layers or layer_types then selects its layers.
   const json qwen = {{"num_key_value_heads", 2}, {"num_hidden_layers", 3}, {"sliding_window", 8}};
   const auto windows = [&](json more) {
     more.update(qwen);
@@ -149,7 +149,8 @@ TEST(ModelConfig, FamiliesHaveTheirOwnDefaultsAndWindows) {
     return std::vector<int64_t>{m.window_of(0), m.window_of(1), m.window_of(2)};
   };
   EXPECT_EQ(windows({}), (std::vector<int64_t>{-1, -1, -1}));
-  EXPECT_EQ(windows({{"use_sliding_window", true}}), (std::vector<int64_t>{-1, -1, -1}));  // from layer 28 on
+  // max_window_layers defaults to 28, so no layer has a window.
+  EXPECT_EQ(windows({{"use_sliding_window", true}}), (std::vector<int64_t>{-1, -1, -1}));
   EXPECT_EQ(windows({{"use_sliding_window", true}, {"max_window_layers", 1}}), (std::vector<int64_t>{-1, 8, 8}));
   const json types = {"sliding_attention", "full_attention", "sliding_attention"};
   EXPECT_EQ(windows({{"use_sliding_window", true}, {"layer_types", types}}), (std::vector<int64_t>{8, -1, 8}));
@@ -167,7 +168,7 @@ TEST(ModelConfig, FamiliesHaveTheirOwnDefaultsAndWindows) {
               Names({"layer_types", "chunked_attention"}));
 }
 
-TEST(ModelConfig, WhatNoClassOfTransformersComputesIsLazys) {
+TEST(ModelConfig, UnsupportedByTransformers_IsSavedAsLazyModel) {
   ModelConfig m = toml("[model]\nkind = \"transformer\"\nwindow_size = 5");
   EXPECT_EQ(m.architecture(), "LazyForCausalLM");
   m.family = ModelFamily::mistral;
@@ -178,7 +179,7 @@ TEST(ModelConfig, WhatNoClassOfTransformersComputesIsLazys) {
   m.validate();
 }
 
-TEST(ModelConfig, BadJsonFieldsAreNamed) {
+TEST(ModelConfig, JsonErrors_NameField) {
   const auto error = [](const char* key, const json& value) {
     json j = llama();
     j[key] = value;
@@ -201,7 +202,7 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
       IsMessage("config.json: dir/config.json: mlp_bias: expected false (biases in the MLP are not supported by "
                 "this decoder), found true"));
   EXPECT_THAT(error("is_causal", false), Names({"is_causal", "true", "false"}));
-  EXPECT_THAT(error("is_causal", nullptr), Names({"is_causal", "true", "null"}));  // transformers: false
+  EXPECT_THAT(error("is_causal", nullptr), Names({"is_causal", "true", "null"}));  // transformers treats null as false
   EXPECT_THAT(error("per_layer_config", {{"0", {{"head_dim", 8}}}}), Names({"per_layer_config", "head_dim"}));
   EXPECT_THAT(error("transformers_weights", "other.safetensors"), Names({"transformers_weights", "other.safetensors"}));
   EXPECT_THAT(error("auto_map", {{"AutoModelForCausalLM", "modeling.Model"}}), Names({"auto_map", "modeling.Model"}));
@@ -244,7 +245,7 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }), Names({path, "time_step_limit", "0.01"}));
 }
 
-TEST(ModelConfig, KeysWithoutEffectAreAccepted) {
+TEST(ModelConfig, KeysWithoutEffect_AreAccepted) {
   json j = llama();
   const auto expected = ModelConfig::from_json(j, "config.json").to_json();
   j.update({{"is_causal", true},
@@ -253,13 +254,13 @@ TEST(ModelConfig, KeysWithoutEffectAreAccepted) {
             {"transformers_weights", "model.safetensors"},
             {"quantization_config", nullptr},
             {"auto_map", {{"AutoTokenizer", {"tokenization.Tokenizer", nullptr}}}},
-            {"norm_eps", 0.1},  // a name that transformers ignores in this family
+            {"norm_eps", 0.1},  // transformers ignores this name in the llama family
             {"num_kv_heads", 2},
             {"apply_residual_connection_post_layernorm", true}});
   EXPECT_EQ(ModelConfig::from_json(j, "config.json").to_json(), expected);
 }
 
-TEST(ModelConfig, TwoNamesOfOneFieldMustAgree) {
+TEST(ModelConfig, TwoNamesOfOneField_MustAgree) {
   const auto read = [](const json& more) {
     json j = {{"model_type", "gpt2"}, {"vocab_size", 61}, {"n_embd", 32}, {"n_layer", 2}, {"n_head", 4}};
     j.update(more);
@@ -269,7 +270,7 @@ TEST(ModelConfig, TwoNamesOfOneFieldMustAgree) {
   EXPECT_THAT(error_of([&] { read({{"num_attention_heads", 8}}); }), Names({"num_attention_heads", "n_head", 4, 8}));
 }
 
-TEST(ModelConfig, NullAndZeroOfRopeMeanWhatTheyMeanInTransformers) {
+TEST(ModelConfig, RopeNullAndZero_MatchTransformers) {
   const auto read = [](const json& more) {
     json j = llama();
     json rope = {{"rope_type", "yarn"}, {"rope_theta", 1e4}, {"factor", 2}};
@@ -279,7 +280,7 @@ TEST(ModelConfig, NullAndZeroOfRopeMeanWhatTheyMeanInTransformers) {
   };
   EXPECT_TRUE(read(json::object()).truncate);
   EXPECT_FALSE(read({{"truncate", nullptr}}).truncate);
-  EXPECT_EQ(read(json::object()).original_length, 2048);  // max_position_embeddings of LlamaConfig
+  EXPECT_EQ(read(json::object()).original_length, 2048);  // default of max_position_embeddings in LlamaConfig
   EXPECT_THAT(error_of([&] { read({{"attention_factor", 0}}); }), Names({"attention_factor", 0}));
   EXPECT_THAT(error_of([&] { read({{"rope_theta", nullptr}}); }), Names({"rope_theta", "null"}));
   const json lazy = {{"model_type", "lazy_attention"},
@@ -290,7 +291,7 @@ TEST(ModelConfig, NullAndZeroOfRopeMeanWhatTheyMeanInTransformers) {
   EXPECT_EQ(ModelConfig::from_json(lazy, "config.json").positions.rope_base, 1.5e5);
 }
 
-TEST(ModelConfig, WindowsOfMistralAreInEveryLayer) {
+TEST(ModelConfig, MistralWindow_AppliesToEveryLayer) {
   const auto read = [](const json& more) {
     json j = llama();
     j.update({{"model_type", "mistral"}, {"num_key_value_heads", 2}, {"sliding_window", 8}});
@@ -305,8 +306,8 @@ TEST(ModelConfig, WindowsOfMistralAreInEveryLayer) {
   EXPECT_THAT(error_of([&] { read({{"sliding_window", -1}}); }), Names({"sliding_window", 1, -1}));
 }
 
-// python/lazy_attention/hf/families.py has the same defaults.
-TEST(ModelConfig, ConvertedModelsHaveNeitherShiftNorBiasUnlessSaid) {
+// The defaults must be the same as in python/lazy_attention/hf/families.py.
+TEST(ModelConfig, ConvertedModel_DefaultsToZeroOffsetAndBias) {
   json j = json::parse(R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1,
                            "num_attention_heads": 2, "intermediate_size": 48})");
   const ModelConfig softmax = ModelConfig::from_json(j, "config.json");
@@ -331,14 +332,14 @@ TEST(ModelConfig, ConvertedModelsHaveNeitherShiftNorBiasUnlessSaid) {
   }
 }
 
-TEST(ModelConfig, ModelsWithoutAttentionAreNotConverted) {
+TEST(ModelConfig, ConversionWithoutAttention_IsRejected) {
   for (const char* kind : {"retnet", "mamba2"}) {
     const ModelConfig model = toml(fmt::format("[model]\nkind = \"{}\"\nvocab_size = 64\nhidden_size = 64\n", kind));
     EXPECT_THAT(error_of([&] { to_lazy(model, 16); }), Names({std::string(kind)}));
   }
 }
 
-TEST(ModelConfig, AdaptersAreRefused) {
+TEST(ModelConfig, Adapters_AreRejected) {
   const testing::TemporaryFolder folder;
   testing::write_text(folder / "config.json", llama().dump());
   EXPECT_EQ(error_of([&] { ModelConfig::from_directory(folder.path()); }), "");
@@ -347,7 +348,7 @@ TEST(ModelConfig, AdaptersAreRefused) {
               Names({"adapter_config.json", "adapters"}));
 }
 
-TEST(ModelConfig, JsonThatPythonWritesIsRead) {
+TEST(ModelConfig, PythonJson_IsRead) {
   const testing::TemporaryFolder folder;
   const std::string path = (folder / "config.json").string();
   const auto limits = [&](const std::string& limit) {

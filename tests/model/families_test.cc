@@ -1,5 +1,5 @@
-// The families of Llama in transformers' own folders: equal logits, states, attention and gradients, and saved again
-// they are the same model to transformers.
+// Model folders of the Llama families written by transformers: our logits, hidden states, attention weights and
+// gradients must match, and transformers must read our saved folder as the same model.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ namespace {
 
 using testing::TemporaryFolder;
 
-TEST(FamiliesSlow, AreTransformersAndSavedAgainToo) { testing::expect_folders(testing::kLlamas, 34); }
+TEST(FamiliesSlow, Folders_MatchTransformersAndRoundTrip) { testing::expect_folders(testing::kLlamas, 34); }
 
 ModelConfig biased() {
   ModelConfig c{.vocab_size = 31,
@@ -32,8 +32,8 @@ ModelConfig biased() {
   return c;
 }
 
-// All that is wrong with a folder in one message.
-TEST(FamilyFolder, MissingAndUnexpectedTensorsAreNamed) {
+// One error message lists all mismatches of a folder.
+TEST(FamilyFolder, LoadError_ListsMissingAndUnexpectedTensors) {
   const TemporaryFolder folder;
   LanguageModel(biased(), 5).save(folder.path());
   auto tensors = read_safetensors(folder / "model.safetensors");
@@ -52,8 +52,8 @@ TEST(FamilyFolder, MissingAndUnexpectedTensorsAreNamed) {
                                     folder.path().string())));
 }
 
-// By the names of its own files, whatever the family calls them.
-TEST(FamilyFolder, EveryFamilyNamesWhatIsWrong) {
+// The message must use the tensor names of the folder's files, which differ between families.
+TEST(FamilyFolder, LoadError_NamesTensorsOfEveryFamily) {
   for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "gpt2", "bloom", "gpt_oss", "granite_swa", "smollm3",
                              "olmo2", "phi3", "gemma2", "gemma3_text", "transfo-xl"}) {
     SCOPED_TRACE(family);
@@ -77,8 +77,8 @@ TEST(FamilyFolder, EveryFamilyNamesWhatIsWrong) {
   }
 }
 
-// The gradient of every parameter, the biases' and norms' among them, against differences of the loss.
-TEST(FamilyGradients, BiasesAndNormsLearn) {
+// Compares the gradient of every parameter, including biases and norms, with finite differences of the loss.
+TEST(FamilyGradients, BiasesAndNorms_MatchFiniteDifferences) {
   LanguageModel model(biased(), 5);
   {
     const at::NoGradGuard guard;

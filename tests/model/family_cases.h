@@ -1,12 +1,13 @@
-// Scripts that make small folders of every family in transformers, to follow kMakeFolders (as_transformers.h): every
-// shape that differs in what is computed, every spelling of files and configurations. LongRoPE's factors of the fastest
-// pair are powers of two: transformers rounds the frequencies to fp32, in its float64 results too.
+// Python scripts that create small model folders of every family with transformers; they are appended to kMakeFolders
+// (as_transformers.h). They cover every configuration that changes the computation and every format of files and
+// configurations. LongRoPE's factors of the fastest pair are powers of two, because transformers rounds the frequencies
+// to fp32 even in float64.
 #pragma once
 
 namespace lazy::testing {
 
-// Every shape that differs in what is computed. Sizes are odd on purpose; 150 tokens pass the windows and the length
-// from which scaled RoPE differs.
+// Every configuration that changes the computation. Sizes are deliberately odd. 150 tokens exceed the windows and the
+// length from which scaled RoPE differs.
 inline constexpr char kLlamas[] = R"(
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -45,7 +46,7 @@ for seed in (0, 1):
         make(f"{name}-{seed}", kind(**{**shape, **changes}), dtype, "60KB" if sharded else "5GB", length=150, seed=seed)
 )";
 
-// Sizes are odd on purpose.
+// Sizes are deliberately odd.
 inline constexpr char kGpt2[] = R"(
 from transformers import GPT2Config
 shape = dict(vocab_size=211, n_embd=60, n_layer=3, n_head=6, n_positions=64, bos_token_id=1, eos_token_id=2,
@@ -124,7 +125,8 @@ for seed in (0, 1):
     (where / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
 )";
 
-// transformers' eager weights leave out what the sink takes, so attention is not compared; logits and states are.
+// transformers' eager attention weights do not contain the share of the sink, so attention weights are not compared,
+// only logits and hidden states.
 inline constexpr char kGraniteSwas[] = R"(
 from transformers import GraniteSWAConfig
 everything = observe
@@ -143,7 +145,7 @@ for seed in (0, 1):
          "bfloat16", "60KB", seed=seed)
 )";
 
-// Layers without RoPE by interval and by list, with and without a window.
+// Layers without RoPE, selected by interval and by list, with and without a window.
 inline constexpr char kSmolLm3s[] = R"(
 from transformers import SmolLM3Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=5, num_attention_heads=6, num_key_value_heads=2,
@@ -191,7 +193,8 @@ for seed in (0, 1):
          rope_scaling=dict(type="yarn", **factors)), "bfloat16", seed=seed)
 )";
 
-// Alternating windows by default and by list, with both caps and without; caps low enough to change the results.
+// Alternating windows by default and by list, with and without both caps. The caps are low enough to change the
+// results.
 inline constexpr char kGemma2s[] = R"(
 from transformers import Gemma2Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -206,7 +209,8 @@ for seed in (0, 1):
                                           tie_word_embeddings=False), "bfloat16", "60KB", seed=seed)
 )";
 
-// The default pattern of seven layers and one by list; scaled RoPE of the layers without a window; capped logits.
+// The default pattern with seven layers and a pattern by list, scaled RoPE in the layers without a window, and capped
+// logits.
 inline constexpr char kGemma3s[] = R"(
 from transformers import Gemma3TextConfig
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,

@@ -1,5 +1,5 @@
-// Model folders as transformers writes them, one after the other: what is computed from each is what transformers
-// computes, at once and from a cache, and saved again it is the same model to transformers.
+// Tests of model folders written by transformers: the results must match transformers, both for a full pass and with a
+// cache, and transformers must read the saved model as the same model.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,8 @@
 
 namespace lazy::testing {
 
-// The spelling of transformers 4: rope_theta at the top, rope_scaling with "type" beside it.
+// Converts a configuration to the format of transformers 4: rope_theta at the top level, and rope_scaling with the key
+// "type".
 inline nlohmann::json in_older_words(nlohmann::json config) {
   nlohmann::json rope = config["rope_parameters"];
   config.erase("rope_parameters");
@@ -24,7 +25,7 @@ inline nlohmann::json in_older_words(nlohmann::json config) {
   return config;
 }
 
-// Converted to Lazy Attention it computes the same function, also when it was written and read, until tau changes.
+// A model converted to Lazy Attention must compute the same function, also after saving and loading, until tau changes.
 inline void expect_conversion(const std::filesystem::path& where, const LanguageModel& model, const at::Tensor& ids,
                               const Observed& theirs) {
   const auto families = convertible_families();
@@ -41,7 +42,7 @@ inline void expect_conversion(const std::filesystem::path& where, const Language
   EXPECT_EQ(without_conversion(lazy.config()).to_json(), model.config().to_json());
   EXPECT_EQ(lazy.config().to_json()["model_type"], std::string("lazy_") + name(model.config().family));
   const auto logits = [&] { return lazy.logits(lazy.forward(ids).hidden); };
-  expect_as_close(logits(), theirs.at("fp32.logits"), theirs.at("fp64.logits"), "logits of the conversion");
+  expect_as_close(logits(), theirs.at("fp32.logits"), theirs.at("fp64.logits"), "logits of the converted model");
   for (int64_t layer = 0; layer < lazy.config().num_layers; ++layer) {
     EXPECT_TRUE(at::equal(lazy.distance_bias(layer), at::zeros({lazy.config().attention.num_heads, 8})));
     lazy.tau(layer).fill_(-1);
@@ -56,7 +57,8 @@ inline void expect_folder(const std::filesystem::path& where) {
   const at::Tensor& ids = theirs.at("ids");
   EXPECT_GT(expect_as_transformers(observed(model, ids), theirs), 2 * model.config().num_layers + 2);
 
-  // In parts and token by token, from the cache, unless keys are rotated by the length at which they came.
+  // The prompt in parts and token by token with a cache. Not possible if RoPE depends on the sequence length, because
+  // cached keys keep the rotation of an earlier length.
   const at::NoGradGuard guard;
   const int64_t length = ids.size(1);
   if (!rope_varies(model.config(), length)) {
@@ -67,7 +69,7 @@ inline void expect_folder(const std::filesystem::path& where) {
       parts.push_back(model.logits(model.forward(ids.narrow(1, begin, count), {.cache = &cache}).hidden));
       begin += count;
     }
-    expect_as_close(at::cat(parts, 1), theirs.at("fp32.logits"), theirs.at("fp64.logits"), "logits by parts");
+    expect_as_close(at::cat(parts, 1), theirs.at("fp32.logits"), theirs.at("fp64.logits"), "logits with a cache");
   }
   const auto config = nlohmann::json::parse(read_text(where / "config.json"));
   if (!family_of(model.config())) {
@@ -79,7 +81,8 @@ inline void expect_folder(const std::filesystem::path& where) {
   EXPECT_EQ(ModelConfig::from_directory(where / "ours").to_json(), model.config().to_json());
 }
 
-// Every folder that `script`, which follows kMakeFolders, makes: so many.
+// Checks every folder that `script` creates; `script` is appended to kMakeFolders. `folders` is the expected number of
+// folders.
 inline void expect_folders(const std::string& script, int folders) {
   const std::string missing = missing_python_modules("torch, transformers, safetensors");
   if (!missing.empty()) GTEST_SKIP() << missing;

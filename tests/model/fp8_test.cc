@@ -1,4 +1,4 @@
-// Linear layers in 8-bit floating point against products of the numbers that quantize_fp8 stores, in float64.
+// Tests of linear layers in fp8 against float64 products of the values that quantize_fp8 stores.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -19,7 +19,7 @@ double error(const at::Tensor& x, const at::Tensor& truth) {
   return ((x.to(at::kDouble) - truth).norm() / truth.norm()).item<double>();
 }
 
-TEST(Fp8, LinearAndItsGradients) {
+TEST(Fp8, LinearAndGradients_MatchQuantizedReference) {
   at::manual_seed(1);
   const Linear linear(48, {64, 16}, at::kCPU);
   for (const at::Tensor& part : linear.parts()) part.detach().normal_();
@@ -30,7 +30,7 @@ TEST(Fp8, LinearAndItsGradients) {
   std::vector<at::Tensor> wanted{x, linear.parts()[0], linear.parts()[1]};
   auto found = torch::autograd::grad({y[0], y[1]}, wanted, d);
   found.insert(found.end(), {y[0], y[1]});
-  // The same in float64, and in fp32 with results rounded to theirs.
+  // The reference: the same products in float64, and in fp32 with results rounded to the result dtype.
   const auto expected = [&](at::ScalarType as) {
     const at::Tensor W = at::cat({linear.parts()[0], linear.parts()[1]}, 0).detach().to(at::kBFloat16);
     const at::Tensor flat = x.detach().view({96, 48});
@@ -48,12 +48,12 @@ TEST(Fp8, LinearAndItsGradients) {
     const double rounding = type == at::kFloat ? 0x1p-24 : 0x1p-9;
     EXPECT_LE(error(found[i], truth[i]), 2 * error(plain[i].to(type), truth[i]) + rounding) << i;
   }
-  // It is another result than that of bf16.
+  // The fp8 result must differ from the bf16 result.
   linear.set_fp8(false);
   EXPECT_GT(error(linear.forward(x)[0].detach(), truth[3]), 0.01);
 }
 
-TEST(Fp8, OtherSizesStayInBFloat16) {
+TEST(Fp8, OtherSizes_StayInBFloat16) {
   at::manual_seed(2);
   const Linear linear(48, {64}, at::kCPU);
   linear.parts()[0].detach().normal_();
@@ -76,7 +76,7 @@ std::vector<at::Tensor> gradients(LanguageModel& model, const at::Tensor& ids) {
   return out;
 }
 
-TEST(Fp8, ModelsOnceComputedAndRecomputed) {
+TEST(Fp8, RecomputedModels_HaveSameGradients) {
   ModelConfig c{.vocab_size = 97,
                 .hidden_size = 48,
                 .num_layers = 2,

@@ -1,4 +1,5 @@
-// Gated attention and fixed sinks: the gate in plain loops, one seed's twins, the layout of the released gated models.
+// Tests of gated attention and fixed sinks: the gate against plain loops, equal initial weights with and without gates,
+// and the checkpoint layout of the released gated models.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,8 +56,8 @@ const at::Tensor& stored(const LanguageModel& model, const std::string& name) {
   throw std::out_of_range(name);
 }
 
-// One seed gives a gated model and its twin without gates the same other weights.
-TEST(Gate, TwinsOfASeedShareAllOtherWeights) {
+// With the same seed, a gated model and a model without gates have the same weights except for the gates.
+TEST(Gate, SameSeed_GivesSameOtherWeights) {
   LanguageModel with(gated(GateKind::element), 3), without(small_config(), 3);
   std::map<std::string, at::Tensor> theirs;
   for (const auto& [name, tensor] : with.parameters())
@@ -71,8 +72,9 @@ TEST(Gate, TwinsOfASeedShareAllOtherWeights) {
   }
 }
 
-// heads_bthd = sigmoid(sum_c W_gc x_btc) heads_bthd of the twin; g: the head, or the element of it.
-TEST(Gate, IsTheSigmoidOfTheLayersInput) {
+// The gated heads must be sigmoid(sum_c W_gc x_btc) heads_bthd, where heads_bthd are the heads of the model without
+// gates and g is the head or the element of the head.
+TEST(Gate, GatedHeads_MatchDefinition) {
   const at::Tensor ids = some_ids();
   LanguageModel twin(small_config(), 3);
   const auto plain = activations(twin, ids);
@@ -105,8 +107,8 @@ TEST(Gate, IsTheSigmoidOfTheLayersInput) {
   }
 }
 
-// Statistics are those of the weights: a gate leaves the first layer's as they are.
-TEST(Gate, LeavesTheStatisticsOfWeights) {
+// Attention statistics describe the attention weights, so a gate does not change the statistics of the first layer.
+TEST(Gate, AttentionStatistics_IgnoreGate) {
   const at::Tensor ids = some_ids();
   const at::NoGradGuard guard;
   LanguageModel with(gated(GateKind::head), 3), without(small_config(), 3);
@@ -114,7 +116,7 @@ TEST(Gate, LeavesTheStatisticsOfWeights) {
   EXPECT_TRUE(at::allclose(own, without.forward(ids, {.return_stats = true}).stats[0], 1e-5, 1e-6));
 }
 
-TEST(Gate, StreamsPacksAndIsSaved) {
+TEST(Gate, GatedModel_StreamsPacksAndRoundTrips) {
   for (const GateKind kind : {GateKind::head, GateKind::element}) {
     LanguageModel model(gated(kind), 3);
     const at::Tensor ids = some_ids(), full = logits(model, ids);
@@ -137,8 +139,8 @@ TEST(Gate, StreamsPacksAndIsSaved) {
   }
 }
 
-// q_proj of the released models: for every key-value head its queries, then their gates.
-TEST(Gate, OfTheReleasedModelsIsInTheQueries) {
+// q_proj of the released models contains, for every key-value head, its queries followed by their gates.
+TEST(Gate, ReleasedLayout_StoresGatesInQueryProjection) {
   for (const GateKind kind : {GateKind::head, GateKind::element}) {
     SCOPED_TRACE(name(kind));
     ModelConfig c = gated(kind);
@@ -174,7 +176,7 @@ TEST(Gate, OfTheReleasedModelsIsInTheQueries) {
   }
 }
 
-TEST(Gate, NamesWhatDoesNotFit) {
+TEST(Gate, ConfigErrors_NameField) {
   const auto read = [](const std::string& more) {
     const auto json = nlohmann::json::parse(R"({"model_type": "qwen3", "vocab_size": 61, "hidden_size": 24,
       "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6,
@@ -190,8 +192,8 @@ TEST(Gate, NamesWhatDoesNotFit) {
   EXPECT_THAT(error_of([&] { c.validate(); }), Names({"attention_gate", "none", "gpt2"}));
 }
 
-// Off-by-one softmax: exp(s) / (1 + sum exp(s)), with nothing to train.
-TEST(FixedSink, IsOffByOneSoftmax) {
+// Off-by-one softmax is exp(s) / (1 + sum exp(s)). It has no trained parameter.
+TEST(FixedSink, FixedSink_MatchesOffByOneSoftmax) {
   ModelConfig c = small_config("softmax_sink");
   c.attention.sink_trainable = false;
   LanguageModel model(c, 3);

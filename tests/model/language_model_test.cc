@@ -1,4 +1,4 @@
-// The decoder against its definition: logits, loss, every gradient, KV cache, precision, hooks.
+// Tests of the decoder against its definition: logits, loss, all gradients, KV cache, precision and hooks.
 #include "model/language_model.h"
 
 #include <ATen/ATen.h>
@@ -33,7 +33,7 @@ ModelConfig small(const char* kind) {
                 .max_length = 64,
                 .attention = {.num_heads = 4, .num_kv_heads = 4, .head_dim = 16},
                 .mlp = {.intermediate_size = 80}};
-  c.init_std = 0.15;  // large enough that attention, and the offset's cut, do something
+  c.init_std = 0.15;  // large enough that attention and the cut by the offset affect the results
   if (std::string(kind) == "lazy") {
     c.attention.normalizer = Normalizer::elastic;
     c.attention.distance_bias_window = 12;
@@ -98,10 +98,10 @@ at::Tensor random_ids(at::IntArrayRef shape, int64_t vocabulary, uint64_t seed) 
   return at::randint(0, vocabulary, shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kLong));
 }
 
-// Two references: at most twice as far from float64 as a plain computation in the same precision, plus one rounding.
-// The distance is the root of the mean square over everything added under a name; of a handful of numbers (the offsets
-// of four heads) it would be luck, so a test adds several seeds, and the layers share a name. One wrong element still
-// dominates it.
+// Compares two implementations: our distance from float64 must be at most twice the distance of a plain computation in
+// the same precision, plus one rounding. The distance is the root mean square over all values added under one name. For
+// few values (such as the offsets of four heads) it would be random, so tests add several seeds, and all layers share a
+// name. A single wrong element still dominates the distance.
 class Distances {
  public:
   explicit Distances(double epsilon) : epsilon_(epsilon) {}
@@ -136,7 +136,7 @@ constexpr double kFloatEpsilon = 1.2e-7, kBFloat16Epsilon = 7.8e-3;
 
 class Decoder : public ::testing::TestWithParam<Shape> {};
 
-// Logits, the loss' terms and every gradient in `dtype` against the definition.
+// Compares the logits, the terms of the loss and every gradient in `dtype` with the definition.
 void compare_with_definition(const ModelConfig& config, at::ScalarType dtype) {
   const bool bf16 = dtype == at::kBFloat16;
   Distances distances(bf16 ? kBFloat16Epsilon : kFloatEpsilon);
@@ -170,11 +170,11 @@ void compare_with_definition(const ModelConfig& config, at::ScalarType dtype) {
   distances.expect_close();
 }
 
-TEST_P(Decoder, LogitsLossAndGradientsMatchTheDefinition) { compare_with_definition(GetParam().config, at::kFloat); }
+TEST_P(Decoder, LogitsLossAndGradients_MatchDefinition) { compare_with_definition(GetParam().config, at::kFloat); }
 
-TEST_P(Decoder, BFloat16IsWithinTwiceItsRoundings) { compare_with_definition(GetParam().config, at::kBFloat16); }
+TEST_P(Decoder, BFloat16_IsWithinTwiceReferenceError) { compare_with_definition(GetParam().config, at::kBFloat16); }
 
-TEST_P(Decoder, CachedForwardEqualsTheFullOne) {
+TEST_P(Decoder, CachedForward_MatchesFullForward) {
   const ModelConfig& config = GetParam().config;
   LanguageModel model(config, 4);
   const at::NoGradGuard guard;
@@ -185,7 +185,7 @@ TEST_P(Decoder, CachedForwardEqualsTheFullOne) {
   KVCache cache;
   std::vector<at::Tensor> parts;
   int64_t start = 0;
-  for (const int64_t n : {1, 16, 1, 1, 7, 14}) {  // a prompt in chunks, single tokens between
+  for (const int64_t n : {1, 16, 1, 1, 7, 14}) {  // a prompt in chunks, with single tokens between them
     parts.push_back(model.logits(model.forward(ids.narrow(1, start, n), {.cache = &cache}).hidden));
     start += n;
     EXPECT_EQ(cache.length, start);
@@ -200,27 +200,27 @@ TEST_P(Decoder, CachedForwardEqualsTheFullOne) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Decoder, ::testing::ValuesIn(shapes()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(LanguageModel, GradientsAccumulateAndScaleWithTheLoss) {
+TEST(LanguageModel, Gradients_AccumulateAndScaleWithLoss) {
   LanguageModel model(small("lazy"), 3);
   const at::Tensor ids = random_ids({2, 20}, 97, 1), labels = random_ids({2, 20}, 97, 2);
   model.loss(ids, labels).backward();
   std::vector<at::Tensor> once;
   for (const auto& [name, tensor] : model.parameters()) once.push_back(tensor.grad().clone());
-  (model.loss(ids, labels) * 4).backward();  // a power of two scales without rounding
+  (model.loss(ids, labels) * 4).backward();  // scaling by a power of two causes no rounding
   for (size_t i = 0; i < once.size(); ++i) {
     const auto& [name, tensor] = model.parameters()[i];
     EXPECT_TRUE(at::allclose(tensor.grad(), once[i] * 5, 2e-7, 0)) << name;
   }
 }
 
-TEST(LanguageModel, CheckpointingChangesNoBit) {
+TEST(LanguageModel, Checkpointing_IsBitwiseEqual) {
   for (const Shape& shape : shapes()) {
     const at::Tensor ids = random_ids({2, 37}, shape.config.vocab_size, 1);
     const auto gradients = [&](Checkpointing checkpointing) {
       LanguageModel model(shape.config, 5);
       model.set_checkpointing(checkpointing);
       std::vector<at::Tensor> all;
-      for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {  // they add up as without
+      for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {  // gradients accumulate over two micro-batches
         const at::Tensor loss = model.loss(ids, ids);
         loss.backward();
         all.push_back(loss.detach());
@@ -239,7 +239,7 @@ TEST(LanguageModel, CheckpointingChangesNoBit) {
   EXPECT_THROW(checkpointing_from("some"), Error);
 }
 
-TEST(LanguageModel, ChangesToParametersInPlaceReachTheProducts) {
+TEST(LanguageModel, InPlaceParameterChanges_ReachProducts) {
   LanguageModel model(small("transformer"), 3);
   const at::NoGradGuard guard;
   const at::Tensor ids = random_ids({1, 8}, 97, 1);
@@ -254,13 +254,13 @@ TEST(LanguageModel, ChangesToParametersInPlaceReachTheProducts) {
   }
 }
 
-TEST(LanguageModel, NoLabelsMeansNoMean) {
+TEST(LanguageModel, LossWithoutLabels_IsNaN) {
   LanguageModel model(small("lazy"), 3);
   EXPECT_TRUE(
       std::isnan(model.loss(random_ids({1, 5}, 97, 1), at::full({1, 5}, kIgnoredLabel, at::kLong)).item<float>()));
 }
 
-TEST(LanguageModel, LogLikelihoodAgreesWithLogits) {
+TEST(LanguageModel, LogLikelihood_MatchesLogits) {
   LanguageModel model(small("lazy"), 6);
   const at::Tensor ids = random_ids({2, 11}, 97, 1), labels = random_ids({2, 11}, 97, 2);
   const auto [likelihood, best] = model.log_likelihood(ids, labels);
@@ -271,7 +271,7 @@ TEST(LanguageModel, LogLikelihoodAgreesWithLogits) {
   EXPECT_TRUE(at::equal(best, logits.argmax(2).eq(labels)));
 }
 
-TEST(LanguageModel, StatisticsAndAttentionInputsPerLayer) {
+TEST(LanguageModel, StatisticsAndAttentionInputs_AreReportedPerLayer) {
   LanguageModel model(small("lazy"), 7);
   const at::NoGradGuard guard;
   const at::Tensor ids = random_ids({2, 13}, 97, 1);
@@ -288,11 +288,12 @@ TEST(LanguageModel, StatisticsAndAttentionInputsPerLayer) {
   ASSERT_EQ(result.stats.size(), 2u);
   for (const at::Tensor& stats : result.stats) {
     EXPECT_EQ(stats.sizes(), (std::vector<int64_t>{3, 2, 4, 13}));
-    EXPECT_TRUE(stats.select(0, 2).select(2, 0).eq(0).all().item<bool>()) << "at i = 1 and tau = -1 nothing is alive";
+    EXPECT_TRUE(stats.select(0, 2).select(2, 0).eq(0).all().item<bool>())
+        << "at i = 1 and tau = -1 all weights are zero";
   }
 }
 
-TEST(LanguageModel, TheSeedDecidesTheWeights) {
+TEST(LanguageModel, Seed_DeterminesWeights) {
   const LanguageModel a(small("lazy"), 9), b(small("lazy"), 9), c(small("lazy"), 10);
   double sum = 0, square = 0, n = 0;
   for (size_t i = 0; i < a.parameters().size(); ++i) {
@@ -309,7 +310,7 @@ TEST(LanguageModel, TheSeedDecidesTheWeights) {
   EXPECT_NEAR(std::sqrt(square / n), 0.15, 5 * 0.15 / std::sqrt(2 * n));
 }
 
-TEST(LanguageModel, DecayLeavesOutNormsBiasesAndOffsets) {
+TEST(LanguageModel, WeightDecay_ExcludesNormsBiasesAndOffsets) {
   const LanguageModel model(small("lazy"), 1);
   int64_t decayed = 0, others = 0;
   for (const auto& [name, tensor] : model.parameters()) {
@@ -320,7 +321,7 @@ TEST(LanguageModel, DecayLeavesOutNormsBiasesAndOffsets) {
   EXPECT_EQ(decayed + others, count_parameters(model.config()).total);
 }
 
-TEST(LanguageModel, ACacheRefusesGradients) {
+TEST(LanguageModel, Cache_RejectsGradients) {
   LanguageModel model(small("lazy"), 1);
   KVCache cache;
   EXPECT_THROW(model.forward(random_ids({1, 3}, 97, 1), {.cache = &cache}), Error);

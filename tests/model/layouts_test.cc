@@ -1,5 +1,4 @@
-// Families whose folders are laid out otherwise than Llama's: what transformers computes from a folder is what we
-// compute.
+// Tests of families whose checkpoint layout differs from Llama's: the results must match transformers.
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 
@@ -39,12 +38,12 @@ ModelConfig gpt2(const std::string& more = "") {
   return ModelConfig::from_toml(config);
 }
 
-TEST(Gpt2, IsOneFromAConfiguration) {
+TEST(Gpt2, Config_GivesGpt2Architecture) {
   const ModelConfig c = gpt2();
   EXPECT_EQ(c.architecture(), "GPT2LMHeadModel");
   EXPECT_EQ(c.kind(), "gpt2");
   EXPECT_EQ(c.intermediate(), 80);
-  // wte, wpe; of a layer two norms, c_attn, c_proj, the MLP; the last norm.
+  // Parameters: wte and wpe; per layer two norms, c_attn, c_proj and the MLP; the final norm.
   EXPECT_EQ(count_parameters(c).total,
             31 * 20 + 16 * 20 + 2 * (4 * 20 + 21 * 60 + 21 * 20 + 21 * 80 + 81 * 20) + 2 * 20);
   EXPECT_THAT(error_of([] { gpt2("positions = \"alibi\""); }), Names({"gpt2", "positions", "learned", "alibi"}));
@@ -54,7 +53,7 @@ TEST(Gpt2, IsOneFromAConfiguration) {
               Names({"gpt2", "head_dim", "hidden_size", 20, "num_heads", 4, 6}));
 }
 
-TEST(Gpt2, StartsAsPublished) {
+TEST(Gpt2, InitialWeights_MatchPublication) {
   ModelConfig c = gpt2("initializer_range = 0.3");
   c.hidden_size = 256, c.attention.head_dim = 64, c.mlp.intermediate_size = 0;
   const LanguageModel model(c, 3);
@@ -63,15 +62,16 @@ TEST(Gpt2, StartsAsPublished) {
     const bool branch =
         name.find("o_proj.weight") != std::string::npos || name.find("down_proj.weight") != std::string::npos;
     if (p.dim() == 2) {
-      EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // 2 layers: 1 / sqrt(4)
+      EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // 2 layers: init_std / sqrt(4)
     } else {
       EXPECT_EQ(mean, name.ends_with("norm.weight") ? 1 : 0) << name;
     }
   }
 }
 
-// A model without b_Q: it is no parameter, and is 0 in the folder, whose config.json says so.
-TEST(Gpt2, TrainsWithoutAQueryBias) {
+// A model without a query bias: the bias is not a parameter, and the saved folder contains zeros and a key in
+// config.json.
+TEST(Gpt2, QueryBias_CanBeDisabled) {
   const TemporaryFolder folder;
   LanguageModel model(gpt2("query_bias = false"), 3);
   EXPECT_EQ(model.stored().size(), model.parameters().size() + 2);
@@ -86,7 +86,7 @@ TEST(Gpt2, TrainsWithoutAQueryBias) {
   EXPECT_TRUE(at::equal(bias.narrow(0, 0, 20), at::zeros({20})));
 }
 
-TEST(Layouts, CheckpointingGivesTheSameGradients) {
+TEST(Layouts, Checkpointing_GivesSameGradients) {
   const at::Tensor ids = at::randint(0, 31, {2, 9}, at::detail::createCPUGenerator(1), at::kLong);
   for (const ModelConfig& config : {gpt2(), small_family("gemma2"), small_family("gemma3_text")}) {
     std::vector<std::vector<at::Tensor>> gradients;
@@ -102,8 +102,8 @@ TEST(Layouts, CheckpointingGivesTheSameGradients) {
   }
 }
 
-// bf16 computes with weights and activations of 8 bits.
-TEST(Layouts, Bfloat16IsNear) {
+// bf16 has a precision of 8 bits for weights and activations.
+TEST(Layouts, Bfloat16_IsCloseToFp32) {
   for (const ModelConfig& config : {gpt2("initializer_range = 0.2"), small_family("gemma3_text")}) {
     LanguageModel model(config, 3);
     const at::NoGradGuard guard;
@@ -116,8 +116,8 @@ TEST(Layouts, Bfloat16IsNear) {
   }
 }
 
-// transformers rounds the factor to the model's type before it multiplies.
-TEST(Gemma3, EmbeddingsAreScaledByARoundedFactor) {
+// transformers rounds the factor to the model's dtype before the multiplication.
+TEST(Gemma3, EmbeddingScale_IsRoundedToComputeDtype) {
   const ModelConfig config = small_family("gemma3_text");
   LanguageModel model(config, 3);
   const at::NoGradGuard guard;
@@ -136,8 +136,8 @@ TEST(Gemma3, EmbeddingsAreScaledByARoundedFactor) {
   }
 }
 
-// All that is wrong with a folder in one message, by the folder's own names.
-TEST(Gpt2, MissingAndUnexpectedTensorsAreNamed) {
+// One error message lists all mismatches, with the tensor names of the folder.
+TEST(Gpt2, LoadError_ListsMissingAndUnexpectedTensors) {
   const TemporaryFolder folder;
   LanguageModel(gpt2(), 5).save(folder.path());
   auto tensors = read_safetensors(folder / "model.safetensors");
@@ -151,7 +151,7 @@ TEST(Gpt2, MissingAndUnexpectedTensorsAreNamed) {
                      "transformer.h.1.mlp.c_fc.weight", std::string("[20, 80]"), std::string("[80, 20]")}));
 }
 
-TEST(Gpt2, WhatIsNotComputedIsNamed) {
+TEST(Gpt2, UnsupportedValues_AreRejected) {
   const auto error = [](const char* key, const nlohmann::json& value) {
     nlohmann::json config = nlohmann::json::parse(gpt2().to_json().dump());
     config[key] = value;
@@ -164,8 +164,8 @@ TEST(Gpt2, WhatIsNotComputedIsNamed) {
   EXPECT_THAT(error("n_layer", nullptr), Names({"n_layer", "integer"}));
 }
 
-// A halved byte each: 16 values, the low half first, times a power of two for 32 of them.
-TEST(Mxfp4, IsTheValuesThatItStandsFor) {
+// Each byte contains two of 16 possible values, low nibble first. A group of 32 values is scaled by a power of two.
+TEST(Mxfp4, Dequantization_MatchesDefinition) {
   const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   const at::Tensor blocks = at::randint(0, 256, {3, 5, 2, 16}, at::kByte),
                    scales = at::randint(100, 150, {3, 5, 2}, at::kByte);
@@ -183,7 +183,7 @@ TEST(Mxfp4, IsTheValuesThatItStandsFor) {
   }
 }
 
-TEST(Mxfp4, WhatDoesNotFitIsNamed) {
+TEST(Mxfp4, InvalidTensors_AreRejected) {
   const TemporaryFolder folder;
   const auto error = [&](at::IntArrayRef blocks, at::IntArrayRef scales, at::ScalarType type) {
     write_safetensors(folder / "model.safetensors", {{"e.down_proj_blocks", at::zeros(blocks, type)},
@@ -198,7 +198,7 @@ TEST(Mxfp4, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 1}, at::kChar), Names({"e.down_proj", "U8"}));
 }
 
-TEST(GraniteSwa, WhatIsNotComputedIsNamed) {
+TEST(GraniteSwa, UnsupportedValues_AreRejected) {
   const auto error = [](const char* key, const nlohmann::json& value) {
     nlohmann::json config = {{"model_type", "granite_swa"}, {"vocab_size", 9},          {"hidden_size", 64},
                              {"num_hidden_layers", 3},      {"num_attention_heads", 8}, {"intermediate_size", 96}};
@@ -213,7 +213,7 @@ TEST(GraniteSwa, WhatIsNotComputedIsNamed) {
   EXPECT_THAT(error("model_type", "mimo_v2_flash"), Names({"model_type", "granite_swa", "'mimo_v2_flash'"}));
 }
 
-TEST(SmolLm3, UnsupportedValuesAreNamed) {
+TEST(SmolLm3, UnsupportedValues_AreRejected) {
   const auto read = [](const char* key, const nlohmann::json& value) {
     nlohmann::json config = {{"model_type", "smollm3"}, {"vocab_size", 9},          {"hidden_size", 64},
                              {"num_hidden_layers", 5},  {"num_attention_heads", 8}, {"intermediate_size", 96}};
@@ -233,7 +233,7 @@ TEST(SmolLm3, UnsupportedValuesAreNamed) {
   EXPECT_THAT(error("hidden_act", "gelu"), Names({"hidden_act", "silu", "gelu"}));
 }
 
-TEST(Phi3, UnsupportedValuesAreNamed) {
+TEST(Phi3, UnsupportedValues_AreRejected) {
   const auto read = [](const char* key, const nlohmann::json& value) {
     nlohmann::json config = {{"model_type", "phi3"},   {"vocab_size", 9},          {"hidden_size", 64},
                              {"num_hidden_layers", 3}, {"num_attention_heads", 8}, {"intermediate_size", 96}};
@@ -250,12 +250,12 @@ TEST(Phi3, UnsupportedValuesAreNamed) {
   EXPECT_THAT(error("sliding_window", 0), Names({"sliding_window", 1, 0}));
   const nlohmann::json own = {{"AutoConfig", "configuration_phi3.Phi3Config"},
                               {"AutoModelForCausalLM", "modeling_phi3.Phi3ForCausalLM"}};
-  EXPECT_EQ(read("auto_map", own).family, ModelFamily::phi3) << "copies of transformers' own classes";
+  EXPECT_EQ(read("auto_map", own).family, ModelFamily::phi3) << "copies of transformers' classes are accepted";
   EXPECT_THAT(error("auto_map", {{"AutoModelForCausalLM", "modeling_phi3.OtherForCausalLM"}}),
               Names({"auto_map", "modeling_phi3.OtherForCausalLM"}));
 }
 
-TEST(Phi3, LongropeFieldsAreThoseOfTransformers) {
+TEST(Phi3, LongropeFields_MatchTransformers) {
   using nlohmann::json;
   const json none = json::object();
   const json factors = {{"rope_type", "longrope"}, {"short_factor", {1, 1.5, 1, 1}}, {"long_factor", {2, 2, 4.5, 2}}};
@@ -306,7 +306,7 @@ TEST(Phi3, LongropeFieldsAreThoseOfTransformers) {
               Names({"original_max_position_embeddings", 2, 1}));
 }
 
-TEST(Gemma2, DefaultsAreThoseOfTransformers) {
+TEST(Gemma2, Defaults_MatchTransformers) {
   const auto read = [](const char* key, const nlohmann::json& value) {
     nlohmann::json config = {{"model_type", "gemma2"}, {"vocab_size", 9},          {"hidden_size", 64},
                              {"num_hidden_layers", 5}, {"num_attention_heads", 8}, {"intermediate_size", 96}};
@@ -324,7 +324,7 @@ TEST(Gemma2, DefaultsAreThoseOfTransformers) {
   EXPECT_THAT(error("use_bidirectional_attention", true), Names({"use_bidirectional_attention", "false", "true"}));
 }
 
-TEST(Gemma3, UnsupportedValuesAreNamed) {
+TEST(Gemma3, UnsupportedValues_AreRejected) {
   const auto read = [](const char* key, const nlohmann::json& value) {
     nlohmann::json config = {{"model_type", "gemma3_text"}, {"vocab_size", 9},          {"hidden_size", 64},
                              {"num_hidden_layers", 7},      {"num_attention_heads", 8}, {"intermediate_size", 96}};
@@ -338,7 +338,7 @@ TEST(Gemma3, UnsupportedValuesAreNamed) {
   EXPECT_EQ(read("rope_local_base_freq", 500).rope_base_of(0), 500);
   const ModelConfig full = read("layer_types", nlohmann::json(7, "full_attention"));
   EXPECT_EQ(full.attention.window, -1);
-  EXPECT_TRUE(full.to_json()["sliding_window"].is_number());  // transformers needs one
+  EXPECT_TRUE(full.to_json()["sliding_window"].is_number());  // transformers requires a number
   EXPECT_THAT(error("sliding_window", nullptr), Names({"sliding_window", "integer", "null"}));
   EXPECT_EQ(read("rope_scaling", {{"rope_type", "linear"}, {"factor", 8}}).positions.rope_scaling.factor, 8);
   EXPECT_THAT(error("sliding_window_pattern", 0), Names({"sliding_window_pattern", 1, 0}));
@@ -354,7 +354,7 @@ TEST(Gemma3, UnsupportedValuesAreNamed) {
   EXPECT_THAT(error("model_type", "gemma3"), Names({"model_type", "gemma3_text", "'gemma3'"}));
 }
 
-TEST(GptOss, WhatIsNotComputedIsNamed) {
+TEST(GptOss, UnsupportedValues_AreRejected) {
   const auto error = [](const char* key, const nlohmann::json& value) {
     nlohmann::json config = {{"model_type", "gpt_oss"}, {"vocab_size", 9},          {"hidden_size", 64},
                              {"num_hidden_layers", 3},  {"num_attention_heads", 8}, {"intermediate_size", 96},

@@ -1,4 +1,5 @@
-// Model folders: what is written is read back, what does not fit is named, and other programs' spellings are accepted.
+// Tests of model folders: saved models are read back, mismatches are named in the error, and tensor names of other
+// programs are accepted.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ std::string load_error(const std::filesystem::path& folder) {
   return error_of([&] { LanguageModel::load(folder); });
 }
 
-// Reads the folder's tensors, lets `edit` change the list, and writes it again.
+// Reads the tensors of the folder, applies `edit` to them, and writes them again.
 void edit_weights(const std::filesystem::path& folder,
                   const std::function<void(std::map<std::string, at::Tensor>&)>& edit) {
   auto tensors = read_safetensors(folder / "model.safetensors");
@@ -51,7 +52,7 @@ void edit_config(const std::filesystem::path& folder, const std::function<void(n
   testing::write_text(folder / "config.json", config.dump());
 }
 
-TEST(ModelFolder, SavedAndLoadedIsTheSame) {
+TEST(ModelFolder, SavedModel_RoundTrips) {
   for (const char* kind : {"lazy", "transformer"}) {
     for (const bool tied : {false, true}) {
       const TemporaryFolder a, b;
@@ -72,7 +73,7 @@ TEST(ModelFolder, SavedAndLoadedIsTheSame) {
   }
 }
 
-TEST(ModelFolder, ParameterShapesListsTheFile) {
+TEST(ModelFolder, ParameterShapes_ListFileTensors) {
   for (const char* kind : {"lazy", "transformer"}) {
     for (const bool tied : {false, true}) {
       const TemporaryFolder folder;
@@ -92,7 +93,7 @@ TEST(ModelFolder, ParameterShapesListsTheFile) {
   }
 }
 
-TEST(ModelFolder, Bf16FilesRoundWeightsAndKeepOffsetsAndBiases) {
+TEST(ModelFolder, Bf16Files_KeepOffsetsAndBiasesInFp32) {
   const TemporaryFolder folder;
   const LanguageModel model(small_folder_model("lazy"), 5);
   model.save(folder.path(), "bf16");
@@ -110,7 +111,7 @@ TEST(ModelFolder, Bf16FilesRoundWeightsAndKeepOffsetsAndBiases) {
   EXPECT_THROW(model.save(folder.path(), "fp8"), Error);
 }
 
-TEST(ModelFolder, ShardedFoldersLoad) {
+TEST(ModelFolder, ShardedFolders_Load) {
   const TemporaryFolder folder;
   const LanguageModel model(small_folder_model("lazy"), 5);
   model.save(folder.path());
@@ -121,7 +122,7 @@ TEST(ModelFolder, ShardedFoldersLoad) {
   EXPECT_TRUE(at::equal(back.parameters()[3].second, model.parameters()[3].second));
 }
 
-TEST(ModelFolder, OtherSpellingsAreAccepted) {
+TEST(ModelFolder, OtherTensorNames_AreAccepted) {
   const LanguageModel model(small_folder_model("transformer"), 5);
   const std::map<std::string, std::string> words = {{"embed_tokens", "embeddings"},
                                                     {"input_layernorm", "attn_norm"},
@@ -142,7 +143,8 @@ TEST(ModelFolder, OtherSpellingsAreAccepted) {
           }
           out[name] = tensor;
         }
-        out["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({4});  // old files carry it
+        // Old versions of transformers write this tensor.
+        out["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({4});
         tensors = out;
       });
       const LanguageModel back = LanguageModel::load(folder.path());
@@ -151,12 +153,12 @@ TEST(ModelFolder, OtherSpellingsAreAccepted) {
   }
 }
 
-TEST(ModelFolder, AHeadThatIsAbsentIsTied) {
+TEST(ModelFolder, MissingHead_IsTied) {
   const TemporaryFolder folder;
   LanguageModel(small_folder_model("lazy", true), 5).save(folder.path());
   edit_config(folder.path(), [](auto& c) { c["tie_word_embeddings"] = false; });
   EXPECT_TRUE(LanguageModel::load(folder.path()).config().tie_embeddings);
-  // A tied head that is stored all the same must be the embedding.
+  // A tied head that is stored anyway must equal the embedding.
   edit_config(folder.path(), [](auto& c) { c["tie_word_embeddings"] = true; });
   edit_weights(folder.path(), [](auto& t) { t["lm_head.weight"] = t["model.embeddings.weight"].clone(); });
   EXPECT_EQ(load_error(folder.path()), "");
@@ -164,8 +166,8 @@ TEST(ModelFolder, AHeadThatIsAbsentIsTied) {
   EXPECT_THAT(load_error(folder.path()), Names({"lm_head.weight", "model.embeddings.weight"}));
 }
 
-// transformers would give such a folder a random head.
-TEST(ModelFolder, ALlamaWithoutAHeadIsRefused) {
+// transformers would initialize the missing head randomly.
+TEST(ModelFolder, LlamaWithoutHead_IsRejected) {
   const TemporaryFolder folder;
   LanguageModel(small_folder_model("llama", true), 5).save(folder.path());
   EXPECT_EQ(load_error(folder.path()), "");
@@ -173,7 +175,7 @@ TEST(ModelFolder, ALlamaWithoutAHeadIsRefused) {
   EXPECT_THAT(load_error(folder.path()), Names({"config.json", 1, "lm_head.weight"}));
 }
 
-TEST(ModelFolder, EveryDifferenceIsListedAtOnce) {
+TEST(ModelFolder, LoadError_ListsEveryMismatch) {
   const TemporaryFolder folder;
   LanguageModel(small_folder_model("lazy"), 5).save(folder.path());
   edit_weights(folder.path(), [](auto& t) {
@@ -191,28 +193,28 @@ TEST(ModelFolder, EveryDifferenceIsListedAtOnce) {
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 
-TEST(ModelFolder, ADeepMismatchStaysOneReadableLine) {
+TEST(ModelFolder, LoadError_StaysShortForManyMismatches) {
   const TemporaryFolder folder;
   LanguageModel(small_folder_model("lazy"), 5).save(folder.path());
   edit_config(folder.path(), [](auto& c) { c["num_hidden_layers"] = 200; });
   const std::string text = load_error(folder.path());
-  EXPECT_THAT(text, Names({2178, 2166}));  // missing tensors, and how many of them the message does not list
+  EXPECT_THAT(text, Names({2178, 2166}));  // number of missing tensors, and number of these that the message omits
   EXPECT_LT(text.size(), 2000u);
 }
 
-TEST(ModelFolder, ValuesThatAreNotFiniteAreRefused) {
+TEST(ModelFolder, NonFiniteValues_AreRejected) {
   const TemporaryFolder folder;
   LanguageModel(small_folder_model("transformer"), 5).save(folder.path());
   edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"][2][3] = NAN; });
   EXPECT_THAT(load_error(folder.path()), Names({"model.safetensors", "model.layers.1.mlp.up_proj.weight", 1, 384}));
   edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"][2][3] = -INFINITY; });
   EXPECT_THAT(load_error(folder.path()), Names({"model.layers.1.mlp.up_proj.weight", 1, 384}));
-  // Large finite values whose sum leaves fp32 are fine.
+  // Large finite values are accepted even if their sum exceeds the range of fp32.
   edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"].fill_(3e38); });
   EXPECT_EQ(load_error(folder.path()), "");
 }
 
-TEST(ModelFolder, DamagedFilesAreNamed) {
+TEST(ModelFolder, DamagedFiles_AreNamed) {
   const TemporaryFolder folder;
   EXPECT_THAT(load_error(folder.path()), Names({(folder / "config.json").string()}));
   LanguageModel(small_folder_model("lazy"), 5).save(folder.path());
@@ -222,7 +224,7 @@ TEST(ModelFolder, DamagedFilesAreNamed) {
     EXPECT_THAT(load_error(folder.path()), Names({"model.safetensors"})) << n;
   }
   std::string huge = whole;
-  huge[7] = 0x10;  // the header length now claims more than 2^60 bytes
+  huge[7] = 0x10;  // the header length is now more than 2^60 bytes
   testing::write_text(folder / "model.safetensors", huge);
   uint64_t length = 0;
   std::memcpy(&length, huge.data(), sizeof length);
@@ -233,7 +235,7 @@ TEST(ModelFolder, DamagedFilesAreNamed) {
   EXPECT_THAT(load_error(folder.path()), Names({"pytorch_model.bin", "--from-torch"}));
 }
 
-TEST(ModelFolder, WeightsOfAnotherShapeAreNotLoadedIntoAModel) {
+TEST(ModelFolder, WeightsOfOtherShapes_AreRejected) {
   const TemporaryFolder folder;
   LanguageModel(small_folder_model("lazy"), 5).save(folder.path());
   LanguageModel model(small_folder_model("lazy"), 6);

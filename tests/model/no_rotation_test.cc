@@ -1,4 +1,4 @@
-// rope_theta 0: without rotation, only a distance bias makes a model depend on positions.
+// Tests of rope_theta 0: without RoPE, only a distance bias makes the results depend on positions.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -26,13 +26,13 @@ at::Tensor last_state(LanguageModel& model, std::vector<int64_t> ids) {
   return model.forward(at::tensor(ids, at::kLong).unsqueeze(0)).hidden.select(1, static_cast<int64_t>(ids.size()) - 1);
 }
 
-TEST(NoRotation, EarlierTokensAreASet) {
+TEST(NoRotation, WithoutBias_EarlierTokensArePermutable) {
   LanguageModel plain(config(0), 1), biased(config(8), 1);
   EXPECT_TRUE(at::allclose(last_state(plain, {3, 7, 9, 4}), last_state(plain, {9, 3, 7, 4}), 1e-4, 1e-5));
   EXPECT_FALSE(at::allclose(last_state(biased, {3, 7, 9, 4}), last_state(biased, {9, 3, 7, 4}), 1e-2, 1e-2));
 }
 
-TEST(NoRotation, GradientsReachQueriesAndKeys) {
+TEST(NoRotation, Gradients_ReachQueriesAndKeys) {
   LanguageModel model(config(8), 1);
   const at::Tensor ids = at::tensor({3, 7, 9, 4, 1, 2}, at::kLong).unsqueeze(0);
   model.loss(ids, ids).backward();
@@ -41,7 +41,7 @@ TEST(NoRotation, GradientsReachQueriesAndKeys) {
   }
 }
 
-TEST(NoRotation, IsSavedAndIsNoLlama) {
+TEST(NoRotation, Model_RoundTripsAsLazyModel) {
   const testing::TemporaryFolder folder;
   LanguageModel model(config(0), 1);
   model.save(folder.path());

@@ -1,5 +1,5 @@
-// A model whose weights stay in its folder and come a layer at a time: the same numbers as in memory, with the memory
-// of a layer.
+// Tests of offloaded models, whose weights stay in the folder and are loaded layer by layer: same results as in memory,
+// with the peak memory of one layer.
 #include "model/offloaded_weights.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ namespace {
 
 using testing::TemporaryFolder;
 
-// Of every family and of other mixers; tied and separate heads.
+// One model of every family and of other mixers, with tied and with separate heads.
 std::vector<ModelConfig> configs_on_disk() {
   std::vector<ModelConfig> out;
   for (const char* family :
@@ -40,7 +40,7 @@ at::Tensor ids_of(uint64_t seed, int64_t length = 13) {
   return at::randint(61, {2, length}, at::detail::createCPUGenerator(seed), at::kLong);
 }
 
-TEST(OffloadedWeights, EveryModelIsTheSame) {
+TEST(OffloadedWeights, EveryModel_MatchesModelInMemory) {
   const at::NoGradGuard guard;
   for (const ModelConfig& config : configs_on_disk()) {
     SCOPED_TRACE(config.kind());
@@ -63,8 +63,8 @@ TEST(OffloadedWeights, EveryModelIsTheSame) {
   }
 }
 
-// From a cache, token by token, and from two files.
-TEST(OffloadedWeights, GoesOnFromACache) {
+// Decoding token by token with a cache, with weights in two files.
+TEST(OffloadedWeights, CachedDecoding_MatchesModelInMemory) {
   const at::NoGradGuard guard;
   const TemporaryFolder folder;
   LanguageModel whole(small_family("gpt2"), 3);
@@ -82,8 +82,9 @@ TEST(OffloadedWeights, GoesOnFromACache) {
   }
 }
 
-// Several batches at once are each of them alone, with what probes see of a layer and what they put there.
-TEST(OffloadedWeights, BatchesShareALayer) {
+// Several batches in one call must give the results of separate calls, also with hooks that read and replace
+// activations.
+TEST(OffloadedWeights, ForwardEach_MatchesSeparateBatches) {
   const at::NoGradGuard guard;
   for (const ModelConfig& config : configs_on_disk()) {
     SCOPED_TRACE(config.kind());
@@ -126,7 +127,7 @@ TEST(OffloadedWeights, BatchesShareALayer) {
   }
 }
 
-TEST(OffloadedWeights, WhatItCannotDoIsRefused) {
+TEST(OffloadedWeights, UnsupportedCalls_AreRejected) {
   const TemporaryFolder folder;
   LanguageModel(small_family("llama"), 3).save(folder.path());
   LanguageModel model = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
@@ -136,7 +137,8 @@ TEST(OffloadedWeights, WhatItCannotDoIsRefused) {
   const at::NoGradGuard guard;
   KVCache cache;
   EXPECT_THAT(error_of([&] { model.forward_each({ids_of(1)}, {.cache = &cache}); }), Names({"cache"}));
-  // What is wrong with the folder, before anything is computed; and values that are none, when their layer is reached.
+  // Mismatches of the folder are reported when it is opened. Values that are not finite are reported when their layer
+  // is loaded.
   auto tensors = read_safetensors(folder / "model.safetensors");
   const std::string damaged = "model.layers.1.self_attn.k_proj.weight";
   tensors.at(damaged)[0][0] = std::nan("");
@@ -150,9 +152,9 @@ TEST(OffloadedWeights, WhatItCannotDoIsRefused) {
               Names({folder.path().string(), 1, "model.layers.2.mlp.up_proj.weight"}));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which keep memory that is given back
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers retain freed memory
 
-// In bytes, of this process.
+// A value of /proc/self/status in bytes, such as VmRSS.
 double memory_of(const char* what) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -161,7 +163,7 @@ double memory_of(const char* what) {
   return std::nan("");
 }
 
-TEST(OffloadedWeightsAlone, TakesTheMemoryOfALayer) {
+TEST(OffloadedWeightsAlone, PeakMemory_IsBoundedByLayer) {
   const at::NoGradGuard guard;
   const TemporaryFolder folder;
   ModelConfig config{.vocab_size = 61,
@@ -171,9 +173,9 @@ TEST(OffloadedWeightsAlone, TakesTheMemoryOfALayer) {
                      .attention = {.num_heads = 8, .num_kv_heads = 8, .head_dim = 64},
                      .mlp = {.intermediate_size = 2048}};
   LanguageModel(config, 3).save(folder.path());
-  const double layer = 4.0 * (4 * 512 * 512 + 3 * 512 * 2048), all = 24 * layer;  // bytes, fp32
+  const double layer = 4.0 * (4 * 512 * 512 + 3 * 512 * 2048), all = 24 * layer;  // bytes of fp32 weights
   const auto grown = [&](const auto& run) {
-    std::ofstream("/proc/self/clear_refs") << "5";  // the largest from here on
+    std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak memory (VmHWM)
     const double before = memory_of("VmRSS");
     const at::Tensor hidden = run();
     return std::pair{memory_of("VmHWM") - before, hidden};
@@ -191,7 +193,7 @@ TEST(OffloadedWeightsAlone, TakesTheMemoryOfALayer) {
   EXPECT_TRUE(at::equal(ours, theirs));
   EXPECT_GT(large, 0.9 * all);
   EXPECT_LT(small, 6 * layer)
-      << "a layer, what is read of it, activations, and what the allocator keeps; all layers are " << all;
+      << "the limit covers a layer, its data in the file, activations and cached memory; all layers take " << all;
 }
 
 #endif

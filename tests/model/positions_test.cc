@@ -1,4 +1,4 @@
-// Positions: their definitions, their configuration, what they refuse.
+// Tests of position encodings: definitions, configuration and rejected inputs.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,14 +31,14 @@ std::string error(const std::string& text) {
   return error_of([&] { from_toml(text); });
 }
 
-TEST(Positions, AlibiSlopesOfTwelveHeads) {
+TEST(Positions, AlibiSlopes_OfTwelveHeadsMatchDefinition) {
   const std::vector<double> slopes = alibi_slopes(12);
   ASSERT_EQ(slopes.size(), 12u);
   for (int r = 1; r <= 8; ++r) EXPECT_DOUBLE_EQ(slopes[static_cast<size_t>(r - 1)], std::pow(2.0, -r));
   for (int r = 0; r < 4; ++r) EXPECT_DOUBLE_EQ(slopes[static_cast<size_t>(8 + r)], std::pow(2.0, -(r + 0.5)));
 }
 
-TEST(Positions, SinesFarFromTheStartKeepTheirDigits) {
+TEST(Positions, SinusoidalPositions_StayAccurateAtLargePositions) {
   const int64_t far = 1'000'000'007;
   const at::Tensor row = sinusoidal_positions(at::tensor({far}, at::kLong), 6)[0];
   for (int64_t d = 0; d < 6; ++d) {
@@ -47,7 +47,7 @@ TEST(Positions, SinesFarFromTheStartKeepTheirDigits) {
   }
 }
 
-TEST(Positions, LearnedOnesEnd) {
+TEST(Positions, LearnedPositions_RejectLongerInput) {
   LanguageModel model(from_toml("kind = \"transformer\"\npositions = \"learned\""), 1);
   const at::NoGradGuard no_grad;
   model.forward(at::ones({1, 24}, at::kLong));
@@ -59,7 +59,7 @@ TEST(Positions, LearnedOnesEnd) {
               Names({"max_position_embeddings", 24, 25}));
 }
 
-TEST(Positions, ASavedModelComesBack) {
+TEST(Positions, SavedModel_RoundTrips) {
   for (const char* keys : {"positions = \"learned\"", "positions = \"sinusoidal\"",
                            "positions = \"alibi\"\nalibi_trainable = true", "positions = \"none\"",
                            "positions = \"transformer_xl\"\nsegment_length = 8\nmemory_length = 5\nclamp_length = 9",
@@ -77,7 +77,7 @@ TEST(Positions, ASavedModelComesBack) {
   }
 }
 
-TEST(Positions, FixedSlopesAreNotTrained) {
+TEST(Positions, FixedSlopes_AreNotTrained) {
   for (const bool trained : {false, true}) {
     LanguageModel model(
         from_toml(std::string("positions = \"alibi\"\nalibi_trainable = ") + (trained ? "true" : "false")), 1);
@@ -93,7 +93,7 @@ TEST(Positions, FixedSlopesAreNotTrained) {
   }
 }
 
-TEST(Positions, WhatTheyRefuse) {
+TEST(Positions, ConfigErrors_NameField) {
   EXPECT_THAT(error("positions = \"absolute\""), Names({"model.positions", "rope", "none", "learned", "sinusoidal",
                                                         "alibi", "transformer_xl", "'absolute'"}));
   EXPECT_THAT(error("partial_rotary_factor = 0.2"), Names({"partial_rotary_factor", "head_dim", 16, 3}));

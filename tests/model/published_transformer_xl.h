@@ -1,5 +1,6 @@
-// Transformer-XL as Dai et al. 2019 and their program have it, over the tensors of a checkpoint by the names of its
-// files: full matrices, segment after segment, each with the hidden states of those before it.
+// Reference implementation of Transformer-XL as in Dai et al. 2019 and their program. It uses the tensors and tensor
+// names of a checkpoint and full attention matrices. Segments are computed sequentially, each with the hidden states of
+// earlier segments as memory.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -16,8 +17,9 @@ class PublishedTransformerXl {
   using Tensors = std::map<std::string, at::Tensor>;
   PublishedTransformerXl(nlohmann::json config, Tensors weights) : c_(std::move(config)), w_(std::move(weights)) {}
 
-  // Of a text in segments of so many tokens: log-probabilities (batch, length, vocabulary) as "logits", "hidden.N"
-  // before layer N and after the last, "attention.N" (batch, heads, length, length), zero where nothing is seen.
+  // Computes a text in segments of `segment` tokens. Returns the log-probabilities (batch, length, vocabulary) as
+  // "logits", the hidden states before layer N and after the last layer as "hidden.N", and the attention weights as
+  // "attention.N" (batch, heads, length, length), which are zero for masked keys.
   Tensors run(const at::Tensor& ids, int64_t segment) const {
     const int64_t layers = c_["n_layer"], most = c_["mem_len"], length = ids.size(1);
     std::vector<at::Tensor> memory(static_cast<size_t>(layers));
@@ -57,7 +59,7 @@ class PublishedTransformerXl {
   bool one_table() const { return size("div_val") == 1; }
   bool projected() const { return !one_table() || size("d_embed") != size("d_model"); }
 
-  // Token by token.
+  // Looks up the embedding of each token separately.
   at::Tensor embedding(const at::Tensor& ids) const {
     std::vector<at::Tensor> rows;
     for (int64_t n = 0; n < ids.numel(); ++n) {
@@ -81,7 +83,7 @@ class PublishedTransformerXl {
            w(name + ".bias");
   }
 
-  // x: the segment; all: what is remembered, then the segment.
+  // x: the segment; all: the memory followed by the segment.
   at::Tensor layer(int64_t n, const at::Tensor& x, const at::Tensor& all, at::Tensor* seen) const {
     const std::string at = "transformer.layers." + std::to_string(n) + ".", attention = at + "dec_attn.",
                       mlp = at + "pos_ff.";
@@ -126,7 +128,8 @@ class PublishedTransformerXl {
       rows.push_back(position.select(2, i).index_select(-1, distance));
     }
     s = (s + at::stack(rows, 2)) / std::sqrt(static_cast<double>(D));
-    // Their masks: nothing later, and with same_length as many keys for the last query as for the first.
+    // The masks of the published program: later keys are masked, and with same_length the last query sees as many keys
+    // as the first query.
     const int64_t remembered = keys - queries, most = size("mem_len"), beyond = keys - most;
     at::Tensor hidden = at::ones({queries, keys}, at::kBool).triu(1 + remembered);
     if (c_["same_length"])

@@ -1,4 +1,5 @@
-// Rounding to nearest: loops, products of integers, and transformers' models with the same rounding in PyTorch.
+// Tests of rounding to nearest: against plain loops, against integer products, and against models of transformers with
+// the same rounding in PyTorch.
 #include "model/quantization.h"
 
 #include <ATen/ATen.h>
@@ -26,7 +27,7 @@ at::Tensor quantized_random(at::IntArrayRef sizes, uint64_t seed) {
   return at::empty(sizes, at::kFloat).normal_(0, 1, at::detail::createCPUGenerator(seed));
 }
 
-TEST(RoundToNearest, IsTheLoops) {
+TEST(RoundToNearest, Rounding_MatchesLoops) {
   at::Tensor x = quantized_random({5, 7}, 1);
   x.select(0, 3).zero_();
   for (const RoundingUnit unit : {RoundingUnit::tensor, RoundingUnit::token, RoundingUnit::channel}) {
@@ -49,7 +50,7 @@ TEST(RoundToNearest, IsTheLoops) {
   }
 }
 
-TEST(RoundToNearest, ProductsOfIntegersAreThoseOfTheRoundedMatrices) {
+TEST(RoundToNearest, IntegerProducts_MatchProductsOfRoundedMatrices) {
   const at::Tensor x = quantized_random({33, 64}, 1), W = quantized_random({40, 64}, 2);
   for (const RoundingUnit unit : {RoundingUnit::tensor, RoundingUnit::token}) {
     const Rounding how{8, unit};
@@ -62,7 +63,7 @@ TEST(RoundToNearest, ProductsOfIntegersAreThoseOfTheRoundedMatrices) {
   EXPECT_FALSE(ops::has_int8_product(ops::rounded(x, {8, RoundingUnit::channel}), ops::rounded(W, {8})));
 }
 
-TEST(Quantization, IsParsed) {
+TEST(Quantization, Options_AreParsed) {
   const Quantization both = Quantization::parse("w4a4:tensor,kv8:channel", "--quantize");
   EXPECT_EQ(both.weights.bits, 4);
   EXPECT_EQ(both.inputs.unit, RoundingUnit::tensor);
@@ -78,8 +79,8 @@ TEST(Quantization, IsParsed) {
   EXPECT_THAT(error_of([&] { retnet.quantize(Quantization::parse("kv8", "--quantize")); }), Names({"retnet"}));
 }
 
-// The cache holds what a pass without one reads, where a scale is a token's.
-TEST(Quantization, CachedIsAtOnce) {
+// With one scale per token, the cache contains the same values that a pass without a cache reads.
+TEST(Quantization, CachedPass_MatchesFullPass) {
   LanguageModel model(small_config("elastic"), 3);
   model.quantize(Quantization::parse("w8a8,kv4", "--quantize"));
   const at::NoGradGuard guard;
@@ -93,7 +94,8 @@ TEST(Quantization, CachedIsAtOnce) {
   EXPECT_LT((at::cat(parts, 1) - full).abs().max().item<double>(), 1e-3 * full.abs().max().item<double>());
 }
 
-// Mean negative log-likelihood of transformers' own model, with its linear layers and its cache rounded in PyTorch.
+// Python code: mean negative log-likelihood of transformers' model, with its linear layers and its cache rounded in
+// PyTorch.
 constexpr char kInPyTorch[] = R"(
 import sys, torch
 from safetensors.torch import load_file, save_file
@@ -146,7 +148,7 @@ for bits in (8, 4):
 save_file(out, folder + "/out.safetensors")
 )";
 
-TEST(QuantizationSlow, PerplexityIsThatOfTheSameRoundingInPyTorch) {
+TEST(QuantizationSlow, Loss_MatchesSameRoundingInPyTorch) {
   const std::string missing = testing::missing_python_modules("torch, transformers, safetensors");
   if (!missing.empty()) GTEST_SKIP() << missing;
   const TemporaryFolder folder;
@@ -155,7 +157,8 @@ TEST(QuantizationSlow, PerplexityIsThatOfTheSameRoundingInPyTorch) {
   c.hidden_size = 64;
   c.attention.head_dim = 16;
   c.mlp.intermediate_size = 128;
-  c.init_std = 0.06;  // larger weights multiply the few values that another order of sums rounds the other way
+  // Larger weights would amplify the few values that are rounded differently because of another order of sums.
+  c.init_std = 0.06;
   LanguageModel(c, 3).save(folder / "ours");
   const at::Tensor ids =
       at::randint(0, 61, {1, 257}, at::detail::createCPUGenerator(7), at::TensorOptions().dtype(at::kLong));

@@ -1,5 +1,5 @@
-// The decoder's definition as plain ATen expressions with autograd, in any precision: what the fast path is tested
-// against. One sequence-batch at a time, full n x n matrices, no cleverness.
+// Reference implementation of the decoder with plain ATen expressions and autograd, in any precision. It computes full
+// n x n attention matrices. Tests compare the optimized implementation with it.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -15,7 +15,7 @@ namespace lazy::testing {
 
 using Weights = std::map<std::string, at::Tensor>;
 
-// Copies of the model's parameters in `dtype`, as leaves that want gradients.
+// Copies of the model's parameters in `dtype`, as leaf tensors that require a gradient.
 inline Weights copy_weights(const LanguageModel& model, at::ScalarType dtype) {
   Weights out;
   for (const auto& [name, tensor] : model.parameters()) {
@@ -26,8 +26,8 @@ inline Weights copy_weights(const LanguageModel& model, at::ScalarType dtype) {
 
 class ReferenceDecoder {
  public:
-  // With `bf16`, weights and what passes between the operations are rounded to bf16, the operations themselves are not:
-  // the reference for that precision.
+  // With `bf16`, weights and the results of all operations are rounded to bf16, while the operations are computed
+  // exactly. This is the reference for bf16.
   ReferenceDecoder(const ModelConfig& config, Weights weights, bool bf16 = false)
       : c_(config), w_(std::move(weights)), bf16_(bf16) {}
   const Weights& weights() const { return w_; }
@@ -52,7 +52,7 @@ class ReferenceDecoder {
     return project(x, llama ? "model.embed_tokens.weight" : "model.embeddings.weight");
   }
 
-  // (batch, length) log-probability of each label, 0 where it is negative.
+  // (batch, length): log-probability of each label; 0 for negative labels.
   at::Tensor log_likelihood(const at::Tensor& ids, const at::Tensor& labels) const {
     const at::Tensor used = labels.ge(0);
     return at::log_softmax(logits(ids), 2).gather(2, labels.clamp_min(0).unsqueeze(2)).squeeze(2) * used;
@@ -78,10 +78,10 @@ class ReferenceDecoder {
     return x.view({x.size(0), x.size(1), n, c_.attention.head_dim}).transpose(1, 2);
   }
 
-  // The first dimensions of every head turn in pairs: (n, n + half), or neighbours.
+  // Applies RoPE to the first rotary_dim dimensions of every head, in pairs (n, n + half) or pairs of neighbors.
   at::Tensor rotate(const at::Tensor& x) const {
     if (!c_.rotates()) return x;
-    const auto options = at::TensorOptions().dtype(at::kFloat);  // cos and sin are fp32 by definition
+    const auto options = at::TensorOptions().dtype(at::kFloat);  // cos and sin are in fp32 by definition
     const int64_t turned = c_.rotary_dim(), half = turned / 2;
     const at::Tensor frequencies = at::reciprocal(
         at::pow(c_.positions.rope_base, at::arange(0, turned, 2, options) / static_cast<double>(turned)));
@@ -97,7 +97,7 @@ class ReferenceDecoder {
         at::cat({c_.positions.rope_interleaved ? at::stack({a, b}, 4).flatten(3) : at::cat({a, b}, 3), rest}, 3));
   }
 
-  // What is added to the embeddings of n tokens.
+  // The position embeddings that are added to the token embeddings of n tokens.
   at::Tensor positions(int64_t n) const {
     if (c_.positions.kind == PositionKind::learned) return w_.at("model.position_embeddings.weight").narrow(0, 0, n);
     at::Tensor out = at::zeros({n, c_.hidden_size}, at::kDouble);
@@ -111,7 +111,7 @@ class ReferenceDecoder {
     return out.to(w_.begin()->second.scalar_type());
   }
 
-  // Weights of the scores s (..., keys), computed over the visible keys.
+  // The attention weights for scores s (..., keys); only visible keys are included.
   at::Tensor normalized(const at::Tensor& s, const at::Tensor& visible, const std::string& prefix) const {
     const at::Tensor hidden = visible.logical_not(), masked = s.masked_fill(hidden, -INFINITY);
     const at::Tensor count = visible.sum(1, true).to(s.scalar_type());
@@ -130,7 +130,7 @@ class ReferenceDecoder {
     }
     if (c_.attention.normalizer == Normalizer::sparsemax || c_.attention.normalizer == Normalizer::entmax15) {
       const bool sparsemax = c_.attention.normalizer == Normalizer::sparsemax;
-      // Hidden keys far below every other take no part; -infinity would make 0 * infinity of them.
+      // Masked keys get a finite score far below all others, because -infinity would give 0 * infinity.
       const at::Tensor x = s.masked_fill(hidden, -1e4) * (sparsemax ? 1.0 : 0.5);
       const at::Tensor sorted = std::get<0>(x.sort(-1, true));
       const at::Tensor k = at::arange(1, s.size(3) + 1, s.options());
@@ -152,7 +152,7 @@ class ReferenceDecoder {
            visible;
   }
 
-  // Transformer-XL: (q + v) W_r r of every pair, by distance.
+  // Transformer-XL: (q + v) W_r r for every pair of tokens, by distance.
   at::Tensor position_scores(const at::Tensor& q, const at::Tensor& distance, const std::string& prefix) const {
     const int64_t n = distance.size(0);
     const auto wide = at::TensorOptions().dtype(at::kDouble);
@@ -179,7 +179,7 @@ class ReferenceDecoder {
       return heads(project(of, prefix + "v_proj.weight"), c_.attention.num_kv_heads).repeat_interleave(group, 1);
     };
     const at::Tensor index = at::arange(n, at::kLong);
-    const at::Tensor distance = index.unsqueeze(1) - index.unsqueeze(0);  // (i, j) -> i - j
+    const at::Tensor distance = index.unsqueeze(1) - index.unsqueeze(0);  // element (i, j) is i - j
     at::Tensor visible = distance.ge(0), own = at::ones_like(visible);
     if (c_.positions.segment_length > 0) {
       const at::Tensor segment = index.div(c_.positions.segment_length, "floor");

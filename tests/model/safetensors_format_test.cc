@@ -1,4 +1,4 @@
-// The container's parser against damaged and hostile files.
+// Tests of the safetensors parser with damaged and malicious files.
 #include "model/safetensors_format.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ std::string message(const std::string& content) {
 const char kTwo[] = R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
                     R"("b":{"dtype":"BF16","shape":[],"data_offsets":[24,26]}})";
 
-TEST(SafetensorsFormat, ReadsEntriesInOrderOfTheirBytes) {
+TEST(SafetensorsFormat, Entries_AreReadInByteOrder) {
   const SafetensorsHeader header = parse_safetensors(container(kTwo, 26), "m");
   ASSERT_EQ(header.entries.size(), 2u);
   EXPECT_EQ(header.entries[0].name, "a");
@@ -36,7 +36,7 @@ TEST(SafetensorsFormat, ReadsEntriesInOrderOfTheirBytes) {
   EXPECT_EQ(header.data_start, 8 + std::string(kTwo).size());
 }
 
-TEST(SafetensorsFormat, FormattedHeaderParsesToTheSame) {
+TEST(SafetensorsFormat, FormattedHeader_RoundTrips) {
   const std::vector<SafetensorsEntry> entries = {{"x \"quoted\" \n", "I64", {0, 4}, 0, 0}, {"y", "U8", {5}, 0, 5}};
   const std::string text = format_safetensors_header({{"k", "v"}}, entries);
   EXPECT_EQ(text.size() % 8, 0u);
@@ -47,7 +47,7 @@ TEST(SafetensorsFormat, FormattedHeaderParsesToTheSame) {
   EXPECT_EQ(header.entries[1].end, 5u);
 }
 
-TEST(SafetensorsFormat, TruncationAtEveryByteIsAnError) {
+TEST(SafetensorsFormat, TruncationAtAnyByte_IsRejected) {
   const std::string whole = container(kTwo, 26);
   for (size_t n = 0; n < whole.size(); ++n) {
     EXPECT_THAT(message(whole.substr(0, n)), Names({"m.safetensors"})) << n;
@@ -59,20 +59,20 @@ TEST(SafetensorsFormat, TruncationAtEveryByteIsAnError) {
   EXPECT_THAT(message(whole + "x"), Names({"m.safetensors", 26, 27}));
 }
 
-TEST(SafetensorsFormat, EveryFlippedByteIsReadOrRefusedCleanly) {
+TEST(SafetensorsFormat, FlippedBits_AreReadOrRejected) {
   const std::string whole = container(kTwo, 26);
   int refused = 0;
   for (size_t i = 0; i < whole.size() - 26; ++i) {
     for (const int bit : {0x01, 0x08, 0x80}) {
       std::string damaged = whole;
       damaged[i] = static_cast<char>(damaged[i] ^ bit);
-      refused += !message(damaged).empty();  // anything but an Error escapes and fails the test
+      refused += !message(damaged).empty();  // an exception other than Error fails the test
     }
   }
   EXPECT_GT(refused, 300);
 }
 
-TEST(SafetensorsFormat, HeaderLengthIsCheckedAgainstTheFile) {
+TEST(SafetensorsFormat, HeaderLength_IsCheckedAgainstFileSize) {
   EXPECT_THAT(message(container(kTwo, 26, uint64_t{1} << 60)),
               Names({"m.safetensors", "header", std::string(kTwo).size() + 26, uint64_t{1} << 60}));
   EXPECT_THAT(message(container(kTwo, 26, UINT64_MAX)),
@@ -86,7 +86,7 @@ struct Case {
   std::vector<std::string> named;
 };
 
-TEST(SafetensorsFormat, HostileHeadersAreNamedErrors) {
+TEST(SafetensorsFormat, HostileHeaders_AreRejected) {
   const std::vector<Case> cases = {
       {"no JSON", "{nonsense", 0, {"header", "JSON"}},
       {"not an object", "[1]", 0, {"header", "JSON", "[1]"}},

@@ -1,4 +1,4 @@
-// Tensors through files: every type, sharded files, damaged ones, and the Python library's opinion.
+// Tests of tensors in files: all dtypes, sharded files, damaged files, and compatibility with the Python library.
 #include "model/safetensors.h"
 
 #include <ATen/ATen.h>
@@ -30,7 +30,7 @@ NamedTensors samples() {
           {"strided", random({6, 4}, at::kFloat).t()}};
 }
 
-TEST(Safetensors, EveryTypeAndShapeSurvives) {
+TEST(Safetensors, EveryDtypeAndShape_RoundTrips) {
   const TemporaryFolder folder;
   const NamedTensors tensors = samples();
   write_safetensors(folder / "a.safetensors", tensors);
@@ -46,7 +46,7 @@ TEST(Safetensors, EveryTypeAndShapeSurvives) {
   EXPECT_EQ(file.metadata().at("format"), "pt");
 }
 
-TEST(Safetensors, AViewOutlivesTheFileObject) {
+TEST(Safetensors, View_OutlivesFileObject) {
   const TemporaryFolder folder;
   at::Tensor view;
   {
@@ -57,10 +57,10 @@ TEST(Safetensors, AViewOutlivesTheFileObject) {
   EXPECT_EQ(view.sum().item<float>(), 499500);
 }
 
-TEST(Safetensors, UnalignedDataIsCopied) {
+TEST(Safetensors, UnalignedData_IsCopied) {
   const TemporaryFolder folder;
   std::string header = R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-  header.append(9 - header.size() % 8, ' ');  // data starts at an odd address
+  header.append(9 - header.size() % 8, ' ');  // the data starts at an odd address
   std::string content(8, '\0');
   content[0] = static_cast<char>(header.size());
   const float values[2] = {1.5f, -2.0f};
@@ -70,7 +70,7 @@ TEST(Safetensors, UnalignedDataIsCopied) {
   EXPECT_EQ(file.tensor("x")[1].item<float>(), -2.0f);
 }
 
-TEST(Safetensors, ShardsAndTheirIndex) {
+TEST(Safetensors, ShardsAndIndex_RoundTrip) {
   const TemporaryFolder folder;
   const NamedTensors tensors = samples();
   write_safetensors_sharded(folder.path(), "model", tensors, 64);
@@ -78,7 +78,7 @@ TEST(Safetensors, ShardsAndTheirIndex) {
   const SafetensorsFile file(folder / "model.safetensors.index.json");
   ASSERT_EQ(file.names().size(), tensors.size());
   for (const auto& [name, tensor] : tensors) EXPECT_TRUE(at::equal(file.tensor(name), tensor)) << name;
-  // A later save in the other form leaves nothing of the first behind.
+  // Saving in the other form must remove the files of the first save.
   write_safetensors_sharded(folder.path(), "model", tensors);
   size_t files = 0;
   for (const auto& item : std::filesystem::directory_iterator(folder.path())) files += item.is_regular_file();
@@ -87,7 +87,7 @@ TEST(Safetensors, ShardsAndTheirIndex) {
   EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors"));
 }
 
-TEST(Safetensors, BadIndexes) {
+TEST(Safetensors, InvalidIndexes_AreRejected) {
   const TemporaryFolder folder;
   write_safetensors(folder / "s.safetensors", {{"x", at::zeros({2})}});
   const auto index = [&](const std::string& text) {
@@ -103,7 +103,7 @@ TEST(Safetensors, BadIndexes) {
   EXPECT_THAT(index(R"({"weight_map":{"x":"none.safetensors"}})"), Names({(folder / "none.safetensors").string()}));
 }
 
-TEST(Safetensors, TruncatedFilesAreErrors) {
+TEST(Safetensors, TruncatedFiles_AreRejected) {
   const TemporaryFolder folder;
   write_safetensors(folder / "a.safetensors", samples());
   const std::string whole = testing::read_text(folder / "a.safetensors");
@@ -113,7 +113,7 @@ TEST(Safetensors, TruncatedFilesAreErrors) {
   }
 }
 
-TEST(Safetensors, WritingRefusesRepeatedNamesAndForeignTypes) {
+TEST(Safetensors, Writer_RejectsRepeatedNamesAndUnsupportedDtypes) {
   const TemporaryFolder folder;
   const at::Tensor x = at::zeros({1});
   EXPECT_THAT(error_of([&] {
@@ -127,7 +127,7 @@ TEST(Safetensors, WritingRefusesRepeatedNamesAndForeignTypes) {
   EXPECT_FALSE(std::filesystem::exists(folder / "a"));
 }
 
-TEST(SafetensorsSlow, PythonReadsOursAndWeReadPythons) {
+TEST(SafetensorsSlow, Files_AreCompatibleWithPython) {
   const std::string missing = testing::missing_python_modules("safetensors.torch");
   if (!missing.empty()) GTEST_SKIP() << missing;
   const TemporaryFolder folder;

@@ -1,4 +1,4 @@
-// The cross-entropy of logits with a soft cap: against plain loops in float64, with gradients.
+// Tests of the cross-entropy of logits with a soft cap and of its gradients against plain loops in float64.
 #include "model/blocks/softcapped_loss.h"
 
 #include <ATen/ATen.h>
@@ -28,7 +28,7 @@ SoftcapCase softcap_case() {
   return c;
 }
 
-// log-probabilities of the labels, 0 where ignored
+// The log-probability of each label; 0 for ignored labels.
 std::vector<double> softcap_definition(const SoftcapCase& c) {
   std::vector<double> out;
   for (int64_t t = 0; t < kTokens; ++t) {
@@ -52,7 +52,7 @@ double softcap_mean(const std::vector<double>& log_probs) {
   return sum / (kTokens - 1);
 }
 
-TEST(SoftcappedLoss, EqualsTheDefinition) {
+TEST(SoftcappedLoss, Loss_MatchesDefinition) {
   const SoftcapCase c = softcap_case();
   const std::vector<double> expected = softcap_definition(c);
   const auto [loss, log_prob, correct] = softcapped_cross_entropy(c.hidden, c.weight, c.labels, kCap);
@@ -64,7 +64,7 @@ TEST(SoftcappedLoss, EqualsTheDefinition) {
   }
 }
 
-TEST(SoftcappedLoss, GradientsAreDifferencesOfTheDefinition) {
+TEST(SoftcappedLoss, Gradients_MatchFiniteDifferences) {
   SoftcapCase c = softcap_case();
   c.hidden.requires_grad_(true), c.weight.requires_grad_(true);
   const double scale = 3;
@@ -84,8 +84,9 @@ TEST(SoftcappedLoss, GradientsAreDifferencesOfTheDefinition) {
   }
 }
 
-// At most twice as far from float64 as plain operations that round inputs and outputs only, plus one rounding.
-TEST(SoftcappedLoss, Bf16IsAsNearAsRoundedInputs) {
+// The distance from float64 must be at most twice the distance of plain operations that round only inputs and outputs,
+// plus one rounding.
+TEST(SoftcappedLoss, Bf16_IsWithinTwiceReferenceError) {
   const SoftcapCase c = softcap_case();
   const auto results = [&](at::ScalarType type, bool fused) {
     const at::Tensor hidden = c.hidden.to(at::kBFloat16).to(type).requires_grad_(true),

@@ -1,5 +1,5 @@
-// A streaming cache: the definition in plain float64 loops, the fast form for long texts, models, and StreamingLLM's
-// own rule.
+// Tests of the streaming cache: the definition in float64 loops, the fast implementation for long texts, whole models,
+// and the published rule of StreamingLLM.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
@@ -47,7 +47,8 @@ std::vector<double> rotated(const float* x, int64_t dim, int64_t place, const op
   return out;
 }
 
-// Token by token: the cache is a list of tokens, a token's place in it is its position.
+// Reference implementation, token by token: the cache is a list of tokens, and the position of a token is its index in
+// the list.
 at::Tensor by_loops(const StreamingInputs& in, const Case& c) {
   const int64_t batch = in.q.size(0), length = in.q.size(1), dim = in.q.size(3);
   const auto frequencies = ops::rope_frequencies(in.rope.base, dim, in.rope.scaling);
@@ -110,7 +111,7 @@ StreamingInputs inputs(const Case& c) {
   return in;
 }
 
-// The same in parts of the given size, through a cache.
+// The same result computed in parts of `size` tokens with a cache.
 at::Tensor in_parts(const StreamingInputs& in, const StreamingCache& cache, int64_t size) {
   std::vector<at::Tensor> out;
   at::Tensor k = in.k.narrow(1, 0, 0), v = in.v.narrow(1, 0, 0);
@@ -131,7 +132,7 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
-TEST(StreamingAttention, IsTheLoop) {
+TEST(StreamingAttention, StreamingAttention_MatchesLoop) {
   const Case cases[] = {{"softmax"},
                         {"softmax", NAN, "per_visible", 6, -1, 4, 4, {0, 5}},
                         {"softmax", NAN, "per_visible", 20, 6, 3, 1, {4, 9}, 40, "yarn"},
@@ -154,7 +155,7 @@ TEST(StreamingAttention, IsTheLoop) {
   }
 }
 
-TEST(StreamingAttention, OtherNormalizersGoTokenByToken) {
+TEST(StreamingAttention, OtherNormalizers_MatchLoop) {
   for (const char* normalizer : {"sparsemax", "entmax15"}) {
     const Case c{normalizer, NAN, "per_visible", 6};
     const StreamingInputs in = inputs(c);
@@ -196,21 +197,22 @@ at::Tensor streamed(LanguageModel& model, const at::Tensor& ids, const Streaming
   return at::cat(out, 1);
 }
 
-TEST(StreamingModel, AtOnceIsTokenByToken) {
+TEST(StreamingModel, FullPass_MatchesTokenByToken) {
   const StreamingCache keep{2, 9};
   for (const char* kind : {"lazy", "transformer"}) {
     LanguageModel model(small(kind), 3);
     const at::Tensor ids = some_ids(2, 60), single = streamed(model, ids, keep, 1);
-    // One product of many rows adds in another order than many of one row, and in another on each kind of processor.
+    // A matrix product over many rows may sum in a different order than a product over one row, depending on the
+    // processor.
     const double tolerance = 3e-5 * single.abs().max().item<double>();
     EXPECT_LT(largest_difference(streamed(model, ids, keep, 60), single), tolerance) << kind;
     EXPECT_LT(largest_difference(streamed(model, ids, keep, 13), single), tolerance) << kind;
     const at::NoGradGuard guard;
-    // As long as nothing is cut it is the model without it, afterwards not.
+    // Until the first token is dropped, the results equal those without a streaming cache; afterwards they differ.
     const at::Tensor plain = model.logits(model.forward(ids).hidden);
     EXPECT_LT(largest_difference(single.narrow(1, 0, 12), plain.narrow(1, 0, 12)), tolerance) << kind;
     EXPECT_GT(largest_difference(single.narrow(1, 12, 48), plain.narrow(1, 12, 48)), 100 * tolerance) << kind;
-    // Likelihoods are those logits'.
+    // The log-likelihoods must match the logits.
     KVCache cache{.streaming = keep};
     const at::Tensor labels = ids.roll(-1, 1);
     const auto [likelihood, best] = model.log_likelihood(ids, labels, {.cache = &cache});
@@ -219,7 +221,7 @@ TEST(StreamingModel, AtOnceIsTokenByToken) {
   }
 }
 
-// The rule as StreamingLLM publishes it, on transformers' own weights and rotation.
+// Python code: the published rule of StreamingLLM, with the weights and the RoPE of transformers.
 constexpr char kPublished[] = R"(
 import sys, torch
 from safetensors.torch import load_file, save_file
@@ -249,7 +251,7 @@ with torch.no_grad():
 save_file({"hidden": torch.cat(out, 1)}, folder + "/out.safetensors")
 )";
 
-TEST(StreamingModelSlow, IsThePublishedRuleOnLlama) {
+TEST(StreamingModelSlow, LlamaModel_MatchesPublishedRule) {
   const std::string missing = testing::missing_python_modules("torch, transformers, safetensors");
   if (!missing.empty()) GTEST_SKIP() << missing;
   const TemporaryFolder folder;
@@ -267,7 +269,8 @@ TEST(StreamingModelSlow, IsThePublishedRuleOnLlama) {
             1e-5 * theirs.abs().max().item<double>());
 }
 
-// Every key-value head's own list of tokens: after each token the lightest one that is not among the last leaves.
+// Reference implementation: every key-value head has its own list of tokens. After each token it drops the token with
+// the least weight that is not among the latest tokens.
 at::Tensor heaviest_by_loops(const StreamingInputs& in, const StreamingCache& cache, int64_t* evicted) {
   const int64_t length = in.q.size(1), heads = in.q.size(2), kv_heads = in.k.size(2), dim = in.q.size(3);
   const auto frequencies = ops::rope_frequencies(in.rope.base, dim, in.rope.scaling);
@@ -310,7 +313,7 @@ at::Tensor heaviest_by_loops(const StreamingInputs& in, const StreamingCache& ca
   return out;
 }
 
-TEST(HeaviestCache, IsTheLoopsAtOnceAndInParts) {
+TEST(HeaviestCache, HeaviestAttention_MatchesLoops) {
   const StreamingCache keep{0, 4, 5};
   EXPECT_EQ(keep.name(), "heaviest:5+4");
   for (const bool elastic : {false, true}) {
@@ -319,7 +322,7 @@ TEST(HeaviestCache, IsTheLoopsAtOnceAndInParts) {
     const StreamingInputs in = inputs(c);
     int64_t evicted = 0;
     const at::Tensor expected = heaviest_by_loops(in, keep, &evicted);
-    EXPECT_GT(evicted, 3);  // not always the token that just left the last ones
+    EXPECT_GT(evicted, 3);  // the dropped token is not always the one that just left the latest tokens
     for (const int64_t part : {40, 7, 1}) {
       StreamingInputs own = in;
       own.k = own.v = at::Tensor();
@@ -340,7 +343,7 @@ TEST(HeaviestCache, IsTheLoopsAtOnceAndInParts) {
   }
 }
 
-TEST(StreamingModel, HeaviestTokensAtOnceAreTokenByToken) {
+TEST(StreamingModel, HeaviestTokens_FullPassMatchesTokenByToken) {
   const StreamingCache keep = StreamingCache::parse("heaviest:6+5", "--cache");
   for (const char* kind : {"lazy", "transformer"}) {
     LanguageModel model(small(kind), 3);
@@ -354,7 +357,7 @@ TEST(StreamingModel, HeaviestTokensAtOnceAreTokenByToken) {
   }
 }
 
-TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
+TEST(ModelOptions, Positions_AreChangedAndErrorsNameOption) {
   const ModelConfig model = small("lazy");
   const auto applied = [&](const std::string& positions, double base = 0) {
     return ModelOptions{.positions = positions, .rope_base = base}.apply(model);
@@ -385,8 +388,8 @@ TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
   }
 }
 
-// Stretched positions are the configuration's own: the same logits as a folder whose config.json says so.
-TEST(ModelOptions, AFolderOpensWithThem) {
+// Scaled positions given by an option must give the same logits as a folder whose config.json has this scaling.
+TEST(ModelOptions, OpenedFolder_UsesOptions) {
   const TemporaryFolder folder;
   LanguageModel(small("transformer"), 3).save(folder.path());
   const at::NoGradGuard guard;
@@ -405,8 +408,8 @@ TEST(ModelOptions, AFolderOpensWithThem) {
                         plain.forward(ids.narrow(1, 0, 32)).hidden));
 }
 
-// Whole passes compute with the rounded weights, decoding with the 8-bit numbers: the same model.
-TEST(ModelOptions, EightBitWeights) {
+// Full passes use the rounded weights, and decoding uses the int8 values. Both must give the same results.
+TEST(ModelOptions, Int8Weights_MatchRoundedModel) {
   const TemporaryFolder folder;
   for (const char* kind : {"transformer", "lazy"}) {
     LanguageModel(small(kind), 3).save(folder.path());

@@ -1,4 +1,5 @@
-// A folder that a test fills and leaves no trace of, and Python for the tests that compare with other programs.
+// A temporary folder that is removed at the end of a test, and functions that run Python for comparisons with other
+// programs.
 #pragma once
 #include <fmt/format.h>
 #include <unistd.h>
@@ -42,7 +43,7 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Runs a script with the interpreter the build was configured with.
+// Runs a script with the Python interpreter that the build was configured with.
 inline std::pair<int, std::string> run_python(const TemporaryFolder& folder, const std::string& script,
                                               const std::string& arguments = "") {
   write_text(folder / "script.py", script);
@@ -50,7 +51,7 @@ inline std::pair<int, std::string> run_python(const TemporaryFolder& folder, con
       fmt::format("OMP_NUM_THREADS=2 '{}' '{}' {}", LAZY_TEST_PYTHON, (folder / "script.py").string(), arguments));
 }
 
-// "" when the modules can be imported, else the reason for a skip.
+// Returns "" if the modules can be imported, otherwise the reason to skip the test.
 inline std::string missing_python_modules(const std::string& modules) {
   const auto [status, out] = run_command(fmt::format("'{}' -c 'import {}'", LAZY_TEST_PYTHON, modules));
   if (status == 0) return "";

@@ -1,5 +1,5 @@
-// Folders of Transformer-XL's layout against the published equations: log-probabilities, every hidden state, every
-// attention matrix and every gradient, with memory over several segments; what is wrong with a folder by name.
+// Tests of folders in Transformer-XL's layout against the published equations: log-probabilities, all hidden states,
+// attention matrices and gradients, with memory over several segments. Errors of a folder are named.
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 
@@ -23,7 +23,7 @@ using testing::PublishedTransformerXl;
 using testing::TemporaryFolder;
 using Tensors = PublishedTransformerXl::Tensors;
 
-// Sizes are odd where they may be.
+// Sizes are odd where possible.
 json published_config(const json& changes = {}) {
   json c = {{"model_type", "transfo-xl"},
             {"architectures", {"TransfoXLLMHeadModel"}},
@@ -50,7 +50,7 @@ json published_config(const json& changes = {}) {
   return c;
 }
 
-// Every tensor of the class in transformers 4, tied ones once.
+// All tensors of the class in transformers 4; tied tensors are included once.
 Tensors random_tensors(const json& c, uint64_t seed) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   Tensors out;
@@ -115,8 +115,8 @@ at::Tensor folder_ids(uint64_t seed, int64_t length = 41) {
   return at::randint(97, {2, length}, at::detail::createCPUGenerator(seed), at::kLong);
 }
 
-// The names of testing::observed, in one precision. Gradients are of text in the segments of training, whose memory
-// learns nothing.
+// Results under the names of testing::observed, in one precision. Gradients are computed in segments as in training,
+// where no gradient flows to the memory.
 void observe_published(const json& config, const Tensors& tensors, const at::Tensor& ids, at::ScalarType type,
                        const std::string& prefix, testing::Observed& out) {
   Tensors leaves;
@@ -132,7 +132,8 @@ void observe_published(const json& config, const Tensors& tensors, const at::Ten
   const at::Tensor all = model.run(ids.narrow(1, 0, length), same_length ? length : segment).at("logits");
   (-all.gather(2, ids.narrow(1, 1, length).unsqueeze(2)).mean()).backward();
   for (const auto& [name, leaf] : leaves) {
-    const bool shared = name == "transformer.r_w_bias" || name == "transformer.r_r_bias";  // ours is a layer's
+    // Our model has a separate bias per layer.
+    const bool shared = name == "transformer.r_w_bias" || name == "transformer.r_r_bias";
     if (!shared) out[prefix + "gradient." + name] = leaf.grad();
   }
 }
@@ -167,7 +168,7 @@ class PublishedFolder : public ::testing::TestWithParam<FolderCase> {};
 INSTANTIATE_TEST_SUITE_P(TransformerXl, PublishedFolder, ::testing::ValuesIn(folder_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(PublishedFolder, IsThePublishedModel) {
+TEST_P(PublishedFolder, Folder_MatchesPublishedModel) {
   for (const uint64_t seed : {1, 2, 3}) {
     SCOPED_TRACE(seed);
     const TemporaryFolder folder;
@@ -180,11 +181,11 @@ TEST_P(PublishedFolder, IsThePublishedModel) {
     testing::Observed theirs;
     observe_published(config, tensors, ids, at::kFloat, "fp32.", theirs);
     observe_published(config, tensors, ids, at::kDouble, "fp64.", theirs);
-    // Log-probabilities, hidden states, attention matrices, gradients.
+    // Compares log-probabilities, hidden states, attention matrices and gradients.
     const auto gradients = static_cast<int>(tensors.size()) - (config["untie_r"] ? 0 : 2);
     EXPECT_EQ(testing::expect_as_transformers(testing::observed(model, ids), theirs), 1 + 4 + 3 + gradients);
 
-    // In parts and token by token; and what is asked of labels alone.
+    // The text in parts and token by token with a cache, and the log-likelihood of the labels.
     const at::NoGradGuard guard;
     KVCache cache;
     std::vector<at::Tensor> parts;
@@ -199,7 +200,7 @@ TEST_P(PublishedFolder, IsThePublishedModel) {
     EXPECT_TRUE(at::allclose(log_prob, all.gather(2, ids.slice(1, 1).unsqueeze(2)).squeeze(2), 1e-5, 1e-5));
     EXPECT_TRUE(at::equal(best, all.argmax(2).eq(ids.slice(1, 1))));
 
-    // Saved again it is the same folder.
+    // The saved folder must have the same configuration and tensors.
     std::filesystem::create_directory(folder / "again");
     model.save(folder / "again");
     EXPECT_EQ(ModelConfig::from_directory(folder / "again").to_json(), model.config().to_json());
@@ -213,8 +214,8 @@ TEST_P(PublishedFolder, IsThePublishedModel) {
   }
 }
 
-// As transformers 4 saved it: tied tensors by both names.
-TEST(TransformerXlFolder, TiedTensorsMayBeThereAgain) {
+// Files of transformers 4 contain tied tensors under both names.
+TEST(TransformerXlFolder, RepeatedTiedTensors_AreAccepted) {
   const TemporaryFolder folder;
   const json config = published_config();
   Tensors tensors = random_tensors(config, 4);
@@ -239,7 +240,7 @@ TEST(TransformerXlFolder, TiedTensorsMayBeThereAgain) {
   EXPECT_THAT(error_of([&] { logits("other"); }), Names({"crit.out_projs.2", "transformer.word_emb.emb_projs.2"}));
 }
 
-TEST(TransformerXlFolder, WhatDoesNotFitIsNamed) {
+TEST(TransformerXlFolder, LoadError_ListsMismatches) {
   const TemporaryFolder folder;
   const json config = published_config();
   Tensors tensors = random_tensors(config, 4);
@@ -254,7 +255,7 @@ TEST(TransformerXlFolder, WhatDoesNotFitIsNamed) {
                      std::string("[63, 30]"), std::string("[21, 30]")}));
 }
 
-TEST(TransformerXlFolder, WhatIsNotComputedIsNamed) {
+TEST(TransformerXlFolder, UnsupportedValues_AreRejected) {
   const auto error = [](const char* key, const json& value) {
     return error_of([&] { ModelConfig::from_json(published_config({{key, value}}), "config.json"); });
   };
@@ -269,8 +270,8 @@ TEST(TransformerXlFolder, WhatIsNotComputedIsNamed) {
   EXPECT_THAT(error("d_model", 31), Names({"hidden_size", 31}));
 }
 
-// The published sizes, as transformers 4 wrote them and before.
-TEST(TransformerXlFolder, ThePublishedSizes) {
+// The published sizes, in the formats of transformers 4 and of older versions.
+TEST(TransformerXlFolder, PublishedSizes_AreRead) {
   const json older = {{"model_type", "transfo-xl"},
                       {"n_token", 267735},
                       {"tgt_len", 128},
@@ -278,8 +279,8 @@ TEST(TransformerXlFolder, ThePublishedSizes) {
                       {"tie_projs", {false, true, true, true}}};
   for (const json& config : {older, json{{"model_type", "transfo-xl"}, {"vocab_size", 267735}}}) {
     const ModelConfig m = ModelConfig::from_json(config, "config.json");
-    // Tables of 1024, 256, 64 and 16, their projections, one of the head's own, biases; of a layer 7 matrices of 1024 x
-    // 1024 and two of 4096.
+    // Tables of width 1024, 256, 64 and 16, their projections, one separate projection of the head, and biases. Each
+    // layer has five matrices of 1024 x 1024, two of 1024 x 4096, and vectors.
     const int64_t tables = 20000 * 1024 + 20000 * 256 + 160000 * 64 + 67735 * 16,
                   projections = 1024 * (1024 + 256 + 64 + 16);
     const int64_t layer = 5 * 1024 * 1024 + 2 * 1024 + 4 * 1024 + 2 * 4096 * 1024 + 4096 + 1024;
@@ -290,8 +291,8 @@ TEST(TransformerXlFolder, ThePublishedSizes) {
   }
 }
 
-// Of tables in float64, against differences.
-TEST(AdaptiveTables, GradientsAreSlopes) {
+// Compares the gradients of float64 tables with finite differences.
+TEST(AdaptiveTables, Gradients_MatchFiniteDifferences) {
   for (const json& changes : {json{}, json{{"div_val", 1}},
                               json{{"tie_word_embeddings", false}, {"tie_projs", {false, false, true, false}}}}) {
     const ModelConfig config = ModelConfig::from_json(published_config(changes), "config.json");

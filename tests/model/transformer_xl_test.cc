@@ -1,5 +1,5 @@
-// Transformer-XL's positions and segments: the strips against sums written out in float64, gradients, documents,
-// generation.
+// Tests of Transformer-XL's positions and segments: blocks of queries against explicit float64 sums, gradients, packed
+// documents, generation.
 #include "model/positions/relative.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ namespace {
 
 using testing::Tensors;
 
-// Places of the tensors of a case in a list.
+// Indices of the tensors of a test case.
 enum Place { kQ, kK, kV, kPastK, kPastV, kR, kU, kW, kBias, kTau };
 
 struct RelativeCase {
@@ -52,7 +52,7 @@ Tensors random_case(const RelativeCase& c) {
   const int64_t reach = relative_reach(c.first + c.keys, c.segments, c.window);
   Tensors t = {normal({2, c.queries, c.heads, c.dim}), normal({2, c.keys, c.kv_heads, c.dim}),
                normal({2, c.keys, c.kv_heads, c.dim})};
-  t.push_back(t[kK].clone());  // the same values, gradients of their own
+  t.push_back(t[kK].clone());  // the same values as kK, with a separate gradient
   t.push_back(t[kV].clone());
   t.push_back(normal({reach, c.heads, c.dim}));
   t.push_back(normal({c.heads, c.dim}));
@@ -80,7 +80,8 @@ RelativeInputs inputs(const RelativeCase& c, const Tensors& t) {
   return in;
 }
 
-// Dai et al., section 3.3, element by element; for elastic, relu(p + tau / n) of n visible keys.
+// The definition in Dai et al., section 3.3, element by element. For the elastic normalizer it is relu(p + tau / n)
+// with n visible keys.
 at::Tensor definition(const RelativeCase& c, const Tensors& t) {
   const auto q = t[kQ].accessor<double, 4>(), k = t[kK].accessor<double, 4>(), v = t[kV].accessor<double, 4>();
   const auto r = t[kR].accessor<double, 3>();
@@ -91,7 +92,7 @@ at::Tensor definition(const RelativeCase& c, const Tensors& t) {
     for (int64_t h = 0; h < c.heads; ++h) {
       const int64_t g = h / (c.heads / c.kv_heads);
       for (int64_t row = 0; row < c.queries; ++row) {
-        const int64_t i = c.first + c.keys - c.queries + row;  // its place in the text
+        const int64_t i = c.first + c.keys - c.queries + row;  // position in the text
         std::vector<std::pair<int64_t, double>> scores;
         for (int64_t j = c.first; j <= i; ++j) {
           const int64_t segment = c.segments.length > 0 ? i / c.segments.length * c.segments.length : 0;
@@ -125,13 +126,13 @@ class Relative : public ::testing::TestWithParam<RelativeCase> {};
 INSTANTIATE_TEST_SUITE_P(TransformerXl, Relative, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(Relative, StripsAreTheDefinition) {
+TEST_P(Relative, RelativeAttention_MatchesDefinition) {
   const Tensors t = random_case(GetParam());
   EXPECT_LT(testing::largest_difference(relative_attention(inputs(GetParam(), t)).first, definition(GetParam(), t)),
             1e-12);
 }
 
-TEST_P(Relative, GradientsAreSlopes) {
+TEST_P(Relative, Gradients_MatchFiniteDifferences) {
   const RelativeCase& c = GetParam();
   Tensors t = random_case(c), used;
   std::vector<size_t> places;
@@ -150,7 +151,7 @@ TEST_P(Relative, GradientsAreSlopes) {
       used);
 }
 
-TEST(TransformerXl, EncodingsAreSinesAndCosinesOfTheDistance) {
+TEST(TransformerXl, Encodings_AreSinesAndCosinesOfDistance) {
   const at::Tensor rows = relative_encodings(9, 6, 5, at::TensorOptions());
   ASSERT_EQ(rows.sizes(), (std::vector<int64_t>{9, 6}));
   for (int64_t n = 0; n < 9; ++n) {
@@ -162,7 +163,7 @@ TEST(TransformerXl, EncodingsAreSinesAndCosinesOfTheDistance) {
   }
 }
 
-TEST(TransformerXl, StatisticsAreThoseOfTheWeights) {
+TEST(TransformerXl, Statistics_MatchWeights) {
   const RelativeCase c{"", 7, 7, 2, 2, 4, {}, -1, 0, "elastic"};
   const Tensors t = random_case(c);
   const at::NoGradGuard no_grad;
@@ -170,7 +171,8 @@ TEST(TransformerXl, StatisticsAreThoseOfTheWeights) {
   in.attention.return_stats = true;
   const at::Tensor stats = relative_attention(in).second;
   ASSERT_EQ(stats.sizes(), (std::vector<int64_t>{3, 2, 2, 7}));
-  // Values that are 1 of the first key, or of all: the mean is its weight, or their sum.
+  // With values that are 1 only for the first key, or for all keys, the output is the weight of the first key, or the
+  // sum of the weights.
   Tensors first = t, all = t;
   first[kV] = at::zeros_like(t[kV]);
   first[kV].select(1, 0).fill_(1);
@@ -181,10 +183,10 @@ TEST(TransformerXl, StatisticsAreThoseOfTheWeights) {
   EXPECT_EQ(stats[2].max().item<double>(), std::round(stats[2].max().item<double>()));
   in.segments = {3, 1};
   EXPECT_EQ(relative_attention(in).second[0].narrow(2, 4, 3).abs().max().item<double>(), 0)
-      << "the first key is out of sight";
+      << "the first key is not visible to these queries";
 }
 
-// A model of these positions. Numbers large enough that a wrong place shows.
+// A small model with these positions. Its weights are large enough that a wrong position changes the results.
 ModelConfig relative_model(int64_t segment, int64_t memory) {
   ModelConfig c{.vocab_size = 61,
                 .hidden_size = 32,
@@ -201,8 +203,9 @@ at::Tensor text(int64_t batch, int64_t length, uint64_t seed = 1) {
   return at::randint(61, {batch, length}, at::detail::createCPUGenerator(seed), at::kLong);
 }
 
-// Segment by segment, as the paper feeds them: what a layer remembers of a segment is what a cache keeps of it.
-TEST(TransformerXl, AWholeTextIsItsSegmentsOneAfterTheOther) {
+// Computing a text segment by segment, as in the paper, must give the same results. The memory of a layer is the part
+// of the segment that its cache retains.
+TEST(TransformerXl, WholeText_MatchesSegmentBySegment) {
   for (const auto& [segment, memory] : {std::pair{8, 8}, {8, 3}, {4, 16}, {0, 0}}) {
     LanguageModel model(relative_model(segment, memory), 3);
     const at::NoGradGuard no_grad;
@@ -216,31 +219,32 @@ TEST(TransformerXl, AWholeTextIsItsSegmentsOneAfterTheOther) {
             << segment << " " << memory << " " << begin;
       }
       const int64_t most = segment > 0 ? segment + memory : 42;
-      EXPECT_LE(cache.states[0][0].size(1), most) << "what is kept does not grow";
+      EXPECT_LE(cache.states[0][0].size(1), most) << "the size of the cache must not grow";
     }
   }
 }
 
-TEST(TransformerXl, NoGradientPassesToTheSegmentBefore) {
+TEST(TransformerXl, Gradient_DoesNotReachEarlierSegment) {
   LanguageModel model(relative_model(8, 8), 3);
   const at::Tensor ids = text(1, 16);
   at::Tensor labels = at::full({1, 16}, -100, at::kLong);
-  labels.slice(1, 9).copy_(ids.slice(1, 8, 15));  // of the second segment's tokens alone
+  labels.slice(1, 9).copy_(ids.slice(1, 8, 15));  // labels only in the second segment
   model.loss(ids, labels).backward();
   const at::Tensor gradient = model.parameters().front().second.grad();
   for (int64_t t = 0; t < 8; ++t) {
     const int64_t id = ids[0][t].item<int64_t>();
     if (ids.slice(1, 8).eq(id).any().item<bool>()) continue;
-    EXPECT_EQ(gradient[id].abs().max().item<double>(), 0) << "token " << t << " is remembered, not taught";
+    EXPECT_EQ(gradient[id].abs().max().item<double>(), 0)
+        << "token " << t << " is in the memory and must not receive a gradient";
   }
   const at::NoGradGuard no_grad;
   const double before = model.loss(ids, labels).item<double>();
   at::Tensor other = ids.clone();
   other.slice(1, 0, 8).copy_(text(1, 8, 5));
-  EXPECT_GT(std::abs(model.loss(other, labels).item<double>() - before), 1e-4) << "yet it is seen";
+  EXPECT_GT(std::abs(model.loss(other, labels).item<double>() - before), 1e-4) << "the memory must affect the loss";
 }
 
-TEST(TransformerXl, DocumentsKnowNothingOfEachOther) {
+TEST(TransformerXl, PackedDocuments_AreIndependent) {
   LanguageModel model(relative_model(8, 5), 3);
   const at::NoGradGuard no_grad;
   const at::Tensor a = text(1, 21, 1), b = text(1, 38, 2);
@@ -252,7 +256,7 @@ TEST(TransformerXl, DocumentsKnowNothingOfEachOther) {
   const at::Tensor together = model.forward(packed.ids.unsqueeze(0), {.packed = &packed}).hidden;
   EXPECT_LT(testing::largest_difference(together, at::cat({model.forward(a).hidden, model.forward(b).hidden}, 1)),
             1e-4);
-  // One that continues the first 13 tokens of another brings only its own.
+  // A document that continues the first 13 tokens of another document contains only its own new tokens.
   const at::Tensor more = at::cat({a.slice(1, 0, 13), b.slice(1, 0, 9)}, 1);
   packed.ids = at::cat({a, b.slice(1, 0, 9)}, 1).squeeze(0);
   packed.positions = at::cat({at::arange(21), at::arange(13, 22)});
@@ -264,7 +268,7 @@ TEST(TransformerXl, DocumentsKnowNothingOfEachOther) {
   EXPECT_LT(testing::largest_difference(shared.slice(1, 21), model.forward(more).hidden.slice(1, 13)), 1e-4);
 }
 
-TEST(TransformerXl, WhatIsRefused) {
+TEST(TransformerXl, UnsupportedValues_AreRejected) {
   const auto refused = [](const std::string& keys) {
     return error_of([&] {
       Config config = Config::parse(

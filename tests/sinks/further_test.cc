@@ -2,6 +2,7 @@
 #include "sinks/analysis.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -338,12 +339,77 @@ TEST(Outliers, LongText_IsReadInParts) {
   EXPECT_NEAR(ours.median, x.abs().median().item<double>(), 1e-3);
 }
 
+TEST(DecodeReads, Result_MatchesFullMatrices) {
+  struct Case {
+    const char* normalizer;
+    int64_t window, kv_heads;
+  };
+  for (const Case& c :
+       {Case{"softmax", -1, 2}, Case{"elastic", -1, 4}, Case{"elastic", -1, 2}, Case{"elastic", 9, 1}}) {
+    SCOPED_TRACE(fmt::format("{}, window {}, {} key heads", c.normalizer, c.window, c.kv_heads));
+    LanguageModel model = small_model(c.normalizer, -1.5, c.window, c.kv_heads);
+    const int64_t length = 30, queries = 7, samples = 3, group = 4 / c.kv_heads;
+    DecodeReads reads(model, queries);
+    ActivationHooks probes;
+    reads.attach(probes);
+    pass(model, probes, length, samples);
+    std::vector<double> pairs(3), alive(3), rows(3), in_group(3);
+    for (int64_t seed = 0; seed < samples; ++seed) {
+      const auto full = full_weights(model, sample_ids(length, seed));
+      for (size_t layer = 0; layer < 3; ++layer) {
+        for (int64_t query = length - queries; query < length; ++query) {
+          const int64_t begin = c.window > 0 ? query + 1 - c.window : 0;
+          for (int64_t key = begin; key <= query; ++key) {
+            for (int64_t kv_head = 0; kv_head < c.kv_heads; ++kv_head) {
+              bool some = false;
+              for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+                const bool living = full[layer][static_cast<size_t>(head)][query][key].item<double>() > 0;
+                ++pairs[layer], alive[layer] += living, some |= living;
+              }
+              ++rows[layer], in_group[layer] += some;
+            }
+          }
+        }
+      }
+    }
+    const DecodeReads::Result found = reads.result();
+    EXPECT_EQ(found.length, length);
+    EXPECT_EQ(found.queries, queries);
+    const double row_bytes = 16 * 4, steps = samples * queries;  // head_dim fp32 values
+    double visible_bytes = 0, alive_bytes = 0;
+    for (size_t layer = 0; layer < 3; ++layer) {
+      // A weight within rounding error of zero may be alive in only one of the results.
+      EXPECT_NEAR(found.alive[layer], alive[layer] / pairs[layer], 1 / pairs[layer]);
+      EXPECT_NEAR(found.alive_in_group[layer], in_group[layer] / rows[layer], 1 / rows[layer]);
+      if (std::string_view(c.normalizer) == "elastic") {
+        EXPECT_LT(found.alive[layer], 1);
+      }
+      visible_bytes += 2 * rows[layer] / steps * row_bytes;
+      alive_bytes += (rows[layer] + in_group[layer]) / steps * row_bytes;
+    }
+    EXPECT_NEAR(found.visible_bytes, visible_bytes, 1e-6);
+    EXPECT_NEAR(found.alive_bytes, alive_bytes, 3 * row_bytes / steps);
+  }
+}
+
+TEST(DecodeReads, SamplesOfDifferentLengths_AreRejected) {
+  LanguageModel model = small_model("elastic");
+  DecodeReads reads(model);
+  EXPECT_TRUE(reads.empty());
+  EXPECT_THROW(reads.result(), Error);
+  ActivationHooks probes;
+  reads.attach(probes);
+  pass(model, probes, 20, 1);
+  EXPECT_EQ(reads.result().queries, 20);
+  EXPECT_THROW(pass(model, probes, 21, 1), Error);
+}
+
 TEST(FurtherMeasures, UnknownMeasure_IsRejected) {
   LanguageModel model = small_model("softmax");
   EXPECT_THAT(error_of([&] {
                 FurtherMeasureCollector(model, {"weights", "colour"}, 0.3);
               }),
-              Names({"--measures", "weights", "vectors", "massive", "collapse", "outliers", "colour"}));
+              Names({"--measures", "weights", "vectors", "massive", "collapse", "outliers", "decode", "colour"}));
 }
 
 }  // namespace

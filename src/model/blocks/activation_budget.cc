@@ -10,13 +10,13 @@ namespace lazy {
 
 namespace {
 
-constexpr double kMargin = 0.08;            // of the device's memory
-constexpr double kShareAfterRetries = 0.8;  // of the budget before them
+constexpr double kMargin = 0.08;            // margin, as a fraction of the device's memory
+constexpr double kShareAfterRetries = 0.8;  // the budget shrinks to this fraction of itself after an allocator retry
 
 thread_local ActivationBudget* current_budget = nullptr;
 
-// The part of a device's memory that the allocator may take (PYTORCH_ALLOC_CONF), of which DeviceAllocator knows
-// nothing.
+// The fraction of the device's memory that the allocator may reserve, parsed from PYTORCH_ALLOC_CONF because
+// DeviceAllocator does not expose it.
 double allowed_share() {
   const std::string settings = c10::CachingAllocator::AcceleratorAllocatorConfig::last_allocator_settings();
   const std::string key = "per_process_memory_fraction:";

@@ -1,4 +1,5 @@
-// The device memory that a training step leaves free, for activations that the backward pass would else recompute.
+// Budget of free device memory that a training step may use to keep activations instead of recomputing them in the
+// backward pass.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -8,27 +9,30 @@
 
 namespace lazy {
 
-// Bytes of one device.
+// Memory statistics of one device, in bytes.
 struct DeviceMemory {
-  int64_t reserved = 0;  // by PyTorch's allocator, cached blocks included
-  int64_t free = 0;      // that the allocator could reserve in addition
+  int64_t reserved = 0;  // reserved by PyTorch's allocator, including cached blocks
+  int64_t free = 0;      // what the allocator can still reserve
   int64_t total = 0;
-  int64_t retries = 0;  // how often the allocator has returned its cached blocks because memory ran out
+  int64_t retries = 0;  // number of times the allocator released its cached blocks because memory ran out
 };
+// Callbacks that measure device memory; tests replace them.
 struct MemoryGauge {
   std::function<DeviceMemory()> memory;
   std::function<int64_t()> allocated;  // bytes of live tensors
 };
 
-// The first step recomputes everything. What it has reserved is taken as what every later step needs; of the rest a
-// forward pass may spend all but a margin, for blocks that fragment. Bits are those of recomputation. One rank's, so
-// nothing is agreed on with other ranks.
+// The first training step recomputes all activations. The memory reserved after that step is the baseline that every
+// later step needs. Each later forward pass may spend the remaining memory, except for a margin that allows for
+// fragmentation. The results are bitwise equal to those with recomputation. Every rank has its own budget and does not
+// coordinate it with other ranks.
 class ActivationBudget {
  public:
-  explicit ActivationBudget(c10::Device device);  // of a CPU: there is none
+  explicit ActivationBudget(c10::Device device);  // no budget on a CPU
   explicit ActivationBudget(MemoryGauge gauge);
 
-  // Fills the budget, which this thread's keep_or_checkpoint() spends until the end of the scope.
+  // For the lifetime of this object, keep_or_checkpoint() on this thread spends from the budget. The constructor
+  // refills the budget.
   class ForwardPass {
    public:
     explicit ForwardPass(ActivationBudget& budget);
@@ -36,16 +40,17 @@ class ActivationBudget {
     ForwardPass(const ForwardPass&) = delete;
     ForwardPass& operator=(const ForwardPass&) = delete;
   };
-  // After an optimizer step, when all that a step allocates has been allocated once.
+  // Call after each optimizer step, when every allocation of a training step has been made at least once.
   void end_step();
 
-  // The budget of this thread's pass; null: none.
+  // The budget of the current thread's forward pass; null outside of a ForwardPass.
   static ActivationBudget* current();
   int64_t allocated() const { return gauge_.allocated(); }
-  // What activations of one function have taken at most so far, on any thread; 0: not known.
+  // The largest number of bytes of activations that any checkpointed function has kept so far, on any thread; 0 if
+  // unknown.
   int64_t largest() const { return largest_; }
   void note_cost(int64_t bytes);
-  // Whether there is room for them, which is then taken.
+  // Returns true and subtracts `bytes` from the budget if that much is left.
   bool take(int64_t bytes);
 
  private:
@@ -55,10 +60,10 @@ class ActivationBudget {
   MemoryGauge gauge_;
   std::atomic<int64_t> largest_ = 0;
   int64_t left_ = 0;
-  int64_t needed_ = -1;       // reserved by a step that keeps nothing; -1: not yet known
-  int64_t seen_retries_ = 0;  // at the last moment of a step
+  int64_t needed_ = -1;       // bytes reserved by a step that recomputes everything; -1: not yet measured
+  int64_t seen_retries_ = 0;  // DeviceMemory::retries at the last fill()
   bool in_step_ = false;
-  double share_ = 1;  // of the memory that should be free, lower after retries
+  double share_ = 1;  // fraction of the free memory that may be used; reduced after allocator retries
 };
 
 }  // namespace lazy

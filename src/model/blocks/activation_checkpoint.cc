@@ -64,7 +64,7 @@ struct Defined {
   std::vector<bool> present;
 };
 
-// All of them again, from values of the defined ones.
+// Restores the full list: `values` at the positions of defined tensors, undefined tensors elsewhere.
 variable_list whole(const std::vector<bool>& present, const variable_list& values) {
   variable_list all;
   size_t next = 0;
@@ -74,11 +74,12 @@ variable_list whole(const std::vector<bool>& present, const variable_list& value
 
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
-// What fills the storages that were freed. They belong to the nodes that saved them, one by one gone in the backward
-// pass: this must not keep them.
+// The function that refills the freed storages, and weak references to these storages. The autograd nodes that saved
+// the storages own them and release them one at a time in the backward pass; this object must not prolong their
+// lifetime.
 struct Filling : torch::CustomClassHolder {
   TensorFunction make;
-  std::vector<std::optional<WeakStorage>> freed;  // by the results of `make`; none: it was kept
+  std::vector<std::optional<WeakStorage>> freed;  // one per result of `make`; nullopt: not freed
 };
 
 at::DataPtr take_memory(const c10::Storage& storage) {
@@ -103,7 +104,7 @@ struct Refill : torch::autograd::Function<Refill> {
       if (auto storage = filling->freed[i]->lock()) storage->set_data_ptr_noswap(take_memory(made[i].storage()));
     }
     variable_list out = gradients;
-    out.resize(gradients.size() + 2);  // none for the inputs, which have their own, and the filling
+    out.resize(gradients.size() + 2);  // no gradients for `inputs`, which receive theirs directly, and for `filling`
     return out;
   }
 };
@@ -133,7 +134,8 @@ std::vector<at::Tensor> keep_or_checkpoint(const std::vector<at::Tensor>& inputs
       return at::GradMode::is_enabled() ? measured(function, in) : function(in);
     });
   }
-  // The gradients of an input's uses are added up here before those of other functions join, as in recomputation.
+  // The views accumulate the gradients of all uses of an input before they are added to gradients from other functions.
+  // Recomputation accumulates in the same order, so the sums are bitwise equal.
   std::vector<at::Tensor> own;
   for (const at::Tensor& t : inputs) own.push_back(t.defined() ? t.view_as(t) : t);
   return measured(function, own);

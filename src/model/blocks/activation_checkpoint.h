@@ -1,5 +1,5 @@
-// Activation checkpointing (Chen et al. 2016, arXiv 1604.06174): saves only the inputs of a part of the model and
-// recomputes its activations in the backward pass.
+// Activation checkpointing (Chen et al. 2016, arXiv 1604.06174): only the inputs of a function are saved, and its
+// activations are recomputed in the backward pass.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,20 +12,21 @@ namespace lazy {
 
 using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-// Returns function(inputs) with the same gradients as without checkpointing; inputs may be undefined. Leaves captured
-// by the function receive gradients too. The graph owns the function; objects it references must outlive the backward
-// pass.
+// Returns function(inputs) with the same gradients as without checkpointing; inputs may be undefined tensors. Leaf
+// tensors captured by the function receive gradients too. The autograd graph owns the function; objects that the
+// function references must outlive the backward pass.
 std::vector<at::Tensor> checkpoint_activations(const std::vector<at::Tensor>& inputs, TensorFunction function);
 
-// The same, but where the forward pass has an ActivationBudget (activation_budget.h) with room for them, the
-// activations are kept. Every bit is the same.
+// Like checkpoint_activations, but keeps the activations if the forward pass has an ActivationBudget
+// (activation_budget.h) with enough memory left. Outputs and gradients are bitwise equal in both cases.
 std::vector<at::Tensor> keep_or_checkpoint(const std::vector<at::Tensor>& inputs, TensorFunction function);
 
-// Frees the storage of `made`, which is make(inputs), until the backward pass of `outputs`, which is computed from it;
-// there make(inputs) fills it again. So what a function between the two saved of `made` takes no memory in the
-// meantime. Returns the outputs, to be used in the place of the given ones. Inputs and outputs may be undefined. `made`
-// must not be read afterwards; what shares its storage with an input or an output is kept. The graph owns the function,
-// as above.
+// Frees the storage of the tensors `made` = make(inputs) until the backward pass of `outputs`, which were computed from
+// `made`. The backward pass first calls make(inputs) again and fills the storage with the result. Intermediate tensors
+// between `inputs` and `outputs` therefore occupy no memory between the forward and the backward pass. The caller must
+// use the returned tensors instead of `outputs` and must not read `made` afterwards. Inputs and outputs may be
+// undefined. A tensor of `made` that shares its storage with an input or an output is not freed. The autograd graph
+// owns `make`; objects that `make` references must outlive the backward pass.
 std::vector<at::Tensor> recompute_before_backward(const std::vector<at::Tensor>& made,
                                                   const std::vector<at::Tensor>& inputs, TensorFunction make,
                                                   const std::vector<at::Tensor>& outputs);

@@ -12,7 +12,7 @@ namespace {
 
 using namespace adaptive_names;
 
-constexpr int64_t kMostScores = int64_t{1} << 25;  // log-probabilities computed at a time
+constexpr int64_t kMostScores = int64_t{1} << 25;  // maximum number of log-probabilities computed per chunk
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Adaptive input embeddings and the adaptive softmax: parameters, embedding lookup and log-probabilities.
+// Adaptive input embeddings and the adaptive softmax: their parameters, the embedding lookup and the log-probabilities.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,19 +12,20 @@ namespace lazy {
 
 class AdaptiveTables {
  public:
-  // Zero-initialized tensors with `options` (fp32 in models).
+  // Allocates zero-initialized parameters with `options` (fp32 in models).
   AdaptiveTables(const ModelConfig& config, const at::TensorOptions& options);
-  // Named as in adaptive_names, in the order of adaptive_shapes().
+  // Parameter names are those in adaptive_names; they have the order of adaptive_shapes().
   const NamedTensors& parameters() const { return parameters_; }
   NamedTensors& parameters() { return parameters_; }
 
-  // ids (batch, length) int64 -> (batch, length, hidden_size): the embedding row of the token's cluster, projected to
-  // hidden_size and scaled by sqrt(hidden_size).
+  // ids (batch, length) int64 -> (batch, length, hidden_size). Each token's row is looked up in the table of its
+  // cluster, projected to hidden_size and scaled by sqrt(hidden_size).
   at::Tensor embed(const at::Tensor& ids) const;
-  // (..., hidden_size) -> (..., vocab_size) fp32 (fp64 for fp64 tables). The log-probability of a token is that of its
-  // cluster plus that of the token within the cluster.
+  // (..., hidden_size) -> (..., vocab_size) fp32 (fp64 for fp64 tables). A token's log-probability is the sum of two
+  // terms: the log-probability of its cluster and the log-probability of the token within the cluster.
   at::Tensor log_probabilities(const at::Tensor& hidden) const;
-  // As ops::linear_cross_entropy: the mean loss, the labels' log-probabilities, and whether each label is the argmax.
+  // Same results as ops::linear_cross_entropy: the mean loss, the labels' log-probabilities, and whether each label is
+  // the argmax.
   std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden,
                                                                const at::Tensor& labels) const;
 

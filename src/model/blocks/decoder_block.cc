@@ -25,7 +25,8 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device devic
 
 namespace {
 
-// A replaced output cannot be recomputed from the norm's inputs, so they are dropped.
+// If a hook replaced the norm's output, that output can no longer be recomputed from the norm's inputs. The returned
+// NormOutput therefore has no inputs.
 NormOutput run_norm_hooks(const NormOutput& x, const LayerHooks& hooks, const char* point) {
   if (!hooks) return x;
   const at::Tensor value = hooks(point, x.value);
@@ -52,7 +53,7 @@ void DecoderBlock::add_branch(ResidualStream& stream, const NormOutput& x, const
     branch = normalize(output, branch_norm_ ? norm : output_norm, norm_eps_).value;
   }
   stream.branch = multiplier_ == 1 ? std::move(branch) : branch * multiplier_;
-  if (x.pending) return;  // the branch has the stream in it
+  if (x.pending) return;  // the branch already includes the residual stream
   if (post_norm_) stream = {normalize(stream, norm, norm_eps_).value, {}};
 }
 

@@ -1,7 +1,9 @@
-// A decoder layer, the token mixer and the MLP on the residual stream. Pre-norm: x += mixer(norm(x)); x +=
-// mlp(norm(x)). Post-norm: x = norm(x + mixer(x)); x = norm(x + mlp(x)). Branch norm (OLMo 2):
-// x += norm(mixer(x)); x += norm(mlp(x)). Sandwich norm (Gemma 2 and 3): x += norm'(mixer(norm(x)));
-// x += norm'(mlp(norm(x))). Mamba2 layers have no MLP.
+// A decoder layer: the token mixer and the MLP on the residual stream x.
+//   pre-norm                      x += mixer(norm(x));        x += mlp(norm(x))
+//   post-norm                     x = norm(x + mixer(x));     x = norm(x + mlp(x))
+//   branch norm (OLMo 2)          x += norm(mixer(x));        x += norm(mlp(x))
+//   sandwich norm (Gemma 2, 3)    x += norm'(mixer(norm(x))); x += norm'(mlp(norm(x)))
+// Mamba2 layers have no MLP.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,31 +19,33 @@ class DecoderBlock {
  public:
   DecoderBlock(const ModelConfig& config, int64_t layer, at::Device device);
   void forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
-  // The mixer half and the MLP half.
+  // Applies only the mixer, with its norms and the residual addition.
   void mix(ResidualStream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
-  // `recompute`: see mlp.h.
+  // Applies only the MLP, with its norms and the residual addition. `recompute`: see FeedForward::forward in mlp.h.
   void feed_forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options, bool recompute = false) const;
 
-  // The layer as one kernel computes it with the others. Returns false where it is another one.
+  // Fills `layer` for the fused decode kernel (ops/step_layers.h). Returns false if that kernel does not support this
+  // layer.
   bool describe(ops::StepLayer& layer, const ForwardOptions& options) const;
 
   NormWeights mixer_norm, mlp_norm;
-  NormWeights mixer_output_norm, mlp_output_norm;  // sandwich norm: of the output of each half
+  NormWeights mixer_output_norm, mlp_output_norm;  // sandwich norm: norms of the mixer's and of the MLP's output
   std::unique_ptr<Mixer> mixer;
-  std::unique_ptr<FeedForward> mlp;  // null: none
+  std::unique_ptr<FeedForward> mlp;  // null: no MLP
 
  private:
-  // The input of a half, and the update of the stream by its output `branch`, for each placement of the norms.
-  // later: the reader takes a pending norm.
+  // The input of the mixer or the MLP, for each placement of the norms. If `later` is true, the consumer can compute
+  // the norm itself (NormOutput::pending).
   NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const;
-  // branch: what the reader of x, the output of pre_norm, returned.
+  // Adds the output `branch` of the mixer or the MLP to the stream. `x` is the return value of the corresponding call
+  // of pre_norm().
   void add_branch(ResidualStream& stream, const NormOutput& x, const NormWeights& norm, const NormWeights& output_norm,
                   at::Tensor branch) const;
 
-  const char *input_, *output_;  // hook point names of the mixer half
+  const char *input_, *output_;  // hook point names of the mixer's input and output
   double norm_eps_;
   bool post_norm_, branch_norm_;
-  double multiplier_;  // of branches
+  double multiplier_;  // factor of each branch before it is added to the stream
 };
 
 }  // namespace lazy

@@ -1,4 +1,4 @@
-// Tensors from host vectors.
+// Creates tensors from host vectors.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -7,7 +7,8 @@
 
 namespace lazy {
 
-// (values) in host memory, pinned if `device` is a GPU, so that the copy to the device is asynchronous.
+// Returns a tensor of shape (values.size()) in host memory. If `device` is a GPU, the memory is pinned, so that a copy
+// to the device is asynchronous.
 template <typename T>
 at::Tensor on_host(const std::vector<T>& values, at::ScalarType type, at::Device device) {
   at::Tensor host =
@@ -16,7 +17,7 @@ at::Tensor on_host(const std::vector<T>& values, at::ScalarType type, at::Device
   return host;
 }
 
-// int64 (values) on `device`; the copy does not block the host.
+// Returns an int64 tensor of shape (values.size()) on `device`. The copy does not block the host.
 inline at::Tensor on_device(const std::vector<int64_t>& values, at::Device device) {
   const at::Tensor host = on_host(values, at::kLong, device);
   return device.is_cuda() ? host.to(device, /*non_blocking=*/true) : host;

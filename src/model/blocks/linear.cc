@@ -34,9 +34,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// x (N, in), W (out, in) in x's dtype. `parts`, the leaves that W is built from, are inputs only to receive their rows
-// of dW. The gradients of the outputs arrive as separate tensors and are used without concatenating them; in fp8 one
-// matrix takes them all.
+// x (N, in), W (out, in) in the dtype of x. `parts` are the leaf tensors that W is built from; they are inputs only so
+// that they receive their rows of dW. The gradients of the outputs arrive as separate tensors and are used without
+// concatenation, except in fp8, where they are quantized into one matrix.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, at::TensorList parts,
                              const NormOutput& input, bool last_apart, bool fp8, bool training) {
@@ -111,7 +111,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     }
     return false;
   }
-  // The parts' rows of dW to where they are wanted.
+  // Assigns each part that requires a gradient its rows of dW.
   static void give_parts(AutogradContext* ctx, const std::vector<int64_t>& rows, const at::Tensor& d_W,
                          tensor_list& gradients) {
     const auto parts = d_W.split_with_sizes(rows, 0);
@@ -125,7 +125,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
-// Both (., K), in fp8. Sums of forward products may be rounded on the way, those of gradients may not.
+// Product of a (M, K) and b (N, K), both in fp8. `fast` permits rounded partial sums in the accumulation. Forward
+// products use it, gradients do not.
 at::Tensor fp8_product(const at::Tensor& a, const ops::Fp8Matrix& of_a, const at::Tensor& b, const ops::Fp8Matrix& of_b,
                        at::ScalarType type, bool fast) {
   return at::_scaled_mm(a, b.t(), of_a.scale, of_b.scale, {}, {}, type, fast);
@@ -161,7 +162,7 @@ at::Tensor input_gradient(const Factor& d_y, const Factor& W) {
 
 at::Tensor weight_gradient(const Factor& d_y, const Factor& x) {
   if (!x.plain.defined()) return fp8_product(d_y.fp8.transposed, d_y.fp8, x.fp8.transposed, x.fp8, at::kFloat, false);
-  // On a GPU the product can keep its fp32 accumulator; on a CPU it is rounded.
+  // On a GPU the product can be written in fp32. On a CPU it is rounded to the operands' dtype first.
   if (x.plain.is_cuda() && x.plain.scalar_type() != at::kFloat) {
     at::Tensor dW = at::empty({d_y.plain.size(1), x.plain.size(1)}, x.plain.options().dtype(at::kFloat));
     at::mm_out(dW, d_y.plain.t(), x.plain, at::kFloat);
@@ -242,7 +243,7 @@ at::Tensor Linear::onto_stream(const at::Tensor& x, const at::Tensor& stream) co
 
 void Linear::hold_in(at::ScalarType dtype) const {
   const at::NoGradGuard guard;
-  at::Tensor packed = packed_;  // handles of the same tensors: the lists of parameters see the change
+  at::Tensor packed = packed_;  // an alias of the same tensor, so the lists of parameters see the new data
   packed.set_data(packed_.to(dtype));
   int64_t begin = 0;
   for (at::Tensor part : parts_) {

@@ -12,7 +12,7 @@
 namespace lazy {
 namespace {
 
-// MLP of two matrices with an activation in between and optional biases: down(f(up(x))). Used by GPT-2, BLOOM and
+// MLP of two matrices with an activation between them and optional biases: down(f(up(x))). Used by GPT-2, BLOOM and
 // Transformer-XL. With a gate (Gemma's GeGLU): down(f(gate(x)) up(x)).
 class PlainMlp : public FeedForward {
  public:
@@ -82,8 +82,8 @@ class SwigluMlp : public FeedForward {
  public:
   SwigluMlp(const ModelConfig& config, at::Device device);
 
-  // A CPU saves the gate and up products and the SwiGLU output, a GPU only the products; with `recompute` neither is
-  // saved.
+  // For the backward pass a CPU saves the gate and up products and the SwiGLU output, and a GPU saves only the
+  // products. With `recompute`, none of them is saved.
   at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const override;
   bool computes_norm() const override { return !gate_up_.rounds_inputs(); }
   bool describe(ops::StepLayer& layer) const override;
@@ -98,11 +98,13 @@ class SwigluMlp : public FeedForward {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// W: gate's rows, then up's. `parts` as in LinearFunction: the leaves of gate, up and down.
+// W contains the rows of gate_proj, then the rows of up_proj. `parts`, as in LinearFunction, are the leaf tensors of
+// gate_proj, up_proj and down_proj.
 struct MlpFunction : torch::autograd::Function<MlpFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, const at::Tensor& W_down,
                             at::TensorList parts, const NormOutput& input, bool recompute, bool fp8, bool training) {
-    const bool keep = training && !recompute;  // what the backward reads, in fp8 instead of computing it again
+    // Save the fp8 operands of the backward pass instead of quantizing them again.
+    const bool keep = training && !recompute;
     const Factor factor = make_factor(x, fp8, true, keep);
     const at::Tensor products = forward_product(factor, make_factor(W, fp8, true, false));
     const auto halves = products.chunk(2, 1);
@@ -192,8 +194,9 @@ at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute, const LayerHo
   return y.view(shape);
 }
 
-// Mixture of experts as in gpt-oss: a router selects the top experts of each token, and the output is the mean of their
-// outputs, weighted by the softmax over the selected scores. An expert is a clamped SwiGLU:
+// Mixture of experts as in gpt-oss: a router selects the top experts of each token. The output is the sum of the
+// selected experts' outputs y, weighted by the softmax over the selected router scores. An expert is a clamped SwiGLU
+// with weights W, W' and biases b, b':
 //  gate, up = the even and the odd columns of x W + b;  gate <= limit, |up| <= limit
 //  y = (gate sigmoid(alpha gate) (up + 1)) W' + b'
 class ExpertsMlp : public FeedForward {
@@ -205,7 +208,7 @@ class ExpertsMlp : public FeedForward {
   std::vector<const Linear*> products() const override { return {}; }
 
  private:
-  at::Tensor run(const at::Tensor& tokens) const;  // (tokens, hidden_size) -> the same
+  at::Tensor run(const at::Tensor& tokens) const;  // (tokens, hidden_size) -> (tokens, hidden_size)
   at::Tensor expert(int64_t index, const at::Tensor& tokens) const;
 
   ModelConfig config_;
@@ -249,7 +252,8 @@ at::Tensor ExpertsMlp::run(const at::Tensor& tokens) const {
   const at::Tensor shares = at::softmax(best, 1);
   at::Tensor out = at::zeros_like(tokens);
   for (int64_t e = 0; e < config_.mlp.experts; ++e) {
-    const at::Tensor places = chosen.eq(e).nonzero();  // token, and the rank of this expert among its experts
+    // Rows: token index, and rank of this expert among the token's experts.
+    const at::Tensor places = chosen.eq(e).nonzero();
     if (places.size(0) == 0) continue;
     const at::Tensor token = places.select(1, 0);
     const at::Tensor share = shares.index({token, places.select(1, 1)}).unsqueeze(1);

@@ -1,4 +1,4 @@
-// The feed-forward half of a layer, which is applied to each token separately.
+// The MLP of a layer. It is applied to each token separately.
 #pragma once
 #include <memory>
 
@@ -15,17 +15,18 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  // Whether forward() takes a pending norm (model/blocks/norm.h).
+  // True if forward() accepts an input with NormOutput::pending, that is, if it computes the preceding norm itself
+  // (model/blocks/norm.h).
   virtual bool computes_norm() const { return false; }
-  // The part of a layer that one kernel computes with the others (ops/step_layers.h). Returns false where there is
-  // none.
+  // Fills the MLP fields of `layer` for the fused decode kernel (ops/step_layers.h). Returns false if that kernel does
+  // not support this MLP.
   virtual bool describe(ops::StepLayer&) const { return false; }
-  // x (..., hidden_size) -> the same shape, of a pending norm with the stream added. With `recompute` intermediate
-  // activations are recomputed in the backward pass instead of saved; then there are no hooks. The hook point is
-  // mlp.inner.
+  // x (..., hidden_size) -> output of the same shape. If x.pending is true, the result includes the residual stream
+  // x.from. With `recompute`, intermediate activations are recomputed in the backward pass instead of saved, and no
+  // hooks run. The hook point is mlp.inner.
   virtual at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const = 0;
 
-  // fp32, named relative to the layer, in checkpoint order. Matrices are initialized from N(0,
+  // fp32 tensors in checkpoint order, with names relative to the layer. Matrices are initialized from N(0,
   // config.init_std_of(name)); other parameters keep the values set by the constructor.
   virtual NamedTensors parameters() const = 0;
 

@@ -16,7 +16,7 @@ struct Call : torch::CustomClassHolder {
   std::function<void()> run;
 };
 
-// Identity that calls a function in the backward pass.
+// The identity function; its backward pass runs `call`.
 struct AtBackward : torch::autograd::Function<AtBackward> {
   static variable_list forward(AutogradContext* context, at::TensorList tensors, const c10::intrusive_ptr<Call>& call) {
     context->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -31,7 +31,7 @@ struct AtBackward : torch::autograd::Function<AtBackward> {
   }
 };
 
-// The residual is undefined before the first layer.
+// Adds a call of run() to the stream's backward pass. The residual is undefined before the first layer.
 ResidualStream at_backward(const ResidualStream& stream, std::function<void()> run) {
   variable_list tensors{stream.branch};
   if (stream.residual.defined()) tensors.push_back(stream.residual);

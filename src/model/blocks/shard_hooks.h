@@ -1,5 +1,5 @@
-// Shard units of parameters, and the hooks that gather (or load) and free them around their use in the forward and the
-// backward pass.
+// Parameter shards: units of parameters that are gathered (or loaded) together, and the hooks that gather and free them
+// around their use in the forward and the backward pass.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -12,8 +12,8 @@ namespace lazy {
 
 class Linear;
 
-// Parameters that are gathered and freed together. The embedding, each layer, the final norm and an untied head are one
-// unit each.
+// Parameters that are gathered and freed together. The embedding, each layer, the final norm and an untied head are
+// separate units.
 struct ShardUnit {
   NamedTensors parameters;              // trained parameters only
   std::vector<const Linear*> products;  // linear layers that are the only readers of some of the parameters
@@ -44,10 +44,10 @@ class ScopedUnshard {
   size_t unit_;
 };
 
-// Identities on the streams of several batches that run the hooks at this point of the graph; `hooks` may be null.
-// Forward: unshard(unit, next) before the unit computes, reshard(unit) after it. Backward, in reverse: unshard(unit,
-// previous) before the unit's backward pass, reshard(unit) after it, when the gradients of all its parameters are
-// complete.
+// Runs the hooks at this point of the autograd graph and returns the streams of all batches unchanged; `hooks` may be
+// null. Forward pass: unshard(unit, next) before the unit computes, and reshard(unit) after it. Backward pass, in
+// reverse order: unshard(unit, previous) before the unit's backward pass, and reshard(unit) after it, when the
+// gradients of all its parameters are complete.
 void run_pre_forward_hooks(ShardHooks* hooks, size_t unit, std::optional<size_t> next,
                            std::vector<ResidualStream>& streams);
 void run_post_forward_hooks(ShardHooks* hooks, size_t unit, std::optional<size_t> previous,

@@ -12,23 +12,24 @@ using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
 constexpr int64_t kIgnored = -100;
-constexpr int64_t kCpuLogits = int64_t{1} << 22;  // elements of a chunk's logits
-constexpr int64_t kMinChunkTokens = 64;           // each chunk reads all of the weight
+constexpr int64_t kCpuLogits = int64_t{1} << 22;  // maximum number of logits in a chunk on a CPU
+constexpr int64_t kMinChunkTokens = 64;           // minimum tokens per chunk, because each chunk reads the whole weight
 
 at::ScalarType result_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-// A factor of a product: a GPU multiplies 16-bit factors, a CPU fp32 factors.
+// Converts an operand of a product: a GPU multiplies 16-bit operands, a CPU multiplies fp32 operands.
 at::Tensor factor_of(const at::Tensor& x, const at::Tensor& hidden) {
   return x.to(hidden.is_cuda() ? hidden.scalar_type() : result_type(hidden));
 }
 
-// a b with a result in fp32 (fp64 for fp64 inputs).
+// Returns the product a b in fp32 (fp64 for fp64 inputs).
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
   const at::ScalarType type = result_type(a);
   return a.scalar_type() == type ? at::mm(a, b) : at::mm(a, b, type);
 }
-// The forward pass computes the gradients with each chunk's logits; the backward pass multiplies them by the gradient
-// of the loss. With t = tanh(z / cap), the gradient in z is (softmax(cap t) - onehot(label)) (1 - t^2).
+// The forward pass computes the gradients while each chunk's logits are in memory; the backward pass multiplies them by
+// the gradient of the loss. With t = tanh(z / cap), the gradient with respect to the uncapped logit z is (softmax(cap
+// t) - onehot(label)) (1 - t^2).
 struct SoftcappedLoss : torch::autograd::Function<SoftcappedLoss> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                              const at::Tensor& labels, double cap, bool want_hidden, bool want_weight) {

@@ -9,8 +9,8 @@ namespace lazy {
 // cap tanh(logits / cap); the logits themselves if cap is 0.
 at::Tensor softcapped(const at::Tensor& logits, double cap);
 
-// As ops::linear_cross_entropy with ignore_index -100, of the logits softcapped(hidden weight^T, cap). Logits exist for
-// one chunk of tokens at a time, in fp32 (fp64 for fp64 inputs).
+// The results of ops::linear_cross_entropy with ignore_index -100 for the logits softcapped(hidden weight^T, cap). Only
+// the logits of one chunk of tokens are in memory at a time, in fp32 (fp64 for fp64 inputs).
 std::tuple<at::Tensor, at::Tensor, at::Tensor> softcapped_cross_entropy(const at::Tensor& hidden,
                                                                         const at::Tensor& weight,
                                                                         const at::Tensor& labels, double cap);

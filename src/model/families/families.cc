@@ -23,7 +23,7 @@ const Family* family_of(const ModelConfig& config) {
 
 namespace {
 
-// Makes one tensor of every layer's queries and gates, which follow one another.
+// Combines the query and gate tensors of each layer, which are adjacent in the list, into one tensor.
 void join_gates(const ModelConfig& config, std::vector<StoredTensor>& tensors) {
   const AttentionConfig& a = config.attention;
   const std::string gate = CheckpointNames(config).output_gate;

@@ -11,8 +11,8 @@ namespace {
 using config_json::Fields;
 using nlohmann::json;
 
-constexpr double kLocalBase = 1e4;  // RoPE's default base in layers with a window
-constexpr int64_t kWindow = 4096;   // transformers' default
+constexpr double kLocalBase = 1e4;  // default RoPE base of layers with a window
+constexpr int64_t kWindow = 4096;   // default of transformers
 
 void gemma_defaults(ModelConfig& m) {
   m.norm.sandwich_norm = m.norm.unit_offset = true;
@@ -36,7 +36,7 @@ void gemma3_defaults(ModelConfig& m) {
   m.attention.qk_norm = true;
 }
 
-// null means no cap, which is the default of Gemma 3 only.
+// null means no cap. An absent key also means no cap in Gemma 3, whereas Gemma 2 has a default cap.
 void read_softcap(const Fields& fields, const char* name, double& cap) {
   if (!fields.has(name)) return;
   cap = 0;
@@ -60,7 +60,7 @@ void read_gemma(const Fields& fields, const char* type, ModelConfig& m) {
   if (!(scalar > 0)) fields.wrong("query_pre_attn_scalar", "more than 0", scalar);
   m.attention.multiplier = 1 / std::sqrt(scalar);
   read_softcap(fields, "final_logit_softcapping", m.multipliers.logits_softcap);
-  m.bos_token_id = 2;  // the caller's readers overwrite both token defaults
+  m.bos_token_id = 2;  // both tokens are read after this function, and these are their defaults
   m.eos_token_id = 1;
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);
   m.attention.output_bias = m.attention.qkv_bias;
@@ -70,7 +70,7 @@ void read_gemma(const Fields& fields, const char* type, ModelConfig& m) {
   std::string activation = "gelu_pytorch_tanh";
   fields.string({"hidden_activation"}, activation);
   if (!config_json::is_gelu_tanh(activation))
-    fields.wrong("hidden_activation", "gelu_pytorch_tanh or another name of it", activation);
+    fields.wrong("hidden_activation", "gelu_pytorch_tanh or a synonym", activation);
 }
 
 void write_gemma(const ModelConfig& m, nlohmann::ordered_json& out) {
@@ -89,7 +89,7 @@ void write_gemma(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["attn_logit_softcapping"] = cap(m.attention.softcap);
   config_json::write_rope(m, out);
   config_json::write_window(m, out);
-  // transformers computes the mask of the window even if no layer has one.
+  // transformers computes the mask of the window even if no layer uses it.
   if (m.attention.window < 0) out["sliding_window"] = kWindow;
 }
 
@@ -122,9 +122,9 @@ double local_base(const ModelConfig& m) {
   return kLocalBase;
 }
 
-// transformers 4 writes rope_theta, rope_scaling and rope_local_base_freq, transformers 5 rope_parameters with a
-// description for each type of layer. If both are present, rope_scaling is merged into the description of full
-// attention. Layers with a window have a base and no scaling.
+// transformers 4 writes rope_theta, rope_scaling and rope_local_base_freq. transformers 5 writes rope_parameters with
+// one entry per layer type. If both are present, rope_scaling is merged into the entry of full_attention. Layers with a
+// window have a separate base and no scaling.
 void read_gemma3_rope(const Fields& fields, ModelConfig& m) {
   const auto object = [&](const Fields& from, const char* field) {
     const json* value = from.find({field});
@@ -134,7 +134,7 @@ void read_gemma3_rope(const Fields& fields, ModelConfig& m) {
   const json types = object(fields, "rope_parameters");
   for (const auto& [key, value] : types.items()) {
     if (key != "full_attention" && key != "sliding_attention")
-      fields.wrong("rope_parameters", "full_attention and sliding_attention alone", types);
+      fields.wrong("rope_parameters", "only full_attention and sliding_attention", types);
   }
   const Fields by_type(types, fields.file());
   json full = object(by_type, "full_attention");

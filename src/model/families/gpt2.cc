@@ -19,7 +19,7 @@ void gpt2_defaults(ModelConfig& m) {
   m.scaled_residual_init = true;
 }
 
-// Activation names of transformers; several denote the same function.
+// Activation names of transformers. Several names denote the same function.
 MlpKind activation_from(const Fields& fields) {
   std::string name = "gelu_new";
   fields.string({"activation_function"}, name);
@@ -27,7 +27,7 @@ MlpKind activation_from(const Fields& fields) {
   if (name == "gelu" || name == "gelu_python") return MlpKind::gelu;
   if (name == "relu") return MlpKind::relu;
   fail(config_json::kOperation,
-       "{}: activation_function: expected gelu_new or another name of GELU, or relu, found '{}'", fields.file(),
+       "{}: activation_function: expected a name of GELU, such as gelu_new, or relu, found '{}'", fields.file(),
        to_valid_utf8(name.substr(0, 80)));
 }
 
@@ -44,7 +44,7 @@ void read_gpt2(const Fields& fields, ModelConfig& m) {
   m.mlp.kind = activation_from(fields);
   fields.boolean({"scale_attn_weights"}, m.attention.scale_scores);
   fields.boolean({"scale_attn_by_inverse_layer_idx"}, m.attention.scale_by_layer);
-  // reorder_and_upcast_attn computes scores in fp32, which is always the case here.
+  // reorder_and_upcast_attn is ignored: it selects scores in fp32, and this program always computes scores in fp32.
   m.bos_token_id = m.eos_token_id = 50256;
   fields.boolean({"query_bias"}, m.attention.query_bias);
 }
@@ -60,7 +60,7 @@ void write_gpt2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["scale_attn_weights"] = m.attention.scale_scores;
   out["scale_attn_by_inverse_layer_idx"] = m.attention.scale_by_layer;
   for (const char* dropout : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) out[dropout] = 0.0;
-  if (!m.attention.query_bias) out["query_bias"] = false;  // not a field of transformers, which ignores it
+  if (!m.attention.query_bias) out["query_bias"] = false;  // not a field of transformers; transformers ignores it
 }
 
 void check_gpt2(const ModelConfig& m) {
@@ -75,10 +75,10 @@ void check_gpt2(const ModelConfig& m) {
          name(m.positions.kind), name(m.attention.normalizer), m.attention.distance_bias_window, m.attention.window);
   }
   if (m.attention.num_kv_heads != m.attention.num_heads)
-    fail("model", "num_kv_heads: gpt2 has as many as num_heads ({}), found {}", m.attention.num_heads,
+    fail("model", "num_kv_heads: gpt2 requires num_heads ({}), found {}", m.attention.num_heads,
          m.attention.num_kv_heads);
   if (m.attention.num_heads * m.attention.head_dim != m.hidden_size) {
-    fail("model", "head_dim: gpt2 has hidden_size / num_heads ({} / {}), found {}", m.hidden_size,
+    fail("model", "head_dim: gpt2 requires hidden_size / num_heads ({} / {}), found {}", m.hidden_size,
          m.attention.num_heads, m.attention.head_dim);
   }
 }

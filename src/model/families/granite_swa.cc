@@ -25,7 +25,7 @@ void read_granite_swa(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 8192;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.tie_embeddings = true;  // read after this, like the tokens
+  m.tie_embeddings = true;  // default; the key is read after this function, like the tokens
   m.bos_token_id = m.eos_token_id = 100257;
   config_json::read_rope(fields, m);
   if (const nlohmann::json* bases = fields.find({"layer_rope_theta"})) {
@@ -79,7 +79,7 @@ void check_granite_swa(const ModelConfig& m) {
                                      {"attention_multiplier", m.attention.multiplier},
                                      {"logits_scaling", m.multipliers.logits_divisor}}) {
     if (value == 0 || !std::isfinite(value))
-      fail("model", "{}: expected a finite number but 0, found {}", field, value);
+      fail("model", "{}: expected a finite number other than 0, found {}", field, value);
   }
 }
 

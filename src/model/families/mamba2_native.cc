@@ -15,8 +15,8 @@ using config_json::json;
 
 namespace {
 
-constexpr int64_t kPilesLength = 2048;  // training length of the published models, which their files do not record
-constexpr int64_t kPad = 16;            // the vocabulary is padded to a multiple of it
+constexpr int64_t kPilesLength = 2048;  // training length of the published models, which their files do not state
+constexpr int64_t kPad = 16;            // the vocabulary size is padded to a multiple of this value
 
 // The field must be absent or empty.
 void must_be_empty(const Fields& fields, const char* name, const char* what) {
@@ -29,15 +29,15 @@ void read_ssm(const Fields& ssm, ModelConfig& m) {
   MixerConfig& x = m.mixer;
   std::string layer = "Mamba1";  // default of the original program
   ssm.string({"layer"}, layer);
-  if (layer != "Mamba2") ssm.wrong("ssm_cfg.layer", "Mamba2 (others are not supported by this decoder)", layer);
+  if (layer != "Mamba2") ssm.wrong("ssm_cfg.layer", "Mamba2 (other values are not supported by this decoder)", layer);
   ssm.integer({"d_state"}, x.state_size);
   ssm.integer({"d_conv"}, x.conv_size);
   ssm.integer({"ngroups"}, x.groups);
   const int64_t inner = read_inner_heads(ssm, "headdim", "d_model", m);
   int64_t recurrent = inner;
   ssm.integer({"d_ssm"}, recurrent);
-  if (recurrent != inner) ssm.wrong("d_ssm", fmt::format("{}, all of the inner width", inner).c_str(), recurrent);
-  ssm.must_be_absent("D_has_hdim", "a skip for each dimension");
+  if (recurrent != inner) ssm.wrong("d_ssm", fmt::format("{} (the whole inner width)", inner).c_str(), recurrent);
+  ssm.must_be_absent("D_has_hdim", "skips with a weight per dimension");
   ssm.must_be_absent("norm_before_gate", "norms before the gate");
   ssm.must_be_absent("bias", "biases in the projections");
   require_true(ssm, "rmsnorm");
@@ -65,7 +65,7 @@ ModelConfig read_native_mamba2(const json& config, const std::string& file) {
   fields.required_integer({"d_model"}, m.hidden_size);
   fields.required_integer({"n_layer"}, m.num_layers);
   fields.must_be("d_intermediate", 0);
-  must_be_empty(fields, "attn_layer_idx", "its layers of attention");
+  must_be_empty(fields, "attn_layer_idx", "attention layers");
   require_true(fields, "rms_norm");
   fields.boolean({"tie_embeddings"}, m.tie_embeddings);
   const json* ssm = fields.find({"ssm_cfg"});

@@ -21,7 +21,7 @@ void read_olmo2(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 2048;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.bos_token_id = -1;  // the caller's readers overwrite both token defaults
+  m.bos_token_id = -1;  // both tokens are read after this function, and these are their defaults
   m.eos_token_id = 50279;
   config_json::read_rope(fields, m);
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);

@@ -20,7 +20,7 @@ void read_phi3(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 4096;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.eos_token_id = 32000;  // overwritten by the caller's reader
+  m.eos_token_id = 32000;  // default; the key is read after this function
   config_json::read_rope(fields, m);
   config_json::read_window(fields, "phi3", m);
   config_json::require_silu(fields);
@@ -46,7 +46,8 @@ void check_phi3(const ModelConfig& m) {
          name(m.attention.normalizer));
 }
 
-// qkv_proj is the concatenation of q_proj, k_proj and v_proj, and gate_up_proj of gate_proj and up_proj.
+// qkv_proj is the concatenation of q_proj, k_proj and v_proj; gate_up_proj is the concatenation of gate_proj and
+// up_proj.
 std::vector<StoredTensor> phi3_tensors(const ModelConfig& m) {
   const CheckpointNames names(m);
   std::vector<StoredTensor> out;

@@ -15,9 +15,10 @@ void smollm3_defaults(ModelConfig& m) {
   m.positions.rope_base = 2e6;
 }
 
-// Layers without RoPE are those whose entry in no_rope_layers is 0, or every no_rope_layer_interval-th layer.
+// Layers without RoPE are the layers whose entry in no_rope_layers is 0. If the list is absent, every
+// no_rope_layer_interval-th layer has no RoPE.
 std::vector<double> read_layer_bases(const Fields& fields, const ModelConfig& m) {
-  // num_hidden_layers is not validated yet, so the list length is bounded here.
+  // num_hidden_layers has not been validated at this point, so the length of the list is limited here.
   const auto layers = static_cast<size_t>(std::clamp(m.num_layers, int64_t{0}, int64_t{1} << 14));
   std::vector<double> bases(layers, m.positions.rope_base);
   if (const nlohmann::json* rotated = fields.find({"no_rope_layers"})) {
@@ -47,7 +48,7 @@ void read_smollm3(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 32768;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.tie_embeddings = true;  // this default and the token defaults are overwritten by the caller's readers
+  m.tie_embeddings = true;  // defaults; the keys of this value and of the tokens are read after this function
   m.bos_token_id = 128000;
   m.eos_token_id = 128001;
   config_json::read_rope(fields, m);

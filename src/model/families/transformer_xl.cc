@@ -48,12 +48,13 @@ void read_adaptive(const Fields& fields, ModelConfig& m) {
   fields.boolean({"proj_share_all_but_first"}, shared);
   a.tied.assign(static_cast<size_t>(a.clusters()), shared);
   a.tied.front() = false;
-  list("tie_projs", a.tied, &json::is_boolean, "a list of at most 64 of true and false");
+  list("tie_projs", a.tied, &json::is_boolean, "a list of at most 64 booleans");
   a.tied.resize(static_cast<size_t>(a.clusters()), false);
 }
 
-// With same_length every token sees the mem_len latest keys: a sliding window, independent of segments. Otherwise a
-// segment sees the mem_len tokens before it; its length is tgt_len, or mem_len if tgt_len is absent.
+// With same_length, every token attends to the mem_len latest keys: a sliding window that does not depend on segments.
+// Otherwise a segment attends to the mem_len tokens before it; the length of a segment is tgt_len, or mem_len if
+// tgt_len is absent.
 void read_memory(const Fields& fields, ModelConfig& m) {
   int64_t memory = 1600, segment = 0;
   bool same_length = true;
@@ -137,11 +138,11 @@ void check_transformer_xl(const ModelConfig& m) {
          name(m.positions.kind), name(m.attention.normalizer), m.attention.distance_bias_window);
   }
   if (m.attention.num_kv_heads != m.attention.num_heads)
-    fail("model", "num_kv_heads: transfo-xl has as many as n_head ({}), found {}", m.attention.num_heads,
+    fail("model", "num_kv_heads: transfo-xl requires n_head ({}), found {}", m.attention.num_heads,
          m.attention.num_kv_heads);
 }
 
-// Adds the tensors outside the layers. Files may repeat tied tables and tied projections.
+// Adds the tensors outside the layers. Files may contain tied tables and tied projections a second time.
 void add_vocabulary(const ModelConfig& m, std::vector<StoredTensor>& out) {
   using namespace adaptive_names;
   const AdaptiveVocabulary& a = m.adaptive;

@@ -22,7 +22,7 @@ namespace lazy {
 
 namespace {
 
-// The layer's index in the cache.
+// Returns the index of the layer in the cache's lists, which are extended if necessary.
 size_t place_in(KVCache& cache, int64_t layer) {
   const auto index = static_cast<size_t>(layer);
   if (cache.keys.size() <= index) {
@@ -55,7 +55,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
           {c.attention.num_heads * c.attention.head_dim, c.attention.num_kv_heads * c.attention.head_dim,
            c.attention.num_kv_heads * c.attention.head_dim},
           device,
-          /*last_apart=*/true),  // q and k are rotated into new memory
+          /*last_apart=*/true),  // q and k are rotated out of place, so their inputs are freed early
       output(c.attention.num_heads * c.attention.head_dim, {c.hidden_size}, device),
       config_(c),
       heads_(c.attention.num_heads),
@@ -130,7 +130,7 @@ bool AttentionMixer::init_parameter(const std::string& name, at::Tensor& tensor,
 }
 
 bool AttentionMixer::computes_norm(const ForwardOptions& options) const {
-  // A gate reads the same norm once more.
+  // Supported only without a gate, because a gate also reads the norm's output.
   return options.paged && !options.activation_hooks && !r_proj.defined() && gate.parts().empty() &&
          !qkv.rounds_inputs();
 }
@@ -158,7 +158,7 @@ at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bia
 }
 
 bool AttentionMixer::set_cache_rounding(const ops::Rounding& rounding) const {
-  if (r_proj.defined()) return false;  // memory is computed anew from hidden states
+  if (r_proj.defined()) return false;  // memory tokens are projected again from hidden states
   cache_rounding_ = rounding;
   return true;
 }
@@ -233,16 +233,17 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   const LayerHooks probe(options.activation_hooks, layer);
   if (options.cache && options.cache->streaming) {
     if (stats || options.on_attention_input)
-      fail("model", "a streaming cache serves neither statistics nor maps of attention");
+      fail("model", "a streaming cache does not support attention statistics and attention maps");
     return project(stream(qkv.forward(x), layer, *options.cache), x, probe);
   }
   if (r_proj.defined()) return project(attend_relative(x, qkv.forward(x), layer, options, stats), x, probe);
-  // Over pages all sequences have one RoPE (why_not_paged).
+  // With pages, RoPE does not depend on the sequence length (why_not_paged).
   const Rope rope = rope_at(config_, options.packed ? options.packed->longest : options.paged ? 1 : start + length);
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
   if (options.paged) turned.positions = options.paged->positions;
-  // Pages get keys in the pass that turns them, unless something reads them in between.
+  // With pages, RoPE is applied by the kernel that writes the keys to the cache, unless a hook or rounding needs the
+  // rotated keys before.
   const bool turned_later =
       options.paged && !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
   ops::AttentionOptions attention = attention_options();
@@ -254,7 +255,7 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
       return project(attend_paged(qkv.decode_to_pages(x, places), layer, *options.paged, attention, stats), x, probe);
   }
   const auto parts = qkv.forward(x);
-  // The plain pass of a training: attention rotates.
+  // In an ordinary training pass, the attention kernel applies RoPE.
   const bool turned_inside = rope.base > 0 && !options.cache && !options.packed && !options.paged &&
                              !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
   const auto rotated = [&](const at::Tensor& heads) {
@@ -275,7 +276,7 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   }
   if (options.on_attention_input) options.on_attention_input(layer, q, k);
   if (probe.wants("attention.scores") || probe.wants("attention.weights")) {
-    if (options.packed) fail("model", "packed sequences: expected no probe of scores or weights, found one");
+    if (options.packed) fail("model", "packed sequences: hooks of attention scores and weights are not supported");
     return project(attend_explicitly(q, k, v, start, probe, stats), x, probe);
   }
   if (options.packed) return project(attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0), x, probe);
@@ -344,7 +345,7 @@ at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, cons
     std::tie(out, lse, statistics) = ops::decode(q, keys, values, paged.lengths, distance_bias, tau, options,
                                                  paged.block_table, {}, /*invariant=*/true);
   } else {
-    // All places of the only sequence, in order.
+    // Gathers all tokens of the only sequence from its pages, in order.
     const auto gathered = [&](const at::Tensor& pool) {
       const int64_t pages = (paged.longest + pool.size(1) - 1) / pool.size(1);
       return pool.index_select(0, paged.block_table[0].narrow(0, 0, pages))
@@ -360,7 +361,7 @@ at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, cons
 
 namespace {
 
-// The layer input that later segments attend to, detached (Transformer-XL, arXiv 1901.02860).
+// The detached layer input from which the memory of later segments is computed (Transformer-XL, arXiv 1901.02860).
 at::Tensor detached_memory(const NormOutput& x) {
   if (!x.from.defined()) return x.value.detach();
   const at::Tensor from = x.from.detach();
@@ -368,7 +369,7 @@ at::Tensor detached_memory(const NormOutput& x) {
   return at::layer_norm(from.to(at::kFloat), x.weight.sizes(), x.weight, x.bias, x.eps).to(from.scalar_type());
 }
 
-// Processes every document separately.
+// Runs relative attention on each document separately.
 std::pair<at::Tensor, at::Tensor> relative_packed(const RelativeInputs& all, const PackedSequences& packed) {
   const auto on_host = [](const at::Tensor& t) { return t.to(at::kCPU, at::kInt).contiguous(); };
   const at::Tensor begin_q = on_host(packed.cu_seqlens_q), begin_k = on_host(packed.cu_seqlens_k);
@@ -394,7 +395,7 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
                                            const ForwardOptions& options, at::Tensor* stats) const {
   if (options.on_attention_input) {
     fail("model",
-         "maps of attention: expected other positions, transformer_xl's scores do not follow from q and k alone");
+         "attention maps: not supported with transformer_xl positions, whose scores depend on more than q and k");
   }
   const LayerHooks probe(options.activation_hooks, layer);
   const auto keys = [&](const std::vector<at::Tensor>& of) { return by_head(of[1], k_bias, kv_heads_); };
@@ -424,7 +425,7 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
                     .segments = {config_.positions.segment_length, config_.positions.memory_length}};
   in.attention.return_stats = stats != nullptr;
   if (in.segments.memory > 0 && at::GradMode::is_enabled()) {
-    // Replaced keys and values are also used for the memory.
+    // If hooks replaced keys or values, the memory uses the replacements too.
     const auto past = replaced ? std::vector<at::Tensor>() : qkv.forward(detached_memory(x));
     in.past_k = replaced ? k.detach() : normed(keys(past), k_norm);
     in.past_v = replaced ? v.detach() : values(past);
@@ -450,11 +451,11 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
                          config_.positions.clamp_length, x.value.options().requires_grad(false));
   in.r = at::linear(encodings, r_proj).unflatten(1, {heads_, head_dim_});
   if (probe.wants("attention.scores") || probe.wants("attention.weights")) {
-    if (options.packed) fail("model", "packed sequences: expected no probe of scores or weights, found one");
+    if (options.packed) fail("model", "packed sequences: hooks of attention scores and weights are not supported");
     const at::Tensor scores = probe("attention.scores", relative_scores(in));
     const at::Tensor weights = probe("attention.weights", ops::normalized_weights(scores, *attention_terms()));
     if (stats) *stats = ops::weight_statistics(weights);
-    if (stats && in.first > 0) stats->select(0, 0).zero_();  // the first key of the text is no longer in the cache
+    if (stats && in.first > 0) stats->select(0, 0).zero_();  // the cache has dropped the first key of the text
     return relative_values(weights, in);
   }
   const auto [out, statistics] = options.packed ? relative_packed(in, *options.packed) : relative_attention(in);

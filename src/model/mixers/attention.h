@@ -1,5 +1,5 @@
-// Attention as a token mixer: projections, RoPE, the attention operator and the output projection. Softmax and Lazy
-// Attention (arXiv 2601.00919) differ only in the normalizer, the distance bias and the offset.
+// Attention as a token mixer: projections, RoPE, the attention operator and the output projection. Lazy Attention
+// (arXiv 2601.00919) differs from softmax attention only in the normalizer, the distance bias and the offset.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -39,14 +39,14 @@ class AttentionMixer : public Mixer {
     return AttentionProjections{qkv.parts()[0], qkv.parts()[1], qkv.parts()[2], q_bias, k_bias, v_bias};
   }
 
-  Linear qkv, output, gate;  // parts: q_proj, k_proj, v_proj; o_proj; gate_proj, none without a gate
-  at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none
-  at::Tensor tau;            // (heads) fp32, undefined when there is none
-  at::Tensor sink, slopes;   // (heads) fp32: softmax_sink's term, ALiBi's slopes; undefined when there are none
-  at::Tensor q_bias, k_bias, v_bias, o_bias;  // (out_features) fp32, undefined when there are none
-  at::Tensor q_norm, k_norm;                  // (head_dim) fp32, RMSNorm of every head; undefined when there is none
-  // Transformer-XL positions, fp32, undefined for other kinds: W_r (heads * head_dim, hidden_size); u and v (heads,
-  // head_dim).
+  Linear qkv, output, gate;  // parts: q_proj, k_proj, v_proj; o_proj; gate_proj (no part without a gate)
+  at::Tensor distance_bias;  // (heads, W) fp32; undefined without a distance bias
+  at::Tensor tau;            // offset, (heads) fp32; undefined without an offset
+  at::Tensor sink, slopes;   // (heads) fp32: logit of softmax_sink, slopes of ALiBi; undefined if not used
+  at::Tensor q_bias, k_bias, v_bias, o_bias;  // (out_features) fp32; undefined without biases
+  at::Tensor q_norm, k_norm;  // (head_dim) fp32: weights of the RMSNorm of each head; undefined without these norms
+  // Transformer-XL positions, fp32: W_r (heads * head_dim, hidden_size), and u and v (heads, head_dim). Undefined for
+  // other positions.
   at::Tensor r_proj, content_bias, position_bias;
 
  private:
@@ -54,35 +54,40 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
 
-  // Where the layer's keys and values go. `rope_base` 0: q and k are rotated.
+  // Describes the slots in the pages that the layer's new keys and values are written to. `rope_base` 0 means that q
+  // and k are already rotated.
   ops::PagePlaces places_of(int64_t layer, double rope_base, const ops::RopeOptions& rope,
                             const PagedKeys& paged) const;
-  // With paged.sources: writes to pages, and attends to what is gathered.
+  // Used if paged.sources is defined: writes keys and values to pages, gathers the keys and values that `sources`
+  // refers to, and attends to these.
   at::Tensor attend_gathered(const ops::PageWrite& write, const PagedKeys& paged, ops::AttentionOptions options,
                              at::Tensor* stats) const;
-  // Without: attends to each sequence's pages, which have the keys and values of q, rotated, already.
+  // Used if paged.sources is undefined: attends to each sequence's pages. q is rotated, and the keys and values of the
+  // new tokens are already in the pages.
   at::Tensor attend_paged(const at::Tensor& q, int64_t layer, const PagedKeys& paged,
                           const ops::AttentionOptions& options, at::Tensor* stats) const;
 
-  // Reshapes one part of qkv to (batch, length, heads, head_dim) and adds its bias, if any.
+  // Reshapes one part of qkv to (batch, length, heads, head_dim) and adds the bias if there is one.
   at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const;
-  // Applies the per-head RMSNorm, if any.
+  // Applies the per-head RMSNorm if there is one.
   at::Tensor normed(const at::Tensor& heads, const at::Tensor& norm) const;
 
-  // Keys or values (batch, length, kv_heads, head_dim) as the cache holds them: a token's unit is a head of it.
+  // Rounds keys or values (batch, length, kv_heads, head_dim) to the precision of the cache (set_cache_rounding). With
+  // one scale per token, each key-value head of a token has its own scale.
   at::Tensor as_cached(const at::Tensor& tokens) const;
 
-  // Materializes scores and weights, for activation hooks.
+  // Computes attention with materialized scores and weights, for activation hooks.
   at::Tensor attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
                                const LayerHooks& probe, at::Tensor* stats) const;
 
-  at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer,
-                    KVCache& cache) const;  // streaming cache
-  // Transformer-XL positions; (batch, length, heads, head_dim).
+  // Attention with a streaming cache.
+  at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer, KVCache& cache) const;
+  // Attention with Transformer-XL positions. Returns (batch, length, heads, head_dim).
   at::Tensor attend_relative(const NormOutput& x, const std::vector<at::Tensor>& parts, int64_t layer,
                              const ForwardOptions& options, at::Tensor* stats) const;
   ops::AttentionOptions attention_options() const;
-  // The layer's output: heads (batch, length, heads, head_dim), gated by the layer's input x, through o_proj.
+  // Returns the layer's output: multiplies heads (batch, length, heads, head_dim) by the gate, which is computed from
+  // the layer's input x, and applies o_proj.
   at::Tensor project(const at::Tensor& heads, const NormOutput& x, const LayerHooks& probe) const;
 
   ModelConfig config_;

@@ -52,8 +52,9 @@ TensorList take(TensorList::const_iterator& from, size_t count) {
   return {begin, from};
 }
 
-// The tokens (batch, length, ...) of each of the spans that follow each other. A split, because the gradients of its
-// parts are joined in one pass, where those of slices are added up at full length.
+// Splits the tokens (batch, length, ...) into consecutive spans. A split is used instead of slices, because its
+// backward pass concatenates the gradients once, whereas the gradients of slices are padded to the full length and
+// added.
 std::vector<TensorList> split_tokens(const TensorList& tokens, const std::vector<int64_t>& lengths) {
   std::vector<TensorList> out(lengths.size());
   for (const at::Tensor& x : tokens) {
@@ -63,7 +64,7 @@ std::vector<TensorList> split_tokens(const TensorList& tokens, const std::vector
   return out;
 }
 
-// Each of the outputs of spans that follow each other, joined along their tokens.
+// Concatenates the outputs of consecutive spans along the token dimension `tokens`.
 TensorList join_outputs(const std::vector<TensorList>& spans, int64_t tokens) {
   if (spans.size() == 1) return spans[0];
   TensorList out;
@@ -81,7 +82,7 @@ std::pair<TensorList, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, con
                                               const TensorList& shared, const TensorList& state, bool last_state,
                                               const ChunkFunction& form, int64_t tokens_per_checkpoint) {
   if (!pieces.empty()) pieces.back().needs_state = last_state;
-  std::vector<std::vector<ChunkSpan>> groups;  // of spans, between two saved states
+  std::vector<std::vector<ChunkSpan>> groups;  // the spans between two saved states
   std::vector<int64_t> lengths;
   for (const ChunkSpan& piece : pieces) {
     if (lengths.empty() || lengths.back() >= tokens_per_checkpoint) groups.emplace_back(), lengths.push_back(0);
@@ -132,7 +133,7 @@ at::Tensor chunkwise_read(const ChunkwiseUpdate& form, const at::Tensor& x, cons
   if (form.keep.defined()) y = y * form.keep;
   if (form.carry.defined()) y = y + form.carry * through(S, bias.b_S);
   at::Tensor overlap = at::matmul(x, u.transpose(-1, -2));
-  if (bias.b.defined()) overlap = overlap + 1;  // product of the constant inputs of 1 that represent the bias
+  if (bias.b.defined()) overlap = overlap + 1;  // product of the constant inputs 1 that represent the bias
   return y - at::matmul(form.steps * overlap, g);
 }
 

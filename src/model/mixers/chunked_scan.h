@@ -1,4 +1,5 @@
-// Sequential scan over the chunks of a sequence, for mixers whose state at one chunk is the input of the next.
+// Sequential scan over the chunks of a sequence, for mixers in which the state after one chunk is the input of the
+// next.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,54 +9,56 @@
 
 namespace lazy {
 
-// A part of one chunk, or several consecutive whole chunks.
+// A part of one chunk, or several consecutive whole chunks. Tokens are counted from the start of the sequence.
 struct ChunkSpan {
   int64_t begin, length;
-  int64_t offset;   // of its first token within the chunk
-  bool ends_chunk;  // its last token is the last of a chunk
+  int64_t offset;   // position of the span's first token within its chunk
+  bool ends_chunk;  // the span's last token is the last token of a chunk
   bool starts_document;
-  int64_t chunks = 1;       // number of whole chunks if more than one
-  bool needs_state = true;  // false: the state after it is not used
+  int64_t chunks = 1;       // number of whole chunks in the span, if more than one
+  bool needs_state = true;  // false: the state after the span is not used
 };
 
-// Splits a sequence at the ends of chunks and documents. `seen`: tokens of an unfinished chunk before the first token.
-// With cu_seqlens (documents + 1) every document starts a chunk, and `seen` is 0. Empty documents have no span.
+// Splits a sequence at the ends of chunks and documents. `seen` is the number of tokens of an unfinished chunk that
+// were processed before. With cu_seqlens (documents + 1) every document starts a new chunk, and `seen` must be 0. Empty
+// documents have no span.
 std::vector<ChunkSpan> split_into_chunks(int64_t length, int64_t chunk, int64_t seen, const at::Tensor& cu_seqlens);
 
-// Merges consecutive whole chunks of a document into spans of at most `tokens` tokens (or one chunk).
+// Merges consecutive whole chunks of a document into spans of at most `tokens` tokens. A span has at least one chunk.
 std::vector<ChunkSpan> merge_whole_chunks(const std::vector<ChunkSpan>& pieces, int64_t tokens);
 
 using TensorList = std::vector<at::Tensor>;
 
-constexpr int64_t kTokensPerCheckpoint = 256;  // tokens between two saved states, unless a mixer says otherwise
+constexpr int64_t kTokensPerCheckpoint = 256;  // default number of tokens between two saved states
 
-// Computes the outputs (batch, heads, T, dim) of one span from its tokens, (batch, heads, T, ...) each, and tensors
-// shared by all spans. Replaces the state by the one after the span if needs_state. It must not capture references,
-// because the autograd graph owns it.
+// Computes the outputs (batch, heads, T, dim) of one span. `tokens` are the tensors of the span's tokens, (batch,
+// heads, T, ...) each; `shared` are the tensors shared by all spans. If needs_state is true, replaces `state` by the
+// state after the span. The autograd graph owns the function, so it must not capture references.
 using ChunkFunction =
     std::function<TensorList(const ChunkSpan&, const TensorList& tokens, const TensorList& shared, TensorList& state)>;
 
-// Runs the spans in order. tokens: (batch, length, heads, ...) each. Returns the outputs (batch, length, heads, dim)
-// and the last state, which is empty unless last_state. Memory is linear in the length: the inputs and one state per
-// tokens_per_checkpoint tokens are saved, and the backward pass recomputes the rest, unless there is memory for it
-// (keep_or_checkpoint).
+// Runs `form` on the spans in order. tokens: (batch, length, heads, ...) each. Returns the outputs (batch, length,
+// heads, dim) and the last state, which is empty unless last_state is true. Memory is linear in the length: the inputs
+// and one state per tokens_per_checkpoint tokens are saved. The backward pass recomputes all other activations, unless
+// there was enough memory to keep them (keep_or_checkpoint).
 std::pair<TensorList, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
                                               const TensorList& shared, const TensorList& state, bool last_state,
                                               const ChunkFunction& form,
                                               int64_t tokens_per_checkpoint = kTokensPerCheckpoint);
 
 // The chunkwise parallel form of weights that take one gradient step per token (the dual form of TTT, arXiv
-// 2407.04620). Within a chunk of T tokens W_t = keep_t W + carry_t S - sum_{s <= t} steps_ts u_s^T g_s. W and S (...,
-// in, out) are the weights and the momentum at the start of the chunk; u_s^T g_s is the gradient at token s.
+// 2407.04620). Within a chunk of T tokens, the weights at token t are W_t = keep_t W + carry_t S - sum_{s <= t}
+// steps_ts u_s^T g_s. W and S (..., in, out) are the weights and the momentum at the start of the chunk, and u_s^T g_s
+// is the gradient at token s.
 struct ChunkwiseUpdate {
   at::Tensor keep;   // (..., T, 1); undefined: 1
-  at::Tensor carry;  // (..., T, 1); undefined: no S
+  at::Tensor carry;  // (..., T, 1); undefined: no momentum S
   at::Tensor steps;  // (..., T, T), lower triangular
 };
 
-// Computes x_t W_t for every t without materializing W_t: x (..., T, in), u (..., T, in), g (..., T, out) -> (..., T,
-// out). `bias` treats the bias as the weights' last row, with a constant input of 1: b of W and b_S of S, (..., 1,
-// out).
+// chunkwise_read() computes x_t W_t for every token t without materializing W_t: x (..., T, in), u (..., T, in), g
+// (..., T, out) -> (..., T, out). With `bias`, the bias is an additional last row of the weights whose input is always
+// 1: b is the bias of W and b_S the bias of S, (..., 1, out).
 struct BiasTerms {
   at::Tensor b, b_S;
 };

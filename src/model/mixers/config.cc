@@ -36,8 +36,7 @@ void refuse_foreign_keys(const ConfigSection& s, const std::string& mixer) {
       for (const MixerKind* other : mixer_kinds()) {
         if (reads(*other, key)) owners.push_back(name(other->type));
       }
-      fail("model", "{}: mixer.{}: expected none in {}, it is of {}", s.where(key), key, mixer,
-           fmt::join(owners, ", "));
+      fail("model", "{}: mixer.{}: not supported by {}, only by {}", s.where(key), key, mixer, fmt::join(owners, ", "));
     }
   }
 }
@@ -55,7 +54,7 @@ void read_mixer(Config& config, ModelConfig& m) {
   const int64_t every = model.integer("attention_every", 0, 0, m.num_layers);
   const auto layers = model.numbers("attention_layers", {});
   if (every > 0 && !layers.empty()) {
-    fail("model", "{}: attention_every: expected it or attention_layers, found both", model.where("attention_every"));
+    fail("model", "{}: attention_every: cannot be combined with attention_layers", model.where("attention_every"));
   }
   for (int64_t i = every; every > 0 && i <= m.num_layers; i += every) m.mixer.attention_layers.push_back(i - 1);
   for (const double layer : layers) {
@@ -87,14 +86,16 @@ void read_mixer(Config& config, ModelConfig& m) {
 void refuse_mixer_keys(Config& config, const std::string& kind) {
   const ConfigSection model = config.section("model"), mixer = config.section("mixer");
   for (const char* key :
-       {"heads", "key_dim", "value_dim", "chunk"}) {  // common to all mixers; mixer-specific keys follow
+       {"heads", "key_dim", "value_dim", "chunk"}) {  // keys of all mixers; mixer-specific keys follow
     if (!mixer.has(key)) continue;
-    fail("model", "{}: mixer.{}: expected none in {}, whose heads are num_heads and head_dim of [model]; it is of {}",
+    fail("model",
+         "{}: mixer.{}: not supported by {}, whose heads are set by num_heads and head_dim of [model]; supported by {}",
          mixer.where(key), key, kind, fmt::join(mixer_names(), ", "));
   }
   for (const char* key : {"attention_every", "attention_layers"}) {
     if (!model.has(key)) continue;
-    fail("model", "{}: {}: expected none, every layer of {} attends; a hybrid has the kind of its other layers: {}",
+    fail("model",
+         "{}: {}: every layer of {} uses attention; for a hybrid model set kind to the mixer of the other layers: {}",
          model.where(key), key, kind, fmt::join(mixer_names(), ", "));
   }
   refuse_foreign_keys(mixer, kind);
@@ -133,7 +134,8 @@ void refuse_attention_keys(Config& config, const ModelConfig& m) {
   for (const char* key : kAttentionKeys) {
     if (s.has(key) && !(mixer_kind(m).rope && std::string_view(key) == "rope_theta")) {
       fail("model",
-           "{}: {}: only attention takes it, and no layer of this {} model attends; set attention_layers, or its sizes "
+           "{}: {}: used only by attention, and no layer of this {} model uses attention; set attention_layers, or "
+           "sizes "
            "in [mixer]",
            s.where(key), key, name(m.mixer.type));
     }
@@ -153,7 +155,7 @@ void check_mixer(const ModelConfig& m) {
   check_range(x.memory_expansion, "mixer.memory_expansion", 1, 1 << 10);
   check_range(x.persistent, "mixer.persistent", 0, 1 << 14);
   check_range(x.segment, "mixer.segment", 1, 1 << 24);
-  if (x.chunk < 0 || x.chunk > m.max_length) {  // 0: the mixer's default, where it affects only speed
+  if (x.chunk < 0 || x.chunk > m.max_length) {  // 0: default of the mixer, if it affects only speed
     const bool follows = x.chunk == x.segment && reads(kind, "segment");
     fail("model", "mixer.{}: expected 1 to max_position_embeddings ({}), found {}", follows ? "segment" : "chunk",
          m.max_length, x.chunk);
@@ -161,14 +163,16 @@ void check_mixer(const ModelConfig& m) {
   for (size_t i = 0; i < m.mixer.attention_layers.size(); ++i) {
     const int64_t layer = m.mixer.attention_layers[i];
     if (layer < 0 || layer >= m.num_layers || (i > 0 && layer <= m.mixer.attention_layers[i - 1])) {
-      fail("model", "attention_layers: expected different layers 0 to {}, found {}", m.num_layers - 1, layer);
+      fail("model", "attention_layers: expected ascending layers 0 to {}, found {}", m.num_layers - 1, layer);
     }
   }
   if (static_cast<int64_t>(m.mixer.attention_layers.size()) == m.num_layers) {
-    fail("model", "attention_layers: expected a layer left to {}, found all {}", name(m.mixer.type), m.num_layers);
+    fail("model", "attention_layers: expected at least one layer with {}, found all {} layers", name(m.mixer.type),
+         m.num_layers);
   }
   if (m.attention.window > 0 && !m.attends())
-    fail("model", "window_size: expected -1, {} has no window, found {}", name(m.mixer.type), m.attention.window);
+    fail("model", "window_size: expected -1, {} does not use a window, found {}", name(m.mixer.type),
+         m.attention.window);
   kind.check(m);
 }
 

@@ -30,15 +30,15 @@ class DeltaNetMixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  // silu of a projection, after the short convolution if there is one. `state`: the convolution's state, which is
-  // replaced; may be null.
+  // SiLU of a projection, after the short convolution if there is one. `state` is the convolution's state, which is
+  // updated; it may be null.
   at::Tensor convolved(const char* weight, const at::Tensor& x, const ForwardOptions& options, at::Tensor* state) const;
   at::Tensor unit(const at::Tensor& heads) const;  // (B, L, H, K), L2-normalized per head
 
   int64_t heads_, key_dim_, value_dim_, chunk_;
   bool convolves_, gate_, decays_;
   double norm_eps_;
-  Linear qkvg_, rates_, output_;  // rates: b_proj, a_proj
+  Linear qkvg_, rates_, output_;  // rates_ has the parts b_proj, a_proj
   ParameterTable table_;
   at::Tensor unit_weight_;
 };
@@ -60,7 +60,7 @@ DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, int64_t, at::Device device)
   if (decays_) rates.push_back(heads_);
   qkvg_ = Linear(c.hidden_size, rows, device);
   rates_ = Linear(c.hidden_size, rates,
-                  device);  // separate, because their few columns would make the rows of the other parts unaligned
+                  device);  // separate, because these few columns would misalign the rows of the other parts
   output_ = Linear(value, {c.hidden_size}, device);
   NamedTensors made = {{"attn.b_proj.weight", rates_.parts()[0]}, {"attn.o_proj.weight", output_.parts()[0]}};
   if (decays_) made.emplace_back("attn.a_proj.weight", rates_.parts()[1]);
@@ -96,7 +96,7 @@ at::Tensor DeltaNetMixer::convolved(const char* weight, const at::Tensor& x, con
   return y.out;
 }
 
-// x / sqrt(sum of squares + 1e-6), expressed as an RMSNorm with scaled weight and epsilon.
+// x / sqrt(sum of squares + 1e-6), computed as an RMSNorm with scaled weight and epsilon.
 at::Tensor DeltaNetMixer::unit(const at::Tensor& heads) const {
   return ops::rms_norm(heads, unit_weight_, 1e-6 / static_cast<double>(key_dim_));
 }
@@ -104,7 +104,7 @@ at::Tensor DeltaNetMixer::unit(const at::Tensor& heads) const {
 at::Tensor DeltaNetMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                                   at::Tensor*) const {
   const auto parts = qkvg_.forward(x), rates = rates_.forward(x);
-  RecurrentState state(options, layer, 4);  // states of the delta rule and of the convolutions of q, k and v
+  RecurrentState state(options, layer, 4);  // the states of the delta rule and of the convolutions of q, k and v
   const auto heads = [&](const char* weight, size_t part, int64_t dim) {
     return convolved(weight, parts[part], options, options.cache ? &state[1 + part] : nullptr)
         .unflatten(2, {heads_, dim});

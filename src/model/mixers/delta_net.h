@@ -1,4 +1,4 @@
-// DeltaNet (arXiv 2406.06484) and Gated DeltaNet (arXiv 2412.06464); names and config.json as in
+// DeltaNet (arXiv 2406.06484) and Gated DeltaNet (arXiv 2412.06464). Parameter names and config.json as in
 // flash-linear-attention.
 #pragma once
 #include "model/mixers/registry.h"

@@ -1,5 +1,5 @@
-// Fields of config.json in flash-linear-attention's convention, where sizes are given as factors (expand_k, expand_v,
-// expand).
+// Fields of config.json in the convention of flash-linear-attention, where sizes are given as factors (expand_k,
+// expand_v, expand).
 #pragma once
 #include <cmath>
 
@@ -7,18 +7,18 @@
 
 namespace lazy {
 
-// The factor `name` times `base`, which must be an integer; `otherwise` is the factor if the field is absent.
+// Returns the field `name` times `base`, which must be an integer. `otherwise` is the value if the field is absent.
 inline int64_t expanded(const config_json::Fields& fields, const char* name, double otherwise, int64_t base) {
   double factor = otherwise;
   fields.number({name}, factor);
   const double size = factor * static_cast<double>(base);
   if (!(size >= 0.5 && size < 1e9) || std::abs(size - std::round(size)) > 1e-6 * size) {
-    fields.wrong(name, fmt::format("a number that makes a whole size of {}", base).c_str(), factor);
+    fields.wrong(name, fmt::format("a factor whose product with {} is an integer", base).c_str(), factor);
   }
   return std::llround(size);
 }
 
-// As `expanded`, divided evenly among `heads` heads.
+// Returns `expanded` divided by `heads`. Error if it is not divisible.
 inline int64_t expanded_head(const config_json::Fields& fields, const char* name, double otherwise, int64_t base,
                              int64_t heads) {
   const int64_t size = expanded(fields, name, otherwise, base);
@@ -28,8 +28,8 @@ inline int64_t expanded_head(const config_json::Fields& fields, const char* name
   return size / heads;
 }
 
-// Reads Mamba2's heads. `size` names the field of the head size (default 64), `width` the field of the hidden size.
-// Returns the inner width, expand times the hidden size.
+// Reads the heads of Mamba2. `size` is the field name of the head size (default 64), and `width` is the field name of
+// the hidden size. Returns the inner width, which is `expand` times the hidden size.
 inline int64_t read_inner_heads(const config_json::Fields& fields, const char* size, const char* width,
                                 ModelConfig& m) {
   MixerConfig& x = m.mixer;
@@ -43,12 +43,12 @@ inline int64_t read_inner_heads(const config_json::Fields& fields, const char* s
   return inner;
 }
 
-// A field that selects a method; only one value is supported.
+// A field that selects a method and for which only one value is supported.
 inline void require_value(const config_json::Fields& fields, const char* name, const char* only) {
   std::string found = only;
   fields.string({name}, found);
   if (found != only)
-    fields.wrong(name, fmt::format("{} (others are not supported by this decoder)", only).c_str(), found);
+    fields.wrong(name, fmt::format("{} (other values are not supported by this decoder)", only).c_str(), found);
 }
 
 // An optional boolean that must be true if present.

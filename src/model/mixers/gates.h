@@ -1,14 +1,15 @@
-// Decay gates and the gated output norm that are shared by linear recurrences.
+// Decay gates and the gated output norm of linear recurrences. B batch, L length, H heads, V value_dim.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 namespace lazy {
 
-at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias);   // x (B, L, H), dt_bias (H)
-at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log);  // A_log (H)
+// Returns softplus(x + dt_bias), with x (B, L, H) and dt_bias (H).
+at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias);
+at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log);  // -exp(A_log) * step: A_log (H)
 
-// In-place initialization: A uniform in [low, high]; steps log-uniform in [1e-3, 0.1].
+// In-place initialization: A is uniform in [low, high]; the step size is log-uniform in [1e-3, 0.1].
 void init_A_log(at::Tensor& tensor, double low, double high, at::Generator& generator);
 void init_dt_bias(at::Tensor& tensor, at::Generator& generator);
 

@@ -54,7 +54,7 @@ Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, int64_t, at::Device device)
       norm_eps_(c.norm.eps),
       step_min_(c.mixer.step_min),
       step_max_(c.mixer.step_max),
-      limits_step_(step_min_ > 0 || !std::isinf(step_max_)),  // the step is positive
+      limits_step_(step_min_ > 0 || !std::isinf(step_max_)),  // the step size is always positive
       input_(c.hidden_size, {mamba2_inner(c.mixer) + mamba2_convolved(c.mixer) + c.mixer.heads}, device),
       output_(mamba2_inner(c.mixer), {c.hidden_size}, device),
       table_(kMamba2.shapes(c),
@@ -89,8 +89,8 @@ at::Tensor Mamba2Mixer::normed(const at::Tensor& y) const {
 at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const int64_t inner = heads_ * head_dim_, shared = groups_ * state_size_;
   const auto parts =
-      input_.forward(x)[0].split_with_sizes({inner, inner + 2 * shared, heads_}, 2);  // gate; x, B, C; step
-  RecurrentState state(options, layer, 2);  // states of the recurrence and of the convolution
+      input_.forward(x)[0].split_with_sizes({inner, inner + 2 * shared, heads_}, 2);  // gate; x, B, C; step size
+  RecurrentState state(options, layer, 2);  // the states of the recurrence and of the convolution
   recurrence::ConvolutionInputs wave{
       .x = parts[1], .weight = table_["mixer.conv1d.weight"], .bias = table_["mixer.conv1d.bias"], .state = state[1]};
   if (options.packed) wave.cu_seqlens = options.packed->cu_seqlens_q;
@@ -108,7 +108,8 @@ at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const Forwar
                                              .initial_state = state[0],
                                              .cu_seqlens = wave.cu_seqlens},
                                             chunk_);
-  // The backward pass convolves, gates and normalizes again: the results would be half of what a layer saves.
+  // The backward pass recomputes the convolution, the gate and the norm, because their results would be half of the
+  // memory that a layer saves.
   const auto convolve = [cu_seqlens = wave.cu_seqlens](const std::vector<at::Tensor>& t) {
     const recurrence::ConvolutionInputs again{
         .x = t[0], .weight = t[1], .bias = t[2], .state = t[3], .cu_seqlens = cu_seqlens};
@@ -145,7 +146,7 @@ void check_mamba2(const ModelConfig& m) {
          m.hidden_size, x.heads, x.value_dim);
   }
   if (x.conv_size < 1) fail("model", "mixer.conv_size: expected 1 or more taps in mamba2, found {}", x.conv_size);
-  if (!x.gate) fail("model", "mixer.gate: expected true, mamba2 has no form without its gate, found false");
+  if (!x.gate) fail("model", "mixer.gate: mamba2 requires the gate, expected true, found false");
 }
 
 std::vector<ParameterShape> mamba2_shapes(const ModelConfig& m) {
@@ -171,7 +172,8 @@ void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"num_heads"}, heads);
   if (heads != x.heads)
     fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
-  fields.number({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, m.norm.eps);  // the first one is transformers' name
+  // The first name is the name in transformers.
+  fields.number({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, m.norm.eps);
   fields.interval("time_step_limit", x.step_min, x.step_max);
 }
 
@@ -183,13 +185,13 @@ void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["state_size"] = x.state_size;
   out["n_groups"] = x.groups;
   out["conv_kernel"] = x.conv_size;
-  // JSON has no infinity; Python's "Infinity" would not be read by others.
+  // JSON has no infinity, and programs other than Python do not read Python's "Infinity".
   if (x.step_min > 0 || !std::isinf(x.step_max))
     out["time_step_limit"] = {x.step_min, std::min(x.step_max, std::numeric_limits<double>::max())};
   out["use_conv_bias"] = true;
   out["use_bias"] = false;
   out["rmsnorm"] = true;
-  out["chunk_size"] = 256;  // chunk size of other implementations' kernels; it affects only speed
+  out["chunk_size"] = 256;  // chunk size in the kernels of other implementations; it affects only speed
   out["layer_norm_epsilon"] = m.norm.eps;
 }
 

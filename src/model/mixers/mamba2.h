@@ -1,4 +1,4 @@
-// Mamba2 (SSD, arXiv 2405.21060); names and config.json as in flash-linear-attention.
+// Mamba2 (SSD, arXiv 2405.21060). Parameter names and config.json as in flash-linear-attention.
 #pragma once
 #include "model/mixers/registry.h"
 
@@ -6,10 +6,9 @@ namespace lazy {
 
 extern const MixerKind kMamba2;
 
-// The inner width. value_dim is the head size, key_dim the state size N.
+// The inner width. MixerConfig::value_dim is the head size, and key_dim is the state size N.
 inline int64_t mamba2_inner(const MixerConfig& x) { return x.heads * x.value_dim; }
-inline int64_t mamba2_convolved(const MixerConfig& x) {
-  return mamba2_inner(x) + 2 * x.groups * x.state_size;
-}  // x, B, C
+// The number of channels that are convolved: x, B and C.
+inline int64_t mamba2_convolved(const MixerConfig& x) { return mamba2_inner(x) + 2 * x.groups * x.state_size; }
 
 }  // namespace lazy

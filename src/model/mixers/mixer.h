@@ -33,41 +33,44 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
 
-  // Whether forward() takes a pending norm (model/blocks/norm.h).
+  // True if forward() accepts an input with NormOutput::pending, that is, if it computes the preceding norm itself
+  // (model/blocks/norm.h).
   virtual bool computes_norm(const ForwardOptions&) const { return false; }
-  // x (batch, length, hidden_size) -> the same shape, of a pending norm with the stream added. `layer` is the index for
-  // the cache and the hooks. If not null, `stats` receives the attention statistics, (3, batch, heads, length); other
-  // mixers leave it undefined.
+  // x (batch, length, hidden_size) -> output of the same shape. If x.pending is true, the result includes the residual
+  // stream x.from. `layer` is the index for the cache and the hooks. If `stats` is not null, attention mixers write the
+  // attention statistics to it, (3, batch, heads, length); other mixers leave it undefined.
   virtual at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                              at::Tensor* stats) const = 0;
 
-  // fp32, named relative to the layer, in checkpoint order. Tensors that do not require a gradient are not trained.
+  // fp32 tensors in checkpoint order, with names relative to the layer. Tensors that do not require a gradient are not
+  // trained.
   virtual NamedTensors parameters() const = 0;
 
   // Linear layers that are the only readers of their parameters (see model/blocks/shard_hooks.h).
   virtual std::vector<const Linear*> products() const = 0;
 
-  // Initializes `tensor`, fp32 on the CPU, for parameter `name`. Returns false to keep its current value. By default
-  // tensors of two or more dimensions are drawn from N(0, init_std).
+  // Initializes the parameter `name`, whose values are in `tensor`, fp32 on the CPU. Returns false to keep the current
+  // value. By default, tensors of two or more dimensions are drawn from N(0, init_std).
   virtual bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                               at::Generator& generator) const;
 
-  // From now on keys and values are rounded as the cache would hold them. Returns false for a mixer without any.
+  // From now on, keys and values are rounded to the precision of a quantized cache. Returns false if the mixer has no
+  // keys and values.
   virtual bool set_cache_rounding(const ops::Rounding&) const { return false; }
 
-  // The mixer's part of a layer that one kernel computes with the others (ops/step_layers.h). Returns false where it
-  // has none.
+  // Fills the mixer's fields of `layer` for the fused decode kernel (ops/step_layers.h). Returns false if that kernel
+  // does not support this mixer.
   virtual bool describe(ops::StepLayer&, const ForwardOptions&) const { return false; }
 
-  // The attention terms and projections of the layer; empty for other mixers.
+  // The attention terms and projections of the layer; nullopt for mixers other than attention.
   virtual std::optional<ops::AttentionTerms> attention_terms() const { return std::nullopt; }
   virtual std::optional<AttentionProjections> attention_projections() const { return std::nullopt; }
 };
 
-// Creates the mixer config.mixer_of(layer).
+// Creates the mixer of type config.mixer_of(layer).
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device);
 
-// MixerKind::make of a mixer class.
+// Implementation of MixerKind::make for a mixer class.
 template <class T>
 std::unique_ptr<Mixer> make_mixer_as(const ModelConfig& config, int64_t layer, at::Device device) {
   return std::make_unique<T>(config, layer, device);
@@ -77,8 +80,8 @@ std::unique_ptr<Mixer> make_mixer_as(const ModelConfig& config, int64_t layer, a
 class ParameterTable {
  public:
   ParameterTable() = default;
-  // Takes the tensors of `made` (for example parts of linear layers) and allocates zeros for the others, in the order
-  // of `shapes`.
+  // Uses the tensors of `made` (for example the parts of linear layers) and allocates zeros for all other tensors, in
+  // the order of `shapes`.
   ParameterTable(const std::vector<ParameterShape>& shapes, const NamedTensors& made, at::Device device);
 
   const NamedTensors& all() const { return all_; }
@@ -89,15 +92,16 @@ class ParameterTable {
   NamedTensors all_;
 };
 
-// The layer's tensors in cache.states, empty before the first token. Replace them; never modify them in place.
+// The layer's tensors in cache.states; empty before the first token. They must be replaced and not modified in place.
 std::vector<at::Tensor>& layer_state(KVCache& cache, int64_t layer);
 
-// The recurrent state of one layer, `count` tensors: undefined before the first token and without a cache.
+// The recurrent state of one layer, which consists of `count` tensors. They are undefined before the first token and
+// without a cache.
 class RecurrentState {
  public:
   RecurrentState(const ForwardOptions& options, int64_t layer, size_t count);
   at::Tensor& operator[](size_t n) { return tensors_[n]; }
-  void save();  // writes it back to the cache, if any
+  void save();  // writes the state to the cache, if there is one
 
  private:
   std::vector<at::Tensor> tensors_;

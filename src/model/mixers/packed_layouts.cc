@@ -7,7 +7,7 @@
 namespace lazy {
 namespace {
 
-// Document offsets and the total number of tokens.
+// The offset of each document, followed by the total number of tokens.
 std::vector<int64_t> begins_of(const at::Tensor& cu_seqlens) {
   const at::Tensor host = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
   return {host.const_data_ptr<int64_t>(), host.const_data_ptr<int64_t>() + host.numel()};
@@ -22,7 +22,8 @@ PackedLayouts& layouts_of(const PackedSequences& packed) {
 
 DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at::Device device) {
   const std::vector<int64_t> begins = begins_of(cu_seqlens);
-  std::map<uint64_t, std::vector<size_t>> alike;  // documents grouped by the next power of two of their chunks
+  // Documents, grouped by their number of chunks rounded up to a power of two.
+  std::map<uint64_t, std::vector<size_t>> alike;
   for (size_t n = 0; n + 1 < begins.size(); ++n) {
     const int64_t length = begins[n + 1] - begins[n];
     if (length > 0) alike[std::bit_ceil(static_cast<uint64_t>((length + chunk - 1) / chunk))].push_back(n);

@@ -80,7 +80,7 @@ const MixerKind& mixer_kind(const ModelConfig& config) {
   for (const MixerKind* kind : mixer_kinds()) {
     if (kind->type == config.mixer.type) return *kind;
   }
-  fail("model", "mixer: expected one of this program's, found '{}'", name(config.mixer.type));
+  fail("model", "mixer: '{}' is not implemented", name(config.mixer.type));
 }
 
 }  // namespace lazy

@@ -70,12 +70,13 @@ bool RetNetMixer::init_parameter(const std::string& name, at::Tensor& tensor, co
 
 at::Tensor RetNetMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const auto parts = qkvg_.forward(x);
-  RecurrentState state(options, layer, 2);  // of the recurrence; the number of tokens in it
+  RecurrentState state(options, layer, 2);  // the state of the recurrence; the number of tokens seen, on the device
   const int64_t length = parts[0].size(1);
   ops::RopeOptions rope_options;
   if (options.packed) rope_options.positions = options.packed->positions;
   int64_t offset = options.cache ? options.cache->length : 0;
-  if (state[1].defined() && length == 1) {  // not the host's number: see cache_steps.h
+  // A position on the device, because the host's value would be fixed in a CUDA graph (cache_steps.h).
+  if (state[1].defined() && length == 1) {
     rope_options.positions = state[1];
     offset = 0;
   }
@@ -108,8 +109,8 @@ void infer_retnet_sizes(ModelConfig& m) {
 void check_retnet(const ModelConfig& m) {
   const MixerConfig& x = m.mixer;
   if (x.key_dim % 2 != 0)
-    fail("model", "mixer.key_dim: expected an even number, RoPE turns pairs, found {}", x.key_dim);
-  if (x.conv_size != 0) fail("model", "mixer.conv_size: expected 0, retnet has no convolution, found {}", x.conv_size);
+    fail("model", "mixer.key_dim: expected an even number (RoPE rotates pairs), found {}", x.key_dim);
+  if (x.conv_size != 0) fail("model", "mixer.conv_size: expected 0 (retnet has no convolution), found {}", x.conv_size);
 }
 
 std::vector<ParameterShape> retnet_shapes(const ModelConfig& m) {

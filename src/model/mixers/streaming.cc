@@ -1,5 +1,5 @@
-// Suffixes: B batch, L queries of a block, K keys of a block, G kv heads, R query heads a kv head, H = G R heads, D
-// head_dim.
+// Dimension suffixes: B batch, L queries of a block, K keys of a block, G key-value heads, R query heads per key-value
+// head, H = G R query heads, D head_dim.
 #include "model/mixers/streaming.h"
 
 #include <ATen/ATen.h>
@@ -13,11 +13,12 @@
 namespace lazy {
 namespace {
 
-constexpr int64_t kBlock =
-    128;  // queries that share one matrix of scores: recent + kBlock keys for recent + 1 that each needs
+// Number of queries that share one matrix of scores. The matrix has recent + kBlock columns, while each query needs
+// recent + 1 of them.
+constexpr int64_t kBlock = 128;
 
 at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const at::Tensor& positions = {}) {
-  if (rope.base == 0 || x.size(1) == 0) return x;  // no rotation
+  if (rope.base == 0 || x.size(1) == 0) return x;  // no RoPE
   return ops::rope(x, rope.base, offset,
                    {.rotary_dim = rope.rotary_dim,
                     .interleaved = rope.interleaved,
@@ -25,7 +26,7 @@ at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const a
                     .positions = positions});
 }
 
-// The case in which nothing has been truncated: positions in the cache are the tokens' own positions.
+// Attention if no token has been truncated: positions within the cache equal the positions in the text.
 at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::Tensor& k, const at::Tensor& v) {
   const int64_t batch = q_BLHD.size(0), length = q_BLHD.size(1), keys = k.size(1);
   const at::Tensor q = turned(q_BLHD, in.rope, keys - length), rotated = turned(k, in.rope, 0);
@@ -34,19 +35,21 @@ at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::
   return std::get<0>(ops::decode(q, rotated, v, lengths, in.distance_bias, in.tau, in.attention));
 }
 
-// Computes one weight matrix per block of queries, over the sinks and the union of the queries' recent tokens.
+// Computes one weight matrix per block of queries, over the sinks and the union of the recent tokens of all queries in
+// the block.
 class BlockedForm {
  public:
   BlockedForm(const StreamingInputs& in, const StreamingCache& cache) : in_(in), cache_(cache) {
     const auto whole = at::TensorOptions().dtype(at::kLong).device(in.q.device());
     const at::Tensor row = at::arange(kBlock, whole).unsqueeze(1);
-    // The distance to a sink is that within the full cache; the distance to recent tokens is the true one.
+    // The distance to a sink is its distance within the full cache. The distance to a recent token is the distance in
+    // the text.
     const at::Tensor to_sinks = (cache.size() - at::arange(cache.sinks, whole)).expand({kBlock, cache.sinks});
     const at::Tensor to_recent = row + cache.recent - at::arange(cache.recent + kBlock, whole);
     const at::Tensor distance = at::cat({to_sinks, to_recent}, 1);
     visible_ = at::cat({at::ones_like(to_sinks, at::kBool), to_recent.ge(0) & to_recent.le(cache.recent)}, 1);
     if (in.attention.window > 0) visible_ = visible_ & distance.lt(in.attention.window);
-    count_ = at::scalar_tensor(visible_.select(0, 0).sum().item<double>(), at::kDouble);  // the same for every query
+    count_ = at::scalar_tensor(visible_.select(0, 0).sum().item<double>(), at::kDouble);  // equal for all queries
     added_ = at::zeros({1, kBlock, distance.size(1)}, whole.dtype(at::kFloat));
     if (in.distance_bias.defined()) {
       const int64_t width = in.distance_bias.size(1);
@@ -61,7 +64,7 @@ class BlockedForm {
     return normalizer == "softmax" || normalizer == "elastic" || normalizer == "sigmoid";
   }
 
-  // Queries from token `first` of k on; `first` is beyond the cache's size.
+  // Computes the queries starting with token `first` of k; `first` must exceed the size of the cache.
   at::Tensor run(const at::Tensor& q_BLHD, int64_t first) const {
     const int64_t length = q_BLHD.size(1);
     const auto whole = at::TensorOptions().dtype(at::kLong).device(q_BLHD.device());
@@ -85,7 +88,7 @@ class BlockedForm {
   }
 
  private:
-  // (batch, heads, rows, keys) in fp32, scaled.
+  // Returns the scaled scores (batch, heads, rows, keys) in fp32.
   static at::Tensor scores(const at::Tensor& q_BLHD, const at::Tensor& k_BKGD) {
     const int64_t B = q_BLHD.size(0), L = q_BLHD.size(1), H = q_BLHD.size(2), D = q_BLHD.size(3), G = k_BKGD.size(2);
     const at::Tensor q_BGRLD = q_BLHD.to(at::kFloat).view({B, L, G, H / G, D}).permute({0, 2, 3, 1, 4});
@@ -102,12 +105,13 @@ class BlockedForm {
 
   const StreamingInputs& in_;
   StreamingCache cache_;
-  at::Tensor visible_,
-      added_;         // (kBlock, sinks + recent + kBlock); (1 or heads, the same): bias, -infinity where invisible
-  at::Tensor count_;  // a scalar
+  // visible_: (kBlock, sinks + recent + kBlock). added_: (1 or heads, kBlock, sinks + recent + kBlock), the distance
+  // bias, and -infinity for keys that are not visible.
+  at::Tensor visible_, added_;
+  at::Tensor count_;  // number of visible keys of each query, a scalar
 };
 
-// The definition: each token attends to the keys that are in its cache.
+// The reference computation: each token attends to the keys that are in its cache.
 at::Tensor one_by_one(const StreamingInputs& in, const StreamingCache& cache, const at::Tensor& q_BLHD, int64_t first) {
   std::vector<at::Tensor> out;
   for (int64_t t = 0; t < q_BLHD.size(1); ++t) {
@@ -123,7 +127,7 @@ at::Tensor one_by_one(const StreamingInputs& in, const StreamingCache& cache, co
 
 at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache) {
   const int64_t length = in.q.size(1), before = in.k.size(1) - length;
-  // The tokens that fit into the cache together with all tokens before them.
+  // The number of new tokens that fit into the cache together with all tokens before them.
   const int64_t early = std::clamp<int64_t>(cache.size() + 1 - before, 0, length), later = length - early;
   std::vector<at::Tensor> out;
   if (early > 0) {
@@ -140,13 +144,13 @@ at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& 
 
 namespace {
 
-// Weights that each key-value head's queries give to its keys: (batch, heads, queries, keys) -> (batch, keys,
-// kv_heads).
+// The total weight that the queries of each key-value head give to its keys: (batch, heads, queries, keys) -> (batch,
+// keys, kv_heads).
 at::Tensor received_from(const at::Tensor& w_BHLK, int64_t kv_heads) {
   return w_BHLK.abs().unflatten(1, {kv_heads, -1}).sum({2, 3}).transpose(1, 2);
 }
 
-// x (batch, tokens, kv_heads, ...) without token `gone` (batch, kv_heads) of every head.
+// Removes the token with index `gone` (batch, kv_heads) from each head of x (batch, tokens, kv_heads, ...).
 at::Tensor without(const at::Tensor& x, const at::Tensor& gone) {
   const at::Tensor left = at::arange(x.size(1) - 1, gone.options()).view({1, -1, 1});
   at::Tensor from = left + left.ge(gone.unsqueeze(1));
@@ -164,7 +168,7 @@ at::Tensor heaviest_attention(StreamingInputs& in, at::Tensor& received, const S
   if (!sums.defined()) sums = at::zeros({k.size(0), 0, kv_heads}, k.options().dtype(at::kFloat));
   std::vector<at::Tensor> out;
   for (int64_t t = 0; t < length;) {
-    // The tokens that fit are taken at once, later ones one at a time.
+    // Tokens that fit into the cache are processed at once, later tokens one at a time.
     const int64_t rows = std::min(length - t, std::max<int64_t>(1, cache.size() - k.size(1)));
     k = at::cat({k, all_k.narrow(1, before + t, rows)}, 1);
     v = at::cat({v, all_v.narrow(1, before + t, rows)}, 1);

@@ -1,5 +1,5 @@
-// Attention with a key-value cache of constant size (model/kv_cache.h), without retraining. Cached keys are stored
-// before RoPE; keys and queries are rotated by their positions within the cache.
+// Attention with a key-value cache of constant size (model/kv_cache.h), for models that were trained without it. Cached
+// keys are stored before RoPE; keys and queries are rotated according to their positions within the cache.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,24 +10,25 @@
 namespace lazy {
 
 struct StreamingInputs {
-  at::Tensor q;  // (batch, length, heads, head_dim), not rotated
-  at::Tensor k,
-      v;  // (batch, kept + length, kv_heads, head_dim), not rotated: what the cache holds, then the new tokens
+  at::Tensor q;  // (batch, length, heads, head_dim), before RoPE
+  // (batch, kept + length, kv_heads, head_dim), before RoPE: the cached tokens, followed by the new tokens.
+  at::Tensor k, v;
   at::Tensor distance_bias, tau;
-  ops::AttentionOptions attention;  // normalizer, offset, window; no statistics
+  ops::AttentionOptions attention;  // uses normalizer, offset and window; statistics are not supported
   Rope rope;
 };
 
-// The output of each new token, (batch, length, heads, head_dim), as if tokens arrived one at a time and the cache was
-// truncated after each. A single token is computed by that definition. Several tokens are computed in blocks, because
-// the cache contents at every token are known in advance.
+// Returns the output of each new token, (batch, length, heads, head_dim). It is defined as if tokens arrived one at a
+// time and the cache was truncated after each token. A single token is computed in this way. Several tokens are
+// computed in blocks, because the contents of the cache at each token are known in advance.
 at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache);
 
-// The same with StreamingCache::heavy. `received` (batch, kept, kv_heads): the weights of the cached tokens, undefined
-// for none. k, v and `received` become what the cache keeps after the last token.
+// The same for caches with StreamingCache::heavy > 0. `received` (batch, kept, kv_heads): the total attention weight
+// that each cached token has received; undefined for an empty cache. On return, k, v and `received` contain the tokens
+// that the cache retains after the last token.
 at::Tensor heaviest_attention(StreamingInputs& in, at::Tensor& received, const StreamingCache& cache);
 
-// The part of (batch, tokens, ...) that the cache keeps.
+// Selects the tokens of (batch, tokens, ...) that the cache retains.
 at::Tensor apply_streaming_window(const at::Tensor& tokens, const StreamingCache& cache);
 
 }  // namespace lazy

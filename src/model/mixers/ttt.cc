@@ -25,7 +25,7 @@ class TttMixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  // The recurrence's inputs; `places`: the index of each token within its mini-batch.
+  // Computes the inputs of the recurrence. `places`: the index of each token within its mini-batch.
   TttInputs inputs(const NormOutput& x, const at::Tensor& places) const;
   at::Tensor parameter(const char* name) const { return table_[std::string("seq_modeling_block.") + name]; }
 
@@ -134,7 +134,7 @@ void check_ttt(const ModelConfig& m) {
   const MixerConfig& x = m.mixer;
   check_square_heads(m);
   if (x.key_dim % 2 != 0)
-    fail("model", "mixer.key_dim: expected an even number, RoPE turns pairs, found {}", x.key_dim);
+    fail("model", "mixer.key_dim: expected an even number (RoPE rotates pairs), found {}", x.key_dim);
 }
 
 std::vector<ParameterShape> shapes_ttt(const ModelConfig& m) {
@@ -172,8 +172,8 @@ void read_ttt(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"mini_batch_size"}, m.mixer.chunk);
   m.mixer.gate = false;
   fields.boolean({"use_gate"}, m.mixer.gate);
-  fields.must_be_absent("share_qk", "queries and keys of one projection");
-  fields.must_be_absent("pre_conv", "a convolution before the block");
+  fields.must_be_absent("share_qk", "shared projections of queries and keys");
+  fields.must_be_absent("pre_conv", "convolutions before the block");
   double rate = base_rate(m);
   fields.number({"ttt_base_lr"}, rate);
   if (rate != base_rate(m)) fields.wrong("ttt_base_lr", type == "mlp" ? "0.1" : "1", *fields.find({"ttt_base_lr"}));

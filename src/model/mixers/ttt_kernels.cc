@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kDim = 64, kTokens = 16;
 
-// Whole mini-batches and the state at their start: (batch, tokens, heads, ...), (batch, heads, in, out).
+// Whole mini-batches, (batch, tokens, heads, ...), and the state at their start, (batch, heads, in, out).
 struct Span {
   at::Tensor q, k, v, rate, scale, norm_weight, norm_bias;
   TttWeights start;
@@ -42,7 +42,7 @@ TttWeights weights_of(variable_list::const_iterator from, variable_list::const_i
   for (; from != to; from += 2) w.W.push_back(*from), w.b.push_back(from[1]);
   return w;
 }
-constexpr std::ptrdiff_t kShared = 7;  // inputs before the state
+constexpr std::ptrdiff_t kShared = 7;  // number of inputs before the state
 Span span_of(variable_list::const_iterator from, variable_list::const_iterator to) {
   return {from[0], from[1], from[2], from[3], from[4], from[5], from[6], weights_of(from + kShared, to)};
 }
@@ -54,7 +54,7 @@ TttWeights empty_like(const TttWeights& w) {
   return out;
 }
 
-// A problem and what its pointers belong to.
+// A kernel's arguments, and the tensors that own the memory of its pointers.
 class Call {
  public:
   Call(const Span& s, bool for_backward) : layers_(s.layers()) {
@@ -77,7 +77,7 @@ class Call {
     return kept_.back().const_data_ptr<float>();
   }
   static float* write(const at::Tensor& x) { return x.mutable_data_ptr<float>(); }
-  // As they lie, if their rows are at multiples of 16 bytes.
+  // Passes x in its memory layout if its rows are 16-byte aligned, otherwise a contiguous copy.
   ops::TttTokens tokens(const at::Tensor& x) {
     const bool rows = x.stride(3) == 1 && std::ranges::all_of(x.strides().slice(0, 3), [&](int64_t stride) {
                         return stride * static_cast<int64_t>(x.element_size()) % 16 == 0;
@@ -101,9 +101,10 @@ class Call {
   TensorList kept_;
 };
 
-// A span in parts. What the backward pass needs of one is kept where that is little: one layer's inner gradients and
-// the state after it. Of two layers it is computed again, from the state before, unless the pass has an
-// ActivationBudget with room for it.
+// Splits a span into parts between which the state is saved. For one-layer models, the whole span is one part: the
+// inner gradients and the state after it are small and are saved for the backward pass. For two-layer models, the
+// backward pass recomputes the activations of each part from the state before it, unless the ActivationBudget of the
+// pass has enough memory to keep them.
 struct Parts {
   int64_t length, most;
 
@@ -124,7 +125,7 @@ const FastWeightsKernels& kernels_for(const Span& s) { return *ops::ttt_kernels(
 
 at::Tensor inner_gradients(const Span& part) { return part.floats({part.states(), part.chunks(), kTokens, kDim}); }
 
-// What the forward pass leaves of two layers.
+// The activations of two-layer models that the forward pass saves.
 struct Activations {
   static constexpr size_t kCount = 9;
   std::vector<at::Tensor> all;
@@ -163,7 +164,7 @@ struct TttNode : torch::autograd::Function<TttNode> {
     variable_list saved = all;
     at::Tensor g;
     TttWeights state = s.start;
-    variable_list kept;  // activations of the first parts
+    variable_list kept;  // activations of the first parts, as many as fit into the budget
     ActivationBudget* budget = one_layer ? nullptr : ActivationBudget::current();
     for (int64_t n = 0; n < parts.count(); ++n) {
       const Span part = parts(s, n, state);
@@ -205,7 +206,7 @@ struct TttNode : torch::autograd::Function<TttNode> {
     const c10::DeviceGuard device(s.q.device());
     const bool one_layer = s.layers() == 1;
     const Parts parts(s, /*for_backward=*/true);
-    // Before and after the nth part.
+    // The state before part n, which is the state after part n - 1.
     const auto state = [&](int64_t n) {
       const auto from = saved.begin() + inputs + (n - 1) * of_state;
       return n == 0 ? s.start : weights_of(from, from + of_state);
@@ -253,7 +254,7 @@ struct TttNode : torch::autograd::Function<TttNode> {
     const auto by_head = [&](const at::Tensor& x) { return x.view({-1, s.q.size(2), kDim}).sum(0); };
     variable_list out = {d_q, d_k, d_v, d_rate, d_scale.view({-1, kTokens}).sum(0), by_head(d_weight), by_head(d_bias)};
     out.insert(out.end(), d_state.begin(), d_state.end());
-    out.emplace_back();  // last_state
+    out.emplace_back();  // no gradient for last_state
     return out;
   }
 };

@@ -12,8 +12,8 @@ namespace lazy {
 
 namespace {
 
-// LayerNorm(z) * weight + bias, and the gradient of 1/2 |that - target|^2 with respect to z. Differentiable for the
-// outer loop.
+// f = LayerNorm(z) * weight + bias, and the gradient of 1/2 |f - target|^2 with respect to z. Differentiable for the
+// outer training loop.
 struct InnerNorm {
   at::Tensor weight, bias;  // (H, 1, D)
 
@@ -23,7 +23,7 @@ struct InnerNorm {
   }
 };
 
-// A layer's inputs and the loss gradients with respect to its outputs, for every token.
+// The inputs of a layer and the loss gradients with respect to its outputs, for every token.
 struct TttSteps {
   at::Tensor u, g;
 };
@@ -37,7 +37,7 @@ std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const 
   return {{k, at::gelu_backward(at::matmul(g, w.W[1].transpose(-1, -2)), z, "tanh")}, {hidden, g}};
 }
 
-// As ttt_piece, for whole mini-batches from their first token on.
+// Same result as ttt_piece, for whole mini-batches that start at the beginning of a mini-batch.
 at::Tensor ttt_mini_batches(const ChunkSpan& piece, const TensorList& tokens, const TensorList& shared,
                             TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
@@ -111,7 +111,7 @@ void clear_sums(TttState& state) {
   }
 }
 
-// By batched products.
+// Implementation with batched matrix products.
 std::tuple<at::Tensor, TttState> ttt_products(const TttInputs& in, TttState state) {
   const auto exact = [&](const at::Tensor& x) { return x.to(in.rate.scalar_type()); };
   const auto pieces = merge_whole_chunks(
@@ -126,11 +126,11 @@ std::tuple<at::Tensor, TttState> ttt_products(const TttInputs& in, TttState stat
       });
   if (!in.last_state) return {outs[0], state};
   state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length);
-  if (state.chunk_position == 0) clear_sums(state);  // no token of the next mini-batch seen
+  if (state.chunk_position == 0) clear_sums(state);  // no token of the next mini-batch has been seen
   return {outs[0], state};
 }
 
-// The whole mini-batches by kernels, what is before and after them by products.
+// Computes whole mini-batches with kernels, and the tokens before and after them with batched products.
 std::tuple<at::Tensor, TttState> ttt_by_kernels(const ops::FastWeightsKernels& kernels, const TttInputs& in,
                                                 TttState state) {
   const int64_t length = in.q.size(1), chunk = in.position_scale.size(0);

@@ -28,8 +28,7 @@ at::Tensor sinusoidal_positions(const at::Tensor& positions, int64_t dim) {
 
 at::Tensor learned_positions(const at::Tensor& table, const at::Tensor& positions, int64_t end) {
   if (end > table.size(0)) {
-    fail("model", "positions: the learned ones end at max_position_embeddings ({}), found a text of {} tokens",
-         table.size(0), end);
+    fail("model", "positions: expected at most max_position_embeddings ({}) tokens, found {}", table.size(0), end);
   }
   return at::embedding(table, positions);
 }

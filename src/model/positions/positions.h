@@ -1,4 +1,4 @@
-// Absolute position embeddings (sinusoidal, learned) and ALiBi's slopes.
+// Absolute position embeddings (sinusoidal or learned) and the slopes of ALiBi.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,15 +7,17 @@
 
 namespace lazy {
 
-// ALiBi's slopes. With n the largest power of 2 up to heads: 2^(-8 r / n) for r = 1 ... n, then the odd powers of the
-// slopes for 2n heads.
+// The slopes of ALiBi. With n the largest power of 2 that is at most `heads`, the first n slopes are 2^(-8 r / n) for r
+// = 1 ... n. The others are every second slope, starting with the first, of a model with 2n heads.
 std::vector<double> alibi_slopes(int64_t heads);
 
-// (positions.sizes(), dim) fp32: entry 2t is sin(p / 10000^(2t / dim)), entry 2t + 1 the cosine. positions: int64, from
-// 0. Angles are computed in fp64 for precision at large positions.
+// Returns (positions.sizes(), dim) fp32: element 2t is sin(p / 10000^(2t / dim)) and element 2t + 1 the cosine of the
+// same angle, for position p. positions: int64, starting at 0. Angles are computed in fp64, which is accurate at large
+// positions.
 at::Tensor sinusoidal_positions(const at::Tensor& positions, int64_t dim);
 
-// Rows of `table` (max_length, dim). Error if a position is out of range; `end` is the last position plus 1.
+// Returns the rows of `table` (max_length, dim) at `positions`. Throws an Error if a position is out of range; `end` is
+// the last position plus 1.
 at::Tensor learned_positions(const at::Tensor& table, const at::Tensor& positions, int64_t end);
 
 }  // namespace lazy

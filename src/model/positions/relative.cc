@@ -12,16 +12,16 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kStrip = 128;  // queries per matrix of scores
+constexpr int64_t kStrip = 128;  // queries per block
 
-// Relative shift: (..., S, N) with column c at distance N - 1 - c from the last row, to columns by key: row i moves
-// left by S - 1 - i. The values shifted in belong to later keys, which are masked.
+// The relative shift of Transformer-XL. Input (..., S, N): column c of the last row has distance N - 1 - c. The output
+// has one column per key: row i is shifted left by S - 1 - i. Values shifted in belong to later keys, which are masked.
 at::Tensor by_key(const at::Tensor& x) {
   const int64_t S = x.size(-2), N = x.size(-1);
   return at::constant_pad_nd(x, {1, 0}).flatten(-2).narrow(-1, S, S * N).unflatten(-1, {S, N});
 }
 
-// One block of queries: the last S of N tokens, all within one segment.
+// One block of queries: the last S of N tokens, all in one segment.
 struct Strip {
   ops::AttentionOptions options;
 
@@ -55,7 +55,8 @@ struct Strip {
     return results;
   }
 
-  // (heads, W) at distances 0, 1, ... -> (heads, N) at distances N - 1 to 0; zero beyond W.
+  // bias (heads, W) for the distances 0, 1, ... -> (heads, N) for the distances N - 1 to 0; zero for distances of W and
+  // more.
   static at::Tensor by_distance(const at::Tensor& bias, int64_t N) {
     const int64_t known = std::min(N, bias.size(1));
     return at::constant_pad_nd(bias.narrow(1, 0, known), {0, N - known}).flip(1);
@@ -99,7 +100,7 @@ std::pair<at::Tensor, at::Tensor> relative_attention(const RelativeInputs& in) {
                      1);
     };
     Strip strip{in.attention};
-    strip.options.sink = at::Tensor();  // passed among the input tensors instead
+    strip.options.sink = at::Tensor();  // passed as one of the input tensors instead
     const std::vector<at::Tensor> inputs = {in.q.narrow(1, a - (end - queries), b - a),
                                             tokens(in.k, in.past_k),
                                             tokens(in.v, in.past_v),
@@ -114,16 +115,16 @@ std::pair<at::Tensor, at::Tensor> relative_attention(const RelativeInputs& in) {
     outs.push_back(results[0]);
     if (!in.attention.return_stats) continue;
     stats.push_back(results[1]);
-    if (seen > 0) stats.back().select(0, 0).zero_();  // the first key of the text is not visible
+    if (seen > 0) stats.back().select(0, 0).zero_();  // the first key of the text is not visible to this block
   }
   return {outs.size() == 1 ? outs[0] : at::cat(outs, 1), stats.empty() ? at::Tensor() : at::cat(stats, 3)};
 }
 
 namespace {
 
-// Masks and distances of all pairs (queries, keys).
+// Distance and masks of each pair (query, key).
 struct Pairs {
-  at::Tensor distance, visible, remembered;  // remembered: keys of segments before the query's
+  at::Tensor distance, visible, remembered;  // remembered: the key is in an earlier segment than the query
 };
 
 Pairs pairs_of(const RelativeInputs& in) {
@@ -158,7 +159,7 @@ at::Tensor relative_scores(const RelativeInputs& in) {
   };
   at::Tensor s = content(in.k);
   if (in.past_k.defined()) s = at::where(pairs.remembered, content(in.past_k), s);
-  // Row known - 1 - d of r is for distance d; larger distances are not visible.
+  // Row known - 1 - d of r belongs to distance d. Keys at distances of `known` and more are masked.
   const at::Tensor by_row = at::matmul((q + in.position_bias).transpose(1, 2), in.r.to(type).permute({1, 2, 0}));
   const at::Tensor row = known - 1 - pairs.distance.clamp(0, known - 1);
   s = (s + by_row.gather(3, row.expand({s.size(0), heads, row.size(0), keys}))) / root;

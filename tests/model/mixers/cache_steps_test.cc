@@ -1,5 +1,5 @@
-// A token's pass that reads and writes states where they are, recorded (LAZY_TEST_DEVICE=cuda: as a CUDA graph; on a
-// CPU it is called again), against the model's own pass.
+// Tests of CacheSteps, which replays the pass over one token with in-place states, against the model's ordinary forward
+// pass. With LAZY_TEST_DEVICE=cuda the pass is captured as a CUDA graph; on a CPU it is called again.
 #include "model/cache_steps.h"
 
 #include <ATen/ATen.h>
@@ -47,7 +47,7 @@ at::Tensor random_ids(int64_t batch, int64_t length, uint64_t seed) {
                           at::TensorOptions().dtype(at::kLong)));
 }
 
-// A text in a cache of its own, by the model's own passes or by steps.
+// A text with its own cache, decoded by the ordinary forward pass or by CacheSteps.
 struct Text {
   LanguageModel& model;
   at::Tensor ids;
@@ -62,7 +62,8 @@ struct Text {
 
 class CacheStepsOf : public ::testing::TestWithParam<std::string> {
  protected:
-  // The same bits. TTT's products may take another order of additions where a state has other strides.
+  // The results must be bitwise equal, except for TTT: its products may sum in a different order if a state has other
+  // strides.
   void expect_same(const at::Tensor& found, const at::Tensor& expected, int64_t token,
                    at::ScalarType dtype = at::kFloat) const {
     const double most = !GetParam().starts_with("ttt") ? 0 : dtype == at::kFloat ? 1e-3 : 0.05;
@@ -73,8 +74,8 @@ class CacheStepsOf : public ::testing::TestWithParam<std::string> {
   const OwnStream stream_{ops::test::test_device()};
 };
 
-// Longer than two mini-batches of TTT, past a prompt that ends in the middle of one.
-TEST_P(CacheStepsOf, TokensAreThoseOfTheModelsOwnPasses) {
+// The text is longer than two mini-batches of TTT, and the prompt ends in the middle of a mini-batch.
+TEST_P(CacheStepsOf, Tokens_MatchModelForward) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     LanguageModel model = model_of(GetParam(), dtype);
     for (const int64_t batch : {1, 2}) {
@@ -85,7 +86,7 @@ TEST_P(CacheStepsOf, TokensAreThoseOfTheModelsOwnPasses) {
       while (text.cache.length < 60) {
         expect_same(text.next(&steps), plain.next(nullptr), plain.cache.length, dtype);
       }
-      text.read(5);  // a pass over several tokens in between
+      text.read(5);  // an ordinary pass over several tokens in between
       plain.read(5);
       while (text.cache.length < 70) {
         expect_same(text.next(&steps), plain.next(nullptr), plain.cache.length, dtype);
@@ -95,8 +96,8 @@ TEST_P(CacheStepsOf, TokensAreThoseOfTheModelsOwnPasses) {
   }
 }
 
-// One that ends and one that begins anew at the same place too.
-TEST_P(CacheStepsOf, CachesTakeTurns) {
+// Several caches use the same CacheSteps in turn. One of them ends, and a new one starts at the same address.
+TEST_P(CacheStepsOf, InterleavedCaches_MatchModelForward) {
   LanguageModel model = model_of(GetParam());
   CacheSteps steps(model, /*record=*/true);
   std::vector<Text> texts;

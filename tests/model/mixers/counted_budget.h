@@ -1,10 +1,11 @@
-// A budget for activations in functions instead of bytes.
+// An activation budget that counts functions instead of bytes.
 #pragma once
 #include "model/blocks/activation_budget.h"
 
 namespace lazy::testing {
 
-// A function that is measured takes a byte, because the second of two readings is one more.
+// Each function appears to use one byte, because every reading of the allocated memory is one larger than the previous
+// one.
 struct CountedBudget {
   int64_t readings = 0;
   DeviceMemory memory;

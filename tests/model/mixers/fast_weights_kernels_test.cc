@@ -1,5 +1,5 @@
-// The kernels of fast weights against the recurrences token by token, in TTT and in the memory of Titans: outputs,
-// states, every gradient. On a GPU, or by the emulator's kernels.
+// Tests of the fast-weights kernels against the token-by-token recurrences of TTT and of the Titans memory: outputs,
+// states and all gradients. They run on a GPU or with the emulator's kernels.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -25,10 +25,11 @@ using testing::Tensors;
 
 constexpr int64_t kHeads = 2, kDim = 64;
 
-// What a fast form and the recurrence compute of the same inputs.
+// The fast implementation and the reference recurrence for the same inputs.
 struct Rule {
   Tensors inputs;
-  // rounded: the kernels; begin: the tokens before `begin` come in a call of their own, which leaves the state.
+  // rounded: use the kernels. begin: the tokens before `begin` are processed by a separate call, whose state is
+  // continued.
   std::function<Tensors(const Tensors& inputs, bool rounded, int64_t begin)> fast;
   std::function<Tensors(const Tensors& inputs)> definition;
 };
@@ -36,9 +37,9 @@ struct Rule {
 struct Kind {
   const char* name;
   int layers;
-  bool memory, normalized;  // Titans
+  bool memory, normalized;  // true: the memory of Titans
   int64_t hidden = 2 * kDim;
-  bool bf16 = false;  // the tokens of rounded products, parts of one tensor
+  bool bf16 = false;  // the inputs q, k and v are bf16 slices of one tensor
   int64_t chunk() const { return memory ? 64 : 16; }
 };
 
@@ -56,7 +57,7 @@ Tensors with_state(const at::Tensor& out, const State& state) {
   return all;
 }
 
-// The tokens [begin, end) of the first `count` inputs.
+// The tokens [begin, end) of the first `count` inputs; the other inputs are unchanged.
 Tensors part_of(Tensors inputs, size_t count, int64_t begin, int64_t end) {
   for (size_t n = 0; n < count; ++n) inputs[n] = inputs[n].narrow(1, begin, end - begin);
   return inputs;
@@ -104,10 +105,10 @@ Rule memory(const Kind& kind, int64_t batch, int64_t length, const at::Tensor& c
     const at::Tensor x = normal({batch, length, kHeads, kDim});
     return x / x.norm(2, -1, /*keepdim=*/true);
   };
-  // A chunk leaves about two thirds of its weights and momentum, so that the state counts; the steps are as much
-  // shorter as the momentum makes them longer.
+  // About two thirds of the weights and the momentum remain after a chunk, so that the state affects the results. The
+  // steps are shorter by the factor by which the momentum amplifies them.
   const auto gate = [&](double bias) { return at::log_sigmoid(normal({batch, length, kHeads}) + bias); };
-  // Of any hidden width, outputs are as large and a step changes them as much.
+  // Scales the weights so that the outputs and the effect of a step do not depend on the hidden width.
   const double narrower = 2.0 * kDim / static_cast<double>(kind.hidden);
   Rule rule{.inputs = {unit(), unit(), normal({batch, length, kHeads, kDim}, kind.normalized ? 1 : 2),
                        at::sigmoid(normal({batch, length, kHeads})) * narrower * narrower / (16 * kDim), gate(5),
@@ -174,32 +175,32 @@ INSTANTIATE_TEST_SUITE_P(, FastWeightsKernels,
                                            Kind{"titans_2_normalized_in_clusters", 2, true, true, 4 * kDim}),
                          [](const auto& info) { return info.param.name; });
 
-// Whole chunks and the tokens after them, from a state that other tokens left.
+// Whole chunks and the tokens after them, starting from a state that earlier tokens produced.
 TEST_P(FastWeightsKernels, MatchTheRecurrence) {
   const int64_t chunk = GetParam().chunk();
   expect_precision(rule_of(GetParam(), 1, 3 * chunk + 5), chunk);
 }
 
-TEST_P(FastWeightsKernels, ChunksThatEndTheText) {
+TEST_P(FastWeightsKernels, WholeChunks_MatchRecurrence) {
   expect_precision(rule_of(GetParam(), 2, 2 * GetParam().chunk()), 0);
 }
 
-// More tokens than between two saved states: 256 of TTT, 512 of Titans.
+// More tokens than between two saved states, which are 256 tokens for TTT and 512 for Titans.
 int64_t two_spans(const Kind& kind) { return kind.memory ? 576 : 320; }
 
-TEST_P(FastWeightsKernels, PiecesFollowEachOther) {
+TEST_P(FastWeightsKernels, SeveralSpans_MatchRecurrence) {
   expect_precision(rule_of(GetParam(), 1, two_spans(GetParam())), 0);
 }
 
-TEST_P(FastWeightsKernels, PackedDocumentsAreAlone) {
+TEST_P(FastWeightsKernels, PackedDocuments_AreIndependent) {
   const int64_t chunk = GetParam().chunk();
-  // More than a chunk, none, one token, a whole chunk, one token more.
+  // Documents with more than a chunk, no token, one token, a whole chunk, and a chunk plus one token.
   const at::Tensor cu_seqlens =
       at::tensor({int64_t{0}, chunk + 3, chunk + 3, chunk + 4, 2 * chunk + 4, 3 * chunk + 5}, at::kInt);
   expect_precision(rule_of(GetParam(), 1, 3 * chunk + 5, cu_seqlens), 0);
 }
 
-TEST_P(FastWeightsKernels, BitsRepeat) {
+TEST_P(FastWeightsKernels, Results_AreBitwiseReproducible) {
   const Rule rule = rule_of(GetParam(), 1, 2 * GetParam().chunk());
   Tensors inputs;
   for (const at::Tensor& x : rule.inputs) inputs.push_back(x.to(at::kFloat).to(ops::test::test_device()));
@@ -211,14 +212,14 @@ TEST_P(FastWeightsKernels, BitsRepeat) {
   };
   const Tensors once = all(true), again = all(true), batched = all(false);
   for (size_t n = 0; n < once.size(); ++n) EXPECT_TRUE(at::equal(once[n], again[n])) << n;
-  // The kernels have computed.
+  // The results must differ from the batched products, otherwise the kernels were not used.
   EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
 }
 
-// Of two spans no activations are kept, one span's of Titans, one or both of either.
-TEST_P(FastWeightsKernels, KeptActivationsChangeNoBit) {
+// The budget allows the activations of no span, of one span, or of all spans to be kept.
+TEST_P(FastWeightsKernels, KeptActivations_GiveBitwiseEqualResults) {
   const Rule rule = rule_of(GetParam(), 1, two_spans(GetParam()));
-  // TTT's kernels go over a text in parts of their own; with one layer they keep what they need in any case.
+  // TTT's kernels divide a text into their own parts. With one layer they always save what the backward pass needs.
   const bool in_parts = !GetParam().memory && ops::ttt_kernels(ops::test::test_device().type(),
                                                                GetParam().layers == 2 ? GetParam().hidden : 0);
   testing::CountedBudget counted;
@@ -242,8 +243,8 @@ TEST_P(FastWeightsKernels, KeptActivationsChangeNoBit) {
   }
 }
 
-// Over clusters: factors of 16 bits, of what products had of W, S, z, t and x.
-TEST(MemoryKernels, KeepHalfOfAChunk) {
+// With clusters, the kernels save 16-bit values instead of the fp32 activations W, S, z, t and x.
+TEST(MemoryKernels, KeptBytes_AreHalfOfChunk) {
   constexpr int64_t kTokens = 64, kHidden = 4 * kDim;
   const auto* const kernels =
       ops::fast_weights_kernels(ops::test::test_device().type(), kTokens, kHidden, /*momentum=*/true);
@@ -252,14 +253,15 @@ TEST(MemoryKernels, KeepHalfOfAChunk) {
     return kernels->kept_bytes({.T = kTokens, .H = H, .momentum = true, .tanh = tanh});
   };
   const int64_t computed = (4 * kDim + 3 * kTokens) * kHidden * static_cast<int64_t>(sizeof(float));
-  EXPECT_LT(kept(kHidden, false), computed * 55 / 100);  // none by slices
+  EXPECT_LT(kept(kHidden, false), computed * 55 / 100);  // the other kernels save nothing in this form
   EXPECT_EQ(kept(kHidden, true), 0);
   EXPECT_EQ(kept(kHidden / 2, false), 0);
   EXPECT_EQ(kept(0, false), 0);
 }
 
-// Gradients are scaled inside, so that small ones, as of a mean loss over many tokens, have the same bits.
-TEST(MemoryKernels, GradientsOfAnySize) {
+// The kernels scale gradients internally, so small gradients (for example of a mean loss over many tokens) give
+// bitwise the same results.
+TEST(MemoryKernels, ScaledGradients_AreBitwiseEqual) {
   const at::Device device = ops::test::test_device();
   const Kind kind{"", 2, true, true, 4 * kDim};
   if (!ops::fast_weights_kernels(device.type(), kind.chunk(), kind.hidden, kind.memory)) {
@@ -282,15 +284,15 @@ TEST(MemoryKernels, GradientsOfAnySize) {
   for (size_t n = 0; n < one.size(); ++n) EXPECT_TRUE(at::equal(one[n], other[n] / small)) << n;
 }
 
-// What training makes of a memory's tokens, weights and gradients: far beyond fp16's range, and far below it.
+// Values of tokens, weights and gradients that occur in training: far above and far below the range of fp16.
 struct Range {
   const char* name;
   std::function<void(Tensors& inputs)> change{};
-  // Of outputs, which scales their gradients: (batch, tokens, 1, 1).
+  // Changes the factors of the outputs, which scale their gradients: (batch, tokens, 1, 1).
   std::function<void(at::Tensor& factors)> scale{};
   bool normalized = true;
   int64_t batch = 1, length = 2 * 64;
-  std::vector<int64_t> begins{};  // of documents, and the end
+  std::vector<int64_t> begins{};  // offsets of the documents, followed by the number of tokens
   friend void PrintTo(const Range& range, std::ostream* to) { *to << range.name; }
 };
 enum : size_t { kKeys = 1, kValues = 2, kSteps = 3, kMomentum = 4, kKeep = 5, kFirst = 6, kLast = 7 };
@@ -303,7 +305,7 @@ class MemoryRanges : public ::testing::TestWithParam<Range> {};
 INSTANTIATE_TEST_SUITE_P(
     , MemoryRanges,
     ::testing::Values(
-        // The inner norm divides by outputs of 1e-3, and its gradient's gradient by their square.
+        // The inner norm divides by outputs of about 1e-3, and its second derivative divides by their square.
         Range{"outputs_near_zero", [](Tensors& x) { multiply(x[kLast], 1e-3), multiply(x[kSteps], 1e-6); }},
         Range{"keys_near_zero", [](Tensors& x) { multiply(x[kKeys], 1e-4), multiply(x[kSteps], 100); }},
         Range{"large_values",
@@ -346,7 +348,7 @@ TEST_P(MemoryRanges, MatchTheRecurrence) {
   if (range.change) range.change(rule.inputs);
   at::Tensor factors = at::ones({range.batch, range.length, 1, 1}, at::kDouble);
   if (range.scale) range.scale(factors);
-  // The outputs' gradients alone: the state's do not vanish where theirs do.
+  // Only the gradients of the outputs are used, because the gradients of the state do not vanish with them.
   const auto scaled = [&](const Tensors& out) {
     return Tensors{out[0] * factors.to(out[0].options().requires_grad(false))};
   };
@@ -355,8 +357,8 @@ TEST_P(MemoryRanges, MatchTheRecurrence) {
                             ops::test::test_device());
 }
 
-// A model in bf16: whole mini-batches alone, and with tokens after them.
-TEST(TttModel, LearnsInHalfPrecision) {
+// A bf16 model, with whole mini-batches only and with additional tokens.
+TEST(TttModel, Bf16Gradients_MatchFp32) {
   const at::Device device = ops::test::test_device();
   for (const char* mixer : {"ttt_linear", "ttt_mlp"}) {
     ModelConfig config{.vocab_size = 61,
@@ -394,8 +396,9 @@ TEST(TttModel, LearnsInHalfPrecision) {
   }
 }
 
-// Outputs and gradients in bf16 are no further from float64 than twice PyTorch's, in fp32 and then rounded.
-TEST(TttPostNorm, MatchesLayerNorm) {
+// The distance of the bf16 outputs and gradients from float64 must be at most twice the distance of PyTorch's fp32
+// results rounded to bf16.
+TEST(TttPostNorm, Bf16_MatchesLayerNorm) {
   for (const int64_t dim : {256, 512, 1024}) {
     if (!ops::ttt_norm_kernels(ops::test::test_device().type(), dim)) GTEST_SKIP() << "needs a GPU, or the emulator";
     at::manual_seed(dim);
@@ -429,8 +432,8 @@ TEST(TttPostNorm, MatchesLayerNorm) {
   }
 }
 
-// The kernel of the gates' products, and what the gates get of them.
-TEST(GateProducts, MatchTheSumsOfLogarithms) {
+// Compares the kernel of the gate products and its gradients with sums of logarithms.
+TEST(GateProducts, Kernel_MatchesSumsOfLogarithms) {
   constexpr int64_t kChunk = 64;
   const at::Device device = ops::test::test_device();
   if (!ops::fast_weights_kernels(device.type(), kChunk, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
@@ -460,8 +463,8 @@ TEST(GateProducts, MatchTheSumsOfLogarithms) {
   }
 }
 
-// The passes over tokens before and after the memory, for tokens that lie in wider rows.
-TEST(MemoryTokens, AreWhatPyTorchMakesOfThem) {
+// Tests the conversion of tokens to the memory's layout and back, for tokens that are slices of wider rows.
+TEST(MemoryTokens, Kernels_MatchPyTorch) {
   const at::Device device = ops::test::test_device();
   if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   constexpr int64_t kBatch = 3, kChunks = 2, kT = 5;
@@ -498,7 +501,7 @@ TEST(MemoryTokens, AreWhatPyTorchMakesOfThem) {
       for (const at::Tensor& x : inputs) on_device.push_back(x.to(at::kFloat).to(device));
       const Tensors exact = all(definition, inputs), fast = all(kernels, on_device), again = all(kernels, on_device);
       for (size_t n = 0; n < exact.size(); ++n) {
-        // The tokens' gradients are of their type.
+        // The gradients of the tokens have the dtype of the tokens.
         const double relative = n == 4 && type == at::kBFloat16 ? 1.0 / 256 : 1e-6;
         const at::Tensor error = (fast[n].cpu().to(at::kDouble) - exact[n]).abs();
         const at::Tensor allowed = exact[n].abs() * relative + exact[n].abs().max() * 3e-6;
@@ -509,8 +512,9 @@ TEST(MemoryTokens, AreWhatPyTorchMakesOfThem) {
   }
 }
 
-// Outputs and their gradients of 16 bits, the latter as slices of a longer text, are those of fp32 rounded.
-TEST(MemoryTokens, OutputsOfSixteenBits) {
+// 16-bit outputs and their gradients must equal the fp32 results rounded to 16 bits. The gradients are slices of a
+// longer text.
+TEST(MemoryTokens, SixteenBitOutputs_AreRoundedFp32) {
   const at::Device device = ops::test::test_device();
   if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   constexpr int64_t kBatch = 3, kChunks = 2, kT = 5, kTokens = 8;
@@ -534,8 +538,9 @@ TEST(MemoryTokens, OutputsOfSixteenBits) {
   }
 }
 
-// As projections give them, or prepared: whole chunks, the tokens after them, packed documents.
-TEST(MemoryTokens, OfAnyLengthAreThoseOfUnitLength) {
+// Tokens of any length, as produced by the projections, must give the same results as tokens normalized before: for
+// whole chunks, additional tokens and packed documents.
+TEST(MemoryTokens, RawTokens_MatchNormalizedTokens) {
   const at::Device device = ops::test::test_device();
   if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   constexpr int64_t kLength = 2 * 64 + 5;
@@ -563,8 +568,8 @@ TEST(MemoryTokens, OfAnyLengthAreThoseOfUnitLength) {
         return Tensors{std::get<0>(memory_chunks(in, initial_memory_state({t[6]}, 1), 64, cu_seqlens))};
       };
     };
-    EXPECT_FALSE(at::equal(form(true)(inputs)[0], form(false)(inputs)[0]));  // sums in another order
-    // Of raw tokens the outputs are of 16 bits too.
+    EXPECT_FALSE(at::equal(form(true)(inputs)[0], form(false)(inputs)[0]));  // the order of summation differs
+    // With raw tokens the outputs are 16-bit too.
     const auto wide = [&](const at::Tensor& x) { return x.to(at::kFloat); };
     testing::expect_close({wide(form(true)(inputs)[0])}, form(false)(inputs), 1.0 / 128, "outputs");
     testing::expect_close(testing::gradients_of(form(true), inputs), testing::gradients_of(form(false), inputs), 1e-2,

@@ -1,4 +1,5 @@
-// TTT and Titans: sizes that match the Transformer++ of the paper, and configurations that are refused.
+// Tests of TTT and Titans configurations: sizes that match Transformer++ of the paper, and configurations that are
+// rejected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,8 +28,9 @@ ModelConfig paper_size(int64_t hidden_size, const Size& size) {
   return c;
 }
 
-// Decision A20: within 3 % of Transformer++, 373.9 and 777.9 million parameters untied.
-TEST(LearningConfigs, MatchTransformerPlusPlus) {
+// Parameter counts must be within 3 % of Transformer++, which has 373.9 and 777.9 million parameters with an untied
+// head.
+TEST(LearningConfigs, ParameterCounts_MatchTransformerPlusPlus) {
   const auto expect = [](int64_t hidden_size, int64_t intermediate,
                          const std::vector<std::pair<Size, int64_t>>& sizes) {
     const ModelConfig transformer{.hidden_size = hidden_size,
@@ -66,7 +68,7 @@ std::string validation_error(const char* mixer, const std::function<void(ModelCo
   return error_of([&] { c.validate(); });
 }
 
-TEST(LearningConfigs, BadOnesSayWhatWouldBeRight) {
+TEST(LearningConfigs, ConfigErrors_NameFieldAndExpectedValue) {
   for (const char* mixer : {"ttt_linear", "ttt_mlp", "titans_lmm", "titans_mac", "titans_mag", "titans_mal"}) {
     EXPECT_EQ(validation_error(mixer, [](ModelConfig&) {}), "") << mixer;
     EXPECT_THAT(validation_error(mixer, [](ModelConfig& c) { c.mixer.heads = 3; }),

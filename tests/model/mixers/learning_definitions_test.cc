@@ -1,5 +1,5 @@
-// The mixers that learn while they read, whole, against their definitions in float64: one sequence, projections as
-// sums, attention with a mask, the recurrence token by token.
+// Tests of complete TTT and Titans mixers against their definitions in float64: one sequence, projections as matrix
+// products, attention with a mask, and a token-by-token recurrence.
 #include <algorithm>
 #include <map>
 
@@ -49,7 +49,7 @@ class Definition {
   }
   static at::Tensor unit(const at::Tensor& x) { return x / (x.square().sum(-1, true) + 1e-6).sqrt(); }
 
-  // Pairs (n, n + dim / 2), or (2 n, 2 n + 1); x (length, heads, dim).
+  // Rotates the pairs (n, n + dim / 2) or, if interleaved, (2 n, 2 n + 1); x (length, heads, dim).
   at::Tensor rotated(const at::Tensor& x, const at::Tensor& place, bool interleaved = false) const {
     const int64_t D = x.size(2), half = D / 2;
     at::Tensor out = x.clone();
@@ -65,7 +65,7 @@ class Definition {
     return out;
   }
 
-  // q, k, v (length, heads, dim); the prefix, where there is one, is seen by all. -> (length, heads * dim)
+  // q, k, v (length, heads, dim) -> (length, heads * dim). The prefix, if there is one, is visible to all queries.
   at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& prefix_q,
                        const at::Tensor& prefix_k, const at::Tensor& prefix_v) const {
     const auto by_head = [](const at::Tensor& x) { return x.transpose(0, 1); };
@@ -113,7 +113,7 @@ class Definition {
     return at::matmul(y, w(at + "o_proj.weight").t());
   }
 
-  // One of q, k, v of the memory: projection, convolution over time, SiLU. (length, heads, dim)
+  // The query, key or value stream of the memory, (length, heads, dim): projection, convolution over time, SiLU.
   at::Tensor stream(const at::Tensor& x, const std::string& name) const {
     const at::Tensor projected = at::matmul(x, w("memory." + name + "_proj.weight").t()),
                      taps = w("memory." + name + "_conv1d.weight").squeeze(1);
@@ -166,7 +166,7 @@ class Definition {
                       w("o_proj.weight").t());
   }
 
-  // Token by token: each sees nothing that comes after it.
+  // MAC computed token by token, so that no token can depend on later tokens.
   at::Tensor mac(const at::Tensor& x) const {
     const int64_t P = c.mixer.persistent, size = c.mixer.segment;
     const at::Tensor questions = unit(stream(x, "q")), persistent = w("persistent");
@@ -187,7 +187,7 @@ class Definition {
         values.push_back(heads(one, "attn.v"));
       }
       const at::Tensor q = rotated(heads(here, "attn.q"), place)[0], k = at::cat(keys),
-                       v = at::cat(values);  // q (heads, dim)
+                       v = at::cat(values);  // q: (heads, dim)
       const at::Tensor p =
           ((k * q).sum(-1) / std::sqrt(static_cast<double>(c.attention.head_dim))).softmax(0);  // (keys, heads)
       attended.push_back((p.unsqueeze(-1) * v).sum(0).view({-1}));
@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(, MixerDefinition,
                            return std::string(info.param.mixer) + (info.param.memory_norm ? "" : "_plain");
                          });
 
-TEST_P(MixerDefinition, IsWhatTheMixerComputes) {
+TEST_P(MixerDefinition, Mixer_MatchesDefinition) {
   ModelConfig c{.hidden_size = 24, .num_layers = 1, .attention = {.num_heads = 3, .num_kv_heads = 3, .head_dim = 8}};
   c.mixer = {.type = *kMixerTypes.find(GetParam().mixer),
              .heads = 2,
@@ -242,7 +242,7 @@ TEST_P(MixerDefinition, IsWhatTheMixerComputes) {
                          : start || name.find("conv1d") != std::string::npos ? 0.5
                                                                              : 0.2;
     p.copy_(at::randn(p.sizes()) * scale + (norm ? 1 : 0));
-    // Short steps: long ones overshoot where answers are normalized, and with them roundings grow from chunk to chunk.
+    // Long steps overshoot if the outputs are normalized, and then rounding errors grow from chunk to chunk.
     if (c.mixer.memory_norm && name == "memory.step_proj.bias") p.sub_(5);
   }
   Definition definition(c, *mixer);

@@ -1,5 +1,5 @@
-// Models whose mixers learn while they read (TTT, Titans), end to end: parallel and step by step, packed, in bf16,
-// saved.
+// End-to-end tests of TTT and Titans models, whose mixers learn while they read: full pass and decoding, packed
+// documents, bf16, saving.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ ModelConfig small_learner(const char* mixer) {
                 .attention = {.num_heads = 2, .num_kv_heads = 2, .head_dim = 16},
                 .mlp = {.intermediate_size = 48}};
   c.mixer = {.type = *kMixerTypes.find(mixer), .heads = 2, .memory_expansion = 2, .persistent = 3, .segment = 8};
-  c.init_std = 0.15;  // large enough that what is learned matters
+  c.init_std = 0.15;  // large enough that the learned state affects the results
   if (std::string(mixer).starts_with("titans")) c.mixer.chunk = 8;
   mixer_kind(c).infer_sizes(c);
   return c;
@@ -53,7 +53,7 @@ std::vector<Shape> shapes() {
   out.back().config.mixer.conv_size = 0;
   out.back().config.mixer.memory_norm = false;
   for (const char* name : {"titans_mac", "titans_mag", "titans_mal"}) {
-    out.push_back({name + 7, small_learner(name)});  // neither persistent tokens nor convolutions nor a norm
+    out.push_back({name + 7, small_learner(name)});  // without persistent tokens, convolutions and norm
     out.back().config.mixer.persistent = 0;
     out.back().config.mixer.conv_size = 0;
     out.back().config.mixer.memory_norm = false;
@@ -81,9 +81,9 @@ INSTANTIATE_TEST_SUITE_P(, LearningModel, ::testing::ValuesIn(shapes()),
 
 double off(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
-// The memory as N(0, 1 / in), a convolution uniformly within the inverse square root of its taps, as PyTorch starts
-// them.
-TEST_P(LearningModel, TheMemoryStartsAtItsOwnScale) {
+// The memory is initialized from N(0, 1 / in). A convolution is initialized as in PyTorch: uniformly between plus and
+// minus the inverse square root of its number of taps.
+TEST_P(LearningModel, Initialization_HasDocumentedScale) {
   for (const auto& [name, tensor] : model.parameters()) {
     if (name.find("memory.start_") != std::string::npos) {
       EXPECT_NEAR(tensor.std().item<double>() * std::sqrt(static_cast<double>(tensor.size(1))), 1, 0.15) << name;
@@ -96,7 +96,7 @@ TEST_P(LearningModel, TheMemoryStartsAtItsOwnScale) {
   }
 }
 
-TEST_P(LearningModel, EveryParameterIsListedAndLearns) {
+TEST_P(LearningModel, EveryParameter_IsListedAndReceivesGradient) {
   const auto listed = parameter_shapes(GetParam().config);
   ASSERT_EQ(listed.size(), model.stored().size());
   int64_t count = 0;
@@ -112,7 +112,7 @@ TEST_P(LearningModel, EveryParameterIsListedAndLearns) {
   for (const auto& [name, p] : model.parameters()) {
     ASSERT_TRUE(p.grad().defined()) << name;
     EXPECT_TRUE(p.grad().isfinite().all().item<bool>()) << name;
-    EXPECT_GT(p.grad().abs().max().item<double>(), 0) << name << " changes nothing";
+    EXPECT_GT(p.grad().abs().max().item<double>(), 0) << name << " has no effect on the loss";
   }
   {
     const at::NoGradGuard guard;
@@ -121,8 +121,8 @@ TEST_P(LearningModel, EveryParameterIsListedAndLearns) {
   EXPECT_LT(model.loss(ids.slice(1, 0, 40), ids.slice(1, 1)).item<double>(), before.item<double>());
 }
 
-// The gradient of every parameter along the whole gradient, by differences of losses.
-TEST_P(LearningModel, GradientsAreSlopes) {
+// Compares the gradient of every parameter, in the direction of the whole gradient, with differences of the loss.
+TEST_P(LearningModel, Gradients_MatchFiniteDifferences) {
   const at::Tensor ids = text(2, 24);
   const auto loss = [&] { return model.loss(ids.slice(1, 0, 23), ids.slice(1, 1)); };
   loss().backward();
@@ -139,9 +139,9 @@ TEST_P(LearningModel, GradientsAreSlopes) {
   }
 }
 
-// Of the spans between saved states, the activations of none, one, four and all are kept. A GPU's sums outside of the
-// spans may come in any order.
-TEST_P(LearningModel, KeptActivationsChangeNoBit) {
+// The budget allows the activations of none, one, four and all spans between saved states to be kept. On a GPU, sums
+// outside of the spans may be computed in any order.
+TEST_P(LearningModel, KeptActivations_GiveSameResults) {
   model.set_compute_dtype(at::kBFloat16);
   const at::Tensor ids = text(2, 561);
   testing::CountedBudget counted;
@@ -172,20 +172,20 @@ TEST_P(LearningModel, KeptActivationsChangeNoBit) {
   }
 }
 
-TEST_P(LearningModel, ALaterTokenChangesNothingBefore) {
+TEST_P(LearningModel, EarlierOutputs_IgnoreLaterTokens) {
   const at::Tensor ids = text(2, 40);
   at::Tensor other = ids.clone();
   other.slice(1, 27).copy_(text(2, 13, 9));
   EXPECT_LT(off(hidden(ids).slice(1, 0, 27), hidden(other).slice(1, 0, 27)), 1e-5);
 }
 
-TEST_P(LearningModel, StepsContinueAPrefill) {
+TEST_P(LearningModel, DecodeSteps_MatchFullForward) {
   const at::Tensor ids = text(2, 40), whole = hidden(ids);
   for (const int64_t prefill : {1, 7, 16, 33}) {
     KVCache cache;
     const at::Tensor first = hidden(ids.slice(1, 0, prefill), {.cache = &cache});
     EXPECT_LT(off(first, whole.slice(1, 0, prefill)), 2e-4);
-    const KVCache place = cache;  // a place to come back to
+    const KVCache place = cache;  // a snapshot to which the test returns
     for (int round = 0; round < 2; ++round) {
       cache = place;
       for (int64_t t = prefill; t < 40; ++t) {
@@ -196,7 +196,7 @@ TEST_P(LearningModel, StepsContinueAPrefill) {
   }
 }
 
-TEST_P(LearningModel, AStateDoesNotGrow) {
+TEST_P(LearningModel, State_HasConstantSize) {
   KVCache cache;
   const auto size = [&] {
     int64_t sum = 0;
@@ -212,29 +212,28 @@ TEST_P(LearningModel, AStateDoesNotGrow) {
   EXPECT_EQ(size(), after_80);
 }
 
-TEST_P(LearningModel, PackedDocumentsKnowNothingOfEachOther) {
+TEST_P(LearningModel, PackedDocuments_AreIndependent) {
   const at::Tensor a = text(1, 21, 1), b = text(1, 38, 2);
   PackedSequences packed;
   packed.ids = at::cat({a, b}, 1).squeeze(0);
   packed.positions = at::cat({at::arange(21), at::arange(38)}).to(model.device());
-  packed.cu_seqlens_q = packed.cu_seqlens_k =
-      at::tensor({0, 21, 59}, at::kInt);  // on the host, where evaluation has them
+  packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor({0, 21, 59}, at::kInt);  // on the host, as in evaluation
   packed.longest = 38;
   const at::Tensor together = hidden(packed.ids.unsqueeze(0), {.packed = &packed});
   EXPECT_LT(off(together, at::cat({hidden(a), hidden(b)}, 1)), 1e-4);
-  // What the layers laid out for themselves is kept, and serves again.
+  // The index tensors that the layers derived from the layout are cached and used again.
   EXPECT_TRUE(packed.layouts);
   EXPECT_EQ(off(hidden(packed.ids.unsqueeze(0), {.packed = &packed}), together), 0);
 }
 
-TEST_P(LearningModel, HalfPrecisionStaysNear) {
+TEST_P(LearningModel, Bf16_IsCloseToFp32) {
   const at::Tensor ids = text(2, 40), wide = hidden(ids);
   model.set_compute_dtype(at::kBFloat16);
   const at::Tensor narrow = hidden(ids).to(at::kFloat);
   EXPECT_LT((narrow - wide).norm().item<double>(), 0.06 * wide.norm().item<double>());
 }
 
-TEST_P(LearningModel, ASavedModelIsTheSame) {
+TEST_P(LearningModel, SavedModel_RoundTrips) {
   const testing::TemporaryFolder folder;
   model.save(folder.path());
   LanguageModel again = LanguageModel::load(folder.path());

@@ -1,5 +1,5 @@
-// RetNet, Mamba2, DeltaNet and Gated DeltaNet as models: sizes, start values, generation, packed documents, precision,
-// folders.
+// Tests of RetNet, Mamba2, DeltaNet and Gated DeltaNet models: sizes, initial values, generation, packed documents,
+// precision, saved folders.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -71,13 +71,13 @@ LanguageModel model_here(const ModelConfig& config, uint64_t seed) {
 
 double millions(int64_t count) { return std::round(static_cast<double>(count) / 1e5) / 10; }
 
-// Parameter counts in millions, with tied and with untied output weights.
-TEST(LinearMixers, ParameterCountsOfThePapersShapes) {
+// Parameter counts in millions, with a tied and with an untied head.
+TEST(LinearMixers, ParameterCounts_MatchPapers) {
   struct Row {
     const char* what;
     const char* mixer;
-    int64_t layers, hidden, key_dim;  // 0: the kind's own
-    double tied, untied;              // 0: not in the table
+    int64_t layers, hidden, key_dim;  // 0: default of the mixer
+    double tied, untied;              // 0: not in the table of the paper
   };
   const Row rows[] = {{"RetNet 340M", "retnet", 24, 1024, 0, 347.4, 380.2},
                       {"Mamba2 340M", "mamba2", 48, 1024, 0, 349.6, 382.4},
@@ -105,7 +105,7 @@ TEST(LinearMixers, ParameterCountsOfThePapersShapes) {
   }
 }
 
-TEST(LinearMixers, AModelHasTheCountedParameters) {
+TEST(LinearMixers, Model_HasCountedParameters) {
   for (const std::string& name : kNames) {
     const ModelConfig c = small(name);
     const LanguageModel model(c, 1);
@@ -115,7 +115,7 @@ TEST(LinearMixers, AModelHasTheCountedParameters) {
   }
 }
 
-TEST(LinearMixers, StartValues) {
+TEST(LinearMixers, InitialValues_MatchDefinitions) {
   for (const std::string& name : kNames) {
     ModelConfig c = small(name);
     c.init_std = 0.02;
@@ -134,7 +134,7 @@ TEST(LinearMixers, StartValues) {
         EXPECT_LE(at::softplus(t).max().item<double>(), 1.01e-1) << parameter;
       } else if (ends("conv1d.bias")) {
         EXPECT_TRUE(low == 0 && high == 0) << parameter;
-      } else if (t.dim() == 1) {  // norms, D
+      } else if (t.dim() == 1) {  // norms and D
         EXPECT_TRUE(low == 1 && high == 1) << parameter;
       } else if (ends("out_proj.weight")) {
         EXPECT_LE(high, 1 / std::sqrt(128 * 2.0)) << parameter;
@@ -146,9 +146,9 @@ TEST(LinearMixers, StartValues) {
   }
 }
 
-// Prefills of odd lengths, then single tokens and pieces: the states have one size, whatever came before, and a copy of
-// the cache is a place to come back to.
-TEST(LinearMixers, GenerationContinuesWithStatesOfOneSize) {
+// Prefills of odd lengths, followed by single tokens and longer parts. The size of the states must not depend on the
+// earlier tokens, and a copy of the cache must be a snapshot.
+TEST(LinearMixers, CachedGeneration_MatchesFullForward) {
   for (const std::string& name : kNames) {
     LanguageModel model = model_here(small(name), 7);
     const at::Tensor ids = random_ids(2, 41), whole = hidden_of(model, ids);
@@ -182,14 +182,14 @@ TEST(LinearMixers, GenerationContinuesWithStatesOfOneSize) {
   }
 }
 
-TEST(LinearMixers, PackedDocumentsAreAlone) {
+TEST(LinearMixers, PackedDocuments_AreIndependent) {
   const std::vector<int64_t> starts = {0, 2, 3, 19, 40};
   for (const std::string& name : kNames) {
     LanguageModel model = model_here(small(name), 9);
     const at::Tensor ids = random_ids(1, 40);
     PackedSequences packed;
     packed.ids = ids.squeeze(0);
-    // On the host, where evaluation has them.
+    // On the host, as in evaluation.
     packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor(starts, at::kLong).to(at::kInt);
     std::vector<at::Tensor> places;
     for (size_t i = 0; i + 1 < starts.size(); ++i) places.push_back(at::arange(starts[i + 1] - starts[i], at::kLong));
@@ -203,8 +203,8 @@ TEST(LinearMixers, PackedDocumentsAreAlone) {
   }
 }
 
-// The chunk is a matter of speed.
-TEST(LinearMixers, ChunksOfEverySizeAgree) {
+// The chunk size affects only speed.
+TEST(LinearMixers, ChunkSize_DoesNotChangeResults) {
   for (const std::string& name : kNames) {
     ModelConfig c = small(name);
     LanguageModel model = model_here(c, 11);
@@ -218,8 +218,8 @@ TEST(LinearMixers, ChunksOfEverySizeAgree) {
   }
 }
 
-// bf16 changes a loss by what bf16 is worth, and its gradients are finite for every parameter.
-TEST(LinearMixers, Bf16) {
+// bf16 changes the loss only within its precision, and the gradients of all parameters are finite.
+TEST(LinearMixers, Bf16_IsCloseToFp32) {
   for (const std::string& name : kNames) {
     LanguageModel model = model_here(small(name), 13);
     const at::Tensor ids = random_ids(2, 40), labels = random_ids(2, 40).roll(-1, 1);
@@ -238,8 +238,8 @@ TEST(LinearMixers, Bf16) {
   }
 }
 
-// Recomputing layers changes no bit.
-TEST(LinearMixers, Checkpointing) {
+// Recomputing layers in the backward pass gives bitwise the same results.
+TEST(LinearMixers, Checkpointing_IsBitwiseEqual) {
   for (const std::string& name : kNames) {
     LanguageModel model = model_here(small(name), 15);
     const at::Tensor ids = random_ids(2, 20), labels = random_ids(2, 20).roll(-1, 1);
@@ -261,7 +261,7 @@ TEST(LinearMixers, Checkpointing) {
   }
 }
 
-TEST(LinearMixers, AFolderGivesTheModelBack) {
+TEST(LinearMixers, SavedFolder_RoundTrips) {
   for (const std::string& name : kNames) {
     const TemporaryFolder folder;
     LanguageModel model = model_here(small(name), 17);
@@ -284,7 +284,7 @@ TEST(LinearMixers, AFolderGivesTheModelBack) {
   }
 }
 
-TEST(LinearMixers, NormsBiasesAndDecaysDoNotDecay) {
+TEST(LinearMixers, WeightDecay_ExcludesNormsBiasesAndDecays) {
   const LanguageModel gated(small("gated_delta_net"), 1), mamba2(small("mamba2"), 1);
   for (const char* name : {"attn.A_log", "attn.dt_bias", "attn.o_norm.weight", "attn_norm.weight"}) {
     EXPECT_FALSE(gated.decays(std::string("model.layers.0.") + name)) << name;
@@ -299,8 +299,8 @@ TEST(LinearMixers, NormsBiasesAndDecaysDoNotDecay) {
   EXPECT_THROW(mamba2.decays("backbone.layers.0.mixer.in_proj"), Error);
 }
 
-// Configurations of FLA's own models, as its configuration classes write them.
-TEST(LinearMixers, ConfigurationsOfFla) {
+// Configurations as written by FLA's configuration classes.
+TEST(LinearMixers, FlaConfigs_AreRead) {
   const auto read = [](const std::string& own) {
     const std::string text = R"({"vocab_size": 32000, "hidden_size": 2048, "num_hidden_layers": 2, )" + own + "}";
     return ModelConfig::from_json(nlohmann::json::parse(text), "config.json");
@@ -333,7 +333,7 @@ TEST(LinearMixers, ConfigurationsOfFla) {
   EXPECT_THAT(message(R"("model_type": "mamba2", "rmsnorm": false)"), Names({"rmsnorm", "false"}));
 }
 
-TEST(LinearMixers, ConfigurationsThatDoNotFitAreNamed) {
+TEST(LinearMixers, ConfigErrors_NameField) {
   const auto message = [](const std::string& name, auto change) {
     ModelConfig c = small(name);
     change(c.mixer);

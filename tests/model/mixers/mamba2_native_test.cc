@@ -1,5 +1,5 @@
-// Mamba2 as its authors' program stores it: read, computed as FLA's layout of the same weights, saved under the same
-// names.
+// Tests of Mamba2 in the format of its original program: the model must be read, must give the same results as FLA's
+// layout of the same weights, and must be saved under the same names.
 #include "model/families/families.h"
 
 #include <ATen/ATen.h>
@@ -39,7 +39,7 @@ std::string refusal(const json& change) {
   return error_of([&] { read(config); });
 }
 
-TEST(NativeMamba2, SizesThatTheFileLeavesOut) {
+TEST(NativeMamba2, MissingSizes_AreInferred) {
   const ModelConfig small = read(published(64));
   EXPECT_EQ(small.mixer.type, MixerType::mamba2);
   EXPECT_EQ(small.vocab_size, 96) << "padded";
@@ -49,7 +49,7 @@ TEST(NativeMamba2, SizesThatTheFileLeavesOut) {
   EXPECT_FALSE(small.mlp.enabled);
   EXPECT_EQ(small.norm.eps, 1e-5);
   EXPECT_TRUE(small.tie_embeddings);
-  // mamba2-130m: 24 layers of 768, vocabulary 50277.
+  // mamba2-130m has 24 layers of width 768 and a vocabulary of 50277 tokens.
   json large = published(768);
   large["n_layer"] = 24;
   large["vocab_size"] = 50277;
@@ -64,11 +64,12 @@ TEST(NativeMamba2, SizesThatTheFileLeavesOut) {
   EXPECT_EQ(other.mixer.groups, 4);
 }
 
-TEST(NativeMamba2, WhatIsNotComputedIsNamed) {
+TEST(NativeMamba2, UnsupportedValues_AreRejected) {
   EXPECT_EQ(refusal(json::object()), "");
-  EXPECT_THAT(refusal({{"ssm_cfg", {{"layer", nullptr}}}}),
-              IsMessage("config.json: config.json: ssm_cfg.layer: expected Mamba2 (others are not supported by this "
-                        "decoder), found \"Mamba1\""));
+  EXPECT_THAT(
+      refusal({{"ssm_cfg", {{"layer", nullptr}}}}),
+      IsMessage("config.json: config.json: ssm_cfg.layer: expected Mamba2 (other values are not supported by this "
+                "decoder), found \"Mamba1\""));
   EXPECT_THAT(refusal({{"attn_layer_idx", {1}}}), Names({"attn_layer_idx", "[1]"}));
   EXPECT_THAT(refusal({{"d_intermediate", 128}}), Names({"d_intermediate", 0, 128}));
   EXPECT_THAT(refusal({{"rms_norm", false}}), Names({"rms_norm", "false"}));
@@ -91,7 +92,7 @@ class NativeMamba2Folder : public ::testing::Test {
   NamedTensors tensors;
 };
 
-TEST_F(NativeMamba2Folder, LoadedComputedAndSavedUnderTheSameNames) {
+TEST_F(NativeMamba2Folder, Folder_MatchesFlaLayoutAndRoundTrips) {
   LanguageModel model = LanguageModel::load(folder.path());
   // The same weights in FLA's layout.
   json fla = {{"model_type", "mamba2"}, {"vocab_size", 96},  {"hidden_size", 64},          {"num_hidden_layers", 2},
@@ -115,11 +116,11 @@ TEST_F(NativeMamba2Folder, LoadedComputedAndSavedUnderTheSameNames) {
   const json saved = json::parse(read_file(copy.path() / "config.json"));
   EXPECT_EQ(read(saved).to_json(), read(published(64)).to_json());
   for (const auto& [key, value] : saved.items())
-    EXPECT_TRUE(published(64).contains(key)) << key << ": its program takes no other fields";
+    EXPECT_TRUE(published(64).contains(key)) << key << ": the original program reads no other fields";
   EXPECT_EQ(saved.at("ssm_cfg").at("layer"), "Mamba2");
 }
 
-TEST_F(NativeMamba2Folder, EveryMismatchIsListedAtOnce) {
+TEST_F(NativeMamba2Folder, LoadError_ListsEveryMismatch) {
   for (auto& [name, tensor] : tensors) {
     if (name == "backbone.layers.0.mixer.D") tensor = at::ones({3});
     if (name == "backbone.layers.1.mixer.in_proj.weight") tensor = at::ones({4, 64});

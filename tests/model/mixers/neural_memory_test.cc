@@ -1,4 +1,4 @@
-// The neural memory of Titans: the chunkwise parallel form against the recurrence token by token.
+// Tests of the Titans neural memory: the chunkwise parallel form against the token-by-token recurrence.
 #include "model/mixers/titans/neural_memory.h"
 
 #include <algorithm>
@@ -35,8 +35,8 @@ Case random_case(Memory memory, int64_t batch, int64_t length, int64_t heads, in
     return x / x.norm(2, -1, /*keepdim=*/true);
   };
   const auto gate = [&](double bias) { return at::log_sigmoid(normal({batch, length, heads}) + bias); };
-  // A LayerNorm divides by the length of its input, so a normalized memory whose weights have been forgotten amplifies
-  // every rounding. It keeps about 99 % of its weights at each token, as models do at the start of training.
+  // A LayerNorm divides by the standard deviation of its input, so a normalized memory whose weights have decayed
+  // amplifies rounding errors. Here about 99 % of the weights remain per token, as in models at the start of training.
   Case c{.in = {.q = unit(),
                 .k = unit(),
                 .v = normal({batch, length, heads, dim}),
@@ -44,7 +44,7 @@ Case random_case(Memory memory, int64_t batch, int64_t length, int64_t heads, in
                 .log_momentum = gate(0),
                 .log_keep = gate(memory.normalized ? 4.6 : 2)}};
   for (int n = 0; n < memory.depth; ++n) {
-    // Normalized memories have larger weights: LayerNorm of a vector near zero amplifies roundings.
+    // Normalized memories have larger weights, because the LayerNorm of a vector near zero amplifies rounding errors.
     c.weights.push_back(
         normal({heads, n == 0 ? dim : 2 * dim, n + 1 == memory.depth ? dim : 2 * dim}, memory.normalized ? 1 : 0.5));
   }
@@ -59,7 +59,7 @@ Tensors flat(const Case& c) {
   return out;
 }
 
-// The inverse of flat(); `like` tells whether there is a norm.
+// The inverse of flat(); `like` states whether there is a norm.
 Case unflat(const Tensors& t, const Case& like) {
   const auto weights = t.begin() + 6, norm = weights + static_cast<std::ptrdiff_t>(like.weights.size());
   return {.in = {t[0], t[1], t[2], t[3], t[4], t[5], norm == t.end() ? at::Tensor() : *norm},
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(, NeuralMemory,
                                   (info.param.normalized ? "normalized" : "");
                          });
 
-TEST_P(NeuralMemory, ChunkwiseFormMatchesReference) {
+TEST_P(NeuralMemory, ChunkwiseForm_MatchesReference) {
   for (const int64_t length : {1, 5, 8, 9, 31}) {
     for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{1, 6}, {3, 4}}) {
       const Case c = random_case(GetParam(), 2, length, heads, dim);
@@ -105,8 +105,8 @@ TEST_P(NeuralMemory, ChunkwiseFormMatchesReference) {
   }
 }
 
-// A linear memory of one number, written out.
-TEST(NeuralMemoryByHand, OneNumber) {
+// A linear memory with one weight, computed by hand.
+TEST(NeuralMemoryByHand, ScalarMemory_MatchesHandComputation) {
   const Case c = random_case({1, false}, 1, 5, 1, 1);
   const auto number = [](const at::Tensor& x, int64_t t) { return x.reshape({-1})[t].item<double>(); };
   const auto [out, state] = memory_chunks(c.in, initial_memory_state(c.weights, 1), 2);
@@ -114,15 +114,17 @@ TEST(NeuralMemoryByHand, OneNumber) {
   for (int64_t t = 0; t < 5; ++t) {
     if (t % 2 == 0) base = M;
     const double k = number(c.in.k, t);
-    const double error = std::clamp(base * k - number(c.in.v, t), -1., 1.);  // longer ones count 1 a dimension
+    // Errors longer than 1 have a gradient of constant size.
+    const double error = std::clamp(base * k - number(c.in.v, t), -1., 1.);
     S = std::exp(number(c.in.log_momentum, t)) * S - number(c.in.step, t) * 2 * error * k;
     M = std::exp(number(c.in.log_keep, t)) * M + S;
     EXPECT_NEAR(number(out, t), M * number(c.in.q, t), 1e-12) << "token " << t;
   }
 }
 
-// A normalized linear memory of two numbers: LayerNorm of two is the sign of their difference, up to its epsilon.
-TEST(NeuralMemoryByHand, NormIsResidual) {
+// A normalized linear memory with two dimensions: up to its epsilon, LayerNorm of two numbers is the sign of their
+// difference.
+TEST(NeuralMemoryByHand, Norm_IsResidual) {
   const Case c = random_case({1, true}, 1, 1, 1, 2);
   const auto number = [](const at::Tensor& x, int64_t n) { return x.reshape({-1})[n].item<double>(); };
   const auto z_of = [&](const at::Tensor& W, const at::Tensor& x, int64_t n) {
@@ -136,7 +138,7 @@ TEST(NeuralMemoryByHand, NormIsResidual) {
   }
 }
 
-TEST(MemoryGates, AreSigmoidsAndTheirLogarithms) {
+TEST(MemoryGates, Gates_MatchSigmoidsAndLogarithms) {
   constexpr int64_t kHeads = 2;
   at::manual_seed(3);
   const at::Tensor logits = (12 * at::randn({3, 5, 3 * kHeads})).to(at::kBFloat16), bias = at::randn({3 * kHeads});
@@ -159,7 +161,7 @@ TEST(MemoryGates, AreSigmoidsAndTheirLogarithms) {
   EXPECT_TRUE(at::equal(rounded[0], whole[0].to(at::kBFloat16)) && at::equal(rounded[1], whole[1]));
 }
 
-TEST_P(NeuralMemory, GradientsThroughInnerSteps) {
+TEST_P(NeuralMemory, GradientsThroughInnerSteps_MatchReference) {
   const Case c = random_case(GetParam(), 2, 11, 2, GetParam().normalized ? 6 : 3);
   const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t, c), 4); };
   const auto loop = [&](const Tensors& t) { return run(reference_memory, unflat(t, c), 4); };
@@ -167,8 +169,8 @@ TEST_P(NeuralMemory, GradientsThroughInnerSteps) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
 
-// Longer than the tokens between two saved states, with packed documents.
-TEST_P(NeuralMemory, GradientsAcrossCheckpoints) {
+// Longer than the number of tokens between two saved states, with packed documents.
+TEST_P(NeuralMemory, GradientsAcrossCheckpoints_MatchReference) {
   const Case c = random_case(GetParam(), 1, 275, 1, GetParam().normalized ? 6 : 2);
   const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
   const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t, c), 32, cu_seqlens); };
@@ -177,9 +179,9 @@ TEST_P(NeuralMemory, GradientsAcrossCheckpoints) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
 }
 
-// Without the last state, outputs and gradients are the same: within a chunk, at its end, and after several saved
-// states.
-TEST_P(NeuralMemory, LastStateIsOptional) {
+// Outputs and gradients must not depend on whether the last state is computed: for lengths within a chunk, at the end
+// of a chunk, and after several saved states.
+TEST_P(NeuralMemory, LastState_IsOptional) {
   for (const int64_t length : {3, 8, 11, 16, 275}) {
     const Case c = random_case(GetParam(), 1, length, 2, GetParam().normalized ? 6 : 3);
     const auto answers = [&](bool last_state) {
@@ -195,7 +197,7 @@ TEST_P(NeuralMemory, LastStateIsOptional) {
   }
 }
 
-TEST_P(NeuralMemory, StateContinues) {
+TEST_P(NeuralMemory, State_Continues) {
   const Case c = random_case(GetParam(), 2, 29, 2, 4);
   const Tensors whole = run(memory_chunks, c, 8);
   for (const int64_t prefill : {0, 3, 8, 21}) {
@@ -213,10 +215,10 @@ TEST_P(NeuralMemory, StateContinues) {
   }
   auto [first, state] = reference_memory(tokens(c, 0, 13).in, initial_memory_state(c.weights, 2), 8);
   auto [second, last] = reference_memory(tokens(c, 13, 16).in, state, 8);
-  expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the definition in two parts");
+  expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the reference in two parts");
 }
 
-TEST_P(NeuralMemory, PackedDocumentsAreIndependent) {
+TEST_P(NeuralMemory, PackedDocuments_AreIndependent) {
   const Case c = random_case(GetParam(), 1, 40, 2, 4);
   const at::Tensor cu_seqlens = at::tensor({0, 13, 13, 40}, at::kInt);
   for (const auto& form : {memory_chunks, reference_memory}) {
@@ -226,14 +228,14 @@ TEST_P(NeuralMemory, PackedDocumentsAreIndependent) {
   }
 }
 
-// Gates of exactly zero give finite results and gradients.
-TEST_P(NeuralMemory, ClosedGatesStayFinite) {
+// Gates that are exactly zero must give finite results and gradients.
+TEST_P(NeuralMemory, ClosedGates_StayFinite) {
   Case c = random_case(GetParam(), 1, 20, 2, GetParam().normalized ? 8 : 4);
   c.in.log_keep = at::full_like(c.in.log_keep, -400);
   c.in.log_momentum = at::full_like(c.in.log_momentum, -400);
-  // The weights are the last token's step alone, of rank one. With long steps the gradient by the last layer's output
-  // is orthogonal to that layer's weights and the first layer's gradient consists of roundings; short steps stay where
-  // LayerNorm's epsilon dominates.
+  // The weights consist only of the last token's step, which has rank one. With long steps the gradient with respect to
+  // the last layer's output is orthogonal to that layer's weights, so the first layer's gradient consists of rounding
+  // errors. With short steps LayerNorm's epsilon dominates.
   if (GetParam().normalized) c.in.step = 0.03 * c.in.step;
   for (const auto dtype : {at::kDouble, at::kFloat}) {
     Tensors inputs;
@@ -244,8 +246,8 @@ TEST_P(NeuralMemory, ClosedGatesStayFinite) {
   }
 }
 
-// One repeated key with the steps that models take: an unbounded squared error diverges here.
-TEST_P(NeuralMemory, RepeatedKeysStayFinite) {
+// One key is repeated, with the step size of models. With an unbounded squared error the memory diverges here.
+TEST_P(NeuralMemory, RepeatedKeys_StayFinite) {
   Case c = random_case(GetParam(), 1, 320, 2, 8);
   c.in.k = c.in.k.narrow(1, 0, 1).expand_as(c.in.k);
   c.in.v = 10 * c.in.v;
@@ -258,7 +260,7 @@ TEST_P(NeuralMemory, RepeatedKeysStayFinite) {
   for (const at::Tensor& gradient : gradients_of(chunks, flat(c))) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
 }
 
-TEST_P(NeuralMemory, SinglePrecisionStaysNear) {
+TEST_P(NeuralMemory, SinglePrecision_IsCloseToDouble) {
   const Case c = random_case(GetParam(), 2, 55, 2, 8);
   Tensors single;
   for (const at::Tensor& x : flat(c)) single.push_back(x.to(at::kFloat));
@@ -266,11 +268,11 @@ TEST_P(NeuralMemory, SinglePrecisionStaysNear) {
   const auto error = [&](const Tensors& t) { return testing::largest_difference(t[0].to(at::kDouble), exact); };
   const double chunks = error(run(memory_chunks, unflat(single, c), 16)),
                loop = error(run(reference_memory, unflat(single, c), 16));
-  EXPECT_LE(chunks, 3 * loop + 1e-6) << "the definition in fp32 is off by " << loop;
+  EXPECT_LE(chunks, 3 * loop + 1e-6) << "the error of the reference in fp32 is " << loop;
   EXPECT_LT(chunks, 1e-3 * exact.abs().max().item<double>());
 }
 
-TEST_P(NeuralMemory, PrecisionOnTestDevice) {
+TEST_P(NeuralMemory, Precision_IsBoundedOnTestDevice) {
   const Case c = random_case(GetParam(), 2, 64, 2, 8);
   const auto chunks = [&](const Tensors& t, bool rounded) {
     Case given = unflat(t, c);

@@ -1,4 +1,4 @@
-// Attention over a prefix and a window against the softmax written out with a mask.
+// Tests of attention over a prefix and a window against an explicit softmax with a mask.
 #include "model/mixers/titans/attention.h"
 
 #include "model/mixers/recurrence_checks.h"
@@ -10,8 +10,8 @@ namespace {
 using testing::gradients_of;
 using testing::Tensors;
 
-// t: q, k, v, prefix_q (batch, length, heads, dim), prefix_k, prefix_v (prefix, heads, dim); the last `queries` rows
-// ask.
+// t contains q, k, v, prefix_q (batch, length, heads, dim), prefix_k and prefix_v (prefix, heads, dim). The queries are
+// the last `queries` tokens.
 at::Tensor written_out(const Tensors& t, int64_t window, const at::Tensor& document) {
   const int64_t queries = t[0].size(1), length = t[1].size(1);
   const double scale = 1 / std::sqrt(static_cast<double>(t[0].size(3)));
@@ -40,7 +40,7 @@ Tensors inputs(int64_t batch, int64_t queries, int64_t length, at::ScalarType ty
           normal({3, 2, dim})};
 }
 
-TEST(PrefixAttention, IsOneSoftmax) {
+TEST(PrefixAttention, PrefixAttention_MatchesOneSoftmax) {
   for (const auto type : {at::kDouble, at::kFloat}) {
     for (const auto& [queries, length, window] :
          {std::array<int64_t, 3>{1, 1, -1}, {40, 40, 7}, {150, 150, 64}, {5, 33, 9}, {70, 70, -1}}) {
@@ -58,10 +58,10 @@ TEST(PrefixAttention, IsOneSoftmax) {
 }
 
 class PrefixAttentionOf : public ::testing::TestWithParam<int64_t> {};
-// Tokens: on a GPU, up to 256 and more have kernels of their own.
+// Numbers of tokens: on a GPU, different kernels are used for up to 256 tokens and for more.
 INSTANTIATE_TEST_SUITE_P(Tokens, PrefixAttentionOf, ::testing::Values(150, 300));
 
-TEST_P(PrefixAttentionOf, HalfPrecisionStaysNear) {
+TEST_P(PrefixAttentionOf, HalfPrecision_IsCloseToDouble) {
   const Tensors in = inputs(2, GetParam(), GetParam(), at::kBFloat16, 64);
   Tensors there, exact;
   for (const at::Tensor& x : in) {
@@ -84,7 +84,7 @@ TEST_P(PrefixAttentionOf, HalfPrecisionStaysNear) {
   }
 }
 
-TEST(PrefixAttention, PackedDocumentsEachSeeThePrefix) {
+TEST(PrefixAttention, PackedDocuments_EachAttendToPrefix) {
   const Tensors in = inputs(1, 50, 50, at::kFloat);
   const at::Tensor document = at::cat({at::zeros({17}), at::ones({33})});
   const auto ours = [](const Tensors& t) {

@@ -1,4 +1,5 @@
-// Activations that the backward pass computes again: all of them, those that there is no memory for, freed results.
+// Tests of recomputation in the backward pass: all activations, activations that do not fit the budget, and freed
+// results.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -26,14 +27,14 @@ struct RecomputeCase {
 Tensors gradients(const Tensors& outputs, const Tensors& inputs, bool only_last) {
   const at::Tensor loss = only_last ? outputs[2].square().sum() : outputs[0].square().sum() + outputs[2].sum();
   Tensors all;
-  for (int pass = 0; pass < 2; ++pass) {  // the graph serves twice
+  for (int pass = 0; pass < 2; ++pass) {  // the backward pass runs twice on the same graph
     torch::autograd::backward({loss}, {}, /*retain_graph=*/true);
     for (const at::Tensor& input : {inputs[0], inputs[2]}) all.push_back(input.grad().clone());
   }
   return all;
 }
 
-TEST(RecomputeBeforeBackward, GivesTheSameGradientsFromFreedResults) {
+TEST(RecomputeBeforeBackward, FreedResults_GiveSameGradients) {
   const RecomputeCase c;
   for (const bool only_last : {false, true}) {
     const Tensors plain_in = c.inputs(), plain = RecomputeCase::body(RecomputeCase::make(plain_in));
@@ -55,21 +56,22 @@ TEST(RecomputeBeforeBackward, GivesTheSameGradientsFromFreedResults) {
   }
 }
 
-TEST(RecomputeBeforeBackward, KeepsWhatIsReadElsewhereAndWhatNeedsNoGradient) {
+TEST(RecomputeBeforeBackward, SharedStorage_IsNotFreed) {
   const RecomputeCase c;
   const Tensors inputs = c.inputs();
   const auto identity = [](const Tensors& t) { return Tensors{t[0].view({5, 3}), at::exp(t[0])}; };
   const Tensors made = identity(inputs);
   const Tensors outputs = recompute_before_backward(made, inputs, identity, {made[1].narrow(0, 0, 1), made[0] * 2});
-  EXPECT_NE(inputs[0].storage().data(), nullptr) << "a view of an input";
-  EXPECT_NE(outputs[0].storage().data(), nullptr) << "a view of a result";
+  EXPECT_NE(inputs[0].storage().data(), nullptr) << "a view of an input must not be freed";
+  EXPECT_NE(outputs[0].storage().data(), nullptr) << "a result of which an output is a view must not be freed";
   const at::NoGradGuard no_grad;
   const Tensors quiet = identity(inputs);
   recompute_before_backward(quiet, inputs, identity, {quiet[1] * 2});
   EXPECT_NE(quiet[1].storage().data(), nullptr);
 }
 
-// Three functions one after the other, run once each and once more for those that are recomputed.
+// Counts the calls of three consecutive functions: each is called once in the forward pass, and once more if it is
+// recomputed.
 class ActivationBudgets : public ::testing::Test {
  protected:
   int64_t functions_run() {
@@ -95,25 +97,26 @@ class ActivationBudgets : public ::testing::Test {
   testing::CountedBudget counted;
 };
 
-TEST_F(ActivationBudgets, FirstStepRecomputesAndLaterOnesKeepWhatIsFree) {
+TEST_F(ActivationBudgets, FirstStep_RecomputesAndLaterStepsKeepWhatFits) {
   counted.memory = {.reserved = 70, .free = 30, .total = 100};
-  EXPECT_EQ(functions_run(), 6) << "the optimizer has not allocated yet";
+  EXPECT_EQ(functions_run(), 6) << "the budget is 0 before the first optimizer step";
   EXPECT_EQ(functions_run_in_step(), 6);
-  counted.memory.free = 10;  // 2 above the margin
+  counted.memory.free = 10;  // 2 bytes above the margin
   EXPECT_EQ(functions_run(), 4);
-  counted.memory = {.reserved = 72, .free = 8, .total = 100};  // what was kept is cached, and may be used again
+  // The kept activations are cached by the allocator and can be reused.
+  counted.memory = {.reserved = 72, .free = 8, .total = 100};
   EXPECT_EQ(functions_run_in_step(), 4);
   EXPECT_EQ(functions_run_in_step(), 4);
-  counted.memory.free = 7;  // another process has taken some
+  counted.memory.free = 7;  // another process has allocated memory
   EXPECT_EQ(functions_run_in_step(), 5);
   counted.memory.free = 9;
   EXPECT_EQ(functions_run_in_step(), 3);
 }
 
-TEST_F(ActivationBudgets, KeepLessAfterMemoryRanOut) {
+TEST_F(ActivationBudgets, Budget_ShrinksAfterMemoryRanOut) {
   EXPECT_EQ(functions_run_in_step(), 6);
   counted.memory.free = 3;
-  counted.memory.retries = 4;  // since the last step, in a validation
+  counted.memory.retries = 4;  // retries since the last step, for example in a validation
   EXPECT_EQ(functions_run(), 3);
   counted.memory.retries = 5;
   EXPECT_EQ(functions_run(), 4) << "80 % of the memory";
@@ -122,15 +125,15 @@ TEST_F(ActivationBudgets, KeepLessAfterMemoryRanOut) {
   EXPECT_EQ(functions_run(), 5) << "64 %";
 }
 
-TEST_F(ActivationBudgets, HaveRoomForTheLargest) {
+TEST_F(ActivationBudgets, Budget_ReservesLargestFunction) {
   EXPECT_EQ(functions_run_in_step(), 6);
   counted.memory.free = 10;
   counted.budget.note_cost(9);
   counted.budget.note_cost(2);
-  EXPECT_EQ(functions_run(), 5) << "of 10 bytes, 9 are taken by the first";
+  EXPECT_EQ(functions_run(), 5) << "the first function takes 9 of 10 bytes";
 }
 
-TEST_F(ActivationBudgets, AreThoseOfTheForwardPass) {
+TEST_F(ActivationBudgets, Budget_AppliesOnlyToItsForwardPass) {
   EXPECT_EQ(ActivationBudget::current(), nullptr);
   EXPECT_EQ(functions_run_in_step(), 6);
   counted.memory.free = 100;
@@ -143,7 +146,7 @@ TEST_F(ActivationBudgets, AreThoseOfTheForwardPass) {
     EXPECT_EQ(ActivationBudget::current(), &counted.budget);
     checkpoint_activations({at::ones({2}).requires_grad_()}, outer)[0].sum().backward();
   }
-  EXPECT_EQ(runs, 2) << "forward, and once for both backward passes";
+  EXPECT_EQ(runs, 2) << "once in the forward pass and once for both backward passes";
   ActivationBudget none(c10::Device(c10::kCPU));
   const ActivationBudget::ForwardPass pass(none);
   none.end_step();

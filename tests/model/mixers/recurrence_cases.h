@@ -1,5 +1,5 @@
-// Inputs of the recurrences for tests: several shapes, every kind of decay, and what to compare. On the CPU, or where
-// LAZY_TEST_DEVICE says.
+// Test cases of the recurrences: several shapes, all kinds of decay, and the quantities to compare. They run on the
+// device LAZY_TEST_DEVICE, by default on the CPU.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -18,7 +18,7 @@ using recurrence::Outputs;
 
 inline at::Tensor here(const at::Tensor& t) { return t.to(ops::test::test_device()); }
 
-// The same numbers on every device.
+// Random numbers that are equal on every device.
 inline at::Tensor randn(at::IntArrayRef shape, uint64_t seed, at::ScalarType type = at::kDouble) {
   return here(at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kDouble)).to(type));
 }
@@ -36,7 +36,7 @@ struct Case {
     return delta ? recurrence::delta_rule_chunks(in, chunk) : recurrence::decay_chunks(in, chunk);
   }
 
-  // Keys of norm 1, as the mixers make them for the delta rule.
+  // Keys have norm 1, as in the mixers that use the delta rule.
   Inputs inputs(uint64_t seed) const {
     Inputs in;
     in.q = randn({batch, length, groups, key_dim}, seed);
@@ -48,7 +48,7 @@ struct Case {
     if (decay == Decay::constant) in.log_decay = -at::exp(randn({heads}, seed + 4) - 2);
     if (decay == Decay::tokens) in.log_decay = -at::exp(randn({batch, length, heads}, seed + 4) - 1);
     if (!delta && decay != Decay::constant) in.skip = randn({heads}, seed + 5);
-    // From next to nothing to forgetting everything at once.
+    // Decays from almost none to complete forgetting in one token.
     if (decay == Decay::strong) in.log_decay = -at::exp(4 * randn({batch, length, heads}, seed + 4));
     return in;
   }
@@ -64,14 +64,14 @@ inline std::vector<Case> cases(int64_t length, int64_t batch = 2) {
       out.push_back(c);
     }
     Case grouped = *(out.end() - 2);
-    grouped.name += ", two heads a group";
+    grouped.name += ", two heads per group";
     grouped.heads = 4;
     out.push_back(grouped);
   }
   return out;
 }
 
-// The differentiable ones, leaves that want gradients.
+// The differentiable inputs, as leaf tensors that require a gradient.
 inline std::vector<at::Tensor> leaves(Inputs& in) {
   std::vector<at::Tensor> out;
   for (at::Tensor* t : {&in.q, &in.k, &in.v, &in.log_decay, &in.beta, &in.skip, &in.initial_state}) {
@@ -82,7 +82,7 @@ inline std::vector<at::Tensor> leaves(Inputs& in) {
 
 inline double distance(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0 && b.numel() == 0) return 0;
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();  // NaN where either is
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();  // NaN if either input has one
 }
 
 }  // namespace lazy::testing

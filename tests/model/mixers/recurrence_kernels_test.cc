@@ -1,9 +1,9 @@
-// The recurrences on tensor cores against the loops that define them: outputs, states, every gradient, for lengths
-// around the chunk's 64, keys and values of every width, groups of heads, packed documents, a state to begin with. On a
-// GPU, or by the emulator's kernels.
+// Tests of the recurrence kernels on tensor cores against the loops that define the recurrences: outputs, states and
+// all gradients. They cover lengths around the chunk size of 64, many widths of keys and values, groups of heads,
+// packed documents and initial states. They run on a GPU or with the emulator's kernels.
 //
-// At most twice as far from float64 as the loop in fp32 whose inputs and results are rounded to bf16, plus one
-// rounding.
+// The limit: the distance from float64 is at most twice the distance of the loop in fp32 whose inputs and results are
+// rounded to bf16, plus one rounding.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -27,7 +27,7 @@ class RecurrenceKernels : public ::testing::Test {
   }
 };
 
-// Memory that the kernels are given and do not write is NaN in every type.
+// Fills the allocator's cache with NaN, so that memory that the kernels do not write is NaN in every dtype.
 void poison() {
   if (!ops::test::test_device().is_cuda()) return;
   const auto bytes = at::TensorOptions(at::kChar).device(ops::test::test_device());
@@ -42,7 +42,7 @@ struct Results {
   std::vector<at::Tensor> tensors;
 };
 
-// Outputs, and gradients of the outputs and the last state weighted by fixed random numbers.
+// The outputs, and the gradients of the outputs and the last state weighted by fixed random numbers.
 Results results(const Case& c, Inputs in, bool kernels) {
   const std::vector<at::Tensor> wanted = leaves(in);
   if (kernels) {
@@ -63,7 +63,7 @@ Results results(const Case& c, Inputs in, bool kernels) {
   return r;
 }
 
-// One token without gradients, by the kernel for it or by the loop.
+// One token without gradients, computed by the single-token kernel or by the loop.
 Results token_results(const Case& c, Inputs in, bool kernels) {
   const at::NoGradGuard guard;
   if (kernels) poison();
@@ -86,8 +86,8 @@ void expect_as_good_as_plain(const Case& c, const Inputs& exact,
   for (size_t n = 0; n < truth.tensors.size(); ++n) {
     const at::Tensor& exactly = truth.tensors[n];
     const auto far = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exactly).norm().item<double>(); };
-    // Few numbers may be exact in the second reference by luck. A first token's decay has no gradient but what rounding
-    // leaves.
+    // Tensors with few elements may be exact in the second reference by chance. The decay of a first token has no
+    // gradient except rounding errors.
     const double rounding = (exactly.numel() < 8 ? 0x1p-6 : 0x1p-8) * exactly.norm().item<double>() +
                             2e-4 * std::sqrt(static_cast<double>(exactly.numel()));
     const double limit = 2 * far(second.tensors[n].to(at::kBFloat16)) + rounding;
@@ -96,7 +96,7 @@ void expect_as_good_as_plain(const Case& c, const Inputs& exact,
   }
 }
 
-TEST_F(RecurrenceKernels, LengthsAroundTheChunk) {
+TEST_F(RecurrenceKernels, LengthsAroundChunkSize_MatchLoop) {
   for (const int64_t length : {1, 5, 63, 64, 65, 128, 200}) {
     for (const bool started : {false, true}) {
       for (Case c : cases(length)) {
@@ -109,7 +109,7 @@ TEST_F(RecurrenceKernels, LengthsAroundTheChunk) {
   }
 }
 
-TEST_F(RecurrenceKernels, WidthsOfKeysAndValues) {
+TEST_F(RecurrenceKernels, KeyAndValueWidths_MatchLoop) {
   for (const auto& [keys, values] : {std::pair{128, 64}, std::pair{128, 128}, std::pair{256, 64}, std::pair{256, 512},
                                      std::pair{40, 24}, std::pair{96, 200}, std::pair{16, 1}}) {
     for (Case c : cases(150, 1)) {
@@ -121,7 +121,7 @@ TEST_F(RecurrenceKernels, WidthsOfKeysAndValues) {
   }
 }
 
-TEST_F(RecurrenceKernels, ATokenByItself) {
+TEST_F(RecurrenceKernels, SingleToken_MatchesLoop) {
   for (const auto& [keys, values] : {std::pair{64, 64}, std::pair{256, 512}, std::pair{512, 64}, std::pair{24, 20},
                                      std::pair{5, 3}, std::pair{600, 8}}) {
     for (const bool started : {false, true}) {
@@ -135,7 +135,7 @@ TEST_F(RecurrenceKernels, ATokenByItself) {
   }
 }
 
-TEST_F(RecurrenceKernels, PackedDocumentsAreAlone) {
+TEST_F(RecurrenceKernels, PackedDocuments_AreIndependent) {
   const std::vector<int64_t> starts = {0, 3, 5, 64, 64, 100, 128, 150, 300};
   for (Case c : cases(300, 1)) {
     c.key_dim = 64, c.value_dim = 128;
@@ -145,8 +145,8 @@ TEST_F(RecurrenceKernels, PackedDocumentsAreAlone) {
   }
 }
 
-// Queries, keys and values side by side in wider tensors, off a vector's boundary, and with other strides.
-TEST_F(RecurrenceKernels, ReadsViews) {
+// Queries, keys and values are slices of wider tensors, at unaligned addresses and with other strides.
+TEST_F(RecurrenceKernels, StridedViews_AreRead) {
   for (Case c : cases(100)) {
     c.key_dim = 64, c.value_dim = 64;
     Inputs in = c.inputs(19);
@@ -169,7 +169,7 @@ TEST_F(RecurrenceKernels, ReadsViews) {
   }
 }
 
-TEST_F(RecurrenceKernels, EveryBitRepeats) {
+TEST_F(RecurrenceKernels, Results_AreBitwiseReproducible) {
   for (Case c : cases(ops::test::test_device().is_cuda() ? 700 : 200)) {
     c.key_dim = 128, c.value_dim = 128;
     Inputs in = c.inputs(23);
@@ -181,8 +181,8 @@ TEST_F(RecurrenceKernels, EveryBitRepeats) {
   }
 }
 
-// The last sequences of a batch that takes several launches, against the same sequences alone.
-TEST_F(RecurrenceKernels, ABatchBeyondAGrid) {
+// The last sequences of a batch that requires several launches must equal the same sequences computed separately.
+TEST_F(RecurrenceKernels, LargeBatch_MatchesSeparateSequences) {
   const int64_t batch = ops::test::test_device().is_cuda() ? 70000 : 6, few = 3;
   for (const int64_t length : {1, 3}) {
     for (Case c : cases(length, batch)) {
@@ -208,11 +208,11 @@ TEST_F(RecurrenceKernels, ABatchBeyondAGrid) {
       };
       const std::vector<at::Tensor> whole = outputs(in), alone = outputs(last);
       for (size_t n = 0; n < whole.size(); ++n) {
-        if (whole[n].size(0) != batch) continue;  // of a parameter
+        if (whole[n].size(0) != batch) continue;  // a gradient of a parameter
         EXPECT_TRUE(whole[n].narrow(0, batch - few, few).equal(alone[n]))
             << c.name << ", length " << length << ": " << n;
       }
-      const at::NoGradGuard guard;  // a single token without gradients uses another kernel
+      const at::NoGradGuard guard;  // a single token without gradients uses a different kernel
       const auto step = [&](const Inputs& x) {
         return c.delta ? recurrence::delta_rule(x, 64) : recurrence::decay(x, 64);
       };
@@ -221,7 +221,7 @@ TEST_F(RecurrenceKernels, ABatchBeyondAGrid) {
   }
 }
 
-TEST_F(RecurrenceKernels, ForgettingEverythingStaysFinite) {
+TEST_F(RecurrenceKernels, CompleteDecay_StaysFinite) {
   for (const bool delta : {false, true}) {
     Case c{
         .name = "forgetting", .delta = delta, .length = 1000, .groups = 2, .heads = 2, .key_dim = 64, .value_dim = 64};
@@ -234,7 +234,7 @@ TEST_F(RecurrenceKernels, ForgettingEverythingStaysFinite) {
   }
 }
 
-TEST_F(RecurrenceKernels, NaNShows) {
+TEST_F(RecurrenceKernels, NaN_Propagates) {
   for (Case c : cases(70)) {
     c.key_dim = 64, c.value_dim = 64;
     Inputs in = c.inputs(67);

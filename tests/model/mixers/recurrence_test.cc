@@ -1,4 +1,5 @@
-// The chunk forms of the recurrences against the loops that define them, and the loops against explicit sums.
+// Tests of the chunkwise forms of the recurrences against the loops that define them, and of the loops against explicit
+// sums.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ using namespace lazy::testing;
 constexpr int64_t kChunk = 8;
 const std::vector<int64_t> kLengths = {1, 5, kChunk, kChunk + 1, 3 * kChunk + 7};
 
-// Tokens from `begin` to `end` alone.
+// The tokens [begin, end) of the inputs.
 Inputs part(Inputs in, int64_t begin, int64_t end) {
   for (at::Tensor* t : {&in.q, &in.k, &in.v, &in.log_decay, &in.beta}) {
     if (t->defined() && t->dim() > 1) *t = t->slice(1, begin, end);
@@ -23,7 +24,7 @@ Inputs part(Inputs in, int64_t begin, int64_t end) {
   return in;
 }
 
-// exp of log decays from token s + 1 to t, of one head.
+// exp of the sum of the log decays from token s + 1 to token t, for one head.
 double fade(const at::Tensor& log_decay, int64_t b, int64_t s, int64_t t, int64_t h) {
   double sum = 0;
   for (int64_t i = s + 1; i <= t && log_decay.defined(); ++i) {
@@ -32,7 +33,7 @@ double fade(const at::Tensor& log_decay, int64_t b, int64_t s, int64_t t, int64_
   return std::exp(sum);
 }
 
-TEST(Recurrence, DecayIsASumOverEarlierTokens) {
+TEST(Recurrence, Decay_MatchesExplicitSum) {
   for (const Case& c : cases(6)) {
     if (c.delta) continue;
     const Inputs in = c.inputs(3);
@@ -54,8 +55,8 @@ TEST(Recurrence, DecayIsASumOverEarlierTokens) {
   }
 }
 
-// S_t = (I - beta k k^T) a S + beta k v^T as products of explicit matrices.
-TEST(Recurrence, DeltaRuleIsAProductOfMatrices) {
+// Checks S_t = (I - beta k k^T) a S + beta k v^T with explicit matrix products.
+TEST(Recurrence, DeltaRule_MatchesMatrixProducts) {
   for (const Case& c : cases(6)) {
     if (!c.delta) continue;
     const Inputs in = c.inputs(5);
@@ -75,7 +76,7 @@ TEST(Recurrence, DeltaRuleIsAProductOfMatrices) {
   }
 }
 
-TEST(Recurrence, ChunksAreTheLoop) {
+TEST(Recurrence, Chunks_MatchLoop) {
   for (const int64_t length : kLengths) {
     for (const bool started : {false, true}) {
       for (const Case& c : cases(length)) {
@@ -89,8 +90,8 @@ TEST(Recurrence, ChunksAreTheLoop) {
   }
 }
 
-// Long enough for several pieces, which are computed one after the other.
-TEST(Recurrence, PiecesAreTheLoop) {
+// Long enough for several spans, which are computed sequentially.
+TEST(Recurrence, SeveralSpans_MatchLoop) {
   for (Case c : cases(3000, 3)) {
     if (c.decay != Decay::tokens) continue;
     c.key_dim = 2, c.value_dim = 1;
@@ -101,7 +102,7 @@ TEST(Recurrence, PiecesAreTheLoop) {
   }
 }
 
-TEST(Recurrence, StepsContinueAPrefill) {
+TEST(Recurrence, SingleTokens_ContinuePrefill) {
   for (const Case& c : cases(2 * kChunk + 3)) {
     const Inputs all = c.inputs(13);
     const Outputs whole = c.chunks(all, kChunk);
@@ -112,15 +113,16 @@ TEST(Recurrence, StepsContinueAPrefill) {
       one.initial_state = now.state;
       const at::Tensor before = now.state.clone();
       now = c.delta ? recurrence::delta_rule(one, kChunk) : recurrence::decay(one, kChunk);
-      EXPECT_TRUE(one.initial_state.equal(before)) << c.name << ": the state was changed in place";
+      EXPECT_TRUE(one.initial_state.equal(before)) << c.name << ": the state must not be modified in place";
       EXPECT_LT(distance(now.out, whole.out.narrow(1, t, 1)), 1e-10) << c.name;
     }
     EXPECT_LT(distance(now.state, whole.state), 1e-10) << c.name;
   }
 }
 
-TEST(Recurrence, PackedDocumentsAreAlone) {
-  // Boundaries within a chunk, at a chunk's end, two in one chunk, an empty document, one longer than several chunks.
+TEST(Recurrence, PackedDocuments_AreIndependent) {
+  // Documents that end within a chunk or at the end of a chunk, two documents in one chunk, an empty document, and a
+  // document longer than several chunks.
   const std::vector<int64_t> starts = {0, 3, 5, 16, 16, 19, 47};
   for (const Case& c : cases(47, 1)) {
     const Inputs all = c.inputs(17);
@@ -137,8 +139,8 @@ TEST(Recurrence, PackedDocumentsAreAlone) {
   }
 }
 
-// Documents that begin where a piece does, and within it.
-TEST(Recurrence, PackedDocumentsAcrossPieces) {
+// Documents that start at the start of a span and within a span.
+TEST(Recurrence, PackedDocumentsAcrossSpans_AreIndependent) {
   const std::vector<int64_t> starts = {0, 100, 8192, 16380, 20000};
   for (Case c : cases(20000, 1)) {
     c.key_dim = 2, c.value_dim = 1, c.groups = 1, c.heads = 1;
@@ -153,8 +155,8 @@ TEST(Recurrence, PackedDocumentsAcrossPieces) {
   }
 }
 
-// Every gradient, through the output and the last state, against autograd of the loop.
-TEST(Recurrence, GradientsAreTheLoops) {
+// Compares all gradients, of the output and of the last state, with autograd of the loop.
+TEST(Recurrence, Gradients_MatchLoop) {
   for (const bool packed : {false, true}) {
     for (const Case& c : cases(3 * kChunk + 7, packed ? 1 : 2)) {
       Inputs in = c.inputs(19);
@@ -179,8 +181,8 @@ TEST(Recurrence, GradientsAreTheLoops) {
   }
 }
 
-// Central differences in a random direction, which the loop's autograd knows nothing of.
-TEST(Recurrence, GradientsAreFiniteDifferences) {
+// Central differences in a random direction, which are independent of the loop's autograd.
+TEST(Recurrence, Gradients_MatchFiniteDifferences) {
   for (const Case& c : cases(kChunk + 3)) {
     Inputs in = c.inputs(37);
     in.initial_state = randn({c.batch, c.heads, c.key_dim, c.value_dim}, 41);
@@ -206,8 +208,9 @@ TEST(Recurrence, GradientsAreFiniteDifferences) {
   }
 }
 
-// At most twice as far from float64 as the loop in fp32 whose inputs and outputs are rounded, plus one rounding.
-TEST(Recurrence, LowPrecision) {
+// The distance from float64 must be at most twice the distance of the loop in fp32 with rounded inputs and outputs,
+// plus one rounding.
+TEST(Recurrence, LowPrecision_IsWithinTwiceReferenceError) {
   for (const auto& [type, epsilon] : {std::pair{at::kFloat, 0x1p-24}, std::pair{at::kBFloat16, 0x1p-9}}) {
     for (Case c : cases(3 * 64 + 7)) {
       c.key_dim = 16, c.value_dim = 24;
@@ -229,9 +232,9 @@ TEST(Recurrence, LowPrecision) {
   }
 }
 
-// Decays near 1, near 0, and both in turn, over a length at which any sum that is exponentiated by itself would
+// Decays near 1, near 0, and alternating between both, over a length at which the exponential of a separate sum would
 // overflow.
-TEST(Recurrence, LongDecaysStayFinite) {
+TEST(Recurrence, LongDecays_StayFinite) {
   constexpr int64_t kLength = 100000;
   for (const bool delta : {false, true}) {
     Case c{.name = "long", .delta = delta, .length = kLength, .groups = 1, .heads = 3, .key_dim = 2, .value_dim = 1};
@@ -263,7 +266,7 @@ TEST(Recurrence, LongDecaysStayFinite) {
   }
 }
 
-TEST(Recurrence, NothingIn) {
+TEST(Recurrence, EmptyInput_IsAccepted) {
   for (Case c : cases(0)) {
     Inputs in = c.inputs(67);
     in.initial_state = randn({c.batch, c.heads, c.key_dim, c.value_dim}, 71);
@@ -273,7 +276,7 @@ TEST(Recurrence, NothingIn) {
   }
 }
 
-TEST(Recurrence, ShapesThatDoNotFitAreNamed) {
+TEST(Recurrence, ShapeErrors_NameInput) {
   const Case c = cases(4)[0];
   const auto message = [&](auto change) {
     Inputs in = c.inputs(73);

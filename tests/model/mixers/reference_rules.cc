@@ -1,4 +1,4 @@
-// The neural memory and TTT token by token, their gradients by autograd.
+// Reference implementations of the neural memory and of TTT, token by token, with gradients by autograd.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
@@ -14,12 +14,12 @@ namespace lazy {
 
 namespace {
 
-at::Tensor memory_mlp(const MemoryWeights& weights, at::Tensor x) {  // x (batch, heads, tokens, dim)
+at::Tensor memory_mlp(const MemoryWeights& weights, at::Tensor x) {  // x: (batch, heads, tokens, dim)
   for (size_t n = 0; n < weights.size(); ++n) x = at::matmul(n == 0 ? x : at::gelu(x), weights[n]);
   return x;
 }
 
-// M(x) and |M(k) - v|^2, both as in neural_memory.h.
+// The memory M(x) and its loss |M(k) - v|^2, as defined in neural_memory.h.
 at::Tensor memory_model(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x) {
   const at::Tensor z = memory_mlp(weights, x);
   if (!norm.defined()) return z;
@@ -68,7 +68,7 @@ std::tuple<at::Tensor, MemoryState> reference_memory(const MemoryInputs& in, Mem
 
 namespace {
 
-// f(x), x (batch, heads, 1, dim)
+// The inner model f(x), x (batch, heads, 1, dim).
 at::Tensor inner_model(const TttWeights& w, const at::Tensor& x, const TttInputs& in) {
   at::Tensor z = at::matmul(x, w.W[0]) + w.b[0];
   if (w.W.size() == 2) z = at::matmul(at::gelu(z, "tanh"), w.W[1]) + w.b[1];
@@ -87,7 +87,7 @@ TttWeights unflat_weights(const std::vector<at::Tensor>& all) {
   return {{all.begin(), middle}, {middle, all.end()}};
 }
 
-// start - scale * sums
+// The weights start - scale * sums.
 TttWeights stepped(const TttState& state, const at::Tensor& scale) {
   std::vector<at::Tensor> out;
   const auto start = flat_weights(state.start), sums = flat_weights(state.sums);
@@ -135,7 +135,7 @@ recurrence::Convolution reference_short_convolution(const recurrence::Convolutio
   const at::Tensor padded = in.state.defined() ? at::cat({in.state.to(in.x.scalar_type()), in.x}, 1)
                                                : at::constant_pad_nd(in.x, {0, 0, taps - 1, 0});
   const at::Tensor x = padded.to(type), weight = in.weight.to(type);
-  // Earlier tokens of its own document that each token sees.
+  // For each token, the number of earlier tokens in the same document; `taps` if documents are not packed.
   std::vector<int64_t> earlier(static_cast<size_t>(length), taps);
   if (in.cu_seqlens.defined()) {
     const at::Tensor begins = in.cu_seqlens.to(at::kCPU, at::kLong);

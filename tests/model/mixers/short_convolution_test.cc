@@ -1,4 +1,4 @@
-// The short convolution against its definition and PyTorch's grouped convolution.
+// Tests of the short convolution against its definition and against PyTorch's grouped convolution.
 #include "model/mixers/recurrence/short_convolution.h"
 
 #include <ATen/ATen.h>
@@ -24,7 +24,7 @@ ConvolutionInputs inputs(int64_t length, int64_t taps, bool bias, int64_t batch 
   return in;
 }
 
-TEST(ShortConvolution, IsTheGroupedConvolution) {
+TEST(ShortConvolution, Convolution_MatchesGroupedConvolution) {
   for (const int64_t length : {1, 2, 3, 17}) {
     for (const int64_t taps : {1, 2, 4}) {
       for (const bool bias : {false, true}) {
@@ -39,8 +39,8 @@ TEST(ShortConvolution, IsTheGroupedConvolution) {
   }
 }
 
-// A step of more sequences than a grid of the GPU has along an axis.
-TEST(ShortConvolution, AStepOfManySequences) {
+// One token for more sequences than the maximum size of a GPU grid along an axis.
+TEST(ShortConvolution, SingleTokenOfManySequences_MatchesSeparateSequences) {
   const int64_t batch = 70000, few = 3;
   ConvolutionInputs in = inputs(1, 4, true, batch);
   in.state = randn({batch, 3, 6}, 4);
@@ -57,7 +57,7 @@ TEST(ShortConvolution, AStepOfManySequences) {
   }
 }
 
-TEST(ShortConvolution, StepsContinueAPrefill) {
+TEST(ShortConvolution, SingleTokens_ContinuePrefill) {
   for (const int64_t first : {0, 1, 2, 9}) {
     const ConvolutionInputs all = inputs(12, 4, true);
     const Convolution whole = short_convolution(all);
@@ -77,8 +77,8 @@ TEST(ShortConvolution, StepsContinueAPrefill) {
   }
 }
 
-// A token by itself, on a GPU by a kernel of its own.
-TEST(ShortConvolution, ATokenIsTheSameByItself) {
+// A single token, for which a GPU uses a separate kernel.
+TEST(ShortConvolution, SingleTokens_MatchWholeSequence) {
   const at::NoGradGuard guard;
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const int64_t taps : {2, 4}) {
@@ -92,7 +92,7 @@ TEST(ShortConvolution, ATokenIsTheSameByItself) {
         in.x = x.narrow(1, t, 1);
         in.state = now.state;
         now = short_convolution(in);
-        // On a CPU exp is another one in the ends of vectors.
+        // On a CPU, exp gives different roundings in the remainder of a vector loop.
         const double most = in.x.is_cuda() ? 0 : type == at::kFloat ? 1e-5 : 0x1p-5;
         EXPECT_LE(distance(now.out, whole.out.narrow(1, t, 1)), most) << type << ", token " << t;
       }
@@ -101,7 +101,7 @@ TEST(ShortConvolution, ATokenIsTheSameByItself) {
   }
 }
 
-TEST(ShortConvolution, PackedDocumentsAreAlone) {
+TEST(ShortConvolution, PackedDocuments_AreIndependent) {
   const std::vector<int64_t> starts = {0, 1, 3, 3, 8, 15};
   ConvolutionInputs in = inputs(15, 4, true, 1);
   const at::Tensor x = in.x;
@@ -116,7 +116,7 @@ TEST(ShortConvolution, PackedDocumentsAreAlone) {
   }
 }
 
-TEST(ShortConvolution, GradientsAreTheLoops) {
+TEST(ShortConvolution, Gradients_MatchLoop) {
   for (const bool packed : {false, true}) {
     ConvolutionInputs in = inputs(9, 4, true, 1);
     if (packed) in.cu_seqlens = here(at::tensor({0, 2, 9}, at::kLong));
@@ -133,7 +133,7 @@ TEST(ShortConvolution, GradientsAreTheLoops) {
   }
 }
 
-TEST(ShortConvolution, SumsInFp32ForBf16) {
+TEST(ShortConvolution, Bf16_IsAccumulatedInFp32) {
   ConvolutionInputs in = inputs(40, 4, true), wide;
   for (at::Tensor ConvolutionInputs::*t :
        {&ConvolutionInputs::x, &ConvolutionInputs::weight, &ConvolutionInputs::bias}) {
@@ -142,7 +142,7 @@ TEST(ShortConvolution, SumsInFp32ForBf16) {
   }
   const at::Tensor exact = reference_short_convolution(wide).out, ours = short_convolution(in).out;
   EXPECT_EQ(ours.scalar_type(), at::kBFloat16);
-  // One rounding of the result, and nothing else that shows.
+  // The only visible error is one rounding of the result.
   EXPECT_LT(((ours.to(at::kDouble) - exact).abs() - 0x1p-8 * exact.abs()).max().item<double>(), 1e-6);
 }
 

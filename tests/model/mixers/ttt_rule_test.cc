@@ -1,4 +1,4 @@
-// TTT's time recurrence: the chunkwise parallel form against the recurrence token by token.
+// Tests of TTT's recurrence: the chunkwise parallel form against the token-by-token recurrence.
 #include "model/mixers/ttt_rule.h"
 
 #include "model/mixers/recurrence_checks.h"
@@ -74,7 +74,7 @@ class TttRule : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(, TttRule, ::testing::Values(false, true),
                          [](const auto& info) { return info.param ? "mlp" : "linear"; });
 
-TEST_P(TttRule, ChunkwiseFormMatchesReference) {
+TEST_P(TttRule, ChunkwiseForm_MatchesReference) {
   for (const int64_t length : {1, 5, 16, 17, 55}) {
     for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{1, 6}, {3, 4}}) {
       const Case c = random_case(GetParam(), 2, length, heads, dim);
@@ -83,8 +83,8 @@ TEST_P(TttRule, ChunkwiseFormMatchesReference) {
   }
 }
 
-// The inner step written out with explicit sums for one linear head of dimension 2, without autograd.
-TEST(TttRuleByHand, OneHeadOfTwoDimensions) {
+// The inner step with explicit sums and without autograd, for one linear head of dimension 2.
+TEST(TttRuleByHand, TwoDimensionalHead_MatchesHandComputation) {
   const Case c = random_case(false, 1, 3, 1, 2, 2);
   const auto number = [](const at::Tensor& x, std::initializer_list<int64_t> at) {
     at::Tensor y = x;
@@ -101,7 +101,8 @@ TEST(TttRuleByHand, OneHeadOfTwoDimensions) {
     const auto at = [&](const at::Tensor& x, int i) { return number(x, {0, t, 0, i}); };
     const double gamma[2] = {number(c.in.norm_weight, {0, 0}), number(c.in.norm_weight, {0, 1})};
     const double beta[2] = {number(c.in.norm_bias, {0, 0}), number(c.in.norm_bias, {0, 1})};
-    // NormOutput z of x under given weights; in two dimensions +-h / sqrt(h^2 + eps), h half the difference.
+    // The normalized output z of x under the given weights. In two dimensions it is +-h / sqrt(h^2 + eps), where h is
+    // half the difference of the outputs.
     const auto normalize = [&](const at::Tensor& x, double w[2][2], double bias[2], double* hat, double* root) {
       double z[2];
       for (int j = 0; j < 2; ++j) z[j] = at(x, 0) * w[0][j] + at(x, 1) * w[1][j] + bias[j];
@@ -113,7 +114,7 @@ TEST(TttRuleByHand, OneHeadOfTwoDimensions) {
     normalize(c.in.k, W, b, hat, &root);
     double e[2];
     for (int j = 0; j < 2; ++j) e[j] = gamma[j] * (gamma[j] * hat[j] + beta[j] - (at(c.in.v, j) - at(c.in.k, j)));
-    // d hat_0 / d half = eps / root^3, and half moves by 1/2 and -1/2 with z_0 and z_1.
+    // d hat_0 / d half = eps / root^3. `half` changes by 1/2 with z_0 and by -1/2 with z_1.
     const double g0 = (e[0] - e[1]) * kTttNormEps / (root * root * root) / 2, g[2] = {g0, -g0};
     const double rate = number(c.in.rate, {0, t, 0}), scale = number(c.in.position_scale, {t % 2});
     double now_W[2][2], now_b[2];
@@ -137,7 +138,7 @@ TEST(TttRuleByHand, OneHeadOfTwoDimensions) {
   }
 }
 
-TEST_P(TttRule, GradientsThroughInnerSteps) {
+TEST_P(TttRule, GradientsThroughInnerSteps_MatchReference) {
   const Case c = random_case(GetParam(), 2, 11, 2, 3, 4);
   const auto chunks = [](const Tensors& t) { return run(ttt_chunks, unflat(t)); };
   const auto loop = [](const Tensors& t) { return run(reference_ttt, unflat(t)); };
@@ -145,8 +146,8 @@ TEST_P(TttRule, GradientsThroughInnerSteps) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
 
-// Longer than the tokens between two saved states, with packed documents.
-TEST_P(TttRule, GradientsAcrossCheckpoints) {
+// Longer than the number of tokens between two saved states, with packed documents.
+TEST_P(TttRule, GradientsAcrossCheckpoints_MatchReference) {
   const Case c = random_case(GetParam(), 1, 275, 1, 6);
   const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
   const auto chunks = [&](const Tensors& t) { return run(ttt_chunks, unflat(t), cu_seqlens); };
@@ -155,8 +156,8 @@ TEST_P(TttRule, GradientsAcrossCheckpoints) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
 }
 
-// Without the last state, outputs and gradients are the same.
-TEST_P(TttRule, LastStateIsOptional) {
+// Outputs and gradients must not depend on whether the last state is computed.
+TEST_P(TttRule, LastState_IsOptional) {
   for (const int64_t length : {3, 16, 21, 32, 275}) {
     const Case c = random_case(GetParam(), 1, length, 2, 6);
     const auto answers = [&](bool last_state) {
@@ -172,7 +173,7 @@ TEST_P(TttRule, LastStateIsOptional) {
   }
 }
 
-TEST_P(TttRule, StateContinues) {
+TEST_P(TttRule, State_Continues) {
   const Case c = random_case(GetParam(), 2, 45, 2, 4);
   const Tensors whole = run(ttt_chunks, c);
   for (const int64_t prefill : {0, 3, 16, 33}) {
@@ -193,10 +194,10 @@ TEST_P(TttRule, StateContinues) {
   }
   auto [first, state] = reference_ttt(tokens(c, 0, 21).in, initial_ttt_state(c.weights, 2));
   auto [second, last] = reference_ttt(tokens(c, 21, 24).in, state);
-  expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the definition in two parts");
+  expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the reference in two parts");
 }
 
-TEST_P(TttRule, PackedDocumentsAreIndependent) {
+TEST_P(TttRule, PackedDocuments_AreIndependent) {
   const Case c = random_case(GetParam(), 1, 60, 2, 4);
   const at::Tensor cu_seqlens = at::tensor({0, 21, 21, 60}, at::kInt);
   for (const auto& form : {ttt_chunks, reference_ttt}) {
@@ -206,18 +207,18 @@ TEST_P(TttRule, PackedDocumentsAreIndependent) {
   }
 }
 
-TEST_P(TttRule, SinglePrecisionStaysNear) {
+TEST_P(TttRule, SinglePrecision_IsCloseToDouble) {
   const Case c = random_case(GetParam(), 2, 55, 2, 16);
   Tensors single;
   for (const at::Tensor& x : flat(c)) single.push_back(x.to(at::kFloat));
   const at::Tensor exact = run(ttt_chunks, c)[0];
   const auto error = [&](const Tensors& t) { return testing::largest_difference(t[0].to(at::kDouble), exact); };
   const double chunks = error(run(ttt_chunks, unflat(single))), loop = error(run(reference_ttt, unflat(single)));
-  EXPECT_LE(chunks, 3 * loop + 1e-6) << "the definition in fp32 is off by " << loop;
+  EXPECT_LE(chunks, 3 * loop + 1e-6) << "the error of the reference in fp32 is " << loop;
   EXPECT_LT(chunks, 1e-2);
 }
 
-TEST_P(TttRule, PrecisionOnTestDevice) {
+TEST_P(TttRule, Precision_IsBoundedOnTestDevice) {
   const Case c = random_case(GetParam(), 2, 64, 2, 16);
   const auto chunks = [](const Tensors& t, bool rounded) {
     Case given = unflat(t);

@@ -38,8 +38,8 @@ class Backward {
   }
 
  private:
-  // Gradients from the outputs, for all chunks at once: with respect to q, the weights at each chunk's start, and its
-  // steps.
+  // Backward pass through the outputs, for all chunks at once. Computes the gradients with respect to q, the weights at
+  // the start of each chunk, and the chunk's steps.
   void through_reading(const at::Tensor& d_out) {
     const Gelu act = gelu_of(spec_);
     at::Tensor d_y = d_out;
@@ -53,9 +53,9 @@ class Backward {
       add(d_.read_steps, overlap.mul_(d_steps));
       d_u_[n] = product(transposed(d_overlap), a);
       at::Tensor d_a = product(d_overlap, c_.u[n]);
-      // With respect to M, which contributes to the weights with the factors `share`.
+      // Gradient with respect to M, where M is W or S; M enters the weights of each token with the factor `share`.
       const auto through = [&](const at::Tensor& M, const at::Tensor& share, at::Tensor& d_share) {
-        if (a.size(-1) < d_y.size(-1)) {  // applies the per-token factors on the narrower side
+        if (a.size(-1) < d_y.size(-1)) {  // apply the per-token factors on the narrower side
           const at::Tensor back = product(d_y, transposed(M));
           add(d_share, row_dot(back, a));
           d_a.addcmul_(back, share);
@@ -79,7 +79,7 @@ class Backward {
     d_.q = d_y;
   }
 
-  // Computes the chunk-local tensors, for all chunks at once.
+  // Computes the tensors that depend only on one chunk, for all chunks at once.
   void prepare() {
     const Gelu act = gelu_of(spec_);
     for (size_t n = 0; n <= last_; ++n) {
@@ -97,12 +97,12 @@ class Backward {
     if (spec_.norm) norm_.emplace(in_.norm_weight, c_.z[last_], in_.norm_bias - in_.target);
   }
 
-  // On entry W_, b_, S_ hold the gradients with respect to the state after the chunk; on return, to the state before
-  // it.
+  // On entry W_, b_ and S_ contain the gradients with respect to the state after the chunk. On return they contain the
+  // gradients with respect to the state before the chunk.
   void through_chunk(int64_t chunk) {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     for (size_t n = 0; n <= last_ && chunk < updates_; ++n) through_update(chunk, n);
-    // Through the backward pass of the inner loss, from the first layer to the last.
+    // Backpropagates through the backward pass of the inner loss, from the first layer to the last.
     for (size_t n = 0; n < last_; ++n) {
       const at::Tensor d_g = at_chunk(d_g_[n]), d_t = d_g * at_chunk(slope_[n]);
       at::Tensor d_z = at_chunk(d_z_[n]);
@@ -115,7 +115,7 @@ class Backward {
       d_z.copy_(norm_->by_z(chunk, at_chunk(d_g_[last_]), at_chunk(c_.g[last_])));
     else
       d_z.copy_(error_gradient_backward(at_chunk(c_.z[last_]), at_chunk(d_g_[last_])));
-    // Through its forward pass, from the last layer to the first.
+    // Backpropagates through the forward pass of the inner loss, from the last layer to the first.
     for (size_t n = last_ + 1; n-- > 0;) {
       d_z = at_chunk(d_z_[n]);
       at_chunk(d_W_[n]).baddbmm_(transposed(at_chunk(c_.u[n])), d_z);
@@ -131,16 +131,16 @@ class Backward {
     }
   }
 
-  // Whether the gradient of a layer's steps is computed from its inputs, for all chunks at once at the end: for the
-  // first layer, if its inputs are narrower than its outputs.
+  // True if the gradient of a layer's steps is computed from the layer's inputs, for all chunks at once at the end.
+  // This is the case for the first layer if its inputs are narrower than its outputs.
   bool from_inputs(size_t n) const { return n == 0 && !spec_.bias && in_.W[0].size(-2) < in_.W[0].size(-1); }
 
-  // Through the weight update of one layer.
+  // Backpropagates through the weight update of one layer.
   void through_update(int64_t chunk, size_t n) {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     const at::Tensor u = at_chunk(c_.u[n]);
     at::Tensor d_g = at_chunk(d_g_[n]);
-    // With respect to M, from which the chunk's steps are subtracted with these factors.
+    // Gradient with respect to M, from which the steps of the chunk are subtracted with the factors `share`.
     const auto through = [&](const at::Tensor& M, const at::Tensor& b, const at::Tensor& share, const Tensors& stepped,
                              const Tensors& by) {
       if (from_inputs(n)) {
@@ -153,7 +153,8 @@ class Backward {
       else
         at::bmm_out(by_M, u, M);
       d_g.addcmul_(by_M, at_chunk(share), -1);
-      if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped[n]), transposed(M), 1, -1);  // for k (n = 0) at the end
+      // For n = 0, through_first computes the gradient with respect to k.
+      if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped[n]), transposed(M), 1, -1);
     };
     through(W_[n], spec_.bias ? b_[n] : at::Tensor(), in_.steps, stepped_, by_W_);
     if (!spec_.momentum) {
@@ -166,12 +167,13 @@ class Backward {
     at_chunk(d_S_[n]).addcmul_(W_[n], at_chunk(in_.carry)).addcmul_(S_[n], at_chunk(in_.momentum_keep));
   }
 
-  // The chunks whose updated state is used.
+  // Selects the chunks whose updated state is used.
   at::Tensor updating(const at::Tensor& x) const { return x.narrow(0, 0, updates_); }
 
-  // use(first, count, gradients): `gradients` are those with respect to the state after each of `count` chunks from
-  // `first` on. `all` holds those with respect to the state before each chunk, at_the_end[n] those after the last one.
-  // began with, at_the_end[n] those by what the last one left.
+  // Calls use(first, count, gradients) for ranges of chunks, where `gradients` are the gradients with respect to the
+  // states after the chunks `first`, ..., `first + count - 1`. `all` contains the gradients with respect to the state
+  // before each chunk, which is the state after the preceding chunk. at_the_end[n] contains the gradient with respect
+  // to the state after the last chunk.
   template <typename Use>
   void by_what_was_left(const at::Tensor& all, const Tensors& at_the_end, size_t n, const Use& use) const {
     const int64_t C = all.size(0);
@@ -179,8 +181,8 @@ class Backward {
     if (spec_.last_state) use(C - 1, 1, at_the_end[n].unsqueeze(0));
   }
 
-  // The first layer's gradient of k, and of the factors of its steps if from_inputs(0); part(x): the chunks that left
-  // `left`.
+  // Computes the first layer's gradient with respect to k and, if from_inputs(0), with respect to the factors of its
+  // steps. part(x) selects the chunks whose final states have the gradients `left`.
   template <typename Part>
   void through_first(const Part& part, const at::Tensor& left, const at::Tensor& share, const at::Tensor& d_share,
                      const at::Tensor& stepped) {
@@ -193,7 +195,7 @@ class Backward {
     part(d_.k).addcmul_(back, part(share), -1);
   }
 
-  // Computes the remaining gradients, for all chunks at once.
+  // Computes the remaining gradients for all chunks at once.
   void finish() {
     d_.k = d_u_[0];
     accumulate(d_.k, d_z_[0], transposed(c_.W[0]));
@@ -240,7 +242,7 @@ class Backward {
   const int64_t updates_;  // number of chunks whose updated state is used
   FastWeights d_;
   Tensors W_, b_, S_;
-  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // complete once their chunk is processed
+  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // complete after their chunk has been processed
   Tensors by_W_, by_S_;  // u times the gradients with respect to the weights and the momentum after the chunk
   Tensors d_z_, slope_, bend_, stepped_, momentum_stepped_;
   std::optional<InnerNormBackward> norm_;

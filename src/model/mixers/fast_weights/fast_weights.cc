@@ -10,10 +10,10 @@ namespace lazy::fast_weights {
 TensorSpec spec_of(const FastWeights& in) {
   const TensorSpec spec{in.W.size(),  in.norm_weight.defined(), !in.b.empty(), !in.S.empty(), in.tanh, in.rounded,
                         in.last_state};
-  TORCH_CHECK(!(spec.bias && spec.momentum), "fast weights: expected no biases beside momentum");
+  TORCH_CHECK(!(spec.bias && spec.momentum), "fast weights: biases and momentum cannot be combined");
   for (const at::Tensor* t :
        {&in.read_keep, &in.read_carry, &in.momentum_steps, &in.keep, &in.carry, &in.momentum_keep}) {
-    TORCH_CHECK(t->defined() == spec.momentum, "fast weights: expected every coefficient of momentum, or none");
+    TORCH_CHECK(t->defined() == spec.momentum, "fast weights: expected either all coefficients of momentum or none");
   }
   return spec;
 }
@@ -121,7 +121,7 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
                                                  fast_weights::unflatten_activations({own, saved.end()}, spec),
                                                  unpack_result(contiguous, spec));
     variable_list out = fast_weights::flatten(d);
-    out.resize(out.size() + 7);  // no gradients for the non-tensor arguments
+    out.resize(out.size() + 7);  // no gradients for the arguments that are not tensors
     return out;
   }
 };

@@ -1,6 +1,6 @@
-// Fast weights: per-head weights that take a gradient step at every token, computed chunkwise. Shared by TTT (arXiv
-// 2407.04620) and Titans (arXiv 2501.00663). Only the state between chunks is sequential; everything else is batched
-// over all chunks, sequences and heads.
+// Fast weights: per-head weights that take a gradient step at every token, computed in a chunkwise parallel form. Used
+// by TTT (arXiv 2407.04620) and Titans (arXiv 2501.00663). Only the state between chunks is sequential; all other work
+// is batched over chunks, sequences and heads.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,32 +9,32 @@
 
 namespace lazy {
 
-// C: chunks, N: sequences times heads, T: tokens per chunk. The model of a head is M(x) = act(... act(x W_1 + b_1) ...)
-// W_n + b_n. Without norm_weight its loss is |M(k) - target|^2, with the gradient of long errors bounded (see
-// error_gradient in inner_loss.h). With norm_weight it is 1/2 |LayerNorm(M(k)) - target|^2. G_s: the gradient at token
-// s with respect to the weights W at the start of the chunk.
+// Dimensions: C chunks, N sequences times heads, T tokens per chunk. The model of each head is M(x) = act(... act(x W_1
+// + b_1) ...) W_n + b_n. Without norm_weight, its loss is |M(k) - target|^2, whose gradient is bounded for long errors
+// (see error_gradient in inner_loss.h). With norm_weight, its loss is 1/2 |LayerNorm(M(k)) - target|^2. Below, G_s is
+// the gradient at token s with respect to the weights W at the start of the chunk.
 struct FastWeights {
   at::Tensor q, k, target;            // (C, N, T, dim), contiguous
-  at::Tensor norm_weight, norm_bias;  // (N, 1, dim); undefined: none
-  // Weights at token t: read_keep_t W + read_carry_t S - sum_{s <= t} read_steps_ts G_s.
+  at::Tensor norm_weight, norm_bias;  // (N, 1, dim); undefined: no norm
+  // The weights at token t are read_keep_t W + read_carry_t S - sum_{s <= t} read_steps_ts G_s.
   at::Tensor read_steps;             // (C, N, T, T), lower triangular
-  at::Tensor read_keep, read_carry;  // (C, N, T, 1); undefined: 1, and no S
-  // State of the next chunk: W becomes keep W + carry S - sum_s steps_s G_s, and S becomes momentum_keep S - sum_s
-  // momentum_steps_s G_s.
+  at::Tensor read_keep, read_carry;  // (C, N, T, 1); undefined: read_keep 1 and no momentum S
+  // The state at the start of the next chunk: W becomes keep W + carry S - sum_s steps_s G_s, and S becomes
+  // momentum_keep S - sum_s momentum_steps_s G_s.
   at::Tensor steps, momentum_steps;       // (C, N, T, 1)
   at::Tensor keep, carry, momentum_keep;  // (C, N, 1, 1)
-  std::vector<at::Tensor> W, b, S;  // one entry per layer: (N, in, out), (N, 1, out), (N, in, out); b or S may be empty
-  bool tanh = false;                // GELU by its tanh approximation; otherwise exact
-  // On a GPU, allow TF32 in fp32 products. For inputs that were bf16 before.
+  std::vector<at::Tensor> W, b, S;        // per layer: (N, in, out), (N, 1, out), (N, in, out); b or S may be empty
+  bool tanh = false;                      // GELU with the tanh approximation; false: exact GELU
+  // Allows TF32 in fp32 products on a GPU. Set if the inputs have been converted from bf16.
   bool rounded = false;
-  bool last_state = true;  // false: W, b and S after the last chunk are not computed
+  bool last_state = true;  // false: the state after the last chunk (W, b, S) is not computed
 };
 
 constexpr double kInnerNormEps = 1e-6;
 
-// M_t(q_t) of every token, (C, N, T, dim), and, with last_state, W, b and S after the last chunk. Differentiable once
-// with respect to all inputs. S and the coefficients other than the steps are all defined or all undefined; b requires
-// that there is no S.
+// The outputs M_t(q_t) of all tokens, (C, N, T, dim). With last_state, also W, b and S after the last chunk.
+// Differentiable once with respect to all inputs. S and all coefficients except the steps must be either all defined or
+// all undefined. b and S cannot be combined.
 struct FastWeightsResult {
   at::Tensor out;
   std::vector<at::Tensor> W, b, S;
@@ -45,11 +45,12 @@ FastWeightsResult run_fast_weights(const FastWeights& in);
 
 namespace lazy::fast_weights {
 
-// (batch, heads, chunks * T, ...) -> (chunks, batch * heads, T, ...), contiguous, and back.
+// to_chunks: (batch, heads, chunks * T, ...) -> (chunks, batch * heads, T, ...), contiguous. from_chunks is the
+// inverse.
 at::Tensor to_chunks(const at::Tensor& x, int64_t chunks);
 at::Tensor from_chunks(const at::Tensor& x, int64_t batch);
 
-// Repeats a per-head tensor (heads, 1, dim) for every sequence: (batch * heads, 1, dim).
+// Repeats a per-head tensor (heads, 1, dim) for each sequence: (batch * heads, 1, dim).
 at::Tensor for_all(const at::Tensor& of_heads, int64_t batch);
 
 }  // namespace lazy::fast_weights

@@ -24,13 +24,14 @@ struct Steps {
   FastWeightsResult& after;
 
   size_t last() const { return spec.layers - 1; }
-  // The destination of the n-th layer's tensor at the end of a chunk.
+  // The tensor for the n-th layer's state after a chunk: the entry of the next chunk in `all`, or a new tensor in
+  // `after_all` for the last chunk.
   static at::Tensor next(const at::Tensor& all, std::vector<at::Tensor>& after_all, size_t n, int64_t chunk) {
     if (chunk + 1 < all.size(0)) return all.select(0, chunk + 1);
     return after_all[n] = at::empty(all.sizes().slice(1), all.options());
   }
 
-  // The inner gradients of the chunk's tokens at the weights of its start.
+  // Computes the inner gradients of the chunk's tokens at the weights at the start of the chunk.
   void gradients(int64_t chunk) const {
     const Gelu act = gelu_of(spec);
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
@@ -69,7 +70,7 @@ struct Steps {
         at::sub_out(b_next, at_chunk(c.b[n]), stepped.sum(-2, /*keepdim=*/true));
         continue;
       }
-      // to -= u^T (rows g), with the per-token factors on the narrower side
+      // to -= u^T (rows g). The per-token factors `rows` are applied on the narrower side.
       const auto step = [&](at::Tensor& to, const at::Tensor& rows) {
         const bool at_input = u.size(-1) < g.size(-1);
         to.baddbmm_(transposed(at_input ? rows * u : u), at_input ? g : rows * g, 1, -1);
@@ -83,12 +84,12 @@ struct Steps {
     }
   }
 
-  // The outputs at q for all chunks at once.
+  // Computes the outputs for q, for all chunks at once.
   at::Tensor read() const {
     const Gelu act = gelu_of(spec);
     at::Tensor a = in.q, y;
     for (size_t n = 0; n <= last(); ++n) {
-      if (spec.momentum && a.size(-1) < c.W[n].size(-1)) {  // applies the per-token factors on the narrower side
+      if (spec.momentum && a.size(-1) < c.W[n].size(-1)) {  // apply the per-token factors on the narrower side
         y = product(a * in.read_keep, c.W[n]);
         accumulate(y, a * in.read_carry, c.S[n]);
       } else {
@@ -97,7 +98,7 @@ struct Steps {
       }
       if (spec.bias) y.add_(c.b[n]);
       at::Tensor overlap = product(a, transposed(c.u[n]));
-      if (spec.bias) overlap.add_(1);  // the bias acts as a weight of a constant input of 1
+      if (spec.bias) overlap.add_(1);  // the bias is the weight of a constant input 1
       accumulate(y, overlap.mul_(in.read_steps), c.g[n], -1);
       if (n == last()) break;
       c.x[n] = y;
@@ -130,7 +131,7 @@ FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedAc
   const int64_t C = in.q.size(0), N = in.q.size(1), T = in.q.size(2);
   const auto rows = [&](int64_t width) { return at::empty({C, N, T, width}, in.q.options()); };
   const auto* const kernels = kernels_for(in, spec);
-  // The kernels read W and S before the first chunk where they are.
+  // The kernels read W and S of the first chunk from the inputs, so these are not copied.
   const auto chunks_from = [&](const at::Tensor& start, bool in_place) {
     const at::Tensor all = at::empty({C, start.size(0), start.size(1), start.size(2)}, start.options());
     if (!in_place) all.select(0, 0).copy_(start);

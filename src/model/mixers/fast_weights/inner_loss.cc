@@ -29,12 +29,13 @@ void Gelu::write_backward(at::Tensor out, const at::Tensor& gradient, const at::
 
 at::Tensor Gelu::second(const at::Tensor& z) const {
   const at::Tensor square = z * z;
-  if (!tanh) {  // (2 - z^2) phi(z)
+  if (!tanh) {  // second derivative of exact GELU: (2 - z^2) phi(z), with the normal density phi
     const double scale = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
     at::Tensor density = square.mul(-0.5).exp_();
     return density.mul_(square.neg_().add_(2)).mul_(scale);
   }
-  // With u = c (z + a z^3) and t = tanh u: (1 - t^2) (u' + z (u'' / 2 - t u'^2)), where z u'' / 2 = 3 c a z^2.
+  // Second derivative of tanh-GELU. With u = c (z + a z^3) and t = tanh u, it is (1 - t^2) (u' + z (u'' / 2 - t u'^2)),
+  // where z u'' / 2 = 3 c a z^2.
   constexpr double kA = 0.044715;
   const double c = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
   const at::Tensor t = (square * (c * kA) + c).mul_(z).tanh_();
@@ -46,7 +47,7 @@ at::Tensor Gelu::second(const at::Tensor& z) const {
 
 namespace {
 
-// rstd (x - mean(x) - n mean(x n)): the input gradient of LayerNorm.
+// The input gradient of LayerNorm, rstd (x - mean(x) - n mean(x n)), with n = (z - mean) rstd and the gradient x.
 at::Tensor through(const at::Tensor& x, const at::Tensor& z, const at::Tensor& mean, const at::Tensor& rstd) {
   return std::get<0>(at::native_layer_norm_backward(x, z, {z.size(-1)}, mean, rstd, {}, {}, {true, false, false}));
 }
@@ -77,10 +78,10 @@ at::Tensor InnerNormBackward::by_z(int64_t chunk, const at::Tensor& d, const at:
   const at::Tensor z = at_chunk(z_), mean = at_chunk(mean_), rstd = at_chunk(rstd_), n = at_chunk(n_);
   const at::Tensor d_h = through(d, z, mean, rstd);
   at_chunk(d_h_).copy_(d_h);
-  // With respect to n: through h and through the projection on n.
+  // The gradient with respect to n, which affects G through h and through the projection onto n.
   at::Tensor d_n = d_h * square_;
   d_n.addcmul_(d, at_chunk(projection_), -1).addcmul_(at_chunk(h_), row_mean(d * n).mul_(rstd), -1);
-  // With respect to rstd, a factor of G: d rstd / d z = -rstd^2 n / dim.
+  // The gradient with respect to rstd, which is a factor of G: d rstd / d z = -rstd^2 n / dim.
   return through(d_n, z, mean, rstd).addcmul_(n, row_mean(d * G).mul_(rstd), -1);
 }
 
@@ -94,7 +95,7 @@ namespace {
 
 at::Tensor square_of(const at::Tensor& e) { return e.square().sum(-1, /*keepdim=*/true); }
 
-// min(1, sqrt(dim) / |e|)
+// Returns min(1, sqrt(dim) / |e|) for square = |e|^2.
 at::Tensor share(const at::Tensor& square, int64_t dim) { return square.clamp_min(dim).reciprocal().mul(dim).sqrt(); }
 
 }  // namespace

@@ -8,27 +8,28 @@ struct Gelu {
   bool tanh;  // tanh approximation
 
   at::Tensor operator()(const at::Tensor& z) const;
-  at::Tensor backward(const at::Tensor& gradient, const at::Tensor& z) const;  // gradient * act'(z)
+  at::Tensor backward(const at::Tensor& gradient, const at::Tensor& z) const;  // gradient * act'(z), where act is GELU
   at::Tensor second(const at::Tensor& z) const;                                // act''(z)
-  // The same as operator() and backward(), written into `out`.
+  // Same results as operator() and backward(), written to `out`.
   void write(at::Tensor out, const at::Tensor& z) const;
   void write_backward(at::Tensor out, const at::Tensor& gradient, const at::Tensor& z) const;
 };
 
-// The gradient of 1/2 |LayerNorm(z) - target|^2 for rows z (..., dim). With n = (z - mean) rstd: G = rstd (h - mean(h)
-// - n mean(h n)), h = miss weight, miss = weight n + bias - target.
+// The gradient G of 1/2 |LayerNorm(z) - target|^2 for rows z (..., dim). With n = (z - mean) rstd, miss = weight n +
+// bias - target and h = miss weight, it is G = rstd (h - mean(h) - n mean(h n)).
 struct InnerNorm {
   at::Tensor weight;
   at::Tensor scaled(const at::Tensor& z) const;                              // weight n
   at::Tensor gradient(const at::Tensor& z, const at::Tensor& offset) const;  // offset: bias - target
 };
 
-// Backward pass of InnerNorm: the gradients of sum(d * G), chunk by chunk. All tensors are (chunks, N, T, ...).
+// Backward pass of InnerNorm: the gradients of sum(d * G), computed one chunk at a time. All tensors are (chunks, N, T,
+// ...).
 class InnerNormBackward {
  public:
   InnerNormBackward(const at::Tensor& weight, const at::Tensor& z, const at::Tensor& offset);
   at::Tensor by_z(int64_t chunk, const at::Tensor& d, const at::Tensor& G);
-  // Valid after by_z has processed every chunk.
+  // The following functions are valid after by_z has processed every chunk.
   at::Tensor by_target() const { return d_h_ * weight_.neg(); }
   at::Tensor by_weight() const;  // (N, 1, dim)
   at::Tensor by_bias() const;

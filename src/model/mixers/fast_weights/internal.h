@@ -1,4 +1,4 @@
-// The forward and backward pass of fast weights, as called by the autograd node.
+// The forward and backward pass of fast weights, called by the autograd node.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -9,7 +9,7 @@
 
 namespace lazy::fast_weights {
 
-// Which optional tensors are defined: the node's flat list contains only defined tensors.
+// States which optional tensors are defined. The autograd node's flat list contains only defined tensors.
 struct TensorSpec {
   size_t layers;
   bool norm, bias, momentum, tanh, rounded, last_state;
@@ -19,12 +19,12 @@ TensorSpec spec_of(const FastWeights& in);
 // Pointers to the defined tensors of `in`, in the order of flatten().
 std::vector<at::Tensor*> tensor_slots(FastWeights& in, const TensorSpec& spec);
 std::vector<at::Tensor> flatten(const FastWeights& in);
-FastWeights unflatten(const std::vector<at::Tensor>& list,
-                      const TensorSpec& spec);  // from the first entries of the list
+// Reads the first entries of `list`.
+FastWeights unflatten(const std::vector<at::Tensor>& list, const TensorSpec& spec);
 
 inline at::Tensor transposed(const at::Tensor& x) { return x.transpose(-1, -2); }
 
-// Flattens the leading axes to one; x is contiguous or a transposed contiguous tensor.
+// Flattens all leading dimensions into one; x must be contiguous or the transpose of a contiguous tensor.
 inline at::Tensor batch(const at::Tensor& x) { return x.dim() == 3 ? x : x.flatten(0, -3); }
 
 inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
@@ -33,16 +33,16 @@ inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
   return at::bmm(batch(a), batch(b)).view(sizes);
 }
 
-// y = beta y + alpha a b, in place.
+// Computes y = beta y + alpha a b in place.
 inline void accumulate(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double alpha = 1,
                        double beta = 1) {
   at::Tensor rows = batch(y);
   rows.baddbmm_(batch(a), batch(b), beta, alpha);
 }
 
-// sum over columns of a b -> (..., rows, 1)
+// Sum of a b over the columns -> (..., rows, 1).
 inline at::Tensor row_dot(const at::Tensor& a, const at::Tensor& b) { return (a * b).sum(-1, /*keepdim=*/true); }
-// sum over rows and columns -> (..., 1, 1)
+// Sum of a b over rows and columns -> (..., 1, 1).
 inline at::Tensor block_dot(const at::Tensor& a, const at::Tensor& b) {
   return (a * b).sum(at::IntArrayRef{-2, -1}, /*keepdim=*/true);
 }
@@ -65,25 +65,25 @@ class RoundedProducts {
 
 // Activations of all chunks, (C, N, ...), one entry per layer.
 struct SavedActivations {
-  std::vector<at::Tensor> W, b, S;  // at the start of the chunk
-  std::vector<at::Tensor> u, g;     // a layer's input at k, and the loss gradient with respect to its output
-  std::vector<at::Tensor> z;        // a layer's output at k; the last one without a norm: the prediction error
-  std::vector<at::Tensor> t, x;     // the loss gradient at the activation, the output at q; not for the last layer
-  at::Tensor overlap, kept;         // of the kernels: see ops/fast_weights_problem.h; otherwise undefined
+  std::vector<at::Tensor> W, b, S;  // at the start of each chunk
+  std::vector<at::Tensor> u, g;     // input of each layer for k, and loss gradient with respect to the layer's output
+  std::vector<at::Tensor> z;     // output of each layer for k; for the last layer without a norm: the prediction error
+  std::vector<at::Tensor> t, x;  // loss gradient at the activation, and layer output for q; not for the last layer
+  at::Tensor overlap, kept;      // only for the fused kernels, see ops/fast_weights_problem.h; otherwise undefined
 };
 
 // Converts `activations` to a flat list of tensors and back.
 std::vector<at::Tensor> flatten(const SavedActivations& activations);
 SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, const TensorSpec& spec);
 
-// `for_backward`: the activations are wanted.
+// for_backward: fill `activations` for the backward pass.
 FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedActivations& activations,
                           bool for_backward);
 
 inline Gelu gelu_of(const TensorSpec& spec) { return {.tanh = spec.tanh}; }
 
-// Gradients with respect to all tensors of `in`, returned as a FastWeights. d: the gradients of the results, all
-// defined.
+// Returns the gradients with respect to all tensors of `in` as a FastWeights. d: the gradients of the results, all of
+// which are defined.
 FastWeights backward(const FastWeights& in, const TensorSpec& spec, const SavedActivations& activations,
                      const FastWeightsResult& d);
 

@@ -1,4 +1,4 @@
-// The passes by the kernels of ops/cuda/fast_weights.h.
+// Forward and backward pass with the kernels of ops/cuda/fast_weights.h.
 #include "model/mixers/fast_weights/kernels.h"
 
 #include <c10/core/DeviceGuard.h>
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kDim = 64;
 
-// A problem and what its pointers belong to.
+// A kernel's arguments, and the tensors that own the memory of its pointers.
 class Call {
  public:
   Call(const FastWeights& in, const TensorSpec& spec, const SavedActivations& c) {
@@ -33,7 +33,8 @@ class Call {
   }
 
   ops::FastWeightsLayer& layer(const TensorSpec& spec, size_t n) { return n + 1 == spec.layers ? p.last : p.first; }
-  // Contiguous, at a multiple of 16 bytes as cp.async reads it, which a view within another tensor may not be.
+  // Returns a pointer to the data of t, or to a copy if t is not contiguous or not 16-byte aligned. cp.async requires
+  // this alignment, which a view inside another tensor may not have.
   const float* read(const at::Tensor& t) {
     if (!t.defined()) return nullptr;
     kept_.push_back(t.contiguous());
@@ -41,7 +42,7 @@ class Call {
     return kept_.back().const_data_ptr<float>();
   }
   static float* write(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
-  // Like `like`, contiguous.
+  // Allocates a contiguous tensor of the same shape as `like` and returns its pointer.
   static float* make(at::Tensor& t, const at::Tensor& like) {
     if (!like.defined()) return nullptr;
     t = at::empty(like.sizes(), like.options());

@@ -11,25 +11,25 @@
 namespace lazy::recurrence {
 namespace {
 
-// Tokens processed at once: on a GPU enough to fill it while the matrices fit in memory, on a CPU few enough for the
-// caches.
+// Number of tokens processed at once: on a GPU enough to use all multiprocessors while the matrices fit in memory, on a
+// CPU few enough to fit in the caches.
 int64_t tokens_at_once(const at::Tensor& x) { return x.is_cpu() ? 256 : 8192; }
 
-// (B, N C, H, D) -> (N, B, H, C, D)
+// Splits (B, N C, H, D) into chunks: (N, B, H, C, D).
 at::Tensor split(const at::Tensor& x, int64_t C, at::ScalarType type) {
   const int64_t B = x.size(0), N = x.size(1) / C;
   return x.to(type).view({B, N, C, x.size(2), x.size(3)}).permute({1, 0, 3, 2, 4}).contiguous();
 }
 
-// The document of each token, and of the token before the first.
+// The document index of each token, and of the token before the first one.
 struct Documents {
-  at::Tensor tokens;  // (N C), undefined: one document
+  at::Tensor tokens;  // (N C); undefined: all tokens belong to one document
   at::Tensor before;  // (1)
 };
 
 ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents, int64_t N, int64_t H, int64_t C,
                          const at::TensorOptions& options) {
-  // In fp32, sums over a chunk's log decays are too inexact for their small differences.
+  // Computed in fp64: differences between sums over a chunk's log decays are too inexact in fp32.
   at::Tensor a_NBHC = at::zeros({1, 1, 1, C}, options.dtype(at::kDouble));
   if (log_decay.defined() && log_decay.dim() == 1) {
     a_NBHC = log_decay.to(at::kDouble).view({1, 1, -1, 1}).expand({1, 1, -1, C});
@@ -37,7 +37,7 @@ ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents
     a_NBHC = split(log_decay.unsqueeze(3), C, at::kDouble).squeeze(4);
   }
   const auto type = c10::typeMetaToScalarType(options.dtype());
-  // e^-1000 is zero in every dtype; smaller values would only cost precision.
+  // e^-1000 is zero in every dtype. More negative sums would only lose precision.
   const at::Tensor sum = a_NBHC.clamp_min(-1000).cumsum(3), last = sum.narrow(3, C - 1, 1);
   at::Tensor visible = at::ones({C, C}, options.dtype(at::kBool)).tril().view({1, 1, 1, C, C});
   at::Tensor reads = sum.to(type).exp(), writes = (last - sum).to(type).exp(), keeps = last.to(type).exp();
@@ -60,7 +60,7 @@ struct Slot {
   enum { q, k, v, state, log_decay, beta };
 };
 
-// `in`: tensors in the order above, covering whole chunks.
+// `in` contains the tensors in the order of Slot, for whole chunks.
 std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Documents& documents, int64_t C,
                                      double scale, const ChunkForm& form) {
   const at::Tensor& v = in[Slot::v];
@@ -77,7 +77,7 @@ std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Do
   return {out.out.permute({1, 0, 3, 2, 4}).reshape({B, L, H, V}).to(v.scalar_type()), out.state};
 }
 
-// Lengths of the spans that are computed sequentially: many chunks each, then the rest of the last chunk.
+// The lengths of the spans that are computed sequentially: many whole chunks per span, then the rest of the last chunk.
 std::vector<int64_t> pieces(int64_t tokens, int64_t batch, int64_t length, int64_t chunk) {
   const int64_t most = std::max<int64_t>(1, tokens / std::max<int64_t>(1, batch * chunk)) * chunk;
   std::vector<int64_t> out;
@@ -98,7 +98,8 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
   if (L == 0) return {at::empty_like(in.v), in.cu_seqlens.defined() ? at::Tensor() : state};
   if (in.cu_seqlens.defined()) documents = documents_of(in.cu_seqlens, L, in.v.device());
   const std::vector<int64_t> lengths = pieces(tokens_at_once(in.v), B, L, chunk);
-  std::vector<std::vector<at::Tensor>> tokens;  // one joined gradient for all spans of a tensor
+  // Each tensor is split once, so that its gradients of all spans are concatenated once.
+  std::vector<std::vector<at::Tensor>> tokens;
   for (const at::Tensor& t : {in.q, in.k, in.v, at::Tensor(), in.log_decay, in.beta}) {
     const bool whole = !t.defined() || t.dim() == 1;
     tokens.push_back(whole ? std::vector<at::Tensor>(lengths.size(), t) : t.split_with_sizes(lengths, 1));

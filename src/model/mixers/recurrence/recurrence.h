@@ -1,7 +1,7 @@
-// Common inputs and outputs of the linear recurrences over time: keys and values write to a matrix-valued state, a
-// decay shrinks it, queries read it. Each recurrence has a loop over tokens, which is its definition, and a chunkwise
-// form for training. Dimensions: B batch, L length, H heads, G groups of heads, K key_dim, V value_dim, N chunks, C
-// tokens per chunk.
+// Common inputs and outputs of the linear recurrences. The state is a matrix: each token's key and value are written to
+// it, a decay shrinks it, and queries read it. Each recurrence has a loop over tokens, which is its definition, and a
+// chunkwise form for training. Dimensions: B batch, L length, H heads, G groups of heads, K key_dim, V value_dim, N
+// chunks, C tokens per chunk.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,49 +12,50 @@
 namespace lazy::recurrence {
 
 struct Inputs {
-  at::Tensor q, k;  // (B, L, G, K); G divides H: neighboring heads share a query and a key
-  at::Tensor v;     // (B, L, H, V), of q's dtype
+  at::Tensor q, k;  // (B, L, G, K); G divides H: the neighboring H / G heads share a query and a key
+  at::Tensor v;     // (B, L, H, V), in the dtype of q
   // fp32 (float64 for float64 inputs), at most 0: (B, L, H), or (H) if constant over time; undefined: no decay.
   at::Tensor log_decay;
   at::Tensor beta;           // (B, L, H): write strength of each token; undefined: 1. Required by the delta rule
-  at::Tensor skip;           // (H): adds skip v to the output of the decaying recurrence; undefined: 0
-  at::Tensor initial_state;  // (B, H, K, V) in the state's dtype; undefined: zeros
-  // (documents + 1) int32 or int64, on the host or on v's device: offsets of packed documents. B is 1 and the state is
-  // reset at each document. Undefined: whole sequences.
+  at::Tensor skip;           // (H): skip v is added to the output of the decaying recurrence; undefined: 0
+  at::Tensor initial_state;  // (B, H, K, V) in the dtype of the state; undefined: zeros
+  // (documents + 1) int32 or int64, on the host or on the device of v: offsets of packed documents. B must be 1, and
+  // the state is reset at the start of each document. Undefined: sequences are not packed.
   at::Tensor cu_seqlens;
-  double scale = 1;  // scale of the queries
+  double scale = 1;  // factor of the queries
 };
 
 struct Outputs {
-  at::Tensor out;  // (B, L, H, V), of v's dtype
-  at::Tensor
-      state;  // (B, H, K, V) after the last token; fp32, or float64 for float64 inputs. Undefined for packed documents
+  at::Tensor out;  // (B, L, H, V), in the dtype of v
+  // (B, H, K, V) after the last token; fp32, or float64 for float64 inputs. Undefined for packed documents.
+  at::Tensor state;
 };
 
-// Throws if the shapes are inconsistent; `operation` is the prefix of the message.
+// Throws an Error if the shapes are inconsistent; `operation` is the prefix of the message.
 void check(const char* operation, const Inputs& in);
 
-// (length) of cu_seqlens' dtype, on `device`: the document of each token, counted from 1.
+// Returns the index of each token's document, counted from 1: (length) in the dtype of cu_seqlens, on `device`.
 at::Tensor documents_of(const at::Tensor& cu_seqlens, int64_t length, at::Device device);
 
-// The dtype of the recurrence's state and arithmetic.
+// The dtype of the state and of the arithmetic, for values v.
 at::ScalarType state_type(const at::Tensor& v);
 
-// One token of every head, in the state's dtype. decay (B, H) is undefined if there is none; so is beta (B, H).
+// One token of every head, in the dtype of the state. log_decay and beta (B, H) are undefined if the recurrence has
+// none.
 struct Token {
   at::Tensor q, k;  // (B, H, K)
   at::Tensor v;     // (B, H, V)
   at::Tensor log_decay, beta;
 };
 
-// Returns the token's output, (B, H, V). Replaces `state` (B, H, K, V); does not modify it in place.
+// Returns the output of the token, (B, H, V). Replaces `state` (B, H, K, V) and does not modify it in place.
 using Step = std::function<at::Tensor(const Token& token, at::Tensor& state)>;
 
 Outputs loop(const char* operation, const Inputs& in, const Step& step);
 
 bool on_tensor_cores(const Inputs& in, bool delta);
 Outputs by_tensor_cores(const char* operation, const Inputs& in, bool delta);
-// A token by the kernel for it: nothing where that does not serve.
+// Computes a single token with the fused kernel. Returns nullopt if the kernel does not support the inputs.
 std::optional<Outputs> by_step_kernel(const char* operation, const Inputs& in, bool delta);
 
 }  // namespace lazy::recurrence

@@ -28,14 +28,14 @@ void check(const ConvolutionInputs& in) {
   }
 }
 
-// Concatenates the previous inputs and x.
+// Concatenates the previous inputs (or zeros) and x along the length.
 at::Tensor with_past(const ConvolutionInputs& in) {
   const int64_t past = in.weight.size(2) - 1;
   if (in.state.defined()) return at::cat({in.state.to(in.x.scalar_type()), in.x}, 1);
   return at::constant_pad_nd(in.x, {0, 0, past, 0});
 }
 
-// The index of each token within its document.
+// The index of each token within its document, starting at 0.
 at::Tensor places(const ConvolutionInputs& in) {
   const int64_t length = in.x.size(1);
   const at::Tensor begins = in.cu_seqlens.to(in.x.device(), /*non_blocking=*/true);
@@ -53,7 +53,7 @@ bool one_kernel(const ConvolutionInputs& in) {
   return in.x.is_cuda() && in.x.scalar_type() != at::kDouble && in.weight.size(2) <= ops::kMaxTaps;
 }
 
-// A state that requires a gradient is convolved together with x.
+// If the state requires a gradient, it is concatenated with x and convolved as part of the input.
 Convolution convolved_at_once(const ConvolutionInputs& in) {
   const int64_t past = in.weight.size(2) - 1, length = in.x.size(1);
   const bool joined = in.state.defined() && in.state.requires_grad() && at::GradMode::is_enabled();

@@ -6,18 +6,18 @@
 namespace lazy::recurrence {
 
 struct Convolution {
-  at::Tensor out;    // (B, L, channels), of x's dtype
-  at::Tensor state;  // (B, taps - 1, channels): the latest inputs. Undefined for packed documents
+  at::Tensor out;    // (B, L, channels), in the dtype of x
+  at::Tensor state;  // (B, taps - 1, channels): the latest inputs; undefined for packed documents
 };
 
 struct ConvolutionInputs {
   at::Tensor x;           // (B, L, channels)
   at::Tensor weight;      // (channels, 1, taps)
   at::Tensor bias;        // (channels) or undefined
-  at::Tensor state;       // inputs of the previous tokens; undefined: zeros
-  at::Tensor cu_seqlens;  // as in recurrence.h
+  at::Tensor state;       // inputs of the previous tokens, as in Convolution::state; undefined: zeros
+  at::Tensor cu_seqlens;  // offsets of packed documents, as in recurrence.h
 };
 
-Convolution short_convolution(const ConvolutionInputs& in);  // accumulates lower-precision inputs in fp32
+Convolution short_convolution(const ConvolutionInputs& in);  // 16-bit inputs are accumulated in fp32
 
 }  // namespace lazy::recurrence

@@ -58,7 +58,8 @@ const auto& backward_op() {
 OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
 at::Tensor tensor(const OptionalTensor& t) { return t.value_or(at::Tensor()); }
 
-// Products of rows with blocks of heads, with sums in `sums`: on a GPU of 16-bit factors, as in attention's kernels.
+// Matrix products of token rows with block-diagonal matrices, one block per head. Sums are accumulated in the dtype
+// `sums`. On a GPU the operands are 16-bit if q is, as in the attention kernels.
 struct HeadProducts {
   at::ScalarType factors, sums;
 
@@ -68,7 +69,8 @@ struct HeadProducts {
     const at::Tensor left = a.to(factors), right = b.to(factors);
     return factors == sums ? at::mm(left, right) : at::mm(left, right, sums);
   }
-  // (heads, rows, columns) as blocks of one matrix, so that products read and write tokens as they lie, and the blocks.
+  // Converts (heads, rows, columns) to one block-diagonal matrix, so that a product reads and writes tokens in their
+  // memory layout. blocks() extracts the blocks.
   at::Tensor joined(const at::Tensor& of_heads) const {
     const int64_t H = of_heads.size(0);
     const at::Tensor own = at::eye(H, of_heads.options().dtype(factors)).view({H, 1, H, 1});
@@ -79,8 +81,9 @@ struct HeadProducts {
   }
 };
 
-// The window's output and the prefix's, each with its share of one softmax. The gradient of a score is weight (d_out .
-// (value - out)) with the out of both, which kernels that read out and lse give of the window alone.
+// Combines the outputs of the window and of the prefix, each weighted with its share of one softmax. The gradient of a
+// score is weight (d_out . (value - out)), where `out` is the combined output. Attention kernels compute it for the
+// window if they receive the combined out and log-sum-exp.
 struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& prefix_q, const at::Tensor& prefix_k, const at::Tensor& prefix_v,
@@ -124,12 +127,12 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     if (result.empty()) result = of_window_alone(saved, d_out, d_scores, window, deterministic);
     for (const at::Tensor& t : {d_prefix_q, d_keys.to(prefix_k.scalar_type()), d_values.to(prefix_v.scalar_type())})
       result.push_back(t);
-    result.resize(10);  // none for the numbers
+    result.resize(10);  // no gradients for the numeric arguments
     return result;
   }
 
  private:
-  // Gradients of q, k and v from the window's keys; empty: no kernel gives them.
+  // Gradients of q, k and v through the keys of the window; empty if no kernel supports the inputs.
   static variable_list of_window(const variable_list& saved, const at::Tensor& d_out, int64_t window,
                                  bool deterministic) {
     const auto kernel = d_out.is_cuda() ? ops::cuda_library().softmax_part_backward : nullptr;
@@ -143,9 +146,10 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     return kernel(arguments, d_out, saved[8], saved[9], g) ? variable_list{g.q, g.k, g.v} : variable_list{};
   }
 
-  // The same from attention's gradients, which are those of a softmax over the window and lack the gradient d_lse of
-  // its log-sum-exp. With its weights p, d lse_i / d q_i = scale sum_j p_ij k_j is attention with the keys as values,
-  // and d lse_i / d k_j = scale p_ij q_i is summed over i like the gradient of a value.
+  // Gradients of q, k and v from the backward pass of ordinary attention. It computes the gradients of a softmax over
+  // the window only, which lack the gradient d_lse of the window's log-sum-exp. With the softmax weights p of the
+  // window, d lse_i / d q_i = scale sum_j p_ij k_j is attention with the keys as values, and d lse_i / d k_j = scale
+  // p_ij q_i is summed over i like the gradient of a value.
   static variable_list of_window_alone(const variable_list& saved, const at::Tensor& d_out, const at::Tensor& d_scores,
                                        int64_t window, bool deterministic) {
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
@@ -163,7 +167,8 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     };
     auto [d_q, d_k, d_v, none_1, none_2, none_3, none_4] =
         back(product_like_q(d_out, (by_token(own_lse) - by_token(saved[9])).exp()), v, own, false);
-    const at::Tensor d_lse = -d_scores.sum(-1, /*keepdim=*/true);  // all gradients of a row's scores add up to zero
+    // The gradients of all scores of a row add up to zero.
+    const at::Tensor d_lse = -d_scores.sum(-1, /*keepdim=*/true);
     const at::Tensor mean_key = std::get<0>(ops::attention(q, k, k, {}, {}, how));
     at::addcmul_out(d_q, d_q, mean_key, d_lse);
     d_k.add_(std::get<2>(back(product_like_q(q, d_lse), k, mean_key, true)));
@@ -178,7 +183,7 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     out.cu_seqlens_q = cu_q, out.cu_seqlens_k = cu_k;
     return out;
   }
-  // (..., tokens, heads, n) as rows, and back.
+  // flat() reshapes (..., tokens, heads, n) to rows, and by_head() is the inverse.
   static at::Tensor flat(const at::Tensor& x) { return x.reshape({-1, x.size(-2) * x.size(-1)}); }
   static at::Tensor by_head(const at::Tensor& rows, const at::Tensor& q) {
     auto sizes = q.sizes().vec();

@@ -1,12 +1,13 @@
-// What the gates of a span's tokens make of the neural memory's steps, momentum and weights.
+// Products of gates: the factors with which a span's tokens change the steps, momentum and weights of the neural
+// memory.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace lazy {
 
-// The memory's weights M and momentum S at each of T tokens, as linear combinations of their start values and the
-// span's gradients G: M_t = read_keep_t M + read_carry_t S - sum_{s <= t} read_steps_ts G_s. After the last token M is
-// keep M + carry S - sum_s steps_s G_s, and S is momentum_keep S - sum_s momentum_steps_s G_s.
+// The memory's weights M and momentum S at each of T tokens are linear combinations of their values at the start and of
+// the gradients G of the span: M_t = read_keep_t M + read_carry_t S - sum_{s <= t} read_steps_ts G_s. After the last
+// token, M is keep M + carry S - sum_s steps_s G_s, and S is momentum_keep S - sum_s momentum_steps_s G_s.
 struct GateProducts {
   at::Tensor read_steps;                  // (..., T, T), lower triangular
   at::Tensor read_keep, read_carry;       // (..., T, 1)
@@ -14,8 +15,8 @@ struct GateProducts {
   at::Tensor keep, carry, momentum_keep;  // (..., 1, 1)
 };
 
-// step, log_momentum, log_keep (..., T): see MemoryInputs. rounded: see FastWeights; a kernel of ops/fast_weights.h may
-// compute them, which does so in fp32 all the same. Differentiable once.
+// step, log_momentum, log_keep (..., T): see MemoryInputs. If `rounded` (FastWeights::rounded) is true, a kernel of
+// ops/fast_weights.h may compute the products; it computes in fp32 like the other implementation. Differentiable once.
 GateProducts gate_products(const at::Tensor& step, const at::Tensor& log_momentum, const at::Tensor& log_keep,
                            bool rounded);
 

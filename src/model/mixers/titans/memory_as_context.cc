@@ -24,7 +24,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The non-tensor arguments of one span.
+// The arguments of one span that are not tensors.
 struct MacSegment {
   int64_t heads, head_dim, memory_heads, chunk, persistent;
   double norm_eps;
@@ -39,13 +39,14 @@ struct MacSegment {
   at::Tensor by_head(const at::Tensor& x) const { return x.view({x.size(0), x.size(1), heads, head_dim}); }
 };
 
-// Indices of the tensors shared by all spans, and of the state entries before the memory's.
+// Indices of the tensors shared by all spans, and of the state entries. The entries of the memory follow from kMemory
+// on.
 enum MacShared {
   kKeyValueWeight,
-  kPrefixKeys,  // of every text, like the next
+  kPrefixKeys,  // keys of the persistent tokens, the same for every text
   kPrefixValues,
-  kPlaces,        // of a segment's tokens, after the prefix
-  kMemoryWeight,  // of q, k, v and the gates
+  kPlaces,        // positions of a segment's tokens, counted after the prefix
+  kMemoryWeight,  // projection of q, k, v and the gates
   kGateBias,
   kRecalledNorm,
   kConvolution,
@@ -57,11 +58,11 @@ at::Tensor model_norm(const TensorList& shared) {
   return shared.size() > kModelNorm ? shared[kModelNorm] : at::Tensor();
 }
 
-// before, then a_1 b_1 a_2 b_2 ...: (B, P, heads, dim) and twice (B, T, heads, dim) -> (B, P + 2 T, heads, dim). In
-// this order a causal mask lets a token see what was retrieved for it and for earlier tokens, but not for later ones.
-// Without `a` there are zeros.
+// Concatenates `before` (B, P, heads, dim) and then a_1 b_1 a_2 b_2 ... of a and b (B, T, heads, dim) -> (B, P + 2 T,
+// heads, dim). In this order a causal mask lets a token attend to the tensors retrieved for it and for earlier tokens,
+// but not to those for later tokens. An undefined `a` is replaced by zeros.
 struct Interleaved : torch::autograd::Function<Interleaved> {
-  // Of `all`: what came before, a, b.
+  // Splits `all` into its components: before, a, b.
   static TensorList parts(const at::Tensor& all, int64_t before) {
     const int64_t pairs = (all.size(1) - before) / 2;
     const at::Tensor both = all.narrow(1, before, 2 * pairs).unflatten(1, {pairs, 2});
@@ -81,7 +82,7 @@ struct Interleaved : torch::autograd::Function<Interleaved> {
   }
 };
 
-// Attention over the segment so far -> y (B, T, d); appends to the cached keys and values.
+// Attention over the tokens of the segment so far. Returns y (B, T, d) and appends to the cached keys and values.
 at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const TensorList& tokens,
                       const TensorList& shared, TensorList& state) {
   const at::Tensor q_x = tokens[1].transpose(1, 2), k_x = tokens[2].transpose(1, 2), v_x = tokens[3].transpose(1, 2);
@@ -94,7 +95,8 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const T
   const TensorList of_retrieved = at::linear(h, shared[kKeyValueWeight]).chunk(2, -1);
   const at::Tensor k_h = segment.rotate(segment.by_head(of_retrieved[0]), places),
                    v_h = segment.by_head(of_retrieved[1]);
-  // The prefix, then the segment: what it had before and these tokens, which are kept unless they end it.
+  // The keys (or values) are the prefix, then the earlier tokens of the segment, then the new tokens. The tokens of the
+  // segment are cached unless the new tokens end the segment.
   const auto joined = [&](MacShared prefix, MacState past, const at::Tensor& of_h, const at::Tensor& of_x) {
     const at::Tensor &first = shared[prefix], &seen = state[past];
     const at::Tensor all = Interleaved::apply(seen.size(1) > 0 ? at::cat({first, seen}, 1) : first, of_h, of_x);
@@ -103,26 +105,27 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const T
     return all;
   };
   const at::Tensor k = joined(kPrefixKeys, kPastKeys, k_h, k_x), v = joined(kPrefixValues, kPastValues, v_h, v_x);
-  // The outputs at retrieved tokens are not used, so their queries are zero.
+  // The outputs at the positions of retrieved tokens are not used, so their queries are zero.
   const auto out = ops::attention(Interleaved::apply(q_x.detach().narrow(1, 0, 0), at::zeros({}, q_x.options()), q_x),
                                   k, v, {}, {}, {.normalizer = "softmax", .deterministic = segment.deterministic});
   return std::get<0>(out).view({B, T, 2, -1}).select(2, 1);
 }
 
-// Updates the memory with y (B, T, d) and returns its output, (B, T, d).
+// Updates the memory with y (B, T, d) and returns the memory's output, (B, T, d).
 at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at::Tensor& y, const TensorList& shared,
                      TensorList& state) {
   const int64_t B = y.size(0), T = y.size(1);
   const int64_t width = y.size(2);
   const TensorList projected =
       at::linear(y, shared[kMemoryWeight]).split_with_sizes({3 * width, shared[kGateBias].size(0)}, -1);
-  at::Tensor streams = projected[0];  // q, k, v concatenated
+  at::Tensor streams = projected[0];  // the projections for q, k and v, concatenated
   if (shared[kConvolution].numel() > 0) {
     const int64_t past = state[kPastInputs].size(1);
     const at::Tensor inputs = at::cat({state[kPastInputs], streams}, 1);
     streams = recurrence::short_convolution({.x = inputs, .weight = shared[kConvolution]}).out.narrow(1, past, T);
     const at::Tensor latest = inputs.narrow(1, T, past);
-    state[kPastInputs] = at::GradMode::is_enabled() ? latest : latest.clone();  // a graph holds the inputs anyway
+    // The autograd graph retains `inputs` in any case.
+    state[kPastInputs] = at::GradMode::is_enabled() ? latest : latest.clone();
   } else {
     streams = at::silu(streams);
   }
@@ -166,9 +169,10 @@ std::vector<const Linear*> TitansMac::products() const {
   return {&product_.output()};  // the spans read the other weights directly
 }
 
-// State: the input of the retrieval's convolution, then that of the spans' convolution.
+// The cached state consists of the latest inputs of the retrieval's convolution, followed by the state of the spans
+// (MacState).
 at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
-  if (options.packed) {  // documents are batched, so that they run in parallel
+  if (options.packed) {  // documents are processed in batches, in parallel
     const DocumentBatches& documents = batches_of(*options.packed, config_.mixer.segment, x.value.device());
     TensorList out;
     for (const DocumentBatch& batch : documents.batches) {
@@ -193,7 +197,7 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
   TensorList before;
   if (earlier > 0) before = layer_state(*options.cache, layer);
 
-  // The parts that do not depend on the memory, for all tokens at once.
+  // Computes the terms that do not depend on the memory for all tokens at once.
   const at::Tensor projections = memory_.projections(type), convolutions = memory_.convolutions();
   recurrence::Convolution asked{.out = at::linear(x.value, projections.narrow(0, 0, config_.hidden_size)),
                                 .state = at::empty({0})};

@@ -22,7 +22,8 @@ constexpr const char* kGates[] = {"step", "momentum", "decay"};
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// By hand, for few kernels: MAC computes the gates of one segment after the other.
+// An autograd node with a manual backward pass, which launches few kernels. This matters for MAC, which computes the
+// gates of each segment sequentially.
 struct GatesNode : torch::autograd::Function<GatesNode> {
   static variable_list forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& bias,
                                int64_t divisor) {
@@ -89,7 +90,7 @@ void MemoryBranch::bind_parameters(const ParameterTable& table) {
     convolutions_[n] = table[std::string("memory.") + kStreams[n] + "_conv1d.weight"];
     biases_[n] = table[std::string("memory.") + kGates[n] + "_proj.bias"];
   }
-  // Initially about 1% of the memory decays per token.
+  // With this bias, about 1% of the memory decays per token at the start of training.
   table.fill("memory.decay_proj.bias", -4.6);
   norm_ = table["memory.model_norm.weight"];
   if (norm_.defined()) table.fill("memory.model_norm.weight", 1);

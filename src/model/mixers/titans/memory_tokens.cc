@@ -29,7 +29,7 @@ at::Tensor empty(const at::Tensor& like, at::IntArrayRef sizes, at::ScalarType t
   return at::empty(sizes, like.options().dtype(type).requires_grad(false));
 }
 
-// Two neighbours are read at once.
+// True if the kernel can read pairs of neighboring elements: the last dimension is contiguous and all offsets are even.
 bool in_pairs(const at::Tensor& x) {
   if (x.stride(-1) != 1 || x.storage_offset() % 2 != 0) return false;
   for (int64_t n = 0; n + 1 < x.dim(); ++n) {
@@ -42,8 +42,8 @@ ops::MemoryStream stream_of(const at::Tensor& x) {  // (B, H, tokens, dim)
   return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
 }
 
-// The kernels' arguments for q, k, v (B, H, tokens, dim), and what they make of them or the gradients with respect to
-// it.
+// The kernel's arguments: q, k, v (B, H, tokens, dim), and either the converted tokens or the gradients with respect to
+// the converted tokens.
 ops::MemoryTokens arguments(const variable_list& streams, const variable_list& made, bool residual) {
   const auto out = [&](size_t n) { return made[n].mutable_data_ptr<float>(); };
   const int64_t chunks = made[0].size(0);
@@ -87,7 +87,7 @@ struct TokensNode : torch::autograd::Function<TokensNode> {
     p.d_q = out[0].mutable_data_ptr(), p.d_k = out[1].mutable_data_ptr(), p.d_v = out[2].mutable_data_ptr();
     token_kernels_for(streams[0], true)->tokens_backward(p);
     for (at::Tensor& x : out) x = x.transpose(1, 2);
-    out.resize(6);  // no gradients for the numbers
+    out.resize(6);  // no gradients for the numeric arguments
     return out;
   }
 };
@@ -136,7 +136,7 @@ struct OutputsNode : torch::autograd::Function<OutputsNode> {
 }  // namespace
 
 at::Tensor unit_length(const at::Tensor& x) {
-  // Of `dim` numbers the mean of the squares is a dim-th of their sum.
+  // RMSNorm divides by the root of the mean square, and the mean is the sum divided by dim.
   const auto dim = static_cast<double>(x.size(-1));
   const at::Tensor weight = at::full({x.size(-1)}, 1 / std::sqrt(dim), x.options().dtype(at::kFloat));
   return ops::rms_norm(x.to(at::kFloat), weight, 1e-6 / dim);
@@ -144,7 +144,8 @@ at::Tensor unit_length(const at::Tensor& x) {
 
 at::Tensor pad_tokens(const at::Tensor& x, int64_t length) {
   if (x.size(2) == length) return x;
-  std::vector<int64_t> sides(static_cast<size_t>(2 * (x.dim() - 2)));  // from the last dimension to that of tokens
+  // The padding of each dimension, from the last dimension to the token dimension.
+  std::vector<int64_t> sides(static_cast<size_t>(2 * (x.dim() - 2)));
   sides.back() = length - x.size(2);
   return at::constant_pad_nd(x, sides);
 }

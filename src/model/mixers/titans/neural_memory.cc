@@ -18,19 +18,19 @@ namespace {
 
 using torch::autograd::AutogradContext;
 
-// Applies the residual norm to the MLP's output z at input x: (B, H, T, D) each.
+// Applies the residual norm of M, if there is one, to the output z of the MLP for the input x: (B, H, T, D) each.
 at::Tensor memory_output(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
   return norm.defined() ? x + fast_weights::InnerNorm{norm.unsqueeze(1)}.scaled(z) : z;
 }
 
-// Normalized fast weights minimize 1/2 of the squared error, so the step is doubled.
+// Fast weights with a norm minimize half of the squared error, so the step is doubled.
 at::Tensor loss_scaled_step(const at::Tensor& step, const at::Tensor& norm) { return norm.defined() ? 2 * step : step; }
 
 struct MemorySteps {
   at::Tensor u, g;
 };
 
-// For the loss of M(k): every layer's inputs and its output gradients, (B, H, T, ...).
+// The inputs of every layer and the gradients with respect to its outputs, for the loss of M(k), (B, H, T, ...).
 std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v,
                                       const at::Tensor& norm) {
   std::vector<MemorySteps> steps = {{.u = k}};
@@ -47,19 +47,19 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
   return steps;
 }
 
-// Tokens between two saved states where kernels compute: each launch reads and writes a state of 256 KiB a sequence and
-// head, or its gradient.
+// Number of tokens between two saved states if kernels are used. Each launch reads and writes a state (or its gradient)
+// of 256 KiB per sequence and head.
 constexpr int64_t kTokensPerLaunch = 512;
 
-// Whether the kernels of fast weights compute whole chunks.
+// True if the fast-weights kernels support whole chunks of this shape.
 bool kernels_serve(const MemoryInputs& in, const MemoryState& state, int64_t chunk) {
   if (!in.rounded || chunk != ops::kMemoryTokens || state.weights.size() > 2) return false;
   const int64_t hidden = state.weights.size() == 2 ? state.weights[0].size(-1) : 0;
   return ops::fast_weights_kernels(in.q.device().type(), chunk, hidden, /*momentum=*/true) != nullptr;
 }
 
-// Where kernels compute and the state is not used afterwards, a text's last tokens are the beginning of one more chunk
-// of the span before them: without steps and forgetting at the tokens that are missing.
+// If kernels are used and the state is not needed afterwards, the incomplete last chunk of a text is appended to the
+// preceding span. The missing tokens have no steps and no forgetting.
 void join_beginning(std::vector<ChunkSpan>& pieces) {
   if (pieces.size() < 2 || pieces.back().offset > 0 || pieces.back().ends_chunk) return;
   ChunkSpan& before = pieces[pieces.size() - 2];
@@ -73,7 +73,7 @@ at::ScalarType output_type(const at::Tensor& q, const at::Tensor& computed, bool
   return (raw ? q : computed).scalar_type();
 }
 
-// As memory_piece, for whole chunks or the beginning of one.
+// Same result as memory_piece, for spans of whole chunks or for a span that ends with the beginning of a chunk.
 at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm,
                              TensorList& state, bool rounded, bool raw) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
@@ -128,7 +128,7 @@ MemoryState for_batch(const MemoryState& state, int64_t batch) {
   return memory_state(all, state.chunk_position);
 }
 
-// a b of as many matrices each, whose fp32 products and those of their gradients may be TF32.
+// The batched product a b. The fp32 products of the forward and the backward pass may use TF32.
 struct RoundedProduct : torch::autograd::Function<RoundedProduct> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& a, const at::Tensor& b) {
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -212,7 +212,7 @@ at::Tensor memory_packed(const MemoryInputs& in, const MemoryState& state, int64
     MemoryInputs part = in;
     part.last_state = false;
     for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.step, &part.log_momentum, &part.log_keep}) {
-      *x = batch_document_tokens(*x, batch);  // outputs at padding are dropped
+      *x = batch_document_tokens(*x, batch);  // the caller discards the outputs at padding
     }
     out.push_back(std::get<0>(memory_chunks(part, for_batch(state, batch.tokens.size(0)), chunk)));
   }

@@ -55,14 +55,14 @@ class TitansMal final : public TitansMixer {
 
 class BranchStates {
  public:
-  // persistent: number of learned tokens that the memory sees before the text.
+  // persistent: number of learned tokens that the memory processes before the text.
   BranchStates(const ForwardOptions& options, int64_t layer, int64_t persistent);
 
-  // The state to read and update; null without a cache. The window has two tensors, keys and values.
+  // The states to read and update; null without a cache. The window's state consists of two tensors, keys and values.
   std::vector<at::Tensor>* window() { return kept_ ? &window_ : nullptr; }
   std::vector<at::Tensor>* memory() { return kept_ ? &memory_ : nullptr; }
-  int64_t seen() const { return seen_; }  // tokens already seen by the memory
-  void keep();                            // writes the states to the cache, if any
+  int64_t seen() const { return seen_; }  // number of tokens already processed by the memory
+  void keep();                            // writes the states to the cache, if there is one
 
  private:
   std::vector<at::Tensor>* kept_ = nullptr;
@@ -167,7 +167,7 @@ void BranchStates::keep() {
 bool is_mac(const ModelConfig& m) { return m.mixer.type == MixerType::titans_mac; }
 bool is_mag(const ModelConfig& m) { return m.mixer.type == MixerType::titans_mag; }
 bool has_attention(const ModelConfig& m) { return m.mixer.type != MixerType::titans_lmm; }
-// Whether the memory's output has its own norm, gate and projection, as in LMM.
+// True if the memory's output has a separate norm, gate and projection, as in LMM.
 bool has_output(const ModelConfig& m) { return !is_mac(m) && !is_mag(m); }
 
 void infer_titans_sizes(ModelConfig& m) {
@@ -183,26 +183,25 @@ void check_titans(const ModelConfig& m) {
   if (m.attention.num_heads * m.attention.head_dim != m.hidden_size ||
       m.attention.num_kv_heads != m.attention.num_heads) {
     fail("model",
-         "num_heads: expected num_heads times head_dim to be hidden_size ({}), and as many num_kv_heads, found {} "
+         "num_heads: expected num_heads times head_dim to be hidden_size ({}), and num_kv_heads = num_heads, found {} "
          "times {}, {}",
          m.hidden_size, m.attention.num_heads, m.attention.head_dim, m.attention.num_kv_heads);
   }
   if (m.attention.normalizer != Normalizer::softmax || m.attention.distance_bias_window > 0) {
-    fail("model", "normalizer: expected softmax without a distance bias beside a neural memory, found {}",
+    fail("model", "normalizer: a neural memory requires softmax without a distance bias, found {}",
          name(m.attention.normalizer));
   }
   if (m.positions.kind == PositionKind::alibi || m.positions.kind == PositionKind::transformer_xl) {
-    fail("model", "positions: expected rope, none, learned or sinusoidal beside a neural memory, found {}",
+    fail("model", "positions: a neural memory requires rope, none, learned or sinusoidal, found {}",
          name(m.positions.kind));
   }
   if (m.positions.partial_rotary_factor != 1 || m.positions.rope_interleaved) {
-    fail("model",
-         "partial_rotary_factor, rope_interleaved: expected RoPE on whole heads beside a neural memory, found {}, {}",
+    fail("model", "partial_rotary_factor, rope_interleaved: a neural memory requires RoPE on whole heads, found {}, {}",
          m.positions.partial_rotary_factor, m.positions.rope_interleaved);
   }
   if (!is_mac(m)) return;
   if (m.attention.window > 0)
-    fail("model", "window_size: expected -1, mixer.segment ({}) bounds what titans_mac attends to, found {}", x.segment,
+    fail("model", "window_size: expected -1, because titans_mac attends within mixer.segment ({}), found {}", x.segment,
          m.attention.window);
   if (x.chunk != x.segment) fail("model", "mixer.chunk: expected mixer.segment ({}), found {}", x.segment, x.chunk);
 }
@@ -273,7 +272,7 @@ void write_titans(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (is_mac(m)) out["segment_size"] = x.segment;
 }
 
-// keys: of [mixer], in addition to those of all four variants.
+// keys: additional keys of [mixer] for this variant; the keys that all four variants share are appended.
 MixerKind titans_kind(MixerType type, const char* architecture, decltype(MixerKind::make) make, bool attends,
                       std::vector<const char*> keys) {
   keys.insert(keys.end(), {"conv_size", "memory_depth", "memory_expansion", "memory_norm"});

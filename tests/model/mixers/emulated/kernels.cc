@@ -1,11 +1,11 @@
-// The emulator's kernels of fast weights, for tensors of the CPU.
+// Registers the emulator's kernels of fast weights for CPU tensors.
 #include "attention/cuda/params.h"
 #include "ops/cuda/fast_weights.h"
 #include "ops/fast_weights.h"
 
 namespace lazy::kernels::cuda {
 
-void check(cudaError_t, const char*) {}  // the emulator refuses no launch: it ends the program
+void check(cudaError_t, const char*) {}  // the emulator never rejects a launch: it terminates the program
 
 }  // namespace lazy::kernels::cuda
 
