@@ -84,7 +84,7 @@ test-wheels:    ## install dist/'s wheels beside PyTorch LAZY_WHEEL_TORCH (defau
 fuzz:           ## fuzz every reader, FUZZ_SECONDS (default 600) each, two at a time
 	@scripts/setup.sh test
 	@scripts/build.sh $(PRESET) build fuzz_tests
-	@build/tests/fuzz_tests --gtest_brief=1 --gtest_filter='*SeedsAreWritten*'
+	@build/tests/fuzz_tests --gtest_brief=1 --gtest_filter='Fuzz.Seeds_*'
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-600} scripts/fuzz.sh build/fuzz-seeds
 
 lint:           ## formatting, Python lint and spelling of every file; fails if anything is to be mended

@@ -1,4 +1,4 @@
-// Elapsed time, and the date that reports show.
+// Elapsed time, and the date for reports.
 #pragma once
 #include <chrono>
 #include <ctime>

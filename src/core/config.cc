@@ -69,7 +69,7 @@ ConfigValue convert(const toml::node& node, const std::string& where, const std:
       else if (auto x = item.value<double>())
         numbers.push_back(*x);
       else
-        fail("config", "{}: {}: lists hold strings or numbers", where, key);
+        fail("config", "{}: {}: lists may contain only strings or numbers", where, key);
     }
     if (!strings.empty() && !numbers.empty()) fail("config", "{}: {}: a list mixes strings and numbers", where, key);
     if (!numbers.empty()) return numbers;
@@ -90,25 +90,27 @@ toml::table parse_toml(const std::string& text, const std::string& name) {
 
 namespace {
 
-// An installed program has the checkout's configs/ beside it. Their paths are relative to the user's folder, so that
-// they are of use only once they were copied there: the error for a missing one is the command that copies them.
+// An installed program has the folder configs/ of the repository next to it. Paths inside these configurations are
+// relative to the folder of the user, so the files must be copied before use. The error for a missing configuration
+// therefore shows the command that copies them.
 void name_shipped(const fs::path& path) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error), shipped = program.parent_path() / path;
   if (error || path.is_absolute() || fs::exists(path) || !fs::is_regular_file(shipped, error)) return;
-  fail("config", "{} does not exist; the configurations that came with the program: cp -r {} .", path.string(),
-       (program.parent_path() / *path.begin()).string());
+  fail("config", "{} does not exist; to use the configurations that are installed with the program: cp -r {} .",
+       path.string(), (program.parent_path() / *path.begin()).string());
 }
 
-// Reads PATH and the files it extends, base first: later layers override earlier ones.
+// Reads `path` and the files it extends. Base files come first, and later layers override earlier ones.
 void collect(const fs::path& path, std::vector<std::pair<std::string, toml::table>>& layers, int depth) {
-  if (depth > 16) fail("config", "{}: `extends` goes round in a circle or is more than 16 deep", path.string());
+  if (depth > 16) fail("config", "{}: `extends` forms a cycle or is nested more than 16 levels deep", path.string());
   if (depth == 0) name_shipped(path);
   toml::table root = parse_toml(read_file(path), path.string());
   if (const auto* extends = root.get("extends")) {
     const auto base = [&](const toml::node& node) {
       const auto* name = node.as_string();
-      if (!name) fail("config", "{}: extends: expected a file name or a list of them", at(path.string(), *extends));
+      if (!name)
+        fail("config", "{}: extends: expected a file name or a list of file names", at(path.string(), *extends));
       collect(path.parent_path() / name->get(), layers, depth + 1);
     };
     if (const auto* list = extends->as_array()) {
@@ -145,8 +147,8 @@ void Config::merge(const void* table, const std::string& name, const char* where
     }
     const auto* entries = node.as_table();
     if (!entries) {
-      fail("config", "{}: {}: expected a [section]; only `extends` stands outside one", where ? where : at(name, node),
-           title);
+      fail("config", "{}: {}: expected a [section]; only `extends` may be outside of a section",
+           where ? where : at(name, node), title);
     }
     merge_section(entries, title, name, where);
   }
@@ -177,7 +179,7 @@ Config Config::load(const fs::path& path, const std::vector<std::string>& overri
     toml::table root;
     try {
       root = toml::parse(item);
-    } catch (const toml::parse_error&) {  // a value that is not TOML, such as a bare word, is a string
+    } catch (const toml::parse_error&) {  // a value that is not valid TOML, such as a bare word, is used as a string
       const auto part = [&](size_t begin, size_t end) {
         return std::string(strip(std::string_view(item).substr(begin, end - begin)));
       };
@@ -201,10 +203,10 @@ std::vector<ConfigSection> Config::sections(const std::string& name) {
   return out;
 }
 
-// A suggestion for an unknown key: a key of its section, or of another one.
+// Suggests a replacement for an unknown key: a key of the same section or of another section.
 static std::string suggestion(const std::map<std::string, std::set<std::string>>& known, const std::string& section,
                               const std::string& key) {
-  std::map<std::string, std::string> elsewhere;  // key -> section
+  std::map<std::string, std::string> elsewhere;  // maps a key to its section
   for (const auto& [name, keys] : known) {
     if (name != section) {
       for (const auto& k : keys) elsewhere.emplace(k, name);

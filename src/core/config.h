@@ -1,10 +1,10 @@
-// Configuration files: TOML with `extends = "other.toml"` (or a list; later files win), command-line overrides, and
-// errors for unknown keys.
+// Configuration files: TOML with `extends = "other.toml"` (or a list; later files override earlier ones), command-line
+// overrides, and errors for unknown keys.
 //
 //   Config config = Config::load("train.toml", {"training.steps=100"});
 //   auto model = config.section("model");
 //   int64_t layers = model.integer("num_layers", 24);
-//   config.check_all_used();   // an unknown key or section is an error that suggests the nearest known one
+//   config.check_all_used();   // throws Error for an unknown key or section and suggests the closest known name
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,29 +22,31 @@ using ConfigValue = std::variant<bool, int64_t, double, std::string, std::vector
 
 class Config;
 
-// One [section]. A key of a table inside it is named "table.key". Getters throw Error naming file, line, key, expected
-// and found type or range.
+// One [section]. A key of a nested table is named "table.key". If a value has a wrong type or is out of range, the
+// getters throw Error with file, line, key, what was expected and what was found.
 class ConfigSection {
  public:
   bool has(const std::string& key) const;
-  std::vector<std::string> keys() const;  // of the file and the overrides, in alphabetical order
+  std::vector<std::string> keys() const;  // keys in the file and in the overrides, in alphabetical order
   bool boolean(const std::string& key, bool fallback);
   int64_t integer(const std::string& key, int64_t fallback, int64_t minimum = INT64_MIN, int64_t maximum = INT64_MAX);
   double number(const std::string& key, double fallback, double minimum = -1e300, double maximum = 1e300);
   std::string string(const std::string& key, const std::string& fallback);
   std::string required_string(const std::string& key);
   std::string choice(const std::string& key, const std::string& fallback, const std::vector<std::string>& allowed);
-  // The value of an enumeration, by its name in `table` (core/enum_table.h).
+  // Returns an enumeration value whose name is listed in `table` (core/enum_table.h).
   template <class Table>
   typename Table::Value choice(const std::string& key, typename Table::Value fallback, const Table& table) {
     return *table.find(choice(key, table.name(fallback), table.names()));
   }
   std::vector<std::string> strings(const std::string& key,
-                                   const std::vector<std::string>& fallback);                // also one string
-  std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);  // also one number
-  // Where the key was set, "train.toml:12" or "--set", for messages of the caller.
+                                   const std::vector<std::string>& fallback);  // also accepts a single string
+  // also accepts a single number
+  std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);
+  // Returns where the key was set, "train.toml:12" or "--set", for error messages of the caller.
   std::string where(const std::string& key) const;
-  // `value` of the key as a path: in a file relative to that file, in an override to the working directory.
+  // Resolves `value` of the key as a path. In a file it is relative to that file; in an override it is relative to the
+  // working directory.
   std::filesystem::path resolved(const std::string& key, const std::string& value) const;
   const std::string& name() const { return name_; }
   const std::string& file() const;
@@ -62,13 +64,13 @@ class Config {
   static Config load(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
   static Config parse(const std::string& text, const std::string& name = "configuration");
   ConfigSection section(const std::string& name);
-  // The tables of an array, `[[name]]`, in the order of the file; in messages they are [name 1], [name 2], ...
+  // Returns the tables of an array `[[name]]` in file order. Messages name them [name 1], [name 2], ...
   std::vector<ConfigSection> sections(const std::string& name);
   void check_all_used() const;
-  // The merged configuration as TOML text that loads to the same values.
+  // Returns the merged configuration as TOML text that loads to the same values.
   std::string to_toml() const;
   const std::string& name() const { return name_; }
-  // Folder of the file, the base of relative paths in it. Empty for parsed text.
+  // Folder of the file, to which its relative paths refer. Empty for parsed text.
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
@@ -81,9 +83,9 @@ class Config {
   std::string name_;
   std::filesystem::path directory_;
   void merge_section(const void* toml_table, const std::string& section, const std::string& name, const char* where);
-  std::map<std::string, Entry> entries_;                // "section.key"
-  std::map<std::string, size_t> arrays_;                // tables of each [[array]]
-  std::map<std::string, std::set<std::string>> known_;  // keys read so far, by section
+  std::map<std::string, Entry> entries_;                // keys have the form "section.key"
+  std::map<std::string, size_t> arrays_;                // number of tables of each [[array]]
+  std::map<std::string, std::set<std::string>> known_;  // keys that have been read so far, by section
 };
 
 }  // namespace lazy

@@ -1,8 +1,8 @@
-// The names of an enumeration's values, in one table that parsing, printing and error messages share.
+// The names of the values of an enumeration, in one table for parsing, printing and error messages.
 //
 //   inline constexpr auto kColors = enum_table<Color>({{Color::red, "red"}, {Color::green, "green"}});
 //   kColors.name(Color::red);    // "red"
-//   kColors.find("green");       // Color::green, or nullopt for a name that the table does not list
+//   kColors.find("green");       // Color::green, or nullopt for a name that is not in the table
 //   section.choice("color", Color::red, kColors);  // a key of a configuration file (core/config.h)
 #pragma once
 #include <array>
@@ -28,7 +28,7 @@ class EnumTable {
 
   constexpr explicit EnumTable(const std::array<EnumName<E>, N>& entries) : entries_(entries) {}
 
-  // Throws std::logic_error for a value that the table does not list.
+  // Throws std::logic_error for a value that is not in the table.
   constexpr const char* name(E value) const {
     for (const EnumName<E>& entry : entries_) {
       if (entry.value == value) return entry.name;

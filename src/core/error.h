@@ -1,4 +1,4 @@
-// Errors for users: one line that begins with the operation and says what was expected and what was found.
+// Errors for users: one line that starts with the operation and states what was expected and what was found.
 #pragma once
 #include <fmt/format.h>
 
@@ -10,15 +10,15 @@
 
 namespace lazy {
 
-// The user can fix the cause: wrong arguments, a bad file, a bad configuration. Exit code 2. Control characters in the
-// text, which may quote any file, are escaped.
+// An error whose cause the user can fix: wrong arguments, an invalid file, an invalid configuration. Exit code 2.
+// Control characters in the text are escaped, because the text may quote any file.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& text) : std::runtime_error(escape_control(text)) {}
   virtual int exit_code() const noexcept { return 2; }
 };
 
-// The run failed on a valid request: a full disk, a diverged loss, an internal error. Exit code 1.
+// The run failed although the request was valid: a full disk, a diverged loss, an internal error. Exit code 1.
 class RunError : public Error {
  public:
   using Error::Error;
@@ -26,19 +26,19 @@ class RunError : public Error {
 };
 
 namespace detail {
-// Not templates: formatting is compiled once, not in every file that can fail.
+// These functions are not templates, so that the formatting code is compiled only once.
 [[noreturn]] void fail(const char* operation, fmt::string_view format, fmt::format_args args);
 [[noreturn]] void fail_run(const char* operation, fmt::string_view format, fmt::format_args args);
 }  // namespace detail
 
-// fail("safetensors", "{}: header says {} bytes, the file has {}", path, a, b)
-//   -> Error "safetensors: model.safetensors: header says ..."
+// Example: fail("safetensors", "{}: header says {} bytes, the file has {}", path, a, b)
+//   throws Error "safetensors: model.safetensors: header says ..."
 template <typename... Args>
 [[noreturn]] void fail(const char* operation, fmt::format_string<Args...> format, Args&&... args) {
   detail::fail(operation, format, fmt::make_format_args(args...));
 }
 
-// The same as a RunError.
+// Throws RunError instead of Error.
 template <typename... Args>
 [[noreturn]] void fail_run(const char* operation, fmt::format_string<Args...> format, Args&&... args) {
   detail::fail_run(operation, format, fmt::make_format_args(args...));

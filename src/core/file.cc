@@ -99,7 +99,7 @@ void FileWriter::write_at(uint64_t offset, const void* data, size_t size) {
 
 void FileWriter::close() {
   flush();
-  // Devices and pipes answer EINVAL.
+  // fsync of devices and pipes fails with EINVAL.
   if (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP && errno != ENOSYS && errno != EROFS) {
     fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
   }
@@ -116,7 +116,8 @@ void sync_directory(const fs::path& directory) {
   }
   static std::atomic<bool> warned = false;
   if (!warned.exchange(true)) {
-    log::warn("{}: the file system cannot sync directories; a power failure may undo the newest files", where.string());
+    log::warn("{}: the file system cannot sync directories; the newest files may be lost in a power failure",
+              where.string());
   }
 }
 
@@ -137,7 +138,7 @@ unsigned file_mode_mask() {
   return at == std::string::npos ? 022 : static_cast<unsigned>(std::stoul(status.substr(at + 6), nullptr, 8));
 }
 
-// A new file with a random name.
+// Creates a new file with a random name.
 static fs::path create_temporary_file(const fs::path& path) {
   std::random_device random;
   while (true) {
@@ -190,7 +191,7 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   void* map = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
   if (map == MAP_FAILED) {
     fail("read", "{}: {}{}", path.string(), std::strerror(errno),
-         errno == ENOMEM ? "; a process may map no more files than `sysctl vm.max_map_count` says" : "");
+         errno == ENOMEM ? "; a process cannot map more files than the limit in `sysctl vm.max_map_count`" : "");
   }
   data_ = static_cast<const std::byte*>(map);
 }
@@ -198,7 +199,7 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
-// Errors of madvise are ignored: the hints change speed only.
+// Errors of madvise are ignored because the hints only affect speed.
 void MappedFile::expect_scattered_reads() const {
   if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM);
 }

@@ -1,4 +1,4 @@
-// Files: whole reads, memory maps, and atomic writes (temporary file, fsync, rename).
+// Files: reading whole files, memory maps, and atomic writes (temporary file, fsync, rename).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace lazy {
 
 std::string read_file(const std::filesystem::path& path);
 
-// Writes PATH.tmp-XXXXXX (a random name), syncs it, renames it over PATH and syncs the folder. If PATH is a link, the
-// file that it points to is replaced. A device or pipe (/dev/stdout) is written as it is. On failure (a full disk) the
-// temporary file is removed, PATH keeps its former content, and RunError carries the system's message.
+// Writes PATH.tmp-XXXXXX (a random name), syncs it, renames it to PATH and syncs the folder. If PATH is a symbolic
+// link, its target is replaced. A device or pipe (/dev/stdout) is written directly. On failure, for example on a full
+// disk, the temporary file is removed, PATH keeps its old content, and RunError contains the system error.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
-// Buffered writer. It writes to `path` itself; write_file_atomic() adds the temporary name and the rename.
+// Buffered writer. It writes directly to `path`; write_file_atomic() adds the temporary name and the rename.
 class FileWriter {
  public:
   explicit FileWriter(const std::filesystem::path& path);
@@ -25,9 +25,9 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
   void write(const void* data, size_t size);
   void write(std::string_view data) { write(data.data(), data.size()); }
-  void write_at(uint64_t offset, const void* data, size_t size);  // overwrite earlier bytes, e.g. a header
+  void write_at(uint64_t offset, const void* data, size_t size);  // overwrites earlier bytes, for example a header
   uint64_t size() const { return size_; }
-  void close();  // flush, fsync, close; errors throw. The destructor closes without syncing.
+  void close();  // flush, fsync and close; throws on errors. The destructor closes without syncing.
 
  private:
   void flush();
@@ -36,16 +36,17 @@ class FileWriter {
   uint64_t size_ = 0;
   std::string buffer_;
 };
-// For content too large to hold at once: `produce` appends to the writer.
+// For content that is too large for memory: `produce` appends it to the writer.
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(FileWriter&)>& produce);
 
-// Makes renames in the directory durable. File systems that cannot (CIFS, FUSE: EINVAL, ENOTSUP, ENOSYS) get one
-// warning per process; other errors are RunError.
+// Makes renames in the directory durable. If the file system does not support this (CIFS, FUSE: EINVAL, ENOTSUP,
+// ENOSYS), one warning per process is logged. Other errors throw RunError.
 void sync_directory(const std::filesystem::path& directory);
-// What a path stands for: the target if it is a link, even if that does not exist; otherwise the path itself.
+// Returns the target if the path is a symbolic link, even if the target does not exist. Otherwise returns the path.
 std::filesystem::path resolve_link(const std::filesystem::path& path);
-unsigned file_mode_mask();  // the process's umask
-// Renames a finished folder into place and syncs the parent: the last step of a checkpoint.
+unsigned file_mode_mask();  // the umask of the process
+// Renames a finished folder to its final name and syncs the parent folder. This is the last step of writing a
+// checkpoint.
 void publish_directory(const std::filesystem::path& temporary, const std::filesystem::path& final_name);
 
 // Read-only memory map of a whole file.
@@ -59,10 +60,11 @@ class MappedFile {
   size_t size() const { return size_; }
   std::string_view view() const { return {reinterpret_cast<const char*>(data_), size_}; }
   const std::filesystem::path& path() const { return path_; }
-  // Access hints (madvise). expect_scattered_reads() turns off the kernel's own read-ahead for the map.
+  // Access hints (madvise). expect_scattered_reads() disables the read-ahead of the kernel for this map.
   void expect_scattered_reads() const;
   void read_ahead(size_t offset, size_t size) const;
-  void forget(size_t offset, size_t size) const;  // drops the pages from memory; they are read again on access
+  // drops the pages from memory; they are read from disk again on access
+  void forget(size_t offset, size_t size) const;
 
  private:
   std::filesystem::path path_;

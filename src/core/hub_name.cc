@@ -21,12 +21,12 @@ bool is_name(const std::string& text) {
 bool is_hub_name(const std::string& path) {
   const size_t slash = path.find('/');
   const std::string organization = slash == std::string::npos ? "" : path.substr(0, slash);
-  if (path.ends_with(".gguf")) return false;  // a file with a mistake in its name
+  if (path.ends_with(".gguf")) return false;  // probably a mistyped file name
   std::error_code ignored;
   if (!is_name(slash == std::string::npos ? path : path.substr(slash + 1))) return false;
   if (slash != std::string::npos && !is_name(organization)) return false;
   if (std::filesystem::exists(path, ignored)) return false;
-  // "runs/lazy" is a path if there is a folder "runs".
+  // "runs/lazy" is a path if a folder "runs" exists.
   return organization.empty() || !std::filesystem::exists(organization, ignored);
 }
 

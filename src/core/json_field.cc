@@ -47,7 +47,7 @@ BasicJsonField<Json> BasicJsonField<Json>::operator[](const std::string& key) co
 
 template <typename Json>
 BasicJsonField<Json> BasicJsonField<Json>::at(size_t index) const {
-  if (index >= size()) fail(operation_, "{}: {} has {} entries, entry {} is missing", file_, name_, size(), index);
+  if (index >= size()) fail(operation_, "{}: {} has {} entries, but entry {} is missing", file_, name_, size(), index);
   return {operation_, &(*value_)[index], file_, name_ + "[" + std::to_string(index) + "]"};
 }
 
@@ -73,7 +73,7 @@ double BasicJsonField<Json>::number() const {
 template <typename Json>
 double BasicJsonField<Json>::share() const {
   const double value = number();
-  if (!std::isfinite(value) || value < -1e-4 || value > 1 + 1e-4) wrong("a share between 0 and 1");
+  if (!std::isfinite(value) || value < -1e-4 || value > 1 + 1e-4) wrong("a fraction between 0 and 1");
   return value;
 }
 
@@ -96,7 +96,7 @@ std::vector<std::vector<double>> BasicJsonField<Json>::matrix() const {
   std::vector<std::vector<double>> rows;
   for (size_t i = 0; i < size(); ++i) {
     rows.push_back(at(i).numbers());
-    if (rows.back().size() != rows.front().size()) at(i).wrong("as many numbers as in the first row");
+    if (rows.back().size() != rows.front().size()) at(i).wrong("the same number of values as in the first row");
   }
   return rows;
 }

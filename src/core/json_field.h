@@ -1,4 +1,4 @@
-// A value inside a JSON file together with its place: typed getters whose errors name the file, the field, what was
+// A value in a JSON file together with its location. The typed getters throw errors with the file, the field, what was
 // expected and what was found.
 #pragma once
 #include <cstddef>
@@ -8,34 +8,36 @@
 
 namespace lazy {
 
-// A JSON value for messages: scalars as text (shortened), arrays and objects by type.
+// Formats a JSON value for messages: scalars as (shortened) text, arrays and objects by type.
 template <typename Json>
 std::string json_summary(const Json& value);
 
-// A view: the JSON value must outlive it. Missing fields are views without a value.
+// A view of a JSON value, which must outlive the view. A missing field is represented by a view without a value.
 template <typename Json>
 class BasicJsonField {
  public:
-  // `operation` begins the messages; `name` is the path inside the file, "model.vocab", empty for the top level.
+  // `operation` is the start of error messages. `name` is the path inside the file, such as "model.vocab", or "" for
+  // the top level.
   BasicJsonField(const char* operation, const Json& value, std::string file, std::string name = "")
       : BasicJsonField(operation, &value, std::move(file), std::move(name)) {}
 
-  bool present() const;  // neither missing nor null
+  bool present() const;  // false if the field is missing or null
   bool has(const std::string& key) const;
-  BasicJsonField operator[](const std::string& key) const;  // error when the field is missing
-  BasicJsonField find(const std::string& key) const;        // may be missing; error when this is no object
+  BasicJsonField operator[](const std::string& key) const;  // throws Error if the field is missing
+  // the field may be missing; throws Error if this value is not an object
+  BasicJsonField find(const std::string& key) const;
   BasicJsonField at(size_t index) const;
-  size_t size() const;  // of an array
+  size_t size() const;  // number of elements of an array
 
   std::string string() const;
-  double number() const;                // null is NaN, as JSON writers encode it
-  double share() const;                 // finite and within [-1e-4, 1 + 1e-4], such as a mean of attention weights
-  bool boolean(bool fallback) const;    // `fallback` when missing or null
+  double number() const;                // null is converted to NaN, because JSON writers encode NaN as null
+  double share() const;                 // finite and within [-1e-4, 1 + 1e-4], for example a mean of attention weights
+  bool boolean(bool fallback) const;    // returns `fallback` if the field is missing or null
   std::vector<double> numbers() const;  // an array of numbers
-  std::vector<std::vector<double>> matrix() const;  // rows of equal length
+  std::vector<std::vector<double>> matrix() const;  // all rows must have the same length
 
   const Json& json() const { return *value_; }
-  const Json* value() const { return value_; }  // null when missing
+  const Json* value() const { return value_; }  // null if the field is missing
   const std::string& file() const { return file_; }
   const std::string& name() const { return name_; }
   std::string place() const { return file_ + ": " + (name_.empty() ? "top level" : name_); }

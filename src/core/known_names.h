@@ -1,4 +1,4 @@
-// A name out of a list: whether the list has it, and the error that suggests the nearest one where it has not.
+// Names from a list: membership tests, and errors that suggest the closest name for an unknown name.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@ class ConfigSection;
 
 bool contains(const std::vector<std::string>& list, const std::string& item);
 
-// The member `name` of each item.
+// Returns the member `name` of each item.
 template <class Item>
 std::vector<std::string> names_of(const std::vector<Item>& items) {
   std::vector<std::string> names;
@@ -17,15 +17,16 @@ std::vector<std::string> names_of(const std::vector<Item>& items) {
   return names;
 }
 
-// "; did you mean 'steps'?", the end of a message; "" when none of `known` is near.
+// Returns "; did you mean 'steps'?" as the end of a message, or "" if no name in `known` is similar.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
 
-// Error "OPERATION: PLACE: expected one of steps, seed, found 'stesp'; did you mean 'steps'?". With `what`, "a key":
-// "expected a key (steps, seed), found".
+// Throws Error "OPERATION: PLACE: expected one of steps, seed, found 'stesp'; did you mean 'steps'?". If `what` is "a
+// key", the message contains "expected a key (steps, seed), found".
 [[noreturn]] void fail_unknown(const char* operation, const std::string& place, const std::string& word,
                                const std::vector<std::string>& known, const std::string& what = "");
 
-// That error of a configuration unless `known` has `word`: at a place, or as the value of a section's key.
+// Throws such an Error for a configuration unless `known` contains `word`, which is the name at a place or the value of
+// a key in a section.
 void expect_known(const std::string& place, const std::string& word, const std::vector<std::string>& known,
                   const std::string& what = "");
 void expect_known(const ConfigSection& section, const std::string& key, const std::string& word,

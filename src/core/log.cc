@@ -13,7 +13,7 @@ spdlog::logger& logger() {
   static const auto instance = [] {
     auto made = spdlog::stderr_color_mt(
         "lazy", colours(STDERR_FILENO) ? spdlog::color_mode::always : spdlog::color_mode::never);
-    // On a terminal a message overwrites the progress bar, which is drawn again below it.
+    // On a terminal a message overwrites the progress bar, which is then redrawn below the message.
     const std::string line_start = is_terminal(STDERR_FILENO) ? "\r\033[K" : "";
     made->set_pattern(line_start + "%H:%M:%S %^%l%$ %v");
     return made;

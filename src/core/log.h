@@ -1,4 +1,4 @@
-// Log messages on stderr. Results go to stdout and files.
+// Log messages, written to stderr. Results are written to stdout and to files.
 #pragma once
 #include <fmt/format.h>
 

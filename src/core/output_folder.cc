@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kMarker = ".lazy-unfinished";
 
-// Removes TARGET.tmp-* folders that have our marker, if nobody holds its lock. Where locks do not work, none is
-// removed.
+// Removes TARGET.tmp-* folders that contain our marker file if no process holds its lock. If the file system does not
+// support locks, no folder is removed.
 void remove_leftovers(const fs::path& target) {
   const std::string prefix = target.filename().string() + ".tmp-";
   const fs::path parent = target.has_parent_path() ? target.parent_path() : fs::path(".");
@@ -34,7 +34,8 @@ void remove_leftovers(const fs::path& target) {
   }
 }
 
-// Writes the marker and locks it. It gets its name after it is locked, so that no other process sees it without a lock.
+// Writes and locks the marker file. The file is renamed to its final name after it is locked, so that no other process
+// sees it unlocked.
 int mark(const fs::path& folder) {
   const fs::path unnamed = folder / (std::string(kMarker) + "-new");
   const int fd = ::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -43,7 +44,7 @@ int mark(const fs::path& folder) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
     fs::rename(unnamed, folder / kMarker, error);
   } else {
-    fs::remove(unnamed, error);  // the file system has no locks: the folder stays if this process is killed
+    fs::remove(unnamed, error);  // without locks the folder remains if this process is killed
   }
   return fd;
 }
@@ -52,7 +53,7 @@ int mark(const fs::path& folder) {
 
 fs::path new_folder(const fs::path& folder, const char* operation) {
   fs::path target = fs::absolute(folder).lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();  // a trailing slash
+  if (!target.has_filename()) target = target.parent_path();  // removes a trailing slash
   if (fs::exists(target) && !(fs::is_directory(target) && fs::is_empty(target))) {
     fail(operation, "{}: expected a folder that does not exist yet", target.string());
   }
@@ -67,7 +68,7 @@ OutputFolder::OutputFolder(const fs::path& target) : target_(resolve_link(target
   std::string name = target_.string() + ".tmp-XXXXXX";
   if (!::mkdtemp(name.data())) fail_run("write", "{}: {}", name, std::strerror(errno));
   path_ = name;
-  fs::permissions(path_, fs::perms(0777 & ~file_mode_mask()), error);  // mkdtemp's are for the owner alone
+  fs::permissions(path_, fs::perms(0777 & ~file_mode_mask()), error);  // mkdtemp gives permissions to the owner only
   try {
     lock_ = mark(path_);
   } catch (...) {
@@ -100,12 +101,13 @@ void OutputFolder::publish(bool replace) {
   if (unsupported) code = fs::exists(target_) ? EEXIST : rename(0);
   if (code == EEXIST) {
     if (!replace && !(fs::is_directory(target_) && fs::is_empty(target_, error))) {
-      fail_run("write", "{}: appeared in the meantime and is not replaced; the result is kept as {}", target_.string(),
-               finished.string());
+      fail_run("write",
+               "{}: was created by another process in the meantime and is not replaced; the result is kept as {}",
+               target_.string(), finished.string());
     }
     code = unsupported ? EINVAL : rename(RENAME_EXCHANGE);
     if (code == 0) {
-      fs::remove_all(finished, error);  // now the former target
+      fs::remove_all(finished, error);  // `finished` now contains the previous target
     } else {
       const fs::path former = finished.string() + ".old";
       fs::rename(target_, former, error);

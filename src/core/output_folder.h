@@ -1,25 +1,25 @@
-// A folder that appears under its name only when it is complete.
+// An output folder that gets its final name only when it is complete.
 #pragma once
 #include <filesystem>
 
 namespace lazy {
 
-// The absolute path of a folder to write, without a trailing slash. Throws Error "OPERATION: ..." if it exists and is
-// not an empty folder.
+// Returns the absolute path of a folder to write, without a trailing slash. Throws Error "OPERATION: ..." if it exists
+// and is not an empty folder.
 std::filesystem::path new_folder(const std::filesystem::path& folder, const char* operation);
 
 class OutputFolder {
  public:
-  // Creates TARGET.tmp-XXXXXX with a random name that no other process has, also in another container. If TARGET is a
-  // link, the folder that it points to is meant. Removes folders that ended processes left there: those with the
-  // marker file that this class writes and locks (flock), unless a process holds the lock. Throws RunError.
+  // Creates TARGET.tmp-XXXXXX with a random name that no other process uses, even in another container. If TARGET is a
+  // symbolic link, its target is used. Also removes such folders of terminated processes: those with the marker file
+  // that this class writes and locks (flock), unless a process holds the lock. Throws RunError.
   explicit OutputFolder(const std::filesystem::path& target);
   ~OutputFolder();  // removes the folder unless it was published
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
   const std::filesystem::path& path() const { return path_; }
-  // Renames the folder to the target. An existing target is exchanged and removed if `replace` is true or it is an
-  // empty folder. Otherwise RunError, and the message says where the finished folder is kept.
+  // Renames the folder to the target. If the target exists, it is exchanged and removed if `replace` is true or if it
+  // is an empty folder. Otherwise throws RunError; its message contains the path at which the finished folder is kept.
   void publish(bool replace);
 
  private:

@@ -4,7 +4,7 @@
 
 namespace lazy {
 
-// 0.1234 -> "12.34", without a percent sign. A value that is rounded to zero has no minus sign.
+// Formats 0.1234 as "12.34", without a percent sign. A value that rounds to zero has no minus sign.
 std::string percent_number(double fraction, int digits = 2);
 
 }  // namespace lazy

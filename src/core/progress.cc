@@ -74,7 +74,7 @@ std::string progress_line(const ProgressState& state, size_t columns) {
   candidates.push_back(before_amounts + after_percent + amounts + " " + rate + time + note);
   candidates.push_back(before_amounts + after_percent + rate + time + note);
   candidates.push_back(before_amounts + (percent.empty() ? amounts : percent) + time + note);
-  // Without the end of the note: first "(1.05 bits/byte)", then what follows the last comma.
+  // Shorten the note: first remove the end from " (", such as "(1.05 bits/byte)", then the part after the last comma.
   for (const char* end : {" (", ", "}) {
     candidates.push_back(before_amounts + (percent.empty() ? amounts : percent) + time +
                          note.substr(0, note.rfind(end)));
@@ -82,7 +82,7 @@ std::string progress_line(const ProgressState& state, size_t columns) {
   for (std::string& line : candidates) {
     if (line.size() <= columns) return std::move(line);
   }
-  // The note first: what is cut is at its end.
+  // The note is printed first, because the end of the line is cut.
   return (state.note.empty() ? candidates.back() : before_amounts + state.note).substr(0, columns);
 }
 

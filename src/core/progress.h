@@ -1,4 +1,5 @@
-// Progress on stderr: a bar with rate and time left on a terminal, a line every ten seconds elsewhere.
+// Progress on stderr. On a terminal this is a bar with the rate and the remaining time, otherwise one line every ten
+// seconds.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -6,35 +7,35 @@
 
 namespace lazy {
 
-// What one line of progress shows.
+// The content of one progress line.
 struct ProgressState {
-  std::string title, unit, note;  // as in Progress
+  std::string title, unit, note;  // see Progress
   uint64_t total = 0, done = 0;   // total 0: unknown
   double per_second = 0;
-  double seconds = -1;    // left, or elapsed if `finished`; below 0: unknown
-  bool finished = false;  // the last line
-  bool bar = true;        // draws a bar
+  double seconds = -1;    // remaining seconds, or elapsed seconds if `finished`; negative: unknown
+  bool finished = false;  // whether this is the last line
+  bool bar = true;        // whether to draw a bar
 };
 
-// The line in at most `columns` columns. In a narrow terminal the bar shrinks, and then bar, amounts and rate are left
-// out. The note, for example the loss, is shortened next, at its last parenthesis or comma.
+// Formats the line for at most `columns` columns. In a narrow terminal the bar shrinks first; then the bar, the amounts
+// and the rate are omitted. After that the note, for example the loss, is shortened at its last parenthesis or comma.
 std::string progress_line(const ProgressState& state, size_t columns);
 
 class Progress {
  public:
-  // `total` 0 means unknown. `unit` names what is counted ("tokens", "B"); bytes are shown as KiB, MiB.
+  // `total` 0: unknown. `unit` is the unit of the counts ("tokens", "B"); bytes are displayed as KiB or MiB.
   Progress(std::string title, uint64_t total, std::string unit, uint64_t start_at = 0);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void set_total(uint64_t total) { total_ = total; }
-  // An upper bound of the time left, for work that ends at a given time. Below 0: none.
+  // Sets an upper limit of the remaining time, for work that ends at a given time. Negative: no limit.
   void set_max_seconds_left(double seconds) { max_seconds_left_ = seconds; }
-  // Cheap: draws at most ten times a second on a terminal, every ten seconds elsewhere.
+  // Cheap to call: redraws at most ten times per second on a terminal, otherwise every ten seconds.
   void update(uint64_t done, const std::string& note = "");
   void finish(const std::string& note = "");
-  double rate() const;  // units a second since the start
+  double rate() const;  // units per second since the start
 
  private:
   void draw(bool final_line);

@@ -10,14 +10,15 @@ namespace lazy {
 
 namespace {
 
-// The interpreter and its arguments. argv has pointers into `words`.
+// The interpreter and its arguments. The pointers in `argv` refer to `words`.
 struct PythonCommand {
   std::vector<std::string> words;
   std::vector<char*> argv;
 
   PythonCommand(const std::string& script, const std::vector<std::string>& arguments) {
     std::string python = python_interpreter();
-    // A relative path would be looked up after the change of directory. Links stay: a virtual environment is a link.
+    // A relative path would be resolved after the change of directory, so it is made absolute. Symbolic links are not
+    // resolved, because the interpreter of a virtual environment is a link.
     if (python.find('/') != std::string::npos) python = std::filesystem::absolute(python).string();
     words = {python, "-X", "utf8", "-c", script};
     words.insert(words.end(), arguments.begin(), arguments.end());

@@ -1,4 +1,4 @@
-// Python child processes, for libraries that only Python has: pyarrow for Parquet, jinja2 for chat templates.
+// Python child processes, for libraries that exist only in Python: pyarrow for Parquet and jinja2 for chat templates.
 #pragma once
 #include <spawn.h>
 #include <sys/types.h>
@@ -8,24 +8,25 @@
 
 namespace lazy {
 
-// $LAZY_PYTHON; "python3" if it is unset or empty.
+// Returns $LAZY_PYTHON, or "python3" if it is unset or empty.
 std::string python_interpreter();
 
-// Starts the interpreter on the source text `script`; sys.argv[1:] are `arguments`. Returns 0, or an errno if the
-// interpreter cannot be started.
+// Starts the interpreter with the source text `script`; sys.argv[1:] contains `arguments`. Returns 0, or an errno if
+// the interpreter cannot be started.
 //
-// The child runs in the root directory, so `arguments` must name files by absolute paths. Python searches the working
-// directory for modules (`-c`, and each empty or relative entry of PYTHONPATH), and a json.py next to the user's data
-// must not be executed. User and virtual-environment packages stay importable. UTF-8 mode is on: the locale changes
-// neither file names nor open(). Scripts use the byte streams of stdin and stdout, as PYTHONIOENCODING still applies to
-// the text streams.
+// The child runs in the root directory, so file names in `arguments` must be absolute paths. The reason is that Python
+// searches the working directory for modules (with `-c`, and for each empty or relative entry of PYTHONPATH), and a
+// json.py next to the user's data must not be executed. Packages of the user and of virtual environments can still be
+// imported. UTF-8 mode is enabled, so the locale affects neither file names nor open(). Scripts must use the byte
+// streams of stdin and stdout, because PYTHONIOENCODING still applies to the text streams.
 //
-// `actions` set up the child's file descriptors; a change of directory is appended. `attributes` may be null.
+// `actions` set up the file descriptors of the child; a change of directory is appended to them. `attributes` may be
+// null.
 int spawn_python(pid_t& child, const std::string& script, const std::vector<std::string>& arguments,
                  posix_spawn_file_actions_t& actions, const posix_spawnattr_t* attributes = nullptr);
 
-// Replaces this process by the interpreter, with the script, arguments and directory of spawn_python. Returns only if
-// that fails: an errno.
+// Replaces this process by the interpreter, with the same script, arguments and directory as spawn_python. Returns an
+// errno if this fails; otherwise does not return.
 int exec_python(const std::string& script, const std::vector<std::string>& arguments);
 
 }  // namespace lazy

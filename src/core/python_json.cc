@@ -8,14 +8,15 @@ namespace lazy {
 
 namespace {
 
-// Strings that stand for numbers while the rest is parsed. A text that has this word itself is not rewritten.
+// Prefix of strings that replace special numbers while the rest of the text is parsed. A text that already contains
+// this prefix is not rewritten.
 constexpr std::string_view kStandIn = "lazy-number:";
 
 bool is_hex(std::string_view text) {
   return text.size() == 4 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
 }
 
-// The code unit of an escape \uXXXX at the beginning of `text`, or -1.
+// Returns the code unit of an escape \uXXXX at the start of `text`, or -1.
 int code_unit(std::string_view text) {
   if (!text.starts_with("\\u") || !is_hex(text.substr(2, 4))) return -1;
   return static_cast<int>(std::strtol(std::string(text.substr(2, 4)).c_str(), nullptr, 16));
@@ -39,7 +40,7 @@ size_t copy_escape(std::string_view text, std::string& out) {
   return 6;
 }
 
-// Whether the whole text is a number outside the range of a double.
+// Returns whether the whole text is a number outside of the range of a double.
 bool is_infinite(const std::string& token) {
   char* end = nullptr;
   return !token.empty() && std::isinf(std::strtod(token.c_str(), &end)) && *end == '\0';

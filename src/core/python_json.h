@@ -1,4 +1,4 @@
-// JSON as Python's `json` module writes and reads it.
+// JSON as written and read by the `json` module of Python.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -6,13 +6,13 @@
 
 namespace lazy {
 
-// Parses standard JSON and, in addition, what Python's json.loads accepts: NaN, Infinity and -Infinity as numbers;
-// numbers outside the range of a double, which become infinite; and escapes of lone surrogates ("\ud83d"), which become
-// U+FFFD because strings here are UTF-8. A discarded value (is_discarded()) if the text is neither.
+// Parses standard JSON and the extensions that Python's json.loads accepts: NaN, Infinity and -Infinity as numbers;
+// numbers outside of the range of a double, which become infinite; and escapes of lone surrogates ("\ud83d"), which
+// become U+FFFD because strings here are UTF-8. Returns a discarded value (is_discarded()) for any other text.
 template <typename Json = nlohmann::json>
 Json parse_python_json(std::string_view text);
 
-// Replaces {"__float__": "Infinity"}, "-Infinity" and "NaN" by numbers: transformers 5 writes config.json so.
+// Replaces {"__float__": "Infinity"}, "-Infinity" and "NaN" by numbers. transformers 5 writes config.json in this form.
 template <typename Json>
 void restore_special_floats(Json& value);
 

@@ -51,14 +51,14 @@ Json PythonService::start() {
 
 Json PythonService::ask(const Json& question, int seconds) {
   const std::scoped_lock lock(mutex_);
-  if (child_ >= 0) {  // a child that has ended since the last question is replaced
+  if (child_ >= 0) {  // replaces a child that has terminated since the last question
     pollfd state{fd_, 0, 0};
     if (::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLERR)) != 0) stop();
   }
   if (child_ < 0) {
     try {
       start_locked();
-    } catch (const Error& error) {  // start() worked before: the question is not at fault
+    } catch (const Error& error) {  // start() succeeded before, so the question is not the cause
       throw RunError(error.what());
     }
   }
@@ -75,9 +75,10 @@ Json PythonService::start_locked() {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);  // a client's socket must not stay open
-  // The child gets a separate process group, so that Ctrl-C in a terminal reaches only the program. The program then
-  // finishes its work, for which it still needs the child.
+  // a client socket must not stay open in the child
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+  // The child runs in a separate process group, so that Ctrl-C in a terminal only reaches this program, which still
+  // needs the child to finish its work.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
@@ -90,7 +91,7 @@ Json PythonService::start_locked() {
   if (error != 0) {
     child_ = -1;
     stop();
-    fail(operation_, "{}: cannot start Python ({}): {}; LAZY_PYTHON names another interpreter", what_, python,
+    fail(operation_, "{}: cannot start Python ({}): {}; set LAZY_PYTHON to use another interpreter", what_, python,
          std::strerror(error));
   }
   Json answer = exchange(*first_, kStartSeconds);
@@ -98,7 +99,7 @@ Json PythonService::start_locked() {
     stop();
     const auto text = answer["error"].get<std::string>();
     if (!answer.contains("missing")) fail(operation_, "{}: {}", what_, text);
-    fail(operation_, "{}: {} (Python: {}, LAZY_PYTHON names another interpreter)", what_, text, python);
+    fail(operation_, "{}: {} (Python: {}; set LAZY_PYTHON to use another interpreter)", what_, text, python);
   }
   return answer;
 }
@@ -127,13 +128,13 @@ Json PythonService::exchange(const Json& question, int seconds) {
     if (n <= 0 || in.size() > kMaxAnswer) {
       stop();
       if (ready == 0) fail_run(operation_, "{}: the Python process took longer than {} s", what_, seconds);
-      fail_run(operation_, "{}: the Python process has ended", what_);
+      fail_run(operation_, "{}: the Python process has terminated", what_);
     }
   }
   Json answer = Json::parse(in, nullptr, false);
   if (!answer.is_object()) {
     stop();
-    fail_run(operation_, "{}: the Python process answered with something other than JSON", what_);
+    fail_run(operation_, "{}: the answer of the Python process is not a JSON object", what_);
   }
   return answer;
 }

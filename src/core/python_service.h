@@ -1,4 +1,4 @@
-// A Python child process that lives as long as its owner and answers each line of JSON with one line of JSON.
+// A Python child process that lives as long as its owner. It answers each line of JSON with one line of JSON.
 #pragma once
 #include <sys/types.h>
 
@@ -9,20 +9,23 @@
 
 namespace lazy {
 
-// Thread-safe. The child is started by the first question and, after it has ended or was stopped, by the next one.
+// Thread-safe. The child is started by the first question. If it has terminated or was stopped, the next question
+// starts it again.
 class PythonService {
  public:
-  // `operation` and `what` begin the messages of errors: "serve", "chat template". `script`: the child's source. It
-  // receives `first` as its first line and answers {"ready": true, ...} or {"error": "..."}; `"missing": true` in the
-  // latter says that a package is missing. Later questions are answered in order.
+  // Error messages start with `operation` and `what`, for example "serve" and "chat template". `script` is the source
+  // text of the child. The child receives `first` as its first line and answers {"ready": true, ...} or {"error":
+  // "..."}. In the second case, `"missing": true` indicates that a package is missing. Later questions are answered in
+  // order.
   PythonService(const char* operation, std::string what, std::string script, nlohmann::ordered_json first);
   ~PythonService();
 
-  // Starts the child if it does not run. Returns its answer to the first line. Throws Error if Python or a package is
-  // missing or the script refuses the first line, RunError if it ends or does not answer in time.
+  // Starts the child if it is not running and returns its answer to the first line. Throws Error if Python or a package
+  // is missing or if the script rejects the first line. Throws RunError if the child terminates or does not answer in
+  // time.
   nlohmann::ordered_json start();
 
-  // Throws RunError and stops the child if no answer arrives within `seconds`. The answer may hold "error".
+  // Throws RunError and stops the child if no answer arrives within `seconds`. The answer may contain the key "error".
   nlohmann::ordered_json ask(const nlohmann::ordered_json& question, int seconds);
 
  private:

@@ -1,4 +1,5 @@
-// Random numbers that are equal on every machine and standard library (std::shuffle is not).
+// Random numbers that are equal on every machine and with every standard library (std::shuffle differs between
+// libraries).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -6,7 +7,7 @@
 
 namespace lazy {
 
-// SplitMix64 (Steele, Lea, Flood 2014): 64-bit state, any seed, passes BigCrush.
+// SplitMix64 (Steele, Lea, Flood 2014): 64-bit state, accepts any seed, passes BigCrush.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}

@@ -1,4 +1,4 @@
-// Prefetch: a background thread produces items, a bounded number ahead of the reader.
+// Prefetching: a background thread produces a bounded number of items before the reader requests them.
 #pragma once
 #include <condition_variable>
 #include <cstddef>
@@ -16,8 +16,9 @@ template <typename Item>
 class ReadAhead {
  public:
   using HandOver = std::function<void(Item&&)>;
-  // `produce` runs on the thread and passes each item to its argument, which blocks while `ahead` (1 or more) items
-  // wait for the reader. It throws through `produce` when the ReadAhead is destroyed.
+  // `produce` runs on the background thread and passes each item to its argument. That call blocks while `ahead` (at
+  // least 1) items wait for the reader. When the ReadAhead is destroyed, the call throws an exception that unwinds
+  // `produce`.
   ReadAhead(size_t ahead, std::function<void(const HandOver&)> produce)
       : ahead_(ahead), thread_([this, produce = std::move(produce)] { run(produce); }) {}
   ReadAhead(const ReadAhead&) = delete;
@@ -31,7 +32,8 @@ class ReadAhead {
     thread_.join();
   }
 
-  // Nothing at the end. An exception of `produce` is rethrown here after the items before it, in every further call.
+  // Returns nullopt at the end. An exception of `produce` is rethrown here after the preceding items, and again in each
+  // later call.
   std::optional<Item> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_ || !ready_.empty(); });
@@ -76,7 +78,7 @@ class ReadAhead {
   std::deque<Item> ready_;
   std::exception_ptr error_;
   bool stopping_ = false, ended_ = false;
-  std::thread thread_;  // last: it uses the other members
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 }  // namespace lazy

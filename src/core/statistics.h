@@ -1,5 +1,5 @@
-// Means, variances, and the draws of bootstrap confidence intervals: percentiles of a statistic over samples drawn with
-// replacement (Efron 1979). Equal seeds give equal intervals on every machine.
+// Means, variances, and draws for bootstrap confidence intervals: percentiles of a statistic over samples drawn with
+// replacement (Efron 1979). The same seed gives the same interval on every machine.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,19 +11,20 @@ namespace lazy {
 double harmonic_number(int64_t n);  // 1 + 1/2 + ... + 1/n
 
 double mean_of(const std::vector<double>& values);
-double variance_of(const std::vector<double>& values);  // n - 1 in the denominator; zero for a single value
-double median_of(std::vector<double> values);           // the upper one of two in the middle; NaN without values
+double variance_of(const std::vector<double>& values);  // uses n - 1 in the denominator; zero for a single value
+// the upper of the two middle values if the count is even; NaN for an empty list
+double median_of(std::vector<double> values);
 
 struct ConfidenceInterval {
   double low = 0, high = 0;
   bool operator==(const ConfidenceInterval&) const = default;
 };
 
-// The central `confidence` of bootstrap draws (percentile method), linear between order statistics. At least one draw,
-// all finite.
+// Returns the central `confidence` of bootstrap draws (percentile method) with linear interpolation between order
+// statistics. Requires at least one draw; all draws must be finite.
 ConfidenceInterval central_interval(std::vector<double> draws, double confidence = 0.95);
 
-// `statistic(generator)` computes the statistic of one resample, which it draws from the generator.
+// `statistic(generator)` draws one resample with the generator and returns its statistic.
 template <typename Generator, typename Statistic>
 std::vector<double> bootstrap_draws_from(Generator& generator, int64_t draws, Statistic&& statistic) {
   std::vector<double> out(static_cast<size_t>(draws));
@@ -31,7 +32,7 @@ std::vector<double> bootstrap_draws_from(Generator& generator, int64_t draws, St
   return out;
 }
 
-// The same with a new generator.
+// Creates a new generator from `seed`.
 template <typename Statistic>
 std::vector<double> bootstrap_draws(int64_t draws, uint64_t seed, Statistic&& statistic) {
   Random generator(seed);

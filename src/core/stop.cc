@@ -8,7 +8,7 @@
 namespace lazy {
 namespace {
 
-// Set by the handler, read by any thread.
+// Set by the signal handler and read by any thread.
 std::atomic<int> received = 0;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not lock");
 
@@ -25,7 +25,7 @@ void on_signal(int signal) {
 void install_stop_handlers() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_ONSTACK;  // ops/signal_stack.h says why
+  action.sa_flags = SA_ONSTACK;  // the reason is explained in ops/signal_stack.h
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGUSR1, &action, nullptr);

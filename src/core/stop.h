@@ -1,16 +1,16 @@
-// Graceful stop: SIGINT, SIGTERM and SIGUSR1 (Slurm's `--signal=USR1@120`) set a flag that long work polls.
+// Graceful stop: SIGINT, SIGTERM and SIGUSR1 (Slurm's `--signal=USR1@120`) set a flag that long-running work polls.
 #pragma once
 #include "core/error.h"
 
 namespace lazy {
 
-void install_stop_handlers();  // a second SIGINT ends the process at once
+void install_stop_handlers();  // a second SIGINT terminates the process immediately
 bool stop_requested();
-int stop_signal();                         // the signal received, 0 if none
-const char* stop_signal_name(int signal);  // "SIGTERM"
+int stop_signal();                         // the received signal; 0 if none
+const char* stop_signal_name(int signal);  // for example "SIGTERM"
 
-// The work was stopped by a signal, after saving its state. The exit code is 128 + signal, as in shells and schedulers,
-// so that unfinished work does not count as finished.
+// Thrown if the work was stopped by a signal after saving its state. The exit code is 128 + signal, as in shells and
+// schedulers, so that unfinished work is not considered finished.
 class Interrupted : public Error {
  public:
   Interrupted(const std::string& what, int signal) : Error(what), signal_(signal) {}
@@ -20,7 +20,7 @@ class Interrupted : public Error {
   int signal_;
 };
 
-// Throws Interrupted, "OPERATION: stopped by SIGTERM", after a stop signal: for work without state to save.
+// Throws Interrupted with "OPERATION: stopped by SIGTERM" after a stop signal. For work that has no state to save.
 void end_if_stopped(const char* operation);
 
 }  // namespace lazy

@@ -1,13 +1,13 @@
-// What the terminal behind a file descriptor is good for.
+// Properties of the terminal that a file descriptor refers to.
 #pragma once
 #include <string>
 
 namespace lazy {
 
-bool is_terminal(int fd);                   // one that can move its cursor: not a file, not TERM=dumb
-bool colours(int fd);                       // a terminal, and NO_COLOR (https://no-color.org) is unset or empty
-int terminal_width(int fd, int otherwise);  // columns; `otherwise` where there is no terminal
+bool is_terminal(int fd);  // whether the cursor can be moved: false for a file and for TERM=dumb
+bool colours(int fd);      // whether fd is a terminal and NO_COLOR (https://no-color.org) is unset or empty
+int terminal_width(int fd, int otherwise);  // number of columns, or `otherwise` if fd is not a terminal
 
-std::string bold(const std::string& text, int fd);  // the text itself where colours() is false
+std::string bold(const std::string& text, int fd);  // returns the unchanged text if colours() is false
 
 }  // namespace lazy

@@ -89,7 +89,7 @@ std::string with_shared_word(std::string_view name, const std::vector<std::strin
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  constexpr size_t kSlip = 2;  // up to two letters count as a typo
+  constexpr size_t kSlip = 2;  // up to two differing letters count as a typo
   std::string best;
   size_t best_distance = std::max<size_t>(kSlip, word.size() / 2) + 1;
   for (const auto& candidate : candidates) {
@@ -106,7 +106,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 
 namespace {
 
-// Length of the UTF-8 character that starts at bytes[0]; 0 when invalid, -1 when valid so far but cut off.
+// Returns the length of the UTF-8 character that starts at bytes[0], 0 if it is invalid, or -1 if it is valid so far
+// but incomplete.
 int utf8_character(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const unsigned char lead = byte(0);
@@ -116,7 +117,7 @@ int utf8_character(std::string_view bytes) {
   for (int i = 1; i < length; ++i) {
     if (static_cast<size_t>(i) >= bytes.size()) return -1;
     unsigned char low = 0x80, high = 0xBF;
-    if (i == 1) {  // overlong forms, surrogates and values above U+10FFFF
+    if (i == 1) {  // rejects overlong forms, surrogates and values above U+10FFFF
       if (lead == 0xE0) low = 0xA0;
       if (lead == 0xED) high = 0x9F;
       if (lead == 0xF0) low = 0x90;
@@ -161,7 +162,7 @@ std::string to_valid_utf8(std::string_view bytes) {
 bool is_valid_utf8(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size();) {
     uint64_t word;
-    if (i + sizeof word <= bytes.size()) {  // eight ASCII characters at a time
+    if (i + sizeof word <= bytes.size()) {  // checks eight ASCII characters at a time
       std::memcpy(&word, bytes.data() + i, sizeof word);
       if ((word & 0x8080808080808080) == 0) {
         i += sizeof word;
@@ -282,7 +283,8 @@ std::string markdown_table(const std::vector<std::vector<std::string>>& rows, st
   const auto right_aligned = [&](size_t column) { return columns[std::min(column, columns.size() - 1)] == 'r'; };
   std::vector<size_t> widths;
   for (size_t c = 0; c < rows[0].size(); ++c) {
-    widths.push_back(right_aligned(c) ? 2 : 1);  // the rule of a right-aligned column is "-:" at least
+    // the separator of a right-aligned column needs at least the two characters "-:"
+    widths.push_back(right_aligned(c) ? 2 : 1);
     for (const auto& row : rows) widths[c] = std::max(widths[c], characters(row[c]));
   }
   std::string table, rule;

@@ -1,6 +1,6 @@
-// toml++, with one fault of its header mended: its test for Unicode spaces runs into __builtin_unreachable() for most
-// characters from U+00A0 to U+0499 and from U+FB06 to U+FEFE. Here these are no spaces, and the parser reports them.
-// Include this file instead of toml++.
+// Includes toml++ and works around an error in its header: its test for Unicode spaces reaches __builtin_unreachable()
+// for most characters from U+00A0 to U+0499 and from U+FB06 to U+FEFE. With this workaround the test returns false for
+// these characters, and the parser reports an error. Include this file instead of toml++.
 #pragma once
 
 #if __has_include(<toml++/impl/preprocessor.hpp>)  // 3.4

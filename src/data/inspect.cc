@@ -56,7 +56,7 @@ OrderedJson header_json(const std::string& split, const Shard& shard) {
           {"tokens_checksum", fmt::format("{:016x}", h.tokens_checksum)}};
 }
 
-// The requested documents, decoded with the tokenizer of the corpus.
+// Decodes the requested documents with the tokenizer of the corpus.
 OrderedJson documents_json(const InspectOptions& options, const std::vector<Shown>& all) {
   OrderedJson documents = OrderedJson::array();
   if (options.documents <= 0) return documents;
@@ -67,7 +67,7 @@ OrderedJson documents_json(const InspectOptions& options, const std::vector<Show
     if (shown.split != options.split) continue;
     for (const Shard& shard : shown.shards) {
       if (tokenizer->fingerprint() != shard.header().tokenizer_fingerprint) {
-        fail("inspect", "{}: made with tokenizer {:016x}, {} is {:016x}", shard.path().string(),
+        fail("inspect", "{}: prepared with tokenizer {:016x}, but {} is {:016x}", shard.path().string(),
              shard.header().tokenizer_fingerprint, (folder / "tokenizer").string(), tokenizer->fingerprint());
       }
       for (int64_t d = 0; d < shard.documents(); ++d, ++number) {
@@ -108,7 +108,7 @@ std::string inspect_text(const InspectOptions& options) {
                       h.token_bytes == 2 ? "uint16" : "uint32", h.vocab_size, h.tokenizer_fingerprint);
     }
   }
-  if (options.verify) text += "checksums: all tokens read, all equal\n";
+  if (options.verify) text += "checksums: all tokens were read and all checksums match\n";
   for (const OrderedJson& document : documents_json(options, all)) {
     text += fmt::format("\n--- {} document {}, {} tokens ---\n{}\n", options.split, document["document"].get<int64_t>(),
                         document["tokens"].get<int64_t>(), document["text"].get<std::string>());

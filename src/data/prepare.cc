@@ -26,7 +26,7 @@ namespace {
 
 void check_options(const PrepareOptions& options) {
   if (options.validation < 0 || options.validation >= 1) {
-    fail("data", "validation: expected a share in [0, 1), found {}", options.validation);
+    fail("data", "validation: expected a fraction in [0, 1), found {}", options.validation);
   }
   if (options.tokenizer.empty() == (options.train_pieces == 0)) {
     fail("data", "expected either a tokenizer or a number of pieces to train one");
@@ -35,16 +35,16 @@ void check_options(const PrepareOptions& options) {
   if (fs::exists(options.output)) {
     const bool empty = fs::is_directory(options.output) && fs::is_empty(options.output);
     if (!empty && !options.replace) {
-      fail("data", "{}: already exists; choose another folder or ask for it to be replaced (--force)",
-           options.output.string());
+      fail("data", "{}: already exists; choose another folder or use --force to replace it", options.output.string());
     }
     if (!empty && !fs::exists(options.output / "corpus.json")) {
-      fail("data", "{}: exists and is not a corpus; it is not replaced", options.output.string());
+      fail("data", "{}: exists but is not a corpus, so it is not replaced", options.output.string());
     }
   }
 }
 
-// Copies standard input and pipes to files: training a tokenizer takes two passes, and they can be read once.
+// Copies standard input and pipes to files, because training a tokenizer needs two passes and pipes can only be read
+// once.
 void spool_pipes(std::vector<Source>& sources, const fs::path& folder) {
   fs::create_directories(folder);
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -64,15 +64,15 @@ void spool_pipes(std::vector<Source>& sources, const fs::path& folder) {
   }
 }
 
-// Documents of at least this many bytes are encoded in pieces, if the tokenizer can cut texts.
+// Documents of at least kLongDocument bytes are encoded in parts of about kPiece bytes if the tokenizer can cut texts.
 constexpr size_t kLongDocument = 16 << 20, kPiece = 1 << 20;
 
 void stop_if_asked() {
   if (stop_requested()) fail_run("data", "stopped; nothing was written");
 }
 
-// Uniform sample of a corpus in bounded memory, a function of the seed: documents are cut into pieces of about 64 KiB
-// at line ends, every piece gets a random rank, and the pieces of lowest rank that fit are kept.
+// A uniform sample of a corpus in bounded memory that is determined by the seed. Documents are cut into pieces of about
+// 64 KiB at line ends, every piece gets a random rank, and the pieces with the lowest ranks that fit are kept.
 class TextSample {
  public:
   TextSample(uint64_t seed, uint64_t bytes) : seed_(seed), room_(bytes) {}
@@ -96,7 +96,7 @@ class TextSample {
       document.remove_prefix(size);
     }
   }
-  // The kept pieces, in corpus order.
+  // Returns the kept pieces in corpus order.
   std::vector<std::string> take() {
     std::sort(heap_.begin(), heap_.end(), [](const Piece& a, const Piece& b) { return a.number < b.number; });
     std::vector<std::string> texts;
@@ -139,15 +139,15 @@ class Preparation {
 
  private:
   struct Encoded {
-    std::vector<int32_t> ids;                   // of all documents
-    std::vector<size_t> lengths, source_bytes;  // of each
-    std::map<size_t, std::string> long_texts;   // by document: not encoded yet, its length is 0
+    std::vector<int32_t> ids;                   // ids of all documents
+    std::vector<size_t> lengths, source_bytes;  // values for each document
+    std::map<size_t, std::string> long_texts;   // by document index: texts that are not encoded yet; their length is 0
     int64_t replaced = 0, left_out = 0;
     std::string first_left_out;
     uint64_t consumed = 0, skipped = 0;
   };
 
-  // Lines without a text.
+  // Counts lines without a text.
   struct LeftOut {
     int64_t count = 0;
     std::string first;
@@ -155,10 +155,10 @@ class Preparation {
       if (count == 0) first = why;
       count += more;
     }
-    std::string note() const { return count == 0 ? "" : fmt::format("; {} lines were left out: {}", count, first); }
+    std::string note() const { return count == 0 ? "" : fmt::format("; {} lines were skipped: {}", count, first); }
   };
 
-  // The inputs, for messages.
+  // Returns the names of the inputs for messages.
   std::string names() const {
     std::vector<std::string> names = options_.inputs;
     std::replace(names.begin(), names.end(), std::string("-"), std::string("standard input"));
@@ -194,19 +194,21 @@ class Preparation {
         [&](DocumentBatch&& batch) {
           left_out.add(batch.left_out, batch.first_left_out);
           for (const std::string& text : batch.documents) {
-            if (!is_validation(document++)) sample.add(text);  // validation text is not for training
+            // the text of the validation split is not used for training
+            if (!is_validation(document++)) sample.add(text);
           }
         });
     const std::vector<std::string> texts = sample.take();
-    if (texts.empty()) fail("data", "{}: no text to train a tokenizer on{}", names(), left_out.note());
+    if (texts.empty()) fail("data", "{}: no text for training a tokenizer{}", names(), left_out.note());
     const size_t bytes = std::accumulate(texts.begin(), texts.end(), size_t{0},
                                          [](size_t sum, const std::string& text) { return sum + text.size(); });
-    log::info("training a tokenizer of {} pieces on {}", options_.train_pieces,
+    log::info("training a tokenizer with {} pieces on {}", options_.train_pieces,
               human_bytes(static_cast<double>(bytes)));
     return train_sentencepiece(texts, options_.train_pieces);
   }
 
-  // A document whose text can be cut: its pieces are encoded in parallel, and its ids are never in memory as a whole.
+  // Encodes a long document in parts. The parts are encoded in parallel, and the ids of the whole document are never in
+  // memory at once.
   void encode_long(const Tokenizer& tokenizer, std::string_view text, SplitWriter& split) const {
     ordered_pipeline<std::string_view, std::vector<int32_t>>(
         [&](std::string_view& piece) {
@@ -269,19 +271,19 @@ class Preparation {
         });
     train.close();
     validation.close();
-    if (document == 0) fail("data", "{}: holds no text{}", names(), left_out.note());
-    if (left_out.count > 0) log::warn("{} lines were left out; the first one: {}", left_out.count, left_out.first);
-    if (skipped > 0) log::warn("{} rows without a text (null) were left out", skipped);
+    if (document == 0) fail("data", "{}: contains no text{}", names(), left_out.note());
+    if (left_out.count > 0) log::warn("{} lines were skipped; the first one: {}", left_out.count, left_out.first);
+    if (skipped > 0) log::warn("{} rows without a text (null) were skipped", skipped);
     info.splits["train"] = train.summary();
     info.splits["validation"] = validation.summary();
     if (info.replaced_characters > 0) {
-      log::warn("invalid UTF-8: {} U+FFFD stand for bytes that are not text", info.replaced_characters);
+      log::warn("invalid UTF-8: {} U+FFFD characters replace bytes that are not text", info.replaced_characters);
     }
     for (const auto& [name, split] : info.splits) {
       if (split.documents == 0 && (name == "train" || options_.validation > 0)) {
         log::warn(
-            "none of the {} documents fell into the {} split; cut them (--split-blank, --max-document) or "
-            "change --validation",
+            "none of the {} documents is in the {} split; cut documents (--split-blank, --max-document) or change "
+            "--validation",
             document, name);
       }
     }
@@ -298,7 +300,7 @@ class Preparation {
 CorpusInfo prepare_corpus(const PrepareOptions& options) {
   check_options(options);
   fs::path output = options.output;
-  if (!output.has_filename()) output = output.parent_path();  // "folder/" means "folder"
+  if (!output.has_filename()) output = output.parent_path();  // "folder/" is the same as "folder"
   std::vector<Source> sources = find_sources(options.inputs, options.other_format, options.code);
   OutputFolder temporary(output);
   const fs::path spool = temporary.path() / "spool";

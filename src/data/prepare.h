@@ -12,22 +12,23 @@
 namespace lazy {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs;   // files, folders, "-"
+  std::vector<std::string> inputs;   // files, folders, or "-" for standard input
   std::filesystem::path output;      // a folder that does not exist yet
-  bool replace = false;              // an existing corpus at `output` may be replaced
-  std::string tokenizer;             // as for load_tokenizer(); empty: train one
-  int64_t train_pieces = 0;          // vocabulary of the tokenizer to train
-  int64_t train_bytes = 64ll << 20;  // text sampled for that training
-  double validation = 0.05;          // share of the documents in the validation split
+  bool replace = false;              // whether an existing corpus at `output` may be replaced
+  std::string tokenizer;             // argument of load_tokenizer(); empty: train a tokenizer
+  int64_t train_pieces = 0;          // vocabulary size of the tokenizer to train
+  int64_t train_bytes = 64ll << 20;  // number of bytes of text to sample for training the tokenizer
+  double validation = 0.05;          // fraction of the documents in the validation split
   uint64_t seed = 42;
   int64_t shard_bytes = 256ll << 20;
   int threads = 1;
-  bool code = false;                       // folders contribute source code too
-  std::optional<TextFormat> other_format;  // of standard input and of files with unknown endings (find_sources)
+  bool code = false;  // also read source code from folders
+  // format of standard input and of files with unknown extensions (find_sources)
+  std::optional<TextFormat> other_format;
   DocumentOptions documents;
 };
 
-// The result is the same for every number of threads. The folder appears atomically, by a rename.
+// The result does not depend on the number of threads. The folder is published atomically by a rename.
 CorpusInfo prepare_corpus(const PrepareOptions& options);
 
 }  // namespace lazy

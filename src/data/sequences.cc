@@ -39,12 +39,14 @@ struct Sequences::Impl {
     for (size_t i = 0; i < mix.paths.size(); ++i) {
       SequenceOptions own = options;
       if (i > 0)
-        own.seed = derive_seed(options.seed, kPartStream + i);  // distinct orders even for corpora of equal size
+        own.seed = derive_seed(options.seed, kPartStream + i);  // use different orders even for corpora of equal size
       corpora.push_back(PackedCorpus::open(mix.paths[i], split, own));
       const PackedCorpus& corpus = *corpora.back();
       const ShardHeader &here = corpus.header(), &first = corpora.front()->header();
       if (here.tokenizer_fingerprint != first.tokenizer_fingerprint) {
-        fail("sequences", "{}: made with tokenizer {:016x}, {} with {:016x}: the corpora of a mixture need the same",
+        fail("sequences",
+             "{}: prepared with tokenizer {:016x}, but {} with {:016x}: all corpora of a mixture must use the same "
+             "tokenizer",
              mix.paths[i].string(), here.tokenizer_fingerprint, mix.paths[0].string(), first.tokenizer_fingerprint);
       }
       std::string name = name_of(mix.paths[i]);
@@ -64,7 +66,7 @@ struct Sequences::Impl {
     }
     schedule = std::make_unique<MixSchedule>(weights, options.seed ^ kMixStream, options.shuffle);
     for (size_t i = 0; i < parts.size(); ++i) parts[i].share = schedule->shares()[i];
-    int64_t low = 0, high = 1;  // the first index at which a part repeats lies in (low, high]
+    int64_t low = 0, high = 1;  // Binary search: the first index at which a part repeats is in (low, high].
     for (const Part& part : parts) high += part.sequences;
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
@@ -81,7 +83,7 @@ Sequences::Sequences(const CorpusMix& mix, const std::string& split, const Seque
     : impl_(std::make_unique<Impl>()) {
   if (mix.paths.empty()) fail("sequences", "expected at least one corpus");
   if (!mix.weights.empty() && mix.weights.size() != mix.paths.size()) {
-    fail("sequences", "weights: expected one for each of the {} corpora, found {}", mix.paths.size(),
+    fail("sequences", "weights: expected one weight for each of the {} corpora, found {}", mix.paths.size(),
          mix.weights.size());
   }
   for (const double weight : mix.weights) {

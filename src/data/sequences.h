@@ -1,5 +1,5 @@
-// Training sequences from shards: corpora are packed into sequences and mixed by weight, in an order that is a function
-// of the seed and the index. Resuming needs the index alone. docs/data.md describes the guarantees of each order.
+// Training sequences from shards: corpora are packed into sequences and mixed by weight. The order is a function of the
+// seed and the index, so a run can resume from the index alone. docs/data.md describes the guarantees of each order.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,59 +10,63 @@
 namespace lazy {
 
 enum class Packing {
-  groups,   // shuffled documents, concatenated in groups; shuffled sequences. 4 bytes a document and a sequence
-  windows,  // windows of the shards in a keyed permutation. Memory independent of the number of documents
+  // shuffled documents are concatenated in groups; sequences are shuffled. Memory: 4 bytes per document and per
+  // sequence
+  groups,
+  // windows of the shards in the order of a keyed permutation. Memory does not depend on the number of documents
+  windows,
 };
 
 struct SequenceOptions {
-  int64_t length = 0;  // tokens a sequence
+  int64_t length = 0;  // tokens per sequence
   uint64_t seed = 42;
   bool bos_per_document = true;   // BOS before each document
   bool eos_per_document = false;  // EOS before each document instead of BOS
-  bool bos_per_sequence = false;  // BOS also at the start of every sequence
-  int64_t mask_position = 0;      // 1-based position that holds BOS instead of its token (Mask@k); 0: none
+  bool bos_per_sequence = false;  // also insert BOS at the start of every sequence
+  int64_t mask_position = 0;      // 1-based position at which BOS replaces the token (Mask@k); 0: disabled
   int64_t documents_per_group = 2048;
-  bool shuffle = true;  // false: corpus order, for validation
+  bool shuffle = true;  // false: use corpus order, for validation
   Packing packing = Packing::groups;
 };
 
-// One or more corpora (folders or shard files of `lazy data prepare`) with the share of sequences of each.
+// One or more corpora (folders or shard files of `lazy data prepare`) and the share of sequences from each.
 struct CorpusMix {
   CorpusMix() = default;
   CorpusMix(std::filesystem::path corpus) : paths{std::move(corpus)} {}
   CorpusMix(const std::string& corpus) : paths{corpus} {}
   std::vector<std::filesystem::path> paths;
-  std::vector<double> weights;  // in any unit; empty: by size, so that all epochs end together
+  std::vector<double> weights;  // in any unit; empty: proportional to size, so that all epochs end together
   std::string string() const;   // the paths, for messages
 };
 
-// The shards are memory-mapped. Thread-safe.
+// Provides the training sequences. The shards are memory-mapped. Thread-safe.
 class Sequences {
  public:
   Sequences(const CorpusMix& corpora, const std::string& split, const SequenceOptions& options);
   ~Sequences();
-  // Sequences before the first repetition: one epoch of a single corpus; for a mixture, up to where the first of its
-  // corpora starts its second epoch.
+  // Number of sequences before the first repetition. For a single corpus this is one epoch. For a mixture it is the
+  // position at which the first of its corpora starts its second epoch.
   int64_t size() const;
-  // Sequence `index` of the endless stream; every epoch of a corpus has its own order. Writes options.length ids to
-  // `out`.
+  // Reads sequence `index` of the endless stream and writes options.length ids to `out`. Every epoch of a corpus has a
+  // different order.
   void read(int64_t index, int64_t* out) const;
-  int64_t tokens() const;          // tokens in the split, BOS included
+  int64_t tokens() const;          // number of tokens in the split, including BOS
   double bytes_per_token() const;  // source text bytes per token of the stream, for bits per byte
   int64_t vocab_size() const;
   uint64_t tokenizer_fingerprint() const;
-  std::filesystem::path tokenizer_path() const;  // folder with the tokenizer that made the shards
+  std::filesystem::path tokenizer_path() const;  // folder that contains the tokenizer of the shards
 
   struct Part {
-    std::string name;  // last component of the path, numbered where two corpora share it
+    std::string name;  // last component of the path, with a number if two corpora have the same name
     std::filesystem::path path;
-    double share = 1;       // of the sequences
-    int64_t sequences = 0;  // in an epoch
-    int64_t tokens = 0;     // in the split
+    double share = 1;       // share of the sequences
+    int64_t sequences = 0;  // number of sequences in an epoch
+    int64_t tokens = 0;     // number of tokens in the split
     double bytes_per_token = 0;
   };
   const std::vector<Part>& parts() const;
-  // Sequences of each part among the first `index` of the stream; divided by Part::sequences, its epochs.
+  // Returns the number of sequences of each part among the first `index` of the stream. Divided by Part::sequences,
+  // this is the number of epochs.
   std::vector<int64_t> counts(int64_t index) const;
 
  private:

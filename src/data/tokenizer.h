@@ -1,4 +1,5 @@
-// Tokenizers: text to ids and back. One interface for SentencePiece models, byte-level BPE, words and plain bytes.
+// Tokenizers convert text to ids and back. SentencePiece models, byte-level BPE, words and plain bytes share one
+// interface.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,50 +14,53 @@
 
 namespace lazy {
 
-// Thread-safe for concurrent const calls. Ids are 0-based. encode() adds no special tokens (no BOS, no EOS); tokens()
-// says what transformers puts before and after a text.
+// Const member functions may be called concurrently. Ids are 0-based. encode() adds no special tokens (no BOS, no EOS);
+// tokens() contains the ids that transformers adds before and after a text.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  // encode() of each text. Tokenizers that run in another process encode the texts in one request.
+  // Returns encode() of each text. Tokenizers that run in another process encode all texts in one request.
   virtual std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string> texts) const;
-  // A position at or after `at` where `text` can be cut: encode() of both parts gives the ids of the whole. The size of
-  // `text` if there is none. Long documents are encoded in such parts, in parallel.
+  // Returns a position at or after `at` at which `text` can be cut so that encode() of both parts gives the ids of the
+  // whole text. Returns the size of `text` if there is none. Long documents are encoded in such parts, in parallel.
   virtual size_t cut(std::string_view text, size_t at) const { return text.size(); }
-  // The text of the ids, with the texts of special tokens ("</s>"). Throws Error for an id out of range.
+  // Returns the text of the ids, including the texts of special tokens ("</s>"). Throws Error for an id out of range.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
-  // Bytes that this id appends to a text, whatever precedes it. A special token's text ("</s>") for a special token.
+  // Returns the bytes that this id appends to a text, independent of the preceding text. For a special token this is
+  // its text ("</s>").
   virtual std::string piece(int32_t id) const = 0;
-  // Bytes that this id appends to the text of `previous`, the ids just before it. Differs from piece() for tokenizers
-  // whose decoder looks at neighbours (WordPiece).
+  // Returns the bytes that this id appends to the text of `previous`, the ids directly before it. The result differs
+  // from piece() for tokenizers whose decoder depends on adjacent tokens (WordPiece).
   virtual std::string next_piece(std::span<const int32_t> previous, int32_t id) const;
-  // Whether encode() finds special tokens in a text ("</s>"). If not, it encodes them as letters.
+  // Returns whether encode() recognizes special tokens ("</s>") in a text. Otherwise it encodes them as ordinary
+  // characters.
   virtual bool finds_special_tokens() const { return false; }
   virtual int64_t vocab_size() const = 0;
-  // Special and added tokens, BOS, EOS, and what transformers adds around a text.
+  // Special and added tokens, BOS, EOS, and the ids that transformers adds around a text.
   const TokenTable& tokens() const { return table_; }
   std::optional<int32_t> bos_id() const { return table_.bos; }
   std::optional<int32_t> eos_id() const { return table_.eos; }
   bool is_special(int32_t id) const { return table_.is_special(id); }
-  // Identifies the vocabulary. Shards and models store it, so that a mismatch is an error.
+  // Identifies the vocabulary. Shards and models store it, so that a mismatch can be reported as an error.
   virtual uint64_t fingerprint() const = 0;
   virtual std::string kind() const = 0;  // "sentencepiece", "bpe", "bytes", "words"
-  // Writes the files that load_tokenizer reads back (tokenizer.model / tokenizer.json / tokenizer_config.json).
+  // Writes the files that load_tokenizer reads (tokenizer.model / tokenizer.json / tokenizer_config.json).
   virtual void save(const std::filesystem::path& directory) const = 0;
 
  protected:
   TokenTable table_;
 };
 
-// The ids without those of special tokens, as for decode(ids, skip_special_tokens=True) of transformers.
+// Returns the ids without special tokens, like decode(ids, skip_special_tokens=True) of transformers.
 std::vector<int32_t> without_special_tokens(const Tokenizer& tokenizer, std::span<const int32_t> ids);
 
-// `source`: "bytes"; a .model file; a tokenizer.json; a vocab.txt; or a folder with tokenizer.json or tokenizer.model,
-// vocab.json and merges.txt, or vocab.txt. A folder with both of the first two is read as transformers reads it, from
-// tokenizer.json; where tokenizer.model encodes a probe text differently, one warning names both. A tokenizer.json with
-// anything that is not implemented here exactly is run by Hugging Face's `tokenizers` package in a Python process.
-// Errors name the file, the field, what was expected and what was found.
+// Loads a tokenizer. `source` is "bytes", a .model file, a tokenizer.json, a vocab.txt, or a folder. A folder must
+// contain tokenizer.json or tokenizer.model, or vocab.json and merges.txt, or vocab.txt. If it contains both
+// tokenizer.json and tokenizer.model, tokenizer.json is used, as in transformers; a warning is logged if
+// tokenizer.model encodes a probe text differently. If a tokenizer.json uses features that are not implemented exactly
+// here, Hugging Face's `tokenizers` package runs it in a Python process. Errors contain the file, the field, what was
+// expected and what was found.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source);
 
 }  // namespace lazy

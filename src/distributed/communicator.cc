@@ -19,7 +19,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// The watchdog reports first; the backends' own timeouts are for what it cannot see.
+// The backends time out this much later than the watchdog, so that the watchdog reports a failure first. The timeouts
+// of the backends only cover failures that the watchdog cannot detect.
 constexpr milliseconds kLater{30'000};
 
 std::string first_line(const char* text) { return std::string(text).substr(0, std::string(text).find('\n')); }
@@ -32,16 +33,16 @@ StorePtr connect(const RankInfo& info, milliseconds timeout, bool server) {
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
-    // torchrun's store may outlive a restart: each attempt has its own keys.
+    // The store of torchrun may outlive a restart, so each restart attempt uses a separate key prefix.
     return c10::make_intrusive<c10d::PrefixStore>(fmt::format("lazy/{}", info.restart_count),
                                                   c10::make_intrusive<c10d::TCPStore>(info.master_address, options));
   } catch (const std::exception& e) {
-    fail_run("distributed", "no connection to the ranks' meeting point {}:{} (MASTER_ADDR, MASTER_PORT): {}",
+    fail_run("distributed", "cannot connect to the rendezvous store at {}:{} (MASTER_ADDR, MASTER_PORT): {}",
              info.master_address, info.master_port, first_line(e.what()));
   }
 }
 
-// Returns when all ranks have set "KEY/RANK". RunError names the missing ones.
+// Returns after all ranks have set the key "KEY/RANK". Throws RunError with the missing ranks after the timeout.
 void wait_for_all(c10d::Store& store, const RankInfo& info, const std::string& key, milliseconds timeout) {
   store.set(fmt::format("{}/{}", key, info.rank), std::string("1"));
   std::vector<std::string> keys;
@@ -56,9 +57,9 @@ void wait_for_all(c10d::Store& store, const RankInfo& info, const std::string& k
           missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
       }
     } catch (const std::exception&) {
-      missing = "0, which holds the store";
+      missing = "0, which hosts the store";
     }
-    fail_run("distributed", "of {} ranks these have not come within {:.1f} s: {}", info.size,
+    fail_run("distributed", "of {} ranks the following did not connect within {:.1f} s: {}", info.size,
              std::chrono::duration<double>(timeout).count(), missing.empty() ? first_line(e.what()) : missing);
   }
 }
@@ -75,8 +76,8 @@ struct Communicator::Impl {
   BackendPtr backend;
   bool finished = false;
 
-  // Without shutdown() a rank has failed: collectives in flight may never end, and the destructor would join their
-  // threads.
+  // If shutdown() was not called, a rank has failed. Collectives in flight may then never finish, and the destructor of
+  // the backend would wait for their threads. The backend is therefore leaked.
   ~Impl() {
     if (!finished) backend.release();
   }
@@ -84,7 +85,7 @@ struct Communicator::Impl {
 
 struct Communicator::Work::Pending {
   c10::intrusive_ptr<c10d::Work> work;
-  std::vector<at::Tensor> tensors;  // kept alive until the collective ends
+  std::vector<at::Tensor> tensors;  // kept alive until the collective has finished
   RankWatchdog* watchdog = nullptr;
 };
 
@@ -104,15 +105,15 @@ Communicator::Communicator(RankInfo info, at::Device device, milliseconds timeou
   impl_->timeout = timeout;
   const RankInfo& w = impl_->info;
   if (w.size == 1) return;
-  // c10d logs a stack trace when a connection ends; this class reports the failure in one line.
+  // c10d logs a stack trace when a connection is closed. This class reports the failure in one line instead.
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   impl_->store = connect(w, timeout, w.rank == 0 && !w.agent_store);
   wait_for_all(*impl_->store, w, "came", timeout);
-  const StorePtr background = connect(w, timeout, false);  // for background threads
+  const StorePtr background = connect(w, timeout, false);  // separate connection for background threads
   impl_->watchdog = std::make_unique<RankWatchdog>(background, w, timeout);
   impl_->background_barrier = std::make_unique<StoreBarrier>(background, w, timeout, *impl_->watchdog);
   try {
-    const WaitScope waiting(*this, "the connections");
+    const WaitScope waiting(*this, "the connection setup");
     const StorePtr store = c10::make_intrusive<c10d::PrefixStore>("group", impl_->store);
     const auto limit = timeout + kLater;
     impl_->backend = device.is_cuda() ? make_nccl(store, w, device, limit) : make_gloo(store, w, limit);
@@ -179,7 +180,7 @@ Communicator::Work Communicator::broadcast(at::Tensor tensor, int root) {
 void Communicator::barrier(const char* what) {
   if (size() == 1) return;
   const WaitScope waiting(*this, what);
-  // item() waits for the GPU too.
+  // item() also waits for the GPU.
   const at::Tensor one = at::ones({1}, at::TensorOptions().device(impl_->device));
   all_reduce(one).wait();
   one.item<float>();
@@ -236,7 +237,7 @@ void Communicator::shutdown() {
   barrier("the end");
   impl_->background_barrier.reset();
   impl_->watchdog.reset();
-  // Rank 0 hosts the store: it leaves last.
+  // Rank 0 hosts the store, so it must be the last rank to leave.
   const RankInfo& w = impl_->info;
   impl_->store->set(fmt::format("left/{}", w.rank), std::string("1"));
   if (w.rank == 0) wait_for_all(*impl_->store, w, "left", impl_->timeout);

@@ -1,6 +1,6 @@
-// Collectives on tensors over PyTorch's c10d (Gloo for CPU tensors, NCCL for CUDA tensors). Every rank calls the same
-// collectives in the same order. A rank that ends or hangs ends all others with a message that names it. With a world
-// size of 1 every call returns at once.
+// Collectives on tensors, implemented with PyTorch's c10d (Gloo for CPU tensors, NCCL for CUDA tensors). Every rank
+// must call the same collectives in the same order. If a rank terminates or hangs, all other ranks terminate with a
+// message that names it. With a world size of 1 every call returns immediately.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -13,22 +13,22 @@
 
 namespace lazy::distributed {
 
-// Identity of this process in the process group, see rank_info_from_environment.
+// Identity of this process in the process group; see rank_info_from_environment.
 struct RankInfo {
   int rank = 0;
   int size = 1;                // world size
-  int local_rank = 0;          // among the ranks of this machine: index of the GPU
+  int local_rank = 0;          // rank within this machine; also the index of the GPU
   std::string launcher;        // "torchrun", "mpirun", "srun", or "" with a world size of 1
-  std::string master_address;  // host and port of the rendezvous store
+  std::string master_address;  // host of the rendezvous store
   int master_port = 0;
-  bool agent_store = false;  // torchrun's agent hosts the store; otherwise rank 0 does
-  int restart_count = 0;     // torchrun's
+  bool agent_store = false;  // true: the torchrun agent hosts the store; false: rank 0 hosts it
+  int restart_count = 0;     // number of restarts by torchrun
 };
 
 class Communicator {
  public:
-  // Connects to the other ranks. RunError that names the missing ones after `timeout`, which also limits each later
-  // wait.
+  // Connects to the other ranks. Throws RunError with the names of missing ranks after `timeout`. The same timeout
+  // applies to each later wait.
   Communicator(RankInfo info, at::Device device, std::chrono::milliseconds timeout);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -39,7 +39,8 @@ class Communicator {
   int size() const { return info().size; }
   bool is_rank0() const { return rank() == 0; }
 
-  // An asynchronous collective. wait() returns when its result may be used (CUDA: by later work of the current stream).
+  // An asynchronous collective. After wait() returns, the result can be used; on CUDA it can be used by subsequent work
+  // on the current stream.
   class Work {
    public:
     struct Pending;
@@ -51,25 +52,27 @@ class Communicator {
     std::shared_ptr<Pending> pending_;
   };
 
-  // Collectives on contiguous tensors of one type; reductions are sums. Of reduce_scatter's input and all_gather's
-  // output, the r-th of size() equal parts belongs to rank r.
+  // Collectives on contiguous tensors of one dtype. Reductions compute sums. The input of reduce_scatter and the output
+  // of all_gather consist of size() equal parts, of which part r belongs to rank r.
   Work all_reduce(at::Tensor tensor);
   Work reduce_scatter(at::Tensor output, at::Tensor input);
   Work all_gather(at::Tensor output, at::Tensor input);
   Work broadcast(at::Tensor tensor, int root = 0);
-  // Returns when all ranks have called it. `what` names the barrier in the message about a missing rank.
+  // Returns after all ranks have called this function. `what` names the barrier in the error message about a missing
+  // rank.
   void barrier(const char* what);
 
-  // Sums of a few numbers (fp64) over the ranks.
+  // Returns element-wise fp64 sums of a few numbers over all ranks.
   std::vector<double> sum(const std::vector<double>& values);
-  // Rank 0's text, on all ranks.
+  // Returns the text of rank 0 on all ranks.
   std::string broadcast(const std::string& text);
 
-  // A barrier for a background thread that does not interfere with the training thread's collectives. Each rank passes
-  // its failure, or ""; every rank returns the first failure passed, or "".
+  // A barrier for a background thread. It does not interfere with the collectives of the training thread. Each rank
+  // passes its error message, or "" on success. Every rank returns the first error message, or "" if no rank failed.
   std::string background_barrier(const std::string& failure);
 
-  // Scope of a wait for other ranks: the watchdog's timeout starts with it, and `what` names it in messages.
+  // Marks a scope in which this rank waits for other ranks. The timeout of the watchdog starts here, and `what` names
+  // the wait in error messages.
   class WaitScope {
    public:
     WaitScope(Communicator& communicator, const char* what);
@@ -79,8 +82,8 @@ class Communicator {
     Communicator& communicator_;
   };
 
-  // Scope of a wait for this rank's background thread, which may be in background_barrier(). It has no timeout, but
-  // the process still ends when another rank has failed.
+  // Marks a scope in which the main thread waits for a background thread of this rank, which may be in
+  // background_barrier(). The scope has no timeout, but the process still terminates if another rank has failed.
   class JoinScope {
    public:
     explicit JoinScope(Communicator& communicator);
@@ -90,11 +93,11 @@ class Communicator {
     Communicator& communicator_;
   };
 
-  // The training step that messages about this rank name.
+  // Sets the training step that error messages about this rank mention.
   void set_step(int64_t step);
-  // This rank fails: the others end with this message.
+  // Reports that this rank has failed. The other ranks terminate with this message.
   void report_failure(const std::string& failure) noexcept;
-  // Waits until all ranks are done. Without it the destructor leaves without waiting.
+  // Waits until all ranks have called shutdown(). Without this call the destructor does not wait.
   void shutdown();
 
  private:

@@ -10,7 +10,7 @@
 
 namespace lazy::distributed {
 
-// Runs after autograd has accumulated into a parameter's grad().
+// Runs after autograd has accumulated into grad() of a parameter.
 struct DataParallel::Hook : torch::autograd::PostAccumulateGradHook {
   Hook(DataParallel& owner, size_t parameter) : owner(owner), parameter(parameter) {}
   void operator()(const torch::autograd::Variable&) override { owner.on_gradient(parameter); }
@@ -145,7 +145,7 @@ void DataParallel::finish_gradients() {
 }
 
 void DataParallel::finish_reductions() {
-  // A parameter without a gradient in the last backward pass keeps what earlier micro-batches gave it, or zero.
+  // A parameter without a gradient in the last backward pass uses the gradient of earlier micro-batches, or zero.
   for (size_t b = num_started_; b < buckets_.size(); ++b) {
     for (GradientBucket::Slot& slot : buckets_[b].slots) {
       buckets_[b].fill(slot);
@@ -181,7 +181,7 @@ void DataParallel::weights_updated() {
   }
 }
 
-// ZeRO-2: every rank receives the weights that the others have updated.
+// ZeRO-2: every rank receives the weights that the other ranks have updated.
 void DataParallel::all_gather_weights() {
   const at::NoGradGuard no_grad;
   struct InFlight {
@@ -191,7 +191,7 @@ void DataParallel::all_gather_weights() {
   std::vector<InFlight> in_flight(buckets_.size());
   const auto begin = [&](size_t b) {
     const GradientBucket& bucket = buckets_[b];
-    // In the bucket's layout; this rank sends its shard.
+    // The tensor has the layout of the bucket. This rank sends its shard.
     at::Tensor whole = at::empty({bucket.padded}, bucket.slots.front().tensor.options().requires_grad(false));
     const int64_t size = shard_size(bucket), first = shard_begin(bucket);
     const at::Tensor local = at::zeros({size}, whole.options());
@@ -203,7 +203,7 @@ void DataParallel::all_gather_weights() {
     }
     in_flight[b] = {whole, communicator_.all_gather(whole, local)};
   };
-  constexpr size_t kPrefetch = 2;  // buckets in flight while one is copied
+  constexpr size_t kPrefetch = 2;  // number of all-gathers in flight while a bucket is copied
   for (size_t b = 0; b < std::min(kPrefetch, buckets_.size()); ++b) begin(b);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     in_flight[b].work.wait();

@@ -1,4 +1,4 @@
-// Optimizer state between its shards on the ranks and unsharded tensors of a checkpoint.
+// Converts optimizer state between the shards on the ranks and the unsharded tensors of a checkpoint.
 #include <ATen/ATen.h>
 
 #include <set>
@@ -10,7 +10,7 @@ namespace lazy::distributed {
 
 namespace {
 
-// "exp_avg.model.norm.weight" -> "exp_avg", "model.norm.weight"
+// Example: "exp_avg.model.norm.weight" -> {"exp_avg", "model.norm.weight"}
 std::pair<std::string, std::string> split_prefix(const std::string& name) {
   const size_t dot = name.find('.');
   if (dot == std::string::npos) return {"", name};
@@ -121,7 +121,7 @@ std::map<std::string, at::Tensor> DataParallel::scatter_state(std::map<std::stri
       }
     }
   }
-  // The step count belongs to no parameter.
+  // The step count does not belong to a parameter.
   if (communicator_.is_rank0() && !state.count("step")) fail("checkpoint", "{}: missing tensor 'step'", file);
   const at::Tensor step = communicator_.is_rank0() ? state["step"].clone() : at::zeros({}, at::kLong);
   state["step"] = at::scalar_tensor(

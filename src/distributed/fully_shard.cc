@@ -14,7 +14,7 @@ namespace lazy::distributed {
 
 namespace {
 
-constexpr int64_t kAligned = 64;  // elements: alignment for vector loads and matrix products
+constexpr int64_t kAligned = 64;  // alignment in elements for vector loads and matrix products
 
 int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -35,7 +35,8 @@ FullyShardedWeights::~FullyShardedWeights() { model_.set_shard_hooks(nullptr); }
 
 void FullyShardedWeights::make_groups(const ShardUnit& unit, size_t index, at::ScalarType compute, size_t& parameters) {
   Group compute_group{.unit = index, .dtype = compute}, fp32_group{.unit = index};
-  // (fp32 master weights that no product reads, the compute-dtype copy that it reads)
+  // Pairs of storages: fp32 master weights that matrix products do not read, and the copy in the compute dtype that
+  // they do read.
   std::vector<std::pair<c10::Storage, c10::Storage>> replaced;
   if (compute != at::kFloat) {
     for (const Linear* linear : unit.products) {
@@ -104,7 +105,7 @@ void FullyShardedWeights::unshard(size_t unit, std::optional<size_t> next) {
   const at::NoGradGuard no_grad;
   prefetch(unit);
   if (next) prefetch(*next);
-  const Communicator::WaitScope waiting(communicator_, "gathering a layer's weights");
+  const Communicator::WaitScope waiting(communicator_, "gathering the weights of a layer");
   for (const size_t index : groups_of_unit_[unit]) {
     Group& group = groups_[index];
     if (group.resident) continue;
@@ -132,7 +133,7 @@ void FullyShardedWeights::invalidate() {
     group.work.wait();
     group.gathered.reset();
     reshard(group);
-    // Cached copies in another dtype compare versions.
+    // Cached copies in another dtype compare version counters.
     for (const GradientBucket::Slot& slot : group.layout.slots) torch::autograd::impl::bump_version(slot.tensor);
   }
 }

@@ -1,6 +1,7 @@
-// Full sharding of the weights (Rajbhandari et al. 2020, ZeRO-3; Zhao et al. 2023, FSDP). A rank keeps its shard of
-// each unit of the model in fp32; the storage of the model's own tensors exists only while the unit is in use, gathered
-// from all ranks. Matrix weights are gathered in the compute dtype. The next unit is prefetched while one computes.
+// Full sharding of the weights (Rajbhandari et al. 2020, ZeRO-3; Zhao et al. 2023, FSDP). A rank stores its fp32 shard
+// of each unit of the model. The storage of the model tensors exists only while the unit is in use; it is gathered from
+// all ranks. Weights of matrix products are gathered in the compute dtype. The next unit is prefetched during
+// computation.
 #pragma once
 #include <c10/core/Storage.h>
 
@@ -19,19 +20,20 @@ namespace lazy::distributed {
 
 class FullyShardedWeights final : public ShardHooks {
  public:
-  // Keeps this rank's shard of weights that are equal on all ranks. Model and communicator must outlive this object;
-  // after its destruction the model has no weights.
+  // Keeps this rank's shard of the weights, which must be equal on all ranks. The model and the communicator must
+  // outlive this object. After its destruction the model has no weights.
   FullyShardedWeights(LanguageModel& model, Communicator& communicator);
   ~FullyShardedWeights() override;
 
-  // A group is the weights of one unit that are gathered in one dtype. layout(): of its gradients; Slot::parameter is
-  // an index into the model's trained parameters. local_shard(): this rank's weights, fp32.
+  // A group contains the weights of one unit that are gathered in the same dtype. layout() is the layout of their
+  // gradients; Slot::parameter is an index into the trained parameters of the model. local_shard() contains the fp32
+  // weights of this rank.
   size_t size() const { return groups_.size(); }
   const GradientBucket& layout(size_t group) const { return groups_[group].layout; }
   const at::Tensor& local_shard(size_t group) const { return groups_[group].local_shard; }
-  // All weights of a group in its layout, fp32. Collective.
+  // Returns all weights of a group in fp32, in the layout of the group. Collective.
   at::Tensor gather_group(size_t group);
-  // To be called after the shards have changed: drops gathered weights and invalidates copies of them.
+  // Must be called after the shards have changed. Discards gathered weights and invalidates copies of them.
   void invalidate();
   double seconds_waited() const { return seconds_waited_; }
 
@@ -39,18 +41,18 @@ class FullyShardedWeights final : public ShardHooks {
   void reshard(size_t unit) override;
 
  private:
-  // A storage of one or several of the model's tensors, and its range in the gathered group.
+  // A storage that one or several tensors of the model use, and its range in the gathered group.
   struct StorageRange {
     c10::Storage storage;
     int64_t begin = 0, numel = 0;
   };
   struct Group {
     size_t unit = 0;
-    at::ScalarType dtype = at::kFloat;  // in which it is gathered
+    at::ScalarType dtype = at::kFloat;  // dtype of the all-gather
     GradientBucket layout;
     std::vector<StorageRange> storages;
     at::Tensor local_shard;
-    at::Tensor gathered;  // while the all-gather is in flight
+    at::Tensor gathered;  // receives the result while the all-gather is in flight
     Communicator::Work work;
     bool resident = false;
   };
@@ -63,7 +65,7 @@ class FullyShardedWeights final : public ShardHooks {
 
   LanguageModel& model_;
   Communicator& communicator_;
-  std::vector<Group> groups_;                        // in the order of their units
+  std::vector<Group> groups_;                        // in the order of units
   std::vector<std::vector<size_t>> groups_of_unit_;  // indices into groups_
   double seconds_waited_ = 0;
 };

@@ -61,7 +61,7 @@ void ShardedGradientReducer::add_gradient(GradientBucket& bucket, GradientBucket
   gradient.reset();
   slot.ready = true;
   if (!bucket.complete()) return;
-  const Communicator::WaitScope waiting(communicator_, "the reduction of a layer's gradients");
+  const Communicator::WaitScope waiting(communicator_, "the gradient reduction of a layer");
   start_reduction(bucket);
 }
 
@@ -91,7 +91,7 @@ void ShardedGradientReducer::wait_in_flight() {
 void ShardedGradientReducer::finish() {
   wait_in_flight();
   for (GradientBucket& bucket : buckets_) {
-    // A parameter without a gradient counts as zero.
+    // A missing gradient counts as zero.
     if (bucket.flat.defined()) {
       start_reduction(bucket);
       wait_in_flight();

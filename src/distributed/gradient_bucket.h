@@ -1,4 +1,4 @@
-// Gradients of several parameters in one flat fp32 tensor, which is reduced over the ranks in one message.
+// The gradients of several parameters in one flat fp32 tensor, which is reduced over the ranks in one message.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,42 +13,43 @@ struct GradientBucket {
     size_t parameter = 0;  // index into the list of parameters
     int64_t begin = 0, numel = 0;
     at::Tensor tensor;    // the parameter
-    bool filled = false;  // `flat` holds a gradient of this step
-    bool ready = false;   // the gradient is complete
+    bool filled = false;  // whether `flat` contains a gradient of this step
+    bool ready = false;   // whether the gradient is complete
   };
   std::vector<Slot> slots;
-  int64_t numel = 0;   // of all slots
+  int64_t numel = 0;   // sum over all slots
   int64_t padded = 0;  // numel rounded up to a multiple of the world size
-  at::Tensor flat;     // gradients; the slots' grad() are views of it
-  at::Tensor shard;    // where gradients are sharded: this rank's part of the reduced gradients
+  at::Tensor flat;     // gradients of all slots; grad() of each slot's parameter is a view of it
+  at::Tensor shard;    // with sharded gradients: this rank's part of the reduced gradients
   Communicator::Work work;
 
-  // The slot's part of a flat tensor in the bucket's layout, in the parameter's shape.
+  // Returns the part of `flat_tensor` that belongs to the slot, in the shape of the parameter. `flat_tensor` has the
+  // layout of the bucket.
   at::Tensor view(const Slot& slot, const at::Tensor& flat_tensor) const;
   void allocate();
-  // Copies the parameter's gradient into `flat` and makes grad() a view of it; zeros where there is none. Does nothing
-  // if it is a view already.
+  // Copies the gradient of the parameter into `flat`, or zeros if the gradient is missing, and replaces grad() by a view
+  // of it. Does nothing if grad() already is this view.
   void fill(Slot& slot);
   bool complete() const;
 };
 
-// Parameters in reverse order, because backward produces the gradients of the last layers first. The first bucket is
-// small, so that communication starts early.
+// Assigns parameters to buckets in reverse order, because the backward pass computes the gradients of the last layers
+// first. The first bucket is small, so that communication starts early.
 std::vector<GradientBucket> make_gradient_buckets(const std::vector<at::Tensor>& parameters, int64_t bucket_bytes,
                                                   int64_t ranks);
 
-// Gradients under full sharding. A bucket is reduce-scattered in every backward pass as soon as it is complete, and
-// only this rank's shard of the sum is kept; later micro-batches add to it.
+// Reduces gradients under full sharding. In every backward pass a bucket is reduce-scattered when it is complete. Only
+// this rank's shard of the sum is stored, and later micro-batches add to it.
 class ShardedGradientReducer {
  public:
   ShardedGradientReducer(std::vector<GradientBucket>& buckets, Communicator& communicator)
       : buckets_(buckets), communicator_(communicator) {}
 
-  // Moves the parameter's gradient into the bucket.
+  // Moves the gradient of the parameter into the bucket.
   void add_gradient(GradientBucket& bucket, GradientBucket::Slot& slot);
-  // Reduces incomplete buckets; afterwards every bucket has its shard.
+  // Reduces incomplete buckets. Afterwards every bucket has its shard.
   void finish();
-  // Waits for the reduction in flight.
+  // Waits for the reduction that is in flight.
   void wait_in_flight();
   double seconds_waited() const { return seconds_waited_; }
 
@@ -57,7 +58,7 @@ class ShardedGradientReducer {
 
   std::vector<GradientBucket>& buckets_;
   Communicator& communicator_;
-  // At most one bucket is in flight while the next one fills: the gradients of two layers at most exist at once.
+  // At most one bucket is in flight while the next one is filled, so gradients of at most two layers exist at a time.
   GradientBucket* in_flight_ = nullptr;
   at::Tensor in_flight_shard_;
   double seconds_waited_ = 0;

@@ -25,7 +25,7 @@ std::optional<std::string> variable(const char* name) {
 
 int number(const char* name, int low, int high) {
   const auto text = variable(name);
-  if (!text) fail("distributed", "the environment lacks {}", name);
+  if (!text) fail("distributed", "environment variable {} is not set", name);
   int value = 0;
   const char* end = text->data() + text->size();
   const auto [stop, code] = std::from_chars(text->data(), end, value);
@@ -40,13 +40,13 @@ int number_or(const char* name, int low, int high, int otherwise) {
 }
 
 constexpr int kMany = 1 << 20;
-constexpr int kDefaultPort = 29500;  // PyTorch's own
+constexpr int kDefaultPort = 29500;  // the default port of PyTorch
 
-// MASTER_ADDR and MASTER_PORT take precedence under every launcher.
+// MASTER_ADDR and MASTER_PORT take precedence with every launcher.
 void set_rendezvous(RankInfo& info, const std::string& otherwise, int port, const char* why) {
   info.master_address = variable("MASTER_ADDR").value_or(otherwise);
   if (info.master_address.empty())
-    fail("distributed", "the environment lacks MASTER_ADDR, the host of rank 0 ({})", why);
+    fail("distributed", "environment variable MASTER_ADDR, the host of rank 0, is not set ({})", why);
   info.master_port = number_or("MASTER_PORT", 1, 65535, port);
 }
 
@@ -82,15 +82,15 @@ RankInfo rank_info_from_environment() {
     const bool one_machine = number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMany, 0) == info.size;
     if (info.size > 1) {
       set_rendezvous(info, one_machine ? "127.0.0.1" : "", kDefaultPort,
-                     "mpirun -x MASTER_ADDR=HOST gives it to all ranks");
+                     "use mpirun -x MASTER_ADDR=HOST to set it on all ranks");
     }
     return info;
   }
-  // SLURM_STEP_NUM_TASKS exists in job steps only; the batch script has SLURM_PROCID and SLURM_NTASKS too.
+  // SLURM_STEP_NUM_TASKS is only set in job steps. SLURM_PROCID and SLURM_NTASKS are also set in the batch script.
   if (variable("SLURM_PROCID") && variable("SLURM_STEP_NUM_TASKS")) {
     RankInfo info = read_variables("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID");
     const auto hosts = variable("SLURM_STEP_NODELIST");
-    // Different ports for jobs that share a machine.
+    // Jobs that share a machine need different ports.
     const int port = 20000 + number_or("SLURM_JOB_ID", 0, 2147483647, 0) % 10000;
     if (info.size > 1)
       set_rendezvous(info, hosts ? first_slurm_host(*hosts) : "", port, "SLURM_STEP_NODELIST is not set either");
@@ -101,13 +101,13 @@ RankInfo rank_info_from_environment() {
 
 namespace {
 
-// Makes this rank's GPU the current one.
+// Makes the GPU of this rank the current device.
 at::Device device_of(const std::string& name, const RankInfo& info) {
   if (name != "cuda") return at::kCPU;
   const int64_t count = device_count(name);
   if (info.local_rank >= count) {
-    fail("train", "local rank {} needs a GPU of its own: expected at most {} ranks on this machine", info.local_rank,
-         count);
+    fail("train", "each rank needs its own GPU, but local rank {} has none: expected at most {} ranks on this machine",
+         info.local_rank, count);
   }
   const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(info.local_rank));
   c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
@@ -118,8 +118,9 @@ at::Device device_of(const std::string& name, const RankInfo& info) {
 
 void run_as_rank(const RankInfo& info, const std::string& device_name, std::chrono::milliseconds timeout,
                  const std::function<void(Communicator&, const std::string& device)>& body) {
-  if (info.rank > 0) log::set_level(2);  // rank 0 logs for all
-  // Writing to a rank that has just ended must return an error, which is reported, and not end this process silently.
+  if (info.rank > 0) log::set_level(2);  // Only rank 0 writes informational messages.
+  // Writing to a rank that has just terminated must return an error, which is reported. Without this line SIGPIPE would
+  // end the process silently.
   if (info.size > 1) std::signal(SIGPIPE, SIG_IGN);
   const at::Device device = device_of(device_name, info);
   Communicator communicator(info, device, timeout);
@@ -130,7 +131,7 @@ void run_as_rank(const RankInfo& info, const std::string& device_name, std::chro
     body(communicator, device.str());
     communicator.shutdown();
   } catch (const Interrupted& e) {
-    communicator.shutdown();  // launchers kill the other ranks when one ends; rank 0 may still be writing
+    communicator.shutdown();  // Launchers kill the remaining ranks when one rank ends, and rank 0 may still be writing.
     throw Interrupted(of_rank(e), e.exit_code() - 128);
   } catch (const Error& e) {
     communicator.report_failure(of_rank(e));

@@ -47,8 +47,8 @@ void write_shards(const fs::path& folder, int rank, int world_size, const std::v
   for (const TensorShard& shard : shards) {
     if (shard.begin < 0 || shard.end < shard.begin || shard.end > elements(shard.global_shape) ||
         shard.tensor.numel() != shard.end - shard.begin) {
-      fail_run("checkpoint", "{}: {}: elements {} to {} of shape {} given as {} elements", path.string(), shard.name,
-               shard.begin, shard.end, shape_text(shard.global_shape), shard.tensor.numel());
+      fail_run("checkpoint", "{}: {}: elements {} to {} of shape {} were passed as {} elements", path.string(),
+               shard.name, shard.begin, shard.end, shape_text(shard.global_shape), shard.tensor.numel());
     }
     const at::Tensor plain = shard.tensor.detach().to(at::kCPU).contiguous().view(-1);
     const std::string key = fmt::format("{}[{}:{}]", shard.name, shard.begin, shard.end);
@@ -67,12 +67,12 @@ struct ShardReader::Impl {
   struct Range {
     int64_t begin = 0, end = 0;
     size_t file = 0;
-    std::string key, xxh3;  // xxh3 is empty in an unsharded file, whose checksum state.json has
+    std::string key, xxh3;  // xxh3 is empty for an unsharded file, whose checksum is in state.json
   };
   struct Whole {
     std::vector<int64_t> shape;
     std::string dtype;
-    std::vector<Range> ranges;  // ascending, without gaps
+    std::vector<Range> ranges;  // in ascending order, without gaps
   };
   std::string folder;
   std::vector<fs::path> paths;
@@ -104,7 +104,8 @@ void ShardReader::Impl::find_files(const fs::path& where, const std::string& ste
     std::from_chars(name.data() + stem.size() + 10, name.data() + stem.size() + 15, world);
     if (!name.ends_with(fmt::format("-of-{:05}.safetensors", world))) continue;
     if (count > 0 && world != count)
-      fail("checkpoint", "{}: {} is one of {} files, another one of {}", folder, name, world, count);
+      fail("checkpoint", "{}: {} belongs to a set of {} files, but another file belongs to a set of {}", folder, name,
+           world, count);
     count = world;
   }
   if (count == 0) fail("checkpoint", "{}: neither {}.safetensors nor {}", folder, stem, file_name(stem, 1, 1));
@@ -136,7 +137,7 @@ void ShardReader::Impl::add(size_t file, const std::string& key) {
   }
   Whole& whole = tensors.try_emplace(name, Whole{shape, entry.dtype, {}}).first->second;
   if (whole.shape != shape || whole.dtype != entry.dtype) {
-    fail("checkpoint", "{}: {}: found {} of shape {}, in another file {} of shape {}", paths[file].string(), key,
+    fail("checkpoint", "{}: {}: found {} of shape {}, but another file has {} of shape {}", paths[file].string(), key,
          entry.dtype, shape_text(shape), whole.dtype, shape_text(whole.shape));
   }
   if (range.end > range.begin || elements(shape) == 0) whole.ranges.push_back(range);
@@ -149,7 +150,7 @@ void ShardReader::Impl::check(const std::string& name, Whole& whole) const {
     if (range.begin > reached)
       fail("checkpoint", "{}: {}: elements {} to {} are missing", folder, name, reached, range.begin);
     if (range.begin < reached) {
-      fail("checkpoint", "{}: {}: elements {} to {} come twice", paths[range.file].string(), range.key, range.begin,
+      fail("checkpoint", "{}: {}: elements {} to {} occur twice", paths[range.file].string(), range.key, range.begin,
            std::min(reached, range.end));
     }
     reached = range.end;

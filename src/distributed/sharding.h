@@ -1,12 +1,12 @@
-// How training state is divided among ranks: the sharding mode of [training] data_parallel.
+// The sharding modes of [training] data_parallel: how training state is distributed over the ranks.
 #pragma once
 #include <string>
 
 namespace lazy::distributed {
 
-// replicate: every rank holds weights, gradients and moments in full (DDP).
+// replicate: every rank stores all weights, gradients and moments (DDP).
 // zero2: gradients and moments are sharded (ZeRO-2).
-// full_shard: weights too; a layer's weights are gathered while it computes (ZeRO-3, FSDP).
+// full_shard: weights are sharded too; the weights of a layer are gathered while it computes (ZeRO-3, FSDP).
 enum class Sharding { replicate, zero2, full_shard };
 inline constexpr Sharding kShardings[] = {Sharding::replicate, Sharding::zero2, Sharding::full_shard};
 
@@ -14,7 +14,7 @@ inline const char* name(Sharding sharding) {
   return sharding == Sharding::replicate ? "replicate" : sharding == Sharding::zero2 ? "zero2" : "full_shard";
 }
 
-// The inverse of name().
+// Inverse of name().
 inline Sharding sharding_from(const std::string& text) {
   for (const Sharding sharding : kShardings) {
     if (text == name(sharding)) return sharding;

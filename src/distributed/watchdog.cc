@@ -18,14 +18,15 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr const char* kFailure = "failure";
-// Heartbeats come from a thread that never waits for collectives: a rank without one for this long has ended or hangs,
-// however long a collective takes (NCCL does not report that a peer has ended).
+// Maximum time without a heartbeat before a rank is reported as terminated or hanging. Heartbeats are sent by a thread
+// that never waits for collectives, so the limit does not depend on their duration. NCCL does not report that a peer
+// has ended.
 constexpr auto kSilence = 30s;
 constexpr auto kLongWait = 5s;
 
 double seconds(RankWatchdog::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-// "rank 3", "ranks 3, 5 and 9", at most eight of them
+// Formats rank numbers as "rank 3" or "ranks 3, 5 and 9". Lists at most eight ranks.
 std::string ranks(const std::vector<int>& list) {
   std::string out = list.size() == 1 ? "rank " : "ranks ";
   const size_t shown = std::min<size_t>(list.size(), 8);
@@ -81,7 +82,7 @@ void RankWatchdog::read_heartbeats() {
   }
 }
 
-// Rank 0 always reads all heartbeats, the others during long waits only: the store is one process.
+// Rank 0 always reads all heartbeats. The other ranks read them only during long waits, to limit the load of the store.
 void RankWatchdog::heartbeat_loop() {
   int64_t count = 0;
   try {
@@ -104,7 +105,7 @@ void RankWatchdog::heartbeat_loop() {
       if (!report_sent_ && !reported_.empty()) {
         const std::string text = reported_;
         lock.unlock();
-        store_->compareSet(kFailure, "", text);  // the first one stays
+        store_->compareSet(kFailure, "", text);  // keeps the first failure that was written
         lock.lock();
         report_sent_ = true;
         changed_.notify_all();
@@ -112,7 +113,7 @@ void RankWatchdog::heartbeat_loop() {
       if (stop_) return;
     }
   } catch (const std::exception&) {
-    // The connection is lost: monitor_loop() sees that the store no longer answers.
+    // The connection is lost. monitor_loop() detects that the store does not answer.
   }
 }
 
@@ -121,9 +122,10 @@ std::string RankWatchdog::diagnose(Clock::duration silence, bool overdue) {
   if (!failure_.empty()) return failure_;
   const auto now = Clock::now();
   if (const auto quiet = now - store_answered_.load(); quiet > silence) {
-    return fmt::format("distributed: {} at {}:{}, has not answered for {:.1f} s: ended or hanging; this is step {}",
-                       info_.agent_store ? "torchrun, which holds the store" : "rank 0, which holds the store",
-                       info_.master_address, info_.master_port, seconds(quiet), step_.load());
+    return fmt::format(
+        "distributed: {} at {}:{} has not answered for {:.1f} s: terminated or hanging; this rank is at step {}",
+        info_.agent_store ? "torchrun, which hosts the store," : "rank 0, which hosts the store,", info_.master_address,
+        info_.master_port, seconds(quiet), step_.load());
   }
   std::vector<int> silent, behind;
   std::string where;
@@ -145,16 +147,16 @@ std::string RankWatchdog::diagnose(Clock::duration silence, bool overdue) {
     }
   }
   if (!silent.empty()) {
-    return fmt::format("distributed: {} sent no heartbeat for {:.1f} s (last one at {}): ended or hanging",
+    return fmt::format("distributed: {} sent no heartbeat for {:.1f} s (last one at {}): terminated or hanging",
                        ranks(silent), quiet, where);
   }
   if (overdue && !behind.empty()) {
-    return fmt::format("distributed: {} did not come to {} of step {} within {:.1f} s: alive, but at {}", ranks(behind),
+    return fmt::format("distributed: {} did not reach {} of step {} within {:.1f} s: running, but at {}", ranks(behind),
                        what_.load(), step_.load(), seconds(timeout_), where);
   }
   if (!overdue) return {};
-  return fmt::format("distributed: {} of step {} did not end within {:.1f} s although all ranks came", what_.load(),
-                     step_.load(), seconds(timeout_));
+  return fmt::format("distributed: {} of step {} did not finish within {:.1f} s although all ranks reached it",
+                     what_.load(), step_.load(), seconds(timeout_));
 }
 
 void RankWatchdog::monitor_loop() {
@@ -167,7 +169,8 @@ void RankWatchdog::monitor_loop() {
     const auto since = waiting_since_.load();
     const bool waiting = since != Clock::time_point::max();
     const bool overdue = waiting && now - since > timeout_;
-    // A launcher that has lost a rank sends a signal to the others; a main thread in a collective cannot handle it.
+    // A launcher that has lost a rank sends a signal to the other ranks, but a main thread that is blocked in a
+    // collective cannot handle it.
     const bool asked = stop_signal() != 0 && waiting && now - since > kLongWait;
     const auto silence =
         overdue || asked ? Clock::duration(4 * interval_) : std::min<Clock::duration>(timeout_, kSilence);
@@ -176,9 +179,9 @@ void RankWatchdog::monitor_loop() {
     if (!failed_) report_failure(failure);
     const auto blocked = joining_since_.load();
     const bool stuck = blocked != Clock::time_point::max() && now - blocked >= 1s;
-    // A main thread that is not waiting throws in its next begin_wait().
+    // A main thread that is not waiting throws in its next call of begin_wait().
     if (!stuck && (!waiting || now - since < 1s)) continue;
-    if (!stuck && diagnosing_) continue;  // inside diagnose_and_throw()
+    if (!stuck && diagnosing_) continue;  // the main thread is inside diagnose_and_throw()
     const std::lock_guard lock(mutex_);
     const std::string speaker = info_.rank == 0 ? "" : fmt::format("rank {}: ", info_.rank);
     std::fputs(fmt::format("lazy: {}{}\n", speaker, failure_.empty() ? failure : failure_).c_str(), stderr);
@@ -193,10 +196,10 @@ void RankWatchdog::report_failure(const std::string& failure) noexcept {
   failed_ = true;
   reported_ = failure_;
   changed_.notify_all();
-  // heartbeat_loop() writes to the store, which may hang; the caller must not.
+  // heartbeat_loop() writes the report to the store, because that may block and the caller must not block.
   changed_.wait_for(lock, 2 * interval_, [&] { return report_sent_; });
   lock.unlock();
-  // Time for the others to read it before this process, which hosts the store, ends.
+  // If this process hosts the store, it waits before it exits so that the other ranks can read the report.
   if (info_.rank == 0 && !info_.agent_store) std::this_thread::sleep_for(2 * interval_);
 }
 
@@ -209,7 +212,7 @@ std::string RankWatchdog::failure() {
 void RankWatchdog::diagnose_and_throw(const std::string& error) {
   diagnosing_ = true;
   std::string found;
-  // Live ranks send a heartbeat in each interval.
+  // Running ranks send a heartbeat in each interval.
   for (const auto end = Clock::now() + 10 * interval_; found.empty() && Clock::now() < end;) {
     std::this_thread::sleep_for(interval_);
     found = diagnose(5 * interval_, false);
@@ -220,12 +223,12 @@ void RankWatchdog::diagnose_and_throw(const std::string& error) {
   throw RunError(failure_);
 }
 
-// The last rank to arrive sets "all", so that each rank polls one key.
+// The last rank that arrives sets the key "all", so that each rank polls a single key.
 void StoreBarrier::arrive(const std::string& failure) {
   if (!failure.empty()) store_->compareSet(key("failure", round_), "", failure);
   store_->set(key(std::to_string(info_.rank), round_), std::string("1"));
   if (store_->add(key("count", round_), 1) == info_.size) store_->set(key("all", round_), std::string("1"));
-  // All ranks have left the round before the last one: its keys can go.
+  // All ranks have left the round before the previous one, so its keys can be deleted.
   if (round_ <= 2) return;
   store_->deleteKey(key(std::to_string(info_.rank), round_ - 2));
   if (info_.rank != 0) return;
@@ -253,9 +256,10 @@ std::string StoreBarrier::wait(const std::string& failure) {
     for (auto pause = 1ms; !store_->check({key("all", round_)}); pause = std::min(pause * 2, 100ms)) {
       if (const std::string known = watchdog_.failure(); !known.empty()) throw RunError(known);
       if (RankWatchdog::Clock::now() > end) {
-        fail_run("distributed",
-                 "these ranks have not written their part of a checkpoint within {:.1f} s after the others: {}",
-                 std::chrono::duration<double>(timeout_).count(), missing_ranks());
+        fail_run(
+            "distributed",
+            "the following ranks did not write their part of a checkpoint within {:.1f} s after the other ranks: {}",
+            std::chrono::duration<double>(timeout_).count(), missing_ranks());
       }
       std::this_thread::sleep_for(pause);
     }
@@ -263,7 +267,7 @@ std::string StoreBarrier::wait(const std::string& failure) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception&) {
-    // The store is gone, and with it the rank that hosts it: the watchdog reports it.
+    // The store and the rank that hosts it have terminated. The watchdog reports this.
   }
   while (watchdog_.failure().empty() && RankWatchdog::Clock::now() < end + timeout_) std::this_thread::sleep_for(20ms);
   const std::string known = watchdog_.failure();

@@ -1,7 +1,7 @@
-// Detection of ranks that have ended or hang, over the rendezvous store. Every rank writes a heartbeat with its step
-// and the number of collective waits it has begun; a rank with fewer waits than the others has not arrived. A rank that
-// waits longer than the timeout, or learns that another rank failed, ends with one line on stderr, even if its main
-// thread is blocked in a collective.
+// Detects ranks that have terminated or hang, using the rendezvous store. Every rank writes a heartbeat with its step
+// and the number of collective waits that it has started. A rank with a lower number than the other ranks has not
+// arrived. A rank terminates with one line on stderr if it waits longer than the timeout or if another rank has failed,
+// even if its main thread is blocked in a collective.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -21,27 +21,29 @@ class RankWatchdog {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `store`: not the connection that the main thread uses.
+  // `store` must not be the connection that the main thread uses.
   RankWatchdog(StorePtr store, const RankInfo& info, std::chrono::milliseconds timeout);
   ~RankWatchdog();
 
   void set_step(int64_t step) { step_ = step; }
-  // The main thread waits for the other ranks. `what`: a string literal. Throws RunError if another rank has already
-  // failed.
+  // Marks that the main thread waits for the other ranks. `what` must be a string literal. Throws RunError if another
+  // rank has already failed.
   void begin_wait(const char* what);
   void end_wait() { waiting_since_ = Clock::time_point::max(); }
 
-  // The main thread waits for a thread of this process, which may hang when another rank has failed.
+  // Marks that the main thread waits for a thread of this process, which may hang if another rank has failed.
   void begin_join() { joining_since_ = Clock::now(); }
   void end_join() { joining_since_ = Clock::time_point::max(); }
 
-  // After a failed collective: finds the rank that caused it, which takes a few heartbeats, and throws RunError.
+  // Called after a failed collective. Finds the rank that caused the failure, which takes several heartbeat intervals,
+  // and throws RunError.
   [[noreturn]] void diagnose_and_throw(const std::string& error);
   void report_failure(const std::string& failure) noexcept;
-  // The first failure known to this rank, or "". Thread-safe.
+  // Returns the first failure that this rank knows, or "". Thread-safe.
   std::string failure();
 
-  // While it exists, this rank reads all heartbeats, as in a long wait. For waits in other threads than the main one.
+  // While this object exists, the rank reads all heartbeats as during a long wait. Used for waits in threads other than
+  // the main thread.
   class ObserveScope {
    public:
     explicit ObserveScope(RankWatchdog& watchdog) : watchdog_(watchdog) { ++watchdog_.observers_; }
@@ -54,13 +56,14 @@ class RankWatchdog {
  private:
   struct Heartbeat {
     std::string text;         // "COUNT WAITS STEP what"
-    Clock::time_point since;  // of the last change, by this rank's clock
+    Clock::time_point since;  // time of the last change, by the clock of this rank
   };
 
   void heartbeat_loop();
   void monitor_loop();
   void read_heartbeats();
-  // A description of the current failure, or "". `silence`: the longest time between two heartbeats of a live rank.
+  // Describes the current failure, or returns "". `silence` is the maximum time between two heartbeats of a running
+  // rank.
   std::string diagnose(Clock::duration silence, bool overdue);
   std::string heartbeat_key(int rank) const { return "heartbeat/" + std::to_string(rank); }
 
@@ -79,22 +82,23 @@ class RankWatchdog {
   std::condition_variable changed_;
   bool stop_ = false;
   std::map<int, Heartbeat> heartbeats_;
-  std::string failure_;   // the first one known to this rank
-  std::string reported_;  // failure to write to the store
+  std::string failure_;   // the first failure that this rank knows
+  std::string reported_;  // failure that must be written to the store
   bool report_sent_ = false;
   std::atomic<bool> failed_ = false;
   std::thread heartbeat_thread_, monitor_thread_;
 };
 
-// A barrier over the store that also carries a failure. The background threads that write checkpoints use it, because
-// a collective there would interleave with those of the training thread.
+// A barrier over the store that also transmits a failure. The background threads that write checkpoints use it, because
+// collectives in these threads would interleave with the collectives of the training thread.
 class StoreBarrier {
  public:
   StoreBarrier(StorePtr store, const RankInfo& info, std::chrono::milliseconds timeout, RankWatchdog& watchdog)
       : store_(std::move(store)), info_(info), timeout_(timeout), watchdog_(watchdog) {}
 
-  // Every rank calls this equally often, from one thread, with its failure or "". Returns the first failure passed, or
-  // "", when all ranks have arrived. RunError when a rank has ended, or has not arrived after the timeout.
+  // Every rank must call this equally often, from one thread, with its error message or "". When all ranks have
+  // arrived, it returns the first error message, or "". Throws RunError if a rank has terminated or has not arrived
+  // after the timeout.
   std::string wait(const std::string& failure);
 
  private:

@@ -10,13 +10,14 @@ std::vector<PrefixGroup> group_by_prefix(const std::vector<Window>& windows) {
   std::vector<PrefixGroup> groups;
   for (size_t first = 0; first < windows.size();) {
     const std::vector<int32_t>& head = windows[first].input;
-    auto shared = static_cast<int64_t>(head.size());  // the common prefix of the group so far
+    auto shared = static_cast<int64_t>(head.size());  // length of the common prefix of the group so far
     size_t count = 1;
     for (; first + count < windows.size(); ++count) {
       const std::vector<int32_t>& next = windows[first + count].input;
       const auto common =
           std::mismatch(head.begin(), head.begin() + shared, next.begin(), next.end()).first - head.begin();
-      // `count` windows save (count - 1) * shared tokens; a further window must increase that.
+      // A group of `count` windows saves (count - 1) * shared tokens. Another window may only join if that increases
+      // the saving.
       if (common * static_cast<int64_t>(count) <= shared * static_cast<int64_t>(count - 1)) break;
       shared = common;
     }
@@ -59,8 +60,8 @@ Batch pack(const std::vector<Window>& windows, std::span<const PrefixGroup> grou
   Batch batch;
   batch.first = groups.front().first;
   batch.begins.push_back(0);
-  // Adds the sequence input[from ... to - 1]. Its keys are `from` earlier tokens, beginning at row `shared_begin`, and
-  // its own.
+  // Adds the sequence input[from ... to - 1]. Its keys are the `from` tokens that start at row `shared_begin`, followed
+  // by its own tokens.
   const auto append = [&](const std::vector<int32_t>& input, int64_t from, int64_t to, int64_t shared_begin) {
     for (int64_t i = 0; i < from; ++i) keys.push_back(shared_begin + i);
     for (int64_t i = from; i < to; ++i) {
@@ -92,7 +93,8 @@ Batch pack(const std::vector<Window>& windows, std::span<const PrefixGroup> grou
   batch.tokens.ids = on_device(ids, device);
   batch.tokens.positions = on_device(positions, device);
   batch.tokens.cu_seqlens_q =
-      on_host(begin_q, at::kInt, device);  // on the host, where checking them needs no synchronization
+      // on the host, so that checking the values needs no synchronization with the GPU
+      on_host(begin_q, at::kInt, device);
   batch.tokens.cu_seqlens_k = on_host(begin_k, at::kInt, device);
   if (shares) batch.tokens.keys = on_device(keys, device);
   batch.rows = on_device(rows, device);

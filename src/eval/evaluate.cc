@@ -24,7 +24,7 @@ int64_t window_length(const LanguageModel& model, const HeldoutOptions& options)
   return options.max_length > 0 ? options.max_length : model.config().max_length;
 }
 
-// Sums over a text.
+// Sums over the scored text.
 struct Totals {
   double log_likelihood = 0;
   int64_t tokens = 0, words = 0, bytes = 0;
@@ -37,7 +37,7 @@ ScoreOptions score_options(const HeldoutOptions& options, const char* title) {
   return how;
 }
 
-// The negative log-likelihood per token, word or byte.
+// Returns the negative log-likelihood per token, word or byte.
 double per(const Totals& totals, int64_t units) { return -totals.log_likelihood / static_cast<double>(units); }
 
 }  // namespace
@@ -53,8 +53,8 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
   check_corpus(model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
   const int64_t available = sequences.size(), count = apply_limit(available, options.limit);
   if (count == 0)
-    fail("eval", "{}: the {} split has no sequence of {} tokens; try --max-length with less", corpus.string(), split,
-         how.length);
+    fail("eval", "{}: the {} split does not contain a sequence of {} tokens; try a smaller --max-length",
+         corpus.string(), split, how.length);
   std::vector<Window> windows;
   std::vector<int64_t> ids(static_cast<size_t>(how.length));
   for (int64_t i = 0; i < count; ++i) {
@@ -107,7 +107,7 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
 
 namespace {
 
-// A task's definition under lm-evaluation-harness's keys, where they apply.
+// Returns the definition of a task with the keys of lm-evaluation-harness where they apply.
 Json config_of(const Task& task, int64_t num_fewshot, const std::filesystem::path& data) {
   Json config = {{"task", task.name},     {"description", task.prefix},    {"dataset_path", task.data.hub},
                  {"data", data.string()}, {"test_split", task.data.split}, {"fewshot_split", task.data.fewshot_split}};
@@ -132,7 +132,7 @@ Json config_of(const Task& task, int64_t num_fewshot, const std::filesystem::pat
   return config;
 }
 
-// The task in progress: the results of its documents so far.
+// Accumulated results of the documents of the task that is being evaluated.
 struct TaskProgress {
   std::vector<DocumentResult> documents;
   std::string samples, hashes;
@@ -147,7 +147,7 @@ void add_results(const Task& task, const RequestChunk& chunk, const std::vector<
     std::vector<Score> own(scores.begin() + static_cast<int64_t>(begin),
                            scores.begin() + static_cast<int64_t>(chunk.ends[i]));
     begin = chunk.ends[i];
-    if (task.output_type == OutputType::loglikelihood_rolling) {  // the windows of a text are one response
+    if (task.output_type == OutputType::loglikelihood_rolling) {  // all windows of a text together form one response
       Score sum;
       for (const Score& s : own) sum.log_likelihood += s.log_likelihood;
       own = {sum};
@@ -189,7 +189,8 @@ std::vector<TaskResult> evaluate_tasks(LanguageModel& model, const Tokenizer& to
                                        const std::filesystem::path& data, TaskOptions options) {
   if (options.prompt.max_length <= 0) options.prompt.max_length = model.config().max_length;
   std::vector<TaskResult> results;
-  std::vector<std::future<TaskResult>> finishing;  // of all tasks; the first results.size() have been read
+  // asynchronous aggregation of all tasks; the first results.size() futures have been read
+  std::vector<std::future<TaskResult>> finishing;
   const auto collect = [&](bool wait) {
     for (; results.size() < finishing.size(); options.on_result ? options.on_result(results.back()) : void()) {
       auto& next = finishing[results.size()];
@@ -199,7 +200,7 @@ std::vector<TaskResult> evaluate_tasks(LanguageModel& model, const Tokenizer& to
   };
   RequestPrefetcher prefetcher(tasks, data, tokenizer, options.prompt);
   TaskProgress progress;
-  std::future<void> adding;  // the results of the previous chunk, while the model computes
+  std::future<void> adding;  // adds the results of the previous chunk while the model computes
   RequestChunk chunk;
   try {
     for (auto begin = Clock::now(); prefetcher.next(chunk);) {

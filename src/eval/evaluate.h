@@ -1,4 +1,4 @@
-// Evaluates a model: held-out loss of a corpus or a text, and benchmarks from their files to their metrics.
+// Evaluates a model: held-out loss of a corpus or a text, and benchmarks.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -18,34 +18,36 @@ class LanguageModel;
 namespace lazy::eval {
 
 struct HeldoutOptions {
-  int64_t max_length = 0;       // tokens a window; 0: the model's training length
-  bool bos = false;             // BOS before every text or sequence, as lm-evaluation-harness's add_bos_token
-  std::optional<double> limit;  // sequences of a corpus at most; below 1 a share of them
+  int64_t max_length = 0;       // tokens per window; 0: the training length of the model
+  bool bos = false;             // BOS before every text or sequence, as add_bos_token in lm-evaluation-harness
+  std::optional<double> limit;  // maximum number of sequences of a corpus; values below 1 are a fraction
   ScoreOptions score = {};      // its title is replaced
   bool progress = true;
-  bool bos_every_window = false;  // also before every window of a text that takes several
+  bool bos_every_window = false;  // additionally start every window of a long text with BOS
 };
 
-// Task "heldout": loss (nats per token), bits_per_byte and perplexity (per token) over the sequences of a corpus'
-// split. Each sequence is scored without context from others, as validation during training does.
+// Evaluates the task "heldout": loss (nats per token), bits_per_byte and perplexity (per token) over the sequences of a
+// corpus split. Each sequence is scored without context from other sequences, as during validation in training.
 TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& corpus, const std::string& split,
                            const HeldoutOptions& options);
 
-// The same for one text in rolling windows, with word_perplexity and byte_perplexity in addition.
+// Evaluates the task "heldout" for one text in rolling windows. The result also contains word_perplexity and
+// byte_perplexity.
 TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const std::string& text,
                          const std::string& source, const HeldoutOptions& options);
 
 struct TaskOptions {
-  PromptOptions prompt;     // max_length 0: the model's training length
-  ScoreOptions score = {};  // its title is replaced by the task's name
+  PromptOptions prompt;     // max_length 0 selects the training length of the model
+  ScoreOptions score = {};  // its title is replaced by the name of the task
   bool log_samples = false;
   bool progress = true;
-  // Called with each finished task, in the order of `tasks`, before the next tasks have been scored. If scoring is
-  // stopped or fails, it gets the remaining finished tasks before the exception is thrown.
+  // Called for each finished task, in the order of `tasks`, before the following tasks have been scored. If scoring
+  // stops or fails, the callback receives the remaining finished tasks before the exception is thrown.
   std::function<void(const TaskResult&)> on_result = {};
 };
 
-// Benchmarks, in the order of `tasks`. Aggregation and standard errors of a task overlap with the scoring of the next.
+// Evaluates benchmarks in the order of `tasks`. The aggregation and the standard errors of a task are computed while
+// the next task is scored.
 std::vector<TaskResult> evaluate_tasks(LanguageModel& model, const Tokenizer& tokenizer, const std::vector<Task>& tasks,
                                        const std::filesystem::path& data, TaskOptions options);
 

@@ -14,7 +14,7 @@ namespace {
 
 bool is_accuracy(const std::string& metric) { return metric.starts_with("acc"); }
 
-// numpy.argmax: the first of the largest, where a NaN is larger than any number.
+// Implements numpy.argmax: returns the first of the largest values, where NaN is larger than any number.
 size_t argmax(const std::vector<double>& values) {
   size_t best = 0;
   for (size_t i = 0; i < values.size() && !std::isnan(values[best]); ++i) {

@@ -5,7 +5,7 @@
 namespace lazy::eval {
 namespace {
 
-// A chunk ends after so many requests, or tokens of windows; the queue holds kAhead chunks.
+// A chunk ends after this number of requests or of window tokens. The queue contains up to kAhead chunks.
 constexpr size_t kRequests = 8192, kWindowTokens = 1 << 20, kAhead = 3;
 
 }  // namespace
@@ -32,7 +32,7 @@ struct RequestPrefetcher::Impl {
     return task.data.fewshot_split == task.data.split ? rows : read_rows(task, data, true);
   }
 
-  // Reads one task and hands over its chunks.
+  // Reads one task and passes its chunks to the queue.
   void produce(size_t number, const HandOver& hand_over) const {
     const Task& task = tasks[number];
     std::vector<Row> rows = read_rows(task, data);
@@ -89,7 +89,7 @@ struct RequestPrefetcher::Impl {
         throw SequenceTooLong(text);
       }
       if (request.context.empty())
-        fail("eval", "{}: {}: expected a context that is more than white space, found none", row.where, which);
+        fail("eval", "{}: {}: expected a context that is not only white space, found none", row.where, which);
       chunk.requests.push_back(std::move(request));
     }
   }

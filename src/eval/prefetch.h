@@ -1,4 +1,4 @@
-// Prefetching of benchmark requests: a thread reads, renders and tokenizes documents while the model computes.
+// Prefetches benchmark requests: a thread reads, renders and tokenizes documents while the model computes.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace lazy::eval {
 
-// A continuation has more tokens than the model's maximum length.
+// Thrown if a continuation has more tokens than the maximum length of the model.
 class SequenceTooLong : public Error {
  public:
   using Error::Error;
@@ -23,32 +23,33 @@ struct PromptOptions {
   int64_t max_length = 0;
   bool bos = false;
   int64_t num_fewshot = 0;
-  uint64_t fewshot_seed = 1234;      // lm-evaluation-harness's default
-  std::optional<double> limit = {};  // documents a task at most; below 1 a share of them
-  bool bos_every_window = false;     // BOS also first in every window of a rolling task; other tasks: as `bos`
+  uint64_t fewshot_seed = 1234;      // the default of lm-evaluation-harness
+  std::optional<double> limit = {};  // maximum number of documents per task; values below 1 are a fraction
+  bool bos_every_window = false;     // Rolling tasks start every window with BOS. Other tasks use `bos`.
 };
 
-// Consecutive documents of one task with what is to be scored: requests, or the windows of a rolling task.
+// Consecutive documents of one task and what must be scored for them: requests, or the windows of a rolling task.
 struct RequestChunk {
   size_t task = 0;
-  bool last = false;                  // of its task
-  int64_t original = 0, planned = 0;  // documents in the files, documents to evaluate
+  bool last = false;                  // whether this is the last chunk of its task
+  int64_t original = 0, planned = 0;  // number of documents in the files; number of documents to evaluate
   int64_t first = 0;                  // document number of questions[0]
   std::vector<Row> rows;
   std::vector<Question> questions;
   std::vector<Request> requests;
   std::vector<Window> windows;
   std::vector<size_t> ends;  // end of each question's range in requests or windows
-  int64_t tokens = 0;        // of a rolling task's texts
+  int64_t tokens = 0;        // number of tokens in the texts of a rolling task
 };
 
-// The chunks of all tasks, one task after the other; the queue holds a few chunks of some thousand requests each.
+// Provides the chunks of all tasks, one task after another. The queue contains a few chunks of several thousand
+// requests each.
 class RequestPrefetcher {
  public:
   RequestPrefetcher(std::vector<Task> tasks, std::filesystem::path data, const Tokenizer& tokenizer,
                     PromptOptions options);
   ~RequestPrefetcher();  // stops the thread
-  // False after the last chunk. Rethrows an exception of the thread at its place in the order.
+  // Returns false after the last chunk. An exception of the thread is rethrown after the chunks that precede it.
   bool next(RequestChunk& chunk);
 
  private:

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kSpaceClass =
     "[\\t-\\r\\x{1c}-\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}]";
 
-// Decodes the character at `at` of valid UTF-8 and advances `at`. An invalid byte decodes to itself.
+// Decodes the character at `at` in valid UTF-8 and advances `at`. An invalid byte decodes to itself.
 char32_t next_character(std::string_view text, size_t* at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte((*at)++);
@@ -34,10 +34,10 @@ char32_t next_character(std::string_view text, size_t* at) {
 
 using CaseMap = wint_t (*)(wint_t, locale_t);
 
-// Unicode's simple case mapping from the C library, independent of the environment's locale.
+// Applies the simple Unicode case mapping of the C library, independent of the locale of the environment.
 std::string mapped(const std::string& text, CaseMap first, CaseMap rest) {
   static const locale_t unicode = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", locale_t{});
-  if (!unicode) fail_run("eval", "the C library has no C.UTF-8 locale, whose case mapping is needed");
+  if (!unicode) fail_run("eval", "the C library has no C.UTF-8 locale, which is needed for case mapping");
   std::string out;
   CaseMap map = first;
   for (size_t at = 0; at < text.size(); map = rest) {
@@ -132,7 +132,7 @@ std::string PythonSub::operator()(const std::string& text) const {
     out.resize(size);
     return out;
   }
-  fail_run("eval", "text: substitution did not fit");
+  fail_run("eval", "text: the result of a substitution did not fit in the buffer");
 }
 
 std::string replace_all(std::string text, std::string_view from, std::string_view to) {
@@ -146,7 +146,8 @@ std::string replace_all(std::string text, std::string_view from, std::string_vie
 
 namespace {
 
-// The Mersenne Twister's init_by_array with the seed's 32-bit words as the key (std::seed_seq mixes differently).
+// The init_by_array function of the Mersenne Twister with the 32-bit words of the seed as the key. std::seed_seq cannot
+// be used because it mixes the words differently.
 struct InitByArray {
   using result_type = uint32_t;
   uint64_t seed;
@@ -190,14 +191,15 @@ double PythonRandom::random() {
 uint64_t PythonRandom::below(uint64_t n) {
   const int bits = std::bit_width(n);
   uint64_t drawn;
-  do drawn = static_cast<uint32_t>(engine_()) >> (32 - bits);  // getrandbits
+  do drawn = static_cast<uint32_t>(engine_()) >> (32 - bits);  // equivalent to getrandbits in Python
   while (drawn >= n);
   return drawn;
 }
 
 std::vector<size_t> PythonRandom::sample(size_t n, size_t k) {
   std::vector<size_t> chosen;
-  // Python draws from a list of the population where that is smaller than a set of the selected, else by rejection.
+  // Python draws from a list of the population if the list is smaller than a set of the selected items; otherwise it
+  // uses rejection sampling.
   double set_size = 21;
   if (k > 5) set_size += std::pow(4.0, std::ceil(std::log(static_cast<double>(k) * 3) / std::log(4.0)));
   if (static_cast<double>(n) <= set_size) {

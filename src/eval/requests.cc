@@ -43,7 +43,7 @@ Window window_of(const Request& request, int64_t max_length) {
   if (count < 1 || count > max_length) {
     fail("eval", "continuation: expected 1 to {} tokens (the maximum length), found {}", max_length, count);
   }
-  if (request.context.empty()) fail("eval", "context: expected a token that the continuation follows, found none");
+  if (request.context.empty()) fail("eval", "context: expected at least one token before the continuation, found none");
   std::vector<int32_t> input = request.context;
   input.insert(input.end(), request.continuation.begin(), request.continuation.end() - 1);
   const auto surplus = static_cast<int64_t>(input.size()) - max_length;
@@ -54,8 +54,10 @@ Window window_of(const Request& request, int64_t max_length) {
 int32_t prefix_token(const Tokenizer& tokenizer) {
   if (const auto bos = tokenizer.bos_id()) return *bos;
   if (const auto eos = tokenizer.eos_id()) return *eos;
-  fail("eval", "the {} tokenizer has neither a BOS nor an EOS token to predict a text's first token from",
-       tokenizer.kind());
+  fail(
+      "eval",
+      "the {} tokenizer has neither a BOS nor an EOS token, but one of them is needed before the first token of a text",
+      tokenizer.kind());
 }
 
 int32_t require_bos(const Tokenizer& tokenizer) {

@@ -27,8 +27,8 @@ std::string dumped(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-// A metric's value as the harness logs it: an int for greedy accuracy, a float for a choice, (value, weight) for a
-// perplexity per word or byte.
+// Returns a metric value as the harness logs it: an int for greedy accuracy, a float for multiple choice, and (value,
+// weight) for a perplexity per word or byte.
 Json logged_value(const Task& task, size_t metric, const Question& question, double value) {
   const std::string& name = task.metrics[metric];
   if (task.output_type == OutputType::loglikelihood_rolling)
@@ -68,12 +68,12 @@ Json sample_record(const Task& task, int64_t doc_id, const Row& row, const Quest
 using nlohmann::ordered_json;
 namespace {
 
-// null for NaN and infinity, which JSON lacks.
+// Returns null for NaN and infinity, which JSON does not support.
 ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(); }
 
 double rescaled(double accuracy, double chance) { return (accuracy - chance) / (1 - chance); }
 
-// Undefined where the baseline is always right.
+// Undefined if the baseline is always correct.
 std::string rescaled_text(double accuracy, double chance) {
   return chance < 1 ? fmt::format("{:.4f}", rescaled(accuracy, chance)) : "N/A";
 }
@@ -90,7 +90,7 @@ ordered_json chance_json(const TaskResult& task) {
   return out;
 }
 
-// The mean of the tasks' headline accuracies, given for eight tasks or more as in the paper's table.
+// The mean of the headline accuracies. It is reported for at least eight tasks, as in the table of the paper.
 struct Average {
   double accuracy = 0;
   ordered_json metrics = ordered_json::object();
@@ -179,7 +179,7 @@ ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& i
 
 std::string sanitized_model_name(const std::string& name) {
   std::string out;
-  bool replaced = false;  // the previous character
+  bool replaced = false;  // whether the previous character was replaced
   for (const char c : name) {
     const bool reserved = std::string_view("\"<>:/|\\?*[]").find(c) != std::string_view::npos;
     if (!reserved)
@@ -226,7 +226,7 @@ namespace {
 
 bool is_file_name(const fs::path& output) { return output.extension() == ".json"; }
 
-// Local time in lm-evaluation-harness's file names: 2025-01-31T23-59-59.123456.
+// Local time as in the file names of lm-evaluation-harness: 2025-01-31T23-59-59.123456.
 std::string date_id() {
   const auto now = std::chrono::system_clock::now();
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1'000'000;
@@ -241,9 +241,9 @@ std::string date_id() {
 ResultFiles::ResultFiles(fs::path output) : file_(std::move(output)), date_(date_id()) {
   const bool named = is_file_name(file_);
   if (named && fs::is_directory(file_))
-    fail("eval", "--output {}: expected a file's name, found a folder", file_.string());
+    fail("eval", "--output {}: expected a file name, found a folder", file_.string());
   if (!named && fs::exists(file_) && !fs::is_directory(file_)) {
-    fail("eval", "--output {}: expected a folder or a name that ends in .json, found a file", file_.string());
+    fail("eval", "--output {}: expected a folder or a name that ends in .json, found an existing file", file_.string());
   }
   folder_ = named ? file_.parent_path() : file_;
   if (!named) file_ /= fmt::format("results_{}.json", date_);

@@ -22,7 +22,7 @@ namespace lazy::eval {
 
 namespace {
 
-// Tokens a batch that keep the device's matrix products busy; more would only take memory.
+// Number of tokens per batch that fully uses the device. Larger batches would only need more memory.
 constexpr int64_t kTokensCpu = 2048, kTokensCuda = 32768;
 
 void check(const Window& w, int64_t vocabulary) {
@@ -32,13 +32,13 @@ void check(const Window& w, int64_t vocabulary) {
   for (const auto* ids : {&w.input, &w.targets}) {
     for (int32_t id : *ids) {
       if (id < 0 || id >= vocabulary)
-        fail("eval", "token id {}: expected 0 to {} (the model's vocabulary)", id, vocabulary - 1);
+        fail("eval", "token id {}: expected 0 to {} (the vocabulary of the model)", id, vocabulary - 1);
     }
   }
 }
 
-// The end of the batch of groups that begins at `begin`; a batch has at least one group. `padded`: every window takes
-// as many tokens as the batch's longest.
+// Returns the end of the batch of groups that starts at `begin`. A batch has at least one group. `padded`: every window
+// is padded to the longest window of the batch.
 size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t last, int64_t batch_size,
                  int64_t max_tokens, bool padded) {
   size_t end = begin;
@@ -52,8 +52,8 @@ size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t la
   return end;
 }
 
-// A batch in flight. On a GPU, the results are copied to the host on the kernels' stream, followed by an event: waiting
-// for the event does not wait for the next batch, which computes meanwhile.
+// A batch in flight. On a GPU the results are copied to the host on the stream of the kernels, and an event is recorded
+// after the copy. Waiting for this event does not wait for the next batch, which computes at the same time.
 struct InFlightBatch {
   Batch batch;
   at::Tensor log_likelihood, greedy;
@@ -83,7 +83,7 @@ struct InFlightBatch {
   }
 };
 
-// The range of groups that a rank computes. The ranks' shares of tokens differ by one group at most.
+// Returns the range of groups that a rank computes. The token counts of the ranks differ by at most one group.
 std::pair<size_t, size_t> share_of(const std::vector<PrefixGroup>& groups, uint64_t tokens,
                                    const distributed::Communicator* ranks) {
   if (!ranks) return {0, groups.size()};
@@ -97,7 +97,7 @@ std::pair<size_t, size_t> share_of(const std::vector<PrefixGroup>& groups, uint6
   return {begin_of(ranks->rank()), ranks->rank() + 1 == ranks->size() ? groups.size() : begin_of(ranks->rank() + 1)};
 }
 
-// All-reduces the scores: a window's score is zero on every rank but the one that has computed it.
+// All-reduces the scores. The score of a window is zero on every rank except the rank that computed it.
 void all_reduce_scores(std::vector<Score>& scores, const std::vector<Window>& windows, size_t begin, size_t end,
                        bool targets, distributed::Communicator& ranks) {
   std::vector<double> all;
@@ -129,8 +129,9 @@ InFlightBatch launch_batch(LanguageModel& model, const std::vector<Window>& wind
   return InFlightBatch(std::move(batch), likelihood, best);
 }
 
-// Windows begin ... end - 1 through a streaming cache, as the rows of one padded batch. Evictions depend on a token's
-// position alone, so that all rows evict at the same time. Padding is on the right; no scored token attends to it.
+// Scores windows begin ... end - 1 through a streaming cache, as the rows of one padded batch. Evictions depend only on
+// the position of a token, so all rows evict at the same time. Padding is on the right, so scored tokens do not attend
+// to it.
 InFlightBatch launch_streaming_batch(LanguageModel& model, const std::vector<Window>& windows, size_t begin, size_t end,
                                      const StreamingCache& streaming) {
   int64_t longest = 0;
@@ -161,7 +162,7 @@ InFlightBatch launch_streaming_batch(LanguageModel& model, const std::vector<Win
                        best.flatten().index_select(0, scored));
 }
 
-// Whether RoPE differs between the windows.
+// Returns whether the RoPE factors differ between the windows.
 bool rope_varies_in(const std::vector<Window>& windows, const ModelConfig& config) {
   size_t longest = 0;
   for (const Window& window : windows) longest = std::max(longest, window.input.size());
@@ -170,9 +171,9 @@ bool rope_varies_in(const std::vector<Window>& windows, const ModelConfig& confi
 
 std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window>& windows,
                                   const ScoreOptions& options) {
-  // With dynamic RoPE scaling a sequence's length changes its positions: one sequence per batch.
+  // With dynamic RoPE scaling the length of a sequence changes its RoPE factors, so each batch has one sequence.
   const bool alone = model.config().positions.rope_scaling.type == "dynamic" && rope_varies_in(windows, model.config());
-  // A streaming cache belongs to one sequence: no shared prefixes.
+  // A streaming cache belongs to one sequence, so prefixes cannot be shared.
   const bool apart = alone || options.cache || !options.share_prefixes;
   const std::vector<PrefixGroup> groups = apart                            ? group_singly(windows)
                                           : model.config().all_attention() ? group_by_prefix(windows)
@@ -201,7 +202,7 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
       if (in_flight) in_flight->collect(scores, options.targets);
       in_flight = std::move(next);
     } catch (const c10::OutOfMemoryError&) {
-      // Halve the batch, unless the user has set its size or it has one group.
+      // Halves the batch unless the user has set its size or it consists of one group.
       if (options.batch_size > 0 || end == begin + 1) throw;
       max_tokens = std::max<int64_t>(1, max_tokens / 2);
       continue;
@@ -219,7 +220,7 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
   return scores;
 }
 
-// Scores windows[order[0]], windows[order[1]], ... and stores each at the window's place in `scores`.
+// Scores windows[order[0]], windows[order[1]], ... and stores each result at the index of the window in `scores`.
 void score_subset(LanguageModel& model, const std::vector<Window>& windows, const std::vector<size_t>& order,
                   const ScoreOptions& options, std::vector<Score>& scores) {
   std::vector<Window> subset;
@@ -228,8 +229,8 @@ void score_subset(LanguageModel& model, const std::vector<Window>& windows, cons
   for (size_t n = 0; n < order.size(); ++n) scores[order[n]] = std::move(found[n]);
 }
 
-// Mixers that work chunk by chunk pad packed sequences to a common length: sorting by length keeps padding small. The
-// longest go first, so that a lack of memory shows at once.
+// Mixers that process chunks pad packed sequences to a common length. Sorting by length reduces the padding. The
+// longest sequences are scored first, so that a lack of memory is noticed early.
 std::vector<Score> score_by_length(LanguageModel& model, const std::vector<Window>& windows,
                                    const ScoreOptions& options) {
   std::vector<size_t> order(windows.size());
@@ -241,8 +242,8 @@ std::vector<Score> score_by_length(LanguageModel& model, const std::vector<Windo
   return scores;
 }
 
-// Sequences that fit into the streaming cache evict nothing and are scored without it. The others are sorted by length
-// to keep padding small.
+// Sequences that fit into the streaming cache do not evict any key and are scored without it. All other sequences are
+// sorted by length to reduce padding.
 std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Window>& windows,
                                    const ScoreOptions& options) {
   std::vector<size_t> fitting, evicting;
@@ -260,8 +261,8 @@ std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Windo
   return scores;
 }
 
-// LongRoPE has one set of factors for sequences up to its original length and one for longer sequences. A batch has one
-// RoPE, so that the two kinds are scored in separate batches.
+// LongRoPE uses different factors for sequences up to its original length and for longer sequences. All sequences of a
+// batch use the same factors, so the two kinds are scored in separate batches.
 std::vector<Score> score_longrope(LanguageModel& model, const std::vector<Window>& windows,
                                   const ScoreOptions& options) {
   const auto original = static_cast<size_t>(model.config().positions.rope_scaling.original_length);
@@ -278,7 +279,8 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   for (const Window& w : windows) check(w, config.vocab_size);
-  // If RoPE depends on the length, it is that of the cache's size, so that every sequence has to go through the cache.
+  // If the RoPE factors depend on the length, the length is the size of the cache, so every sequence must use the
+  // cache.
   if (options.cache && !rope_varies(config, options.cache->size() + 1)) return score_streaming(model, windows, options);
   if (!options.cache && config.positions.rope_scaling.type == "longrope" && rope_varies_in(windows, config))
     return score_longrope(model, windows, options);

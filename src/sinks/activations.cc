@@ -28,7 +28,7 @@ bool matches_any(const std::vector<std::string>& globs, const std::string& name)
   return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return glob_matches(glob, name); });
 }
 
-// The model's probe points that the options select.
+// Returns the probe points of the model that the options select.
 std::vector<std::string> places_of(const ModelConfig& config, const ActivationOptions& options) {
   const std::vector<std::string> all = hook_point_names(config);
   for (const auto* globs : {&options.read, &options.save}) {
@@ -36,7 +36,7 @@ std::vector<std::string> places_of(const ModelConfig& config, const ActivationOp
       if (std::any_of(all.begin(), all.end(), [&](const std::string& name) { return glob_matches(glob, name); }))
         continue;
       const std::string near = did_you_mean(glob, all);
-      fail("probe", "no place '{}' in this model{}", glob, near.empty() ? "; docs/sinks.md lists them" : near);
+      fail("probe", "no probe point '{}' in this model{}", glob, near.empty() ? "; docs/sinks.md lists them" : near);
     }
   }
   std::vector<std::string> out;
@@ -55,7 +55,7 @@ std::vector<double> doubles_of(const at::Tensor& tensor) {
 ActivationStatistics statistics_of(const std::string& name, const at::Tensor& tensor) {
   ActivationStatistics s{name, {tensor.sizes().begin(), tensor.sizes().end()}};
   const at::Tensor finite =
-      is_square(name) ? tensor.masked_select(tensor.isfinite()) : tensor;  // without masked scores
+      is_square(name) ? tensor.masked_select(tensor.isfinite()) : tensor;  // ignores the entries of masked scores
   if (finite.numel() > 0) {
     const at::Tensor mean = finite.mean(at::kDouble);
     s.mean = mean.item<double>();
@@ -78,7 +78,7 @@ ActivationReport read_activations(LanguageModel& model, const std::vector<int64_
   if (ids.empty()) fail("probe", "expected at least one token, found none");
   for (const int64_t id : ids) {
     if (id < 0 || id >= model.config().vocab_size)
-      fail("probe", "expected ids below the vocabulary's {}, found {}", model.config().vocab_size, id);
+      fail("probe", "expected token ids below the vocabulary size {}, found {}", model.config().vocab_size, id);
   }
   const at::NoGradGuard no_grad;
   const ScopedInterventions applied(model, options.interventions);

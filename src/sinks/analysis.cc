@@ -24,11 +24,11 @@ namespace lazy::sinks {
 
 namespace {
 
-constexpr int64_t kTokensPerPass = 4096;  // short samples are batched up to this size
-// Bytes of hidden states that pass through a layer together where layers are loaded one at a time.
+constexpr int64_t kTokensPerPass = 4096;  // short samples are batched up to this number of tokens
+// If layers are loaded one at a time, hidden states of at most this size in bytes pass through a layer together.
 constexpr int64_t kHiddenBytes = int64_t{1} << 30;
 
-// Samples as tensors of at most `batch` rows.
+// Converts samples to tensors of at most `batch` rows.
 std::vector<at::Tensor> batches_of(const std::vector<std::vector<int64_t>>& samples, size_t batch, at::Device device) {
   const auto length = static_cast<int64_t>(samples.front().size());
   std::vector<at::Tensor> out;
@@ -44,8 +44,8 @@ std::vector<at::Tensor> batches_of(const std::vector<std::vector<int64_t>>& samp
   return out;
 }
 
-// Forward passes over all samples; `use` gets each batch's statistics. `apart`: one batch per pass, for probes that
-// keep state within a pass.
+// Runs forward passes over all samples and calls `use` with the statistics of each batch. `apart` runs one batch per
+// pass; this is needed for probes that keep state within a pass.
 template <typename Use>
 void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title,
                const ActivationHooks* probes, bool apart, const Use& use) {
@@ -56,7 +56,7 @@ void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& sa
   const auto batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
   const std::vector<at::Tensor> batches = batches_of(samples, batch, model.device());
   const int64_t bytes = batches.front().numel() * model.config().hidden_size * 2 *
-                        static_cast<int64_t>(sizeof(float));  // branch, residual
+                        static_cast<int64_t>(sizeof(float));  // factor 2: branch and residual
   const size_t together =
       model.offloaded() && !apart ? static_cast<size_t>(std::max<int64_t>(1, kHiddenBytes / bytes)) : 1;
   std::unique_ptr<Progress> progress;
@@ -80,9 +80,9 @@ void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& sa
   if (progress) progress->finish();
 }
 
-using Heads = std::vector<std::pair<int64_t, int64_t>>;  // layer, head, from 0
+using Heads = std::vector<std::pair<int64_t, int64_t>>;  // pairs of 0-based layer and head
 
-// The head with the highest sink ratio in each of up to four evenly spaced layers.
+// Returns the head with the highest sink ratio in each of up to four evenly spaced layers.
 Heads strongest_sinks(const HeadMatrix& sink_ratio) {
   Heads heads;
   const auto layers = static_cast<int64_t>(sink_ratio.size()), shown = std::min<int64_t>(4, layers);
@@ -94,7 +94,8 @@ Heads strongest_sinks(const HeadMatrix& sink_ratio) {
   return heads;
 }
 
-// "1:3,3:0" -> the heads it names; "all" names all, "none" and "auto" none, the path of a sinks.json those of its maps.
+// Parses --maps: "1:3,3:0" lists heads, "all" selects all heads, "none" and "auto" select no heads here, and the path
+// of a sinks.json selects the heads of the maps in that file.
 Heads named_heads(const std::string& maps, const ModelConfig& config) {
   Heads heads;
   if (maps == "none" || maps == "auto") return heads;
@@ -130,7 +131,7 @@ Heads named_heads(const std::string& maps, const ModelConfig& config) {
   return heads;
 }
 
-// The text of each id, for labels. A character split over several tokens belongs to the last one.
+// Returns the text of each id, for labels. A character that is split over several tokens belongs to the last of them.
 std::vector<std::string> token_texts(const Tokenizer& tokenizer, const std::vector<int64_t>& ids, bool bos) {
   std::vector<std::string> texts;
   std::string pending;
@@ -173,8 +174,8 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
 
   if (options.progress) {
     log::info(
-        "sinks: {} samples of {} tokens, and {} of {} for Sink_1, from {} tokens of {}; {} attention layers of {} "
-        "heads",
+        "sinks: {} samples of {} tokens, and {} samples of {} tokens for Sink_1, from {} tokens of {}; {} attention "
+        "layers of {} heads",
         result.samples, result.length, result.sink_samples, result.sink_length, result.text_tokens, source.name,
         model.config().num_attention_layers(), model.config().attention.num_heads);
   }
@@ -202,7 +203,7 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
   if (heads.empty()) return result;
   std::vector<int32_t> excerpt = tokenizer.encode(options.map_text.empty() ? source.prose : options.map_text);
   const int64_t most = std::min<int64_t>(64, options.map_tokens) - (bos ? 1 : 0);
-  if (excerpt.empty()) fail("sinks", "--map-text: expected words, found none");
+  if (excerpt.empty()) fail("sinks", "--map-text: expected text with at least one token, found none");
   excerpt.resize(std::min(excerpt.size(), static_cast<size_t>(std::max<int64_t>(1, most))));
   std::vector<int64_t> map_ids(excerpt.begin(), excerpt.end());
   if (bos) map_ids.insert(map_ids.begin(), *bos);

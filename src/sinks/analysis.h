@@ -1,4 +1,5 @@
-// `lazy sinks`: one model, one text, all sink measures and a few attention maps, as JSON and as a table.
+// Implements `lazy sinks`: all sink measures and a few attention maps for one model and one text, as JSON and as a
+// table.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,26 +23,27 @@ namespace lazy::sinks {
 
 struct FurtherMeasures;  // sinks/probe_measures.h
 
-// Time grows with the square of the length, and pretrained models have training lengths up to 131072.
+// The time grows quadratically with the length, and pretrained models have training lengths of up to 131072.
 inline constexpr int64_t kDefaultLength = 2048;
 
 struct AnalysisOptions {
-  int64_t length = 0;    // tokens per sample; 0: the least of kDefaultLength, the model's training length, the text's
-  int64_t samples = 64;  // at most; fewer when the text is short
-  bool bos = false;      // BOS first in every sample
-  int64_t sink_length = 64;  // T of Sink_1^0.3
+  // Tokens per sample. 0: the minimum of kDefaultLength, the training length of the model and the length of the text.
+  int64_t length = 0;
+  int64_t samples = 64;      // maximum number of samples; smaller if the text is short
+  bool bos = false;          // start every sample with BOS
+  int64_t sink_length = 64;  // number of tokens T per sample for Sink_1^0.3
   int64_t sink_samples = 100;
   double threshold = 0.3;
-  std::string maps = "auto";          // "auto", "all", "none", "LAYER:HEAD,..." from 0, or a sinks.json
-  std::string map_text;               // text of the maps; empty: the first paragraph of prose in the source
-  int64_t map_tokens = 24;            // of the maps, at most 64
-  std::vector<std::string> measures;  // further ones, of kFurtherMeasures
+  std::string maps = "auto";  // "auto", "all", "none", a list "LAYER:HEAD,..." of 0-based indices, or a sinks.json
+  std::string map_text;       // Text of the attention maps. Empty: the first paragraph of prose in the source.
+  int64_t map_tokens = 24;    // number of tokens in the attention maps, at most 64
+  std::vector<std::string> measures;  // additional measures from kFurtherMeasures
   Interventions interventions;        // applied to the model during all passes
   bool progress = true;
 };
 
 struct HeadMap {
-  int64_t layer, head;  // counted from 0
+  int64_t layer, head;  // 0-based
   std::vector<std::string> tokens;
   WeightRows weights;
 };
@@ -54,17 +56,17 @@ struct Analysis {
   std::shared_ptr<const FurtherMeasures> further;  // not null in a result of analyze()
 };
 
-// Error when the source has fewer tokens than one sample needs, or `maps` names a head that does not exist.
+// Throws Error if the source has fewer tokens than one sample needs or if `maps` names a head that does not exist.
 Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSource& source,
                  const AnalysisOptions& options);
 
-// The format of sinks.json (docs/report.md).
+// Returns the content of sinks.json, whose format is described in docs/report.md.
 nlohmann::ordered_json to_json(const Analysis& analysis, const ModelConfig& config, const std::string& model,
                                const std::string& text, const AnalysisOptions& options, const std::string& command);
 std::string to_table(const Analysis& analysis);
 
 nlohmann::ordered_json to_json(const FurtherMeasures& further);
-std::string to_table(const FurtherMeasures& further);  // empty when nothing was measured
+std::string to_table(const FurtherMeasures& further);  // empty if nothing was measured
 // The entries of a tensor as nested lists.
 nlohmann::ordered_json nested(const at::Tensor& tensor);
 

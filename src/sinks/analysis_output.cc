@@ -1,4 +1,4 @@
-// The results of `lazy sinks` as JSON and as tables.
+// Formats the results of `lazy sinks` as JSON and as tables.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 namespace {
 
 ordered_json rounded(const WeightRows& rows) {
-  // Six digits are far finer than any picture; a weight above zero never becomes zero.
+  // Six significant digits are much finer than any plot needs, and a weight above zero is never rounded to zero.
   ordered_json out = ordered_json::array();
   for (const auto& row : rows) {
     ordered_json line = ordered_json::array();
@@ -170,7 +170,7 @@ std::string to_table(const FurtherMeasures& further) {
   }
   for (const auto& [place, values] : further.vectors) {
     const at::Tensor norm = values.norm.mean(1), variance = values.variance.mean(1);
-    out += fmt::format("{} at the first position / median of the others, by layer: norm", place);
+    out += fmt::format("{}, first position / median of the other positions, by layer: norm", place);
     for (const at::Tensor* t : {&norm, &variance}) {
       for (int64_t l = 0; l < t->size(0); ++l)
         out += fmt::format(" {:.3g}", ((*t)[l][0] / (*t)[l].slice(0, 1).median()).item<double>());
@@ -181,7 +181,7 @@ std::string to_table(const FurtherMeasures& further) {
     const auto& m = further.massive[l];
     if (m.count == 0) continue;
     out += fmt::format(
-        "massive activations {}: {:.1f} a sample, largest {:.0f} (position {}, dimension {}), median {:.3g}\n",
+        "massive activations {}: {:.1f} per sample, largest {:.0f} (position {}, dimension {}), median {:.3g}\n",
         l + 1 < further.massive.size() ? fmt::format("before layer {}", l) : std::string("after the last layer"),
         m.count, m.largest, m.position + 1, m.dimension, m.median);
   }
@@ -190,7 +190,7 @@ std::string to_table(const FurtherMeasures& further) {
     out += "no massive activations\n";
   }
   if (!further.collapse.empty()) {
-    out += "hidden states before each layer, after the last, after the norm: pairwise cosine";
+    out += "hidden states before each layer, after the last layer, after the final norm: pairwise cosine";
     for (const auto& samples : further.collapse)
       out += fmt::format(" {:.3f}", mean_over(samples, &HiddenSimilarity::cosine));
     out += "; effective rank";
@@ -214,8 +214,9 @@ std::string to_table(const FurtherMeasures& further) {
   if (further.decode) {
     const DecodeReads::Result& d = *further.decode;
     out += fmt::format(
-        "decode step after {} tokens: {}% of the (query, key) pairs are alive, {}% of the rows of V are alive for some "
-        "query head of their group; {:.1f} of {:.1f} MB of K and V are needed\n",
+        "decode step after {} tokens: {}% of the (query, key) pairs have a weight above zero, {}% of the rows of V "
+        "have one "
+        "for a query head of their group; {:.1f} of {:.1f} MB of K and V are needed\n",
         d.length, percent_number(row_mean(d.alive)), percent_number(row_mean(d.alive_in_group)), d.alive_bytes / 1e6,
         d.visible_bytes / 1e6);
   }

@@ -20,7 +20,7 @@ namespace lazy::sinks {
 
 namespace {
 
-// The lower triangle of (length, length).
+// Returns the lower triangle of a (length, length) matrix.
 WeightRows causal_rows(const at::Tensor& weights) {
   const at::Tensor wide = weights.to(at::kCPU, at::kDouble).contiguous();
   WeightRows rows;
@@ -31,7 +31,7 @@ WeightRows causal_rows(const at::Tensor& weights) {
   return rows;
 }
 
-// One head by the kernels' float64 definition. q, k: (length, head_dim).
+// Computes the weights of one head with the float64 reference implementation. q, k: (length, head_dim).
 WeightRows head_weights(LanguageModel& model, int64_t layer, int64_t head, const at::Tensor& q, const at::Tensor& k) {
   ops::AttentionTerms terms = model.attention_terms(layer);
   for (at::Tensor* t : {&terms.distance_bias, &terms.tau, &terms.options.sink, &terms.options.alibi_slopes}) {

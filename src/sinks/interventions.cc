@@ -37,7 +37,7 @@ std::optional<double> as_number(const std::string& text) {
   return value;
 }
 
-// "transformer.h.0.attn" -> "h.0.attn": checkpoints have weight names with or without this prefix.
+// Checkpoints have weight names with or without this prefix: "transformer.h.0.attn" -> "h.0.attn".
 std::string without_prefix(const std::string& name) {
   for (const char* prefix : {"model.", "transformer."}) {
     if (name.starts_with(prefix)) return name.substr(std::string(prefix).size());
@@ -45,7 +45,7 @@ std::string without_prefix(const std::string& name) {
   return name;
 }
 
-// An activation's index starts after the batch dimension.
+// The index of an activation starts after the batch dimension.
 constexpr int64_t kAfterBatch = 1;
 
 bool is_matrix(const std::string& activation) {
@@ -136,14 +136,14 @@ ScopedInterventions::ScopedInterventions(LanguageModel& model, const Interventio
     }
     const auto weights = weights_like(glob);
     if (weights.empty())
-      fail("sinks", "{}: the model has no tensor or place '{}'{}", change.text, glob, did_you_mean(glob, known));
+      fail("sinks", "{}: the model has no tensor or probe point '{}'{}", change.text, glob, did_you_mean(glob, known));
     require_resident_weights(change);
     for (const Weight& weight : weights) {
       const auto parts = unpacked(weight.stored, changed(change, weight.value(), 0));
       for (size_t n = 0; n < parts.size(); ++n) edits_.write(weight.parts[n], parts[n]);
     }
   }
-  // Registered last: reads see the activation after all changes at that point.
+  // Registered last, so that reads see the activation after all changes at that probe point.
   for (const auto& [name, tensor] : seen_) {
     probes_.read(name, [this](const std::string& place, const at::Tensor& t) { seen_[place] = t; });
   }
@@ -169,7 +169,8 @@ std::vector<ScopedInterventions::Weight> ScopedInterventions::weights_like(const
 
 void ScopedInterventions::require_resident_weights(const Change& change) const {
   if (model_.offloaded())
-    fail("sinks", "{}: expected activations alone, a model that is loaded a layer at a time has no resident weights",
+    fail("sinks",
+         "{}: expected only activations: a model whose layers are loaded one at a time has no resident weights",
          change.text);
 }
 
@@ -184,7 +185,7 @@ void ScopedInterventions::change_activations(const Change& change, const std::ve
     }
     for (auto target = names.begin(); target != names.end(); ++target) {
       if (glob_matches(change.target.name, *target) && target <= source)
-        fail("sinks", "{}: {} comes before {} in a pass", change.text, *target, *source);
+        fail("sinks", "{}: {} is computed before {} in a forward pass", change.text, *target, *source);
     }
     seen_[term.name] = at::Tensor();
   }

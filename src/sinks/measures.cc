@@ -10,7 +10,7 @@
 namespace lazy::sinks {
 namespace {
 
-// Adds a (heads) tensor to row `layer`, which starts as zeros.
+// Adds a tensor of shape (heads) to row `layer`. Missing rows are created with zeros.
 void accumulate(HeadMatrix* sums, size_t layer, const at::Tensor& values) {
   if (sums->size() <= layer) sums->resize(layer + 1);
   const at::Tensor on_cpu = values.to(at::kCPU, at::kDouble).contiguous();
@@ -51,7 +51,7 @@ double visible_pairs(int64_t length, int64_t window, const Segments& segments) {
     return pairs;
   }
   const int64_t w = window > 0 ? std::min(window, length) : length;
-  // The first w queries see 1, 2, ..., w keys, the others w each.
+  // The first w queries see 1, 2, ..., w keys. All other queries see w keys.
   return double(w) * double(w + 1) / 2 + double(length - w) * double(w);
 }
 

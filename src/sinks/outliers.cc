@@ -10,9 +10,10 @@
 namespace lazy::sinks {
 namespace {
 
-constexpr int64_t kPart = int64_t{1} << 18;  // entries that are read at once: they stay in the cache
+// number of entries that are processed at a time, so that they stay in the CPU cache
+constexpr int64_t kPart = int64_t{1} << 18;
 
-// |entries| of evenly spread positions, their median.
+// Returns the median of |entry| over evenly spaced positions.
 double median_size(const at::Tensor& x) {
   const int64_t most = std::max<int64_t>(1, kMedianEntries / x.size(1)), every = (x.size(0) + most - 1) / most;
   return x.slice(0, 0, x.size(0), every).to(at::kFloat).abs().median().item<double>();

@@ -1,5 +1,6 @@
-// Outliers of the residual stream and of the inputs of every product, by layer: what low precision has to represent.
-// Streamed: a place's activations are read once, in parts, and only numbers by position and by channel are kept.
+// Outliers of the residual stream and of the inputs of all matrix products, by layer. They determine the value range
+// that low precision has to represent. The computation is streamed: the activations of a probe point are read once, in
+// parts, and only values by position and by channel are stored.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,9 +13,9 @@
 
 namespace lazy::sinks {
 
-// Entries more than so many times the median are spikes.
+// An entry larger than this multiple of the median is a spike.
 inline constexpr double kSpike = 100;
-// Positions of a sample whose entries the median is taken of, evenly spread, are at most as many as have so many.
+// The median is computed over evenly spaced positions of a sample with at most this number of entries.
 inline constexpr int64_t kMedianEntries = int64_t{1} << 20;
 
 class Outliers {
@@ -22,34 +23,38 @@ class Outliers {
   explicit Outliers(int64_t layers) : layers_(layers) {}
   void attach(ActivationHooks& probes);
 
-  // Of one layer at one place. Means over samples, unless said otherwise.
+  // Statistics of one layer at one probe point. Values are means over samples unless stated otherwise.
   struct Layer {
-    // Of a position's channels: fourth central moment over the squared variance, 3 for a Gaussian; mean over positions.
-    double kurtosis = 0, kurtosis_first = 0;  // of all positions but the first; of the first
-    double largest = 0;                       // |entry|, over all samples
-    double median = 0;                        // of |entry|
-    double ratio = 0;                         // largest over median of a sample
-    double spikes = 0, spikes_first = 0;      // positions with an entry beyond kSpike medians; share of the first ones
-    int64_t dimension = 0;                    // the channel that holds the largest entry of most positions
-    double dimension_share = 0;               // of positions, the first ones apart
-    // Channels of the largest root mean square over all positions, over the median channel's, at most kChannels.
+    // Kurtosis of the channels at a position: fourth central moment divided by the squared variance, 3 for a Gaussian.
+    // Mean over positions.
+    double kurtosis = 0, kurtosis_first = 0;  // all positions except the first; the first position
+    double largest = 0;                       // maximum of |entry| over all samples
+    double median = 0;                        // median of |entry|
+    double ratio = 0;                         // largest entry divided by the median of the sample
+    // number of positions with an entry above kSpike medians; fraction of first positions that have one
+    double spikes = 0, spikes_first = 0;
+    int64_t dimension = 0;       // the channel that most often has the largest entry of a position
+    double dimension_share = 0;  // fraction of such positions, without first positions
+    // Up to kChannels channels with the largest root mean square over all positions. The values are relative to the
+    // median channel.
     std::vector<std::pair<int64_t, double>> channels;
   };
   static constexpr int64_t kChannels = 4;
-  // By place, in the order of a pass: residual, attention.input (or mixer.input), attention.heads, mlp.input,
-  // mlp.inner, final.hidden, which the head reads. Residual has one more, after the last layer. Error when nothing was
-  // measured.
+  // Results by probe point in the order of the forward pass: residual, attention.input (or mixer.input),
+  // attention.heads, mlp.input, mlp.inner, and final.hidden, which the output head reads. `residual` has one additional
+  // entry for the stream after the last layer. Throws Error if nothing was measured.
   std::vector<std::pair<std::string, std::vector<Layer>>> result() const;
 
  private:
   struct Sums {
     Layer layer;
-    double positions = 0;  // without the first ones
+    double positions = 0;  // number of positions without first positions
     int64_t samples = 0;
-    at::Tensor squares, winners;  // by channel: sum of squares, positions whose largest entry it holds
+    // for each channel: sum of squares, and number of positions whose largest entry is in this channel
+    at::Tensor squares, winners;
   };
   void add(const std::string& name, const at::Tensor& activations);
-  static void add_sample(Sums& sums, const at::Tensor& x);  // (positions, channels)
+  static void add_sample(Sums& sums, const at::Tensor& x);  // x: (positions, channels)
 
   int64_t layers_;
   std::map<std::string, std::vector<Sums>> places_;

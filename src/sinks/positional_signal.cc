@@ -11,7 +11,8 @@ namespace lazy::sinks {
 
 namespace {
 
-// What `read` holds in a pass over `ids` in which `place` holds `value`.
+// Runs a forward pass over `ids` with the activation at `place` replaced by `value` and returns the activation at
+// `read`.
 at::Tensor computed_from(LanguageModel& model, const at::Tensor& ids, const char* place, const at::Tensor& value,
                          const std::string& read) {
   const at::NoGradGuard no_grad;
@@ -69,7 +70,7 @@ namespace {
 
 struct BiasAndKeys {
   at::Tensor bias;  // (heads, head_dim) float64
-  at::Tensor keys;  // (heads, head_dim, hidden_size) float64: of grouped heads each query head's own
+  at::Tensor keys;  // (heads, head_dim, hidden_size) float64; key heads are repeated so that each query head has one
 };
 
 BiasAndKeys bias_and_keys(const LanguageModel& model, int64_t layer) {
@@ -87,10 +88,9 @@ void require_query_bias(const LanguageModel& model) {
   const ModelConfig& c = model.config();
   if (!c.all_attention() || c.rotates() || c.attention.qk_norm || !model.projections(0).q_bias.defined()) {
     fail("sinks",
-         "the query bias: expected attention with biases, and queries that are neither rotated nor normalized (GPT-2), "
-         "found {}",
-         c.rotates()           ? "rotated ones"
-         : c.attention.qk_norm ? "normalized ones"
+         "the query bias: expected attention with biases and queries without RoPE and normalization (GPT-2), found {}",
+         c.rotates()           ? "queries with RoPE"
+         : c.attention.qk_norm ? "normalized queries"
          : !c.all_attention()  ? std::string(name(c.mixer.type))
                                : std::string("no bias"));
   }

@@ -1,8 +1,8 @@
-// Where a sink comes from in models with learned positions and query biases, such as GPT-2: the effective positional
-// encoding, and what the query bias adds to every score.
+// Explains the origin of a sink in models with learned positions and query biases, such as GPT-2.
 //
-// The effective encoding EPE_i = p_i + MLP(p_i) is the first layer's output for a position alone. The query bias b_Q
-// adds gamma . x_j to the score of every query on key j, gamma = W_k^T b_Q, independent of the query.
+// The effective positional encoding EPE_i = p_i + MLP(p_i) is the output of the first layer for the position vector p_i
+// alone. The query bias b_Q adds gamma . x_j to the score of every query on key j, where gamma = W_k^T b_Q does not
+// depend on the query.
 #pragma once
 #include <cstdint>
 
@@ -10,27 +10,28 @@
 
 namespace lazy::sinks {
 
-// How EPE_i is computed: the MLP on p_i itself; on the norm of p_i; the whole first layer on a sequence of p_i alone.
+// How EPE_i is computed: the MLP applied to p_i (literal), the MLP applied to the norm of p_i (normed), or the whole
+// first layer applied to a sequence that only contains p_i (block).
 enum class EffectivePositions { literal, normed, block };
 inline constexpr EffectivePositions kEffectivePositionVariants[] = {
     EffectivePositions::literal, EffectivePositions::normed, EffectivePositions::block};
 const char* name(EffectivePositions variant);
 
-// (positions, hidden_size) fp32. Error for a model without learned positions or without an MLP.
+// Returns (positions, hidden_size) fp32. Throws Error for a model without learned positions or without an MLP.
 at::Tensor effective_positions(LanguageModel& model, EffectivePositions variant);
-at::Tensor position_vectors(LanguageModel& model);  // p, the same shape
+at::Tensor position_vectors(LanguageModel& model);  // returns the vectors p in the same shape
 
-// Error unless queries have a bias and are neither rotated nor normalized: otherwise the term depends on the query's
-// position or norm.
+// Throws Error unless queries have a bias and are neither rotated (RoPE) nor normalized. Otherwise the added term would
+// depend on the position or the norm of the query.
 void require_query_bias(const LanguageModel& model);
 
-// gamma of every query head, (heads, hidden_size) float64, not divided by the square root of the head size.
+// Returns gamma of every query head, (heads, hidden_size) float64, not divided by the square root of the head size.
 at::Tensor gamma_by_head(const LanguageModel& model, int64_t layer);
 
-// Delta_j = gamma . x_j for the input of a layer's attention, (..., hidden_size) -> (..., heads) float64.
+// Returns Delta_j = gamma . x_j for the input of the attention of a layer: (..., hidden_size) -> (..., heads) float64.
 at::Tensor delta_by_head(const LanguageModel& model, int64_t layer, const at::Tensor& input);
 
-// cos(b_Q, W_k v) over all heads at once, for rows v (n, hidden_size): (n) float64.
+// Returns cos(b_Q, W_k v) over all heads at once for rows v of shape (n, hidden_size): (n) float64.
 at::Tensor alignment(const LanguageModel& model, int64_t layer, const at::Tensor& rows);
 
 }  // namespace lazy::sinks

@@ -1,12 +1,13 @@
-// A trained softmax model whose weights pass through another offset without further training: the control that says
-// what of a learned sparsity training has to do with.
+// Replaces the softmax of a trained model by ReLU with an offset, without further training. This is the control
+// experiment that shows how much of the sparsity of a model with learned offsets is due to training.
 #pragma once
 #include "model/language_model.h"
 
 namespace lazy::sinks {
 
-// The same weights with ReLU(p + tau / i) in place of softmax's p; i is the number of visible keys. The copy is on the
-// model's device, in its computing precision. Error unless the model's normalizer is softmax.
+// Returns a model with the same weights that uses ReLU(p + tau / i) in place of the softmax probability p, where i is
+// the number of visible keys. The copy is on the device of the model and uses its compute dtype. Throws Error unless
+// the normalizer of the model is softmax.
 LanguageModel with_post_hoc_offset(const LanguageModel& model, double tau = -1);
 
 }  // namespace lazy::sinks

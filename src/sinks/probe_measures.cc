@@ -13,7 +13,7 @@ namespace lazy::sinks {
 
 namespace {
 
-// (batch, heads, queries, keys) -> (batch, heads, keys): what each key receives.
+// Sums the weights over queries: (batch, heads, queries, keys) -> (batch, heads, keys).
 at::Tensor received_by_keys(const at::Tensor& weights) { return weights.sum(2, false, at::kDouble); }
 
 struct Entropies {
@@ -30,7 +30,7 @@ Entropies entropies(const at::Tensor& weights) {
 
 int64_t layer_of(const std::string& name) {
   const size_t begin = std::string("layers.").size();
-  if (!name.starts_with("layers.")) fail("sinks", "expected the name of a layer's place, found '{}'", name);
+  if (!name.starts_with("layers.")) fail("sinks", "expected the name of a probe point in a layer, found '{}'", name);
   return std::stoll(name.substr(begin, name.find('.', begin) - begin));
 }
 
@@ -65,7 +65,7 @@ void WeightMeasures::measure(Layer& layer, const at::Tensor& q, const at::Tensor
                    entropy = at::zeros({q.size(0), q.size(2)}, wide), queries = at::zeros({q.size(0), q.size(2)}, wide);
   for (int64_t first = 0; first < length; first += block) {
     const int64_t end = std::min(first + block, length);
-    // Later keys are not visible to these queries.
+    // These queries do not see later keys.
     const at::Tensor weights =
         ops::normalized_weights(ops::attention_scores(q.slice(1, first, end), k.slice(1, 0, end), terms, first), terms);
     received.slice(2, 0, end) += received_by_keys(weights);
@@ -83,7 +83,7 @@ void WeightMeasures::add_sample(Layer& layer, const at::Tensor& received, const 
   const auto sum = [](at::Tensor& total, const at::Tensor& values) {
     const at::Tensor more = values.sum(0, false, at::kDouble).to(at::kCPU);
     if (total.defined() && total.sizes() != more.sizes())
-      fail("sinks", "samples of one length can be measured together, found two");
+      fail("sinks", "all samples that are measured together must have the same length, found two lengths");
     total = total.defined() ? total + more : more;
   };
   sum(layer.alpha, alpha);
@@ -109,7 +109,8 @@ WeightMeasures::Result WeightMeasures::result() const {
 
 namespace {
 
-// Before layer N: N. After the last layer and after the last norm: the two numbers that follow.
+// Returns the index of the hidden states: N before layer N, then one index after the last layer and one after the last
+// norm.
 size_t place_of(const std::string& name, size_t layers) {
   if (name == "final.hidden") return layers + 1;
   return name == "final.residual" ? layers : static_cast<size_t>(layer_of(name));
@@ -131,7 +132,7 @@ void VectorStatistics::attach(ActivationHooks& probes) {
     const at::Tensor variance =
         sum(tensor.to(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).var(-1, /*unbiased=*/true));
     if (norm_[layer].defined() && norm_[layer].sizes() != norm.sizes())
-      fail("sinks", "samples of one length can be measured together, found two");
+      fail("sinks", "all samples that are measured together must have the same length, found two lengths");
     norm_[layer] = norm_[layer].defined() ? norm_[layer] + norm : norm;
     variance_[layer] = variance_[layer].defined() ? variance_[layer] + variance : variance;
     samples_[layer] += tensor.size(0);
@@ -141,11 +142,11 @@ void VectorStatistics::attach(ActivationHooks& probes) {
 VectorStatistics::Result VectorStatistics::result() const {
   std::vector<at::Tensor> norm, variance;
   for (size_t l = 0; l < norm_.size(); ++l) {
-    if (samples_[l] == 0) fail("sinks", "layer {} has no place {}", l, place_);
+    if (samples_[l] == 0) fail("sinks", "layer {} has no probe point {}", l, place_);
     norm.push_back(norm_[l] / double(samples_[l]));
     variance.push_back(variance_[l] / double(samples_[l]));
   }
-  if (norm.empty()) fail("sinks", "no layer has a place {}", place_);
+  if (norm.empty()) fail("sinks", "no layer has a probe point {}", place_);
   return {at::stack(norm), at::stack(variance)};
 }
 
@@ -189,7 +190,8 @@ std::vector<MassiveActivations::Place> MassiveActivations::result() const {
 HiddenSimilarity hidden_similarity(const at::Tensor& hidden) {
   const at::Tensor rows = hidden.to(at::kCPU, at::kDouble), unit = rows / rows.norm(2, {1}, true).clamp_min(1e-12);
   const auto n = static_cast<double>(rows.size(0));
-  const double all = unit.sum(0).square().sum().item<double>();  // of all pairs, each position with itself among them
+  // sum over all pairs, including the pairs of a position with itself
+  const double all = unit.sum(0).square().sum().item<double>();
   at::Tensor p = at::linalg_svdvals(rows);
   p = p / p.sum();
   return {(all - n) / (n * (n - 1)), std::exp(-at::xlogy(p, p).sum().item<double>())};
@@ -208,8 +210,8 @@ void Collapse::attach(ActivationHooks& probes) {
 
 namespace {
 
-// Hidden states as the residual stream and, as the paper's tables have them, after the norm; keys before their norm and
-// rotation.
+// Probe points of the measure "vectors": hidden states as the residual stream and after the norm, as in the tables of
+// the paper, and queries and keys before their norm and rotation.
 constexpr const char* kVectorPlaces[] = {"residual", "attention.input", "attention.q.projected",
                                          "attention.k.projected", "attention.v"};
 

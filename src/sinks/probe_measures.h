@@ -1,6 +1,6 @@
-// Measures that read activations and attention weights at probe points (model/activation_hooks.h) during a pass. Each
-// layer's tensor is reduced at once: no activation is stored and no n x n matrix exists. A measure is attached to the
-// probes of one or more passes and must outlive them.
+// Measures that read activations and attention weights at probe points (model/activation_hooks.h) during a pass. The
+// tensor of each layer is reduced immediately: no activation is stored and no n x n matrix is allocated. A measure is
+// attached to the probes of one or more passes and must outlive them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,28 +19,28 @@
 
 namespace lazy::sinks {
 
-// Measures of the weights themselves, a block of queries at a time.
+// Measures of the attention weights, computed for one block of queries at a time. T is the number of tokens.
 //
-//   alpha_k        sum over queries i >= k of the weight on key k, divided by their number T - k + 1
-//   Sink_k^eps     share of samples whose alpha_k exceeds eps, per layer and head; the published value is its mean
-//   entropy        of a query's weights normalized to sum 1, in nats, mean over queries with a nonzero weight
+//   alpha_k        sum over queries i >= k of the weight on key k, divided by the number of these queries, T - k + 1
+//   Sink_k^eps     fraction of samples whose alpha_k exceeds eps, per layer and head; the published value is its mean
+//   entropy        in nats, of the weights of a query normalized to sum 1; mean over queries with a nonzero weight
 //
 // Keys are 1-based in these names, as in the paper.
 class WeightMeasures {
  public:
   explicit WeightMeasures(const LanguageModel& model, double threshold = 0.3, int64_t most_entries = int64_t{1} << 24)
       : model_(model), threshold_(threshold), most_entries_(most_entries) {}
-  // All samples have one length. `matrices`: read the pass's weights as whole matrices, for models whose weights do not
-  // follow from q and k alone (needs_matrices in sinks/attention_maps.h).
+  // All samples must have the same length. `matrices`: read the attention weights of the pass as whole matrices. This
+  // is needed if the weights cannot be computed from q and k alone (needs_matrices in sinks/attention_maps.h).
   void attach(ActivationHooks& probes, bool matrices = false);
 
   struct Result {
-    at::Tensor alpha, sink;  // (layers, heads, length) float64: mean alpha_k, and Sink_k^eps as a share
+    at::Tensor alpha, sink;  // (layers, heads, length) float64: mean alpha_k, and Sink_k^eps as a fraction
     at::Tensor entropy;      // (layers, heads) float64, nats
     int64_t samples = 0;
     double threshold = 0.3;
   };
-  Result result() const;  // Error when nothing was measured
+  Result result() const;  // throws Error if nothing was measured
 
  private:
   struct Layer {
@@ -59,21 +59,21 @@ class WeightMeasures {
   at::Tensor q_;
 };
 
-// The layer's index in the name of a probe point.
+// Returns the layer index in the name of a probe point.
 int64_t layer_of(const std::string& name);
 
-// L2 norm and unbiased variance (over the vector's entries) of every vector at one probe point of every layer, mean
-// over samples for each position.
+// L2 norm and unbiased variance (over the entries of the vector) of every vector at one probe point of every layer.
+// Mean over samples for each position.
 class VectorStatistics {
  public:
-  // `place` follows "layers.N.": "residual" (hidden states), "attention.input" (what the paper's tables call hidden
-  // states), "attention.v", ...
+  // `place` is the part of the probe point name after "layers.N.", for example "residual" (hidden states),
+  // "attention.input" (called hidden states in the tables of the paper) or "attention.v".
   explicit VectorStatistics(std::string place) : place_(std::move(place)) {}
   void attach(ActivationHooks& probes);
   struct Result {
-    at::Tensor norm, variance;  // (layers, heads, length) float64; one head where vectors are not split into heads
+    at::Tensor norm, variance;  // (layers, heads, length) float64; one head if the vectors are not split into heads
   };
-  Result result() const;  // Error when nothing was measured
+  Result result() const;  // throws Error if nothing was measured
   const std::string& place() const { return place_; }
 
  private:
@@ -82,7 +82,8 @@ class VectorStatistics {
   std::vector<int64_t> samples_;
 };
 
-// Massive activations (Sun et al. 2024): |a| > 100 and > 1000 times the median |a| of that layer's hidden state.
+// Massive activations (Sun et al. 2024): |a| > 100 and |a| > 1000 times the median |a| of the hidden state of the
+// layer.
 class MassiveActivations {
  public:
   explicit MassiveActivations(int64_t layers, double least = 100, double times = 1000)
@@ -92,11 +93,12 @@ class MassiveActivations {
     double largest = 0;                                    // max |a| over samples
     double median = 0;                                     // mean over samples of the median |a|
     double count = 0;                                      // massive entries per sample
-    int64_t position = 0, dimension = 0;                   // of the largest, 0-based
-    std::map<int64_t, int64_t> by_dimension, by_position;  // massive entries of all samples
+    int64_t position = 0, dimension = 0;                   // 0-based position and dimension of the largest entry
+    std::map<int64_t, int64_t> by_dimension, by_position;  // number of massive entries over all samples
     int64_t samples = 0;
   };
-  // One entry for the hidden state before each layer and one after the last. Error when nothing was measured.
+  // Returns one entry for the hidden state before each layer and one after the last layer. Throws Error if nothing was
+  // measured.
   std::vector<Place> result() const;
 
  private:
@@ -104,21 +106,21 @@ class MassiveActivations {
   std::vector<Place> layers_;
 };
 
-// How similar the hidden states of different positions are.
+// Similarity between the hidden states of different positions.
 struct HiddenSimilarity {
   double cosine = 0;          // mean over pairs of different positions
   double effective_rank = 0;  // exp of the entropy of the normalized singular values (Roy and Vetterli 2007)
 };
 HiddenSimilarity hidden_similarity(const at::Tensor& hidden);  // (positions, dim)
 
-// Representational collapse: the similarity before each layer, after the last layer and after the last norm, per
+// Representational collapse: the similarity before each layer, after the last layer and after the last norm, for each
 // sample.
 class Collapse {
  public:
-  // Singular values are expensive: only the first `most` samples are measured.
+  // Singular values are expensive, so only the first `most` samples are measured.
   explicit Collapse(int64_t layers, size_t most = 16) : most_(most), places_(static_cast<size_t>(layers) + 2) {}
   void attach(ActivationHooks& probes);
-  const std::vector<std::vector<HiddenSimilarity>>& result() const { return places_; }  // [place][sample]
+  const std::vector<std::vector<HiddenSimilarity>>& result() const { return places_; }  // indexed by [place][sample]
 
  private:
   size_t most_;
@@ -131,15 +133,16 @@ struct FurtherMeasures {
   std::map<std::string, VectorStatistics::Result> vectors;  // by probe point
   std::vector<MassiveActivations::Place> massive;
   std::vector<std::vector<HiddenSimilarity>> collapse;
-  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // by place
+  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // by probe point
   std::optional<DecodeReads::Result> decode;                                   // absent for Transformer-XL
 };
 
 class FurtherMeasureCollector {
  public:
-  // Error names an unknown measure. `model` must outlive this.
+  // Throws Error for an unknown measure. `model` must outlive this object.
   FurtherMeasureCollector(const LanguageModel& model, const std::vector<std::string>& measures, double threshold);
-  // Attaches the measures of samples of Sink_k's length, or the others. `matrices`: see WeightMeasures.
+  // Attaches the measures that need short samples (the sample length of Sink_k) if `short_samples` is set, otherwise
+  // all other measures. `matrices`: see WeightMeasures.
   void attach(ActivationHooks& probes, bool short_samples, bool matrices);
   FurtherMeasures result() const;
 

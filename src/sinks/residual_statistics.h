@@ -1,5 +1,5 @@
-// Outliers of the residual stream: its kurtosis and largest entries by layer, apart for the first position, where a
-// sink's massive activations are.
+// Kurtosis and largest entries of the residual stream by layer. The first position is reported separately, because a
+// sink has its massive activations there.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,21 +10,22 @@ namespace lazy::sinks {
 
 class ResidualStatistics {
  public:
-  // The stream before each layer and after the last.
+  // Covers the residual stream before each layer and after the last layer.
   explicit ResidualStatistics(int64_t layers) : places_(static_cast<size_t>(layers) + 1) {}
   void attach(ActivationHooks& probes);
 
-  // Means over positions and samples; `largest` is the maximum over them.
+  // Means over positions and samples. `largest` is the maximum over them.
   struct Part {
-    double kurtosis = 0;  // of a position's entries: fourth central moment over the squared variance, 3 for a Gaussian
-    double rms = 0;       // root mean square of a position's entries
-    double largest = 0;   // |entry|
+    // of the entries at a position: fourth central moment divided by the squared variance, 3 for a Gaussian
+    double kurtosis = 0;
+    double rms = 0;      // root mean square of the entries at a position
+    double largest = 0;  // |entry|
     double positions = 0;
   };
   struct Place {
-    Part first, others;  // the first position, all others
+    Part first, others;  // the first position; all other positions
   };
-  // Error when nothing was measured.
+  // Throws Error if nothing was measured.
   std::vector<Place> result() const;
 
  private:

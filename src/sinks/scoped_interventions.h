@@ -1,4 +1,4 @@
-// Interventions (sinks/interventions.h) and edits of weights that apply to a model for the lifetime of an object.
+// Interventions (sinks/interventions.h) and weight edits that apply to a model for the lifetime of an object.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,30 +14,30 @@
 
 namespace lazy::sinks {
 
-// Edits of weights, undone at the end of the scope.
+// Weight edits that are undone when the object is destroyed.
 class ScopedWeightEdits {
  public:
   ScopedWeightEdits() = default;
   ~ScopedWeightEdits();
   ScopedWeightEdits(const ScopedWeightEdits&) = delete;
   ScopedWeightEdits& operator=(const ScopedWeightEdits&) = delete;
-  // In place: the model that shares the tensor is changed.
+  // Writes in place, so the model that owns the tensor changes.
   void write(const at::Tensor& weight, const at::Tensor& value);
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> before_;  // weight, previous value
+  std::vector<std::pair<at::Tensor, at::Tensor>> before_;  // pairs of weight and previous value
 };
 
-// Applies interventions to a model for the lifetime of this object: weights are edited at once and restored at the end,
-// activations are replaced in passes that use probes() or a copy of it. Error names the intervention whose target does
-// not exist in the model or whose index or value does not fit.
+// Applies interventions to a model for the lifetime of this object. Weights are edited immediately and restored by the
+// destructor. Activations are replaced in passes that use probes() or a copy of it. Throws Error if the target of an
+// intervention does not exist in the model or if its index or value does not fit. The Error names the intervention.
 class ScopedInterventions {
  public:
   ScopedInterventions(LanguageModel& model, const Interventions& interventions);
   ScopedInterventions(const ScopedInterventions&) = delete;
   ScopedInterventions& operator=(const ScopedInterventions&) = delete;
   const ActivationHooks& probes() const { return probes_; }
-  // Whether a value is read from an activation of the same pass: then batches must pass one at a time.
+  // Returns whether a value is read from an activation of the same pass. In that case batches must run one at a time.
   bool reads_activations() const { return !seen_.empty(); }
 
  private:
@@ -47,7 +47,7 @@ class ScopedInterventions {
   at::Tensor changed(const Change& change, const at::Tensor& tensor, int64_t skip);
   at::Tensor value_of(const Term& term, const Change& change, const at::Tensor& own, int64_t skip);
   at::Tensor look_up(const std::string& name, const Change& change);
-  // A weight as stored in checkpoints, and the model's tensors that hold it.
+  // A weight as it is stored in checkpoints, and the tensors of the model that contain it.
   struct Weight {
     StoredTensor stored;
     std::vector<at::Tensor> parts;
@@ -59,8 +59,8 @@ class ScopedInterventions {
   LanguageModel& model_;
   ActivationHooks probes_;
   ScopedWeightEdits edits_;
-  std::map<std::string, at::Tensor> seen_;       // activations of this pass that terms refer to
-  std::map<std::string, at::Tensor> constants_;  // tensors of files, and epe
+  std::map<std::string, at::Tensor> seen_;       // activations of the current pass that terms refer to
+  std::map<std::string, at::Tensor> constants_;  // tensors from files, and the effective positional encodings (epe)
 };
 
 }  // namespace lazy::sinks

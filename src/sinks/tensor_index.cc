@@ -22,7 +22,7 @@ int64_t index_number(std::string_view text, const std::string& whole, const std:
   return value;
 }
 
-// An open mesh: the entries of each dimension along that dimension.
+// Returns an open mesh: for each dimension, a tensor of its entries that extends along that dimension.
 c10::List<std::optional<at::Tensor>> mesh(const std::vector<std::vector<int64_t>>& entries, at::Device device) {
   c10::List<std::optional<at::Tensor>> out;
   for (size_t d = 0; d < entries.size(); ++d) {
@@ -75,7 +75,8 @@ std::vector<std::vector<int64_t>> TensorIndex::entries(const at::Tensor& tensor,
       if (at < 0 || at >= size)
         fail("sinks", "{}: expected entries below {} in dimension {}, found {}", where, size, d, asked);
     }
-    if (places.empty()) fail("sinks", "{}: nothing is left of dimension {} of size {}", where, d, size);
+    if (places.empty())
+      fail("sinks", "{}: the index selects no entry of dimension {}, whose size is {}", where, d, size);
     out.push_back(std::move(places));
   }
   return out;
@@ -103,7 +104,7 @@ void TensorIndex::put(const at::Tensor& tensor, const at::Tensor& values, int64_
 }
 
 NamedPart parse_part(const std::string& text, const std::string& where) {
-  // A bracket of a pattern such as layers.[2-5].mlp has more name behind it.
+  // If the bracket belongs to a pattern such as layers.[2-5].mlp, more of the name follows it.
   const size_t open = text.rfind('[');
   if (text.empty() || text.back() != ']' || open == std::string::npos) return {text, {}};
   return {text.substr(0, open), TensorIndex::parse(text.substr(open + 1, text.size() - open - 2), where)};

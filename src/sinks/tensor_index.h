@@ -1,6 +1,6 @@
-// A part of a tensor, written as in Python: "wpe.weight[0]", "q[5:,:,0+3]". Each dimension is indexed by all (:), a
-// range (2:5, 2:, :5), one entry (3) or several (0+3+7); negative entries count from the end. Trailing dimensions may
-// be omitted.
+// Selects a part of a tensor with a Python-style index: "wpe.weight[0]", "q[5:,:,0+3]". Each dimension is indexed by
+// all entries (:), a range (2:5, 2:, :5), one entry (3) or several entries (0+3+7). Negative entries count from the
+// end. Trailing dimensions may be omitted.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,17 +13,17 @@ namespace lazy::sinks {
 class TensorIndex {
  public:
   TensorIndex() = default;
-  // `text` is the part between the brackets. `where` names the index in errors.
+  // `text` is the part between the brackets. `where` identifies the index in error messages.
   static TensorIndex parse(const std::string& text, const std::string& where);
 
-  // The indexed part; single entries keep their dimension. The first `skip` dimensions are not indexed.
+  // Returns the indexed part. Dimensions with a single entry are kept. The first `skip` dimensions are not indexed.
   at::Tensor of(const at::Tensor& tensor, int64_t skip, const std::string& where) const;
-  // Writes `values`, broadcast to the part's shape, in place.
+  // Writes `values`, broadcast to the shape of the part, in place.
   void put(const at::Tensor& tensor, const at::Tensor& values, int64_t skip, const std::string& where) const;
 
  private:
   struct Range {
-    bool single = false;  // `entries`, else from `begin` to `end`
+    bool single = false;  // true: use `entries`; false: use the range from `begin` to `end`
     std::vector<int64_t> entries;
     int64_t begin = 0, end = INT64_MAX;
   };
@@ -31,7 +31,7 @@ class TensorIndex {
   std::vector<Range> ranges_;
 };
 
-// "name[index]"; without brackets the index covers the whole tensor.
+// A part "name[index]". Without brackets the index covers the whole tensor.
 struct NamedPart {
   std::string name;
   TensorIndex index;

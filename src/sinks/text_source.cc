@@ -15,7 +15,8 @@ std::string first_prose(const std::string& text) {
     const std::string_view paragraph = strip(std::string_view(text).substr(begin, end - begin));
     begin = end + 2;
     if (paragraph.size() < 160) continue;
-    // Begins with a capital; at least 97 % letters, spaces, commas or full stops: neither code nor lists.
+    // Accept paragraphs that start with a capital letter and consist of at least 97 % letters, spaces, commas and full
+    // stops. This excludes code and lists.
     size_t plain = 0;
     for (unsigned char c : paragraph)
       plain += std::isalpha(c) || c == ' ' || c == '\n' || c == ',' || c == '.' || c == '\'' || c >= 0x80;
@@ -38,8 +39,8 @@ TextSource corpus_source(const Tokenizer& tokenizer, const std::string& corpus, 
   options.shuffle = false;
   const Sequences sequences(corpus, split, options);
   if (sequences.tokenizer_fingerprint() != tokenizer.fingerprint()) {
-    fail("sinks", "{}: its tokenizer does not match the model's: expected fingerprint {:016x}, found {:016x}", corpus,
-         tokenizer.fingerprint(), sequences.tokenizer_fingerprint());
+    fail("sinks", "{}: the corpus does not use the tokenizer of the model: expected fingerprint {:016x}, found {:016x}",
+         corpus, tokenizer.fingerprint(), sequences.tokenizer_fingerprint());
   }
   TextSource source{corpus, {}, ""};
   std::vector<int64_t> block(kBlock);

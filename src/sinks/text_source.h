@@ -1,4 +1,4 @@
-// The text that sinks are measured on, as tokens cut into samples, and a piece of it for attention maps.
+// The text for sink measurements, as tokens that are cut into samples, and an excerpt of it for attention maps.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,21 +10,21 @@
 namespace lazy::sinks {
 
 struct TextSource {
-  std::string name;          // file or corpus, for messages
+  std::string name;          // file or corpus name, for messages
   std::vector<int32_t> ids;  // without BOS
-  std::string prose;         // text of the maps
+  std::string prose;         // text for the attention maps
 };
 
 TextSource text_source(const Tokenizer& tokenizer, const std::string& text, const std::string& name);
-// The first `most` tokens of a split of a corpus of `lazy data prepare`, in corpus order. Error when the corpus was
-// made with another tokenizer.
+// Reads the first `most` tokens of a split of a corpus from `lazy data prepare`, in corpus order. Throws Error if the
+// corpus was prepared with a different tokenizer.
 TextSource corpus_source(const Tokenizer& tokenizer, const std::string& corpus, const std::string& split,
                          int64_t most = int64_t{1} << 22);
 
-// The first paragraph that reads like prose; without one, the text's beginning.
+// Returns the first paragraph that looks like prose, or the beginning of the text if there is none.
 std::string first_prose(const std::string& text);
 
-// Samples of `length` tokens spread evenly over `ids`, without overlap, at most `most`.
+// Returns at most `most` samples of `length` tokens that are spread evenly over `ids` without overlap.
 std::vector<std::vector<int64_t>> spread_samples(const std::vector<int32_t>& ids, int64_t length, int64_t most,
                                                  std::optional<int32_t> bos);
 

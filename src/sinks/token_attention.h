@@ -1,4 +1,4 @@
-// The attention of single tokens: every head's statistics at each token, and the last token's weights.
+// The attention of single tokens: the statistics of every head at each token, and the weights of the last token.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,15 +10,15 @@
 namespace lazy::sinks {
 
 struct TokenAttention {
-  // (3, queries, layers, heads) fp32: weight on the first key, 1 - sum of the weights, keys with a weight above zero;
-  // NaN in layers without attention.
+  // (3, queries, layers, heads) fp32: weight on the first key; 1 - sum of the weights; number of keys with a weight
+  // above zero. NaN in layers without attention.
   at::Tensor statistics;
-  // Each layer's weights of the last token, (heads, length) in fp32; undefined in layers without attention.
+  // For each layer the weights of the last token, (heads, length) fp32. Undefined in layers without attention.
   std::vector<at::Tensor> weights;
 };
 
-// One pass over ids (length), int64; its memory does not grow with the square of the length unless the scores are
-// Transformer-XL's. Statistics are those of the queries from `first` on. statistics_only: no weights.
+// Runs one pass over ids (length), int64. Memory does not grow quadratically with the length, except for
+// Transformer-XL. The statistics cover the queries from `first` on. statistics_only: do not compute weights.
 TokenAttention token_attention(LanguageModel& model, const at::Tensor& ids, int64_t first,
                                bool statistics_only = false);
 

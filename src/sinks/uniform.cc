@@ -10,7 +10,7 @@
 namespace lazy::sinks {
 namespace {
 
-// Whether equal scores give weights that depend on their level.
+// Returns whether the weights of equal scores depend on the value of the scores.
 bool depends_on_level(Normalizer normalizer) {
   return normalizer == Normalizer::softmax_sink || normalizer == Normalizer::sigmoid ||
          normalizer == Normalizer::softpick;

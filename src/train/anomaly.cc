@@ -14,7 +14,7 @@ namespace lazy::train {
 
 namespace {
 
-// A description of the spike, or "".
+// Describes the spike if `value` exceeds spike_factor times the median of the full window; otherwise returns "".
 std::string describe_spike(const AnomalyOptions& options, const std::vector<double>& window, double value,
                            const char* what) {
   if (options.spike_factor <= 0 || static_cast<int64_t>(window.size()) < options.spike_window) return "";
@@ -74,7 +74,7 @@ AnomalyDecision check_anomaly(const AnomalyOptions& options, AnomalyState& state
     const bool at_loss = !std::isfinite(loss);
     decision.action = options.on_nan;
     decision.problem = fmt::format("{} is {}", at_loss ? "the loss" : "the gradient norm",
-                                   std::abs(at_loss ? loss : gradient_norm));  // NaN without a sign
+                                   std::abs(at_loss ? loss : gradient_norm));  // Prints NaN without a sign.
   } else {
     decision.problem = describe_spike(options, state.losses, loss, "the loss");
     if (decision.problem.empty())

@@ -1,5 +1,5 @@
-// Detection of training steps whose loss or gradient norm is not finite or spikes, and what to do about them:
-// [training] on_nan, on_spike.
+// Detects training steps whose loss or gradient norm spikes or is not finite. The keys on_nan and on_spike of
+// [training] choose the reaction.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -16,30 +16,31 @@ enum class AnomalyAction { none, stop, skip, roll_back };
 
 struct AnomalyOptions {
   AnomalyAction on_nan = AnomalyAction::stop, on_spike = AnomalyAction::stop;
-  double spike_factor = 0;     // a spike exceeds the running median times this; 0: no spike detection
-  int64_t spike_window = 100;  // steps of the running median
-  int64_t max_skips = 10;      // consecutive skips; one more stops the run
-  int64_t max_roll_backs = 3;  // in the whole run
+  double spike_factor = 0;  // A value above the running median times spike_factor is a spike. 0 disables the detection.
+  int64_t spike_window = 100;  // The running median covers this number of steps.
+  int64_t max_skips = 10;      // Maximum number of consecutive skipped steps; one more stops the run.
+  int64_t max_roll_backs = 3;  // Maximum number of roll backs in the whole run.
 
   static AnomalyOptions from_config(Config& config);
 };
 
-// Counters and running windows; part of a checkpoint's state.
+// Counters and running windows. They are part of the state in a checkpoint.
 struct AnomalyState {
   int64_t skipped = 0, skipped_in_a_row = 0, rolled_back = 0;
-  std::vector<double> losses, norms;  // of the last normal steps, oldest first; empty without spike detection
+  // Values of the last normal steps, oldest first. Both are empty without spike detection.
+  std::vector<double> losses, norms;
 };
 nlohmann::ordered_json to_json(const AnomalyState& state);
-AnomalyState anomaly_state_from_json(const nlohmann::ordered_json& json);  // throws nlohmann's exceptions
+AnomalyState anomaly_state_from_json(const nlohmann::ordered_json& json);  // Throws nlohmann::json exceptions.
 
 struct AnomalyDecision {
   AnomalyAction action = AnomalyAction::none;
-  std::string problem;  // "the loss is nan"
-  std::string limit;    // the exhausted limit that turned a skip or roll back into a stop, or ""
+  std::string problem;  // For example "the loss is nan".
+  std::string limit;    // Names the exhausted limit if a skip or roll back became a stop; otherwise "".
 };
 
-// Decides about a step before its update and updates `state`: a normal step enters the windows, skips and roll backs
-// their counters.
+// Decides what to do about a step before its weights are updated, and updates `state`. A normal step is appended to the
+// windows; a skip or roll back increments its counter.
 AnomalyDecision check_anomaly(const AnomalyOptions& options, AnomalyState& state, double loss, double gradient_norm);
 
 }  // namespace lazy::train

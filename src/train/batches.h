@@ -1,5 +1,5 @@
-// Micro-batches of token ids, prefetched by a background thread. A batch depends on its position only, so a run's
-// numbers do not depend on the depth of prefetch.
+// Micro-batches of token ids, prefetched by a background thread. A batch depends only on its position in the stream, so
+// the results of a run do not depend on the prefetch depth.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,21 +12,21 @@ namespace lazy::train {
 
 struct Batch {
   at::Tensor ids;                     // (batch, length) int64
-  at::Tensor labels;                  // (batch, length) int64: the next id; -100 (ignored) at the last position
-  Batch to(at::Device device) const;  // asynchronous from pinned memory
+  at::Tensor labels;                  // (batch, length) int64: the next token id; -100 (ignored) at the last position
+  Batch to(at::Device device) const;  // The copy from pinned memory is asynchronous.
 };
 
-// The `batch_size` sequences first, first + stride, ... of the stream.
+// Reads the `batch_size` sequences at positions first, first + stride, ... of the stream.
 Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t stride = 1,
                  bool pinned = false);
 
 class Batches {
  public:
-  // Reads from sequence `first` on, at most `prefetch` batches ahead, every `nth` micro-batch of the stream (one of
-  // `nth` ranks). `sequences` must outlive this object. `pinned`: into pinned memory.
+  // Reads from sequence `first` on and prefetches at most `prefetch` batches. It returns every `nth` micro-batch of the
+  // stream, where `nth` is the number of ranks. `sequences` must outlive this object. `pinned`: allocate pinned memory.
   Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t prefetch,
           int64_t nth = 1, bool pinned = false);
-  Batch next() { return ahead_.next().value(); }  // rethrows what reading threw
+  Batch next() { return ahead_.next().value(); }  // Rethrows exceptions of the background thread.
 
  private:
   ReadAhead<Batch> ahead_;

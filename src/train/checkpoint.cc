@@ -37,7 +37,8 @@ void sync_file(const fs::path& path) {
   if (!ok) fail_run("write", "{}: {}", path.string(), std::strerror(error));
 }
 
-// {"model.safetensors": {"bytes": 123, "xxh3": "..."}, ...} of the files of a folder, which are synced.
+// Syncs the files of a folder to disk and returns their sizes and checksums: {"model.safetensors": {"bytes": 123,
+// "xxh3": "..."}, ...}
 Json sync_and_checksum_files(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder)) files.push_back(entry.path());
@@ -53,7 +54,7 @@ Json sync_and_checksum_files(const fs::path& folder) {
 
 std::string state_text(const Json& document) { return document.dump(1) + "\n"; }
 
-// The checksum of the document without its "checksum" key.
+// Returns the checksum of the document without its "checksum" key.
 std::string own_checksum(Json document) {
   document.erase("checksum");
   return hex(checksum(document.dump()));
@@ -113,8 +114,10 @@ TrainState verify_checkpoint(const fs::path& checkpoint) {
   const fs::path state_path = checkpoint / kStateFile;
   const std::string text = read_file(state_path);
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) fail("checkpoint", "{}: not a whole JSON object", state_path.string());
-  if (text != state_text(json)) fail("checkpoint", "{}: not as it was written", state_path.string());
+  if (json.is_discarded() || !json.is_object())
+    fail("checkpoint", "{}: expected a complete JSON object", state_path.string());
+  if (text != state_text(json))
+    fail("checkpoint", "{}: the file was modified after it was written", state_path.string());
   const auto expected = field<std::string>(json, "checksum", state_path.string());
   if (const auto found = own_checksum(json); found != expected) {
     fail("checkpoint", "{}: expected checksum {}, found {}", state_path.string(), expected, found);
@@ -187,7 +190,8 @@ void CheckpointStore::prune() {
   auto all = steps();
   for (size_t i = 0; i + static_cast<size_t>(keep_last_) < all.size(); ++i) {
     if (keep_every_ > 0 && all[i] % keep_every_ == 0) continue;
-    // Renamed first: if the process ends here, no incomplete folder has the name of a checkpoint.
+    // The folder is renamed before it is removed. If the process is killed in between, no incomplete folder has the
+    // name of a checkpoint.
     const fs::path removed = directory_ / fmt::format(".tmp-old-{}", all[i]);
     std::error_code error;
     fs::rename(path(all[i]), removed, error);
@@ -210,7 +214,7 @@ void CheckpointStore::remove_unfinished() {
 
 void CheckpointStore::mark_damaged(int64_t step, const std::string& why) {
   const fs::path aside = directory_ / ("damaged-" + path(step).filename().string());
-  log::warn("damaged checkpoint set aside as {}: {}", aside.filename().string(), why);
+  log::warn("renamed a damaged checkpoint to {}: {}", aside.filename().string(), why);
   std::error_code error;
   fs::remove_all(aside, error);
   fs::rename(path(step), aside, error);
@@ -232,7 +236,7 @@ std::optional<CheckpointStore::Checkpoint> CheckpointStore::newest_valid() {
       mark_damaged(*step, last_problem);
     }
   }
-  fail("checkpoint", "{}: no usable checkpoint is left ({}); without --resume a new run starts", directory_.string(),
+  fail("checkpoint", "{}: no usable checkpoint is left ({}); omit --resume to start a new run", directory_.string(),
        last_problem);
 }
 

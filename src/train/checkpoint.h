@@ -1,6 +1,7 @@
-// Checkpoints of a run: RUN/checkpoints/step-00000100/, each a model folder (config.json, model.safetensors, tokenizer)
-// with optimizer.safetensors and state.json. A checkpoint is written to a temporary folder, its files are synced, and
-// the folder is renamed: a folder step-* is complete. state.json has the checksums of the other files and its own.
+// Checkpoints of a run. Each one is a folder RUN/checkpoints/step-00000100/ that contains a loadable model
+// (config.json, model.safetensors, tokenizer), optimizer.safetensors and state.json. A checkpoint is written to a
+// temporary folder, its files are synced to disk, and the folder is renamed. A folder named step-* is therefore always
+// complete. state.json contains the checksums of all other files and a checksum of itself.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -16,15 +17,15 @@
 
 namespace lazy::train {
 
-// What a resumed run needs beside weights and optimizer state.
+// The state that a resumed run needs in addition to the weights and the optimizer state.
 struct TrainState {
-  int64_t step = 0;       // optimizer steps taken
+  int64_t step = 0;       // training sequences consumed so far: the position in the data stream
   int64_t sequences = 0;  // training sequences consumed: the position in the data
   int64_t tokens = 0;
-  double offset_shift = 0;          // that [model] offset_schedule has added to the offsets so far
-  double seconds = 0;               // of training since the run first started, without pauses
+  double offset_shift = 0;          // sum of the shifts that [model] offset_schedule has applied to the offsets
+  double seconds = 0;               // training time since the run first started, without pauses
   AnomalyState anomalies;           // counters of on_nan and on_spike
-  nlohmann::ordered_json settings;  // run_settings()
+  nlohmann::ordered_json settings;  // return value of run_settings()
 };
 
 nlohmann::ordered_json to_json(const TrainState& state);
@@ -32,22 +33,24 @@ TrainState state_from_json(const nlohmann::ordered_json& json, const std::string
 
 class CheckpointStore {
  public:
-  // `keep_last` 0 keeps all. Multiples of `keep_every` are never removed (0: none).
+  // Keeps the newest `keep_last` checkpoints (0: all). Checkpoints whose step is a multiple of `keep_every` are never
+  // removed (0: no such exception).
   CheckpointStore(std::filesystem::path directory, int64_t keep_last, int64_t keep_every = 0);
 
-  // Writes a checkpoint; `write_files` writes its files to the given folder. Then removes older checkpoints beyond
-  // keep_last. After a RunError (a full disk) nothing of the new one and all older ones exist.
+  // Writes a checkpoint and then removes old checkpoints that exceed keep_last. `write_files` writes its files into the
+  // given folder. On RunError, for example on a full disk, the incomplete checkpoint is removed and older ones are
+  // intact.
   std::filesystem::path save(const TrainState& state,
                              const std::function<void(const std::filesystem::path&)>& write_files);
 
-  // The folder that `save` writes before the rename.
+  // The temporary folder that `save` writes and then renames.
   std::filesystem::path temporary_path(int64_t step) const;
-  // Replaces the state of the checkpoint of state.step and keeps its other files.
+  // Replaces state.json in the checkpoint of state.step. The other files do not change.
   void rewrite_state(const TrainState& state);
-  // Renames a checkpoint to damaged-step-* and logs the reason.
+  // Renames the checkpoint to damaged-step-* and logs the reason.
   void mark_damaged(int64_t step, const std::string& why);
 
-  // Steps of the existing checkpoints, ascending.
+  // Steps of the existing checkpoints in ascending order.
   std::vector<int64_t> steps() const;
   std::filesystem::path path(int64_t step) const;
 
@@ -55,10 +58,11 @@ class CheckpointStore {
     std::filesystem::path path;
     TrainState state;
   };
-  // The newest checkpoint whose checksums match; damaged ones are renamed. Error when all existing ones are damaged.
+  // Returns the newest checkpoint with correct checksums. Damaged checkpoints are renamed. Throws Error if checkpoints
+  // exist and all of them are damaged.
   std::optional<Checkpoint> newest_valid();
 
-  // Removes temporary folders of a process that has ended.
+  // Removes temporary folders that a terminated process left.
   void remove_unfinished();
 
  private:
@@ -67,36 +71,37 @@ class CheckpointStore {
   int64_t keep_last_, keep_every_;
 };
 
-// Reads state.json and verifies the checksum of every file it lists. Error names the file and what is wrong.
+// Reads state.json and verifies the checksum of every listed file. The Error names the file and the mismatch.
 TrainState verify_checkpoint(const std::filesystem::path& checkpoint);
 
-// Asynchronous checkpoints: runs the write on a background thread, one at a time. Its exceptions are thrown in the
-// training thread.
+// Writes checkpoints asynchronously on a background thread, at most one at a time. Exceptions of a write are rethrown
+// in the training thread.
 
 class CheckpointWriter {
  public:
-  // Waits for the write in flight and ignores its error.
+  // Waits for a write that is in progress and ignores its error.
   ~CheckpointWriter() = default;
 
-  // Runs `write`, which completes the checkpoint of `step`. Callers wait() before they change what the previous write
-  // reads.
+  // Runs `write`, which completes the checkpoint of `step`. The caller must call wait() before it modifies data that
+  // the previous write reads.
   void start(int64_t step, bool background, std::function<void()> write);
-  // Waits for the write in flight and returns the seconds waited. Throws what the write threw.
+  // Waits for a write that is in progress and returns the waiting time in seconds. Rethrows exceptions of the write.
   double wait();
-  // Throws what a finished write threw. Never waits.
+  // Rethrows the exception of a finished write. Does not block.
   void check();
 
-  int64_t started() const { return started_; }  // step of the newest write started, 0: none
-  int64_t saved() const { return saved_; }      // step of the newest complete write, 0: none
+  int64_t started() const { return started_; }  // step of the last write that was started; 0: none
+  int64_t saved() const { return saved_; }      // step of the last write that completed; 0: none
   void resumed_at(int64_t step) { started_ = saved_ = step; }
-  // The duration of the last completed write, once.
+  // Duration in seconds of the last completed write. The value is returned only by the first call after that write.
   std::optional<double> take_write_seconds();
 
  private:
   void finish();
   int64_t started_ = 0, saved_ = 0;
   std::optional<double> write_seconds_;
-  std::future<double> in_flight_;  // seconds it took; its destructor waits
+  // Duration of the write in seconds. The destructor of the future waits for the write.
+  std::future<double> in_flight_;
 };
 
 }  // namespace lazy::train

@@ -17,7 +17,8 @@ namespace {
 
 std::string toml_string(const std::string& text) { return nlohmann::json(text).dump(); }
 
-// The longest default of training.seq_len: pretrained models take longer texts than most machines can train on.
+// Upper limit of the default for training.seq_len. Pretrained models support longer contexts than most machines can
+// train.
 constexpr int64_t kLongestDefault = 2048;
 
 void read_model(Config& config, TrainConfig& c) {
@@ -30,7 +31,7 @@ void read_model(Config& config, TrainConfig& c) {
   if (!c.offset_schedule.used) return;
   if (!c.model.has_offset() || !c.model.attention.offset_trainable) {
     fail("config", "{}: model.offset_schedule: expected a model with learned offsets (Elastic-Softmax){}, found {}",
-         config.name(), c.from.empty() ? "" : "; lazy convert DIR --to lazy makes one of a softmax model",
+         config.name(), c.from.empty() ? "" : "; convert a softmax model with `lazy convert DIR --to lazy`",
          c.model.has_offset() ? "offset_trainable = false" : c.model.kind());
   }
 }
@@ -43,10 +44,10 @@ void read_data(Config& config, TrainConfig& c) {
   }
   c.corpus.weights = data.numbers("weights", {});
   if (c.corpus.paths.empty()) {
-    fail("config", "{}: data.corpus: expected a corpus or a list of them", data.where("corpus"));
+    fail("config", "{}: data.corpus: expected a corpus or a list of corpora", data.where("corpus"));
   }
   if (data.has("weights") && c.corpus.weights.size() != c.corpus.paths.size()) {
-    fail("config", "{}: data.weights: expected one for each of the {} corpora, found {}", data.where("weights"),
+    fail("config", "{}: data.weights: expected one weight for each of the {} corpora, found {}", data.where("weights"),
          c.corpus.paths.size(), c.corpus.weights.size());
   }
   for (const double weight : c.corpus.weights) {
@@ -59,7 +60,8 @@ void read_data(Config& config, TrainConfig& c) {
   c.sequences.bos_per_document = data.boolean("bos_per_document", !c.sequences.eos_per_document);
   if (c.sequences.bos_per_document && c.sequences.eos_per_document) {
     fail("config",
-         "{}: documents are parted by BOS or by EOS: [data] takes bos_per_document or eos_per_document, not both",
+         "{}: documents are separated by either BOS or EOS: set bos_per_document or eos_per_document in [data], not "
+         "both",
          data.where("bos_per_document"));
   }
   c.sequences.bos_per_sequence = data.boolean("bos_per_sequence", false);
@@ -102,7 +104,7 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
       training.choice("activation_checkpointing", "none", {"none", "mlp", "attention", "full"});
   const bool by_tokens = training.has("global_batch_tokens");
   if (by_tokens && training.has("gradient_accumulation_steps")) {
-    fail("config", "{}: [training] takes gradient_accumulation_steps or global_batch_tokens, not both",
+    fail("config", "{}: [training] accepts gradient_accumulation_steps or global_batch_tokens, not both",
          training.where("global_batch_tokens"));
   }
   c.accumulation = training.integer("gradient_accumulation_steps", 1, 1);
@@ -165,7 +167,8 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   read_observation(config, c);
   config.check_all_used();
   ModelConfig trained = c.model;
-  trained.vocab_size = std::max<int64_t>(trained.vocab_size, 1);  // 0: set from the corpus later
+  // A vocab_size of 0 is replaced by the vocabulary size of the corpus later.
+  trained.vocab_size = std::max<int64_t>(trained.vocab_size, 1);
   try {
     trained.validate();
   } catch (const Error& e) {
@@ -216,14 +219,15 @@ nlohmann::ordered_json TrainConfig::settings() const {
       {"training.steps", steps},
       {"training.seq_len", seq_len},
       {"training.batch_size", batch_size},
-      // Of all ranks together: a run with the same tokens a step on another number of ranks is the same run.
+      // The sum over all ranks. A run with the same number of tokens per step on a different number of ranks is the
+      // same run.
       {"training.gradient_accumulation_steps", ranks * accumulation},
       {"training.max_norm", max_norm},
       {"training.seed", seed},
       {"training.dtype", dtype},
       {"training.device", device},
   });
-  // Only where it is set: older checkpoints and the records of `lazy repro` lack the keys.
+  // Written only if enabled, because older checkpoints and the records of `lazy repro` lack these keys.
   if (fp8) out["training.precision"] = "fp8";
   if (offset_schedule.used) {
     out["offset_schedule"] = {

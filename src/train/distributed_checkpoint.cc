@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Runs `part`, then waits for the other ranks. Throws when any rank failed.
+// Runs `part`, then waits for the other ranks. Throws if any rank failed.
 void run_then_sync(const FailureBarrier& barrier, const std::string& who, const std::function<void()>& part) {
   std::string mine;
   try {
@@ -34,9 +34,9 @@ void run_then_sync(const FailureBarrier& barrier, const std::string& who, const 
 void write_as_follower(const fs::path& folder, int rank, int world_size,
                        const std::vector<distributed::TensorShard>& shards, const FailureBarrier& barrier) {
   const std::string who = fmt::format("rank {}: ", rank);
-  run_then_sync(barrier, who, [] {});  // the folder exists
+  run_then_sync(barrier, who, [] {});  // waits until rank 0 has created the folder
   run_then_sync(barrier, who, [&] { distributed::write_shards(folder, rank, world_size, shards); });
-  run_then_sync(barrier, who, [] {});  // the folder has been renamed
+  run_then_sync(barrier, who, [] {});  // waits until rank 0 has renamed the folder
 }
 
 }  // namespace
@@ -66,21 +66,22 @@ void save_sharded(CheckpointStore& store, const TrainState& state, int rank, int
         distributed::write_shards(folder, rank, world_size, shards);
       });
       all_written = true;
-      const distributed::ShardReader complete(folder);  // throws if a rank's file is not visible here
+      const distributed::ShardReader complete(folder);  // throws if the file of a rank is not visible on this rank
     });
   } catch (const std::exception& e) {
     error = std::current_exception();
     why = e.what();
   }
-  // The other ranks still wait for the folder or its rename.
+  // The other ranks may still wait for the creation of the folder or for its rename.
   if (!folder_made || all_written) barrier(why);
   if (error) std::rethrow_exception(error);
 }
 
-// Rank 0 creates a folder with a random name; the other ranks create a file in it, which rank 0 looks for.
+// Rank 0 creates a folder with a random name and the other ranks create a file in it. Rank 0 then checks that it can
+// see all of these files.
 bool is_shared_folder(const fs::path& folder, distributed::Communicator& communicator) {
   if (communicator.size() == 1) return true;
-  const distributed::Communicator::WaitScope waiting(communicator, "looking for the run's folder");
+  const distributed::Communicator::WaitScope waiting(communicator, "checking whether the run folder is shared");
   std::error_code error;
   std::random_device random;
   const std::string name = communicator.broadcast(fmt::format(".tmp-seen-{:08x}{:08x}", random(), random()));

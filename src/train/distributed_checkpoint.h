@@ -1,4 +1,4 @@
-// Sharded checkpoints: tensors staged in host memory, and a checkpoint that several ranks write together.
+// Sharded checkpoints: staging of tensors in host memory, and a checkpoint that several ranks write together.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,33 +21,35 @@ class Communicator;
 
 namespace lazy::train {
 
-// A copy of tensors in host memory, so that training may change the originals while the copy is written.
+// Copies tensors to host memory, so that training can modify the originals while the copy is written.
 class StagedTensors {
  public:
   StagedTensors();
   ~StagedTensors();
-  // CPU tensors are copied when this returns. Copies from a GPU go to pinned memory and are queued on its current
-  // stream: later work on the stream, such as the next update of the weights, comes after them. The memory is reused by
-  // the next call, so that nothing may still read the previous copy.
+  // CPU tensors have been copied when this function returns. Copies from a GPU go to pinned memory and are queued on
+  // the current stream, so later work on that stream, such as the next weight update, runs after them. The next call
+  // reuses the memory: nothing may read the previous copy at that time.
   void stage(const NamedTensors& tensors);
-  // Waits for the copies. Thread-safe.
+  // Waits until the copies have finished. Thread-safe.
   const NamedTensors& tensors() const;
 
  private:
   NamedTensors copies_;
-  std::unique_ptr<c10::Event> copied_;  // null: no tensor came from a GPU
+  std::unique_ptr<c10::Event> copied_;  // null if no tensor came from a GPU
 };
 
-// Whether all ranks see the same folder, which exists on rank 0: each can then write and read its own shards there.
-// Collective.
+// Returns whether all ranks see the same folder, which must exist on rank 0. If so, each rank can write and read its
+// shards there. Collective.
 bool is_shared_folder(const std::filesystem::path& folder, distributed::Communicator& communicator);
 
-// A barrier that every rank calls with its failure, or "". Returns a failure that one of them passed, or "".
+// A barrier that every rank calls with its error message, or "" on success. Returns the message of a failed rank, or
+// "".
 using FailureBarrier = std::function<std::string(const std::string&)>;
 
-// Every rank calls this with the same step; the folder must be on a file system that all ranks share. `write_rest`
-// (rank 0 only) writes the model and other unsharded files. When every rank has written, rank 0 writes state.json and
-// renames the folder. When one fails, all throw RunError with its reason, and nothing of the checkpoint remains.
+// Writes a sharded checkpoint. Every rank calls this function with the same step. The folder must be on a file system
+// that all ranks share. `write_rest` runs only on rank 0 and writes the model and the other unsharded files. After
+// every rank has written its shards, rank 0 writes state.json and renames the folder. If one rank fails, all ranks
+// throw RunError with its reason, and the incomplete checkpoint is removed.
 void save_sharded(CheckpointStore& store, const TrainState& state, int rank, int world_size,
                   const std::vector<distributed::TensorShard>& shards,
                   const std::function<void(const std::filesystem::path&)>& write_rest, const FailureBarrier& barrier);

@@ -1,4 +1,5 @@
-// When `lazy train` prints a line with the loss on a terminal, where the progress bar overwrites itself.
+// Decides when `lazy train` prints a permanent line with the loss on a terminal. The progress bar overwrites itself, so
+// the loss values would be lost otherwise.
 #pragma once
 #include <algorithm>
 
@@ -6,8 +7,9 @@ namespace lazy::train {
 
 class LossLines {
  public:
-  // Whether a line is due `seconds` after the start: for the first call, then every 30 s, and after ten minutes each
-  // time that the run has become 5 % longer, so that the lines of a long run can still be read.
+  // Returns whether a line is due `seconds` after the start. A line is due at the first call and then every 30 s. After
+  // ten minutes a line is due whenever the elapsed time has grown by 5 %, so that the number of lines stays small in
+  // long runs.
   bool due(double seconds) {
     if (seconds < next_) return false;
     next_ = seconds + std::max(30.0, 0.05 * seconds);

@@ -22,10 +22,11 @@ using distributed::Sharding;
 
 namespace {
 
-constexpr int64_t kTokens = 256;  // longest sequence: the interval at which mixers save their state
+// maximum sequence length of the measurement: the interval at which mixers save their state
+constexpr int64_t kTokens = 256;
 constexpr int64_t kVocabulary = 32;
 
-// Live and peak bytes of CPU tensors that this thread has allocated while counting.
+// Current and peak bytes of the CPU tensors that this thread has allocated since counting began.
 struct LiveBytes final : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device device) override {
     if (!device.is_cpu()) return;
@@ -40,7 +41,8 @@ struct Step {
   int64_t saved = 0, transient = 0;
 };
 
-// With batch sizes 2 and 3: batch size 1 sometimes avoids a copy that larger ones need.
+// Runs one layer stack with batch sizes 2 and 3. Batch size 1 is not used because it sometimes avoids a copy that
+// larger batch sizes need.
 std::array<Step, 2> steps(ModelConfig config, int64_t layers, int64_t length, bool bf16) {
   config.num_layers = layers;
   LanguageModel model(config, 1);
@@ -57,7 +59,7 @@ std::array<Step, 2> steps(ModelConfig config, int64_t layers, int64_t length, bo
     out.transient = counter->peak - before - out.saved;
     return out;
   };
-  step(2);  // allocates tables and gradients
+  step(2);  // The first call allocates tables and gradients.
   return {step(2), step(3)};
 }
 
@@ -89,7 +91,7 @@ namespace {
 
 constexpr int64_t kFloat = 4;
 
-// Sizes in elements. T: tokens of a micro-batch.
+// Sizes in elements. `tokens` is the number of tokens in a micro-batch.
 struct Sizes {
   explicit Sizes(const MemoryQuery& q)
       : layers(q.model.num_layers),
@@ -115,34 +117,38 @@ struct Sizes {
   bool gpu, fp8, alive_sum;
 };
 
-// A rank's share of sharded bytes.
+// Size of one rank's shard of `bytes`, rounded up.
 int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
 
-// What attention saves in one layer: rotated q and k, v, the output and alive_sum (lazy/attention.h), gates and the
-// gated output; on a CPU also the joint projection, because v is a view of it. fp8: also the inputs of both products.
+// Bytes that attention saves in one layer for the backward pass: rotated q and k, v, the output, alive_sum
+// (lazy/attention.h), the gates and the gated output. On a CPU also the joint QKV projection, because v is a view of
+// it. With fp8 also the quantized inputs of both matrix products.
 int64_t attention_bytes(const Sizes& s) {
   const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys, outputs = s.alive_sum ? 2 : 1;
   return s.tokens * ((projection + (s.queries + s.keys) + outputs * s.queries + s.gated) * s.element +
                      (s.fp8 ? s.width + s.queries : 0));
 }
 int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
-// Gate and up; their product on a CPU; fp8: the inputs of both products.
+// Bytes that the MLP saves: gate and up, and on a CPU also their product. With fp8 also the inputs of both matrix
+// products.
 int64_t mlp_bytes(const Sizes& s) {
   if (s.fp8) return s.tokens * (2 * s.inner * s.element + s.width + s.inner);
   return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element;
 }
 int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
-// The sum; its norm on a CPU, where fp8 does not replace it.
+// Bytes that a norm saves: the residual sum. A CPU also saves the normalized result, unless fp8 replaces it.
 int64_t norm_bytes(const Sizes& s) { return (s.gpu || s.fp8 ? 1 : 2) * stream_bytes(s); }
-// Inputs of all layers: branch and residual. The first layer has no residual; without an MLP the second's is the
-// first's input.
+// Number of saved layer inputs. Each layer has two inputs, the branch and the residual, except that the first layer has
+// no residual. Without an MLP, the residual of the second layer is the input of the first layer.
 int64_t streams(const Sizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
-int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }  // the loss saves the norm
+// the loss function also saves the normalized hidden states
+int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }
 
 int64_t bytes(double a_token, const Sizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
 
-// What a layer with another mixer saves beside norms, residuals and MLP, and what its backward pass allocates. Measured
-// on a CPU, where norms, residuals and MLP save more; the GPU kernels of the recurrences save no more than is measured.
+// Memory of a layer with a mixer other than attention: what it saves in addition to norms, residuals and MLP, and what
+// its backward pass allocates. The values are measured on a CPU and the CPU sizes of norms, residuals and MLP are
+// subtracted. The GPU kernels of the recurrences do not save more than the measured amount.
 struct OtherMixer {
   explicit OtherMixer(const MemoryQuery& q) {
     if (q.model.all_attention()) return;
@@ -156,7 +162,8 @@ struct OtherMixer {
   int64_t saved = 0, transient = 0;
 };
 
-// Whether a weight belongs to the attention inside a MAC layer rather than to a plain attention layer.
+// Returns whether a weight belongs to the attention inside a MAC layer (Titans, memory as context) instead of a plain
+// attention layer.
 bool is_own_attention(const ModelConfig& model, const std::string& name) {
   const CheckpointNames names(model);
   if (name.find(".attn.") == std::string::npos) return false;
@@ -172,7 +179,7 @@ std::vector<MemoryPart> state_parts(const MemoryQuery& q) {
   const int64_t all = s.parameters * kFloat;
   int64_t gradients = all;
   if (full) gradients = share(all, q.ranks);
-  // Micro-batches accumulate in unsharded gradients; the reduced shard of each bucket comes on top.
+  // Micro-batches accumulate into unsharded gradients. The reduced shard of each bucket needs additional memory.
   if (zero2) gradients = all + share(all, q.ranks);
   const int64_t head = s.vocabulary * s.width, two_layers = std::min<int64_t>(2, s.layers) * s.layer_matrices;
   std::vector<MemoryPart> parts{{"weights, fp32", full ? share(all, q.ranks) : all},
@@ -182,10 +189,10 @@ std::vector<MemoryPart> state_parts(const MemoryQuery& q) {
     parts.push_back({"bf16 copies", q.bf16 ? (s.layers * s.layer_matrices + head) * s.element : 0});
     return parts;
   }
-  // One layer is prefetched while one computes. The head, or the embedding, is gathered in fp32.
+  // One layer is prefetched while the previous one computes. The output head or the embedding is gathered in fp32.
   parts.push_back({"gathered weights", two_layers * s.element + head * (kFloat + (q.bf16 ? s.element : 0))});
-  // A layer's gradients are reduced while the next layer's are produced, one matrix at a time. A tied head's wait for
-  // the embedding's.
+  // The gradients of a layer are reduced while the gradients of the next layer are computed, one matrix at a time. The
+  // gradient of a tied output head is kept until the gradient of the embedding is available.
   const int64_t coming = two_layers + 2 * s.inner * s.width;
   parts.push_back({"in-flight gradients", (q.model.tie_embeddings ? coming + head : std::max(coming, head)) * kFloat});
   return parts;
@@ -194,8 +201,8 @@ std::vector<MemoryPart> state_parts(const MemoryQuery& q) {
 int64_t product_weights(const ModelConfig& model) {
   int64_t sum = 0;
   for (const ParameterShape& p : parameter_shapes(model)) {
-    // MAC's segments, except the last one, read the projections' fp32 weights; relative position encodings are
-    // multiplied in fp32.
+    // Two kinds of weights are used in fp32 and do not count: the projections of MAC layers (all segments except the
+    // last one read the fp32 weights) and the projections of relative position encodings.
     const bool apart = p.name.ends_with(".r_proj.weight") ||
                        (model.mixer.type == MixerType::titans_mac && p.name.find(".memory.") != std::string::npos) ||
                        (model.mixer.type == MixerType::titans_mac && is_own_attention(model, p.name));
@@ -206,15 +213,15 @@ int64_t product_weights(const ModelConfig& model) {
 
 std::vector<MemoryPart> activation_parts(const MemoryQuery& q) {
   const Sizes s(q);
-  const int64_t tokens = 2 * s.tokens * 8;  // ids and labels
-  // The loss computes the gradients of the hidden states and the head in its forward pass.
+  const int64_t tokens = 2 * s.tokens * 8;  // token ids and labels, int64
+  // The loss computes the gradients of the hidden states and of the output head in its forward pass.
   const int64_t loss = (s.tokens + s.vocabulary) * s.width * s.element;
   std::vector<MemoryPart> parts{{"tokens", tokens}};
   if (q.checkpointing == Checkpointing::full) {
     parts.push_back({"inputs of the layers", streams(s) * stream_bytes(s)});
     parts.push_back({"final norm", final_norm_bytes(s)});
   } else if (q.checkpointing == Checkpointing::attention) {
-    // The branch; the MLP's norm saves the residual.
+    // Only the branch is counted here: the residual is saved by the norm of the MLP.
     parts.push_back({"inputs of attention", (s.norms > 1 ? s.layers : streams(s)) * stream_bytes(s)});
     parts.push_back({"norms and residuals", (s.norms - 1) * s.layers * norm_bytes(s) + final_norm_bytes(s)});
     parts.push_back({"MLP", s.layers * mlp_bytes(s)});
@@ -232,11 +239,13 @@ std::vector<MemoryPart> activation_parts(const MemoryQuery& q) {
 std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
   const Sizes s(q);
   const int64_t chunk = std::min(s.tokens * s.vocabulary * kFloat, ops::kLogitsBytesCuda);
-  // The head's gradient accumulates in fp32.
+  // The gradient of the output head accumulates in fp32.
   const int64_t logits =
-      chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);  // log-probability, hit
-  // Gradients of q, k and v (fp32 while dQ accumulates) and of the output; of gate, up and their product, which a GPU
-  // computes again. fp8 holds each gradient of a product twice more, in rows and transposed.
+      // fp32 log-probability and one byte "correct" per token
+      chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);
+  // attention: gradients of q, k and v (fp32 while dQ accumulates) and of the output. mlp: gradients of gate, up and
+  // their product, which a GPU recomputes. With fp8 each gradient of a matrix product exists twice more, quantized by
+  // rows and transposed.
   const OtherMixer other(q);
   const int64_t attention =
       s.attending == 0
@@ -246,7 +255,7 @@ std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
   const int64_t mlp = (s.fp8 ? s.tokens * (2 * s.inner * (s.element + 2) + 2 * s.width)
                              : products + (s.gpu ? s.tokens * s.inner * s.element : 0)) +
                       stream_bytes(s);
-  int64_t recomputed = 0;  // activations of one layer that checkpointing recomputes
+  int64_t recomputed = 0;  // activations of one layer that activation checkpointing recomputes
   if (q.checkpointing == Checkpointing::mlp) recomputed += products;
   if (q.checkpointing == Checkpointing::attention || q.checkpointing == Checkpointing::full) {
     recomputed += norm_bytes(s) + std::max(s.attending > 0 ? attention_bytes(s) + log_sum_bytes(s) : 0, other.saved);

@@ -1,4 +1,4 @@
-// An estimate of the memory that a training step needs on each GPU, part by part, from the shapes alone.
+// Estimates the memory that a training step needs on each GPU, part by part, from the shapes alone.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,11 +12,11 @@ namespace lazy::train {
 struct MemoryQuery {
   ModelConfig model;
   int64_t batch_size = 1, seq_len = 1;
-  int64_t accumulation = 1;  // micro-batches a step on each rank
+  int64_t accumulation = 1;  // micro-batches per step on each rank
   int64_t ranks = 1;
   bool bf16 = true;
-  bool fp8 = false;  // the products of the layers (training.precision), with bf16
-  bool gpu = true;   // a GPU saves less for backward: it recomputes norms and SwiGLU
+  bool fp8 = false;  // fp8 matrix products in the layers (training.precision); requires bf16
+  bool gpu = true;   // a GPU saves less for the backward pass because it recomputes norms and SwiGLU
   distributed::Sharding sharding = distributed::Sharding::replicate;
   Checkpointing checkpointing = Checkpointing::none;
 };
@@ -26,27 +26,27 @@ struct MemoryPart {
   int64_t bytes = 0;
 };
 
-// What exists at the start of the backward pass, in the order of allocation: training state, then saved activations.
-// Excludes the allocator's rounding and CUDA's context.
+// Memory that is allocated at the start of the backward pass, in order of allocation: training state, then saved
+// activations. The rounding of the allocator and the CUDA context are not included.
 std::vector<MemoryPart> state_parts(const MemoryQuery& query);
 std::vector<MemoryPart> activation_parts(const MemoryQuery& query);
-// Short-lived buffers; the peak contains the largest of them.
+// Short-lived buffers. Only the largest of them counts toward the peak.
 std::vector<MemoryPart> transient_parts(const MemoryQuery& query);
-// State + activations + the largest transient part.
+// Sum of the training state, the activations and the largest transient part.
 int64_t peak_bytes(const MemoryQuery& query);
 
-// Number of weights in the matrix products of all layers: under full sharding they are gathered in the compute dtype.
+// Number of weights in the matrix products of all layers. Under full sharding they are gathered in the compute dtype.
 int64_t product_weights(const ModelConfig& model);
 
-// What a layer with another mixer than attention saves for backward. Measured rather than derived for each mixer: one
-// layer runs on a short sequence on the CPU, and its allocations are counted.
+// Memory that a layer with a mixer other than attention saves for the backward pass. It is measured rather than derived
+// for each mixer: one layer runs on a short sequence on the CPU, and its allocations are counted.
 struct MixerMemory {
-  double per_token = 0;            // bytes a token and layer that the forward pass saves, with norms, residuals and MLP
-  double per_layer = 0;            // bytes a layer independent of the tokens: concatenated weights
-  double transient_per_token = 0;  // bytes a token that the layer's backward pass allocates and frees
+  double per_token = 0;  // Bytes per token and layer that the forward pass saves, including norms, residuals and MLP.
+  double per_layer = 0;  // Bytes per layer that do not depend on the number of tokens: concatenated weights.
+  double transient_per_token = 0;  // Bytes per token that the backward pass of the layer allocates and frees.
 };
 
-// Cached after the first measurement. Sequences are no longer than seq_len.
+// Measures with sequences of at most seq_len tokens. The result is cached.
 MixerMemory measure_mixer_memory(const ModelConfig& model, int64_t seq_len, bool bf16);
 
 }  // namespace lazy::train

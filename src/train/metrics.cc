@@ -17,7 +17,7 @@ double seconds_since_1970() {
 
 fs::path prepared_log(const fs::path& run, int64_t step) {
   const fs::path path = run / "log.jsonl";
-  // Truncated in place: a full disk has no room for a copy.
+  // The file is truncated in place because a full disk has no space for a copy.
   if (fs::exists(path)) fs::resize_file(path, log_up_to(read_file(path), step).size());
   return path;
 }

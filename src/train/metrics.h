@@ -1,5 +1,5 @@
-// The log of a run: one JSON line a logged step in log.jsonl (keys: docs/run-directory.md) and the same numbers as
-// TensorBoard scalars.
+// The log of a run: log.jsonl has one JSON line per logged step (keys: docs/run-directory.md), and TensorBoard event
+// files contain the same values as scalars.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -16,10 +16,10 @@ using Scalars = std::vector<std::pair<std::string, double>>;  // written in this
 
 class MetricsLog {
  public:
-  // Continues the log of `run` after `step`: removes later lines and an incomplete last line. step 0 starts an empty
-  // log.
+  // Continues the log of `run` after `step`: later lines and an incomplete last line are removed. With step 0 the log
+  // starts empty.
   MetricsLog(const std::filesystem::path& run, int64_t step, bool tensorboard);
-  // `seconds`: since the run first started. A value that is not finite is written as null.
+  // `seconds` is the time since the run first started. A value that is not finite is written as null.
   void write(int64_t step, int64_t tokens, double seconds, const Scalars& values);
   void sync();
 
@@ -28,7 +28,7 @@ class MetricsLog {
   std::unique_ptr<EventWriter> events_;
 };
 
-// The lines of a log up to `step`; ends before the first line that is not a complete JSON object.
+// Returns the lines of a log up to `step`. Stops at the first line that is not a complete JSON object.
 std::string log_up_to(const std::string& log, int64_t step);
 
 }  // namespace lazy::train

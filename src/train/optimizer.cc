@@ -58,7 +58,8 @@ void AdamW::step(double lr, double norm, double max_norm) {
     at::_fused_adamw_(group.parameters, gradients, group.exp_avg, group.exp_avg_sq, {}, group.steps, lr, options_.beta1,
                       options_.beta2, group.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false,
                       grad_scale, {});
-    // The fused kernel does not bump version counters, which tell cached compute-dtype copies that they are stale.
+    // The fused kernel does not increment the version counters of the parameters. Cached copies in the compute dtype
+    // rely on them to detect changed weights.
     for (const auto& parameter : group.parameters) torch::autograd::impl::bump_version(parameter);
   }
   zero_grad();
@@ -105,7 +106,8 @@ void AdamW::load_state(const std::map<std::string, at::Tensor>& state, const std
     }
   }
   for (const auto& [name, tensor] : state) {
-    if (!known.count(name)) fail("checkpoint", "{}: tensor '{}' belongs to no parameter of this model", file, name);
+    if (!known.count(name))
+      fail("checkpoint", "{}: tensor '{}' does not belong to a parameter of this model", file, name);
   }
   const at::Tensor& step = get("step");
   if (step.numel() != 1 || step.scalar_type() != at::kLong) fail("checkpoint", "{}: step: expected one int64", file);

@@ -1,6 +1,6 @@
-// AdamW (Loshchilov, Hutter 2019) over all parameters of a model, in one fused call for each parameter group:
-//   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= lr wd w;  w -= lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
-//   eps)
+// AdamW (Loshchilov, Hutter 2019) for all parameters of a model, with one fused call for each parameter group:
+//   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= lr wd w;
+//   w -= lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 // Weights, moments and gradients are fp32.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -19,21 +19,22 @@ namespace lazy::train {
 class AdamW {
  public:
   using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
-  // Uses the parameters that require a gradient. Weight decay applies to those for which `decays(name)`; without
-  // `decays` to all.
+  // Optimizes the parameters that require a gradient. Weight decay applies to the parameters for which `decays(name)`
+  // returns true, or to all parameters if `decays` is empty.
   AdamW(const Parameters& parameters, const AdamWOptions& options,
         const std::function<bool(const std::string&)>& decays = {});
 
-  // Global L2 norm of the gradients. A parameter without a gradient counts as zero.
+  // Global L2 norm of the gradients. A missing gradient counts as zero.
   double gradient_norm() const;
-  // One update with gradients scaled by min(1, max_norm / norm), then zero_grad(). max_norm 0: no clipping.
+  // Performs one update with the gradients scaled by min(1, max_norm / norm), then calls zero_grad(). max_norm 0
+  // disables clipping.
   void step(double lr, double norm, double max_norm);
   void zero_grad();
   int64_t steps_taken() const { return steps_taken_; }
 
-  // exp_avg.NAME, exp_avg_sq.NAME and the step count.
+  // Returns the tensors exp_avg.NAME and exp_avg_sq.NAME of every parameter, and the step count.
   Parameters state() const;
-  // Loads state(). Error that names a missing or extra tensor, or one of another shape or type.
+  // Loads the tensors of state(). The Error names a missing or unexpected tensor, or one with a wrong shape or dtype.
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& file);
 
  private:

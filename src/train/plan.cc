@@ -24,8 +24,8 @@ Json parts_json(const std::vector<MemoryPart>& parts) {
   return out;
 }
 
-// The smallest change of `config` (of all ranks) that needs at most `capacity` bytes, as one line. Keeps the tokens a
-// step.
+// Returns one line with the smallest change of `config` (for all ranks) that needs at most `capacity` bytes. The number
+// of tokens per step does not change.
 std::string advice(const TrainConfig& config, MemoryQuery q, double capacity) {
   const int64_t sequences = config.tokens_per_step() / config.seq_len;
   const auto with_batch = [&](int64_t batch) {
@@ -58,7 +58,7 @@ std::string advice(const TrainConfig& config, MemoryQuery q, double capacity) {
           name(sharding));
     }
   }
-  return "not at any batch size: a smaller model, or GPUs with more memory";
+  return "does not fit at any batch size: use a smaller model or GPUs with more memory";
 }
 
 Json memory_plan(const TrainConfig& config, const MemoryQuery& q, double capacity) {
@@ -85,18 +85,19 @@ Json memory_plan(const TrainConfig& config, const MemoryQuery& q, double capacit
   return out;
 }
 
-// Bytes that a rank sends a step: ring algorithms send (ranks - 1) / ranks of what they reduce or gather.
+// Bytes that a rank sends per step. Ring algorithms send (ranks - 1) / ranks of the data that they reduce or gather.
 Json traffic(const MemoryQuery& query) {
   const double pass = static_cast<double>(query.ranks - 1) / static_cast<double>(query.ranks);
   const double n = static_cast<double>(count_parameters(query.model).total), sum = 4 * n * pass;
-  // Under full sharding all micro-batches send. Layers are gathered for the forward and for the backward pass, the
-  // embedding once, and once the head, which it may be itself.
+  // Under full sharding every micro-batch communicates. The layers are gathered for the forward and for the backward
+  // pass. The embedding and the output head are gathered once; if they are tied, the shared matrix is gathered twice.
   const auto products = static_cast<double>(product_weights(query.model)), rest = 4 * (n - products);
   const double gather = 2 * (query.bf16 ? 2 : 4) * products + (query.model.tie_embeddings ? 2 : 1) * rest;
   const double full = (4 * n + gather) * pass * static_cast<double>(query.accumulation);
   Json out = Json::object();
   for (const Sharding sharding : kShardings) {
-    out[name(sharding)] = sharding == Sharding::full_shard ? full : 2 * sum;  // reductions, then reductions or weights
+    // gradient reductions, then reductions or gathered weights
+    out[name(sharding)] = sharding == Sharding::full_shard ? full : 2 * sum;
   }
   return out;
 }
@@ -138,7 +139,8 @@ Json make_plan(const TrainConfig& single_gpu, const PlanOptions& options) {
   if (missing_corpora(config).empty()) sequences.emplace(config.corpus, config.train_split, config.sequences);
   if (config.vocab_size_from_corpus) {
     if (!sequences) {
-      fail("plan", "{}: nothing there yet, and the vocabulary is the corpus's: add --set model.vocab_size=N",
+      fail("plan",
+           "{}: the corpus does not exist yet, and the vocabulary size is taken from it: add --set model.vocab_size=N",
            missing_corpora(config).front());
     }
     config.model.vocab_size = sequences->vocab_size();
@@ -150,7 +152,7 @@ Json make_plan(const TrainConfig& single_gpu, const PlanOptions& options) {
                     .seq_len = config.seq_len,
                     .accumulation = config.accumulation,
                     .ranks = options.gpus,
-                    .bf16 = config.dtype_auto || config.dtype == "bf16",  // on a GPU auto is bf16
+                    .bf16 = config.dtype_auto || config.dtype == "bf16",  // On a GPU "auto" selects bf16.
                     .fp8 = config.fp8,
                     .checkpointing = checkpointing_from(config.activation_checkpointing)};
   Json plan{{"name", config.name},
@@ -188,7 +190,7 @@ Json make_plan(const TrainConfig& single_gpu, const PlanOptions& options) {
     if (speed->peak_memory) plan["speed"]["measured_peak_memory_bytes"] = *speed->peak_memory;
   }
   plan["data"] = data_plan(config, sequences ? &*sequences : nullptr);
-  int64_t stored = 0, bf16_bytes = 0;  // elements of the model; bytes of its bf16 export
+  int64_t stored = 0, bf16_bytes = 0;  // number of stored model elements; bytes of the bf16 export
   for (const ParameterShape& p : parameter_shapes(config.model)) {
     stored += p.count();
     bf16_bytes += p.count() * (p.keep_fp32 ? 4 : 2);

@@ -1,4 +1,4 @@
-// `lazy train CONFIG --dry-run`: memory, time, data and disk space that a run will need, computed without a GPU.
+// `lazy train CONFIG --dry-run`: estimates memory, time, data and disk space of a run without a GPU.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -10,14 +10,14 @@
 namespace lazy::train {
 
 struct PlanOptions {
-  std::string gpu;  // its name, for people
+  std::string gpu;  // display name of the GPU
   int64_t gpus = 1;
   double gpu_memory_gib = 0;
   SpeedSource speed;
 };
 
-// Memory under each sharding mode, the first part that does not fit and a change that would; speed, hours and
-// communication; tokens of the corpora; size of the checkpoints.
+// Returns the memory in each sharding mode, with the first part that does not fit and a change that would fit; the
+// speed, hours and communication volume; the number of tokens of the corpora; and the size of the checkpoints.
 nlohmann::ordered_json make_plan(const TrainConfig& config, const PlanOptions& options);
 std::string plan_text(const nlohmann::ordered_json& plan);
 

@@ -1,4 +1,4 @@
-// The plan of a run as text.
+// Formats the plan of a run as text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,12 +12,12 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// A corpus that is read more often than this is reported: a model gains little from more epochs (arXiv:2305.16264).
+// More epochs than this over a corpus cause a warning: a model gains little from them (arXiv:2305.16264).
 constexpr double kMaxUsefulEpochs = 4;
 
 std::string bytes(const Json& value) { return human_bytes(value.get<double>()); }
 
-// The rows of one group of parts, with a column for each sharding mode. Some parts exist in one mode only.
+// Formats one group of memory parts as rows with a column for each sharding mode. Some parts exist in one mode only.
 std::string rows(const Json& memory, const char* group) {
   std::string text;
   std::vector<std::string> names;
@@ -40,7 +40,7 @@ std::string memory_text(const Json& memory, double capacity) {
   std::string text = fmt::format("{:<30}", "memory of each GPU");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", mode);
   text += "\n" + rows(memory, "state") + rows(memory, "activations");
-  text += "  the larger of\n" + rows(memory, "passing");
+  text += "  the larger of these parts\n" + rows(memory, "passing");
   text += fmt::format("  {:<28}", "peak");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", bytes(plan["peak_bytes"]));
   text += fmt::format("\n  {:<28}", fmt::format("fits into {:g} GiB", capacity));
@@ -49,7 +49,7 @@ std::string memory_text(const Json& memory, double capacity) {
   text += "\n";
   for (const auto& [mode, plan] : memory.items()) {
     if (plan["fits"].get<bool>()) continue;
-    text += fmt::format("  {}: the first that does not fit: {}; {}\n", mode, plan["does_not_fit"].get<std::string>(),
+    text += fmt::format("  {}: first part that does not fit: {}; {}\n", mode, plan["does_not_fit"].get<std::string>(),
                         plan["advice"].get<std::string>());
   }
   return text;
@@ -58,7 +58,7 @@ std::string memory_text(const Json& memory, double capacity) {
 std::string data_text(const Json& data) {
   std::string text = fmt::format("data        {} tokens", human_count(data["tokens"].get<double>()));
   if (data.contains("missing")) {
-    for (const Json& path : data["missing"]) text += fmt::format("; {}: nothing there yet", path.get<std::string>());
+    for (const Json& path : data["missing"]) text += fmt::format("; {}: does not exist yet", path.get<std::string>());
     return text + "\n";
   }
   text += "\n";
@@ -98,34 +98,36 @@ std::string plan_text(const Json& plan) {
     text += fmt::format("  training.minutes = {:g} ends the run earlier if the steps take longer\n", minutes);
   }
   text += memory_text(plan["memory"], plan["gpu_memory_gib"].get<double>());
-  text += "  without CUDA's own context and what the allocator rounds up\n";
+  text += "  excludes the CUDA context and the rounding of the allocator\n";
   if (plan.contains("speed")) {
     const Json& speed = plan["speed"];
-    text += fmt::format("speed       {} tokens/s, {} a GPU, {:.1f} % of {:g} TFLOP/s, {:.3f} s a step, {:.1f} hours\n",
-                        human_count(speed["tokens_per_second"].get<double>()),
-                        human_count(speed["tokens_per_second_per_gpu"].get<double>()), 100 * speed["mfu"].get<double>(),
-                        speed["peak_tflops"].get<double>(), speed["seconds_per_step"].get<double>(),
-                        speed["hours"].get<double>());
-    text += fmt::format("  from {}; {:g} of as many times one GPU\n", speed["source"].get<std::string>(),
+    text += fmt::format(
+        "speed       {} tokens/s, {} per GPU, {:.1f} % of {:g} TFLOP/s, {:.3f} s per step, {:.1f} hours\n",
+        human_count(speed["tokens_per_second"].get<double>()),
+        human_count(speed["tokens_per_second_per_gpu"].get<double>()), 100 * speed["mfu"].get<double>(),
+        speed["peak_tflops"].get<double>(), speed["seconds_per_step"].get<double>(), speed["hours"].get<double>());
+    text += fmt::format("  from {}; scaling efficiency {:g}\n", speed["source"].get<std::string>(),
                         speed["scaling"].get<double>());
     if (speed.contains("measured_peak_memory_bytes")) {
-      text += fmt::format("  the measurement's peak was {} on one GPU\n", bytes(speed["measured_peak_memory_bytes"]));
+      text +=
+          fmt::format("  peak memory of the measurement on one GPU: {}\n", bytes(speed["measured_peak_memory_bytes"]));
     }
   } else {
-    text += "speed       not known: give --measured FILE (of `lazy bench train --json`) or --mfu SHARE\n";
+    text += "speed       unknown: add --measured FILE (written by `lazy bench train --json`) or --mfu SHARE\n";
   }
   if (integer("gpus") > 1) {
-    text += "sent        by each GPU a step:";
+    text += "sent        by each GPU per step:";
     for (const auto& [mode, sent] : plan["bytes_sent_per_step"].items())
       text += fmt::format(" {} {}", mode, bytes(sent));
     text += "\n";
   }
   text += data_text(plan["data"]);
   const Json& checkpoint = plan["checkpoint"];
-  text += fmt::format("checkpoint  {}, {} kept: {}; model {}\n", bytes(checkpoint["bytes"]),
-                      checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
-                      checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "as many as there are",
-                      bytes(checkpoint["model_bytes"]));
+  text += fmt::format(
+      "checkpoint  {}, {} kept: {}; model {}\n", bytes(checkpoint["bytes"]),
+      checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
+      checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "the size depends on their number",
+      bytes(checkpoint["model_bytes"]));
   return text;
 }
 

@@ -40,12 +40,13 @@ void Trace::save(const fs::path& path) {
   const fs::path unfinished = path.string() + ".tmp";
   fs::remove(unfinished, error);
   result->save(unfinished.string());
-  // The profiler does not report failed writes.
+  // The profiler does not report failed writes, so the file is checked for completeness.
   std::string text;
   if (fs::exists(unfinished)) text = read_file(unfinished);
   fs::remove(unfinished, error);
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
-  if (!text.ends_with('}')) fail_run("trace", "{}: the profiler could not write it (a full disk?)", path.string());
+  if (!text.ends_with('}'))
+    fail_run("trace", "{}: the profiler could not write the trace; is the disk full?", path.string());
   write_file_atomic(path, text);
 }
 
@@ -62,7 +63,7 @@ Scalars of_process() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   Scalars out;
-  append(out, "memory/max_reserved", 1024.0 * static_cast<double>(usage.ru_maxrss),  // Linux counts KiB
+  append(out, "memory/max_reserved", 1024.0 * static_cast<double>(usage.ru_maxrss),  // Linux reports KiB.
          static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE)));
   return out;
 }

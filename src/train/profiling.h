@@ -1,4 +1,4 @@
-// Measurements of a running process: a Chrome trace of PyTorch's profiler, and peak memory.
+// Measurements of the running process: a Chrome trace from the PyTorch profiler, and peak memory.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,27 +13,27 @@ struct ProfilerResult;
 
 namespace lazy::train {
 
-// Records operators on the CPU and kernels on a GPU between construction and stop(), for chrome://tracing, Perfetto or
-// TensorBoard.
+// Records CPU operators and GPU kernels from construction to stop(), for chrome://tracing, Perfetto or TensorBoard.
 class Trace {
  public:
-  // Records this thread and the threads that work for it. One at a time. `shapes`: also those of operators' inputs.
+  // Records this thread and its worker threads. Only one recording may be active at a time. `shapes`: also record the
+  // shapes of operator inputs.
   explicit Trace(at::Device device, bool shapes = true);
   ~Trace();  // discards the recording
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
   // Stops recording and returns the events.
   std::unique_ptr<torch::autograd::profiler::ProfilerResult> stop();
-  // Stops recording and writes the file atomically. RunError with the reason.
+  // Stops recording and writes the file atomically. Throws RunError with the reason on failure.
   void save(const std::filesystem::path& path);
 
  private:
   bool recording_ = true;
 };
 
-// Peak memory under torchtitan's names: memory/max_reserved(GiB) and (%) of the machine's memory. On a CPU the peak of
-// the process; on a GPU since the last call, with memory/max_active(GiB), memory/max_active(%),
-// memory/num_alloc_retries and memory/num_ooms.
+// Peak memory under the key names of torchtitan: memory/max_reserved(GiB), and memory/max_reserved(%) relative to the
+// memory of the machine. On a CPU this is the peak of the process. On a GPU it is the peak since the last call,
+// together with memory/max_active(GiB), memory/max_active(%), memory/num_alloc_retries and memory/num_ooms.
 Scalars memory_use(at::Device device);
 
 }  // namespace lazy::train

@@ -25,13 +25,13 @@ void make_folder(const fs::path& path) {
   if (error) fail_run("train", "{}: {}", path.string(), error.message());
 }
 
-// The lock is released when the process ends, however it ends.
+// The operating system releases the lock when the process ends for any reason.
 int lock_folder(const fs::path& run) {
   const fs::path path = run / ".lock";
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) fail_run("train", "{}: {}", path.string(), std::strerror(errno));
   int error = 0;
-  for (int attempt = 0; attempt < 10; ++attempt) {  // `lazy report` tests the lock, which takes it for a moment
+  for (int attempt = 0; attempt < 10; ++attempt) {  // `lazy report` briefly takes the lock to test it
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
     error = errno;
     if (error != EWOULDBLOCK) break;
@@ -39,10 +39,10 @@ int lock_folder(const fs::path& run) {
   }
   ::close(fd);
   if (error == EWOULDBLOCK) fail("train", "{}: another process is training in this folder", run.string());
-  return -1;  // the file system has no locks
+  return -1;  // the file system does not support locks
 }
 
-// Removes the logs of an attempt that reached no checkpoint.
+// Removes the logs of an earlier attempt that wrote no checkpoint.
 void remove_stale_logs(const fs::path& run) {
   if (!fs::exists(run / "run.json")) return;
   std::error_code ignored;
@@ -64,7 +64,8 @@ RunFolder::RunFolder(const TrainConfig& config, bool resume)
     resume_checkpoint_ = checkpoints_.newest_valid();
     if (!resume_checkpoint_) log::info("no checkpoint in {}: training starts from the beginning", path_.string());
   } else if (const auto steps = checkpoints_.steps(); !steps.empty() || has_model()) {
-    fail("train", "{} holds {}; add --resume to continue it, or name another folder with --set training.output=DIR",
+    fail("train",
+         "{} contains {}; add --resume to continue it, or select another folder with --set training.output=DIR",
          path_.string(),
          steps.empty() ? "a finished model" : fmt::format("a run with a checkpoint of step {}", steps.back()));
   }

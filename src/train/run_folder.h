@@ -1,4 +1,4 @@
-// The output folder of a run (docs/run-directory.md): its lock, checkpoints, description and exported models.
+// The output folder of a run (docs/run-directory.md): lock, checkpoints, run description and exported models.
 #pragma once
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
@@ -11,9 +11,9 @@ namespace lazy::train {
 
 class RunFolder {
  public:
-  // Creates and locks the folder: Error while another process trains there. With `resume` finds the newest valid
-  // checkpoint; without, a folder with checkpoints or a finished model is an Error, and the log of an attempt that
-  // reached no checkpoint is removed.
+  // Creates and locks the folder. Throws Error if another process is training in it. With `resume`, finds the newest
+  // valid checkpoint. Without `resume`, throws Error if the folder contains checkpoints or a finished model; otherwise
+  // removes the log of an earlier attempt that wrote no checkpoint.
   RunFolder(const TrainConfig& config, bool resume);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -24,9 +24,9 @@ class RunFolder {
   const std::optional<CheckpointStore::Checkpoint>& resume_checkpoint() const { return resume_checkpoint_; }
   bool has_model() const;
 
-  // Writes config.toml, and run.json unless it exists from before a resume.
+  // Writes config.toml. Writes run.json unless it already exists because the run was resumed.
   void describe(const TrainConfig& config, const nlohmann::ordered_json& facts) const;
-  // Atomically replaces the folder `name`, "model" or one of exports/; `write_files` writes its files.
+  // Atomically replaces the folder `name`, which is "model" or a folder in exports/. `write_files` writes its files.
   std::filesystem::path publish_model(const std::filesystem::path& name,
                                       const std::function<void(const std::filesystem::path&)>& write_files) const;
 

@@ -60,7 +60,7 @@ TrainConfig with_corpus(TrainConfig config, const Sequences& sequences, const To
     const auto own = load_tokenizer(config.from.string());
     if (own->fingerprint() != tokenizer.fingerprint()) {
       fail("train",
-           "{}: expected a corpus of the tokenizer of {}, found one of another: prepare it with `lazy data prepare "
+           "{}: the corpus must use the tokenizer of {}, but uses a different one: prepare it with `lazy data prepare "
            "... --tokenizer {}`",
            config.corpus.string(), config.from.string(), config.from.string());
     }
@@ -68,8 +68,8 @@ TrainConfig with_corpus(TrainConfig config, const Sequences& sequences, const To
   if (config.vocab_size_from_corpus) config.model.vocab_size = sequences.vocab_size();
   if (sequences.vocab_size() > config.model.vocab_size) {
     fail("train",
-         "model.vocab_size: the corpus {} has a vocabulary of {}, the model only {}; leave vocab_size out to take the "
-         "corpus's",
+         "model.vocab_size: the vocabulary of the corpus {} has {} tokens, but the model supports only {}; omit "
+         "vocab_size to use the vocabulary size of the corpus",
          config.corpus.string(), sequences.vocab_size(), config.model.vocab_size);
   }
   if (config.special_ids_from_tokenizer) {
@@ -86,7 +86,7 @@ nlohmann::ordered_json run_settings(const TrainConfig& config, const Sequences& 
   for (const auto& [key, value] : model.items()) out["model." + key] = value;
   out["corpus.tokenizer_fingerprint"] = fmt::format("{:016x}", sequences.tokenizer_fingerprint());
   out["corpus.tokens"] = sequences.tokens();
-  if (sequences.parts().size() > 1) {  // their order determines the order of the sequences
+  if (sequences.parts().size() > 1) {  // The order of the parts determines the order of the sequences.
     for (const auto& part : sequences.parts()) out["corpus.parts"].push_back(part.tokens);
   }
   out["threads"] = thread_count();
@@ -127,17 +127,19 @@ void compare_settings(const nlohmann::ordered_json& checkpoint, const nlohmann::
     const nlohmann::ordered_json before = found == checkpoint.end() ? nlohmann::ordered_json() : *found;
     if (before == value) continue;
     if (key.starts_with("model.") || key.starts_with("corpus.")) {
-      fail(
-          "train",
-          "{}: the checkpoint has {} = {}, the configuration {}; a run can only continue with its own model and corpus",
-          file, key, before.dump(), value.dump());
+      fail("train",
+           "{}: the checkpoint has {} = {}, but the configuration has {}; a run can only continue with the same model "
+           "and corpus",
+           file, key, before.dump(), value.dump());
     }
-    log::warn("resuming with {} = {}, the checkpoint's run had {}: from here on this is another run", key, value.dump(),
-              before.dump());
+    log::warn(
+        "resuming with {} = {}, but the checkpoint was trained with {}: results will differ from the original run", key,
+        value.dump(), before.dump());
   }
   for (const auto& [key, value] : checkpoint.items()) {
     if (now.contains(key) || key.starts_with("model.") || key.starts_with("corpus.")) continue;
-    log::warn("resuming without {}, the checkpoint's run had {}: from here on this is another run", key, value.dump());
+    log::warn("resuming without {}, but the checkpoint was trained with {}: results will differ from the original run",
+              key, value.dump());
   }
 }
 

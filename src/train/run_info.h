@@ -1,5 +1,5 @@
-// The identity of a run: the configuration completed by the corpus, the settings that a resumed run compares, and the
-// facts in run.json and the log.
+// The identity of a run: the configuration completed from the corpus, the settings that are compared when a run
+// resumes, and the facts in run.json and in the log.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -10,19 +10,20 @@
 
 namespace lazy::train {
 
-// Completes [model] from the corpus: vocabulary size, BOS and EOS. Error when the corpus has ids without an embedding.
+// Sets the vocabulary size and the BOS and EOS ids of the model from the corpus. Throws Error if the corpus contains
+// ids without an embedding.
 TrainConfig with_corpus(TrainConfig config, const Sequences& sequences, const Tokenizer& tokenizer);
 
-// The settings that determine a run's numbers, by key ("optimizer.lr", "model.hidden_size", ...).
+// Returns the settings that determine the results of a run, by key ("optimizer.lr", "model.hidden_size", ...).
 nlohmann::ordered_json run_settings(const TrainConfig& config, const Sequences& sequences);
-// Compares a checkpoint's settings with the present ones: another model or corpus is an Error; any other difference (a
-// longer run, another learning rate) is logged.
+// Compares the settings of a checkpoint with the current ones. Throws Error if the model or the corpus differs. Logs a
+// warning for any other difference, such as a longer run or a different learning rate.
 void compare_settings(const nlohmann::ordered_json& checkpoint, const nlohmann::ordered_json& now,
                       const std::string& file);
 
-// For each corpus: its size, its weight, and its share and epochs among the first `position` sequences of the stream.
+// For each corpus: its size, its weight, and its share and number of epochs within the first `position` sequences.
 nlohmann::ordered_json corpus_facts(const Sequences& sequences, int64_t position);
-// The same as scalars of the log: data/epochs, or of a mixture data/epochs/NAME and data/share/NAME.
+// Returns the scalar data/epochs for the log; for a mixture of corpora data/epochs/NAME and data/share/NAME.
 Scalars data_progress(const Sequences& sequences, int64_t position);
 
 // The content of run.json.

@@ -20,10 +20,11 @@ const Decay Decay::linear{"linear", [](double x) { return 1.0 - x; }};
 
 namespace {
 
-// The 1-sqrt cooldown of Hägele et al., arXiv 2405.18392.
+// The 1-sqrt cooldown of Hägele et al., arXiv:2405.18392.
 const Decay kSqrt{"sqrt", [](double x) { return 1.0 - std::sqrt(x); }};
 
-// WSD (warm-up, stable, decay): the peak up to the fraction `start` of the steps after the warm-up, then `decay`.
+// WSD (warm-up, stable, decay): the rate stays at its peak up to the fraction `start` of the steps after the warm-up,
+// then follows `decay`.
 Decay after_stable_phase(const Decay& decay, double ratio, double start) {
   return {fmt::format("{}, decay_ratio {}", decay.name, ratio),
           [factor = decay.factor, start](double x) { return x <= start ? 1.0 : factor((x - start) / (1.0 - start)); }};
@@ -52,7 +53,7 @@ Schedule Schedule::from_config(Config& config, double peak, int64_t steps) {
   if (const double ratio = section.number("decay_ratio", 0, 0, 1); ratio > 0) {
     const int64_t stable = steps - s.warmup_steps - std::llround(ratio * static_cast<double>(steps));
     if (stable < 0) {
-      fail("config", "{}: lr_scheduler.decay_ratio: {} of {} steps and {} warmup_steps are more than training.steps",
+      fail("config", "{}: lr_scheduler.decay_ratio: {} of {} steps plus {} warmup_steps exceed training.steps",
            section.where("decay_ratio"), ratio, steps, s.warmup_steps);
     }
     const auto span = static_cast<double>(std::max<int64_t>(1, steps - s.warmup_steps));
@@ -80,13 +81,14 @@ OffsetSchedule OffsetSchedule::from_config(Config& config) {
   const auto given = [&](const char* key) { return model.has(std::string("offset_schedule.") + key); };
   s.used = given("from") || given("to") || given("steps");
   if (s.used && !given("to"))
-    fail("config", "{}: model.offset_schedule: expected 'to', the offsets' shift at its end", config.name());
+    fail("config", "{}: model.offset_schedule: expected 'to', the shift of the offsets at the end of the schedule",
+         config.name());
   s.from = model.number("offset_schedule.from", s.from);
   s.to = model.number("offset_schedule.to", s.to);
   s.steps = model.number("offset_schedule.steps", s.steps, 0);
   if (s.steps > 1 && s.steps != std::floor(s.steps))
     fail("config",
-         "{}: model.offset_schedule.steps: expected a fraction of the steps up to 1, or a number of steps, "
+         "{}: model.offset_schedule.steps: expected a fraction of the training steps (at most 1) or a number of steps, "
          "found {}",
          model.where("offset_schedule.steps"), s.steps);
   return s;
@@ -96,7 +98,8 @@ double OffsetSchedule::shift(double before, int64_t steps_taken, int64_t run_ste
   if (!used) return before;
   if (steps_taken == 0 && steps > 0) return from;
   const double length = steps > 1 ? steps : std::round(steps * static_cast<double>(run_steps));
-  const double left = length - static_cast<double>(steps_taken - 1);  // steps of the shift, this one included
+  // steps of the schedule that remain, including this one
+  const double left = length - static_cast<double>(steps_taken - 1);
   return left > 1 ? before + (to - before) / left : to;
 }
 

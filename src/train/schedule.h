@@ -3,7 +3,9 @@
 //   t < w:   rate = lr t / w
 //   t >= w:  rate = lr (m + (1 - m) f(x)),  x = (t - w) / (T - w)
 //
-// t counts the optimizer steps already taken: with a warm-up the first step has rate 0. f is the decay.
+// t is the number of optimizer steps already taken, so the first step of a warm-up has rate 0. lr is the peak rate, w
+// the number of warm-up steps, T the number of training steps, m the final fraction of the peak, and f the decay
+// function.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,10 +19,10 @@ class Config;
 namespace lazy::train {
 
 struct Schedule {
-  // f: maps the fraction x of the steps after the warm-up to the fraction of the range between minimum and peak. The
-  // formulas are in schedule.cc.
+  // The decay function f maps the fraction x of the steps after the warm-up to a fraction of the range between the
+  // minimum and the peak. The formulas are in schedule.cc.
   struct Decay {
-    std::string name;  // with its parameters: what a resumed run compares
+    std::string name;  // Name with parameters. A resumed run compares it with its checkpoint.
     std::function<double(double)> factor;
     static const Decay cosine, linear;
     bool operator==(const Decay& other) const { return name == other.name; }
@@ -28,31 +30,33 @@ struct Schedule {
   double peak = 4e-4;        // lr
   int64_t warmup_steps = 0;  // w, 0 <= w <= steps
   int64_t steps = 1;         // T
-  double min_factor = 0.1;   // m, the fraction of the peak that is left at t = T
+  double min_factor = 0.1;   // m: fraction of the peak rate at t = T
   Decay decay = Decay::cosine;
 
-  // Reads [lr_scheduler]. `peak`: optimizer.lr, `steps`: training.steps.
+  // Reads [lr_scheduler]. `peak` is optimizer.lr, `steps` is training.steps.
   static Schedule from_config(Config& config, double peak, int64_t steps);
-  // Adds what a resumed run compares with its checkpoint, "lr_scheduler.KEY".
+  // Adds the settings "lr_scheduler.KEY", which a resumed run compares with its checkpoint.
   void add_settings(nlohmann::ordered_json& settings) const;
 
   double rate(int64_t steps_taken) const;
 };
 
-// A shift of the learned offsets tau of Elastic-Softmax: after t of T optimizer steps it has moved every offset by
+// A schedule that shifts the learned offsets tau of Elastic-Softmax in addition to the updates of the optimizer. After
+// t optimizer steps the total shift of every offset is
 //
-//   from + (to - from) min(1, t / S),  S = the steps of the shift
+//   from + (to - from) min(1, t / S)
 //
-// in addition to what the optimizer did. [model] offset_schedule = { from, to, steps }.
+// where S is the number of steps of the schedule. Set by [model] offset_schedule = { from, to, steps }.
 struct OffsetSchedule {
   double from = 0, to = 0;
-  double steps = 0.35;  // at most 1: a fraction of the run's steps
+  double steps = 0.35;  // number of steps; values up to 1 are a fraction of the steps of the run
   bool used = false;
 
   static OffsetSchedule from_config(Config& config);
-  // The shift after `steps_taken` of a run's `run_steps`; `before`: the shift after one step less. What is left of the
-  // way to `to` is spread evenly over the steps that are left. So the offsets do not jump if the number of steps
-  // changes (training.minutes) or if a resumed run has another schedule. Without a schedule the shift stays.
+  // Returns the shift after `steps_taken` of `run_steps` steps; `before` is the shift one step earlier. The remaining
+  // distance to `to` is spread evenly over the remaining steps. The offsets therefore do not jump if the number of
+  // steps changes (training.minutes) or if a run resumes with a different schedule. Without a schedule the shift does
+  // not change.
   double shift(double before, int64_t steps_taken, int64_t run_steps) const;
 };
 

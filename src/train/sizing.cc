@@ -18,29 +18,31 @@ namespace lazy::train {
 
 namespace {
 
-constexpr int64_t kLeastSequences = 8;              // of the validation split
-constexpr int64_t kShortest = 32, kLongest = 4096;  // sequences
+constexpr int64_t kLeastSequences = 8;              // minimum number of sequences in the validation split
+constexpr int64_t kShortest = 32, kLongest = 4096;  // limits of the sequence length in tokens
 constexpr int64_t kLongestFromPretrained = 2048;
 constexpr double kRateFromPretrained = 3e-4;
-constexpr int64_t kStepsWanted = 2000;  // of a run: fewer, larger steps learn less of the same tokens
+// desired number of steps per run: with fewer, larger steps a model learns less from the same tokens
+constexpr int64_t kStepsWanted = 2000;
 constexpr int64_t kMostStepTokens = 1 << 19;
 constexpr int64_t kLeastStepTokens = 1 << 10,
-                  kLeastGpuStepTokens = 1 << 14;  // below, what a step costs anyway dominates
+                  kLeastGpuStepTokens = 1 << 14;  // smaller steps are dominated by fixed costs
 constexpr int64_t kFewestSteps = 200;
 constexpr int64_t kValidations = 10;
-constexpr double kValidationShare = 0.05;  // of the steps' time
-constexpr double kForwardShare = 1.0 / 3;  // of a step
-// Seconds of one measurement: this share of the time asked for, within bounds.
+constexpr double kValidationShare = 0.05;  // share of the time of the training steps
+constexpr double kForwardShare = 1.0 / 3;  // share of a training step
+// Duration of one speed measurement in seconds: this share of the requested training time, within these limits.
 constexpr double kMeasureShare = 1.0 / 60, kLeastMeasure = 0.5, kMostMeasure = 20;
-constexpr double kHoped = 2;         // operations a second of a shape that was not measured, as a multiple
-constexpr double kFirstFlops = 5e9;  // a guess for the first measurement: one slow core
+// assumed speedup of shapes that have not been measured, relative to the FLOP/s of the last measured shape
+constexpr double kHoped = 2;
+constexpr double kFirstFlops = 5e9;  // initial guess in FLOP/s for the first measurement: one slow core
 
-int64_t power_of_two(double value) {  // the nearest one by ratio
+int64_t power_of_two(double value) {  // nearest power of two by ratio
   return int64_t{1} << std::max<int64_t>(0, std::llround(std::log2(std::max(1.0, value))));
 }
 
-// Loss in nats by layer parameters and tokens: the fit of arXiv 2404.10102 to Hoffmann et al.'s trainings. Its least
-// value for given arithmetic lies at about 20 tokens a parameter.
+// Expected loss in nats for a number of layer parameters and training tokens: the fit of arXiv:2404.10102 to the data
+// of Hoffmann et al. For a fixed amount of compute the minimum is at about 20 tokens per parameter.
 double expected_loss(double parameters, double tokens) {
   return 1.82 + 482.0 / std::pow(parameters, 0.348) + 2085.0 / std::pow(tokens, 0.366);
 }
@@ -59,13 +61,14 @@ MemoryQuery memory_query(const RunSize& size, const SizingRequest& r, const Mode
   return query;
 }
 
-// Everything that follows from the shape and the speed. False when not one sequence fits the memory.
+// Computes all settings that follow from the shape and the speed. Returns false if not even one sequence fits in
+// memory.
 bool lay_out(RunSize& size, const SizingRequest& r, double tokens_per_second) {
   size.tokens_per_second = tokens_per_second;
   const double in_time = usable_seconds(r) * tokens_per_second;
   size.limited_by_text = in_time > most_tokens(r);
   const double tokens = std::min(in_time, most_tokens(r));
-  // Long contexts pay once the short ones are learnt, and their attention costs by the square.
+  // Long contexts only help after a model has learned short ones, and the cost of attention grows quadratically.
   const int64_t longest = std::min(r.validation_tokens / kLeastSequences, r.train_tokens / kLeastSequences);
   size.seq_len = r.model ? std::min(r.model->max_length, kLongestFromPretrained)
                          : std::clamp(power_of_two(2 * std::cbrt(tokens)), kShortest, kLongest);
@@ -110,7 +113,7 @@ double loss_of(const RunSize& size) {
 }  // namespace
 
 const std::vector<Shape>& shape_ladder() {
-  // Heads of 32 channels, from width 384 on of 64; SwiGLU's inner width is 8/3 of the width.
+  // Heads have 32 channels, or 64 channels from width 384 on. The inner width of SwiGLU is 8/3 of the width.
   static const std::vector<Shape> ladder = [] {
     std::vector<Shape> out;
     for (const auto& [width, layers] : std::initializer_list<std::pair<int64_t, int64_t>>{{64, 2},
@@ -151,14 +154,14 @@ ModelConfig model_of(const RunSize& size, const SizingRequest& r) {
 
 RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
   if (std::min(r.validation_tokens, r.train_tokens) < kLeastSequences * kShortest) {
-    fail("init", "the text is too small: expected at least {} tokens to train on and to hold out, found {} and {}",
+    fail("init", "the text is too small: expected at least {} tokens each for training and validation, found {} and {}",
          kLeastSequences * kShortest, r.train_tokens, r.validation_tokens);
   }
   const std::vector<Shape> ladder = r.model ? std::vector<Shape>(1) : shape_ladder();
-  std::vector<double> measured(ladder.size(), 0);  // tokens a second
+  std::vector<double> measured(ladder.size(), 0);  // tokens per second; 0: not measured
   std::vector<RunSize> sizes(ladder.size());
   const auto flops = [&](size_t n) { return flops_per_token(model_of(sizes[n], r), sizes[n].seq_len); };
-  double rate = kFirstFlops;  // operations a second of the last measured shape
+  double rate = kFirstFlops;  // FLOP/s of the last measured shape
   double hoped = 1;
   const double seconds = std::clamp(kMeasureShare * r.seconds, kLeastMeasure, kMostMeasure);
   size_t best = 0;
@@ -167,16 +170,17 @@ RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
          human_bytes(static_cast<double>(size.memory)), model_of(size, r).hidden_size,
          human_bytes(static_cast<double>(r.memory)));
   };
-  // Each round measures the shape that looks best so far, until that one has been measured. Of shapes without a
-  // measurement the best is hoped: larger ones have more operations a second than small ones.
+  // Each iteration measures the shape with the lowest predicted loss, until that shape has already been measured. The
+  // speed of unmeasured shapes is estimated optimistically, because larger shapes reach more FLOP/s than small ones.
   while (true) {
     double least = std::numeric_limits<double>::infinity();
     for (size_t n = 0; n < ladder.size(); ++n) {
       sizes[n].shape = ladder[n];
       if (sizes[n].seq_len == 0) sizes[n].seq_len = kShortest;
       if (!lay_out(sizes[n], r, measured[n] > 0 ? measured[n] : hoped * rate / flops(n)))
-        break;  // nor do larger ones fit
-      // The law knows no text that is too short for a model: with less than a token a parameter it is learnt by heart.
+        break;  // larger shapes do not fit either
+      // The scaling law has no penalty for overfitting. With less than one token per parameter a model memorizes the
+      // text.
       if (n > 0 && static_cast<double>(sizes[n].layer_parameters) > most_tokens(r)) break;
       if (const double loss = loss_of(sizes[n]); loss < least) {
         least = loss;
@@ -189,14 +193,15 @@ RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
     rate = measured[best] * flops(best);
     hoped = kHoped;
   }
-  // Once more, with the batch and the length that the first measurement led to: other programs' load comes and goes.
+  // Measure again with the batch size and sequence length that follow from the first measurement, because the load of
+  // other programs varies.
   const double again = measure(sizes[best], measured[best], 3 * seconds);
   if (!lay_out(sizes[best], r, 2 / (1 / again + 1 / measured[best]))) too_little_memory(sizes[best]);
   return sizes[best];
 }
 
 int64_t tokenizer_pieces(int64_t text_bytes) {
-  // A piece stands for about four bytes and should be met a hundred times.
+  // A token represents about four bytes and should occur about one hundred times.
   constexpr int64_t kBytes = 400, kLeast = 1024, kMost = 32768;
   const int64_t pieces = text_bytes / kBytes;
   if (pieces < kLeast) return 0;

@@ -1,4 +1,5 @@
-// Size, batch, rate and length of a run for a text, a machine and a time: what `lazy init` writes.
+// Chooses model size, batch size, learning rate and length of a run for a given text, machine and time limit. `lazy
+// init` writes the result.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,52 +15,54 @@ struct SizingRequest {
   int64_t train_tokens = 0, validation_tokens = 0;  // of the corpus
   int64_t vocab_size = 0;
   std::string kind = "lazy";  // or "transformer"
-  double seconds = 0;         // that `lazy train` may take
-  int64_t memory = 0;         // bytes for weights, optimizer and activations
+  double seconds = 0;         // time limit of `lazy train`
+  int64_t memory = 0;         // bytes available for weights, optimizer state and activations
   bool bf16 = false, gpu = false;
-  std::optional<ModelConfig> model;  // a pretrained model to train on: its shape is the only one
+  std::optional<ModelConfig> model;  // pretrained model to continue from; its shape is the only candidate
 };
 
-// A shape of the ladder.
+// A candidate model shape.
 struct Shape {
   int64_t hidden_size = 0, layers = 0, heads = 0, intermediate_size = 0;
 };
-const std::vector<Shape>& shape_ladder();  // by size
+const std::vector<Shape>& shape_ladder();  // candidate shapes in ascending order of size
 
 struct RunSize {
   Shape shape;  // empty for a pretrained model
   bool tied = true;
-  int64_t parameters = 0, layer_parameters = 0;  // of all; of the layers alone
+  int64_t parameters = 0, layer_parameters = 0;  // number of all parameters; number of parameters of the layers
   int64_t seq_len = 0, batch_size = 0, accumulation = 1, steps = 0;
   double lr = 0;
   int64_t validation_every = 0, validation_batches = 0;
   double tokens_per_second = 0;  // measured
-  double seconds = 0;            // expected, with start, validation and a reserve
-  double passes = 0;             // over the training tokens
+  double seconds = 0;            // expected duration, including startup, validation and a reserve
+  double passes = 0;             // number of passes over the training tokens
   int64_t memory = 0;            // expected bytes
-  bool limited_by_text = false;  // the passes end the run, not the time
+  bool limited_by_text = false;  // the run is limited by the number of passes over the text, not by time
 
   int64_t step_tokens() const { return seq_len * batch_size * accumulation; }
 };
 
-// The [model] section of a shape, as the configuration will have it (without vocab_size).
+// Returns the [model] section for a shape as it is written to the configuration (without vocab_size).
 std::string model_section(const Shape& shape, const std::string& kind, bool tied, int64_t seq_len);
 ModelConfig model_of(const RunSize& size, const SizingRequest& request);
 
-// Tokens a second of training steps of this model, batch and length, timed for about so many seconds; `guess` is the
-// speed to expect.
+// Measures the training speed in tokens per second for this model, batch size and sequence length. The measurement
+// takes about `seconds`; `guess` is the expected speed.
 using MeasureSpeed = std::function<double(const RunSize& size, double guess, double seconds)>;
 
-// The shape of least expected loss: a larger one learns more of a token, a smaller one sees more tokens in the time.
-// Speeds are measured, of the promising shapes only. Error when the text is too small or no shape fits the memory.
+// Chooses the shape with the lowest expected loss: a larger model learns more from each token, a smaller model
+// processes more tokens in the given time. Only the speeds of promising shapes are measured. Throws Error if the text
+// is too small or if no shape fits in memory.
 RunSize choose_size(const SizingRequest& request, const MeasureSpeed& measure);
 
-inline constexpr double kMostPasses = 4;    // further passes over a text teach less and less (arXiv 2305.16264)
-inline constexpr double kStepsShare = 0.9;  // of the time: the rest is start, validation and checkpoints
+inline constexpr double kMostPasses = 4;  // additional passes over a text help less and less (arXiv:2305.16264)
+// share of the time limit for training steps; the rest is startup, validation and checkpoints
+inline constexpr double kStepsShare = 0.9;
 
-// Pieces of a tokenizer to train on so many bytes of text; 0: too few, bytes are the tokens.
+// Vocabulary size of a tokenizer to train on `text_bytes` bytes of text. 0: the text is too short; use byte tokens.
 int64_t tokenizer_pieces(int64_t text_bytes);
-// Where to cut documents so that enough of them exist to hold some out; 0: there are enough.
+// Length in bytes at which documents are split so that enough of them exist for a validation split. 0: do not split.
 int64_t cut_documents_at(int64_t text_bytes, int64_t documents);
 
 }  // namespace lazy::train

@@ -29,7 +29,7 @@ void AppendFile::append(std::string_view record) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const int error = errno;
-      // Removes the partial record: readers could not parse what follows it.
+      // Remove the partial record, because readers cannot parse data that follows a partial record.
       if (before >= 0 && ::ftruncate(fd_, before) != 0)
         fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
       fail_run("write", "{}: {}", path_.string(), std::strerror(error));
@@ -115,7 +115,7 @@ uint32_t crc32c(std::string_view data) {
   return ~crc;
 }
 
-// A CRC of data that contains CRCs is weak, so TFRecord stores it rotated and offset.
+// A CRC of data that contains CRCs is weak, so TFRecord stores it rotated and with an added offset.
 uint32_t masked_crc32c(std::string_view data) {
   const uint32_t crc = crc32c(data);
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;

@@ -10,16 +10,17 @@
 
 namespace lazy::train {
 
-// An append-only file. Each record is one system call, so that neither a reader nor a crash sees records interleaved,
-// and a full disk leaves no partial record.
+// An append-only file. Each record is written by one system call, so records never interleave, and a partial record on
+// a full disk is removed again.
 class AppendFile {
  public:
-  explicit AppendFile(const std::filesystem::path& path);  // created if absent; RunError with the system's reason
+  // Creates the file if absent. Throws RunError with the system error.
+  explicit AppendFile(const std::filesystem::path& path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  void append(std::string_view record);  // RunError, for example on a full disk
+  void append(std::string_view record);  // throws RunError, for example on a full disk
   void sync();                           // fsync
 
  private:
@@ -27,17 +28,18 @@ class AppendFile {
   int fd_ = -1;
 };
 
-// CRC-32C (Castagnoli, RFC 3720), the checksum of TFRecord files. zlib's crc32 is another polynomial.
+// CRC-32C (Castagnoli, RFC 3720), the checksum of TFRecord files. The crc32 of zlib uses a different polynomial.
 uint32_t crc32c(std::string_view data);
-// The rotated and offset form that TFRecord stores.
+// The rotated CRC with offset that TFRecord stores.
 uint32_t masked_crc32c(std::string_view data);
 
 class EventWriter {
  public:
-  // Opens a new events.out.tfevents.* file in `directory`, which it creates. With `purge_from` > 0 the file begins with
-  // a session start: TensorBoard then drops the events of earlier files from that step on (a resumed run).
+  // Creates a new events.out.tfevents.* file in `directory`, which is created if absent. If `purge_from` > 0, the file
+  // starts with a session-start event, and TensorBoard discards the events of earlier files from that step on. This is
+  // used by resumed runs.
   EventWriter(const std::filesystem::path& directory, double wall_time, int64_t purge_from = 0);
-  // One event with all scalars of a step. wall_time: seconds since 1970.
+  // Writes one event with all scalars of a step. wall_time: seconds since 1970.
   void scalars(int64_t step, double wall_time, const std::vector<std::pair<std::string, double>>& values);
   void sync() { file_.sync(); }
   const std::filesystem::path& path() const { return path_; }

@@ -16,12 +16,12 @@ double flops_per_token(const ModelConfig& config, int64_t sequence_length) {
   const double multiplied = static_cast<double>(count.untied - config.vocab_size * config.hidden_size);
   const int64_t keys =
       config.attention.window > 0 ? std::min(config.attention.window, sequence_length) : sequence_length;
-  // Query t of a sequence sees min(t, keys) keys: the mean over the sequence.
+  // Query t of a sequence attends to min(t, keys) keys. This is the mean over the sequence.
   const double seen = static_cast<double>(keys) - static_cast<double>(keys) * static_cast<double>(keys - 1) /
                                                       (2.0 * static_cast<double>(sequence_length));
   const int64_t mixing =
       config.all_attention() ? 0 : config.num_layers - static_cast<int64_t>(config.mixer.attention_layers.size());
-  const bool both = mixing > 0 && mixer_kind(config).window;  // attention within the mixer
+  const bool both = mixing > 0 && mixer_kind(config).window;  // whether mixer layers also contain attention
   const double attention_width = static_cast<double>((config.num_layers - (both ? 0 : mixing)) *
                                                      config.attention.num_heads * config.attention.head_dim);
   const double state = static_cast<double>(mixing * config.mixer.heads * config.mixer.key_dim * config.mixer.value_dim);
@@ -35,7 +35,7 @@ using Json = nlohmann::json;
 struct Measurement {
   std::string model, checkpointing;
   double tokens_per_second = 0;
-  std::optional<double> mfu;  // absent where the peak of the device is not known, as on a CPU
+  std::optional<double> mfu;  // absent if the peak FLOP/s of the device is unknown, as on a CPU
   int64_t batch = 0, seq_len = 0;
   int64_t parameters = 0;  // 0: not given
   std::optional<int64_t> peak_memory;
@@ -54,7 +54,7 @@ Measurement read_one(const Json& json, const std::string& file) {
   m.batch = static_cast<int64_t>(number("batch"));
   m.seq_len = static_cast<int64_t>(number("seq_len"));
   if (json.contains("mfu")) m.mfu = number("mfu");
-  if (m.mfu && *m.mfu > 1) fail("plan", "{}: mfu: expected a share of 1, found {}", file, *m.mfu);
+  if (m.mfu && *m.mfu > 1) fail("plan", "{}: mfu: expected a fraction of at most 1, found {}", file, *m.mfu);
   if (json.contains("parameters")) m.parameters = static_cast<int64_t>(number("parameters"));
   m.checkpointing = json.value("activation_checkpointing", "none");
   if (!json.contains("model") || !json.at("model").is_string())
@@ -73,12 +73,12 @@ std::vector<Measurement> read_all(const std::filesystem::path& path) {
   } else {
     out.push_back(read_one(json, path.string()));
   }
-  if (out.empty()) fail("plan", "{}: holds no measurement", path.string());
+  if (out.empty()) fail("plan", "{}: contains no measurement", path.string());
   return out;
 }
 
-// Distance of a measurement from the configuration: another model weighs most, then activation checkpointing, length
-// and batch size.
+// Distance between a measurement and the configuration. A different model has the largest weight, then a different
+// activation checkpointing mode, then sequence length and batch size.
 double distance(const TrainConfig& config, const Measurement& m) {
   const auto ratio = [](int64_t a, int64_t b) {
     return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b)));
@@ -106,12 +106,12 @@ std::optional<Speed> expected_speed(const TrainConfig& config, const SpeedSource
                    "measured in " + where, best.peak_memory};
     }
     if (!best.mfu) {
-      fail("plan", "{}: its utilization is not known (no mfu), and it is not of {} at {} x {}", where, config.name,
+      fail("plan", "{}: the measurement has no mfu and does not match {} at {} x {}", where, config.name,
            config.batch_size, config.seq_len);
     }
     return Speed{*best.mfu * peak / flops,
                  *best.mfu,
-                 fmt::format("the utilization measured in {}, at this model's arithmetic", where),
+                 fmt::format("the utilization measured in {}, scaled to the FLOPs of this model", where),
                  {}};
   }
   if (!source.mfu) return std::nullopt;

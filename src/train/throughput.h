@@ -1,5 +1,4 @@
-// Arithmetic a token, for TFLOP/s and model FLOP/s utilization (MFU), and the training speed to expect from a
-// measurement.
+// FLOPs per token, for TFLOP/s and model FLOP/s utilization (MFU), and the training speed expected from a measurement.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,28 +10,31 @@
 
 namespace lazy::train {
 
-// Floating-point operations of forward and backward pass a token: 6 for each weight of a matrix product (all but the
-// embedding table, whose use is a look-up; the output head counts, tied or not), and 6 L T H d for the causal scores
-// and weighted sums (12 L T H d without the causal half). A layer with a recurrent state counts 12 for each of its H K
-// V numbers: update and read-out a token. Recomputation does not count, so this measures useful work.
+// Floating-point operations per token in the forward and backward pass, for L layers, sequence length T and H heads of
+// dimension d. Each weight of a matrix product counts 6; the embedding table is excluded because it is a lookup, and
+// the output head is included, tied or not. The causal attention scores and weighted sums count 6 L T H d (12 L T H d
+// without a causal mask). A layer with a recurrent state of H matrices (K, V) counts 12 H K V for its update and
+// read-out. Recomputation does not count, because this measures useful work.
 double flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
 struct SpeedSource {
-  std::optional<std::filesystem::path> measured;  // JSON of `lazy bench train --json`: an object or a list of them
-  std::optional<double> mfu;                      // assumed utilization, 0 to 1
-  double peak_tflops = 0;                         // of a GPU
-  double scaling = 1;                             // tokens/s of N GPUs / (N x tokens/s of one)
+  // JSON output of `lazy bench train --json`: an object or a list of objects
+  std::optional<std::filesystem::path> measured;
+  std::optional<double> mfu;  // assumed utilization, 0 to 1
+  double peak_tflops = 0;     // peak of one GPU
+  double scaling = 1;         // scaling efficiency: (tokens/s of N GPUs) / (N x tokens/s of one GPU)
 };
 
 struct Speed {
   double tokens_per_second = 0;  // of one GPU
   double mfu = 0;
-  std::string source;                  // where it comes from, for people
-  std::optional<int64_t> peak_memory;  // bytes, if measured for exactly this configuration
+  std::string source;                  // description of the source, for display
+  std::optional<int64_t> peak_memory;  // bytes; present if the measurement matches this configuration exactly
 };
 
-// A measurement of this configuration's model, batch and length is used as it is. Any other is scaled: the same
-// utilization at this model's FLOPs a token. Empty without a source.
+// Predicts the training speed. A measurement with the same model, batch size and sequence length is used unchanged. Any
+// other measurement is scaled: the same utilization is assumed at the FLOPs per token of this model. Returns nullopt
+// without a source.
 std::optional<Speed> expected_speed(const TrainConfig& config, const SpeedSource& source);
 
 }  // namespace lazy::train

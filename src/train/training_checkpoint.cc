@@ -42,28 +42,27 @@ CheckpointStore::Checkpoint Trainer::load_weights(CheckpointStore::Checkpoint fo
       store.mark_damaged(found.state.step, e.what());
       auto previous = store.newest_valid();
       if (!previous)
-        fail("checkpoint", "no usable checkpoint is left ({}); without --resume a new run starts", e.what());
+        fail("checkpoint", "no usable checkpoint is left ({}); omit --resume to start a new run", e.what());
       found = std::move(*previous);
     }
   }
 }
 
-// Rank 0's checkpoint to resume, whose weights it has loaded.
+// Returns the checkpoint of rank 0 to resume from. Rank 0 has already loaded its weights.
 std::optional<CheckpointStore::Checkpoint> Trainer::find_resume_checkpoint() {
-  const Communicator::WaitScope wait_scope(communicator_, "the search for a checkpoint");
+  const Communicator::WaitScope wait_scope(communicator_, "the checkpoint search");
   std::optional<CheckpointStore::Checkpoint> found;
   if (folder_ && folder_->resume_checkpoint()) found = load_weights(*folder_->resume_checkpoint());
   return broadcast_checkpoint(std::move(found));
 }
 
-// Rank 0's checkpoint, on all ranks; the others may not be able to read its folder.
+// Sends the checkpoint that rank 0 found to all ranks, because other ranks may not be able to read its folder.
 std::optional<CheckpointStore::Checkpoint> Trainer::broadcast_checkpoint(
     std::optional<CheckpointStore::Checkpoint> found) {
   if (communicator_.size() == 1) return found;
   const std::string text = communicator_.broadcast(found ? to_json(found->state).dump() : "");
   if (text.empty() || found) return found;
-  return CheckpointStore::Checkpoint{{},
-                                     state_from_json(nlohmann::ordered_json::parse(text), "the first rank's state")};
+  return CheckpointStore::Checkpoint{{}, state_from_json(nlohmann::ordered_json::parse(text), "the state of rank 0")};
 }
 
 void Trainer::resume_from(const CheckpointStore::Checkpoint& found) {
@@ -72,7 +71,7 @@ void Trainer::resume_from(const CheckpointStore::Checkpoint& found) {
   writer_.resumed_at(state_.step);
   const fs::path folder = checkpoint_folder(state_.step);
   std::map<std::string, at::Tensor> tensors;
-  // Each rank reads its shards, or rank 0 reads everything and scatters it.
+  // Either each rank reads its own shards, or rank 0 reads everything and scatters the shards.
   if (folder_shared_) {
     tensors = data_parallel_->read_state(ShardReader(folder), folder.string());
   } else if (communicator_.is_rank0()) {
@@ -97,16 +96,17 @@ void Trainer::save_checkpoint() {
   const auto begin = Clock::now();
   saved_step_ = state_.step;
   const bool sharded = saves_sharded();
-  NamedTensors weights = gather_full_weights("collecting a checkpoint's weights");
+  NamedTensors weights = gather_full_weights("gathering the weights for a checkpoint");
   NamedTensors optimizer = optimizer_->state();
   if (!sharded) {
-    const Communicator::WaitScope wait_scope(communicator_, "collecting a checkpoint");
+    const Communicator::WaitScope wait_scope(communicator_, "gathering the optimizer state for a checkpoint");
     optimizer = data_parallel_->gather_state(optimizer);
     if (!communicator_.is_rank0()) return;
   }
   const int64_t previous = writer_.started();
   if (const double waited = wait_for_writer(); waited > 0.1) {
-    log::info("checkpoint of step {} waited {:.1f} s for that of step {} to be written", state_.step, waited, previous);
+    log::info("checkpoint of step {} waited {:.1f} s until the checkpoint of step {} was written", state_.step, waited,
+              previous);
   }
   TrainState state = state_;
   state.seconds = seconds();
@@ -140,7 +140,8 @@ void Trainer::write_model(const fs::path& folder, const std::string& dtype, cons
   if (fs::exists(config_.from / "config.json")) {
     keep_metadata(config_.from, folder, {tokenizer_->bos_id(), tokenizer_->eos_id()});
   } else {
-    log::warn("{} is gone: {} lacks its chat template and generation settings", config_.from.string(), folder.string());
+    log::warn("{} no longer exists: {} lacks its chat template and generation settings", config_.from.string(),
+              folder.string());
   }
 }
 

@@ -85,7 +85,7 @@ Trainer::~Trainer() {
   try {
     wait_for_writer();
   } catch (const std::exception&) {
-    // The run has already ended with another exception.
+    // Ignored: the run has already ended with another exception.
   }
 }
 
@@ -97,20 +97,21 @@ void Trainer::check_ranks_agree() {
   const auto first = nlohmann::ordered_json::parse(communicator_.broadcast(here.dump()));
   for (const auto& [key, value] : here.items()) {
     if (key != "threads" && value != first[key]) {
-      fail("distributed", "{} = {} here, {} on the first rank", key, value.dump(), first[key].dump());
+      fail("distributed", "{} = {} on this rank, but {} on rank 0", key, value.dump(), first[key].dump());
     }
   }
 }
 
-// training.minutes: as many steps as still fit, at most training.steps; the schedule ends with them. Not before the
-// warm-up is over: a run begins slowly, and until then the rate does not depend on the end.
+// Implements training.minutes: limits the number of steps to what fits in the remaining time, at most training.steps,
+// and ends the schedule at that step. Does nothing during the warm-up: the first steps are slow, and the learning rate
+// does not depend on the number of steps yet.
 void Trainer::keep_to_time(double seconds) {
   if (config_.minutes == 0) return;
   const double left = seconds_for_steps() - seconds;
   int64_t fitting = 0;
   if (left > 0) {
     if (state_.step <= config_.schedule.warmup_steps) return;
-    if (timed_from_step_ < 0 || state_.step <= timed_from_step_) {  // the first one, or a roll back
+    if (timed_from_step_ < 0 || state_.step <= timed_from_step_) {  // first call, or first call after a roll back
       timed_from_step_ = state_.step;
       timed_from_seconds_ = seconds;
       return;
@@ -122,12 +123,13 @@ void Trainer::keep_to_time(double seconds) {
 }
 
 TrainResult Trainer::run() {
-  if (config_.minutes > 0 && state_.step > 0) {  // not even one step fits: the run that is resumed has ended
+  if (config_.minutes > 0 && state_.step > 0) {  // if not even one more step fits, the resumed run has ended
     const double spent = communicator_.sum({seconds()})[0] / static_cast<double>(communicator_.size());
     if (seconds_for_steps() - spent < spent / static_cast<double>(state_.step)) config_.steps = state_.step;
   }
   if (state_.step >= config_.steps) {
-    log::info("{}: step {} of {} is reached, nothing to train", config_.output.string(), state_.step, config_.steps);
+    log::info("{}: step {} of {} is already reached, nothing to train", config_.output.string(), state_.step,
+              config_.steps);
     // All ranks must take the same branch.
     const bool complete = !communicator_.broadcast(folder_ && folder_->has_model() ? "complete" : "").empty();
     if (complete) return {state_.step, folder_ ? folder_->path() / "model" : fs::path()};
@@ -145,11 +147,11 @@ TrainResult Trainer::run() {
             config_.ranks > 1 ? fmt::format(", {} ranks ({})", config_.ranks, config_.data_parallel) : "");
   if (config_.ranks > 1 && config_.global_batch_tokens == 0) {
     log::info(
-        "a step has {} tokens, {} times those of one rank; training.global_batch_tokens = {} keeps the step of one "
-        "rank",
+        "a step has {} tokens, {} times as many as on one rank; set training.global_batch_tokens = {} for steps of the "
+        "same size as on one rank",
         config_.tokens_per_step(), config_.ranks, config_.tokens_per_step() / config_.ranks);
   }
-  // Ranks take micro-batches of the stream in turn, so that a step has the same tokens with any number of ranks.
+  // Ranks take micro-batches of the stream in turn, so that a step has the same tokens for any number of ranks.
   Batches batches(sequences_, state_.sequences + communicator_.rank() * config_.batch_size, config_.batch_size,
                   config_.seq_len, config_.prefetch, config_.ranks, device_.is_cuda());
   std::optional<Progress> progress;
@@ -184,7 +186,7 @@ TrainResult Trainer::run() {
       progress->update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), progress_text(result));
     }
     if (stopping()) break;
-    // Not after a skipped step: keep_last must not remove the last good checkpoint.
+    // No checkpoint is saved after a skipped step: keep_last must not remove the last good checkpoint.
     if (due(config_.checkpoint_every) && !result.skipped) save_checkpoint();
   }
   if (state_.step > saved_step_) save_checkpoint();
@@ -192,7 +194,7 @@ TrainResult Trainer::run() {
   if (const int signal = stopping()) {
     throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; {}", stop_signal_name(signal), state_.step,
                                   config_.steps,
-                                  state_.step > 0 ? fmt::format("the state is saved in {}, --resume continues",
+                                  state_.step > 0 ? fmt::format("the state is saved in {}; continue with --resume",
                                                                 checkpoint_folder(state_.step).string())
                                                   : "there was nothing to save yet"),
                       signal);
@@ -204,7 +206,7 @@ TrainResult Trainer::run() {
 TrainResult Trainer::finish() {
   fs::path model;
   {
-    const NamedTensors weights = gather_full_weights("collecting the model");
+    const NamedTensors weights = gather_full_weights("gathering the model");
     if (communicator_.is_rank0()) {
       model = folder_->publish_model(
           "model", [&](const fs::path& folder) { write_model(folder, config_.export_dtype, weights); });
@@ -235,7 +237,7 @@ std::string Trainer::progress_text(const StepResult& result) const {
 }
 
 void Trainer::validate() {
-  // Under full sharding all ranks must run the same collectives: none may stop early.
+  // Under full sharding all ranks must run the same collectives, so no rank may stop early.
   const bool stops = !data_parallel_->fully_sharded();
   const auto loss = validation_loss(*model_, *validation_sequences_, config_.seq_len, config_.batch_size,
                                     config_.validation_batches, stops);
@@ -246,7 +248,7 @@ void Trainer::validate() {
 
 void Trainer::write_log(const StepResult& result, LogInterval& interval, const Scalars& attention) {
   const double steps = static_cast<double>(interval.steps);
-  // Of one device, as in torchtitan.
+  // Throughput of one device, as in torchtitan.
   const double tokens_per_second =
       steps * static_cast<double>(config_.tokens_per_step() / config_.ranks) / interval.seconds;
   const double tflops = tokens_per_second * flops_per_token(config_.model, config_.seq_len) / 1e12;
@@ -280,10 +282,10 @@ void Trainer::write_log(const StepResult& result, LogInterval& interval, const S
 }
 
 TrainResult train(const TrainConfig& config, bool resume) {
-  // Kineto logs an error for every GPU it does not find. It reads the variable once.
+  // Kineto logs an error for every GPU that it does not find. It reads this variable only once.
   if (!config.trace_steps.empty() && config.device == "cpu") ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
-  // Moments of rare tokens decay into denormal numbers, which are slow. Threads inherit the flag, so it is set before
-  // the first of them starts.
+  // The moments of rare tokens decay to denormal numbers, which are slow. Threads inherit the flag, so it must be set
+  // before the first thread starts.
   at::globalContext().setFlushDenormal(true);
   const distributed::RankInfo info = distributed::rank_info_from_environment();
   TrainConfig shared = config;

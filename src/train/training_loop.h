@@ -1,5 +1,5 @@
-// The training loop of one rank. training_loop.cc: set-up, loop and log; training_step.cc: one optimizer step and its
-// anomalies; training_checkpoint.cc: save and resume.
+// The training loop of one rank. training_loop.cc contains set-up, loop and log; training_step.cc one optimizer step
+// and its anomaly handling; training_checkpoint.cc saving and resuming.
 #pragma once
 #include <memory>
 #include <optional>
@@ -32,12 +32,12 @@ class Trainer {
 
  private:
   struct StepResult {
-    double loss = 0, gradient_norm = 0, learning_rate = 0;  // loss: nats a token, mean of the step
-    double max_loss = 0;                                    // the largest of the ranks' losses
+    double loss = 0, gradient_norm = 0, learning_rate = 0;  // loss: mean over the step, in nats per token
+    double max_loss = 0;                                    // maximum of the mean losses of the ranks
     double seconds = 0, data_seconds = 0, communication_seconds = 0;
-    bool skipped = false;  // no update (training.on_nan, training.on_spike)
+    bool skipped = false;  // the step made no weight update (training.on_nan, training.on_spike)
   };
-  // Sums over the steps since the last logged one.
+  // Sums over the steps since the last logged step.
   struct LogInterval {
     double seconds = 0, data_seconds = 0, communication_seconds = 0;
     int64_t steps = 0;
@@ -50,20 +50,21 @@ class Trainer {
   void write_log(const StepResult& result, LogInterval& interval, const Scalars& attention);
   TrainResult finish();
   std::string progress_text(const StepResult& result) const;
-  double seconds_for_steps() const { return 0.95 * 60 * config_.minutes; }  // the rest ends the run
+  // 5 % of the time is reserved for finishing the run
+  double seconds_for_steps() const { return 0.95 * 60 * config_.minutes; }
   double seconds() const { return state_.seconds + seconds_since(begin_); }
   bool due(int64_t every) const { return every > 0 && (state_.step % every == 0 || state_.step == config_.steps); }
-  // Rank 0, or all ranks where none has all weights.
+  // True on rank 0. True on all ranks if no single rank has all weights.
   bool evaluates() const { return communicator_.is_rank0() || data_parallel_->fully_sharded(); }
 
   // training_step.cc
   bool step(Batches& batches, StepResult& result);
   void reduce(StepResult& result);
   void update(StepResult& result);
-  // Moves the offsets by what [model] offset_schedule has changed since the last call. To be called with the number of
-  // steps taken, before weights_updated().
+  // Shifts the offsets by the change of [model] offset_schedule since the last call. Call this with the number of steps
+  // taken, before weights_updated().
   void shift_offsets(int64_t steps_taken);
-  // The signal that asked this run to stop, 0 if none. Several ranks agree on it at the end of a step.
+  // The signal that requests this run to stop; 0: none. With several ranks, all ranks agree on it at the end of a step.
   int stopping() const { return communicator_.size() == 1 ? stop_signal() : agreed_signal_; }
   AnomalyAction handle_anomaly(const StepResult& result);
   CheckpointStore::Checkpoint find_roll_back_checkpoint();
@@ -71,7 +72,7 @@ class Trainer {
   int64_t wait_for_saved_step();
 
   // training_checkpoint.cc
-  // The run's checkpoints, on any rank.
+  // The checkpoints of the run. Available on every rank.
   CheckpointStore checkpoint_store() const { return CheckpointStore(config_.output / "checkpoints", 0); }
   std::filesystem::path checkpoint_folder(int64_t step) const { return checkpoint_store().path(step); }
   CheckpointStore::Checkpoint load_weights(CheckpointStore::Checkpoint checkpoint);
@@ -79,44 +80,45 @@ class Trainer {
   std::optional<CheckpointStore::Checkpoint> broadcast_checkpoint(
       std::optional<CheckpointStore::Checkpoint> checkpoint);
   void resume_from(const CheckpointStore::Checkpoint& checkpoint);
-  // Whether each rank writes its shards of a checkpoint.
+  // Whether each rank writes its own shards of a checkpoint.
   bool saves_sharded() const { return data_parallel_->sharded() && folder_shared_; }
-  NamedTensors gather_full_weights(const char* what);  // on rank 0
+  NamedTensors gather_full_weights(const char* what);  // the result is complete on rank 0
   void save_checkpoint();
-  // A model folder: weights, tokenizer, and what belongs to the text of the folder that training started from.
+  // Writes a model folder: weights, tokenizer, and the chat template and generation settings of the pretrained model,
+  // if training started from one.
   void write_model(const std::filesystem::path& folder, const std::string& dtype, const NamedTensors& weights) const;
   void write_checkpoint(const TrainState& state, const NamedTensors& weights, const std::vector<TensorShard>& optimizer,
                         bool sharded);
   double wait_for_writer();
 
   TrainConfig config_;
-  const int64_t most_steps_;  // training.steps; keep_to_time() may lower config_.steps
+  const int64_t most_steps_;  // training.steps; keep_to_time() may reduce config_.steps
   Communicator& communicator_;
   const at::Device device_;
   Sequences sequences_;
   std::optional<Sequences> validation_sequences_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::optional<RunFolder> folder_;  // on rank 0
-  bool folder_shared_ = false;       // all ranks see the run folder
+  std::optional<RunFolder> folder_;  // set on rank 0 only
+  bool folder_shared_ = false;       // whether all ranks see the run folder
   std::optional<LanguageModel> model_;
-  NamedTensors loaded_weights_;  // on rank 0 under full sharding: of a checkpoint, until they are sharded
+  NamedTensors loaded_weights_;  // rank 0 under full sharding: weights of a checkpoint until they are distributed
   std::optional<distributed::DataParallel> data_parallel_;
   std::optional<AdamW> optimizer_;
   ActivationBudget kept_activations_;
   std::optional<MetricsLog> log_;
-  TrainState state_;  // state_.seconds is the time before this process
+  TrainState state_;  // state_.seconds is the training time before this process started
   Clock::time_point begin_ = Clock::now();
-  double checkpoint_seconds_ = 0;          // that saving blocked training since the last logged line
-  std::optional<double> validation_loss_;  // nats a token, at validation_step_
+  double checkpoint_seconds_ = 0;          // time for which saving has blocked training since the last logged line
+  std::optional<double> validation_loss_;  // nats per token, at validation_step_
   int64_t validation_step_ = -1;
-  int64_t saved_step_ = 0;  // of the newest checkpoint started, equal on all ranks
+  int64_t saved_step_ = 0;  // step of the last checkpoint that was started; equal on all ranks
   int agreed_signal_ = 0;
-  double agreed_seconds_ = 0;     // of the run at the end of a step, mean of several ranks
-  int64_t timed_from_step_ = -1;  // keep_to_time() measures the speed from here on
+  double agreed_seconds_ = 0;     // duration of the run at the end of a step, mean over the ranks
+  int64_t timed_from_step_ = -1;  // step at which keep_to_time() started to measure the speed
   double timed_from_seconds_ = 0;
-  int64_t verified_step_ = 0;  // of the newest checkpoint after which a step has succeeded
+  int64_t verified_step_ = 0;  // step of the last checkpoint after which a training step succeeded
   StagedTensors staged_weights_, staged_optimizer_;
-  CheckpointWriter writer_;  // last: destroyed before the tensors that it writes
+  CheckpointWriter writer_;  // declared last so that it is destroyed before the tensors that it writes
 };
 
 }  // namespace lazy::train

@@ -70,13 +70,13 @@ bool Trainer::step(Batches& batches, StepResult& result) {
 
 void Trainer::reduce(StepResult& result) {
   const auto begin = Clock::now();
-  const Communicator::WaitScope wait_scope(communicator_, "the sum of the gradients");
+  const Communicator::WaitScope wait_scope(communicator_, "the gradient reduction");
   data_parallel_->finish_gradients();
   result.gradient_norm = optimizer_->gradient_norm();
   result.max_loss = result.loss;
   agreed_seconds_ = seconds();
   if (communicator_.size() == 1) return;
-  const bool sharded = data_parallel_->sharded();  // the norm is that of this rank's shards
+  const bool sharded = data_parallel_->sharded();  // the norm covers only the shards of this rank
   const int signal = stop_signal();
   std::vector<double> mine{result.loss,
                            sharded ? result.gradient_norm * result.gradient_norm : 0,
@@ -84,7 +84,7 @@ void Trainer::reduce(StepResult& result) {
                            signal == SIGTERM ? 1.0 : 0.0,
                            signal == SIGUSR1 ? 1.0 : 0.0,
                            agreed_seconds_};
-  const size_t losses = mine.size();  // then one entry a rank: its mean loss
+  const size_t losses = mine.size();  // one entry per rank with its mean loss follows
   mine.resize(losses + static_cast<size_t>(communicator_.size()), 0.0);
   mine[losses + static_cast<size_t>(communicator_.rank())] = result.loss * static_cast<double>(config_.ranks);
   const std::vector<double> sums = communicator_.sum(mine);
@@ -124,7 +124,7 @@ AnomalyAction Trainer::handle_anomaly(const StepResult& result) {
       check_anomaly(config_.anomalies, state_.anomalies, result.loss, result.gradient_norm);
   const int64_t number = state_.step + 1;
   if (decision.action == AnomalyAction::skip) {
-    log::warn("step {}: {}; its update is left out ({} in a row)", number, decision.problem,
+    log::warn("step {}: {}; its update is skipped ({} in a row)", number, decision.problem,
               state_.anomalies.skipped_in_a_row);
   }
   if (decision.action != AnomalyAction::none && decision.action != AnomalyAction::skip) {
@@ -133,9 +133,9 @@ AnomalyAction Trainer::handle_anomaly(const StepResult& result) {
     if (!back) {
       fail_run("train", "step {}: {}; training stops before this step changes the weights{}, {}", number,
                decision.problem, decision.limit.empty() ? "" : " (" + decision.limit + ")",
-               saved > 0 ? fmt::format("the last checkpoint is that of step {}", saved) : "there is no checkpoint yet");
+               saved > 0 ? fmt::format("the last checkpoint is from step {}", saved) : "no checkpoint exists yet");
     }
-    log::warn("step {}: {}; back to the last checkpoint, the data since then is passed over (roll back {} of {})",
+    log::warn("step {}: {}; returning to the last checkpoint and skipping the data since then (roll back {} of {})",
               number, decision.problem, state_.anomalies.rolled_back, config_.anomalies.max_roll_backs);
   }
   return decision.action;
@@ -146,7 +146,7 @@ CheckpointStore::Checkpoint Trainer::find_roll_back_checkpoint() {
   const int64_t newest = writer_.saved();
   if (verified_step_ < newest && store.steps().size() > 1) store.mark_damaged(newest, "no step after it succeeded");
   auto found = store.newest_valid();
-  if (!found) fail_run("train", "step {}: there is no checkpoint left to go back to", state_.step + 1);
+  if (!found) fail_run("train", "step {}: no checkpoint is left to roll back to", state_.step + 1);
   return load_weights(std::move(*found));
 }
 
@@ -164,11 +164,11 @@ void Trainer::roll_back(int64_t sequences) {
   begin_ = Clock::now();
   validation_step_ = -1;
   if (folder_) {
-    // If the run is killed now, it resumes after the skipped data and with the counter.
+    // If the run is killed now, it resumes after the skipped data and keeps the counter of roll backs.
     folder_->checkpoints().rewrite_state(state_);
     log_.emplace(folder_->path(), state_.step, config_.tensorboard);
   }
-  log::info("training goes on from step {}", state_.step);
+  log::info("training continues from step {}", state_.step);
 }
 
 int64_t Trainer::wait_for_saved_step() {

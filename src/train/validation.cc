@@ -17,7 +17,7 @@ std::optional<double> validation_loss(LanguageModel& model, const Sequences& seq
                                       int64_t batch_size, int64_t batches, bool stops) {
   at::NoGradGuard no_grad;
   const int64_t available = std::min(sequences.size(), batches * batch_size);
-  if (available == 0) fail("train", "the validation split has no sequence of {} tokens", length);
+  if (available == 0) fail("train", "the validation split does not contain a sequence of {} tokens", length);
   const int64_t stride = sequences.size() / available;
   double total = 0;
   for (int64_t first = 0; first < available; first += batch_size) {
@@ -54,18 +54,18 @@ Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, i
   const auto stats = model.forward(batch.ids, options).stats;
   const int64_t window =
       model.config().attention.window > 0 ? std::min(model.config().attention.window, length) : length;
-  double visible = 0;  // visible keys a query, mean over the sequence
+  double visible = 0;  // number of visible keys per query, mean over the sequence
   for (int64_t query = 1; query <= length; ++query) visible += static_cast<double>(std::min(query, window));
   visible /= static_cast<double>(length);
   double sink = 0, released = 0, alive = 0, tau = 0;
   int64_t layers_with_tau = 0;
   Scalars by_layer;
-  int64_t layers = 0;  // with attention
+  int64_t layers = 0;  // number of layers with attention
   for (size_t layer = 0; layer < stats.size(); ++layer) {
     if (!stats[layer].defined()) continue;
     ++layers;
     const std::string prefix = fmt::format("attention/layer_{:02}/", layer);
-    // (3, batch, heads, length) -> means over all queries of this layer
+    // stats has shape (3, batch, heads, length). The result is the mean over all queries of this layer.
     const at::Tensor means = stats[layer].flatten(1).mean(1, false, at::kDouble);
     const double of_layer[] = {means[0].item<double>(), means[1].item<double>(), means[2].item<double>()};
     sink += of_layer[0];

@@ -21,7 +21,7 @@ class ConfigTest : public testing::Test {
   }
 };
 
-TEST_F(ConfigTest, LaterFilesAndOverridesWin) {
+TEST_F(ConfigTest, LaterFilesAndOverrides_ReplaceEarlierValues) {
   file("base.toml", "[model]\nlayers = 4\nwidth = 192\n[training]\nsteps = 10\n");
   const auto path = file("run.toml", "extends = \"base.toml\"\n[model]\nlayers = 6\n");
   Config config = Config::load(path, {"training.steps=20", "model.kind=lazy", "model.rates=[1, 2.5]"});
@@ -32,12 +32,12 @@ TEST_F(ConfigTest, LaterFilesAndOverridesWin) {
   EXPECT_EQ(model.numbers("rates", {}), (std::vector<double>{1, 2.5}));
   EXPECT_EQ(config.section("training").integer("steps", 0), 20);
   EXPECT_NO_THROW(config.check_all_used());
-  // What it prints loads to the same values.
+  // The printed configuration loads to the same values.
   Config again = Config::parse(config.to_toml());
   EXPECT_EQ(again.to_toml(), config.to_toml());
 }
 
-TEST_F(ConfigTest, ExtendsAList) {
+TEST_F(ConfigTest, Extends_AcceptsAList) {
   file("shape.toml", "[model]\nlayers = 4\nwidth = 192\n");
   file("recipe.toml", "[model]\nwidth = 8\n[training]\nsteps = 10\n");
   Config config = Config::load(file("run.toml", "extends = [\"shape.toml\", \"recipe.toml\"]\n[training]\nseed = 1\n"));
@@ -46,7 +46,7 @@ TEST_F(ConfigTest, ExtendsAList) {
   EXPECT_THAT(error_of([&] { Config::load(wrong); }), Names({wrong.string() + ":2", "extends"}));
 }
 
-TEST_F(ConfigTest, ArraysOfTablesKeepTheirOrder) {
+TEST_F(ConfigTest, ArrayOfTables_KeepsOrder) {
   const char* text = "[[claim]]\ntext = \"a\"\n[[claim]]\n[[claim]]\ntext = \"c\"\nbond = 1\n";
   Config config = Config::parse(text, "a.toml");
   std::vector<std::string> found;
@@ -61,7 +61,7 @@ TEST_F(ConfigTest, ArraysOfTablesKeepTheirOrder) {
   EXPECT_THAT(error_of([] { Config::parse("x = [1, 2]\n", "a.toml"); }), Names({"a.toml:1", "x", "[section]"}));
 }
 
-TEST_F(ConfigTest, UnknownKeysSuggestTheNearest) {
+TEST_F(ConfigTest, UnknownKey_SuggestsClosestName) {
   Config config = Config::parse("[model]\nhiden_size = 3\n", "a.toml");
   auto model = config.section("model");
   model.integer("hidden_size", 1);
@@ -81,7 +81,7 @@ TEST_F(ConfigTest, UnknownKeysSuggestTheNearest) {
   EXPECT_THAT(error_of([&] { other.check_all_used(); }), Names({"a.toml:2", "[modle]", "[model]"}));
 }
 
-TEST_F(ConfigTest, WrongTypesAndRangesNameThePlace) {
+TEST_F(ConfigTest, WrongTypeOrRange_ErrorNamesLocation) {
   Config config = Config::parse("[a]\nx = \"three\"\ny = -1\nz = \"sofmax\"\n", "a.toml");
   auto a = config.section("a");
   EXPECT_THAT(error_of([&] { a.integer("x", 0); }),
@@ -94,7 +94,7 @@ TEST_F(ConfigTest, WrongTypesAndRangesNameThePlace) {
       IsMessage("config: a.toml:4: a.z: expected one of softmax, elastic, found 'sofmax'; did you mean 'softmax'?"));
 }
 
-TEST_F(ConfigTest, KeysOfAnInnerTableAreNamedByIt) {
+TEST_F(ConfigTest, NestedTable_KeysArePrefixedWithItsName) {
   Config config = Config::parse("[a]\nx = { y = \"В\", z = 1 }\nw.z = 2\n[a.v]\nu = 3\n");
   ConfigSection a = config.section("a");
   EXPECT_EQ(a.string("x.y", ""), "В");
@@ -109,18 +109,19 @@ TEST_F(ConfigTest, KeysOfAnInnerTableAreNamedByIt) {
   EXPECT_THAT(error_of([&] { unknown.check_all_used(); }), Names({"configuration:2", "x.y"}));
 }
 
-TEST_F(ConfigTest, BrokenFilesGiveOneLine) {
+TEST_F(ConfigTest, MalformedFile_ErrorIsOneLine) {
   const auto broken = file("broken.toml", "[model\nx = 1\n");
   const std::string message = error_of([&] { Config::load(broken); });
   EXPECT_THAT(message, Names({"broken.toml:1"}));
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-  const std::string quoted = error_of([&] { Config::parse("[a]\nx = t\ny = 1\n"); });  // toml++ quotes the line break
+  // toml++ quotes the line break in its message
+  const std::string quoted = error_of([&] { Config::parse("[a]\nx = t\ny = 1\n"); });
   EXPECT_THAT(quoted, Names({"configuration:2"}));
   EXPECT_EQ(quoted.find('\n'), std::string::npos) << quoted;
   const auto circle = file("circle.toml", "extends = \"circle.toml\"\n");
   EXPECT_THAT(error_of([&] { Config::load(circle); }), Names({"circle.toml", "extends"}));
   EXPECT_THAT(error_of([&] { Config::load(folder_ / "absent.toml"); }), Names({"absent.toml"}));
-  // Where TOML allows ASCII only; strings and comments may hold anything.
+  // Keys must be ASCII in TOML. Strings and comments may contain any characters.
   EXPECT_THAT(error_of([&] { Config::parse("[a]\n\u0397 = 1\n"); }), Names({"configuration:2"}));
   const char* const anything = R"([a] # Η
 v = "\"Η" # "Η
@@ -131,7 +132,7 @@ y = '''
 Η' ''''
 )";
   EXPECT_EQ(error_of([&] { Config::parse(anything); }), "");
-  // A quote inside of what is no value does not begin a string for toml++, either.
+  // toml++ does not treat a quote inside an invalid value as the start of a string.
   for (const char* broken_value :
        {"\u00E9 = 1", "x = \u00E9", "x = 1 \u0160", "[\u00E9]", "x = [1, \uFB10]", "x = -\"В\"", "x = 1\"В\"",
         "x = =\"В\"", "x = [.\"В\"]", "x = \"a\"-\"В\"", "x = -[\"В\"]", "x = [-'В']"}) {
@@ -151,7 +152,7 @@ y = '''
   EXPECT_EQ(greek.section("a").string("x", ""), "\u0397");
 }
 
-TEST_F(ConfigTest, AMissingConfigurationThatLiesBesideTheProgramIsNamed) {
+TEST_F(ConfigTest, MissingConfiguration_ErrorNamesInstalledCopy) {
   const fs::path beside = fs::read_symlink("/proc/self/exe").parent_path() / folder_.filename();
   const fs::path name = folder_.filename() / "model.toml";
   fs::create_directories(beside);

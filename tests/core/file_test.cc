@@ -13,7 +13,7 @@
 namespace lazy {
 namespace fs = std::filesystem;
 
-TEST(File, AFailedWriteLeavesTheFormerContent) {
+TEST(File, FailedWrite_KeepsOldContent) {
   const fs::path folder = fs::path(testing::TempDir()) / ("file_" + std::to_string(::getpid()));
   fs::create_directories(folder);
   write_file_atomic(folder / "x", "old");
@@ -21,15 +21,15 @@ TEST(File, AFailedWriteLeavesTheFormerContent) {
   rlimit former{};
   getrlimit(RLIMIT_FSIZE, &former);
   const rlimit small{1 << 16, former.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);  // stands for a full disk: writes beyond 64 KiB fail
+  setrlimit(RLIMIT_FSIZE, &small);  // simulates a full disk: writes beyond 64 KiB fail
   EXPECT_THROW(write_file_atomic(folder / "x", std::string(1 << 20, 'n')), RunError);
   setrlimit(RLIMIT_FSIZE, &former);
   EXPECT_EQ(read_file(folder / "x"), "old");
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);  // no temporary left
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);  // no temporary file remains
   fs::remove_all(folder);
 }
 
-TEST(File, LinksAndDevicesStayWhatTheyAre) {
+TEST(File, AtomicWrite_KeepsLinksAndDevices) {
   const fs::path folder = fs::path(testing::TempDir()) / ("links_" + std::to_string(::getpid()));
   fs::create_directories(folder / "elsewhere");
   write_file_atomic(folder / "elsewhere/target", "old");
@@ -45,7 +45,7 @@ TEST(File, LinksAndDevicesStayWhatTheyAre) {
   fs::remove_all(folder);
 }
 
-TEST(OutputFolder, AppearsWholeAndReplacesOnlyOnRequest) {
+TEST(OutputFolder, Publish_IsAtomicAndReplacesOnlyOnRequest) {
   const fs::path folder = fs::path(testing::TempDir()) / ("output_" + std::to_string(::getpid()));
   const auto names = [&] {
     std::set<std::string> out;
@@ -53,14 +53,15 @@ TEST(OutputFolder, AppearsWholeAndReplacesOnlyOnRequest) {
     return out;
   };
   {
-    OutputFolder unfinished(folder / "a"), other(folder / "a");  // equal process ids share nothing
+    OutputFolder unfinished(folder / "a"), other(folder / "a");  // folders of the same process do not share a name
     EXPECT_NE(unfinished.path(), other.path());
     write_file_atomic(unfinished.path() / "x", "1");
     write_file_atomic(other.path() / "x", "2");
     EXPECT_FALSE(fs::exists(folder / "a"));
     unfinished.publish(/*replace=*/false);
     EXPECT_EQ(read_file(folder / "a/x"), "1");
-    EXPECT_EQ(std::distance(fs::directory_iterator(folder / "a"), fs::directory_iterator()), 1) << "the marker is gone";
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder / "a"), fs::directory_iterator()), 1)
+        << "the marker file has been removed";
     EXPECT_THROW(other.publish(/*replace=*/false), RunError);
     EXPECT_EQ(read_file(folder / "a/x"), "1");
     EXPECT_EQ(read_file(other.path().empty() ? folder / "a/x" : other.path() / "x"), "1");
@@ -84,7 +85,7 @@ TEST(OutputFolder, AppearsWholeAndReplacesOnlyOnRequest) {
   fs::remove_all(folder);
 }
 
-TEST(File, WriterOverwritesItsHeader) {
+TEST(File, FileWriter_OverwritesHeader) {
   const fs::path path = fs::path(testing::TempDir()) / ("writer_" + std::to_string(::getpid()));
   FileWriter writer(path);
   writer.write("????");

@@ -8,7 +8,7 @@
 
 namespace lazy {
 
-TEST(HubName, NamesOfModelsGetTheCommandThatDownloadsThem) {
+TEST(HubName, ModelName_HintContainsDownloadCommand) {
   EXPECT_THAT(hub_download_hint("gpt2"),
               IsMessage("; if 'gpt2' is a model on the Hugging Face Hub, download it: `hf download gpt2 --local-dir "
                         "gpt2`"));
@@ -16,7 +16,7 @@ TEST(HubName, NamesOfModelsGetTheCommandThatDownloadsThem) {
               Names({std::string("hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B")}));
 }
 
-TEST(HubName, PathsGetNone) {
+TEST(HubName, Path_HasNoHint) {
   for (const char* path :
        {"", ".", "..", "./gpt2", "/models/gpt2", "runs/lazy/model", "../gpt2", "gpt2/", "a b", "~/x"})
     EXPECT_EQ(hub_download_hint(path), "") << path;
@@ -25,7 +25,7 @@ TEST(HubName, PathsGetNone) {
   EXPECT_FALSE(is_hub_name("./gpt2"));
 }
 
-TEST(HubName, ExistingFoldersGetNone) {
+TEST(HubName, ExistingFolder_HasNoHint) {
   const auto folder = std::filesystem::temp_directory_path() / "lazy-hub-name";
   std::filesystem::create_directories(folder / "existing");
   const auto before = std::filesystem::current_path();

@@ -13,7 +13,7 @@ struct Named {
 
 const std::vector<std::string> kKnown = names_of(std::vector<Named>{{"steps"}, {"seed"}});
 
-TEST(KnownNames, SuggestsTheNearest) {
+TEST(KnownNames, DidYouMean_SuggestsClosestName) {
   EXPECT_EQ(kKnown, (std::vector<std::string>{"steps", "seed"}));
   EXPECT_TRUE(contains(kKnown, "seed"));
   EXPECT_FALSE(contains(kKnown, "see"));
@@ -21,7 +21,7 @@ TEST(KnownNames, SuggestsTheNearest) {
   EXPECT_EQ(did_you_mean("zzzzzz", kKnown), "");
 }
 
-TEST(KnownNames, TheErrorNamesPlaceListAndWord) {
+TEST(KnownNames, UnknownName_ErrorContainsLocationListAndWord) {
   EXPECT_EQ(error_of([] { expect_known("a.toml key", "seed", kKnown); }), "");
   EXPECT_THAT(error_of([] { expect_known("a.toml key", "stesp", kKnown); }),
               Names({"config", "a.toml", "key", "steps", "seed", "stesp"}));

@@ -20,13 +20,13 @@ ProgressState training() {
   return state;
 }
 
-TEST(Progress, AWideLineHasEverything) {
+TEST(Progress, WideTerminal_LineShowsEverything) {
   const std::string line = progress_line(training(), 200);
   EXPECT_THAT(line, StartsWith("train [##......................]  12 % "));
   EXPECT_THAT(line, EndsWith("tokens/s, 4:45:26 left  step 12345/100000 loss 2.1234"));
 }
 
-TEST(Progress, TheLossIsNotCutInNarrowTerminals) {
+TEST(Progress, NarrowTerminal_LineKeepsLoss) {
   for (const size_t columns : {79u, 99u, 60u, 40u}) {
     const std::string line = progress_line(training(), columns);
     EXPECT_LE(line.size(), columns);
@@ -39,7 +39,7 @@ TEST(Progress, TheLossIsNotCutInNarrowTerminals) {
   EXPECT_THAT(progress_line(validated, 99), EndsWith("loss 2.1234, held out 2.2345 (1.0456 bits/byte)"));
 }
 
-TEST(Progress, WithoutATotalAmountsAreShown) {
+TEST(Progress, UnknownTotal_LineShowsAmounts) {
   ProgressState state{.title = "prepare", .unit = "B", .note = "", .total = 0, .done = 1536, .per_second = 1024};
   EXPECT_EQ(progress_line(state, 79), "prepare 1.5 KiB 1.0 KiB/s");
   state.finished = true;
@@ -48,7 +48,7 @@ TEST(Progress, WithoutATotalAmountsAreShown) {
   EXPECT_LE(progress_line(state, 10).size(), 10u);
 }
 
-TEST(Progress, AFileGetsNoBar) {
+TEST(Progress, OutputToFile_HasNoBar) {
   ProgressState state = training();
   state.bar = false;
   EXPECT_THAT(progress_line(state, std::string::npos), Not(HasSubstr("[")));

@@ -9,13 +9,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-TEST(PythonJson, StandardTextIsUnchanged) {
+TEST(PythonJson, StandardJson_IsParsedUnchanged) {
   for (const char* text :
        {R"({"a": [1, -2.5e3, true, null, "NaN", "x\"Infinity\\", "\ud83d\ude00"]})", "3", "\"\"", "[]"})
     EXPECT_EQ(parse_python_json(text), Json::parse(text)) << text;
 }
 
-TEST(PythonJson, NumbersThatPythonWrites) {
+TEST(PythonJson, PythonSpecialNumbers_AreParsed) {
   const Json json =
       parse_python_json(R"({"n": NaN, "list": [0.0, Infinity, -Infinity], "e": 1e999, "m": -1E+999, "s": "1e999"})");
   EXPECT_TRUE(std::isnan(json.at("n").get<double>()));
@@ -28,7 +28,7 @@ TEST(PythonJson, NumbersThatPythonWrites) {
             123456789012345678901234567890.0);
 }
 
-TEST(PythonJson, LoneSurrogatesBecomeReplacementCharacters) {
+TEST(PythonJson, LoneSurrogate_BecomesReplacementCharacter) {
   const std::string r = "\xEF\xBF\xBD";
   EXPECT_EQ(parse_python_json(R"("a \ud83d b")"), "a " + r + " b");
   EXPECT_EQ(parse_python_json(R"("\udc00")"), r);
@@ -37,7 +37,7 @@ TEST(PythonJson, LoneSurrogatesBecomeReplacementCharacters) {
   EXPECT_EQ(parse_python_json(R"({"\ud83d": NaN})").begin().key(), r);
 }
 
-TEST(PythonJson, OtherTextIsDiscarded) {
+TEST(PythonJson, InvalidText_IsDiscarded) {
   for (const char* text : {"", "{", R"({"a": "b)", "[1,]", "NaNa", "nan", "-NaN", "+Infinity", "[Infinity", "{'a': 1}",
                            "\"\\ud83", "\"\\", "[NaN lazy-number:]", "1e999e", "01", "\"\\ud83d\" x"})
     EXPECT_TRUE(parse_python_json(text).is_discarded()) << text;

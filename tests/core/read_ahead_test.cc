@@ -9,7 +9,7 @@
 
 namespace lazy {
 
-using Items = ReadAhead<std::unique_ptr<int>>;  // moved, never copied
+using Items = ReadAhead<std::unique_ptr<int>>;  // the items can be moved but not copied
 
 void count(const Items::HandOver& hand_over, int end, std::atomic<int>& made) {
   for (int n = 0; n < end; ++n) {
@@ -18,7 +18,7 @@ void count(const Items::HandOver& hand_over, int end, std::atomic<int>& made) {
   }
 }
 
-TEST(ReadAhead, GivesEveryItemInOrderAndThenNothing) {
+TEST(ReadAhead, Next_ReturnsItemsInOrderThenNullopt) {
   for (const size_t ahead : {1, 3}) {
     std::atomic<int> made = 0;
     Items items(ahead, [&](const auto& hand_over) { count(hand_over, 100, made); });
@@ -33,7 +33,7 @@ TEST(ReadAhead, GivesEveryItemInOrderAndThenNothing) {
   }
 }
 
-TEST(ReadAhead, WhatTheThreadThrowsComesBehindItsItems) {
+TEST(ReadAhead, ProducerException_IsRethrownAfterItsItems) {
   std::atomic<int> made = 0;
   Items items(4, [&](const auto& hand_over) {
     count(hand_over, 2, made);
@@ -45,7 +45,7 @@ TEST(ReadAhead, WhatTheThreadThrowsComesBehindItsItems) {
   EXPECT_THROW(items.next(), Error);
 }
 
-TEST(ReadAhead, EndsTheThreadWhereverItIs) {
+TEST(ReadAhead, Destructor_StopsProducerAtAnyPoint) {
   for (const int read : {0, 1, 5}) {
     std::atomic<int> made = 0;
     std::atomic<bool> unwound = false;

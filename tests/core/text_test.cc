@@ -11,7 +11,7 @@
 
 namespace lazy {
 
-TEST(Text, NumbersAsPeopleWriteThem) {
+TEST(Text, HumanReadableNumbers_AreFormatted) {
   EXPECT_EQ(human_count(999), "999");
   EXPECT_EQ(human_count(1234567), "1.23M");
   EXPECT_EQ(human_count(373.9e6), "374M");
@@ -20,17 +20,18 @@ TEST(Text, NumbersAsPeopleWriteThem) {
   EXPECT_EQ(human_seconds(75), "1:15");
 }
 
-TEST(Text, NearestOnlyWhenPlausible) {
+TEST(Text, Nearest_OnlySuggestsPlausibleTypos) {
   EXPECT_EQ(nearest("stesp", {"steps", "seed"}), "steps");
   EXPECT_EQ(nearest("zzzzzz", {"steps", "seed"}), "");
   const std::vector<std::string> keys{"kind", "distance_bias_window", "window_size", "num_hidden_layers"};
-  EXPECT_EQ(nearest("sliding_window", keys), "window_size") << "a word in common, fewest others";
-  EXPECT_EQ(nearest("window", keys), "window_size") << "kind is nearer by letters";
+  EXPECT_EQ(nearest("sliding_window", keys), "window_size")
+      << "they share a word, and window_size has the fewest other words";
+  EXPECT_EQ(nearest("window", keys), "window_size") << "although kind has a smaller edit distance";
   EXPECT_EQ(nearest("n_layers", keys), "num_hidden_layers");
   EXPECT_EQ(nearest("kinds", keys), "kind");
 }
 
-TEST(Text, Utf8) {
+TEST(Text, Utf8_InvalidBytesBecomeReplacementCharacters) {
   EXPECT_EQ(complete_utf8_prefix("a\xC3"), 1u);
   EXPECT_EQ(complete_utf8_prefix("a\xC3\xA9"), 3u);
   EXPECT_EQ(to_valid_utf8("a\xFF"
@@ -39,12 +40,12 @@ TEST(Text, Utf8) {
   EXPECT_EQ(to_valid_utf8("\xF0\x9F\x98"), "\uFFFD");
 }
 
-TEST(Text, AnErrorIsOneLineWhateverItQuotes) {
+TEST(Text, ErrorMessage_EscapesControlCharacters) {
   EXPECT_EQ(escape_control("a\nb\r\tc\x1b[2J\x7f \xC2\x85 \xC2\xA0 é"), "a\\nb\\r\\tc\\x1b[2J\\x7f \\u0085 \xC2\xA0 é");
   EXPECT_THAT(error_of([] { fail("data", "found {}", "a\nb"); }), Names({"data", "a\\nb"}));
 }
 
-TEST(Random, KnownSequenceAndUniformShuffle) {
+TEST(Random, SplitMix64_MatchesReferenceAndShufflesUniformly) {
   // First outputs of SplitMix64 for seed 1234567, from the published reference implementation.
   Random random(1234567);
   EXPECT_EQ(random.next(), 6457827717110365317ull);
@@ -64,7 +65,7 @@ using Rows = std::vector<std::vector<std::string>>;
 const Rows kRows = {
     {"task", "n", ""}, {"piqa", "1838", "↑"}, {"übung", "7", "*"}};  // arrow and umlaut: three and two bytes
 
-TEST(MarkdownTable, RightAlignedColumns) {
+TEST(MarkdownTable, RightAlignedColumns_ArePadded) {
   EXPECT_EQ(markdown_table(kRows, "lrl"),
             "|task |   n| |\n"
             "|-----|---:|-|\n"
@@ -72,7 +73,7 @@ TEST(MarkdownTable, RightAlignedColumns) {
             "|übung|   7|*|\n");
 }
 
-TEST(MarkdownTable, LeftAlignedHeader) {
+TEST(MarkdownTable, HeaderLeft_AlignsHeaderCells) {
   EXPECT_EQ(markdown_table(kRows, "lrl", /*header_left=*/true),
             "|task |n   | |\n"
             "|-----|---:|-|\n"
@@ -80,14 +81,14 @@ TEST(MarkdownTable, LeftAlignedHeader) {
             "|übung|   7|*|\n");
 }
 
-TEST(MarkdownTable, FurtherColumnsAlignLikeTheLast) {
+TEST(MarkdownTable, ExtraColumns_UseLastAlignment) {
   EXPECT_EQ(markdown_table({{"length", "first", "second"}, {"64", "1", "22"}}, "lr"),
             "|length|first|second|\n"
             "|------|----:|-----:|\n"
             "|64    |    1|    22|\n");
 }
 
-TEST(MarkdownTable, TheRuleOfARightAlignedColumnHasADash) {
+TEST(MarkdownTable, RightAlignedSeparator_HasADash) {
   EXPECT_EQ(markdown_table({{"n"}, {"7"}}, "r"), "| n|\n|-:|\n| 7|\n");
 }
 

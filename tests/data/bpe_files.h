@@ -1,4 +1,4 @@
-// A small byte-level BPE made in the test: 256 bytes, then the words below built up letter by letter.
+// Creates a small byte-level BPE for tests: 256 bytes, then the words below, which are built one letter at a time.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

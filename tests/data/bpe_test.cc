@@ -15,7 +15,7 @@ std::unique_ptr<Tokenizer> write_and_load(const Folder& folder, const nlohmann::
 
 }  // namespace
 
-TEST(Bpe, VocabAndMerges) {
+TEST(Bpe, VocabAndMergesFiles_Load) {
   const Folder folder;
   const SmallBpe bpe = small_bpe();
   folder.write("vocab.json", bpe.vocab.dump());
@@ -31,28 +31,29 @@ TEST(Bpe, VocabAndMerges) {
   EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
 }
 
-TEST(Bpe, AddedTokensAreFoundInTheText) {
+TEST(Bpe, AddedTokens_AreMatchedInText) {
   const Folder folder;
   const auto tokenizer = write_and_load(folder, small_tokenizer_json());
   const auto last = static_cast<int32_t>(tokenizer->vocab_size() - 1);
   EXPECT_EQ(tokenizer->encode("<|endoftext|>"), std::vector<int32_t>{last - 1});
-  EXPECT_EQ(tokenizer->encode("a <|pad|> \n b"), (std::vector<int32_t>{'a', last, 'b'}));  // takes the space along
+  // <|pad|> includes the adjacent white space
+  EXPECT_EQ(tokenizer->encode("a <|pad|> \n b"), (std::vector<int32_t>{'a', last, 'b'}));
   EXPECT_EQ(tokenizer->bos_id(), last - 1);
   EXPECT_EQ(tokenizer->eos_id(), last - 1);
   EXPECT_EQ(tokenizer->piece(last - 1), "<|endoftext|>");
   EXPECT_EQ(tokenizer->encode("<|endoftex|>").size(), 12u);
 }
 
-TEST(Bpe, IgnoreMergesTakesWholeWords) {
+TEST(Bpe, IgnoreMerges_UsesWholeWords) {
   const Folder folder;
   auto json = small_tokenizer_json();
-  json["model"]["vocab"]["zzz"] = json["model"]["vocab"].size() + 2;  // no merge makes it
+  json["model"]["vocab"]["zzz"] = json["model"]["vocab"].size() + 2;  // no merge produces this token
   EXPECT_EQ(write_and_load(folder, json)->encode("zzz").size(), 3u);
   json["model"]["ignore_merges"] = true;
   EXPECT_EQ(write_and_load(folder, json)->encode("zzz").size(), 1u);
 }
 
-TEST(Bpe, EveryTextComesBackEvenInvalidUtf8) {
+TEST(Bpe, Decode_RestoresAnyTextIncludingInvalidUtf8) {
   const Folder folder;
   const auto tokenizer = write_and_load(folder, small_tokenizer_json());
   Random random(2);
@@ -64,8 +65,8 @@ TEST(Bpe, EveryTextComesBackEvenInvalidUtf8) {
   }
 }
 
-// Takes well under a second; quadratic time would exceed the test's time limit.
-TEST(Bpe, AMegabyteOfOneLetterIsEncoded) {
+// This takes well under one second. With quadratic time it would exceed the time limit of the test.
+TEST(Bpe, RepeatedLetter_EncodesInNearLinearTime) {
   const Folder folder;
   const auto tokenizer = write_and_load(folder, small_tokenizer_json());
   for (const char letter : {'a', ' ', '\n'}) {
@@ -74,7 +75,7 @@ TEST(Bpe, AMegabyteOfOneLetterIsEncoded) {
   }
 }
 
-TEST(Bpe, SavedFolderLoads) {
+TEST(Bpe, SavedFolder_Loads) {
   const Folder folder;
   const auto tokenizer = write_and_load(folder, small_tokenizer_json());
   tokenizer->save(folder / "saved");
@@ -87,18 +88,18 @@ TEST(Bpe, SavedFolderLoads) {
   EXPECT_NE(write_and_load(folder, other)->fingerprint(), tokenizer->fingerprint());
 }
 
-TEST(BpeData, ConformsToGpt2) {
+TEST(BpeData, Gpt2_MatchesReferenceIds) {
   const std::string gpt2 = test_data("tokenizers/gpt2");
-  if (gpt2.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with tokenizers/gpt2";
+  if (gpt2.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not contain tokenizers/gpt2";
   const auto tokenizer = load_tokenizer(gpt2);
   expect_conformance(*tokenizer, test_data("tokenizers/conformance"), "gpt-2");
   EXPECT_EQ(tokenizer->vocab_size(), 50257);
   EXPECT_EQ(tokenizer->bos_id(), 50256);
 }
 
-// Each case spoils one field; the message names the file, the field and the value found there. Without Python, what is
-// valid but not native is an error, too.
-TEST(BpeFiles, MalformedOrNotNativeTokenizerJson) {
+// Each case breaks one field. The message must contain the file, the field and the value. Without Python, files that
+// are valid but not supported natively are also errors.
+TEST(BpeFiles, MalformedOrNotNativeTokenizerJson_ErrorNamesField) {
   const EnvironmentVariable no_python("LAZY_PYTHON", "/nowhere/python");
   using Json = nlohmann::ordered_json;
   struct Case {
@@ -195,7 +196,7 @@ TEST(BpeFiles, MalformedOrNotNativeTokenizerJson) {
   }
 }
 
-TEST(BpeFiles, TruncatedTokenizerJsonIsRefusedAnywhere) {
+TEST(BpeFiles, TruncatedTokenizerJson_IsRejected) {
   const Folder folder;
   const std::string text = small_tokenizer_json().dump();
   for (size_t size = 0; size < text.size(); size += 61) {
@@ -204,13 +205,13 @@ TEST(BpeFiles, TruncatedTokenizerJsonIsRefusedAnywhere) {
   }
 }
 
-TEST(BpeFiles, ANumberOutOfRangeIsAPlainError) {
+TEST(BpeFiles, NumberOutOfRange_IsReported) {
   const Folder folder;
   const auto path = folder.write("tokenizer.json", "{\"version\": 1e999}").string();
   EXPECT_THAT(error_of([&] { load_tokenizer(path); }), Names({path, "JSON"}));
 }
 
-TEST(BpeFiles, DeepNestingIsAPlainError) {
+TEST(BpeFiles, DeepNesting_IsReported) {
   const Folder folder;
   std::string text = small_tokenizer_json().dump();
   const std::string field = "\"normalizer\":null";
@@ -221,7 +222,7 @@ TEST(BpeFiles, DeepNestingIsAPlainError) {
               IsMessage("tokenizer: " + path + ": normalizer: expected an object, found array"));
 }
 
-TEST(BpeFiles, MalformedMerges) {
+TEST(BpeFiles, MalformedMerges_ErrorNamesLine) {
   const Folder folder;
   folder.write("vocab.json", small_bpe().vocab.dump());
   struct Case {
@@ -236,7 +237,7 @@ TEST(BpeFiles, MalformedMerges) {
   }
 }
 
-TEST(BpeFiles, MalformedTokenizerConfig) {
+TEST(BpeFiles, MalformedTokenizerConfig_ErrorNamesField) {
   const Folder folder;
   for (const auto& [config, names] : std::vector<std::pair<const char*, std::vector<std::string>>>{
            {"[", {"tokenizer_config.json", "JSON"}},
@@ -248,7 +249,7 @@ TEST(BpeFiles, MalformedTokenizerConfig) {
   }
 }
 
-TEST(Regex, HostilePatternsAreRefusedOrGivenUp) {
+TEST(Regex, HostilePatterns_AreRejectedOrTimeOut) {
   EXPECT_THAT(error_of([] { Regex("\\C", "test"); }), Names({"test", "\"\\C\""}));
   const Regex regex("(a+)+$", "test");
   const std::string text = std::string(60, 'a') + "b";  // 2^60 ways to fail
@@ -257,7 +258,7 @@ TEST(Regex, HostilePatternsAreRefusedOrGivenUp) {
   EXPECT_THAT(error_of<RunError>([&] { scanner.next(&begin, &end); }), Names({"tokenizer", "limit"}));
 }
 
-TEST(Regex, WhiteSpaceIsUnicodes) {
+TEST(Regex, WhiteSpaceClass_FollowsUnicode) {
   const Regex regex(*pcre2_from_oniguruma(R"(\s+|\S+)"), "test");
   const auto pieces = [&](const std::string& text) {
     std::vector<std::string> found;

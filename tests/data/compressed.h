@@ -1,4 +1,4 @@
-// Text as the commands gzip and zstd write it.
+// Compresses text in the same way as the commands gzip and zstd.
 #pragma once
 #include <zlib.h>
 #include <zstd.h>
@@ -24,7 +24,7 @@ inline std::string gzip(const std::string& text) {
 inline std::string zstd(const std::string& text) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
   ZSTD_CCtx* context = ZSTD_createCCtx();
-  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);  // as the command `zstd` does
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);  // same setting as in the command `zstd`
   out.resize(ZSTD_compress2(context, out.data(), out.size(), text.data(), text.size()));
   ZSTD_freeCCtx(context);
   return out;

@@ -1,4 +1,4 @@
-// Texts and the ids expected of them: texts parted by a marker line, and one line of ids for each.
+// Reads texts and their expected ids: texts are separated by a marker line, and each has one line of ids.
 #pragma once
 #include <sstream>
 #include <string>

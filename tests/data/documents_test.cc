@@ -28,7 +28,7 @@ std::vector<std::string> documents(const std::vector<std::string>& inputs, const
 
 }  // namespace
 
-TEST(Documents, AFileIsADocumentAndFoldersAreSorted) {
+TEST(Documents, Folder_FilesAreDocumentsInSortedOrder) {
   const Folder folder;
   folder.write("b.txt", "second\n");
   folder.write("a/z.txt", "first");
@@ -38,7 +38,7 @@ TEST(Documents, AFileIsADocumentAndFoldersAreSorted) {
   EXPECT_THAT(documents({folder.path().string()}), ElementsAre("first", "second\n", "third", "fourth"));
 }
 
-TEST(Documents, CompressedFilesReadAsPlainOnes) {
+TEST(Documents, CompressedFile_ReadsLikePlainFile) {
   const Folder folder;
   std::string text;
   Random random(1);
@@ -53,7 +53,7 @@ TEST(Documents, CompressedFilesReadAsPlainOnes) {
   EXPECT_EQ(documents({two})[0].size(), 2 * expected[0].size());
 }
 
-TEST(Documents, TruncatedArchivesAreNamed) {
+TEST(Documents, TruncatedArchive_ErrorNamesFile) {
   const Folder folder;
   std::string text;
   Random random(1);
@@ -77,7 +77,7 @@ TEST(Documents, TruncatedArchivesAreNamed) {
   }
 }
 
-TEST(Documents, TheFirstBytesSayWhatAFileIs) {
+TEST(Documents, FileFormat_IsDetectedFromFirstBytes) {
   using namespace std::literals;
   const Folder folder;
   const auto text_of = [&](const std::string& name, const std::string& content) {
@@ -110,7 +110,7 @@ TEST(Documents, TheFirstBytesSayWhatAFileIs) {
   EXPECT_THAT(error_of([&] { documents({path}); }), Names({path, std::string("gzip")}));
 }
 
-TEST(Documents, SplitAtBlankLines) {
+TEST(Documents, SplitBlank_SplitsAtBlankLines) {
   const Folder folder;
   const auto path = folder.write("a.txt", "\n\none\n\nstill one\n\n \t\r\n\ntwo\n\n\n\n").string();
   EXPECT_THAT(documents({path}, {.split_blank = 2}), ElementsAre("one\n\nstill one\n", "two\n"));
@@ -118,7 +118,7 @@ TEST(Documents, SplitAtBlankLines) {
   EXPECT_THAT(documents({path}, {.split_blank = 9}), ElementsAre("\n\none\n\nstill one\n\n \t\r\n\ntwo\n"));
 }
 
-TEST(Documents, SplitsDoNotDependOnHowTheFileIsRead) {
+TEST(Documents, Splits_DoNotDependOnReadSize) {
   const Folder folder;
   std::string text;
   std::vector<std::string> expected;
@@ -126,11 +126,11 @@ TEST(Documents, SplitsDoNotDependOnHowTheFileIsRead) {
     expected.push_back("document " + std::to_string(i) + "\n\nwith two paragraphs of some length, and more words\n");
     text += expected.back() + "\n\n";
   }
-  expected.back() += "";  // the blank lines at the end belong to nobody
+  expected.back() += "";  // the blank lines at the end are not part of any document
   EXPECT_TRUE(documents({folder.write("a.txt", text).string()}, {.split_blank = 2}) == expected);
 }
 
-TEST(Documents, LongOnesAreCut) {
+TEST(Documents, LongDocument_IsCut) {
   const Folder folder;
   const auto path = folder.write("a.txt", "aaaa bbbb\n\ncccc dddd\neeee ffff gggg").string();
   const auto cut = documents({path}, {.max_bytes = 12});
@@ -144,7 +144,7 @@ TEST(Documents, LongOnesAreCut) {
   EXPECT_THAT(documents({narrow}, {.max_bytes = 1}), ElementsAre("a", "\n", "\n", "b"));
 }
 
-TEST(Documents, JsonLinesErrorsNameFileLineAndField) {
+TEST(Documents, JsonLinesError_NamesFileLineAndField) {
   const Folder folder;
   const auto message = [&](const std::string& content, const std::string& field = "text") {
     const auto path = folder.write("x.jsonl", content).string();
@@ -162,8 +162,8 @@ TEST(Documents, JsonLinesErrorsNameFileLineAndField) {
   EXPECT_THAT(message("{\"body\": null}", "body"), Names({"x.jsonl:1", "\"body\"", "null"}));
 }
 
-// From 16 MiB on a text is decoded in parts.
-TEST(Documents, LongTextsInALine) {
+// A text of at least 16 MiB is decoded in parts.
+TEST(Documents, LongTextInLine_IsDecodedInParts) {
   const Folder folder;
   Random random(9);
   std::string text;
@@ -172,7 +172,8 @@ TEST(Documents, LongTextsInALine) {
   const auto read = [&](const std::string& line) {
     return documents({folder.write("a.jsonl", line + "\n{\"text\": \"next\"}\n").string()});
   };
-  for (const bool ascii : {false, true}) {  // true: with \uD83D\uDE42 for characters beyond ASCII
+  // true: characters outside of ASCII are escaped, for example as \uD83D\uDE42
+  for (const bool ascii : {false, true}) {
     const std::string dumped = nlohmann::json(text).dump(-1, ' ', ascii);
     for (const std::string& line :
          {"{\"text\": " + dumped + "}", "{\"a\": \"\\\"\", \"text\":" + dumped + ", \"z\": [1]}"}) {
@@ -189,7 +190,7 @@ TEST(Documents, LongTextsInALine) {
   EXPECT_TRUE(surrogate[0].ends_with("x\uFFFD"));
 }
 
-TEST(Documents, LinesThatPythonWritesAreRead) {
+TEST(Documents, PythonJsonLines_AreRead) {
   const Folder folder;
   const auto path = folder
                         .write("x.jsonl",
@@ -199,7 +200,7 @@ TEST(Documents, LinesThatPythonWritesAreRead) {
   EXPECT_THAT(documents({path}, {.strict = true}), ElementsAre("a \xEF\xBF\xBD b", "c", "d"));
 }
 
-TEST(Documents, LinesWithoutATextAreLeftOutAndCounted) {
+TEST(Documents, LineWithoutText_IsSkippedAndCounted) {
   const Folder folder;
   const auto path = folder
                         .write("x.jsonl",
@@ -215,7 +216,7 @@ TEST(Documents, LinesWithoutATextAreLeftOutAndCounted) {
   EXPECT_THAT(batch.first_left_out, Names({"x.jsonl:1", "\"text\"", "null"}));
 }
 
-TEST(Documents, InvalidUtf8IsReplacedAndCounted) {
+TEST(Documents, InvalidUtf8_IsReplacedAndCounted) {
   const Folder folder;
   int64_t replaced = 0;
   folder.write("a.txt", "\xEF\xBB\xBFgood \xFF bad \xC3");
@@ -225,7 +226,7 @@ TEST(Documents, InvalidUtf8IsReplacedAndCounted) {
   EXPECT_EQ(replaced, 3);
 }
 
-TEST(Sources, SayWhatIsMissing) {
+TEST(Sources, MissingInput_ErrorNamesIt) {
   const Folder folder;
   EXPECT_THAT(error_of([&] { find_sources({(folder / "none.txt").string()}, TextFormat::plain); }),
               Names({(folder / "none.txt").string()}));
@@ -234,7 +235,7 @@ TEST(Sources, SayWhatIsMissing) {
   EXPECT_THAT(error_of([&] { find_sources({"-", "-"}, TextFormat::plain); }), Names({"data", "-"}));
 }
 
-TEST(Sources, EndingsInAnyCaseChooseTheFormat) {
+TEST(Sources, FileExtension_SelectsFormatIgnoringCase) {
   const Folder folder;
   const auto format = [&](const std::string& name, const std::string& content, std::optional<TextFormat> other = {}) {
     return find_sources({folder.write(name, content).string()}, other).at(0).format;
@@ -248,7 +249,7 @@ TEST(Sources, EndingsInAnyCaseChooseTheFormat) {
   EXPECT_THAT(error_of([&] { format("b.unknown", "x"); }), Names({"b.unknown", "--format"}));
 }
 
-TEST(Sources, FoldersLeaveOutHiddenAndDescribingFiles) {
+TEST(Sources, Folder_SkipsHiddenAndReadmeFiles) {
   const Folder folder;
   for (const char* name :
        {"data/train.jsonl", "README.md", "LICENSE.txt", ".cache/x.txt", "data/._train.jsonl", "info.json", "notes.md"})
@@ -262,7 +263,7 @@ TEST(Sources, FoldersLeaveOutHiddenAndDescribingFiles) {
   EXPECT_THAT(names, testing::UnorderedElementsAre("train.jsonl", "notes.md", "linked.txt"));
 }
 
-TEST(Sources, FoldersContributeCodeWhereAsked) {
+TEST(Sources, Folder_IncludesCodeOnRequest) {
   const Folder folder;
   for (const char* name : {"b.py", "a.cc", "c.md", "d.bin"}) folder.write(name, "x");
   const auto names = [&](bool code) {

@@ -1,4 +1,4 @@
-// tokenizer.json files that Hugging Face's `tokenizers` runs in a Python process.
+// Tests tokenizer.json files that Hugging Face's `tokenizers` runs in a Python process.
 #include <sys/types.h>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ namespace {
 class LibraryTokenizer : public testing::Test {
  protected:
   void SetUp() override {
-    if (!python_has("tokenizers")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `tokenizers`";
+    if (!python_has("tokenizers")) GTEST_SKIP() << LAZY_TEST_PYTHON << " does not have the package `tokenizers`";
   }
   std::unique_ptr<Tokenizer> load(const nlohmann::ordered_json& tokenizer) const {
     return load_tokenizer(folder_.write("tokenizer.json", tokenizer.dump()).string());
@@ -41,7 +41,7 @@ nlohmann::ordered_json word_piece() {
             {"vocab", {{"[UNK]", 0}, {"hello", 1}, {"world", 2}, {"##s", 3}, {"!", 4}, {"a", 5}}}}}};
 }
 
-// A decoder in which bytes come before spaces.
+// A decoder in which byte tokens precede the space symbol.
 nlohmann::ordered_json bytes_first() {
   nlohmann::ordered_json vocab = {{"<unk>", 0}};
   for (int b = 0; b < 256; ++b) vocab[fmt::format("<0x{:02X}>", b)] = b + 1;
@@ -70,7 +70,7 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids
   return text;
 }
 
-TEST_F(LibraryTokenizer, WordPiece) {
+TEST_F(LibraryTokenizer, WordPiece_EncodesAndDecodes) {
   const auto tokenizer = load(word_piece());
   EXPECT_EQ(tokenizer->kind(), "tokenizers");
   const std::vector<int32_t> ids = {1, 2, 3, 4, 6, 5};
@@ -86,7 +86,7 @@ TEST_F(LibraryTokenizer, WordPiece) {
   EXPECT_EQ(load_tokenizer((folder_ / "saved").string())->fingerprint(), tokenizer->fingerprint());
 }
 
-TEST_F(LibraryTokenizer, BytesOfACharacterAreStreamedAsBytes) {
+TEST_F(LibraryTokenizer, PartialCharacter_IsStreamedAsBytes) {
   const auto tokenizer = load(bytes_first());
   EXPECT_EQ(tokenizer->kind(), "tokenizers");
   const std::vector<int32_t> ids = tokenizer->encode("a \u00e9\u4e2da");
@@ -94,7 +94,7 @@ TEST_F(LibraryTokenizer, BytesOfACharacterAreStreamedAsBytes) {
   EXPECT_EQ(streamed(*tokenizer, ids), "a \u00e9\u4e2da");
 }
 
-TEST_F(LibraryTokenizer, ManyThreadsShareTheProcess) {
+TEST_F(LibraryTokenizer, ConcurrentThreads_ShareTheProcess) {
   const auto tokenizer = load(word_piece());
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
@@ -107,7 +107,7 @@ TEST_F(LibraryTokenizer, ManyThreadsShareTheProcess) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Children of this process.
+// Returns the child processes of this process.
 std::vector<pid_t> children() {
   std::vector<pid_t> found;
   std::ifstream list(fmt::format("/proc/self/task/{}/children", ::getpid()));
@@ -115,7 +115,7 @@ std::vector<pid_t> children() {
   return found;
 }
 
-TEST_F(LibraryTokenizer, AProcessThatHasEndedIsReplaced) {
+TEST_F(LibraryTokenizer, TerminatedProcess_IsRestarted) {
   const auto tokenizer = load(word_piece());
   const std::vector<pid_t> all = children();
   if (all.size() != 1) GTEST_SKIP() << "the system does not list the children of a process";
@@ -126,7 +126,7 @@ TEST_F(LibraryTokenizer, AProcessThatHasEndedIsReplaced) {
   EXPECT_EQ(tokenizer->encode("hello"), std::vector<int32_t>{1});
 }
 
-TEST_F(LibraryTokenizer, WhatThePackageRefusesIsOneLine) {
+TEST_F(LibraryTokenizer, PackageError_IsOneLine) {
   auto json = word_piece();
   json["model"]["vocab"].erase("[UNK]");
   json["normalizer"] = {{"type", "NoSuchNormalizer"}};

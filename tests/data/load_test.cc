@@ -1,4 +1,4 @@
-// load_tokenizer(): which file of a folder is read.
+// Tests which file of a folder load_tokenizer() reads.
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
@@ -23,7 +23,7 @@ std::unique_ptr<Tokenizer> trained_tokenizer() {
 
 nlohmann::ordered_json read_json(const fs::path& path) { return nlohmann::ordered_json::parse(read_file(path)); }
 
-// What loading the folder prints on stderr, and the tokenizer.
+// Returns the output on stderr while the folder is loaded, and the tokenizer.
 std::pair<std::string, std::unique_ptr<Tokenizer>> load(const fs::path& folder) {
   testing::internal::CaptureStderr();
   auto tokenizer = load_tokenizer(folder.string());
@@ -38,7 +38,7 @@ void add_chat_token(const Folder& folder, int64_t id) {
 
 }  // namespace
 
-TEST(LoadTokenizer, AFolderWrittenBySaveHasOneTokenizer) {
+TEST(LoadTokenizer, SavedFolder_LoadsWithoutWarning) {
   const Folder folder;
   const auto saved = trained_tokenizer();
   saved->save(folder.path());
@@ -52,12 +52,13 @@ TEST(LoadTokenizer, AFolderWrittenBySaveHasOneTokenizer) {
   }
 }
 
-// The same vocabulary in two files: the fingerprint stays the one of tokenizer.model, also after another save.
-TEST(LoadTokenizer, FilesThatAgreeKeepTheFingerprintOfTheModel) {
+// If both files have the same vocabulary, the fingerprint of tokenizer.model is used, also after another save.
+TEST(LoadTokenizer, EquivalentFiles_KeepModelFingerprint) {
   const Folder folder;
   const auto saved = trained_tokenizer();
   saved->save(folder.path());
-  folder.write("tokenizer.json", read_json(folder / "tokenizer.json").dump(2));  // not the text that save() writes
+  // differs from the text that save() writes
+  folder.write("tokenizer.json", read_json(folder / "tokenizer.json").dump(2));
   const auto [warning, tokenizer] = load(folder.path());
   EXPECT_THAT(warning, IsEmpty());
   EXPECT_EQ(tokenizer->fingerprint(), saved->fingerprint());
@@ -66,14 +67,14 @@ TEST(LoadTokenizer, FilesThatAgreeKeepTheFingerprintOfTheModel) {
   EXPECT_EQ(tokenizer->eos_id(), saved->eos_id());
   EXPECT_EQ(tokenizer->encode(kText), saved->encode(kText));
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(kText)), kText);
-  EXPECT_EQ(tokenizer->encode("<s>"), std::vector<int32_t>{1}) << "tokenizer.json is the file that is read";
+  EXPECT_EQ(tokenizer->encode("<s>"), std::vector<int32_t>{1}) << "tokenizer.json must be the file that is read";
   tokenizer->save(folder / "again");
   const auto [none, again] = load(folder / "again");
   EXPECT_THAT(none, IsEmpty());
   EXPECT_EQ(again->fingerprint(), saved->fingerprint());
 }
 
-TEST(LoadTokenizer, TokenizerJsonCountsWhereTheFilesDisagree) {
+TEST(LoadTokenizer, DifferentFiles_UseTokenizerJson) {
   const Folder folder;
   const auto saved = trained_tokenizer();
   saved->save(folder.path());
@@ -87,8 +88,8 @@ TEST(LoadTokenizer, TokenizerJsonCountsWhereTheFilesDisagree) {
   EXPECT_THAT(load(folder.path()).first, IsEmpty()) << "warned twice";
 }
 
-// Merges that differ are found by the probe texts, without any added token.
-TEST(LoadTokenizer, OtherMergesDisagree) {
+// The probe texts detect different merges without any added token.
+TEST(LoadTokenizer, DifferentMerges_AreDetected) {
   const Folder folder;
   trained_tokenizer()->save(folder.path());
   auto json = read_json(folder / "tokenizer.json");
@@ -99,7 +100,7 @@ TEST(LoadTokenizer, OtherMergesDisagree) {
   EXPECT_EQ(tokenizer->encode("the").size(), 3u);
 }
 
-TEST(LoadTokenizer, OneFileAloneIsRead) {
+TEST(LoadTokenizer, SingleFile_IsRead) {
   const Folder folder;
   const auto saved = trained_tokenizer();
   saved->save(folder.path());
@@ -116,7 +117,7 @@ TEST(LoadTokenizer, OneFileAloneIsRead) {
   for (const auto* tokenizer : {model.get(), json.get()}) EXPECT_EQ(tokenizer->encode(kText), saved->encode(kText));
 }
 
-TEST(LoadTokenizer, AFileThatCannotBeReadLeavesTheOther) {
+TEST(LoadTokenizer, UnreadableFile_UsesTheOtherFile) {
   const Folder folder;
   const auto saved = trained_tokenizer();
   saved->save(folder.path());
@@ -134,10 +135,10 @@ TEST(LoadTokenizer, AFileThatCannotBeReadLeavesTheOther) {
   EXPECT_EQ(loaded->encode(kText), saved->encode(kText));
 }
 
-// Llama 2's own model and its form for transformers.
-TEST(LoadTokenizerData, Llama2InBothForms) {
+// Loads tokenizer.model of Llama 2 and the tokenizer.json for transformers.
+TEST(LoadTokenizerData, Llama2_LoadsFromBothFormats) {
   const std::string file = test_data("tokenizers/llama2-tokenizer.model");
-  if (file.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with tokenizers/llama2-tokenizer.model";
+  if (file.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not contain tokenizers/llama2-tokenizer.model";
   const Folder folder;
   const auto llama = load_tokenizer(file);
   llama->save(folder.path());
@@ -155,13 +156,13 @@ TEST(LoadTokenizerData, Llama2InBothForms) {
   EXPECT_EQ(chat->vocab_size(), 32001);
 }
 
-TEST(LoadTokenizer, TokensAddedAfterThePieces) {
+TEST(LoadTokenizer, AddedTokensAfterPieces_AreLoaded) {
   const Folder folder;
   train_sentencepiece({std::string(300, 'a') + " some text of a model"}, 300)->save(folder.path());
   fs::remove(folder / "tokenizer.json");
   const auto pieces = load_tokenizer((folder / "tokenizer.model").string());
   const auto size = static_cast<int32_t>(pieces->vocab_size());
-  folder.write("added_tokens.json", fmt::format(R"({{"<x>": {}}})", size + 3));  // a gap of three ids
+  folder.write("added_tokens.json", fmt::format(R"({{"<x>": {}}})", size + 3));  // leaves a gap of three ids
   folder.write("tokenizer_config.json", R"({"eos_token": "<x>", "add_bos_token": false})");
   const auto tokenizer = load_tokenizer(folder.path().string());
   EXPECT_EQ(tokenizer->vocab_size(), size + 4);
@@ -176,7 +177,7 @@ TEST(LoadTokenizer, TokensAddedAfterThePieces) {
   EXPECT_THAT(error_of([&] { tokenizer->piece(size + 4); }), Names({"id", size + 4}));
 }
 
-TEST(LoadTokenizer, SaysWhatWasExpected) {
+TEST(LoadTokenizer, MissingFiles_ErrorNamesExpectedFiles) {
   const Folder folder;
   const std::string none = (folder / "none").string();
   EXPECT_THAT(error_of([&] { load_tokenizer(none); }), Names({none}));

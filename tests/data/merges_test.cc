@@ -7,7 +7,7 @@ using namespace testing_support;
 
 namespace {
 
-// The definition: look for the lowest rank, leftmost among equals, replace, start over.
+// Reference implementation: find the lowest rank (the leftmost one if several are equal), replace the pair, and repeat.
 std::vector<int32_t> by_definition(const MergeTable& table, std::vector<int32_t> symbols) {
   while (true) {
     const MergeTable::Rule* best = nullptr;
@@ -27,7 +27,7 @@ std::vector<int32_t> by_definition(const MergeTable& table, std::vector<int32_t>
 
 }  // namespace
 
-TEST(Merges, FollowTheDefinition) {
+TEST(Merges, Merge_MatchesReferenceImplementation) {
   Random random(5);
   for (int round = 0; round < 40; ++round) {
     MergeTable table(60);
@@ -35,13 +35,13 @@ TEST(Merges, FollowTheDefinition) {
     for (uint32_t rule = 0; rule < 40; ++rule) {
       const auto left = static_cast<int32_t>(random.below(symbols_known));
       const auto right = static_cast<int32_t>(random.below(symbols_known));
-      const uint32_t rank = round % 2 ? rule : rule / 4;  // also with ties
+      const uint32_t rank = round % 2 ? rule : rule / 4;  // includes equal ranks
       if (!table.find(left, right)) table.add(left, right, symbols_known++, rank);
     }
     for (const size_t length : {0, 1, 2, 3, 47, 48, 49, 50, 300}) {
       std::vector<int32_t> symbols(length);
       for (int32_t& symbol : symbols) symbol = static_cast<int32_t>(random.below(5)) - (round % 3 ? 0 : 1) * 2;
-      for (int32_t& symbol : symbols) symbol = symbol == -1 ? -3 : symbol;  // -1 is not a symbol
+      for (int32_t& symbol : symbols) symbol = symbol == -1 ? -3 : symbol;  // -1 is not a valid symbol
       const auto expected = by_definition(table, symbols);
       table.merge(symbols);
       EXPECT_EQ(symbols, expected) << "round " << round << ", length " << length;

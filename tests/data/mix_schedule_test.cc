@@ -1,4 +1,4 @@
-// Mixtures: shares at every prefix, places without reading what came before, and what a mixture of real corpora reads.
+// Mixtures of corpora: shares in every prefix, random access to positions, and the sequences that a mixture reads.
 #include "data/packing/order.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@ using namespace testing_support;
 
 namespace {
 
-TEST(MixSchedule, SharesAreExactToTheDepthOfTheTreeAtEveryPrefix) {
+TEST(MixSchedule, PrefixShares_DeviateByLessThanTreeDepth) {
   Random random(1);
   for (int trial = 0; trial < 40; ++trial) {
     std::vector<double> weights(2 + random.below(9));
@@ -25,7 +25,7 @@ TEST(MixSchedule, SharesAreExactToTheDepthOfTheTreeAtEveryPrefix) {
     for (int64_t n = 0; n < 4000; ++n) {
       ASSERT_EQ(schedule.counts(n), seen);
       const auto [corpus, index] = schedule.at(n);
-      ASSERT_EQ(index, seen[corpus]);  // every corpus is read in its own order, without gaps
+      ASSERT_EQ(index, seen[corpus]);  // every corpus is read in order without gaps
       ++seen[corpus];
       for (size_t i = 0; i < weights.size(); ++i) {
         ASSERT_LT(std::abs(static_cast<double>(seen[i]) - static_cast<double>(n + 1) * schedule.shares()[i]),
@@ -36,7 +36,7 @@ TEST(MixSchedule, SharesAreExactToTheDepthOfTheTreeAtEveryPrefix) {
   }
 }
 
-TEST(MixSchedule, AnyPositionIsFoundAtOnce) {
+TEST(MixSchedule, At_WorksForAnyPosition) {
   const MixSchedule schedule({0.7, 0.2, 0.1}, 3, true);
   const int64_t far = int64_t{1} << 60;
   const auto before = schedule.counts(far), after = schedule.counts(far + 1);
@@ -46,7 +46,7 @@ TEST(MixSchedule, AnyPositionIsFoundAtOnce) {
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(static_cast<double>(before[i]) / 0x1p60, schedule.shares()[i], 1e-15);
 }
 
-TEST(MixSchedule, TheSeedMovesThePhases) {
+TEST(MixSchedule, Seed_ChangesPhases) {
   const auto corpora = [](uint64_t seed, bool shuffle) {
     const MixSchedule schedule({3, 2, 1}, seed, shuffle);
     std::vector<int64_t> out;
@@ -58,7 +58,7 @@ TEST(MixSchedule, TheSeedMovesThePhases) {
   EXPECT_EQ(corpora(1, false), corpora(2, false));
 }
 
-// `count` documents of one token each, whose ids are first, first + 1, ...
+// Writes `count` documents of one token each, with the ids first, first + 1, ...
 void write_numbers(const fs::path& folder, int32_t first, int count, uint64_t fingerprint = 5) {
   fs::create_directories(folder);
   CorpusInfo info;
@@ -78,7 +78,7 @@ CorpusMix mixture(const Folder& folder, std::vector<double> weights) {
   return mix;
 }
 
-TEST(Mixture, EveryCorpusGoesThroughItsOwnEpochs) {
+TEST(Mixture, Mixture_EachCorpusHasSeparateEpochs) {
   const Folder folder;
   write_numbers(folder / "a", 1000, 300);
   write_numbers(folder / "b", 5000, 40);
@@ -88,7 +88,8 @@ TEST(Mixture, EveryCorpusGoesThroughItsOwnEpochs) {
     ASSERT_EQ(sequences.parts()[1].sequences, 40);
     EXPECT_EQ(sequences.parts()[1].name, "b");
     EXPECT_DOUBLE_EQ(sequences.parts()[0].share, 0.75);
-    EXPECT_NEAR(static_cast<double>(sequences.size()), 160, 4);  // b has then been read once
+    // the size is the position at which corpus b has been read completely for the first time
+    EXPECT_NEAR(static_cast<double>(sequences.size()), 160, 4);
     EXPECT_EQ(sequences.tokens(), 2 * 340);
     std::vector<std::vector<int64_t>> read(2);
     for (int64_t i = 0; i < 1200; ++i) {
@@ -105,11 +106,11 @@ TEST(Mixture, EveryCorpusGoesThroughItsOwnEpochs) {
       for (size_t epoch = 0; (epoch + 1) * size <= read[part].size(); ++epoch) {
         std::vector<int64_t> ids(read[part].begin() + epoch * size, read[part].begin() + (epoch + 1) * size);
         orders.insert(ids);
-        EXPECT_EQ(std::set(ids.begin(), ids.end()).size(), size);  // all of it, each once
+        EXPECT_EQ(std::set(ids.begin(), ids.end()).size(), size);  // the epoch contains every sequence exactly once
       }
     }
-    EXPECT_GE(orders.size(), 8u);  // every epoch in an order of its own
-    // A reader that begins anywhere reads the same.
+    EXPECT_GE(orders.size(), 8u);  // every epoch has a different order
+    // A reader that starts at any position reads the same sequences.
     const Sequences resumed(mixture(folder, {3, 1}), "train", {.length = 2, .packing = packing});
     std::vector<int64_t> place = resumed.counts(700);
     for (int64_t i = 700; i < 800; ++i) {
@@ -121,7 +122,7 @@ TEST(Mixture, EveryCorpusGoesThroughItsOwnEpochs) {
   }
 }
 
-TEST(Mixture, WithoutWeightsAllEndTheirEpochTogether) {
+TEST(Mixture, DefaultWeights_EpochsEndTogether) {
   const Folder folder;
   write_numbers(folder / "a", 1000, 300);
   write_numbers(folder / "b", 5000, 60);
@@ -131,7 +132,7 @@ TEST(Mixture, WithoutWeightsAllEndTheirEpochTogether) {
   EXPECT_LE(sequences.size(), 360);
 }
 
-TEST(Mixture, WhatCannotWorkSaysWhy) {
+TEST(Mixture, InvalidMixture_ErrorNamesReason) {
   const Folder folder;
   write_numbers(folder / "a", 1000, 30);
   write_numbers(folder / "b", 1000, 30, 6);

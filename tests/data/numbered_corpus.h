@@ -1,4 +1,4 @@
-// A corpus whose tokens are all different, so that a token says where it stands.
+// A corpus in which all tokens differ, so that a token identifies its position.
 #pragma once
 #include <numeric>
 #include <vector>
@@ -10,7 +10,8 @@ namespace lazy::testing_support {
 
 using Documents = std::vector<std::vector<int64_t>>;
 
-// `count` documents of 0 to 39 tokens over three shards, numbered through from 1000. Returns each shard's documents.
+// Writes `count` documents of 0 to 39 tokens to three shards. Token ids are consecutive and start at 1000. Returns the
+// documents of each shard.
 inline std::vector<Documents> write_numbered_corpus(const fs::path& folder, int count, int32_t bos, int32_t eos = -1) {
   fs::create_directories(folder);
   Random random(count);

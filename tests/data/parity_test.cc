@@ -1,4 +1,4 @@
-// Against Hugging Face's own packages, where they are installed.
+// Compares the tokenizers with Hugging Face's packages, if they are installed.
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
@@ -11,7 +11,7 @@ using namespace testing_support;
 
 namespace {
 
-// Runs `script` with `arguments`; its stdout.
+// Runs `script` with `arguments` and returns its standard output.
 std::string python(const Folder& folder, const std::string& script, const std::string& arguments) {
   const auto path = folder.write("script.py", script);
   const auto out = folder / "out";
@@ -28,7 +28,7 @@ std::vector<std::string> texts(uint64_t seed, int count) {
   return all;
 }
 
-// Trains a small BPE of the kind named and prints the ids of each text.
+// Trains a small BPE of the given kind and prints the ids of each text.
 constexpr const char* kTrainBpe = R"(
 import json, sys
 from tokenizers import Tokenizer, models, pre_tokenizers, normalizers, trainers, decoders, Regex, AddedToken
@@ -60,9 +60,9 @@ print(json.dumps([t.encode(x, add_special_tokens=False).ids for x in texts]))
 
 class Parity : public testing::TestWithParam<const char*> {};
 
-TEST_P(Parity, WithTokenizers) {
+TEST_P(Parity, Encode_MatchesTokenizersPackage) {
   if (!python_has("tokenizers")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `tokenizers`";
-  if (std::string(GetParam()) == "qwen" && !has_nfc()) GTEST_SKIP() << "built without libutf8proc, hence without NFC";
+  if (std::string(GetParam()) == "qwen" && !has_nfc()) GTEST_SKIP() << "built without libutf8proc, which NFC requires";
   const Folder folder;
   const auto all = texts(17, 400);
   folder.write("texts.json", nlohmann::json(all).dump());
@@ -79,7 +79,7 @@ TEST_P(Parity, WithTokenizers) {
 INSTANTIATE_TEST_SUITE_P(Kinds, Parity, testing::Values("gpt2", "prefix", "llama3", "qwen", "digits", "bloom"),
                          [](const auto& info) { return std::string(info.param); });
 
-// A small BPE over characters with bytes for the rest, in the forms that Llama 2 and Mistral have in tokenizer.json.
+// Trains a small BPE over characters with byte fallback, in the tokenizer.json forms of Llama 2 and Mistral.
 constexpr const char* kTrainPieces = R"(
 import json, sys
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -110,7 +110,7 @@ print(json.dumps([t.encode(x, add_special_tokens=False).ids for x in texts]))
 
 class PiecesParity : public testing::TestWithParam<const char*> {};
 
-TEST_P(PiecesParity, WithTokenizers) {
+TEST_P(PiecesParity, Encode_MatchesTokenizersPackage) {
   if (!python_has("tokenizers")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `tokenizers`";
   const Folder folder;
   const auto all = texts(23, 400);
@@ -128,7 +128,7 @@ TEST_P(PiecesParity, WithTokenizers) {
     const auto ids = tokenizer->encode(all[i]);
     EXPECT_EQ(ids, expected[i].get<std::vector<int32_t>>()) << GetParam() << ": " << all[i];
     if (all[i].find_first_of("<\xE2") != std::string::npos || all[i].starts_with(' '))
-      continue;  // not to be told apart
+      continue;  // the decoded texts are ambiguous in this case
     EXPECT_EQ(tokenizer->decode(ids), all[i]);
   }
 }
@@ -146,12 +146,12 @@ print(json.dumps({"ids": ids, "texts": [t.decode(i, clean_up_tokenization_spaces
                   "bos": t.bos_token_id, "eos": t.eos_token_id, "with_bos": t("a").input_ids}))
 )";
 
-// AutoTokenizer loads what save() wrote and agrees on every id.
+// Checks that AutoTokenizer loads the files of save() and returns the same ids.
 void expect_same_in_transformers(const Folder& folder, const Tokenizer& tokenizer, bool adds_bos) {
   tokenizer.save(folder / "saved");
   auto all = texts(23, 200);
   std::erase_if(all, [](const std::string& text) {
-    return text.find("<s>") != std::string::npos;  // SentencePiece reads it as text, transformers as the token
+    return text.find("<s>") != std::string::npos;  // SentencePiece encodes it as text, transformers as the token
   });
   folder.write("texts.json", nlohmann::json(all).dump());
   const auto out = nlohmann::json::parse(
@@ -167,7 +167,7 @@ void expect_same_in_transformers(const Folder& folder, const Tokenizer& tokenize
   EXPECT_EQ(out["with_bos"].get<std::vector<int32_t>>(), with_bos);
 }
 
-TEST(TransformersLoadsSlow, ATrainedSentencePieceModel) {
+TEST(TransformersLoadsSlow, TrainedSentencePieceModel_MatchesTransformers) {
   if (!python_has("transformers, sentencepiece")) {
     GTEST_SKIP() << LAZY_TEST_PYTHON << " has no packages `transformers` and `sentencepiece`";
   }
@@ -175,7 +175,7 @@ TEST(TransformersLoadsSlow, ATrainedSentencePieceModel) {
   expect_same_in_transformers(folder, *train_sentencepiece(texts(29, 300), 500), true);
 }
 
-TEST(TransformersLoadsData, Gpt2) {
+TEST(TransformersLoadsData, Gpt2_MatchesTransformers) {
   if (!python_has("transformers")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `transformers`";
   const std::string gpt2 = test_data("tokenizers/gpt2");
   if (gpt2.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with tokenizers/gpt2";
@@ -190,8 +190,8 @@ t = sentencepiece.SentencePieceProcessor(model_file=sys.argv[1])
 print(json.dumps([t.encode(x) for x in json.load(open(sys.argv[2]))]))
 )";
 
-// Our quick encoding against SentencePiece's own, on Llama 2's model and on one of ours.
-TEST(SentencePieceParityData, WithThePythonPackage) {
+// Compares our fast encoder with the SentencePiece library, for the model of Llama 2 and a model that we trained.
+TEST(SentencePieceParityData, Encode_MatchesPythonPackage) {
   if (!python_has("sentencepiece")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `sentencepiece`";
   const Folder folder;
   const auto all = texts(31, 500);

@@ -1,4 +1,5 @@
-// Parquet through pyarrow: all kinds of columns, nulls, and every way in which a reader process can fail.
+// Tests Parquet files with pyarrow: all kinds of columns, null values, and all ways in which the reader process can
+// fail.
 #include "data/corpus/source.h"
 
 #include <dirent.h>
@@ -28,7 +29,7 @@ class ParquetSlow : public testing::Test {
   }
   void TearDown() override { ::unsetenv("LAZY_PYTHON"); }
 
-  // Runs Python that finds pyarrow as pa, pyarrow.parquet as pq and the test's folder as `folder`.
+  // Runs a Python program with pyarrow as `pa`, pyarrow.parquet as `pq` and the folder of the test as `folder`.
   void python(const std::string& program) {
     const fs::path script = folder_.write("make.py", "import pyarrow as pa, pyarrow.parquet as pq\nfolder = '" +
                                                          folder_.path().string() + "/'\n" + program);
@@ -68,7 +69,7 @@ t = pa.table({
 pq.write_table(t, folder + 'all.parquet', row_group_size=3)
 )";
 
-TEST_F(ParquetSlow, ColumnsOfEveryKind) {
+TEST_F(ParquetSlow, ColumnsOfEveryType_AreRead) {
   python(kColumns);
   uint64_t skipped = 0;
   EXPECT_EQ(read_all("all.parquet", "text", &skipped),
@@ -86,7 +87,7 @@ TEST_F(ParquetSlow, ColumnsOfEveryKind) {
   EXPECT_THAT(read_all("all.parquet", "a.b"), HasSubstr("{\"a.b\": \"dot\"}\n"));
 }
 
-TEST_F(ParquetSlow, WhatCannotBeReadSaysWhy) {
+TEST_F(ParquetSlow, UnreadableFile_ErrorNamesReason) {
   python(std::string(kColumns) + R"(
 import os
 whole = open(folder + 'all.parquet', 'rb').read()
@@ -110,7 +111,7 @@ open(folder + 'damaged.parquet', 'wb').write(bytes)
   EXPECT_EQ(error("damaged.parquet").find('\n'), std::string::npos);
 }
 
-TEST(ParquetReader, PythonOrPyarrowMissing) {
+TEST(ParquetReader, MissingPythonOrPyarrow_IsReported) {
   const Folder folder;
   folder.write("x.parquet", "PAR1");
   const auto error = [&] {
@@ -126,14 +127,14 @@ TEST(ParquetReader, PythonOrPyarrowMissing) {
   ::setenv("LAZY_PYTHON", "/bin/false", 1);
   EXPECT_THAT(error(), testing::AllOf(Names({"x.parquet"}), testing::Not(Names({"pyarrow"}))));
   const fs::path bare =
-      folder.write("bare", "#!/bin/sh\nexec '" LAZY_TEST_PYTHON "' -S -E \"$@\"\n");  // sees no packages
+      folder.write("bare", "#!/bin/sh\nexec '" LAZY_TEST_PYTHON "' -S -E \"$@\"\n");  // cannot import any package
   fs::permissions(bare, fs::perms::owner_all);
   ::setenv("LAZY_PYTHON", bare.c_str(), 1);
   EXPECT_THAT(error(), Names({"x.parquet", bare.string(), "pyarrow", "pip", "LAZY_PYTHON"}));
   ::unsetenv("LAZY_PYTHON");
 }
 
-// Processes whose parent is this one.
+// Returns the number of child processes of this process.
 int children() {
   int count = 0;
   DIR* proc = ::opendir("/proc");
@@ -149,7 +150,7 @@ int children() {
   return count;
 }
 
-TEST_F(ParquetSlow, TheReaderEndsWithTheStream) {
+TEST_F(ParquetSlow, DestroyedStream_TerminatesReaderProcess) {
   python(
       "pq.write_table(pa.table({'text': ['word ' * 2000] * 20000}), folder + 'long.parquet', row_group_size=1000)\n");
   const int before = children();
@@ -163,7 +164,7 @@ TEST_F(ParquetSlow, TheReaderEndsWithTheStream) {
   EXPECT_EQ(children(), before);
 }
 
-TEST_F(ParquetSlow, FoldersBecomeACorpus) {
+TEST_F(ParquetSlow, ParquetFolder_IsPreparedAsCorpus) {
   python(R"(
 import json, os
 for name, first in (('b', 100), ('a', 0), ('sub/c', 200)):

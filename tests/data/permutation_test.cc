@@ -1,4 +1,5 @@
-// The keyed permutation: every place once, keys that differ, and neighbours that know nothing of each other.
+// Tests the keyed permutation: it is a bijection, different keys give different orders, and adjacent positions are
+// independent.
 #include "data/packing/order.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ std::vector<uint64_t> order(uint64_t size, uint64_t key) {
   return out;
 }
 
-TEST(Permutation, IsABijectionForEverySize) {
+TEST(Permutation, Permutation_IsABijectionForEverySize) {
   std::vector<uint64_t> sizes(70);
   std::iota(sizes.begin(), sizes.end(), 1);
   for (const uint64_t size : {127, 128, 129, 1000, 4095, 4096, 4097, 65537}) sizes.push_back(size);
@@ -33,15 +34,15 @@ TEST(Permutation, IsABijectionForEverySize) {
   }
 }
 
-TEST(Permutation, KeysGiveOrdersOfTheirOwn) {
+TEST(Permutation, DifferentKeys_GiveDifferentOrders) {
   const auto first = order(5000, 1), second = order(5000, 2);
   int64_t equal = 0;
   for (size_t i = 0; i < first.size(); ++i) equal += first[i] == second[i];
-  EXPECT_LE(equal, 8);  // one is expected: a Poisson count of mean 1 passes 8 once in a million
+  EXPECT_LE(equal, 8);  // the expected value is one; a Poisson count with mean 1 exceeds 8 once in a million cases
 }
 
-// Sizes beyond any array: places stay inside, and no two of a million meet.
-TEST(Permutation, ReachesBeyondFourBillion) {
+// Sizes that exceed any array: results are within the range, and a million results have no collision.
+TEST(Permutation, LargeSize_HasNoCollisions) {
   const uint64_t size = (uint64_t{1} << 40) + 12345;
   const Permutation permutation(size, 7);
   std::vector<uint64_t> seen;
@@ -56,7 +57,7 @@ TEST(Permutation, ReachesBeyondFourBillion) {
   EXPECT_LT(seen.front(), size / 1000);
 }
 
-// Chi-square over a grid of cells, in units of its standard deviation from its mean.
+// Returns the deviation of chi-square over a grid of cells from its mean, in units of its standard deviation.
 double deviation(const std::vector<int64_t>& cells, double expected) {
   double chi = 0;
   for (const int64_t count : cells)
@@ -65,9 +66,10 @@ double deviation(const std::vector<int64_t>& cells, double expected) {
   return (chi - degrees) / std::sqrt(2 * degrees);
 }
 
-// Where a window lands says nothing about where the next one of the stream, the next one on disk and the same one of
-// the next epoch land: 32 x 32 cells of pairs are filled evenly, over several keys and sizes.
-TEST(Permutation, NeighboursAreIndependent) {
+// The position of a window must be independent of the positions of the next window in the stream, of the next window on
+// disk, and of the same window in the next epoch. The 32 x 32 cells of such pairs must be filled evenly for several
+// keys and sizes.
+TEST(Permutation, AdjacentPositions_AreIndependent) {
   constexpr uint64_t kCells = 32;
   for (const uint64_t size : {20000, 65536, 100003}) {
     for (const uint64_t key : {11, 12, 13, 14}) {
@@ -79,7 +81,7 @@ TEST(Permutation, NeighboursAreIndependent) {
         ++neighbours[cell(now[i]) * kCells + cell(now[(i + 1) % size])];
         ++strides[cell(now[i]) * kCells + cell(now[(i + 256) % size])];
         ++epochs[cell(now[i]) * kCells + cell(next_epoch[i])];
-        ++single[cell(i) * kCells + cell(now[i])];  // from stretches of the stream to stretches of the disk
+        ++single[cell(i) * kCells + cell(now[i])];  // relates parts of the stream to parts of the disk
       }
       const double expected = static_cast<double>(size) / (kCells * kCells);
       for (const auto* cells : {&neighbours, &strides, &epochs, &single}) {
@@ -89,16 +91,16 @@ TEST(Permutation, NeighboursAreIndependent) {
   }
 }
 
-// The mean run of ascending places is that of a random order: half of all neighbours ascend.
-TEST(Permutation, AscendsHalfOfTheTime) {
+// As in a random order, half of all adjacent pairs are ascending.
+TEST(Permutation, Order_AscendsAtHalfOfThePositions) {
   const auto places = order(100000, 3);
   int64_t up = 0;
   for (size_t i = 0; i + 1 < places.size(); ++i) up += places[i] < places[i + 1];
   EXPECT_NEAR(static_cast<double>(up), 50000,
-              5 * std::sqrt(100001.0 / 12));  // variance of the ascents of a permutation
+              5 * std::sqrt(100001.0 / 12));  // variance of the number of ascents of a random permutation
 }
 
-TEST(Permutation, TheOrderIsFrozen) {
+TEST(Permutation, Order_MatchesRecordedValues) {
   const Permutation small(10, 42), large(uint64_t{1} << 45, 42);
   std::vector<uint64_t> found;
   for (uint64_t i = 0; i < 10; ++i) found.push_back(small(i));

@@ -4,7 +4,7 @@
 
 namespace lazy {
 
-TEST(Pod, KeepsProseAndDropsMarkup) {
+TEST(Pod, PodToText_KeepsProseAndDropsMarkup) {
   EXPECT_EQ(
       pod_to_text("code before\n\n=head1 NAME\n\nThis is B<bold> and\nI<C<nested>> text.\n\n    verbatim();\n\n"
                   "=over 4\n\n=item *\n\nFirst.\n\n=item * Second\n\n=item 3. Third\n\n=back\n\n=cut\n\nmore code\n",
@@ -12,7 +12,7 @@ TEST(Pod, KeepsProseAndDropsMarkup) {
       "NAME\n\nThis is bold and nested text.\n\nFirst.\n\nSecond\n\nThird\n");
 }
 
-TEST(Pod, FormattingCodes) {
+TEST(Pod, FormattingCodes_BecomeText) {
   const auto text = [](const std::string& pod) { return pod_to_text("=pod\n\n" + pod + "\n", false); };
   EXPECT_EQ(text("E<lt>E<gt>E<eacute>E<0x4E2D>E<233>E<sol>Z<>"), "<>é中é/\n");
   EXPECT_EQ(text("C<< a->b >> and C<<< x >> y >>> end"), "a->b and x >> y end\n");
@@ -24,19 +24,19 @@ TEST(Pod, FormattingCodes) {
   EXPECT_EQ(text("B<never closed"), "never closed\n");
 }
 
-TEST(Pod, OtherFormatsAreLeftOut) {
+TEST(Pod, OtherFormats_AreSkipped) {
   EXPECT_EQ(pod_to_text("=head2 A\n\n=begin html\n\n<p>no</p>\n\n=head1 no\n\n=end html\n\n=for man no\n\n"
                         "=encoding utf8\n\n=begin :list\n\nyes\n\n=end :list\n",
                         false),
             "A\n\nyes\n");
 }
 
-TEST(Pod, CodeOnRequest) {
+TEST(Pod, KeepCode_KeepsVerbatimParagraphs) {
   EXPECT_EQ(pod_to_text("=pod\n\nSay:\n\n    my $x = 1;\n    print $x;\n", true),
             "Say:\n\n    my $x = 1;\n    print $x;\n");
 }
 
-TEST(Pod, SurvivesAnything) {
+TEST(Pod, MalformedPod_DoesNotThrow) {
   for (const char* pod :
        {"", "=", "=\n\n", "=pod", "=item", "=pod\n\nL<", "=pod\n\nE<0xD800>E<99999999>E<>", "=end\n\n=cut"}) {
     EXPECT_NO_THROW(pod_to_text(pod, true)) << pod;

@@ -53,7 +53,7 @@ PrepareOptions options_for(const Folder& folder) {
 
 }  // namespace
 
-TEST(Prepare, TheThreadsDoNotMatter) {
+TEST(Prepare, Result_DoesNotDependOnThreadCount) {
   const Folder folder;
   write_inputs(folder);
   PrepareOptions options = options_for(folder);
@@ -69,11 +69,11 @@ TEST(Prepare, TheThreadsDoNotMatter) {
   EXPECT_TRUE(contents(folder / "one") == contents(folder / "many"));
   EXPECT_GT(info.splits.at("train").shards.size(), 3u);
   EXPECT_EQ(info.splits.at("train").documents + info.splits.at("validation").documents, 3020);
-  EXPECT_NEAR(info.splits.at("validation").documents / 3020.0, 0.05, 0.015);  // four standard deviations
+  EXPECT_NEAR(info.splits.at("validation").documents / 3020.0, 0.05, 0.015);  // tolerance of four standard deviations
 }
 
-// Documents from 16 MiB on are encoded in pieces.
-TEST(Prepare, ALongDocumentHasTheIdsOfTheWholeText) {
+// Documents of at least 16 MiB are encoded in parts.
+TEST(Prepare, LongDocument_HasTheIdsOfTheWholeText) {
   const Folder folder;
   Random random(3);
   std::string text;
@@ -102,7 +102,7 @@ TEST(Prepare, ALongDocumentHasTheIdsOfTheWholeText) {
   }
 }
 
-TEST(Prepare, EveryDocumentIsThereAndDecodes) {
+TEST(Prepare, EveryDocument_IsStoredAndDecodes) {
   const Folder folder;
   write_inputs(folder);
   PrepareOptions options = options_for(folder);
@@ -121,7 +121,7 @@ TEST(Prepare, EveryDocumentIsThereAndDecodes) {
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(found.contains(read_file(folder / ("in/" + std::to_string(i) + ".txt"))));
 }
 
-TEST(Prepare, AFailureLeavesNothing) {
+TEST(Prepare, Failure_LeavesNoOutput) {
   const Folder folder;
   write_inputs(folder);
   folder.write("in/z.jsonl", "{\"text\": \"fine\"}\nnot json\n");
@@ -132,7 +132,7 @@ TEST(Prepare, AFailureLeavesNothing) {
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }
 
-TEST(Prepare, WithoutAnyTextTheReasonIsTold) {
+TEST(Prepare, InputWithoutText_ErrorNamesReason) {
   const Folder folder;
   folder.write("in/a.jsonl", "{\"body\": \"x\"}\n{\"body\": \"y\"}\n");
   const PrepareOptions options = options_for(folder);
@@ -140,7 +140,7 @@ TEST(Prepare, WithoutAnyTextTheReasonIsTold) {
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }
 
-TEST(Prepare, AFullDiskLeavesNothing) {
+TEST(Prepare, FullDisk_LeavesNoOutput) {
   const Folder folder;
   write_inputs(folder);
   const PrepareOptions options = options_for(folder);
@@ -148,13 +148,13 @@ TEST(Prepare, AFullDiskLeavesNothing) {
   rlimit former{};
   getrlimit(RLIMIT_FSIZE, &former);
   const rlimit small{1 << 16, former.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);  // stands for a full disk: writes beyond 64 KiB fail
+  setrlimit(RLIMIT_FSIZE, &small);  // simulates a full disk: writes beyond 64 KiB fail
   EXPECT_THROW(prepare_corpus(options), RunError);
   setrlimit(RLIMIT_FSIZE, &former);
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }
 
-TEST(Prepare, OnlyMarkedAndUnlockedLeftoversGo) {
+TEST(Prepare, Leftovers_OnlyMarkedAndUnlockedAreRemoved) {
   const Folder folder;
   write_inputs(folder);
   const PrepareOptions options = options_for(folder);
@@ -172,7 +172,7 @@ TEST(Prepare, OnlyMarkedAndUnlockedLeftoversGo) {
                                                    "corpus.tmp-running"));
 }
 
-TEST(Prepare, AnExistingFolderIsReplacedOnlyOnRequest) {
+TEST(Prepare, ExistingFolder_IsReplacedOnlyOnRequest) {
   const Folder folder;
   write_inputs(folder);
   PrepareOptions options = options_for(folder);
@@ -186,7 +186,7 @@ TEST(Prepare, AnExistingFolderIsReplacedOnlyOnRequest) {
   EXPECT_THAT(error_of([&] { prepare_corpus(options); }), Names({options.output.string()}));
 }
 
-TEST(Prepare, AnEmptyCorpusIsAnError) {
+TEST(Prepare, EmptyCorpus_IsAnError) {
   const Folder folder;
   folder.write("in/a.txt", "");
   folder.write("in/b.jsonl", "\n\n");
@@ -198,7 +198,7 @@ TEST(Prepare, AnEmptyCorpusIsAnError) {
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }
 
-TEST(Prepare, HeldOutTextIsTheSameForEverySplitOfTheSameSeed) {
+TEST(Prepare, ValidationSplit_DependsOnlyOnSeed) {
   const Folder folder;
   write_inputs(folder);
   PrepareOptions options = options_for(folder);
@@ -212,7 +212,7 @@ TEST(Prepare, HeldOutTextIsTheSameForEverySplitOfTheSameSeed) {
   EXPECT_NE(prepare_corpus(options).splits.at("validation").tokens, a.splits.at("validation").tokens);
 }
 
-TEST(Inspect, ShowsDocumentsAndChecks) {
+TEST(Inspect, Inspect_ShowsDocumentsAndVerifiesChecksums) {
   const Folder folder;
   folder.write("in/a.txt", "Hello <world> 中");
   PrepareOptions options = options_for(folder);
@@ -234,7 +234,7 @@ TEST(Inspect, ShowsDocumentsAndChecks) {
               Names({(options.output / "tokenizer").string()}));
 }
 
-TEST(Pipeline, KeepsTheOrderAndThrowsTheFirstError) {
+TEST(Pipeline, OrderedPipeline_KeepsOrderAndThrowsFirstError) {
   const auto run = [](int threads, int items, int bad, int limit) {
     int next = 0;
     std::vector<int> seen;
@@ -263,7 +263,7 @@ TEST(Pipeline, KeepsTheOrderAndThrowsTheFirstError) {
   }
 }
 
-TEST(Pipeline, StopsWhenAsked) {
+TEST(Pipeline, OrderedPipeline_StopsOnRequest) {
   int asked = 0;
   const std::string message = error_of([&] {
     ordered_pipeline<int, int>([](int&) { return true; }, [](const int&) { return uint64_t{1}; },

@@ -26,7 +26,7 @@ const Tokenizer& trained() {
 
 }  // namespace
 
-TEST(SentencePiece, TrainedModelGivesEveryTextBack) {
+TEST(SentencePiece, TrainedModel_RoundTripsAnyText) {
   Random random(3);
   for (int i = 0; i < 300; ++i) {
     const std::string text = random_text(random, random.below(60)) + (i % 3 ? "" : "\xE2\x96\x81 x \xE2\x96\x81");
@@ -37,14 +37,14 @@ TEST(SentencePiece, TrainedModelGivesEveryTextBack) {
   }
 }
 
-TEST(SentencePiece, PiecesAddUpToTheText) {
+TEST(SentencePiece, Pieces_ConcatenateToTheText) {
   const std::string text = "The words of 中 🦙\n  end";
   std::string sum;
   for (const int32_t id : trained().encode(text)) sum += trained().piece(id);
   EXPECT_EQ(sum, text);
 }
 
-TEST(SentencePiece, SpecialTokens) {
+TEST(SentencePiece, SpecialTokens_HaveExpectedIds) {
   EXPECT_EQ(trained().bos_id(), 1);
   EXPECT_EQ(trained().eos_id(), 2);
   EXPECT_EQ(trained().vocab_size(), 420);
@@ -53,16 +53,16 @@ TEST(SentencePiece, SpecialTokens) {
   EXPECT_THAT(error_of([] { trained().decode(std::vector<int32_t>{420}); }), Names({"id", 420, 0, 419}));
 }
 
-TEST(SentencePiece, DigitsStandAlone) {
+TEST(SentencePiece, Digits_AreSeparatePieces) {
   for (const int32_t id : trained().encode("20260917")) EXPECT_EQ(trained().piece(id).size(), 1u);
 }
 
-TEST(SentencePiece, TrainingIsDeterministic) {
+TEST(SentencePiece, Training_IsDeterministic) {
   EXPECT_EQ(train_sentencepiece(training_text(), 420)->fingerprint(), trained().fingerprint());
   EXPECT_NE(train_sentencepiece(training_text(), 400)->fingerprint(), trained().fingerprint());
 }
 
-TEST(SentencePiece, SavedFolderLoads) {
+TEST(SentencePiece, SavedFolder_Loads) {
   const Folder folder;
   trained().save(folder / "t");
   const auto loaded = load_tokenizer((folder / "t").string());
@@ -70,24 +70,24 @@ TEST(SentencePiece, SavedFolderLoads) {
   EXPECT_EQ(loaded->encode("The attention"), trained().encode("The attention"));
 }
 
-TEST(SentencePiece, InvalidUtf8BecomesTheReplacementCharacter) {
+TEST(SentencePiece, InvalidUtf8_BecomesReplacementCharacter) {
   EXPECT_EQ(trained().decode(trained().encode("a\xFFz")), "a\xEF\xBF\xBDz");
 }
 
-TEST(SentencePiece, TrainingThatCannotWorkSaysWhy) {
+TEST(SentencePiece, InvalidTraining_ErrorNamesReason) {
   EXPECT_THAT(error_of([] { train_sentencepiece({"abc"}, 100); }), Names({100, 259}));
   EXPECT_THAT(error_of([] { train_sentencepiece({"", "\n\n"}, 500); }), Names({"tokenizer"}));
   EXPECT_THAT(error_of([] { train_sentencepiece(training_text(), 262); }), Names({262, "required_chars"}));
 }
 
-TEST(SentencePiece, DamagedModelsAreRefused) {
+TEST(SentencePiece, DamagedModel_IsRejected) {
   const Folder folder;
   trained().save(folder.path());
   const std::string model = read_file(folder / "tokenizer.model");
   for (size_t size = 0; size < model.size(); size += 97) {
     const fs::path path = folder.write("cut.model", std::string_view(model).substr(0, size));
     const std::string message = error_of([&] { load_tokenizer(path.string()); });
-    // A cut between two pieces can leave a smaller model that is whole; then it must still work.
+    // A file that is cut between two pieces can be a valid smaller model, which must then work.
     if (message.empty()) {
       EXPECT_NO_THROW(load_tokenizer(path.string())->encode("The attention"));
     } else {
@@ -98,15 +98,15 @@ TEST(SentencePiece, DamagedModelsAreRefused) {
   EXPECT_THAT(error_of([&] { load_tokenizer(path.string()); }), Names({path.string(), "SentencePiece"}));
 }
 
-TEST(SentencePieceData, ConformsToLlama2) {
+TEST(SentencePieceData, Llama2_MatchesReferenceIds) {
   const std::string model = test_data("tokenizers/llama2-tokenizer.model");
-  if (model.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with tokenizers/llama2-tokenizer.model";
+  if (model.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not contain tokenizers/llama2-tokenizer.model";
   const auto tokenizer = load_tokenizer(model);
   expect_conformance(*tokenizer, test_data("tokenizers/conformance"), "llama-spm");
   EXPECT_EQ(tokenizer->vocab_size(), 32000);
 }
 
-TEST(SentencePiece, LongTextEncodesAsItsPartsDo) {
+TEST(SentencePiece, LongText_EncodesLikeItsParts) {
   std::string text;
   Random random(11);
   while (text.size() < 3 << 20) text += random_text(random, 50) + "\n";

@@ -32,7 +32,7 @@ std::vector<std::vector<int64_t>> read_all(const Sequences& sequences, int64_t l
   return all;
 }
 
-// The definition of Packing::groups by plain loops, in corpus order.
+// Reference implementation of Packing::groups with plain loops, in corpus order.
 std::vector<std::vector<int64_t>> by_definition(const std::vector<std::vector<int64_t>>& documents,
                                                 const SequenceOptions& o) {
   std::vector<std::vector<int64_t>> sequences;
@@ -53,7 +53,7 @@ std::vector<std::vector<int64_t>> by_definition(const std::vector<std::vector<in
 
 }  // namespace
 
-TEST(Sequences, CorpusOrderFollowsTheDefinition) {
+TEST(Sequences, CorpusOrder_MatchesReferenceImplementation) {
   const Folder folder;
   const auto documents = write_corpus(folder / "c", 100);
   for (const int64_t length : {1, 2, 7, 64, 500}) {
@@ -74,14 +74,14 @@ TEST(Sequences, CorpusOrderFollowsTheDefinition) {
           }
           const Sequences sequences(folder / "c", "train", options);
           EXPECT_EQ(read_all(sequences, length), expected) << length << " " << group;
-          EXPECT_EQ(read_all(sequences, length, 3), expected);  // the order never changes without shuffling
+          EXPECT_EQ(read_all(sequences, length, 3), expected);  // without shuffling all epochs have the same order
         }
       }
     }
   }
 }
 
-TEST(Sequences, AFixedTokenStandsAtItsPlaceOfEverySequence) {
+TEST(Sequences, MaskPosition_PutsBosAtThatPositionOfEverySequence) {
   const Folder folder;
   write_corpus(folder / "c", 100);
   for (const Packing packing : {Packing::groups, Packing::windows}) {
@@ -106,7 +106,7 @@ TEST(Sequences, AFixedTokenStandsAtItsPlaceOfEverySequence) {
   }
 }
 
-TEST(Sequences, ShufflingMovesDocumentsAndSequences) {
+TEST(Sequences, Shuffle_ReordersDocumentsAndSequences) {
   const Folder folder;
   const auto documents = write_corpus(folder / "c", 200);
   const SequenceOptions options{.length = 8, .seed = 1, .documents_per_group = 10};
@@ -117,7 +117,7 @@ TEST(Sequences, ShufflingMovesDocumentsAndSequences) {
   EXPECT_EQ(read_all(sequences, 8, 0), first);
   EXPECT_EQ(read_all(sequences, 8, 1), second);
 
-  // Inside a sequence, each token is followed by its document's next one, or the document ends and BOS stands there.
+  // Inside a sequence each token is followed by the next token of its document, or, at the end of the document, by BOS.
   std::map<int64_t, int64_t> follows;
   std::set<int64_t> ends, begins;
   for (const auto& document : documents) {
@@ -138,7 +138,7 @@ TEST(Sequences, ShufflingMovesDocumentsAndSequences) {
       }
     }
   }
-  // The document order is shuffled too: the first group's sequences are not those of the corpus order.
+  // The documents are also shuffled: the sequences of the first group differ from corpus order.
   const auto unshuffled = by_definition(documents, options);
   EXPECT_NE(std::multiset(first.begin(), first.end()), std::multiset(unshuffled.begin(), unshuffled.end()));
 
@@ -148,8 +148,8 @@ TEST(Sequences, ShufflingMovesDocumentsAndSequences) {
   EXPECT_EQ(read_all(Sequences(folder / "c", "train", options), 8), first);
 }
 
-// A fixed corpus, seed and index give these tokens for ever: a change here breaks every run that resumes.
-TEST(Sequences, TheOrderIsFrozen) {
+// The tokens for a given corpus, seed and index must never change, because resumed runs depend on them.
+TEST(Sequences, Order_MatchesRecordedValues) {
   const Folder folder;
   write_corpus(folder / "c", 50);
   const Sequences sequences(folder / "c", "train", {.length = 4, .seed = 42, .documents_per_group = 16});
@@ -162,8 +162,8 @@ TEST(Sequences, TheOrderIsFrozen) {
   EXPECT_THAT(read, testing::ElementsAre(1945, 1466, 1584, 1763));
 }
 
-// The same sequences, with EOS where BOS stood.
-TEST(Sequences, EosMayPartTheDocuments) {
+// The sequences are the same, but with EOS in place of BOS.
+TEST(Sequences, EosPerDocument_SeparatesDocuments) {
   const Folder folder;
   write_corpus(folder / "c", 60);
   for (const Packing packing : {Packing::groups, Packing::windows}) {
@@ -184,7 +184,7 @@ TEST(Sequences, EosMayPartTheDocuments) {
               Names({"no_eos", "EOS", "eos_per_document"}));
 }
 
-TEST(Sequences, Counts) {
+TEST(Sequences, Sequences_CountTokensAndBytes) {
   const Folder folder;
   const auto documents = write_corpus(folder / "c", 60);
   int64_t tokens = 0;
@@ -196,11 +196,11 @@ TEST(Sequences, Counts) {
   EXPECT_EQ(with.tokenizer_fingerprint(), 5u);
   EXPECT_EQ(with.tokenizer_path(), folder / "c" / "tokenizer");
   EXPECT_EQ(Sequences(folder / "c", "train", {.length = 16, .bos_per_document = false}).tokens(), tokens);
-  const Sequences one(folder / "c" / "train-1.bin", "train", {.length = 16});  // one shard by itself
+  const Sequences one(folder / "c" / "train-1.bin", "train", {.length = 16});  // a single shard
   EXPECT_LT(one.tokens(), with.tokens());
 }
 
-TEST(Sequences, ManyThreadsReadTheSame) {
+TEST(Sequences, ConcurrentReads_ReturnTheSame) {
   const Folder folder;
   write_corpus(folder / "c", 100);
   const Sequences sequences(folder / "c", "train", {.length = 16});
@@ -214,7 +214,7 @@ TEST(Sequences, ManyThreadsReadTheSame) {
   EXPECT_THAT(different, testing::Each(0));
 }
 
-TEST(Sequences, WhatCannotWorkSaysWhy) {
+TEST(Sequences, InvalidOptions_ErrorNamesReason) {
   const Folder folder;
   write_corpus(folder / "c", 30);
   const auto message = [&](const SequenceOptions& options) {

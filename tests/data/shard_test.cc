@@ -27,7 +27,7 @@ ShardHeader write_shard(const fs::path& path, int64_t vocab_size, int count) {
   return writer.close();
 }
 
-// The header changed and its checksum made right again: what a wrong writer would leave.
+// Changes the header and recomputes its checksum, as a faulty writer would.
 std::string with_header(std::string file, const std::function<void(ShardHeader&)>& change) {
   ShardHeader header;
   std::memcpy(&header, file.data(), sizeof header);
@@ -39,7 +39,7 @@ std::string with_header(std::string file, const std::function<void(ShardHeader&)
 
 }  // namespace
 
-TEST(Shard, GivesBackWhatWasWritten) {
+TEST(Shard, WrittenShard_ReadsBack) {
   const Folder folder;
   for (const int64_t vocab_size : {300, 65536, 65537, 200000}) {
     const auto path = folder / "s.bin";
@@ -60,7 +60,7 @@ TEST(Shard, GivesBackWhatWasWritten) {
   }
 }
 
-TEST(Shard, LayoutIsAsDocumented) {
+TEST(Shard, FileLayout_MatchesDocumentation) {
   const Folder folder;
   {
     ShardWriter writer(folder / "s.bin", {.fingerprint = 0x0102030405060708, .vocab_size = 1000, .bos_id = 5});
@@ -76,7 +76,7 @@ TEST(Shard, LayoutIsAsDocumented) {
   EXPECT_EQ(file.substr(136), std::string("\0\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0", 24));
 }
 
-TEST(Shard, EveryTruncationIsAnError) {
+TEST(Shard, TruncatedFile_IsAnError) {
   const Folder folder;
   write_shard(folder / "s.bin", 300, 20);
   const std::string file = read_file(folder / "s.bin");
@@ -86,20 +86,20 @@ TEST(Shard, EveryTruncationIsAnError) {
   }
   const auto cut = folder.write("cut.bin", std::string_view(file).substr(0, file.size() - 1));
   EXPECT_THAT(error_of([&] { Shard{cut}; }),
-              IsMessage(fmt::format("shard: {}: expected {} bytes, found {}: the file is cut short", cut.string(),
+              IsMessage(fmt::format("shard: {}: expected {} bytes, found {}: the file is truncated", cut.string(),
                                     file.size(), file.size() - 1)));
   EXPECT_THAT(error_of([&] { Shard{folder.write("long.bin", file + "x")}; }),
               Names({"long.bin", file.size(), file.size() + 1}));
 }
 
-TEST(Shard, EveryFlippedByteIsFound) {
+TEST(Shard, FlippedByte_IsDetected) {
   const Folder folder;
   write_shard(folder / "s.bin", 300, 20);
   const std::string file = read_file(folder / "s.bin");
   const uint64_t tokens_end = 128 + Shard(folder / "s.bin").tokens() * 2;
   const uint64_t index = Shard(folder / "s.bin").header().index_offset;
   for (size_t at = 0; at < file.size(); ++at) {
-    if (at >= tokens_end && at < index) continue;  // padding says nothing
+    if (at >= tokens_end && at < index) continue;  // padding bytes are not covered by a checksum
     std::string flipped = file;
     flipped[at] = static_cast<char>(flipped[at] ^ 0x10);
     const auto path = folder.write("flipped.bin", flipped);
@@ -107,7 +107,7 @@ TEST(Shard, EveryFlippedByteIsFound) {
   }
 }
 
-TEST(Shard, WrongFieldsAreNamed) {
+TEST(Shard, WrongHeaderField_ErrorNamesField) {
   const Folder folder;
   write_shard(folder / "s.bin", 300, 20);
   const std::string file = read_file(folder / "s.bin");
@@ -144,15 +144,16 @@ TEST(Shard, WrongFieldsAreNamed) {
               Names({"w.bin", hex(written.header_checksum)}));
 }
 
-TEST(Shard, TheWriterRefusesIdsOutOfRange) {
+TEST(Shard, Writer_RejectsIdsOutOfRange) {
   const Folder folder;
   ShardWriter writer(folder / "s.bin", {.vocab_size = 10});
   EXPECT_THROW(writer.add(std::vector<int32_t>{10}, 1), RunError);
   EXPECT_THROW(writer.add(std::vector<int32_t>{-1}, 1), RunError);
-  EXPECT_THAT(error_of([&] { Shard{folder / "s.bin"}; }), Names({"shard", "s.bin"}));  // unfinished: not a shard
+  // an unfinished file is not a shard
+  EXPECT_THAT(error_of([&] { Shard{folder / "s.bin"}; }), Names({"shard", "s.bin"}));
 }
 
-TEST(BlockChecksum, DoesNotDependOnTheParts) {
+TEST(BlockChecksum, Checksum_DoesNotDependOnPartSizes) {
   std::string data((5 << 20) + 123, '\0');
   Random random(4);
   for (char& c : data) c = static_cast<char>(random.next());
@@ -167,7 +168,7 @@ TEST(BlockChecksum, DoesNotDependOnTheParts) {
   EXPECT_EQ(parts.finish(), whole.finish());
 }
 
-TEST(Corpus, MalformedInfoNamesTheField) {
+TEST(Corpus, MalformedCorpusJson_ErrorNamesField) {
   const Folder folder;
   CorpusInfo info;
   info.tokenizer_kind = "bytes";
@@ -197,7 +198,8 @@ TEST(Corpus, MalformedInfoNamesTheField) {
   EXPECT_THAT(message("train-00000.bin", "train-00007.bin"), Names({"train-00007.bin"}));
   EXPECT_THAT(message("\"documents\": 20", "\"documents\": 1e300"), Names({"documents", "1e+300"}));
   EXPECT_THAT(message("\"bos_id\": 1", "\"bos_id\": 4294967297"), Names({"bos_id", 4294967297}));
-  for (const char* name : {"../train-00000.bin", "/etc/passwd", "", "..", "a/b"}) {  // files of its own only
+  // only files inside the folder are accepted
+  for (const char* name : {"../train-00000.bin", "/etc/passwd", "", "..", "a/b"}) {
     EXPECT_THAT(message("train-00000.bin", name), Names({"splits.train.shards", "\"" + std::string(name) + "\""}));
   }
   EXPECT_THAT(message("{", ""), Names({"corpus.json", "JSON"}));

@@ -5,7 +5,7 @@
 namespace lazy {
 using namespace testing_support;
 
-TEST(Bytes, EveryByteComesBack) {
+TEST(Bytes, Bytes_RoundTripEveryByte) {
   const auto tokenizer = load_tokenizer("bytes");
   std::string text;
   for (int i = 0; i < 512; ++i) text += static_cast<char>(i);
@@ -18,7 +18,7 @@ TEST(Bytes, EveryByteComesBack) {
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{256, 'a', 257}), "a");
 }
 
-TEST(Bytes, SavedFolderLoads) {
+TEST(Bytes, SavedFolder_Loads) {
   const Folder folder;
   const auto tokenizer = make_bytes_tokenizer();
   tokenizer->save(folder / "t");
@@ -27,7 +27,7 @@ TEST(Bytes, SavedFolderLoads) {
   EXPECT_EQ(loaded->fingerprint(), tokenizer->fingerprint());
 }
 
-TEST(Bytes, IdOutOfRange) {
+TEST(Bytes, IdOutOfRange_IsAnError) {
   const auto tokenizer = make_bytes_tokenizer();
   const std::vector<int32_t> ids = {1, 258};
   EXPECT_THAT(error_of([&] { tokenizer->decode(ids); }),
@@ -35,7 +35,7 @@ TEST(Bytes, IdOutOfRange) {
   EXPECT_THAT(error_of([&] { tokenizer->piece(-1); }), Names({"id", -1, 0, 257}));
 }
 
-TEST(Words, TextIsWordsAndLineEnds) {
+TEST(Words, Text_IsEncodedAsWordsAndLineEnds) {
   const Folder folder;
   folder.write("vocab.txt", "<eos>\nthe 1801350\n,\n<unk>\ncat\r\nStraße\n");
   const auto tokenizer = load_tokenizer(folder.path().string());
@@ -58,8 +58,8 @@ TEST(Words, TextIsWordsAndLineEnds) {
   EXPECT_NE(load_tokenizer((folder / "other.txt").string())->fingerprint(), tokenizer->fingerprint());
 }
 
-// Transformer-XL's own file runs what it says when it is opened.
-TEST(Words, APickleIsNotOpened) {
+// The original file of Transformer-XL is a pickle, which can run arbitrary code when it is opened.
+TEST(Words, Pickle_IsNotOpened) {
   const Folder folder;
   for (const char* name : {"vocab.pkl", "vocab.bin"}) {
     folder.write(name, "\x80\x03.");
@@ -70,7 +70,7 @@ TEST(Words, APickleIsNotOpened) {
   EXPECT_EQ(load_tokenizer(folder.path().string())->vocab_size(), 2);
 }
 
-TEST(Words, AListThatIsNoneIsRefused) {
+TEST(Words, InvalidList_IsRejected) {
   const Folder folder;
   const auto error = [&](const std::string& list) {
     folder.write("vocab.txt", list);

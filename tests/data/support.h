@@ -1,4 +1,4 @@
-// What the tests of this folder share.
+// Helpers that the tests in this folder share.
 #pragma once
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace lazy::testing_support {
 
 namespace fs = std::filesystem;
 
-// A folder of its own for each test, removed at the end.
+// A separate folder for each test, which is removed at the end.
 class Folder {
  public:
   Folder() {
@@ -53,7 +53,7 @@ inline bool python_has(const std::string& modules) {
   return std::system((std::string(LAZY_TEST_PYTHON) + " -c 'import " + modules + "' >/dev/null 2>&1").c_str()) == 0;
 }
 
-// Text of all sorts: words, runs of spaces, several scripts, combining marks, emoji, control characters.
+// Returns random text: words, runs of spaces, several scripts, combining marks, emoji and control characters.
 inline std::string random_text(Random& random, size_t pieces) {
   static const std::vector<std::string> kParts = {" ",
                                                   " ",

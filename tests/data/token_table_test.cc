@@ -1,5 +1,5 @@
-// Special and added tokens: which file counts. The expected values are those of transformers 5.24 unless a comment says
-// otherwise.
+// Tests special and added tokens and which file takes precedence. The expected values are the results of transformers
+// 5.24 unless a comment states otherwise.
 #include <nlohmann/json.hpp>
 
 #include "bpe_files.h"
@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Ids = std::vector<int32_t>;
 
-// The 256 bytes, then <|bos|> (256) and <|x|> (257) as added tokens.
+// A tokenizer with the 256 bytes and the added tokens <|bos|> (256) and <|x|> (257).
 Json byte_tokenizer() {
   Json vocab = Json::object(), added = Json::array();
   for (int b = 0; b < 256; ++b) vocab[bytes_to_printable(std::string(1, static_cast<char>(b)))] = b;
@@ -59,7 +59,7 @@ const AddedToken* find(const Tokenizer& tokenizer, const std::string& content) {
   return nullptr;
 }
 
-TEST(TokenTable, ANamedTokenIsSpecialAndKeepsItsFlags) {
+TEST(TokenTable, NamedToken_IsSpecialAndKeepsFlags) {
   Json json = byte_tokenizer();
   json["added_tokens"][1].update({{"special", false}, {"normalized", true}, {"lstrip", true}});
   const auto tokenizer = TestFolder(json).file("tokenizer_config.json", {{"eos_token", "<|x|>"}}).load();
@@ -70,16 +70,16 @@ TEST(TokenTable, ANamedTokenIsSpecialAndKeepsItsFlags) {
   EXPECT_EQ(tokenizer->encode("hi <|x|> y"), (Ids{'h', 'i', 257, ' ', 'y'}));
 }
 
-TEST(TokenTable, ATextOfTheVocabularyOrANewOneCanBeNamed) {
+TEST(TokenTable, NamedToken_MayBeKnownOrNewText) {
   const auto tokenizer =
       TestFolder().file("tokenizer_config.json", {{"eos_token", "<|y|>"}, {"bos_token", "h"}}).load();
   EXPECT_EQ(tokenizer->bos_id(), 'h');
-  EXPECT_EQ(tokenizer->eos_id(), 258);  // after the others
+  EXPECT_EQ(tokenizer->eos_id(), 258);  // after the existing ids
   EXPECT_EQ(tokenizer->encode("hi<|x|> y<|y|>"), (Ids{'h', 'i', 257, ' ', 'y', 258}));
   EXPECT_EQ(tokenizer->decode(without_special_tokens(*tokenizer, tokenizer->encode("hi<|x|> y<|y|>"))), "i y");
 }
 
-TEST(TokenTable, AddedTokensDecoderCountsMoreThanTokenizerJson) {
+TEST(TokenTable, AddedTokensDecoder_OverridesTokenizerJson) {
   const Json decoder = {{"257", {{"content", "<|x|>"}, {"special", true}, {"rstrip", true}}},
                         {"258", {{"content", "<|z|>"}, {"special", true}}}};
   const auto tokenizer = TestFolder()
@@ -90,7 +90,7 @@ TEST(TokenTable, AddedTokensDecoderCountsMoreThanTokenizerJson) {
   EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // the map is ignored if the config has added_tokens_decoder
 }
 
-TEST(TokenTable, AddedTokensJson) {
+TEST(TokenTable, AddedTokensJson_AddsTokens) {
   const auto tokenizer = TestFolder()
                              .file("added_tokens.json", {{"<|z|>", 258}, {"<|x|>", 257}})
                              .file("tokenizer_config.json", {{"bos_token", "<|bos|>"}})
@@ -101,7 +101,7 @@ TEST(TokenTable, AddedTokensJson) {
   EXPECT_FALSE(tokenizer->is_special(258));
 }
 
-TEST(TokenTable, TheMapCountsMoreThanTheConfig) {
+TEST(TokenTable, SpecialTokensMap_OverridesTokenizerConfig) {
   const auto tokenizer =
       TestFolder()
           .file("tokenizer_config.json", {{"bos_token", "<|x|>"}, {"unk_token", nullptr}})
@@ -112,7 +112,7 @@ TEST(TokenTable, TheMapCountsMoreThanTheConfig) {
   EXPECT_EQ(tokenizer->encode("<|q|><|bos|> a"), (Ids{258, 256, ' ', 'a'}));
 }
 
-TEST(TokenTable, ExtraSpecialTokens) {
+TEST(TokenTable, ExtraSpecialTokens_ReplaceOlderKey) {
   const auto tokenizer = TestFolder()
                              .file("tokenizer_config.json", {{"additional_special_tokens", {"<|q|>"}},
                                                              {"image_token", "<|im|>"},
@@ -123,7 +123,7 @@ TEST(TokenTable, ExtraSpecialTokens) {
   EXPECT_EQ(tokenizer->tokens().texts.at("image_token"), "<|im|>");
 }
 
-TEST(TokenTable, TheLastNameOfATextSetsItsFlags) {
+TEST(TokenTable, LastKeyForAText_SetsItsFlags) {
   const Json strips = {{"content", "<a>"}, {"lstrip", true}};
   const auto first = TestFolder().file("tokenizer_config.json", {{"bos_token", strips}, {"pad_token", "<a>"}}).load();
   EXPECT_EQ(first->encode("x <a>"), (Ids{'x', ' ', 258}));
@@ -131,7 +131,7 @@ TEST(TokenTable, TheLastNameOfATextSetsItsFlags) {
   EXPECT_EQ(last->encode("x <a>"), (Ids{'x', 258}));
 }
 
-TEST(TokenTable, OtherKeysAreTakenFromTheFirstSource) {
+TEST(TokenTable, NonStandardKey_UsesFirstSource) {
   const auto map = TestFolder()
                        .file("tokenizer_config.json", {{"image_token", "<a>"}, {"pad_token", "<c>"}})
                        .file("special_tokens_map.json", {{"image_token", "<b>"}, {"pad_token", "<d>"}})
@@ -146,10 +146,10 @@ TEST(TokenTable, OtherKeysAreTakenFromTheFirstSource) {
   EXPECT_EQ(find(*extra, "<a>"), nullptr);
 }
 
-TEST(TokenTable, DefaultsOfTheClassAndOfTheModel) {
+TEST(TokenTable, Defaults_ComeFromClassAndModel) {
   Json json = byte_tokenizer();
   json["added_tokens"][1]["content"] = "<|endoftext|>";
-  {  // a Hub folder of GPT-2, whose files name no special token
+  {  // a folder of GPT-2 from the Hub, whose files contain no special tokens
     const auto tokenizer = TestFolder(json)
                                .file("config.json", {{"model_type", "gpt2"}, {"eos_token_id", 50256}})
                                .file("tokenizer_config.json", {{"model_max_length", 1024}})
@@ -165,14 +165,16 @@ TEST(TokenTable, DefaultsOfTheClassAndOfTheModel) {
     EXPECT_EQ(tokenizer->eos_id(), 257);
     EXPECT_EQ(tokenizer->tokens().texts.at("pad_token"), "<|endoftext|>");
   }
-  {  // null is a setting
+  {  // null counts as a setting
     const auto tokenizer =
         TestFolder(json)
             .file("tokenizer_config.json", {{"tokenizer_class", "GPT2Tokenizer"}, {"bos_token", nullptr}})
             .load();
     EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
   }
-  {  // Ours: where no file names BOS or EOS, the ids of config.json do. transformers has none then.
+  // Where no file contains BOS or EOS, this program takes the ids in config.json. transformers then has no BOS and no
+  // EOS.
+  {
     const auto tokenizer =
         TestFolder(json)
             .file("config.json", {{"model_type", "llama"}, {"bos_token_id", 256}, {"eos_token_id", {257, 3}}})
@@ -185,7 +187,7 @@ TEST(TokenTable, DefaultsOfTheClassAndOfTheModel) {
 }
 
 // transformers 5 reads add_bos_token only for folders without tokenizer.json.
-TEST(TokenTable, BosIsAddedAsTransformersAddsIt) {
+TEST(TokenTable, Bos_IsAddedAsInTransformers) {
   for (const Json& add : {Json(nullptr), Json(true), Json(false)}) {
     for (const bool with_template : {false, true}) {
       Json json = byte_tokenizer(), config = {{"bos_token", "<|bos|>"}, {"eos_token", "<|x|>"}};
@@ -218,8 +220,8 @@ TEST(TokenTable, BosIsAddedAsTransformersAddsIt) {
   }
 }
 
-// vocab.json and merges.txt are read as their class defines.
-TEST(SlowFolder, ReadsAsItsClassDefines) {
+// vocab.json and merges.txt are read as the tokenizer class defines.
+TEST(SlowFolder, VocabAndMerges_AreReadAsTheClassDefines) {
   const SmallBpe bpe = small_bpe();
   Json vocab = bpe.vocab;
   std::string merges = "#version: 0.2\n";
@@ -252,7 +254,7 @@ TEST(SlowFolder, ReadsAsItsClassDefines) {
               Names({"CLIPTokenizer", "tokenizer.json"}));
 }
 
-TEST(Bpe, BytesWithoutATokenAreLeftOut) {
+TEST(Bpe, ByteWithoutToken_IsSkipped) {
   Json json = byte_tokenizer();
   Json vocab = Json::object();
   for (const auto& [token, id] : json["model"]["vocab"].items()) {
@@ -265,8 +267,9 @@ TEST(Bpe, BytesWithoutATokenAreLeftOut) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("aqb")), "ab");
 }
 
-// What is read natively and what is left to Hugging Face's package. The right column was found with Oniguruma.
-TEST(RegexSyntax, OnlyWhatBothEnginesMatchEqually) {
+// The patterns of the first list are translated to PCRE2. The patterns of the second list are left to the package
+// `tokenizers`. The second list was determined with Oniguruma.
+TEST(RegexSyntax, Translation_AcceptsOnlyPatternsThatBothEnginesMatchEqually) {
   for (const char* native :
        {R"(\p{N}{1,3}|a)", R"([^\r\n\p{L}\p{N}]?+\p{L}+)", R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|\s+(?!\S))",
         R"( ?[^(\s|[.,!?])]+)", R"([\p{Lu}\p{M}]*[\p{Ll}]+)", R"(\u00e9+?)", "(?<=a)b", ".", "a{2,}", "[a-z-]"}) {

@@ -1,9 +1,9 @@
-"""Random tokenizer.json files and what Hugging Face's `tokenizers` does with them.
+"""Writes random tokenizer.json files and the results that the package `tokenizers` computes with them.
 
     tokenizer_grammar.py COUNT SEED
 
-A line of output is {"tokenizer": {...}, "texts": [...], "ids": [[...], ...], "decoded": [...]}; "ids" and "decoded" are
-null where the package refuses the file or the text.
+Each line of output is {"tokenizer": {...}, "texts": [...], "ids": [[...], ...], "decoded": [...]}. "ids" and "decoded"
+are null if the package rejects the file or a text.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 
 from tokenizers import Tokenizer
 
-KEEP = [*range(33, 127), *range(161, 173), *range(174, 256)]  # byte-level BPE's alphabet
+KEEP = [*range(33, 127), *range(161, 173), *range(174, 256)]  # the alphabet of byte-level BPE
 BYTE = {b: chr(b) for b in KEEP}
 BYTE |= {b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in BYTE)}
 SPACE = "\u2581"
@@ -102,7 +102,7 @@ def text(rng):
 
 
 def regex(rng, depth=0):
-    """A random expression in Oniguruma's syntax: constructs that both engines share, and others."""
+    """Returns a random expression in Oniguruma's syntax. Some constructs mean the same in PCRE2, others do not."""
     kind = rng.random()
     if depth > 2 or kind < 0.45:
         shared = [
@@ -394,7 +394,7 @@ def piece_model(rng):
         vocab = {token: n for n, token in enumerate(vocab)}
     spell = lambda word: list(word.replace(" ", SPACE))
     words = [w for w in rng.sample(WORDS, 10)]
-    if rng.random() < 0.5:  # spaces only in front
+    if rng.random() < 0.5:  # spaces only at the beginning of words
         words = [w for w in words if " " not in w[1:]]
     for char in {c for w in words for c in spell(w)} | ({SPACE} if rng.random() < 0.98 else set()):
         vocab.setdefault(char, len(vocab))
@@ -431,7 +431,7 @@ def piece_steps(rng):
             {"type": "Sequence", "normalizers": [prepend, prepend, replace]},
         ]
     )
-    if rng.random() < 0.5:  # the two usual forms
+    if rng.random() < 0.5:  # the two common forms
         return rng.choice([(normal if normal and normal["type"] == "Sequence" else replace, None), (None, metaspace)])
     pre = rng.choice(
         [
@@ -507,7 +507,7 @@ def tokenizer(rng):
 
 
 def run(case):
-    """Adds the results of the package, which a separate process computes: some files abort it."""
+    """Adds the results of the package. A separate process computes them because some files abort the package."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -517,7 +517,7 @@ def run(case):
             loaded = Tokenizer.from_str(json.dumps(case["tokenizer"]))
             ids = [loaded.encode(t, add_special_tokens=False).ids for t in case["texts"]]
             answer = {"ids": ids, "decoded": [loaded.decode(i, skip_special_tokens=False) for i in ids]}
-        except BaseException as error:  # also a panic of the package
+        except BaseException as error:  # includes a panic of the package
             answer = {"error": str(error)[:200]}
         with os.fdopen(write, "w") as out:
             json.dump(answer, out)

@@ -1,5 +1,5 @@
-// Random tokenizer.json files: the native tokenizers give what Hugging Face's `tokenizers` gives, or leave the file to
-// it.
+// For random tokenizer.json files, a native tokenizer gives the same results as the package `tokenizers`, or the file
+// is left to the package.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -17,7 +17,7 @@ struct Counts {
   int native = 0, left = 0, refused = 0;
 };
 
-// Null for a file that is left to the package.
+// Returns null for a file that is left to the package.
 std::unique_ptr<Tokenizer> native(const Folder& folder, const nlohmann::json& tokenizer,
                                   std::map<std::string, int>& reasons) {
   const auto path = folder.write("tokenizer.json", tokenizer.dump());
@@ -39,17 +39,17 @@ void compare(const Tokenizer& tokenizer, const nlohmann::json& one) {
     const auto ids = tokenizer.encode(text);
     EXPECT_EQ(nlohmann::json(ids), one["ids"][i]) << text << "\n" << one["tokenizer"].dump();
     const std::string decoded = to_valid_utf8(tokenizer.decode(ids));
-    // A broken character becomes one U+FFFD in one implementation and several in another.
+    // A broken character becomes one U+FFFD in one implementation and several in the other.
     if (decoded.find("\uFFFD") == std::string::npos) {
       EXPECT_EQ(decoded, one["decoded"][i].get<std::string>()) << one["tokenizer"].dump();
     }
   }
 }
 
-TEST(TokenizerGrammarSlow, NativeTokenizersAreExact) {
+TEST(TokenizerGrammarSlow, NativeTokenizer_MatchesPackageOrRejectsFile) {
   if (!python_has("tokenizers")) GTEST_SKIP() << LAZY_TEST_PYTHON << " has no package `tokenizers`";
   const EnvironmentVariable interpreter("LAZY_PYTHON", LAZY_TEST_PYTHON);
-  // LAZY_GRAMMAR_FILES: how many files. They differ between seeds.
+  // LAZY_GRAMMAR_FILES sets the number of files. LAZY_GRAMMAR_SEED sets the seed, which determines the files.
   const char* count = std::getenv("LAZY_GRAMMAR_FILES");
   const char* seed = std::getenv("LAZY_GRAMMAR_SEED");
   const Folder folder;
@@ -60,7 +60,7 @@ TEST(TokenizerGrammarSlow, NativeTokenizersAreExact) {
   ASSERT_EQ(std::system(command.c_str()), 0);
   std::istringstream lines(read_file(out));
   Counts counts;
-  std::map<std::string, int> reasons;  // by field: files that are left to the package
+  std::map<std::string, int> reasons;  // the number of files left to the package, by field
   int through_package = 0;
   for (std::string line; std::getline(lines, line);) {
     const nlohmann::json one = nlohmann::json::parse(line);
@@ -76,7 +76,7 @@ TEST(TokenizerGrammarSlow, NativeTokenizersAreExact) {
     if (tokenizer) {
       ++counts.native;
       if (valid) compare(*tokenizer, one);
-      // The package's own failures while it encodes are not ours; files that it does not read are.
+      // Failures of the package during encoding are ignored. Failures to read the file are not.
       if (!valid && one.contains("error")) {
         const auto error = one["error"].get<std::string>();
         EXPECT_EQ(error.find("at line"), std::string::npos) << error << "\n" << one["tokenizer"].dump();
@@ -91,7 +91,7 @@ TEST(TokenizerGrammarSlow, NativeTokenizersAreExact) {
       std::unique_ptr<Tokenizer> package;
       try {
         package = load_tokenizer((folder / "tokenizer.json").string());
-      } catch (const Error& error) {  // ids that the package does not take over from the file
+      } catch (const Error& error) {  // the package does not take over some ids of the file
         EXPECT_THAT(error.what(), testing::HasSubstr("has the id"));
         continue;
       }
@@ -102,7 +102,7 @@ TEST(TokenizerGrammarSlow, NativeTokenizersAreExact) {
   std::printf("%d files: %d native, %d left to the package, %d refused\n", counts.native + counts.left + counts.refused,
               counts.native, counts.left, counts.refused);
   for (const auto& [field, files] : reasons) std::printf("%6d %s\n", files, field.c_str());
-  EXPECT_GE(counts.native, (counts.native + counts.left) / 8);  // the comparison compares something
+  EXPECT_GE(counts.native, (counts.native + counts.left) / 8);  // enough files are compared
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Packing::windows: its definition, its epochs, what it reads from the disk, and corpora of a size that is not here.
+// Tests Packing::windows: its definition, its epochs, what it reads from the disk, and a corpus of 10^12 tokens.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ SequenceOptions windows(int64_t length, bool shuffle = true) {
   return {.length = length, .shuffle = shuffle, .packing = Packing::windows};
 }
 
-TEST(Windows, CorpusOrderFollowsTheDefinition) {
+TEST(Windows, CorpusOrder_MatchesDefinition) {
   const Folder folder;
   const auto shards = write_numbered_corpus(folder / "c", 90, kWindowBos);
   for (const int64_t length : {1, 2, 7, 64, 300}) {
@@ -62,7 +62,7 @@ TEST(Windows, CorpusOrderFollowsTheDefinition) {
   }
 }
 
-TEST(Windows, EveryEpochHoldsEveryWindowInAnOrderOfItsOwn) {
+TEST(Windows, Epoch_ContainsEveryWindowInNewOrder) {
   const Folder folder;
   write_numbered_corpus(folder / "c", 300, kWindowBos);
   const Sequences sequences(folder / "c", "train", windows(8)), again(folder / "c", "train", windows(8));
@@ -79,8 +79,9 @@ TEST(Windows, EveryEpochHoldsEveryWindowInAnOrderOfItsOwn) {
   EXPECT_NE(read(Sequences(folder / "c", "train", other), 8, 0, 50), read(sequences, 8, 0, 50));
 }
 
-// Four ranks that take every fourth micro-batch read together what one rank reads: the order knows of no ranks.
-TEST(Windows, RanksShareOneOrder) {
+// Four ranks that each take every fourth micro-batch together read the same windows as one rank: the order is
+// independent of the number of ranks.
+TEST(Windows, Order_IsIndependentOfRanks) {
   const Folder folder;
   write_numbered_corpus(folder / "c", 300, kWindowBos);
   const auto one = read(Sequences(folder / "c", "train", windows(8)), 8, 0, 320);
@@ -97,14 +98,14 @@ TEST(Windows, RanksShareOneOrder) {
   }
 }
 
-// Nothing but the window asked for is read: every other shard's tokens and index are spoiled (the header, which opening
-// reads, is whole), and would be noticed.
-TEST(Windows, ResumingReadsNothingElse) {
+// Only the requested window is read. The tokens and the index of all other shards are corrupted, and reading them would
+// cause an error. Their headers are valid because opening a corpus reads them.
+TEST(Windows, Resume_ReadsOnlyTheNextWindow) {
   const Folder folder;
   write_numbered_corpus(folder / "c", 300, kWindowBos);
   const int64_t position = 1000;
   const auto expected = read(Sequences(folder / "c", "train", windows(8)), 8, position, 1).front();
-  int64_t first = 0;  // an id that says from which shard the sequence comes
+  int64_t first = 0;  // an id that tells which shard contains the sequence
   for (const int64_t id : expected) first = id != kWindowBos ? id : first;
   int spoiled = 0;
   for (const char* name : {"train-0.bin", "train-1.bin", "train-2.bin"}) {
@@ -128,9 +129,9 @@ TEST(Windows, ResumingReadsNothingElse) {
   EXPECT_THAT(error_of([&] { read(ids, 8, 0, ids.size()); }), Names({"shard", "id", 0xFFFFFFFF, 100000}));
 }
 
-// 10^12 tokens in 10^4 shards, holes on the disk: opened by their headers, in memory by the shard, any of 2^33 windows
-// and more is read at once.
-TEST(Windows, ATrillionTokens) {
+// 10^12 tokens in 10^4 shards, stored as sparse files. Opening them reads only the headers, the memory use grows with
+// the number of shards, and each of more than 2^33 windows is read directly.
+TEST(Windows, TrillionTokens_OpenFastWithLittleMemory) {
   const Folder folder;
   constexpr int64_t kShards = 10000, kTokens = 100000000, kLength = 64;
   CorpusInfo info;
@@ -161,7 +162,7 @@ TEST(Windows, ATrillionTokens) {
   split.documents = kShards;
   split.tokens = split.source_bytes = kShards * kTokens;
   write_corpus_info(folder.path(), info);
-  const auto resident = [] {  // KiB of this process' own memory, without mapped files
+  const auto resident = [] {  // KiB of private memory of this process, without mapped files
     std::ifstream status("/proc/self/status");
     std::string word;
     int64_t kib = 0;
@@ -186,8 +187,9 @@ TEST(Windows, ATrillionTokens) {
   const double each = std::chrono::duration<double>(std::chrono::steady_clock::now() - reading).count() / 10000;
   RecordProperty("open_seconds", fmt::format("{:.3f}", opened));
   RecordProperty("memory_kib", std::to_string(kib));
-  fmt::print("opened {} shards in {:.2f} s, {} KiB of memory; {:.1f} us a window\n", kShards, opened, kib, 1e6 * each);
-  EXPECT_LT(kib, kShards);  // under 1 KiB a shard
+  fmt::print("opened {} shards in {:.2f} s, {} KiB of memory; {:.1f} us per window\n", kShards, opened, kib,
+             1e6 * each);
+  EXPECT_LT(kib, kShards);  // less than 1 KiB per shard
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Gradients, shards and optimizer state over several ranks, which are threads here. Whole numbers make the sums exact.
+// Tests gradients, shards and optimizer state over several ranks, which are threads of this process. All values are
+// integers so that the sums are exact.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -18,7 +19,7 @@ namespace {
 
 using Parameters = DataParallel::Parameters;
 
-constexpr int64_t kBucketBytes = 256;  // several buckets, one parameter larger than one
+constexpr int64_t kBucketBytes = 256;  // several buckets; one parameter is larger than a bucket
 
 Parameters make_parameters() {
   const at::NoGradGuard no_grad;
@@ -34,7 +35,7 @@ Parameters make_parameters() {
   return out;
 }
 
-// The gradient of a micro-batch: whole numbers that differ by rank, micro-batch and element.
+// The gradient of a micro-batch: integers that depend on the rank, the micro-batch and the element.
 at::Tensor micro_gradient(const at::Tensor& parameter, int64_t micro, size_t k) {
   return at::remainder(
              at::arange(parameter.numel(), at::kFloat).view(parameter.sizes()) * (3 + static_cast<double>(k)) +
@@ -43,7 +44,7 @@ at::Tensor micro_gradient(const at::Tensor& parameter, int64_t micro, size_t k) 
          15;
 }
 
-// Parameter 3 never takes part, parameter 4 not in the last micro-batch.
+// Parameter 3 is never used. Parameter 4 is not used in the last micro-batch.
 bool takes_part(size_t k, int64_t round, int64_t rounds) { return k != 3 && !(k == 4 && round + 1 == rounds); }
 
 void backward(const Parameters& parameters, int64_t micro, int64_t round, int64_t rounds) {
@@ -79,20 +80,20 @@ void compute(DataParallel& parallel, const Parameters& parameters, Communicator&
 
 class Parallel : public ::testing::TestWithParam<std::tuple<int, Sharding>> {};
 
-TEST_P(Parallel, GradientsAreTheSumsOfAllRanks) {
+TEST_P(Parallel, Gradients_AreSumsOverRanks) {
   const auto [count, sharding] = GetParam();
   std::mutex mutex;
   std::vector<int64_t> covered;
   as_ranks(count, [&, sharding = sharding](Communicator& ranks) {
     const Parameters parameters = make_parameters();
     DataParallel parallel(parameters, ranks, sharding, kBucketBytes);
-    for (const int64_t rounds : {1, 3, 2}) {  // step after step
+    for (const int64_t rounds : {1, 3, 2}) {  // consecutive steps
       compute(parallel, parameters, ranks, rounds);
       const auto expected = expected_gradients(parameters, ranks.size(), rounds);
       for (const TensorShard& shard : parallel.shards()) {
         size_t k = 0;
         while (parameters[k].first != shard.name) ++k;
-        if (count == 1 && !shard.tensor.grad().defined()) {  // one process leaves them so
+        if (count == 1 && !shard.tensor.grad().defined()) {  // one process leaves the gradient undefined
           EXPECT_TRUE(at::equal(expected[k], at::zeros_like(expected[k])));
           continue;
         }
@@ -118,8 +119,9 @@ TEST_P(Parallel, GradientsAreTheSumsOfAllRanks) {
   }
 }
 
-// An AdamW over shards, its state collected, spread again and continued, beside one over whole parameters.
-TEST_P(Parallel, OptimizerAndItsStateAreThoseOfOneProcess) {
+// Compares an AdamW over shards with one over whole parameters. The state is gathered, distributed again and used to
+// continue.
+TEST_P(Parallel, Optimizer_MatchesSingleProcess) {
   const auto [count, sharding] = GetParam();
   const AdamWOptions options{.lr = 1e-2, .weight_decay = 0.1};
   Parameters whole = make_parameters();
@@ -153,7 +155,7 @@ TEST_P(Parallel, OptimizerAndItsStateAreThoseOfOneProcess) {
     steps(3, false);
     steps(1, true);
     for (size_t k = 0; k < parameters.size(); ++k) {
-      // Vector and scalar code of one kernel may round differently: one unit a step.
+      // Vector and scalar code of a kernel may round differently, by one unit per step.
       EXPECT_TRUE(at::allclose(parameters[k].second, whole[k].second, 4 * std::numeric_limits<float>::epsilon(), 0))
           << k;
     }
@@ -175,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Parallel,
                                               std::get<1>(info.param) == Sharding::zero2 ? "zero2" : "replicate");
                          });
 
-TEST(Communicator, TextAndSumsReachAllRanks) {
+TEST(Communicator, BroadcastAndSum_ReachAllRanks) {
   as_ranks(3, [](Communicator& ranks) {
     EXPECT_EQ(ranks.broadcast(ranks.is_rank0() ? std::string("a\0b", 3) : "other"), std::string("a\0b", 3));
     EXPECT_EQ(ranks.broadcast(std::string()), "");
@@ -183,8 +185,9 @@ TEST(Communicator, TextAndSumsReachAllRanks) {
   });
 }
 
-// While all are busy with sums of their own, their other threads agree: each round with its own failure, if any.
-TEST(Communicator, WritersAgreeBesideTheSums) {
+// While all ranks compute sums in their main threads, their background threads synchronize. In each round one rank may
+// report a failure.
+TEST(Communicator, BackgroundBarrier_WorksDuringSums) {
   constexpr int kRanks = 3, kRounds = 20;
   as_ranks(kRanks, [](Communicator& ranks) {
     std::thread writer([&] {
@@ -200,14 +203,15 @@ TEST(Communicator, WritersAgreeBesideTheSums) {
   });
 }
 
-TEST(Communicator, AWriterThatDoesNotComeIsNamed) {
+TEST(Communicator, MissingWriter_IsNamed) {
   as_ranks(
       3,
       [](Communicator& ranks) {
         if (ranks.rank() != 1) {
-          EXPECT_THAT(error_of<RunError>([&] { ranks.background_barrier(""); }),
-                      IsMessage("distributed: these ranks have not written their part of a checkpoint within 1.0 s "
-                                "after the others: 1"));
+          EXPECT_THAT(
+              error_of<RunError>([&] { ranks.background_barrier(""); }),
+              IsMessage("distributed: the following ranks did not write their part of a checkpoint within 1.0 s "
+                        "after the other ranks: 1"));
         } else {
           std::this_thread::sleep_for(std::chrono::milliseconds(1500));
         }
@@ -215,7 +219,7 @@ TEST(Communicator, AWriterThatDoesNotComeIsNamed) {
       std::chrono::seconds(1));
 }
 
-TEST(SharedFolder, IsOneThatAllSee) {
+TEST(SharedFolder, FolderVisibleToAllRanks_IsShared) {
   const ScratchFolder scratch;
   std::filesystem::create_directories(scratch / "a");
   std::filesystem::create_directories(scratch / "b");
@@ -228,8 +232,8 @@ TEST(SharedFolder, IsOneThatAllSee) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch / "b"));
 }
 
-// A rank that lives and gives signs of life, but is somewhere else.
-TEST(CommunicatorDeathTest, ARankThatLivesAndDoesNotComeIsNamed) {
+// Rank 1 is alive and sends heartbeats, but does not reach the barrier.
+TEST(CommunicatorDeathTest, LiveRankThatMissesBarrier_IsNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto body = [](Communicator& ranks) {
     ranks.set_step(7);

@@ -1,4 +1,5 @@
-// Full sharding: the gradients of a model that no rank has, and the memory that it takes. Ranks are threads here.
+// Tests full sharding: the gradients of a model whose weights are divided among the ranks, and its memory use. Ranks
+// are threads of this process.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -37,10 +38,10 @@ at::Tensor tokens(int64_t seed, int64_t batch, int64_t length, int64_t vocabular
   return at::remainder(at::arange(batch * length, at::kLong) * (2 * seed + 7) + seed, vocabulary).view({batch, length});
 }
 
-// All ranks have the same two micro-batches, so that a sum over two of them is exact: twice the gradient.
+// All ranks use the same two micro-batches. The sum over two ranks is exactly twice the gradient.
 class Gradients : public ::testing::TestWithParam<std::tuple<const char*, bool, bool>> {};
 
-TEST_P(Gradients, AreThoseOfTheWholeModel) {
+TEST_P(Gradients, MatchWholeModel) {
   const auto [checkpointing, bf16, tied] = GetParam();
   as_ranks(2, [&, checkpointing = checkpointing, bf16 = bf16, tied = tied](Communicator& ranks) {
     const auto make = [&] {
@@ -74,7 +75,8 @@ TEST_P(Gradients, AreThoseOfTheWholeModel) {
       reference.step(1e-2, 1, 0);
       parallel.weights_updated();
       parallel.zero_grad();
-      // Vector and scalar code of one kernel may round differently: the next step begins with the same bits again.
+      // Vector and scalar code of a kernel may round differently. The weights are copied so that the next step starts
+      // from identical values.
       for (const TensorShard& shard : parallel.shards()) {
         const at::NoGradGuard no_grad;
         const at::Tensor now = by_name.at(shard.name).detach().view({-1}).slice(0, shard.begin, shard.end);
@@ -108,11 +110,12 @@ INSTANTIATE_TEST_SUITE_P(FullyShardedWeights, Gradients,
                                               std::get<2>(info.param) ? "tied" : "untied");
                          });
 
-// Bytes a rank.
+// Bytes per rank.
 struct Use {
-  double model = 0;                     // once it is divided
-  double between = 0, peak = INFINITY;  // weights, gradients and moments after the sums; the most within the step
-  double forward = INFINITY;            // the most without gradients, beyond what was there
+  double model = 0;  // after the model was sharded
+  // `between`: weights, gradients and moments after the sums; `peak`: the maximum within a step
+  double between = 0, peak = INFINITY;
+  double forward = INFINITY;  // the maximum of a pass without gradients, minus the memory in use before
 };
 
 ModelConfig deep_model() {
@@ -125,9 +128,8 @@ ModelConfig deep_model() {
   return c;
 }
 
-// The second step of training and those after it, with so few tokens that activations are small. Gloo's threads let go
-// of memory late, the more so the busier the machine: the least of several steps, and of several passes, is the step's
-// own.
+// Measures the second and later steps of training with few tokens, so that activations are small. Gloo's threads
+// release memory late, especially on a busy machine. The minimum over several steps and passes excludes this memory.
 Use measure(int count, Sharding sharding, bool bf16) {
   CountingAllocator counter;
   const int64_t start = counter.live;
@@ -142,7 +144,7 @@ Use measure(int count, Sharding sharding, bool bf16) {
       ranks.barrier("a look at the memory");
       if (ranks.is_rank0()) {
         into = by_rank(counter.live);
-        for (int look = 0; look < 20; ++look) {  // what Gloo's threads still hold goes away, nothing is added
+        for (int look = 0; look < 20; ++look) {  // Gloo's threads release memory, and no memory is added
           std::this_thread::sleep_for(std::chrono::milliseconds(5));
           into = std::min(into, by_rank(counter.live));
         }
@@ -182,11 +184,11 @@ Use measure(int count, Sharding sharding, bool bf16) {
   return use;
 }
 
-TEST(FullyShardedWeightsSlow, ARankHoldsItsShare) {
+TEST(FullyShardedWeightsSlow, MemoryPerRank_MatchesPlan) {
   const auto n = static_cast<double>(count_parameters(deep_model()).total);
   const double block =
       static_cast<double>(product_weights(deep_model())) / static_cast<double>(deep_model().num_layers);
-  fmt::print("{} parameters, {} a layer; MB a rank\n{:<28}{:>10}{:>10}{:>10}{:>10}\n", n, block, "", "weights",
+  fmt::print("{} parameters, {} per layer; MB per rank\n{:<28}{:>10}{:>10}{:>10}{:>10}\n", n, block, "", "weights",
              "between", "peak", "forward");
   for (const bool bf16 : {false, true}) {
     for (const int count : {2, 4}) {
@@ -203,8 +205,8 @@ TEST(FullyShardedWeightsSlow, ARankHoldsItsShare) {
         EXPECT_NEAR(use.model, bytes(0), 0.02 * bytes(0));
         EXPECT_NEAR(use.between, 16 * n / count, 0.02 * 16 * n / count);
         EXPECT_NEAR(use.between, bytes(0) + bytes(1) + bytes(2), 0.02 * use.between);
-        // Of twelve layers two are gathered, in bf16 with copies of what is sent; what is let go of late all the same
-        // has room of a layer and a half.
+        // Two of the twelve layers are gathered. With bf16 there are also copies of the data that is sent. `late`
+        // allows for memory of 1.5 layers that is released late.
         const double late = 1.5 * block * (bf16 ? 2 : 4);
         EXPECT_LT(use.forward, block * (bf16 ? 2 * (2 + 2.0 / count) : 4 * 2) + late);
         ASSERT_EQ(planned[3].name, "gathered weights");
@@ -216,8 +218,8 @@ TEST(FullyShardedWeightsSlow, ARankHoldsItsShare) {
   }
 }
 
-// What the model's own tensors hold while a layer computes.
-TEST(FullyShardedWeights, OnlyTheLayerAtWorkIsThere) {
+// Checks what the tensors of the model contain while a layer is computed.
+TEST(FullyShardedWeights, Forward_GathersOnlyTheCurrentLayer) {
   as_ranks(2, [](Communicator& ranks) {
     LanguageModel model(deep_model(), 1);
     DataParallel parallel(model, ranks, Sharding::full_shard);
@@ -236,7 +238,7 @@ TEST(FullyShardedWeights, OnlyTheLayerAtWorkIsThere) {
   });
 }
 
-TEST(FullyShardedWeights, OneRankIsAPlainRun) {
+TEST(FullyShardedWeights, OneRank_DoesNotShard) {
   as_ranks(1, [](Communicator& ranks) {
     LanguageModel model(small_model(true), 3);
     DataParallel parallel(model, ranks, Sharding::full_shard);
@@ -249,7 +251,7 @@ TEST(FullyShardedWeights, OneRankIsAPlainRun) {
   });
 }
 
-TEST(FullyShardedWeights, LogitsHaveNoGradient) {
+TEST(FullyShardedWeights, Logits_HaveNoGradient) {
   as_ranks(2, [](Communicator& ranks) {
     LanguageModel model(small_model(true), 3);
     DataParallel parallel(model, ranks, Sharding::full_shard);

@@ -1,4 +1,4 @@
-// What launchers put into the environment.
+// Tests the environment variables that launchers set.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,13 +42,13 @@ class LaunchTest : public ::testing::Test {
   std::vector<std::string> set_;
 };
 
-TEST_F(LaunchTest, WithoutALauncherThereIsOneRank) {
+TEST_F(LaunchTest, NoLauncher_GivesOneRank) {
   EXPECT_EQ(rank_info_from_environment().size, 1);
-  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});  // a batch script, not a step
+  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});  // a batch script, not a job step
   EXPECT_EQ(rank_info_from_environment().size, 1);
 }
 
-TEST_F(LaunchTest, Torchrun) {
+TEST_F(LaunchTest, Torchrun_SetsRankInfo) {
   set({{"RANK", "3"},
        {"WORLD_SIZE", "8"},
        {"LOCAL_RANK", "1"},
@@ -66,7 +66,7 @@ TEST_F(LaunchTest, Torchrun) {
   EXPECT_EQ(info.restart_count, 2);
 }
 
-TEST_F(LaunchTest, MpirunOnOneMachineNeedsNoAddress) {
+TEST_F(LaunchTest, MpirunOnOneMachine_NeedsNoAddress) {
   set({{"OMPI_COMM_WORLD_RANK", "1"},
        {"OMPI_COMM_WORLD_SIZE", "4"},
        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -80,7 +80,7 @@ TEST_F(LaunchTest, MpirunOnOneMachineNeedsNoAddress) {
   EXPECT_THAT(error(), Names({"MASTER_ADDR", "mpirun"}));
 }
 
-TEST_F(LaunchTest, SlurmsFirstHostIsTheMeetingPoint) {
+TEST_F(LaunchTest, Slurm_UsesFirstHostAsMaster) {
   set({{"SLURM_PROCID", "5"},
        {"SLURM_STEP_NUM_TASKS", "16"},
        {"SLURM_LOCALID", "1"},
@@ -96,7 +96,7 @@ TEST_F(LaunchTest, SlurmsFirstHostIsTheMeetingPoint) {
   EXPECT_EQ(first_slurm_host("n[3]"), "n3");
 }
 
-TEST_F(LaunchTest, ErrorsNameTheVariable) {
+TEST_F(LaunchTest, InvalidVariable_ErrorNamesIt) {
   set({{"RANK", "0"}});
   EXPECT_THAT(error(), Names({"WORLD_SIZE"}));
   set({{"WORLD_SIZE", "two"}});

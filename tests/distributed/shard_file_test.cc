@@ -1,4 +1,4 @@
-// State written by any number of ranks, read by any other.
+// Tests state that is written by one number of ranks and read by another.
 #include "distributed/shard_file.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +22,8 @@ using namespace distributed;
 namespace {
 namespace fs = std::filesystem;
 
-// Odd sizes, so that cuts fall anywhere; one tensor smaller than the number of ranks, one of none, one scalar.
+// The sizes are odd so that shard boundaries fall at arbitrary positions. One tensor is smaller than the number of
+// ranks, one is empty, and one is a scalar.
 const NamedTensors& state() {
   static const NamedTensors tensors = [] {
     at::manual_seed(5);
@@ -53,7 +54,7 @@ void write_all(const fs::path& folder, int world) {
   for (int rank = 0; rank < world; ++rank) write_shards(folder, rank, world, shards_of(rank, world));
 }
 
-TEST(Pieces, AnyNumberOfRanksWritesAndAnyOtherReads) {
+TEST(Pieces, State_ReadsBackForAnyNumberOfRanks) {
   for (const int writers : {1, 2, 3, 4, 8}) {
     const ScratchFolder scratch;
     write_all(scratch.path(), writers);
@@ -78,7 +79,7 @@ TEST(Pieces, AnyNumberOfRanksWritesAndAnyOtherReads) {
   }
 }
 
-TEST(Pieces, AFileOfOneProcessReadsTheSame) {
+TEST(Pieces, FileOfOneProcess_ReadsTheSame) {
   const ScratchFolder scratch;
   write_safetensors(scratch / "optimizer.safetensors", state());
   const ShardReader reader(scratch.path());
@@ -86,7 +87,7 @@ TEST(Pieces, AFileOfOneProcessReadsTheSame) {
   EXPECT_TRUE(at::equal(reader.read("exp_avg.embed", 20, 300), state()[0].second.reshape(-1).slice(0, 20, 300)));
 }
 
-TEST(Pieces, WhatIsMissingOrTwiceIsNamed) {
+TEST(Pieces, MissingOrDuplicatePiece_IsNamed) {
   const ScratchFolder scratch;
   EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }),
               Names({"optimizer.safetensors", "optimizer-00001-of-00001.safetensors"}));
@@ -126,7 +127,7 @@ TEST(Pieces, WhatIsMissingOrTwiceIsNamed) {
   EXPECT_THAT(error_of([&] { reader.read("exp_avg.norm", 2, 6); }), Names({"exp_avg.norm", 5, 2, 6}));
 }
 
-TEST(Pieces, DamageIsNamedAndTheRestStaysReadable) {
+TEST(Pieces, DamagedPiece_IsNamedAndOthersStayReadable) {
   const ScratchFolder scratch;
   write_all(scratch.path(), 4);
   const fs::path file = scratch / "optimizer-00003-of-00004.safetensors";
@@ -134,14 +135,15 @@ TEST(Pieces, DamageIsNamedAndTheRestStaysReadable) {
   fs::resize_file(file, whole.size() - 1);
   EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), Names({"optimizer-00003-of-00004.safetensors"}));
   std::string flipped = whole;
-  flipped.back() ^= 1;  // the last shard's last byte: 2-byte elements come last
+  flipped.back() ^= 1;  // the last byte of the last shard: tensors of 2-byte elements are stored last
   write_file_atomic(file, flipped);
   const ShardReader reader(scratch.path());
   EXPECT_THAT(error_of([&] { reader.read("exp_avg.half"); }),
               Names({"optimizer-00003-of-00004.safetensors", "exp_avg.half[64:96]"}));
-  EXPECT_TRUE(at::equal(reader.read("exp_avg.half", 0, 64), state()[2].second.slice(0, 0, 64)));  // does not touch it
+  // this range does not include the damaged byte
+  EXPECT_TRUE(at::equal(reader.read("exp_avg.half", 0, 64), state()[2].second.slice(0, 0, 64)));
   EXPECT_TRUE(at::equal(reader.read("exp_avg.embed"), state()[0].second));
-  for (size_t at = 8; at < 200; at += 7) {  // the header
+  for (size_t at = 8; at < 200; at += 7) {  // damages the header
     flipped = whole;
     flipped[at] ^= 0x55;
     write_file_atomic(file, flipped);
@@ -149,7 +151,7 @@ TEST(Pieces, DamageIsNamedAndTheRestStaysReadable) {
   }
 }
 
-// Ranks as threads. Each takes part in every meeting, as with a process group.
+// Runs ranks as threads. Every rank takes part in every barrier, as with a process group.
 std::vector<std::string> save_on_ranks(CheckpointStore& store, int64_t step, int world, int failing = -1) {
   std::barrier<> arrived(world), left(world);
   std::mutex mutex;
@@ -168,7 +170,7 @@ std::vector<std::string> save_on_ranks(CheckpointStore& store, int64_t step, int
       TrainState at_step;
       at_step.step = step;
       auto shards = shards_of(rank, world);
-      if (rank == failing) shards[0].end += 1;  // does not fit its tensor
+      if (rank == failing) shards[0].end += 1;  // does not match the size of its tensor
       errors[static_cast<size_t>(rank)] = error_of<RunError>([&] {
         save_sharded(
             store, at_step, rank, world, shards,
@@ -180,7 +182,7 @@ std::vector<std::string> save_on_ranks(CheckpointStore& store, int64_t step, int
   return errors;
 }
 
-TEST(ShardedCheckpoint, IsWholeOrNotThere) {
+TEST(ShardedCheckpoint, Save_IsCompleteOrAbsent) {
   const ScratchFolder scratch;
   CheckpointStore store(scratch / "checkpoints", 0);
   for (const auto& error : save_on_ranks(store, 10, 4)) EXPECT_EQ(error, "");
@@ -197,14 +199,16 @@ TEST(ShardedCheckpoint, IsWholeOrNotThere) {
     }
     EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "checkpoints"), fs::directory_iterator()), 1);
   }
-  write_file_atomic(scratch / "file", "");  // no folder can be made in it: rank 0 fails before anybody writes
+  // No folder can be created inside a file: rank 0 fails before any rank writes.
+  write_file_atomic(scratch / "file", "");
   CheckpointStore nowhere(scratch / "file", 0);
   for (const auto& error : save_on_ranks(nowhere, 20, 3)) EXPECT_THAT(error, Names({20}));
-  fs::create_directories(scratch / "checkpoints/step-00000030/in the way");  // it cannot get its name
+  // the checkpoint cannot be renamed to this name
+  fs::create_directories(scratch / "checkpoints/step-00000030/in the way");
   for (const auto& error : save_on_ranks(store, 30, 3)) EXPECT_THAT(error, Names({30}));
 }
 
-TEST(ShardedCheckpoint, ADamagedPieceSendsTheRunToTheOneBefore) {
+TEST(ShardedCheckpoint, DamagedPiece_SelectsPreviousCheckpoint) {
   for (const bool removed : {false, true}) {
     const ScratchFolder scratch;
     CheckpointStore store(scratch / "checkpoints", 0);

@@ -15,8 +15,8 @@ namespace lazy::eval {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// scipy.special.betainc and 2 * scipy.stats.t.sf of scipy 1.17.1.
-TEST(PairedTests, DistributionsEqualScipy) {
+// Expected values: scipy.special.betainc and 2 * scipy.stats.t.sf of scipy 1.17.1.
+TEST(PairedTests, Distributions_MatchScipy) {
   struct Beta {
     double a, b, x, expected;
   };
@@ -56,8 +56,9 @@ std::vector<PairedDifference> differences(const std::vector<double>& first, cons
 
 const std::vector<double> kFirst = {1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1}, kSecond = {1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1};
 
-// scipy.stats.ttest_rel(second, first); of two groups ttest_ind(d1, -d2, equal_var=False), the same estimate doubled.
-TEST(PairedTests, TTestEqualsScipy) {
+// Expected values: scipy.stats.ttest_rel(second, first). For two groups: ttest_ind(d1, -d2, equal_var=False), which
+// tests twice the same estimate.
+TEST(PairedTests, TTest_MatchesScipy) {
   const auto d1 = differences(kFirst, kSecond);
   TTest test = paired_t_test({d1});
   EXPECT_NEAR(test.t, 1.3932610920384718, 1e-12);
@@ -72,21 +73,21 @@ TEST(PairedTests, TTestEqualsScipy) {
   EXPECT_NEAR(test.p, 0.14126723078852274, 1e-12);
   EXPECT_NEAR(test.degrees, 10.753841520193816, 1e-11);
   EXPECT_NEAR(mean_difference(two), 0.26785714285714285, 1e-15);
-  // Units scale the estimate, not the evidence.
+  // The unit scales the estimate. It does not change the p value.
   auto words = d1;
   for (auto& document : words) document.units = 250;
   EXPECT_NEAR(paired_t_test({words}).p, 0.19105429809656932, 1e-12);
   EXPECT_NEAR(mean_difference({words}) * 250, mean_difference({d1}), 1e-15);
 }
 
-TEST(PairedTests, EdgeCases) {
+TEST(PairedTests, TTest_HandlesEdgeCases) {
   EXPECT_EQ(paired_t_test({differences(kFirst, kFirst)}).p, 1);
   EXPECT_EQ(paired_t_test({differences({0, 0, 0}, {1, 1, 1})}).p, 0);
   EXPECT_TRUE(std::isnan(paired_t_test({differences({0}, {1})}).p));
 }
 
-// Against the normal approximation of a large sample, whose mean's interval is mean +- 1.96 s / sqrt(n).
-TEST(PairedTests, BootstrapIntervalCoversAsTheory) {
+// Compares the interval with the normal approximation for the mean of a large sample: mean +- 1.96 s / sqrt(n).
+TEST(PairedTests, BootstrapInterval_MatchesTheory) {
   std::vector<PairedDifference> documents;
   double mean = 0, squares = 0;
   for (int i = 0; i < 2000; ++i) {
@@ -97,7 +98,7 @@ TEST(PairedTests, BootstrapIntervalCoversAsTheory) {
   }
   const double error = std::sqrt((squares - mean * mean) / 2000);
   const ConfidenceInterval interval = paired_bootstrap({documents}, 0.95, 10000, 42);
-  // The ends of 10,000 resamples' interval have a standard error of about 0.03 of the mean's.
+  // With 10,000 resamples, the ends of the interval have a standard error of about 0.03 standard errors of the mean.
   EXPECT_NEAR((interval.low - mean) / error, -1.96, 0.15);
   EXPECT_NEAR((interval.high - mean) / error, 1.96, 0.15);
   const ConfidenceInterval again = paired_bootstrap({documents}, 0.95, 10000, 42);
@@ -105,7 +106,7 @@ TEST(PairedTests, BootstrapIntervalCoversAsTheory) {
   EXPECT_EQ(interval.high, again.high);
   const auto few = [&](uint64_t seed) { return paired_bootstrap({documents}, 0.95, 20, seed).low; };
   EXPECT_TRUE(few(1) != few(2) || few(2) != few(3));
-  // A ratio of sums: every document with the same difference a unit has no spread at all.
+  // The statistic is a ratio of sums: if every document has the same difference per unit, the interval has zero width.
   std::vector<PairedDifference> even;
   for (double words : {10.0, 300.0, 7.0, 45.0}) even.push_back({0.25 * words, words});
   const ConfidenceInterval none = paired_bootstrap({even});
@@ -131,7 +132,7 @@ class CompareFolders : public testing::Test {
     return record;
   }
 
-  // One task's run below root/model: results and samples as the harness names them.
+  // Writes the run of one task below root/model: results and samples, with the file names of the harness.
   fs::path write(const std::string& model, const std::string& task, const std::vector<json>& samples,
                  const std::string& version = "1.0", const std::string& date = "2026-01-02T03-04-05.000006") {
     const fs::path folder = root_ / model;
@@ -160,11 +161,12 @@ class CompareFolders : public testing::Test {
   fs::path root_ = fs::path(testing::TempDir()) / ("compare_" + std::to_string(::getpid()));
 };
 
-TEST_F(CompareFolders, TasksAverageAndPerplexities) {
+TEST_F(CompareFolders, Compare_GivesTasksAverageAndPerplexities) {
   const std::string later = "2026-01-02T03-04-06.000000", last = "2026-01-02T03-04-07.000000";
   write("a", "piqa", accuracies(kFirst));
   write("b", "piqa", accuracies(kSecond));
-  write("a", "hellaswag", accuracies({1, 1, 1, 0, 0, 0, 0}), "1.0", later);  // acc_norm counts: its complement
+  // the compared metric is acc_norm, which is 1 - acc here
+  write("a", "hellaswag", accuracies({1, 1, 1, 0, 0, 0, 0}), "1.0", later);
   write("b", "hellaswag", accuracies({0, 1, 1, 1, 0, 0, 0}), "1.0", later);
   write("a", "wikitext",
         {sample(0, {{"word_perplexity", {-900.0, 300}}, {"bits_per_byte", {-900.0, 999}}}),
@@ -175,7 +177,7 @@ TEST_F(CompareFolders, TasksAverageAndPerplexities) {
          sample(1, {{"word_perplexity", {-39.0, 10}}, {"bits_per_byte", {-39.0, 33}}})},
         "2.0", last);
   const ModelComparison result = compare(read_result_folder(root_ / "a"), read_result_folder(root_ / "b"));
-  ASSERT_EQ(result.rows.size(), 6u);  // acc and acc_norm of two tasks, word_perplexity, the average
+  ASSERT_EQ(result.rows.size(), 6u);  // acc and acc_norm of two tasks, word_perplexity, and the average
   const auto row = [&](const std::string& task, const std::string& metric) {
     for (const Comparison& r : result.rows) {
       if (r.task == task && r.metric == metric) return r;
@@ -208,7 +210,7 @@ TEST_F(CompareFolders, TasksAverageAndPerplexities) {
   EXPECT_EQ(as_json["comparisons"][0]["results"]["average"]["accuracy"]["significant"], false);
 }
 
-TEST_F(CompareFolders, AClearDifferenceHasItsAsterisk) {
+TEST_F(CompareFolders, SignificantDifference_HasAsterisk) {
   std::vector<double> worse(60, 0.0), better(60, 1.0);
   for (size_t i = 0; i < 60; i += 10) better[i] = 0;
   write("a", "boolq", accuracies(worse));
@@ -219,14 +221,14 @@ TEST_F(CompareFolders, AClearDifferenceHasItsAsterisk) {
   EXPECT_THAT(to_table({result}, {}), testing::ContainsRegex("\\|boolq *\\|acc .*\\|\\*\\|"));
 }
 
-TEST_F(CompareFolders, TheLatestRunOfATaskCounts) {
+TEST_F(CompareFolders, RepeatedTask_UsesLatestRun) {
   write("a", "piqa", accuracies({0, 0, 0}), "1.0", "2026-01-02T03-04-05.000006");
   write("a", "piqa", accuracies({1, 1, 1}), "1.0", "2026-02-02T03-04-05.000006");
   const ResultFolder folder = read_result_folder(root_ / "a");
   EXPECT_EQ(folder.tasks.at("piqa").documents.at(0).metrics.at("acc").value, 1);
 }
 
-TEST_F(CompareFolders, ResultsThatCannotBePairedAreErrors) {
+TEST_F(CompareFolders, UnpairableResults_AreErrors) {
   write("a", "piqa", accuracies({1, 0, 1}));
   write("limit", "piqa", accuracies({1, 0}));
   write("version", "piqa", accuracies({1, 0, 1}), "2.0");
@@ -241,10 +243,10 @@ TEST_F(CompareFolders, ResultsThatCannotBePairedAreErrors) {
   write("two/x", "piqa", accuracies({1, 0, 1}));
   write("two/y", "piqa", accuracies({1, 0, 1}));
   fs::create_directories(root_ / "empty");
-  EXPECT_EQ(message("a", "columns"), "");  // other columns, the same question
+  EXPECT_EQ(message("a", "columns"), "");  // other fields, but the same question
   EXPECT_THAT(message("a", "limit"), Names({"piqa", "--limit", 3, path("a"), 2, path("limit")}));
   EXPECT_THAT(message("a", "version"),
-              IsMessage("eval --compare: piqa: expected the same version of the task in both, found 1.0 in " +
+              IsMessage("eval --compare: piqa: expected the same version of the task in both folders, found 1.0 in " +
                         path("a") + " and 2.0 in " + path("version")));
   EXPECT_THAT(message("a", "task"), Names({path("a"), path("task")}));
   EXPECT_THAT(message("a", "documents"), Names({"piqa", 1, path("a"), path("documents")}));

@@ -1,4 +1,4 @@
-// A benchmark's whole way, from a file to results and records.
+// Tests a benchmark from its file to results and records.
 #include "eval/evaluate.h"
 
 #include <gmock/gmock.h>
@@ -28,14 +28,14 @@ const std::string kRows = R"({"goal": "dry a cup", "sol1": "wipe it", "sol2": "w
 
 TaskOptions quiet(PromptOptions prepare = {}) { return {prepare, {.batch_size = 4}, true, false}; }
 
-TEST(RunTasks, MultipleChoiceFromFileToRecord) {
+TEST(RunTasks, MultipleChoice_WritesRecords) {
   LanguageModel model = small_model();
   const auto tokenizer = load_tokenizer("bytes");
   const Folder folder;
   folder.write("piqa.jsonl", kRows);
   const Task task = find_task("piqa");
   const TaskResult result = evaluate_tasks(model, *tokenizer, {task}, folder.path, quiet())[0];
-  // The same, question by question.
+  // the same scores, computed one question at a time
   double acc = 0, acc_norm = 0;
   std::istringstream lines(result.samples);
   TextEncoder encoder(*tokenizer, false);
@@ -77,7 +77,7 @@ TEST(RunTasks, MultipleChoiceFromFileToRecord) {
   EXPECT_EQ(result.task_hash.size(), 64u);
 }
 
-TEST(RunTasks, LikelihoodAndRollingRecords) {
+TEST(RunTasks, LikelihoodAndRolling_WriteRecords) {
   LanguageModel model = small_model();
   const auto tokenizer = load_tokenizer("bytes");
   const Folder folder;
@@ -100,7 +100,7 @@ TEST(RunTasks, LikelihoodAndRollingRecords) {
               1e-6 * results[1].metrics[0].value);
 }
 
-TEST(RunTasks, BosInEveryWindowOfAPage) {
+TEST(RunTasks, BosEveryWindow_AppliesToPages) {
   LanguageModel model = small_model();
   const auto tokenizer = load_tokenizer("bytes");
   const Folder folder;
@@ -108,7 +108,7 @@ TEST(RunTasks, BosInEveryWindowOfAPage) {
   const Task task = find_task("wikitext");
   const auto value = [&](const PromptOptions& prompt) {
     const TaskResult result = evaluate_tasks(model, *tokenizer, {task}, folder.path, quiet(prompt))[0];
-    return Json::parse(result.samples)["word_perplexity"][0].get<double>();  // the page's log-likelihood
+    return Json::parse(result.samples)["word_perplexity"][0].get<double>();  // the log-likelihood of the page
   };
   const Row row = read_rows(task, folder.path).at(0);
   const auto ids = tokenizer->encode(make_question(task, row, "").text);
@@ -121,7 +121,7 @@ TEST(RunTasks, BosInEveryWindowOfAPage) {
   EXPECT_GT(std::abs(every - value({.max_length = 32, .bos = true})), 1e-3);
 }
 
-TEST(RunTasks, LimitsExamplesAndChunks) {
+TEST(RunTasks, LimitAndFewShot_SelectDocuments) {
   EXPECT_EQ(apply_limit(1838, 0.1), 184);
   EXPECT_EQ(apply_limit(1838, 10), 10);
   EXPECT_EQ(apply_limit(5, 10), 5);
@@ -150,7 +150,8 @@ TEST(RunTasks, LimitsExamplesAndChunks) {
   EXPECT_EQ(chunks, 2);
   EXPECT_TRUE(last);
   RequestPrefetcher left_early({find_task("piqa")}, folder.path, *tokenizer,
-                               {.max_length = 512});  // its thread ends with it
+                               // destroyed before the last chunk; the destructor ends the prefetch thread
+                               {.max_length = 512});
   EXPECT_TRUE(left_early.next(chunk));
 }
 
@@ -166,10 +167,10 @@ std::string preparation_error(const std::string& task, const std::string& row, P
   });
 }
 
-TEST(RunTasks, OddInput) {
+TEST(RunTasks, InvalidInput_IsNamed) {
   EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 10}), Names({"piqa.jsonl:1", 2, 10, 15}));
   EXPECT_EQ(preparation_error("piqa", kRows, {.max_length = 15}),
-            "");  // a context longer than the model loses its beginning
+            "");  // a context that exceeds the model's length is truncated at its start
   EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 64, .num_fewshot = 2}),
               Names({"piqa", "piqa-train.jsonl", "baber/piqa"}));
   EXPECT_THAT(preparation_error("lambada_openai", "{\"text\": \"  x\"}", {.max_length = 64}),
@@ -179,7 +180,7 @@ TEST(RunTasks, OddInput) {
   EXPECT_THAT(preparation_error("piqa", "{\"goal\": \"g\xff\"}", {.max_length = 64}), Names({"piqa.jsonl:1", "JSON"}));
 }
 
-TEST(Encode, BorderBosAndEmptyContext) {
+TEST(Encode, EncodePair_HandlesBorderBosAndEmptyContext) {
   const auto tokenizer = load_tokenizer("bytes");
   TextEncoder plain(*tokenizer, false);
   const auto ids = [&](const std::string& text) { return tokenizer->encode(text); };
@@ -198,8 +199,8 @@ TEST(Encode, BorderBosAndEmptyContext) {
   EXPECT_EQ(with_bos.encode_pair("", " c"), (Request{{*tokenizer->bos_id()}, ids(" c")}));
 }
 
-// A later task whose file is damaged.
-TEST(RunTasks, AnErrorLosesNoFinishedTask) {
+// A later task has a damaged file.
+TEST(RunTasks, Error_KeepsFinishedTasks) {
   const Folder folder;
   LanguageModel model = small_model();
   const auto tokenizer = load_tokenizer("bytes");
@@ -222,7 +223,7 @@ TEST(RunTasks, AnErrorLosesNoFinishedTask) {
   EXPECT_EQ(finished, std::vector<std::string>{"piqa"});
 }
 
-TEST(ResultFiles, FoldersAndNames) {
+TEST(ResultFiles, ResultFiles_HaveFoldersAndNames) {
   const Folder folder;
   const TaskResult result = {.name = "piqa", .samples = "{}\n"};
   const ResultFiles file(folder.path / "deep/run.json"), dated(folder.path / "out");

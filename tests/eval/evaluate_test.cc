@@ -28,7 +28,7 @@ LanguageModel tiny_model(Normalizer normalizer = Normalizer::elastic, int64_t vo
   return LanguageModel(config, 7);
 }
 
-TEST(Score, BatchesOfMixedLengthsEqualOneByOne) {
+TEST(Score, MixedLengthBatch_MatchesSingleWindows) {
   for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::elastic}) {
     LanguageModel model = tiny_model(normalizer);
     std::vector<Window> windows;
@@ -38,7 +38,7 @@ TEST(Score, BatchesOfMixedLengthsEqualOneByOne) {
       w.targets.assign(w.input.begin() + (n > 2 ? n / 2 : 0), w.input.end());
       windows.push_back(w);
     }
-    // A window whose targets are the model's own choices.
+    // A window whose targets are the predictions of the model.
     const at::NoGradGuard no_grad;
     Window greedy{{3, 4, 5}, {}};
     const at::Tensor best =
@@ -50,7 +50,7 @@ TEST(Score, BatchesOfMixedLengthsEqualOneByOne) {
       ASSERT_EQ(scores.size(), windows.size());
       for (size_t i = 0; i < windows.size(); ++i) {
         const Score expected = plain_score(model, windows[i]);
-        // fp32 against float64: rounding of a sum of |targets| logarithms, each of size <= 20.
+        // fp32 against float64: the bound allows for rounding in a sum of |targets| logarithms of absolute value <= 20.
         EXPECT_NEAR(scores[i].log_likelihood, expected.log_likelihood,
                     20 * 64 * 1.2e-7 * double(windows[i].targets.size()))
             << i;
@@ -65,7 +65,7 @@ TEST(Score, BatchesOfMixedLengthsEqualOneByOne) {
   EXPECT_THROW(score(model, {{{1}, {}}}, {1, ""}), Error);
 }
 
-TEST(Score, PrefixesApartGiveTheSameScores) {
+TEST(Score, UnsharedPrefixes_GiveTheSameScores) {
   LanguageModel model = tiny_model();
   std::vector<Window> windows;
   for (int n : {12, 12, 5, 30}) {
@@ -82,7 +82,7 @@ TEST(Score, PrefixesApartGiveTheSameScores) {
   }
 }
 
-TEST(Evaluate, BosInEveryWindowOfAText) {
+TEST(Evaluate, BosEveryWindow_AppliesToText) {
   LanguageModel model = tiny_model();
   const auto tokenizer = load_tokenizer("bytes");
   std::string text;
@@ -106,7 +106,7 @@ TEST(Evaluate, BosInEveryWindowOfAText) {
   EXPECT_GT(std::abs(loss() - plain), 1e-3);
 }
 
-TEST(Evaluate, TextMetricsFollowFromTheLogLikelihood) {
+TEST(Evaluate, TextMetrics_FollowFromLogLikelihood) {
   LanguageModel model = tiny_model();
   const auto tokenizer = load_tokenizer("bytes");
   const std::string text = "The quick brown fox jumps over the lazy dog, and the dog does not care at all about it.\n";
@@ -128,13 +128,13 @@ TEST(Evaluate, TextMetricsFollowFromTheLogLikelihood) {
     EXPECT_EQ(result.metrics[i].name, expected[i].first);
     EXPECT_NEAR(result.metrics[i].value / expected[i].second, 1, 1e-4) << expected[i].first;
   }
-  // BOS in the text itself is one more token to predict.
+  // BOS at the start of the text is one more token to predict.
   const TaskResult with_bos = evaluate_text(model, *tokenizer, text, "fox.txt", {.bos = true, .progress = false});
   EXPECT_EQ(with_bos.config["tokens"], result.config["tokens"].get<int64_t>() + 1);
   EXPECT_THROW(evaluate_text(model, *tokenizer, "", "empty.txt", {}), Error);
 }
 
-TEST(Evaluate, WikitextWeighsDocumentsByWords) {
+TEST(Evaluate, Wikitext_WeightsDocumentsByWords) {
   LanguageModel model = tiny_model();
   const auto tokenizer = load_tokenizer("bytes");
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("wikitext_{}", ::getpid());
@@ -164,7 +164,7 @@ TEST(Evaluate, WikitextWeighsDocumentsByWords) {
   fs::remove_all(folder);
 }
 
-TEST(Evaluate, AForeignTokenizerIsAnError) {
+TEST(Evaluate, TokenizerMismatch_IsError) {
   ModelConfig config;
   config.vocab_size = 300;
   EXPECT_NO_THROW(check_corpus(config, 5, 300, "t"));
@@ -177,7 +177,7 @@ TEST(Evaluate, AForeignTokenizerIsAnError) {
   EXPECT_NO_THROW(check_tokenizer(config, 5, "t"));
 }
 
-TEST(Results, HarnessSchemaAndTable) {
+TEST(Results, Results_HaveHarnessSchemaAndTable) {
   const std::vector<TaskResult> results = {{.name = "wikitext",
                                             .version = 2,
                                             .metrics = {{"word_perplexity", 41.25}, {"byte_perplexity", NAN}},
@@ -203,7 +203,7 @@ TEST(Results, HarnessSchemaAndTable) {
             "|        |       |none  |     0|word_perplexity|↓|41.2500|±|   N/A|\n");
 }
 
-TEST(Results, NothingIsBetterThanALabelThatIsAlwaysRight) {
+TEST(Results, ConstantLabel_HasNoRescaledMajority) {
   const std::vector<TaskResult> results = {{.name = "piqa",
                                             .version = 1,
                                             .metrics = {{"acc", 0.75, true, 0.1}},

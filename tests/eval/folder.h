@@ -1,4 +1,4 @@
-// A folder of a test's own.
+// A temporary folder for one test.
 #pragma once
 #include <fmt/format.h>
 #include <gtest/gtest.h>

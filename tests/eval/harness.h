@@ -1,5 +1,5 @@
-// lm-evaluation-harness beside ours, where it is installed: LAZY_LM_EVAL_PYTHON names an interpreter that imports
-// lm_eval (0.4.13); without it the interpreter of the build is tried.
+// Runs lm-evaluation-harness for comparison, if it is installed. LAZY_LM_EVAL_PYTHON names a Python interpreter that
+// can import lm_eval (0.4.13). By default the interpreter of the build is used.
 #pragma once
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -22,13 +22,14 @@ inline bool harness_present() {
   return std::system(fmt::format("'{}' -c 'import lm_eval.utils' > /dev/null 2>&1", harness_python()).c_str()) == 0;
 }
 
-#define LAZY_NEEDS_HARNESS()                                                           \
-  if (!harness_present())                                                              \
-  GTEST_SKIP() << harness_python()                                                     \
-               << " does not import lm_eval: not compared with lm-evaluation-harness " \
-                  "(set LAZY_LM_EVAL_PYTHON to an interpreter that has it)"
+#define LAZY_NEEDS_HARNESS()                                                         \
+  if (!harness_present())                                                            \
+  GTEST_SKIP() << harness_python()                                                   \
+               << " cannot import lm_eval: not compared with lm-evaluation-harness " \
+                  "(set LAZY_LM_EVAL_PYTHON to an interpreter that can)"
 
-// Runs a script that writes JSON to the file named by its first argument; `input` is the second argument's file.
+// Runs a script that writes JSON to the file named by its first argument. Its second argument names a file that
+// contains `input`.
 inline nlohmann::json script_output(const std::string& python, const std::string& script, const std::string& input) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("harness_{}", ::getpid());
@@ -46,7 +47,7 @@ inline nlohmann::json script_output(const std::string& python, const std::string
 inline nlohmann::json harness_output(const std::string& script, const std::string& input = "") {
   return script_output(harness_python(), script, input);
 }
-// Python itself, for what is its own: the build's interpreter has it.
+// Runs a script that needs only Python itself, with the interpreter of the build.
 inline nlohmann::json python_output(const std::string& script, const std::string& input = "") {
   return script_output(LAZY_TEST_PYTHON, script, input);
 }

@@ -1,4 +1,4 @@
-// Every string that the model is asked, beside lm-evaluation-harness's own task code on the same rows.
+// Compares every string that is given to the model with the task code of lm-evaluation-harness for the same rows.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,7 +14,8 @@
 namespace lazy::eval {
 namespace fs = std::filesystem;
 
-// Serves rows where the harness's task definitions ask the Hub; writes each request's texts, each label and the hashes.
+// Passes rows to the task definitions of the harness, which would otherwise load them from the Hub. Writes the texts of
+// each request, each label and the hashes.
 const char* const kAskHarness = R"(
 import json, os, sys
 os.environ['HF_HUB_OFFLINE'] = os.environ['HF_DATASETS_OFFLINE'] = '1'
@@ -53,7 +54,7 @@ for name in job['tasks']:
 json.dump(out, open(sys.argv[1], 'w'))
 )";
 
-// The rows as they stand in the file, without the fields that the task computes.
+// The rows in the file, without the fields that the task computes.
 std::vector<Json> raw_rows(const Task& task, const fs::path& data, bool fewshot) {
   std::vector<Json> rows;
   std::istringstream lines(read_file(find_task_files(task, data, fewshot)[0]));
@@ -61,7 +62,7 @@ std::vector<Json> raw_rows(const Task& task, const fs::path& data, bool fewshot)
   return rows;
 }
 
-// Local rows under the Hub's columns.
+// Converts local rows to the columns of the Hub.
 Json as_on_the_hub(const std::string& task, const Json& row) {
   if (task == "boolq" && row.contains("answer"))
     return {{"question", row["question"]}, {"passage", row["passage"]}, {"label", int(row["answer"].get<bool>())}};
@@ -89,7 +90,8 @@ void compare(const std::vector<std::string>& names, const fs::path& data, int64_
     if (train) {
       for (const Json& row : raw_rows(task, data, true)) entry["train"].push_back(as_on_the_hub(name, row));
     } else if (shots == 0) {
-      entry["train"].push_back(entry["rows"][0]);  // it wants a split of that name, and draws nothing from it
+      // the task requires a split of this name but draws no examples from it
+      entry["train"].push_back(entry["rows"][0]);
     }
   }
   const auto expected = harness_output(kAskHarness, job.dump());
@@ -116,7 +118,7 @@ void compare(const std::vector<std::string>& names, const fs::path& data, int64_
 const std::vector<std::string> kTasks = {"piqa",  "hellaswag",      "winogrande", "social_iqa",
                                          "boolq", "lambada_openai", "arc_easy",   "arc_challenge"};
 
-// Few rows of our own, odd on purpose: edge spaces, empty parts, markup, capitals, other scripts.
+// Writes rows with unusual content: spaces at the edges, empty parts, markup, capitals, other scripts.
 void write_rows(const Folder& folder) {
   std::string piqa, hellaswag, winogrande, siqa, boolq, lambada, arc;
   for (int i = 0; i < 12; ++i) {
@@ -156,7 +158,7 @@ void write_rows(const Folder& folder) {
                .dump() +
            "\n";
   }
-  piqa += piqa.substr(0, piqa.find('\n') + 1);  // a document twice
+  piqa += piqa.substr(0, piqa.find('\n') + 1);  // duplicates one document
   const std::map<std::string, std::string> files = {
       {"piqa", piqa},   {"hellaswag", hellaswag},    {"winogrande", winogrande}, {"social_iqa", siqa},
       {"boolq", boolq}, {"lambada_openai", lambada}, {"arc_easy", arc},          {"arc_challenge", arc}};
@@ -166,14 +168,14 @@ void write_rows(const Folder& folder) {
   }
 }
 
-TEST(HarnessTasks, StringsOfOddRows) {
+TEST(HarnessTasks, UnusualRows_GiveTheSameStrings) {
   LAZY_NEEDS_HARNESS();
   const Folder folder;
   write_rows(folder);
   compare(kTasks, folder.path, 0, false);
 }
 
-TEST(HarnessTasks, ExamplesAreDrawnAndWrittenAlike) {
+TEST(HarnessTasks, FewShotExamples_AreTheSame) {
   LAZY_NEEDS_HARNESS();
   const Folder folder;
   write_rows(folder);
@@ -181,13 +183,13 @@ TEST(HarnessTasks, ExamplesAreDrawnAndWrittenAlike) {
   compare(trained, folder.path, 3, true);
   compare({"arc_easy", "arc_challenge"}, folder.path, 5, true);
   compare({"lambada_openai"}, folder.path, 2, false);
-  compare({"piqa"}, folder.path, 11, true);  // of 13, one of them twice: the second draw
+  compare({"piqa"}, folder.path, 11, true);  // 13 rows, one of them duplicated: requires a second draw
 }
 
-TEST(HarnessTasksData, StringsOfTheFullSets) {
+TEST(HarnessTasksData, FullSets_GiveTheSameStrings) {
   LAZY_NEEDS_HARNESS();
   const std::string data = test_data(".");
-  if (data.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder: the real sets were not compared";
+  if (data.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder: no comparison on the real data sets";
   compare(kTasks, data, 0, false);
 }
 

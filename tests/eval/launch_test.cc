@@ -1,4 +1,4 @@
-// `lazy eval` as a process, and as several that share the work.
+// Tests `lazy eval` as one process and as several processes that divide the work.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -15,7 +15,7 @@
 namespace lazy::eval {
 namespace {
 
-// A model, its tokenizer and two benchmarks.
+// Writes a model, its tokenizer and two benchmarks.
 void write_inputs(const Folder& folder) {
   ModelConfig config = small_config();
   config.init_std = 0.1;
@@ -36,7 +36,7 @@ void write_inputs(const Folder& folder) {
 
 nlohmann::json read(const std::filesystem::path& file) { return nlohmann::json::parse(std::ifstream(file)); }
 
-TEST(Launch, RanksGiveTheNumbersOfOneProcess) {
+TEST(Launch, Ranks_MatchSingleProcess) {
   const Folder folder;
   write_inputs(folder);
   const auto arguments = [&](const std::string& output) {
@@ -66,7 +66,7 @@ TEST(Launch, RanksGiveTheNumbersOfOneProcess) {
   }
 }
 
-TEST(Launch, AnErrorOfOneRankEndsAll) {
+TEST(Launch, ErrorOfOneRank_EndsAllRanks) {
   const Folder folder;
   write_inputs(folder);
   folder.write("data/piqa.jsonl", "{\"goal\": 1}\n");

@@ -35,7 +35,7 @@ class LengthStudy : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder); }
 
-  // Bytes; the loss is `near` where fewer than 100 tokens are seen, else `far`.
+  // A stub model over bytes. Its loss is `near` for a target after fewer than 100 tokens, and `far` otherwise.
   ModelVariant subject(const std::string& label, float near, float far) {
     return {label, "models/" + label, "", [=] {
               ModelConfig config;
@@ -55,7 +55,7 @@ class LengthStudy : public testing::Test {
   LengthEvalOptions options;
 };
 
-TEST_F(LengthStudy, CurvesAndTheirComparison) {
+TEST_F(LengthStudy, Curves_AreComparedWithIntervals) {
   const Json results = evaluate_lengths({subject("flat", 2, 2), subject("steep", 2, 3)}, options);
   const Json& wikitext = results["results"]["wikitext"];
   const Json& flat = wikitext["models"][0]["lengths"];
@@ -75,12 +75,12 @@ TEST_F(LengthStudy, CurvesAndTheirComparison) {
   EXPECT_EQ(bins.back()["from"], 129);
   EXPECT_EQ(bins.back()["loss"], 3.0);
   EXPECT_EQ(bins[5]["loss"], 2.0);
-  // Steep's growth beyond flat's is all of it, and surely above zero.
+  // The interval of the difference between `steep` and `flat` is above zero.
   const Json& change = wikitext["change_against_first"][0];
   EXPECT_EQ(change["model"], 1);
   EXPECT_DOUBLE_EQ(change["lengths"][1]["difference"].get<double>(), loss - 2);
   EXPECT_GT(change["lengths"][1]["interval"][0].get<double>(), 0);
-  // Words: as many as the pages have.
+  // The number of words is the number of words on the pages.
   const double words = flat[0]["words"].get<double>(), tokens = flat[0]["tokens"].get<double>();
   EXPECT_DOUBLE_EQ(flat[0]["word_perplexity"].get<double>(), std::exp(2 * tokens / words));
 
@@ -92,7 +92,7 @@ TEST_F(LengthStudy, CurvesAndTheirComparison) {
               1e-9);  // " mat", " time"
 
   const std::string table = to_table(results);
-  EXPECT_THAT(table, Names({"wikitext", 95, 5}));  // the interval's level in percent, and the documents
+  EXPECT_THAT(table, Names({"wikitext", 95, 5}));  // the level of the interval in percent, and the number of documents
   EXPECT_THAT(table, testing::HasSubstr("7.389 [7.389, 7.389]"));
   EXPECT_THAT(table, testing::HasSubstr("|129-256|"));
   EXPECT_EQ(
@@ -100,7 +100,7 @@ TEST_F(LengthStudy, CurvesAndTheirComparison) {
       2.0);
 }
 
-TEST_F(LengthStudy, LengthsThatAreTooLongAreLeftOut) {
+TEST_F(LengthStudy, TooLongLengths_AreSkipped) {
   options.lengths = {8, 64, 100000};
   const Json results = evaluate_lengths({subject("a", 1, 1)}, options);
   const Json& wikitext = results["results"]["wikitext"]["models"][0];
@@ -112,7 +112,7 @@ TEST_F(LengthStudy, LengthsThatAreTooLongAreLeftOut) {
   EXPECT_THAT(error(), Names({"wikitext", wikitext["tokens"].get<int64_t>()}));
 }
 
-TEST_F(LengthStudy, ATextWithoutDocumentsIsResampledByBlocks) {
+TEST_F(LengthStudy, TextWithoutDocuments_IsResampledByBlocks) {
   write_file_atomic(folder / "book.txt", std::string(1000, 'x') + " end");
   options.text = folder / "book.txt";
   options.tasks = {"heldout"};
@@ -124,7 +124,7 @@ TEST_F(LengthStudy, ATextWithoutDocumentsIsResampledByBlocks) {
   EXPECT_DOUBLE_EQ(model["lengths"][0]["words"].get<double>(), 2);
 }
 
-TEST_F(LengthStudy, ProbesByLengthAndDepth) {
+TEST_F(LengthStudy, SyntheticTasks_ReportByLengthAndDepth) {
   options.tasks = {"passkey", "recall"};
   options.lengths = {20, 256, 400};
   options.synthetic.samples = 2;
@@ -140,7 +140,7 @@ TEST_F(LengthStudy, ProbesByLengthAndDepth) {
   EXPECT_THAT(to_table(results), Names({"passkey", "recall", 25}));
 }
 
-TEST_F(LengthStudy, InvalidOptionsAreErrorsBeforeAModelIsOpened) {
+TEST_F(LengthStudy, InvalidOptions_AreRejectedBeforeLoadingModels) {
   ModelVariant never{"a", "a", "", []() -> LoadedModel { throw std::logic_error("opened"); }};
   const auto message = [&] { return error_of([&] { evaluate_lengths({never}, options); }); };
   options.lengths = {64, 64};
@@ -162,7 +162,7 @@ TEST_F(LengthStudy, InvalidOptionsAreErrorsBeforeAModelIsOpened) {
   EXPECT_THAT(message(), Names({"--data", options.data.string()}));
 }
 
-TEST_F(LengthStudy, LossesThatAreNotFiniteAreReported) {
+TEST_F(LengthStudy, NonFiniteLosses_AreReported) {
   options.tasks = {"wikitext"};
   const Json results = evaluate_lengths({subject("a", 1, NAN)}, options);
   const Json& rows = results["results"]["wikitext"]["models"][0]["lengths"];
@@ -172,7 +172,7 @@ TEST_F(LengthStudy, LossesThatAreNotFiniteAreReported) {
   EXPECT_THAT(to_table(results), testing::HasSubstr("nan"));
 }
 
-TEST(LengthVariant, TheBaseChangesThePositionsAndNothingElse) {
+TEST(LengthVariant, RopeBase_ChangesOnlyPositions) {
   EXPECT_EQ(parse_variant("rope-base=5e5").rope_base, 5e5);
   const ModelOptions both = parse_variant("positions=yarn:4,cache=streaming:4+28", parse_variant("rope-base=7"));
   EXPECT_EQ(both.command_line(), " --positions yarn:4 --rope-base 7 --cache streaming:4+28");
@@ -195,14 +195,14 @@ TEST(LengthVariant, TheBaseChangesThePositionsAndNothingElse) {
   const double plain = value("");
   EXPECT_EQ(value("rope-base=10000"), plain);
   EXPECT_NE(value("rope-base=500000"), plain);
-  // The same as a model that was saved with that base.
+  // Equals a model that was saved with this base.
   ModelConfig other = config;
   other.positions.rope_base = 5e5;
   LanguageModel expected(other, 3);
   EXPECT_EQ(value("rope-base=500000"), score(expected, windows, {1, ""})[0].log_likelihood);
   EXPECT_NE(value("positions=yarn:4"), plain);
-  EXPECT_NE(value("cache=streaming:2+3"), plain);           // eight tokens: the last see less
-  EXPECT_NEAR(value("cache=streaming:4+28"), plain, 1e-4);  // nothing is evicted
+  EXPECT_NE(value("cache=streaming:2+3"), plain);           // of eight tokens, the last ones attend to fewer keys
+  EXPECT_NEAR(value("cache=streaming:4+28"), plain, 1e-4);  // no key is evicted
   fs::remove_all(folder);
 }
 

@@ -30,7 +30,7 @@ double total(const std::vector<double>& values) {
   return sum;
 }
 
-TEST(LengthRolling, EqualsTheModelAskedTokenByToken) {
+TEST(LengthRolling, Score_MatchesTokenByTokenEvaluation) {
   const auto model = std::make_shared<LanguageModel>(small_config(90), 7);
   const TokenizedText text = numbered({13, 20, 4});
   std::vector<int64_t> stream = {0};
@@ -38,7 +38,7 @@ TEST(LengthRolling, EqualsTheModelAskedTokenByToken) {
   for (const int64_t length : {8, 37}) {
     const RollingSums sums = score_rolling(make_scorer(model, {}, false), text, length, 0, {}, "");
     std::vector<double> expected(3);
-    for (int64_t i = 1; i < 38; ++i) {  // stream[i] is predicted from its window's beginning
+    for (int64_t i = 1; i < 38; ++i) {  // stream[i] is predicted from the tokens since the start of its window
       const int64_t window = (i - 1) / length * length, begin = std::min(window, std::max<int64_t>(0, 37 - length));
       const std::vector<int64_t> input(stream.begin() + (window + length > 37 ? begin : window), stream.begin() + i);
       const at::NoGradGuard no_grad;
@@ -51,7 +51,7 @@ TEST(LengthRolling, EqualsTheModelAskedTokenByToken) {
   }
 }
 
-TEST(LengthRolling, ScoresEveryTokenOnceInWhateverWindows) {
+TEST(LengthRolling, Score_CountsEveryTokenOnce) {
   const TokenizedText text = numbered({30, 1, 17, 50});
   for (const bool bos : {false, true}) {
     for (const bool per_document : {false, true}) {
@@ -77,7 +77,7 @@ TEST(LengthRolling, ScoresEveryTokenOnceInWhateverWindows) {
       Error);
 }
 
-TEST(LengthRolling, BinsByTheTokensThatATargetSees) {
+TEST(LengthRolling, Bins_FollowNumberOfPrecedingTokens) {
   EXPECT_EQ(position_bin(1), 0);
   EXPECT_EQ(position_bin(2), 1);
   EXPECT_EQ(position_bin(3), 2);
@@ -86,7 +86,7 @@ TEST(LengthRolling, BinsByTheTokensThatATargetSees) {
   EXPECT_EQ(position_bin(4096), 12);
   EXPECT_EQ(bin_first(12), 2049);
   EXPECT_EQ(bin_last(12), 4096);
-  // A model whose loss is the number of tokens that it sees.
+  // A stub model whose loss is the number of tokens in the context of the target.
   const Scorer counting = stub([](const std::vector<int32_t>& before, int32_t) {
     return TargetScore{-float(before.size()), false};
   });
@@ -100,7 +100,7 @@ TEST(LengthRolling, BinsByTheTokensThatATargetSees) {
   EXPECT_EQ(total(sums.loss), 4 * 136);
 }
 
-TEST(LengthRolling, BlocksAreUnitsOfATextWithoutDocuments) {
+TEST(LengthRolling, TextWithoutDocuments_IsDividedIntoBlocks) {
   const Scorer one = stub([](const std::vector<int32_t>&, int32_t id) {
     return TargetScore{id < 13 ? -1.0f : -2.0f, false};
   });
@@ -109,7 +109,7 @@ TEST(LengthRolling, BlocksAreUnitsOfATextWithoutDocuments) {
   EXPECT_EQ(sums.loss, (std::vector<double>{10, 20, 10}));
 }
 
-TEST(LengthRolling, CountsLossesThatAreNotFinite) {
+TEST(LengthRolling, Score_CountsNonFiniteLosses) {
   const Scorer broken = stub([](const std::vector<int32_t>&, int32_t id) {
     return TargetScore{id == 5 ? NAN : id == 6 ? -INFINITY : -1.0f, false};
   });
@@ -118,7 +118,7 @@ TEST(LengthRolling, CountsLossesThatAreNotFinite) {
   EXPECT_TRUE(std::isnan(sums.loss[0]));
 }
 
-TEST(LengthBootstrap, TheSameSeedGivesTheSameInterval) {
+TEST(LengthBootstrap, SameSeed_GivesTheSameInterval) {
   std::vector<double> loss, tokens;
   Random random(3);
   for (int i = 0; i < 200; ++i) {
@@ -132,14 +132,15 @@ TEST(LengthBootstrap, TheSameSeedGivesTheSameInterval) {
   const double mean = total(loss) / total(tokens);
   EXPECT_LT(interval.low, mean);
   EXPECT_GT(interval.high, mean);
-  // The ratio estimator's normal interval: 3.92 standard errors wide, each resample's noise of some percent apart.
+  // The normal interval of the ratio estimator is 3.92 standard errors wide. Resampling adds a relative error of a few
+  // percent.
   double variance = 0;
   for (size_t i = 0; i < 200; ++i) variance += std::pow(loss[i] - mean * tokens[i], 2);
   const double width = 3.92 * std::sqrt(variance) / total(tokens);
   EXPECT_NEAR((interval.high - interval.low) / width, 1, 0.15);
 }
 
-TEST(LengthBootstrap, NothingToResampleIsNoInterval) {
+TEST(LengthBootstrap, TooFewUnits_GiveNoInterval) {
   const std::vector<double> one = {3}, two = {3, 3}, ones = {1, 1}, zeros = {0, 0};
   EXPECT_FALSE(Bootstrap(1, 100, 1).ratio(one, one));
   EXPECT_FALSE(Bootstrap(2, 100, 1).ratio(two, zeros));
@@ -147,7 +148,7 @@ TEST(LengthBootstrap, NothingToResampleIsNoInterval) {
   EXPECT_THROW(Bootstrap(2, 100, 1).ratio(two, one), Error);
 }
 
-TEST(LengthBootstrap, WilsonsInterval) {
+TEST(LengthBootstrap, Wilson_MatchesKnownValues) {
   const auto half = *wilson(5, 10);  // 0.2366 to 0.7634 (Wilson 1927)
   EXPECT_NEAR(half.low, 0.2366, 1e-4);
   EXPECT_NEAR(half.high, 0.7634, 1e-4);

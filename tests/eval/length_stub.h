@@ -1,4 +1,5 @@
-// A rule in a model's place: it sees what a model would see before each target.
+// A scorer that computes scores by a rule instead of a model. The rule receives the same context as a model before each
+// target.
 #pragma once
 #include <functional>
 #include <vector>

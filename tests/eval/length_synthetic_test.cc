@@ -13,7 +13,7 @@
 
 namespace lazy::eval::length {
 
-// Bytes, and real vocabularies where there are any.
+// The tokenizer `bytes`, and real vocabularies if LAZY_TEST_DATA contains them.
 std::vector<std::shared_ptr<Tokenizer>> tokenizers() {
   std::vector<std::shared_ptr<Tokenizer>> all = {load_tokenizer("bytes")};
   for (const char* name : {"tokenizers/llama2-tokenizer.model", "tokenizers/gpt2"}) {
@@ -22,7 +22,7 @@ std::vector<std::shared_ptr<Tokenizer>> tokenizers() {
   return all;
 }
 
-// Reads the key where it stands in the text; without one it finds the answer nowhere.
+// A scorer that searches the text for the key. Without the key in the text, its answer is wrong.
 Scorer key_reader(std::shared_ptr<Tokenizer> tokenizer, size_t reach) {
   return [=](const std::vector<Window>& windows, const std::string&) {
     std::vector<Score> scores;
@@ -43,7 +43,7 @@ Scorer key_reader(std::shared_ptr<Tokenizer> tokenizer, size_t reach) {
   };
 }
 
-TEST(LengthPasskey, AModelThatRetrievesGetsAllAndOneThatIsBlindNone) {
+TEST(LengthPasskey, KeyReader_ScoresAllAndLimitedReachNone) {
   for (const auto& tokenizer : tokenizers()) {
     SyntheticOptions options;
     options.samples = 3;
@@ -55,14 +55,14 @@ TEST(LengthPasskey, AModelThatRetrievesGetsAllAndOneThatIsBlindNone) {
         EXPECT_EQ(cell.trials, 3);
         EXPECT_EQ(cell.exact, 3) << tokenizer->kind() << " " << length << " " << cell.depth;
         EXPECT_EQ(cell.log_likelihood, 0);
-        EXPECT_EQ(*cell.log_likelihood_absent, -5);  // nothing planted, nothing found
+        EXPECT_EQ(*cell.log_likelihood_absent, -5);  // without the key in the text, the answer is not found
         EXPECT_LE(cell.input_tokens, length);
-        EXPECT_GT(cell.input_tokens, length - 60);  // one sentence is less, in any of these tokens
+        EXPECT_GT(cell.input_tokens, length - 60);  // one sentence has fewer than 60 tokens in each of these tokenizers
       }
       for (const DepthResult& cell : evaluate_passkey(key_reader(tokenizer, 20), *tokenizer, length, options, ""))
         EXPECT_EQ(cell.exact, 0);
     }
-    // One that sees the latter half of its context finds what stands in it.
+    // A scorer that sees the second half of the context finds only the keys in this half.
     const auto half = evaluate_passkey(key_reader(tokenizer, 1000), *tokenizer, 2000, options, "");
     EXPECT_EQ(half[0].exact, 0);
     EXPECT_EQ(half[1].exact, 0);
@@ -74,7 +74,7 @@ TEST(LengthPasskey, AModelThatRetrievesGetsAllAndOneThatIsBlindNone) {
   }
 }
 
-TEST(LengthPasskey, PromptsFollowFromTheSeed) {
+TEST(LengthPasskey, Prompt_IsDeterminedBySeed) {
   const auto a = passkey_prompt(10, 0.5, 7);
   EXPECT_EQ(a.text, passkey_prompt(10, 0.5, 7).text);
   EXPECT_NE(a.text, passkey_prompt(10, 0.5, 8).text);
@@ -82,7 +82,8 @@ TEST(LengthPasskey, PromptsFollowFromTheSeed) {
   EXPECT_EQ(a.answer.size(), 6u);
   const std::string needle = "The pass key is" + a.answer + ". ";
   EXPECT_THAT(a.text, testing::HasSubstr(needle));
-  // The same notes at every depth: only the key moves; without it nothing of it is left.
+  // The notes are the same for every depth, only the position of the key changes. Without the key, no part of it
+  // remains.
   const auto without = passkey_prompt(10, 0.5, 7, false);
   EXPECT_EQ(without.text.find(a.answer), std::string::npos);
   for (const double depth : {0.0, 0.3, 1.0}) {
@@ -97,11 +98,11 @@ TEST(LengthPasskey, PromptsFollowFromTheSeed) {
   }
 }
 
-TEST(LengthRecall, SequencesHoldTheirPairsOnceAtTheirDepth) {
+TEST(LengthRecall, Sequence_ContainsPairsOnceAtDepth) {
   const auto tokenizer = load_tokenizer("bytes");
   const auto vocabulary = recall_vocabulary(*tokenizer, 8);
   EXPECT_EQ(std::count_if(vocabulary.begin(), vocabulary.end(), [](int32_t id) { return id > 255; }),
-            0);  // neither BOS nor EOS
+            0);  // contains neither BOS nor EOS
   for (const std::optional<int32_t> bos : {std::optional<int32_t>(), std::optional<int32_t>(256)}) {
     for (const double depth : {0.0, 0.4, 1.0}) {
       for (const int64_t length : {32, 100}) {
@@ -123,7 +124,7 @@ TEST(LengthRecall, SequencesHoldTheirPairsOnceAtTheirDepth) {
           if (i >= first && i < first + 16) continue;
           EXPECT_FALSE(keys.contains(ids[i]) || values.contains(ids[i]));
         }
-        for (const size_t t : s.value_targets) {  // each question's value follows its key in the pairs too
+        for (const size_t t : s.value_targets) {  // the value of each question also follows its key among the pairs
           const size_t at = ids.size() - s.window.targets.size() + t;
           const auto planted = std::find(ids.begin() + static_cast<int64_t>(first), ids.end(), ids[at - 1]);
           EXPECT_EQ(planted[1], s.window.targets[t]);
@@ -135,7 +136,7 @@ TEST(LengthRecall, SequencesHoldTheirPairsOnceAtTheirDepth) {
   }
 }
 
-TEST(LengthRecall, InductionGetsAllAndGuessingGetsChance) {
+TEST(LengthRecall, Induction_ScoresAllAndGuessing_ScoresChance) {
   for (const auto& tokenizer : tokenizers()) {
     SyntheticOptions options;
     options.samples = 4;
@@ -150,14 +151,14 @@ TEST(LengthRecall, InductionGetsAllAndGuessingGetsChance) {
       EXPECT_EQ(cell.exact, 32);
       EXPECT_EQ(cell.log_likelihood, 0);
     }
-    // Whatever token was seen somewhere in the last 200: about one in 200 is right, far from all.
+    // Predicts a random token of the last 200 tokens: about one in 200 predictions is correct.
     Random random(1);
     const Scorer guess = stub([&](const std::vector<int32_t>& before, int32_t target) {
       return TargetScore{-3, before[random.below(before.size())] == target};
     });
     int64_t right = 0;
     for (const DepthResult& cell : evaluate_recall(guess, *tokenizer, 200, options, "")) right += cell.exact;
-    EXPECT_LT(right, 12);  // 160 questions, 0.8 right on average
+    EXPECT_LT(right, 12);  // 160 questions; on average 0.8 answers are correct
   }
   SyntheticOptions options;
   const auto bytes = load_tokenizer("bytes");
@@ -165,7 +166,7 @@ TEST(LengthRecall, InductionGetsAllAndGuessingGetsChance) {
   EXPECT_EQ(min_recall_length(options), 31);
   EXPECT_NO_THROW(evaluate_recall(none, *bytes, 31, options, ""));
   EXPECT_THROW(evaluate_recall(none, *bytes, 30, options, ""), Error);
-  options.pairs = 100;  // four times as many tokens as bytes there are
+  options.pairs = 100;  // this needs four times as many distinct tokens as there are bytes
   EXPECT_THROW(evaluate_recall(none, *bytes, 1000, options, ""), Error);
 }
 

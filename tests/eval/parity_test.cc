@@ -1,5 +1,5 @@
-// The whole way of a rolling benchmark, tokens to log-likelihood, beside transformers with lm-evaluation-harness's
-// windows: the same model folder, the same ids.
+// Compares a rolling benchmark, from tokens to log-likelihood, with transformers and the windows of
+// lm-evaluation-harness, for the same model folder and the same ids.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -13,11 +13,11 @@
 namespace lazy::eval {
 namespace fs = std::filesystem;
 
-TEST(Parity, RollingLogLikelihoodOfTransformers) {
+TEST(Parity, RollingLogLikelihood_MatchesTransformers) {
   LAZY_NEEDS_HARNESS();
   if (std::system(fmt::format("'{}' -c 'import torch, transformers' > /dev/null 2>&1", harness_python()).c_str()) !=
       0) {
-    GTEST_SKIP() << harness_python() << " does not import torch and transformers: not compared with transformers";
+    GTEST_SKIP() << harness_python() << " cannot import torch and transformers: no comparison with transformers";
   }
   LanguageModel model(grouped_config(199, 32), 5);
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("parity_{}", ::getpid());
@@ -54,7 +54,7 @@ json.dump(out, open(sys.argv[1], 'w'))
     worst = std::max(worst, std::abs(total - expected[i].get<double>()));
   }
   RecordProperty("largest_difference", fmt::format("{:.2e}", worst));
-  EXPECT_LT(worst, 1e-3);  // the project's bound for a request's log-likelihood against the harness
+  EXPECT_LT(worst, 1e-3);  // the project's bound for the log-likelihood of a request against the harness
   fs::remove_all(folder);
 }
 

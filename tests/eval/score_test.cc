@@ -1,4 +1,5 @@
-// The scoring engine beside the model asked plainly: one window at a time, nothing shared, nothing left out.
+// Compares the scoring engine with plain evaluation of the model: one window at a time, without shared prefixes or
+// skipped positions.
 #include "eval/score.h"
 
 #include <ATen/ATen.h>
@@ -37,7 +38,7 @@ ModelConfig sliding() {
   return config;
 }
 
-// Windows of up to 64 tokens, on both sides of the original length.
+// The windows of up to 64 tokens are shorter or longer than the original length.
 ModelConfig longrope() {
   ModelConfig config = tiny();
   const auto pairs = static_cast<size_t>(config.rotary_dim() / 2);
@@ -53,8 +54,8 @@ ModelConfig mixing(MixerType type) {
                   .heads = 2,
                   .chunk = 8,
                   .memory_expansion = 2,
-                  .segment = 8};  // several chunks in the windows below
-  config.init_std = 0.15;         // with more, MAC doubles roundings from segment to segment
+                  .segment = 8};  // the windows below have several chunks
+  config.init_std = 0.15;         // a larger value makes MAC amplify rounding errors from segment to segment
   infer_mixer_sizes(config);
   return config;
 }
@@ -69,26 +70,27 @@ std::vector<int32_t> random_ids(std::mt19937& random, int64_t count) {
   return ids;
 }
 
-// Questions of every kind that the benchmarks have.
+// Requests of all kinds that occur in the benchmarks.
 std::vector<Request> questions() {
   std::mt19937 random(3);
   std::vector<Request> out;
   for (int64_t length : {1, 5, 23, 60}) {
     const auto context = random_ids(random, length);
-    for (int64_t choice : {3, 1, 8, 2}) out.push_back({context, random_ids(random, choice)});  // one context, choices
-    for (int n = 0; n < 2; ++n) out.push_back({context, random_ids(random, 1)});               // answers of one token
+    // one context with several choices
+    for (int64_t choice : {3, 1, 8, 2}) out.push_back({context, random_ids(random, choice)});
+    for (int n = 0; n < 2; ++n) out.push_back({context, random_ids(random, 1)});  // answers of one token
     const auto ending = random_ids(random, 6);
-    for (int n = 0; n < 2; ++n) {  // contexts that part ways, one ending
+    for (int n = 0; n < 2; ++n) {  // different contexts with the same ending
       auto other = context;
       const auto more = random_ids(random, 2 + n);
       other.insert(other.end(), more.begin(), more.end());
       out.push_back({other, ending});
     }
-    out.push_back({random_ids(random, 9), random_ids(random, 4)});  // one on its own
+    out.push_back({random_ids(random, 9), random_ids(random, 4)});  // a request that shares nothing with another
   }
-  out.push_back({random_ids(random, 200), random_ids(random, 5)});  // longer than the model
+  out.push_back({random_ids(random, 200), random_ids(random, 5)});  // exceeds the length of the model
   out.push_back({out.back().context, random_ids(random, 2)});
-  out.push_back(out.back());  // twice the same
+  out.push_back(out.back());  // a duplicate request
   return out;
 }
 
@@ -99,13 +101,13 @@ struct Kind {
 
 class Scores : public testing::TestWithParam<Kind> {};
 
-TEST_P(Scores, AreThoseOfTheModelAskedPlainly) {
+TEST_P(Scores, MatchPlainEvaluation) {
   LanguageModel model(GetParam().config(), 11);
   const auto requests = questions();
   const int64_t max_length = 64;
   std::vector<Window> windows;
   for (const Request& request : requests) windows.push_back(window_of(request, max_length));
-  // The greedy continuation of a context, so that `greedy` is true somewhere.
+  // The greedy continuation of a context, so that `greedy` is true for one window.
   Window greedy = windows[0];
   for (int n = 0; n < 3; ++n) {
     const std::vector<int64_t> wide(greedy.input.begin(), greedy.input.end());
@@ -131,7 +133,7 @@ TEST_P(Scores, AreThoseOfTheModelAskedPlainly) {
   for (size_t i = 0; i < cut.size(); ++i) EXPECT_NEAR(cut[i].log_likelihood, uncut[i].log_likelihood, 1e-4) << i;
 }
 
-TEST_P(Scores, OfEveryTargetOnAnyNumberOfRanks) {
+TEST_P(Scores, AreTheSameForAnyNumberOfRanks) {
   const auto requests = questions();
   LanguageModel alone(GetParam().config(), 11);
   const auto expected = score(alone, requests, 64, {.title = "", .targets = true});
@@ -162,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Scores,
                                          Kind{"titans_mal", titans_mal}),
                          [](const auto& info) { return info.param.name; });
 
-TEST(Score, RanksShareTheWindows) {
+TEST(Score, Ranks_DivideTheWindows) {
   const auto requests = questions();
   LanguageModel alone(tiny(), 11);
   const auto expected = score(alone, requests, 64, {0, ""});
@@ -184,7 +186,7 @@ TEST(Score, RanksShareTheWindows) {
   }
 }
 
-TEST(Score, RefusesIdsOutsideTheVocabulary) {
+TEST(Score, IdOutsideVocabulary_IsRejected) {
   LanguageModel model(tiny(), 1);
   EXPECT_THROW(score(model, std::vector<Window>{{{1, kVocabulary}, {2}}}, {}), Error);
   EXPECT_THROW(score(model, std::vector<Window>{{{1, 2}, {-1}}}, {}), Error);
@@ -192,7 +194,7 @@ TEST(Score, RefusesIdsOutsideTheVocabulary) {
   EXPECT_TRUE(score(model, std::vector<Window>{}, {}).empty());
 }
 
-TEST(Requests, AreCutOnTheLeft) {
+TEST(Requests, LongRequest_IsTruncatedAtStart) {
   EXPECT_EQ(window_of({{1, 2, 3}, {4, 5}}, 10), (Window{{1, 2, 3, 4}, {4, 5}}));
   EXPECT_EQ(window_of({{1, 2, 3}, {4, 5}}, 4), (Window{{1, 2, 3, 4}, {4, 5}}));
   EXPECT_EQ(window_of({{1, 2, 3}, {4, 5}}, 2), (Window{{3, 4}, {4, 5}}));
@@ -201,28 +203,29 @@ TEST(Requests, AreCutOnTheLeft) {
   EXPECT_THROW(window_of({{}, {1}}, 4), Error);
 }
 
-TEST(Prefix, NeighboursThatBeginAlikeAreOneGroup) {
-  const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}}, {{1, 2, 3, 6}, {9}}, {{1, 2, 3}, {9}},  // shared: 3
-                                       {{7, 2, 3}, {9}},                                               // alone
-                                       {{8, 8, 8, 8}, {9}},    {{8, 8, 8, 8}, {9}},                    // the same
-                                       {{8, 1}, {9}}};  // one token in common is less than the two save
+TEST(Prefix, AdjacentWindowsWithCommonPrefix_FormGroup) {
+  // shared prefix: 3 tokens
+  const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}}, {{1, 2, 3, 6}, {9}},
+                                       {{1, 2, 3}, {9}},       {{7, 2, 3}, {9}},  // shares nothing with its neighbors
+                                       {{8, 8, 8, 8}, {9}},    {{8, 8, 8, 8}, {9}},  // identical windows
+                                       {{8, 1}, {9}}};  // the common prefix of one token saves too little
   EXPECT_EQ(group_by_prefix(windows),
             (std::vector<PrefixGroup>{{0, 3, 3, 6}, {3, 1, 0, 3}, {4, 2, 4, 4}, {6, 1, 0, 2}}));
   EXPECT_TRUE(group_by_prefix({}).empty());
 }
 
-TEST(Prefix, WhatIsContainedIsComputedOnce) {
+TEST(Prefix, ContainedWindow_IsComputedOnce) {
   const std::vector<Window> windows = {{{1, 2, 3, 4}, {9}}, {{1, 2, 3, 4}, {8}},
-                                       {{1, 2}, {9}},                        // the first's beginnings
-                                       {{1, 2, 5}, {9}},                     // parts ways: alone
-                                       {{7}, {9}},          {{7, 8}, {9}}};  // longer than the one before
+                                       {{1, 2}, {9}},                        // a prefix of the first
+                                       {{1, 2, 5}, {9}},                     // diverges: computed separately
+                                       {{7}, {9}},          {{7, 8}, {9}}};  // longer than the previous window
   EXPECT_EQ(group_contained(windows),
             (std::vector<PrefixGroup>{{0, 3, 4, 4}, {3, 1, 0, 3}, {4, 1, 0, 1}, {5, 1, 0, 2}}));
   EXPECT_TRUE(group_contained({}).empty());
 }
 
-// Windows scored through a streaming cache are what the model says token by token.
-TEST(StreamingScore, IsTokenByToken) {
+// Windows scored through a streaming cache give the same results as the model called token by token.
+TEST(StreamingScore, StreamingCache_MatchesTokenByTokenEvaluation) {
   ModelConfig c{.vocab_size = 61,
                 .hidden_size = 32,
                 .num_layers = 2,

@@ -1,5 +1,5 @@
-// Small models for the tests of this folder, and their scores computed from whole matrices of logits. Weights far from
-// zero make errors visible.
+// Small models for the tests in this folder, and their scores computed from complete matrices of logits. The weights
+// are far from zero so that errors are visible.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -22,7 +22,7 @@ inline ModelConfig small_config(int64_t vocabulary = 300, int64_t max_length = 6
   return config;
 }
 
-// Three layers of grouped heads.
+// Three layers with grouped heads.
 inline ModelConfig grouped_config(int64_t vocabulary, int64_t max_length = 64) {
   ModelConfig config = small_config(vocabulary, max_length);
   config.hidden_size = 48;
@@ -32,7 +32,8 @@ inline ModelConfig grouped_config(int64_t vocabulary, int64_t max_length = 64) {
   return config;
 }
 
-// log p of every target from the whole (length, vocabulary) matrix of logits, one window at a time, in float64.
+// Computes log p of every target from the complete (length, vocabulary) matrix of logits in float64, one window at a
+// time.
 inline Score plain_score(LanguageModel& model, const Window& w) {
   const at::NoGradGuard no_grad;
   const std::vector<int64_t> ids(w.input.begin(), w.input.end());

@@ -1,4 +1,4 @@
-// Random numbers as Python draws them, and standard errors as lm-evaluation-harness computes them.
+// Tests random numbers, which must match Python, and standard errors, which must match lm-evaluation-harness.
 #include <gtest/gtest.h>
 
 #include "core/checksum.h"
@@ -8,7 +8,7 @@
 
 namespace lazy::eval {
 
-TEST(PythonRandom, DrawsWhatPythonDraws) {
+TEST(PythonRandom, Draws_MatchPython) {
   const auto expected = python_output(R"(
 import json, random, sys
 out = []
@@ -29,7 +29,7 @@ json.dump(out, open(sys.argv[1], 'w'))
   }
 }
 
-TEST(Sha256, KnownDigests) {
+TEST(Sha256, Digest_MatchesKnownValues) {
   EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   const auto expected = python_output(R"(
@@ -45,7 +45,7 @@ std::vector<double> some_values(size_t n) {
   return values;
 }
 
-TEST(StandardError, EqualsTheHarness) {
+TEST(StandardError, StandardError_MatchesHarness) {
   LAZY_NEEDS_HARNESS();
   const auto values = some_values(23);
   const auto expected = harness_output(R"(
@@ -63,8 +63,8 @@ json.dump([mean_stderr(values), bootstrap_stderr(perplexity, values, iters=3000)
   EXPECT_NEAR(perplexity_stderr({values[0], values[1]}, 100) / expected[2].get<double>(), 1, 1e-12);
 }
 
-// What the harness gave for the same values, so that it is compared where the harness is not installed too.
-TEST(StandardError, RecordedFigures) {
+// Results of the harness for the same values, for machines where the harness is not installed.
+TEST(StandardError, StandardError_MatchesRecordedValues) {
   const auto values = some_values(23);
   EXPECT_NEAR(mean_stderr(values), 0.31318462048157686, 1e-14);
   EXPECT_NEAR(perplexity_stderr(values, 3000), 6.806284903035416, 1e-11);
@@ -76,7 +76,7 @@ Task choice_task() {
   return task;
 }
 
-TEST(Metrics, TiesNaNsAndLengths) {
+TEST(Metrics, DocumentMetrics_HandleTiesNaNsAndLengths) {
   Question q;
   q.choices = {"ééé", "abcd", ""};
   q.label = 0;
@@ -87,10 +87,10 @@ TEST(Metrics, TiesNaNsAndLengths) {
   q.label = 2;
   EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {-1}}), (std::vector<double>{1, 0, 0}));  // -1/0 is -inf
   EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {0}}),
-            (std::vector<double>{1, 1, 1}));  // 0/0 is NaN, numpy's largest
+            (std::vector<double>{1, 1, 1}));  // 0/0 is NaN, which is the maximum for numpy
 }
 
-TEST(Metrics, AggregatesAndChance) {
+TEST(Metrics, Aggregate_GivesMeansAndChance) {
   const std::vector<DocumentResult> documents = {
       {{1, 0, 0}, 0, 0, 4, 2}, {{1, 1, 0}, 0, 0, 4, 2}, {{0, 1, 0}, 0, 0, 2, 1}};
   const auto metrics = aggregate(choice_task(), documents);

@@ -1,4 +1,4 @@
-// Task files that a user writes, and where documents are found.
+// Tests task files that a user writes, and the search for documents.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::string wrong(const std::string& toml) {
   return error_of([&] { parse_task(toml, "my.toml"); });
 }
 
-TEST(TaskFiles, MistakesNameLineAndKey) {
+TEST(TaskFiles, InvalidTaskFile_ErrorNamesLineAndKey) {
   EXPECT_EQ(wrong(kHead + kPrompt), "");
   EXPECT_THAT(wrong(kHead + "headlines = \"acc\"\n" + kPrompt),
               IsMessage("eval: my.toml:4: unknown key headlines; did you mean 'headline'?"));
@@ -43,7 +43,7 @@ TEST(TaskFiles, MistakesNameLineAndKey) {
   EXPECT_THAT(wrong("name = \"В\"\nВ = 1\n"), Names({"my.toml:2"}));
 }
 
-TEST(TaskFiles, SelectionTakesNamesGroupsAndFiles) {
+TEST(TaskFiles, Selection_AcceptsNamesGroupsAndFiles) {
   EXPECT_EQ(select_tasks({"all"}).size(), builtin_tasks().size());
   const auto arc = select_tasks({"ai2_arc", "piqa", "arc_easy"});
   ASSERT_EQ(arc.size(), 3u);
@@ -68,7 +68,7 @@ std::vector<std::string> found(const Task& task, const fs::path& data, bool fews
   return names;
 }
 
-TEST(TaskFiles, FoldersAsTheHubLaysThemOut) {
+TEST(TaskFiles, HubFolderLayouts_AreFound) {
   const Task task = own_task("files = [\"own.jsonl\"]\nhub = [\"who/set:hard\"]\nsplit = \"test\"\n");
   const Folder folder;
   EXPECT_THAT(error_of([&] { found(task, folder.path); }),
@@ -91,7 +91,7 @@ TEST(TaskFiles, FoldersAsTheHubLaysThemOut) {
   EXPECT_THAT(error_of([&] { found(task, file); }), Names({"--data", file.string()}));
 }
 
-TEST(TaskFiles, CompressedParquetAndPlainText) {
+TEST(TaskFiles, GzipParquetAndPlainText_AreRead) {
   const Task task = own_task("files = [\"own.jsonl\"]\nhub = [\"who/set\"]\nplain_text = \"lines\"\n");
   const Folder folder;
   const std::string row = R"({"q": "Größe?", "l": 1, "list": {"text": ["a", "b"]}})";
@@ -115,7 +115,7 @@ TEST(TaskFiles, CompressedParquetAndPlainText) {
       fmt::format("'{0}' '{1}/script.py' '{1}/plain' '{1}/set/validation-0.parquet' 2> /dev/null", LAZY_TEST_PYTHON,
                   folder.path.string());
   if (std::system(command.c_str()) != 0)
-    GTEST_SKIP() << LAZY_TEST_PYTHON << " does not import pyarrow: Parquet was not read";
+    GTEST_SKIP() << LAZY_TEST_PYTHON << " cannot import pyarrow: Parquet was not tested";
   ::setenv("LAZY_PYTHON", LAZY_TEST_PYTHON, 1);
   rows = read_rows(task, folder.path);
   ASSERT_EQ(rows.size(), 2u);
@@ -123,7 +123,7 @@ TEST(TaskFiles, CompressedParquetAndPlainText) {
   EXPECT_EQ(rows[1].document, Json::parse(row));
 }
 
-TEST(TaskFiles, WikitextsRawFile) {
+TEST(TaskFiles, WikitextRawFile_IsRead) {
   const Task task = find_task("wikitext");
   const Folder folder;
   EXPECT_THAT(error_of([&] { read_rows(task, folder.path); }),
@@ -136,15 +136,15 @@ TEST(TaskFiles, WikitextsRawFile) {
   EXPECT_EQ(read_rows(task, folder.path).size(), 2u);
 }
 
-// The first code block of this language after `text`.
+// Returns the first code block in `language` after `text`.
 std::string block(const std::string& page, const std::string& text, const std::string& language) {
   const std::string open = "```" + language + "\n";
   const size_t begin = page.find(open, page.find(text)) + open.size();
   return page.substr(begin, page.find("```", begin) - begin);
 }
 
-// The example of a task file in docs/evaluation.md does what the page says.
-TEST(DocsExample, CustomTask) {
+// The example of a task file in docs/evaluation.md works as the page describes.
+TEST(DocsExample, CustomTask_WorksAsDocumented) {
   const std::string page = read_file(std::filesystem::path(LAZY_SOURCE_DIR) / "docs/evaluation.md"),
                     example = "`sky.toml`";
   const Folder folder;
@@ -163,8 +163,8 @@ TEST(DocsExample, CustomTask) {
   EXPECT_EQ(task.data.fewshot_split, task.data.split);
 }
 
-// The table of the page has a row for every built-in task.
-TEST(DocsExample, TableNamesEveryTask) {
+// The table in docs/evaluation.md has a row for every built-in task.
+TEST(DocsExample, Table_ContainsEveryTask) {
   const std::string page = read_file(std::filesystem::path(LAZY_SOURCE_DIR) / "docs/evaluation.md");
   for (const Task& task : builtin_tasks()) EXPECT_NE(page.find("`" + task.name + "`"), std::string::npos) << task.name;
 }

@@ -1,4 +1,4 @@
-// The nine tasks on hand-written rows: what the model is asked, word for word.
+// Checks the exact text that the nine tasks give to the model for hand-written rows.
 #include "eval/tasks/task.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 
 namespace lazy::eval {
 
-// The question of one row, read from the task's first file.
+// Returns the question of one row, which is read from the first file of the task.
 Question asked(const std::string& task_name, const std::string& row) {
   const Task task = find_task(task_name);
   const Folder folder;
@@ -30,7 +30,7 @@ void expect_pairs(const Question& question, const std::vector<std::pair<std::str
   }
 }
 
-TEST(Tasks, Piqa) {
+TEST(Tasks, Piqa_BuildsQuestion) {
   const Question q = asked("piqa", R"({"goal": "To dry a cup,", "sol1": "wipe it.", "sol2": "wet it.", "label": 1})");
   expect_pairs(q,
                {{"Question: To dry a cup,\nAnswer:", " wipe it."}, {"Question: To dry a cup,\nAnswer:", " wet it."}});
@@ -39,7 +39,7 @@ TEST(Tasks, Piqa) {
   EXPECT_EQ(q.target, "1");
 }
 
-TEST(Tasks, HellaswagFromTheHubsColumnsAndFromPreparedRows) {
+TEST(Tasks, Hellaswag_AcceptsHubColumnsAndPreparedRows) {
   const Question q = asked(
       "hellaswag", nlohmann::json::parse(
                        R"({"activity_label": " Making tea", "ctx_a": "[header] How to make tea [title] Boil water.",
@@ -56,7 +56,7 @@ TEST(Tasks, HellaswagFromTheHubsColumnsAndFromPreparedRows) {
   EXPECT_EQ(prepared.label, 0);
 }
 
-TEST(Tasks, WinograndeHasTwoContexts) {
+TEST(Tasks, Winogrande_HasTwoContexts) {
   const Question q = asked(
       "winogrande",
       R"({"sentence": "Ann thanked Bo because _ had helped. ", "option1": "Ann", "option2": "Bo", "answer": "2"})");
@@ -65,7 +65,7 @@ TEST(Tasks, WinograndeHasTwoContexts) {
   EXPECT_EQ(q.target, "had helped.");
 }
 
-TEST(Tasks, ArcTakesLettersAndDigits) {
+TEST(Tasks, Arc_AcceptsLettersAndDigits) {
   for (const char* name : {"arc_easy", "arc_challenge"}) {
     const Question q =
         asked(name, R"({"id": "x", "question": "What falls?", "choices": {"text": ["rain", "sun", "sky"], )"
@@ -81,7 +81,7 @@ TEST(Tasks, ArcTakesLettersAndDigits) {
       1);
 }
 
-TEST(Tasks, SocialIqaAndBoolq) {
+TEST(Tasks, SocialIqaAndBoolq_BuildQuestions) {
   const Question q = asked("social_iqa", R"({"context": "Al fell.", "question": "Why?", )"
                                          R"("answerA": "ice", "answerB": "fun", "answerC": "no", "label": "3"})");
   expect_pairs(q,
@@ -93,7 +93,7 @@ TEST(Tasks, SocialIqaAndBoolq) {
   EXPECT_EQ(asked("boolq", R"({"question": "is it so", "passage": "It is.", "idx": 3, "label": 0})").label, 0);
 }
 
-TEST(Tasks, LambadaAndWikitext) {
+TEST(Tasks, LambadaAndWikitext_BuildTexts) {
   const Question q = asked("lambada_openai", R"({"text": "He said:  \"Go\" and\nleft home."})");
   expect_pairs(q, {{"He said:  \"Go\" and\nleft", " home."}});
   EXPECT_EQ(q.target, " home.");
@@ -104,15 +104,16 @@ TEST(Tasks, LambadaAndWikitext) {
   EXPECT_EQ(page.bytes, 17);
 }
 
-TEST(Tasks, WrongRowsNameLineAndField) {
+TEST(Tasks, InvalidRow_ErrorNamesLineAndField) {
   const std::string piqa = R"({"goal": "g", "sol1": "a", "sol2": "b", "label": %})";
   const auto with = [&](const std::string& label) {
     return refusal("piqa", std::string(piqa).replace(piqa.find('%'), 1, label));
   };
   EXPECT_THAT(with("2"), Names({"piqa.jsonl:1", "{{label}}", 0, 1, 2}));
-  EXPECT_THAT(with("-1"), Names({"piqa.jsonl:1", "{{label}}", -1}));  // the Hub's hidden labels
+  // the Hub's value for labels that are not published
+  EXPECT_THAT(with("-1"), Names({"piqa.jsonl:1", "{{label}}", -1}));
   EXPECT_THAT(with("\"\""), Names({"piqa.jsonl:1", "{{label}}", "\"\""}));
-  EXPECT_EQ(with("\"b\""), "");  // the right choice's text
+  EXPECT_EQ(with("\"b\""), "");  // the text of the correct choice
   EXPECT_EQ(with("true"), "");
   EXPECT_THAT(with("null"), Names({"piqa.jsonl:1", "{{label}}", "null"}));
   EXPECT_EQ(refusal("piqa", R"({"goal": "g", "sol1": "a", "sol2": 7, "label": 0})"), "");

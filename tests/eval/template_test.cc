@@ -29,7 +29,7 @@ std::string problem(const std::string& source) {
   return "none";
 }
 
-TEST(Template, FieldsTextsNumbersAndLists) {
+TEST(Template, Render_AcceptsFieldsTextsNumbersAndLists) {
   EXPECT_EQ(rendered("Question: {{goal}}\nAnswer:"), "Question:  Boil eggs \nAnswer:");
   EXPECT_EQ(rendered("{{n}}{{\" 'a' \"}}{{'\\n'}}"), "3 'a' \n");
   EXPECT_EQ(rendered("no insertion } { }"), "no insertion } { }");
@@ -42,7 +42,7 @@ TEST(Template, FieldsTextsNumbersAndLists) {
   EXPECT_FALSE(Template("{{key | prefix(absent)}}").applies({kDocument, {}}));
 }
 
-TEST(Template, Filters) {
+TEST(Template, Filters_TransformValues) {
   EXPECT_EQ(rendered("{{goal | strip | lower | replace('eggs', 'rice')}}"), "boil rice");
   EXPECT_EQ(rendered("{{goal|upper}}"), " BOIL EGGS ");
   EXPECT_EQ(rendered("{{sentence | before('_') | suffix('Ann')}}{{sentence | after('_') | strip}}"),
@@ -61,7 +61,7 @@ TEST(Template, Filters) {
   EXPECT_EQ(rendered("{{[['a', 'b'] | join('-'), 'c'] | join(': ')}}"), "a-b: c");
 }
 
-TEST(Template, MistakesNameThePlace) {
+TEST(Template, InvalidTemplate_ErrorNamesLocation) {
   EXPECT_THAT(problem("{{gaol}}"),
               IsMessage("field gaol: expected a value, found none (the document has goal, n, yes, nothing, sentence, "
                         "choices, key, tags)"));
@@ -79,13 +79,14 @@ TEST(Template, MistakesNameThePlace) {
   EXPECT_THAT(problem("{{'abc}}"), Names({"{{'abc}}", 9}));
 }
 
-TEST(PythonText, CaseAndLengthAsPythonHasThem) {
+TEST(PythonText, CaseAndLength_MatchPython) {
   EXPECT_EQ(python_capitalize("he LLO wORLD"), "He llo world");
   EXPECT_EQ(python_capitalize("éCOLE\nÀ"), "École\nà");
   EXPECT_EQ(python_capitalize(""), "");
   EXPECT_EQ(python_length("né€𝄞"), 4);
   EXPECT_EQ(python_rstrip(" a\u00a0\n "), " a");
-  // Every letter of the Latin, Greek, Cyrillic and Armenian blocks that Python maps to a single character.
+  // All letters of the Latin, Greek, Cyrillic and Armenian blocks for which Python maps both cases to a single
+  // character.
   const auto python = python_output(R"(
 import json, sys
 cases = [c for c in map(chr, range(0x20, 0x587)) if len(c.lower()) == len(c.upper()) == 1]

@@ -13,7 +13,7 @@
 namespace lazy::eval {
 namespace fs = std::filesystem;
 
-TEST(Wikitext, PagesStartAtSingleEqualsHeadings) {
+TEST(Wikitext, Page_StartsAtTopLevelHeading) {
   const std::string raw =
       " \n = One = \n \n text = with equals \n = = Section = = \n body \n = = = Sub = = = \n\n = Two = \n more \n";
   const auto pages = wikitext_pages(raw);
@@ -24,7 +24,7 @@ TEST(Wikitext, PagesStartAtSingleEqualsHeadings) {
   EXPECT_EQ(wikitext_pages("no heading").size(), 1u);
 }
 
-TEST(Wikitext, DetokenizerRules) {
+TEST(Wikitext, Detokenize_AppliesRules) {
   const auto d = wikitext_detokenize;
   EXPECT_EQ(d("the boys ' game"), "the boys' game");
   EXPECT_EQ(d("10 @,@ 000 @.@ 5 well @-@ known"), "10,000.5 well-known");
@@ -36,26 +36,26 @@ TEST(Wikitext, DetokenizerRules) {
   EXPECT_EQ(d("at N 5"), "at 1 5");
   EXPECT_EQ(d("Teddy 's Story"), "Teddy's Story");
   EXPECT_EQ(d("( open"), "( open");
-  EXPECT_EQ(d("(\u00a0x\u3000)"), "(x)");  // Python's \s is Unicode's
+  EXPECT_EQ(d("(\u00a0x\u3000)"), "(x)");  // \s of Python matches Unicode spaces
   EXPECT_EQ(d(""), "");
 }
 
-TEST(PythonText, SplitCountsEdgeStrings) {
+TEST(PythonText, WordCount_IncludesEmptyStringsAtEdges) {
   EXPECT_EQ(python_word_count("a b"), 2);
   EXPECT_EQ(python_word_count(" a  b \n"), 4);
   EXPECT_EQ(python_word_count(""), 1);
   EXPECT_EQ(python_word_count("a\u00a0b\u2003c\x1f"
                               "d"),
             4);
-  EXPECT_EQ(python_word_count("a\u200bb"), 1);  // a zero-width space is no space
+  EXPECT_EQ(python_word_count("a\u200bb"), 1);  // a zero-width space does not separate words
   EXPECT_EQ(python_strip("\u3000 a b\u0085"), "a b");
   EXPECT_EQ(python_strip(" \n"), "");
 }
 
-TEST(WikitextData, EqualsTheHarnessOnTheRealTestSet) {
+TEST(WikitextData, TestSet_MatchesHarness) {
   LAZY_NEEDS_HARNESS();
   const std::string file = test_data("eval/wikitext-2-raw-test.txt");
-  if (file.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with eval/wikitext-2-raw-test.txt";
+  if (file.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder that contains eval/wikitext-2-raw-test.txt";
   const std::string raw = read_file(file);
   const auto pages = wikitext_pages(raw);
   EXPECT_EQ(pages.size(), 62u);

@@ -19,27 +19,28 @@ Ids range(int32_t begin, int32_t end) {
   return ids;
 }
 
-TEST(RollingWindows, HandComputed) {
-  const Ids tokens = range(1, 11);  // 1..10, prefix 0
-  // Windows of 4, one token of context: 4 + 4, then 2 remain, whose input is extended to the left to 4 tokens.
+TEST(RollingWindows, Windows_MatchHandComputedValues) {
+  const Ids tokens = range(1, 11);  // tokens 1 to 10, prefix 0
+  // Windows of 4 tokens with a context of one token: the first two predict 4 tokens each. The last one predicts the 2
+  // remaining tokens, and its input is extended to the left to 4 tokens.
   const std::vector<Window> expected = {
       {{0, 1, 2, 3}, {1, 2, 3, 4}}, {{4, 5, 6, 7}, {5, 6, 7, 8}}, {{6, 7, 8, 9}, {9, 10}}};
   EXPECT_EQ(rolling_windows(tokens, 0, 4), expected);
-  // Context 2: after the first, each window predicts 3.
+  // Context 2: each window after the first predicts 3 tokens.
   const std::vector<Window> two = {{{0, 1, 2, 3}, {1, 2, 3, 4}}, {{3, 4, 5, 6}, {5, 6, 7}}, {{6, 7, 8, 9}, {8, 9, 10}}};
   EXPECT_EQ(rolling_windows(tokens, 0, 4, 2), two);
-  // A text that fits, one that just fits, one token, none.
+  // A text shorter than a window, a text of exactly one window, one token, an empty text.
   EXPECT_EQ(rolling_windows(range(1, 4), 0, 4), (std::vector<Window>{{{0, 1, 2}, {1, 2, 3}}}));
   EXPECT_EQ(rolling_windows(range(1, 5), 0, 4), (std::vector<Window>{{{0, 1, 2, 3}, {1, 2, 3, 4}}}));
   EXPECT_EQ(rolling_windows(Ids{7}, 0, 4), (std::vector<Window>{{{0}, {7}}}));
   EXPECT_TRUE(rolling_windows(Ids{}, 0, 4).empty());
-  // Windows of one token know only the token before.
+  // Windows of one token have only the preceding token as input.
   EXPECT_EQ(rolling_windows(Ids{5, 6, 7}, 0, 1), (std::vector<Window>{{{0}, {5}}, {{5}, {6}}, {{6}, {7}}}));
   EXPECT_THROW(rolling_windows(tokens, 0, 4, 5), Error);
   EXPECT_THROW(rolling_windows(tokens, 0, 4, 0), Error);
 }
 
-TEST(RollingWindows, EveryTokenIsPredictedOnceFromWhatPrecedesIt) {
+TEST(RollingWindows, Windows_PredictEveryTokenOnceFromPrecedingTokens) {
   for (int32_t n : {1, 2, 3, 7, 63, 64, 65, 200}) {
     for (int64_t length : {1, 2, 5, 64}) {
       for (int64_t context = 1; context <= std::min<int64_t>(length, 3); ++context) {
@@ -57,8 +58,8 @@ TEST(RollingWindows, EveryTokenIsPredictedOnceFromWhatPrecedesIt) {
   }
 }
 
-TEST(RollingWindows, BosInEveryWindow) {
-  const Ids tokens = range(1, 11);  // 1..10, BOS 0
+TEST(RollingWindows, BosEveryWindow_StartsEachWindowWithBos) {
+  const Ids tokens = range(1, 11);  // tokens 1 to 10, BOS 0
   const std::vector<Window> expected = {
       {{0, 1, 2, 3}, {1, 2, 3, 4}}, {{0, 5, 6, 7}, {5, 6, 7, 8}}, {{0, 7, 8, 9}, {9, 10}}};
   EXPECT_EQ(rolling_windows_with_bos(tokens, 0, 4), expected);
@@ -66,7 +67,7 @@ TEST(RollingWindows, BosInEveryWindow) {
   EXPECT_TRUE(rolling_windows_with_bos(Ids{}, 0, 4).empty());
 }
 
-TEST(RollingWindows, EqualLmEvaluationHarness) {
+TEST(RollingWindows, Windows_MatchHarness) {
   LAZY_NEEDS_HARNESS();
   const std::string script = R"(
 import json, sys

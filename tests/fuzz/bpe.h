@@ -1,4 +1,4 @@
-// What both byte-level BPE readers are asked for once their files were accepted.
+// Checks that both readers of byte-level BPE share. They run after a reader accepted its files.
 #pragma once
 #include "data/tokenizers/bpe.h"
 
@@ -10,13 +10,13 @@ inline void use_tokenizer(BpeDefinition definition, std::string_view text) {
   const auto tokenizer = make_bpe_tokenizer(std::move(definition));
   tokenizer->fingerprint();
   for (const auto id : {tokenizer->bos_id(), tokenizer->eos_id()}) {
-    require(!id || (*id >= 0 && *id < tokenizer->vocab_size()), "BOS and EOS lie in the vocabulary");
+    require(!id || (*id >= 0 && *id < tokenizer->vocab_size()), "BOS and EOS are in the vocabulary");
   }
   const std::vector<int32_t> ids = tokenizer->encode(text.substr(0, 200));
-  for (const int32_t id : ids) require(id >= 0 && id < tokenizer->vocab_size(), "ids lie in the vocabulary");
+  for (const int32_t id : ids) require(id >= 0 && id < tokenizer->vocab_size(), "ids are in the vocabulary");
   std::string pieces;
   for (const int32_t id : ids) pieces += tokenizer->piece(id);
-  require(tokenizer->decode(ids) == pieces, "a text is its pieces");
+  require(tokenizer->decode(ids) == pieces, "decode() returns the concatenated pieces");
 }
 
 }  // namespace lazy::fuzz

@@ -1,4 +1,4 @@
-// config.json of a model folder.
+// The config.json of a model folder.
 #include <nlohmann/json.hpp>
 
 #include "model/config.h"
@@ -10,12 +10,13 @@ LAZY_FUZZ_TARGET(config_json) {
   fuzz::put("config.json", input);
   const ModelConfig config = ModelConfig::from_directory(fuzz::scratch());
   count_parameters(config);
-  // What was read can be written, and is then read as the same.
+  // An accepted value can be written, and reading it again gives the same value.
   const auto written = config.to_json();
   try {
     const auto again = ModelConfig::from_json(nlohmann::json::parse(written.dump()), "written").to_json();
-    fuzz::require(written == again, "written and read: " + written.dump() + " / " + again.dump());
+    fuzz::require(written == again,
+                  "a written configuration reads differently: " + written.dump() + " / " + again.dump());
   } catch (const Error& e) {
-    fuzz::require(false, "written, but not read: " + written.dump() + ": " + e.what());
+    fuzz::require(false, "a written configuration is rejected: " + written.dump() + ": " + e.what());
   }
 }

@@ -1,5 +1,5 @@
-// A TOML configuration; then the one it may extend ("base.toml") and lines of --set overrides. Everything that `lazy
-// train` reads of it is read.
+// A TOML configuration, then the one it may extend ("base.toml") and lines of --set overrides. All parts that `lazy
+// train` uses are read.
 #include <nlohmann/json.hpp>
 
 #include "core/config.h"
@@ -19,12 +19,12 @@ LAZY_FUZZ_TARGET(configuration) {
     if (!line.empty() && overrides.size() < 8) overrides.push_back(line);
   }
   const auto config = train::TrainConfig::load(path, overrides);
-  // What is accepted can be written, and is then read as the same.
+  // An accepted value can be written, and reading it again gives the same value.
   const std::string text = Config::load(path, overrides).to_toml();
   const std::string again = Config::parse(text, "written").to_toml();
-  fuzz::require(text == again, "written and read: " + text + " / " + again);
+  fuzz::require(text == again, "a written configuration reads differently: " + text + " / " + again);
   const auto copy = fuzz::put("copy.toml", config.toml);
   fuzz::require(train::TrainConfig::load(copy).settings() == config.settings(),
-                "the resolved configuration is the same run");
+                "the resolved configuration gives the same run");
   count_parameters(config.model);
 }

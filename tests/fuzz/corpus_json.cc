@@ -1,4 +1,4 @@
-// corpus.json, beside two shards that are right.
+// The corpus.json of a folder with two valid shards.
 #include "data/sequences.h"
 #include "data/shards/corpus.h"
 #include "target.h"
@@ -20,17 +20,17 @@ LAZY_FUZZ_TARGET(corpus_json) {
   const CorpusInfo info = read_corpus_info(folder);
   for (const auto& [name, split] : info.splits) {
     const auto shards = open_shards(folder, name);
-    fuzz::require(shards.size() == split.shards.size(), "a shard for each name");
+    fuzz::require(shards.size() == split.shards.size(), "each name has one shard");
   }
   if (info.splits.contains("train") && info.splits.at("train").documents > 0) {
     const Sequences sequences(folder, "train", {.length = 2});
     int64_t ids[2];
     sequences.read(0, ids);
   }
-  // What was read can be written, and is then read as the same.
+  // An accepted value can be written, and reading it again gives the same value.
   write_corpus_info(folder, info);
   const CorpusInfo again = read_corpus_info(folder);
   fuzz::require(again.inputs == info.inputs && again.seed == info.seed && again.splits.size() == info.splits.size() &&
                     again.tokenizer.fingerprint == info.tokenizer.fingerprint,
-                "written and read");
+                "written information reads the same");
 }

@@ -1,4 +1,5 @@
-// Text of a corpus: JSON lines, plain text or POD, plain or compressed. The first two bytes say how it is read.
+// Text of a corpus: JSON lines, plain text or POD, compressed or not. The first two bytes of the input select the
+// reading options.
 #include <algorithm>
 
 #include "core/text.h"
@@ -19,7 +20,7 @@ LAZY_FUZZ_TARGET(corpus_text) {
   DocumentReader reader(find_sources({path.string()}, formats[how & 3]), options);
   RawBatch batch;
   uint64_t seen = 0;
-  while (seen < 64 << 20 && reader.next(batch)) {  // an archive of a few bytes may hold much more
+  while (seen < 64 << 20 && reader.next(batch)) {  // a compressed input of a few bytes may contain far more text
     seen += batch.text.size();
     const bool text = batch.source->format != TextFormat::pod;
     const DocumentBatch found = extract_documents(std::move(batch), options);
@@ -29,7 +30,7 @@ LAZY_FUZZ_TARGET(corpus_text) {
       fuzz::require(to_valid_utf8(document) == document, "documents are valid UTF-8");
       fuzz::require(!text || options.max_bytes == 0 ||
                         document.size() <= static_cast<size_t>(std::max<int64_t>(options.max_bytes, 4)),
-                    "documents are cut at the limit");
+                    "documents are not longer than the limit");
     }
   }
 }

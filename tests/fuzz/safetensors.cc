@@ -7,24 +7,26 @@ using namespace lazy;
 
 LAZY_FUZZ_TARGET(safetensors) {
   const SafetensorsHeader header = parse_safetensors(input, "model.safetensors");
-  // Accepted means: the tensors tile the data exactly, so that nobody who maps them reads outside the file.
+  // In an accepted file, the tensors cover the data exactly. Code that maps them never reads outside the file.
   uint64_t end = 0;
   for (const SafetensorsEntry& entry : header.entries) {
     unsigned __int128 bits = static_cast<unsigned>(safetensors_dtype_bits(entry.dtype));
     for (const int64_t size : entry.shape) bits = size == 0 || bits == 0 ? 0 : bits * static_cast<uint64_t>(size);
-    fuzz::require(entry.begin == end && entry.end >= entry.begin, "tensors tile the data");
-    fuzz::require(bits == static_cast<unsigned __int128>(entry.end - entry.begin) * 8, "bytes are those of the shape");
+    fuzz::require(entry.begin == end && entry.end >= entry.begin, "tensors cover the data without gaps");
+    fuzz::require(bits == static_cast<unsigned __int128>(entry.end - entry.begin) * 8,
+                  "the number of bytes matches the shape");
     end = entry.end;
   }
   fuzz::require(header.data_start + end == input.size(), "the data ends where the file ends");
-  // What was read can be written, and is then read as the same.
+  // An accepted value can be written, and reading it again gives the same value.
   const std::string written = format_safetensors_header(header.metadata, header.entries);
   const SafetensorsHeader again =
       parse_safetensors(written + std::string(input.substr(header.data_start)), "written.safetensors");
-  fuzz::require(again.metadata == header.metadata && again.entries.size() == header.entries.size(), "written and read");
+  fuzz::require(again.metadata == header.metadata && again.entries.size() == header.entries.size(),
+                "a written header reads the same");
   for (size_t i = 0; i < again.entries.size(); ++i) {
     const SafetensorsEntry &a = again.entries[i], &b = header.entries[i];
     fuzz::require(a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.begin == b.begin,
-                  "written and read");
+                  "a written entry reads the same");
   }
 }

@@ -72,7 +72,7 @@ void add_tokenizers(Seeds& seeds) {
                              {{{"type", "Digits"}, {"individual_digits", true}},
                               {{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "Isolated"}},
                               {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
-  seeds["tokenizer_json"]["nfc"] = in_parts({pairs.dump(), special, text});  // refused where utf8proc is missing
+  seeds["tokenizer_json"]["nfc"] = in_parts({pairs.dump(), special, text});  // rejected if utf8proc is not installed
 
   const auto bpe = testing_support::small_bpe();
   std::string merges = "#version: 0.2\n";
@@ -179,7 +179,7 @@ void add_requests(Seeds& seeds) {
   all["bad-body"] = "[]";
 }
 
-void add_command_lines(Seeds& seeds) {  // words of the examples in --help
+void add_command_lines(Seeds& seeds) {  // the words of the examples in --help
   const char* const lines[] = {
       "train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb --resume --threads 2",
       "data prepare book.txt --output corpus --train-tokenizer 4096 --max-document 64kb --validation 0.1",
@@ -227,8 +227,8 @@ Seeds make_seeds() {
   return seeds;
 }
 
-// Leaves the corpora for scripts/fuzz.sh beside the program, in fuzz-seeds/.
-TEST(Fuzz, SeedsAreWrittenAndRead) {
+// Writes the seed corpora for scripts/fuzz.sh to the folder fuzz-seeds/ next to the program.
+TEST(Fuzz, Seeds_AreAcceptedOrRejectedAsNamed) {
   const fs::path folder = fs::path(LAZY_BINARY).parent_path() / "fuzz-seeds";
   const Seeds seeds = make_seeds();
   fs::remove_all(folder);
@@ -247,8 +247,8 @@ TEST(Fuzz, SeedsAreWrittenAndRead) {
   }
 }
 
-// A little of what libFuzzer does, for machines without clang: damaged seeds, the same ones every time.
-TEST(Fuzz, DamagedSeedsAreReadOrRefused) {
+// Replaces a short run of libFuzzer on machines without clang: seeds with deterministic damage.
+TEST(Fuzz, DamagedSeed_IsAcceptedOrRejected) {
   const Seeds seeds = make_seeds();
   Random random(1);
   for (const Target& target : targets()) {

@@ -1,5 +1,5 @@
-// A shard file. The first byte of the input says whether its checksums are set right, which a fuzzer could not guess,
-// and how it is read; the rest is the file.
+// A shard file. The first byte of the input selects the reading options and whether the checksums are corrected,
+// because a fuzzer could not guess them. The other bytes are the file.
 #include "data/shards/shard.h"
 
 #include <cstring>
@@ -33,7 +33,7 @@ void read_sequences(const std::filesystem::path& path, const SequenceOptions& op
     sequences.read(n, ids.data());
     for (const int64_t id : ids) {
       fuzz::require(id >= 0 && id < sequences.vocab_size(),
-                    "ids lie in the vocabulary, an embedding is looked up with them");
+                    "ids are smaller than the vocabulary size, because they index the embedding");
     }
   }
 }
@@ -52,7 +52,7 @@ LAZY_FUZZ_TARGET(shard) {
   options.bos_per_sequence = how & 4;
   options.shuffle = how & 8;
   options.documents_per_group = 3;
-  try {  // opened by its header alone: of the index and the tokens only what is used is looked at
+  try {  // only the header is read; of the index and the tokens, only the parts in use are checked
     options.packing = Packing::windows;
     read_sequences(path, options);
   } catch (const Error&) {
@@ -61,7 +61,7 @@ LAZY_FUZZ_TARGET(shard) {
     const Shard shard(path);
     int64_t tokens = 0;
     for (int64_t d = 0; d < shard.documents(); ++d) tokens += static_cast<int64_t>(shard.document(d).size());
-    fuzz::require(tokens == shard.tokens(), "the documents hold the tokens");
+    fuzz::require(tokens == shard.tokens(), "the documents contain all tokens");
     shard.verify();
   }
   options.packing = Packing::groups;

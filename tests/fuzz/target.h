@@ -1,8 +1,9 @@
-// Fuzz targets: a reader is given any bytes and must answer with a value or with one lazy::Error of one line.
+// Fuzz targets: a reader receives arbitrary bytes. It must return a value or throw one lazy::Error with a message of
+// one line.
 //
 // A target is a file that ends with
 //   LAZY_FUZZ_TARGET(name) { ... uses `input`, a std::string_view ... }
-// libFuzzer drives each as a program of its own (scripts/fuzz.sh); the tests replay the seeds through all of them.
+// libFuzzer runs each target as a separate program (scripts/fuzz.sh). The tests run all targets on the seeds.
 #pragma once
 #include <fmt/format.h>
 #include <unistd.h>
@@ -29,26 +30,28 @@ inline std::vector<Target>& targets() {
   return all;
 }
 
-// A defect: reported by libFuzzer with the input that shows it.
+// Reports a defect. libFuzzer stores the input that causes it.
 inline void require(bool condition, const std::string& what) {
   if (condition) return;
   fmt::print(stderr, "fuzz: {}\n", what);
   std::abort();
 }
 
-// Runs a target; "" when it accepted the input, else the error's text. Other exceptions get through.
+// Runs a target. Returns "" if the target accepted the input, otherwise the message of the error. Other exceptions
+// propagate.
 inline std::string outcome(void (*run)(std::string_view), std::string_view input) {
   try {
     run(input);
   } catch (const Error& e) {
     const std::string text = e.what();
-    require(!text.empty() && text.find('\n') == std::string::npos, "an error is one line, found: " + text);
+    require(!text.empty() && text.find('\n') == std::string::npos,
+            "expected an error message of one line, found: " + text);
     return text;
   }
   return "";
 }
 
-// Several files in one input, parted by lines of "%%". Missing ones are empty.
+// Splits an input into several files, which are separated by lines of "%%". Missing files are empty.
 inline constexpr std::string_view kPart = "\n%%\n";
 inline std::vector<std::string> parts(std::string_view input, size_t count) {
   std::vector<std::string> out;
@@ -61,7 +64,7 @@ inline std::vector<std::string> parts(std::string_view input, size_t count) {
   return out;
 }
 
-// A folder of this process, for readers that take a path. scripts/fuzz.sh puts it in memory.
+// A folder of this process for readers that take a path. scripts/fuzz.sh places it in memory.
 inline const std::filesystem::path& scratch() {
   struct Folder {
     std::filesystem::path path = std::filesystem::temp_directory_path() / fmt::format("lazy-fuzz-{}", ::getpid());

@@ -1,5 +1,5 @@
-// The special tokens of a folder: tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json (each
-// absent when empty); then a regular expression of a tokenizer.json.
+// The special tokens of a folder: tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json
+// (each is absent if empty), then a regular expression of a tokenizer.json.
 #include "data/tokenizers/token_table.h"
 
 #include <set>
@@ -18,19 +18,20 @@ LAZY_FUZZ_TARGET(token_table) {
     if (!files[i].empty()) fuzz::put(names[i], files[i]);
   }
   if (const auto pattern = pcre2_from_oniguruma(files[4])) {
-    fuzz::require(!pattern->empty(), "no empty pattern is translated");
+    fuzz::require(!pattern->empty(), "a translated pattern is not empty");
     PreTokenizer splits;
-    if (splits.add_split(files[4], "pattern", false)) {  // PCRE2 refuses some, such as ranges out of order
+    // PCRE2 rejects some patterns, for example ranges in reverse order
+    if (splits.add_split(files[4], "pattern", false)) {
       std::string joined;
       const std::string text = "It's 12 x\u00e9  \n<\u4e2d>";
       splits.run(text, [&](std::string_view word) {
         fuzz::require(!word.empty(), "words are not empty");
         joined += word;
       });
-      fuzz::require(joined == text, "the words are the text");
+      fuzz::require(joined == text, "the concatenated words are the text");
     }
   }
-  // A vocabulary of "a" to "z" at 0 to 25.
+  // A vocabulary with "a" to "z" at ids 0 to 25.
   const TokenTable table =
       SpecialTokens(fuzz::scratch())
           .resolve(
@@ -44,8 +45,10 @@ LAZY_FUZZ_TARGET(token_table) {
   std::set<std::string> texts;
   for (const AddedToken& token : table.added) {
     fuzz::require(token.id >= 0 && !token.content.empty(), "added tokens have an id and a text");
-    fuzz::require(ids.insert(token.id).second && texts.insert(token.content).second, "each id and text once");
-    fuzz::require(table.is_special(token.id) == token.special, "special tokens are indexed");
+    fuzz::require(ids.insert(token.id).second && texts.insert(token.content).second,
+                  "each id and each text occurs once");
+    fuzz::require(table.is_special(token.id) == token.special, "is_special() matches the flag of the token");
   }
-  for (const auto& id : {table.bos, table.eos}) fuzz::require(!id || *id >= 0, "BOS and EOS are ids");
+  for (const auto& id : {table.bos, table.eos})
+    fuzz::require(!id || *id >= 0, "the ids of BOS and EOS are not negative");
 }

@@ -1,4 +1,4 @@
-// tokenizer.json; then tokenizer_config.json (absent when empty) and a text to encode.
+// A tokenizer.json, then a tokenizer_config.json (absent if empty) and a text to encode.
 #include "bpe.h"
 
 using namespace lazy;

@@ -1,4 +1,4 @@
-// vocab.json and merges.txt; then tokenizer_config.json (absent when empty) and a text to encode.
+// A vocab.json and a merges.txt, then a tokenizer_config.json (absent if empty) and a text to encode.
 #include "bpe.h"
 
 using namespace lazy;

@@ -10,6 +10,6 @@ LAZY_FUZZ_TARGET(weight_map) {
   for (const auto& [file, names] : read_weight_map(path, "fuzz")) {
     fuzz::require(!names.empty(), "each file has tensors");
     fuzz::require(std::filesystem::path(file).filename() == file && file != ".." && file != ".",
-                  "files are in the folder of the index");
+                  "files are in the same folder as the index");
   }
 }

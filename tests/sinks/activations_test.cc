@@ -1,4 +1,5 @@
-// One text's places by name: statistics against the tensors themselves, tensors against the hooks, and what is refused.
+// Tests the report of the hook points of one text: statistics against the tensors, tensors against the hooks, and
+// invalid input.
 #include "sinks/activations.h"
 
 #include <ATen/ATen.h>
@@ -23,7 +24,7 @@ const std::vector<int64_t> kIds{3, 41, 41, 7, 12, 0, 29, 30};
 
 double number(const at::Tensor& tensor) { return tensor.to(at::kDouble).item<double>(); }
 
-TEST(ActivationReport, StatisticsAreThoseOfTheTensors) {
+TEST(ActivationReport, Statistics_MatchTensors) {
   for (const char* normalizer : {"softmax", "elastic"}) {
     LanguageModel model = small_model(normalizer);
     std::map<std::string, at::Tensor> seen;
@@ -63,7 +64,7 @@ TEST(ActivationReport, StatisticsAreThoseOfTheTensors) {
     EXPECT_EQ(saved, static_cast<size_t>(std::count_if(
                          seen.begin(), seen.end(), [](const auto& s) { return s.first.starts_with("layers.1."); })) +
                          1);
-    // The same pass' statistics of attention, which here come from the definition.
+    // The statistics of attention from the same pass are compared with the definition.
     const auto weights = full_weights(model, at::tensor(kIds, at::kLong));
     for (size_t l = 0; l < weights.size(); ++l) {
       for (size_t h = 0; h < weights[l].size(); ++h)
@@ -72,7 +73,7 @@ TEST(ActivationReport, StatisticsAreThoseOfTheTensors) {
   }
 }
 
-TEST(ActivationReport, ReadsNoMatrixUnasked) {
+TEST(ActivationReport, Matrices_AreNotReadByDefault) {
   LanguageModel model = small_gpt2(2);
   const ActivationReport found = read_activations(model, kIds, {});
   for (const ActivationStatistics& s : found.places)
@@ -86,7 +87,7 @@ TEST(ActivationReport, ReadsNoMatrixUnasked) {
   EXPECT_THAT(to_table(found), HasSubstr("| layers.2.attention.heads | 8 x 4 x 6 |"));
 }
 
-TEST(ActivationReport, TheTableOfSavedActivationsHasThemAlone) {
+TEST(ActivationReport, SavedTable_ContainsOnlySavedActivations) {
   LanguageModel model = small_gpt2(2);
   ActivationOptions options;
   options.save = {"layers.1.residual"};
@@ -95,10 +96,10 @@ TEST(ActivationReport, TheTableOfSavedActivationsHasThemAlone) {
   const std::string table = saved_table("out.safetensors", found);
   EXPECT_THAT(table, HasSubstr("|layers.1.residual|" + std::to_string(kIds.size()) + " x 24|"));
   EXPECT_THAT(table, Names({"layers.1.residual", "float32", "out.safetensors"}));
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);  // with its header
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);  // includes the header
 }
 
-TEST(ActivationReport, SeesInterventions) {
+TEST(ActivationReport, Report_ReflectsInterventions) {
   LanguageModel model = small_gpt2(2);
   ActivationOptions options;
   options.read = {"layers.?.residual"};
@@ -111,12 +112,12 @@ TEST(ActivationReport, SeesInterventions) {
   EXPECT_NE(changed.places[2].norm[3], plain.places[2].norm[3]);
 }
 
-TEST(ActivationReport, NamesWhatIsWrong) {
+TEST(ActivationReport, InvalidName_ErrorNamesIt) {
   LanguageModel model = small_gpt2(2);
   EXPECT_THAT(error_of([&] {
                 read_activations(model, kIds, {{"layers.0.residuel"}, {}, {}});
               }),
-              IsMessage("probe: no place 'layers.0.residuel' in this model; did you mean 'layers.0.residual'?"));
+              IsMessage("probe: no probe point 'layers.0.residuel' in this model; did you mean 'layers.0.residual'?"));
   EXPECT_THAT(error_of([&] {
                 read_activations(model, kIds, {{}, {"layers.7.*"}, {}});
               }),

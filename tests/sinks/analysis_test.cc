@@ -30,7 +30,7 @@ const std::string kText = [] {
   return text;
 }();
 
-TEST(Samples, SpreadEvenlyWithoutOverlap) {
+TEST(Samples, Samples_AreSpreadEvenlyWithoutOverlap) {
   std::vector<int32_t> ids(103);
   for (int32_t i = 0; i < 103; ++i) ids[static_cast<size_t>(i)] = i;
   const auto all = spread_samples(ids, 10, 100, std::nullopt);
@@ -44,16 +44,16 @@ TEST(Samples, SpreadEvenlyWithoutOverlap) {
   const auto with_bos = spread_samples(ids, 10, 2, 1000);
   EXPECT_EQ(with_bos[0].front(), 1000);
   EXPECT_EQ(with_bos[0].size(), 10u);
-  EXPECT_EQ(with_bos[1][1], 45);  // 11 blocks of 9 from the text, the 6th
+  EXPECT_EQ(with_bos[1][1], 45);  // the text has 11 blocks of 9 ids; this is the 6th
   EXPECT_TRUE(spread_samples(ids, 104, 5, std::nullopt).empty());
 }
 
-TEST(Prose, SkipsListsAndCode) {
+TEST(Prose, FirstProse_SkipsListsAndCode) {
   EXPECT_THAT(first_prose(kText), testing::StartsWith("The quick brown fox"));
   EXPECT_EQ(first_prose("short"), "short");
 }
 
-TEST(Analysis, WritesWhatTheReportReads) {
+TEST(Analysis, Analysis_WritesJsonThatTheReportReads) {
   LanguageModel model = small_model("elastic");
   const auto tokenizer = load_tokenizer("bytes");
   AnalysisOptions options;
@@ -69,18 +69,18 @@ TEST(Analysis, WritesWhatTheReportReads) {
   EXPECT_EQ(report.length, 48);
   EXPECT_EQ(report.density, result.measures.density);
   EXPECT_EQ(report.overall.sink_1, mean(result.sink_1));
-  ASSERT_EQ(report.maps.size(), 3u);  // a head of each layer
+  ASSERT_EQ(report.maps.size(), 3u);  // one head of each layer
   EXPECT_EQ(report.maps[0].tokens.size(), 24u);
   EXPECT_EQ(report.maps[0].tokens[0], "T");
   EXPECT_EQ(report.maps[2].layer, 2);
-  // The head shown is the layer's one with the highest sink ratio.
+  // The head shown for a layer is the head with the highest sink ratio.
   const auto& row = result.measures.sink_ratio[2];
   EXPECT_EQ(report.maps[2].head, std::max_element(row.begin(), row.end()) - row.begin());
   EXPECT_THAT(to_table(result), Names({result.samples, result.length, result.sink_samples}));
   EXPECT_EQ(json["per_layer"]["density"].size(), 3u);
 }
 
-TEST(Analysis, ChosenHeadsAndBadInput) {
+TEST(Analysis, Maps_AcceptHeadsAndRejectInvalidInput) {
   LanguageModel model = small_model("softmax");
   const auto tokenizer = load_tokenizer("bytes");
   AnalysisOptions options;
@@ -93,7 +93,7 @@ TEST(Analysis, ChosenHeadsAndBadInput) {
   EXPECT_EQ(result.maps[0].layer, 2);
   EXPECT_EQ(result.maps[1].head, 3);
   EXPECT_EQ(result.maps[0].tokens,
-            (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes, one label
+            (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes share one label
   for (const char* bad : {"3", "-1:0", "3:0", "0:4", "1:2:3", "a:b", "1:2,"}) {
     options.maps = bad;
     EXPECT_THAT(error_of([&] { analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }),
@@ -111,7 +111,7 @@ TEST(Analysis, ChosenHeadsAndBadInput) {
               Names({"text.txt", 100000}));
 }
 
-TEST(Analysis, TheDefaultLengthIsBounded) {
+TEST(Analysis, DefaultLength_IsBounded) {
   ModelConfig config = small_model("softmax").config();
   config.num_layers = 1;
   config.max_length = 131072;
@@ -125,8 +125,8 @@ TEST(Analysis, TheDefaultLengthIsBounded) {
   EXPECT_EQ(measured(1000), 1000);
 }
 
-// Under an intervention every number and map is that of the changed model; afterwards the model is what it was.
-TEST(Analysis, UnderInterventions) {
+// Under an intervention, all numbers and maps belong to the changed model. Afterwards the model is unchanged.
+TEST(Analysis, Interventions_ApplyToAllMeasures) {
   LanguageModel model = small_model("softmax");
   const auto tokenizer = load_tokenizer("bytes");
   const auto source = text_source(*tokenizer, kText, "text.txt");
@@ -151,11 +151,11 @@ TEST(Analysis, UnderInterventions) {
   EXPECT_EQ(after["further"]["weights"]["sink_k_by_layer"][1][0].get<double>(), 0);
   changed.interventions = Interventions().set_zero("layers.*.self_attn.q_proj.weight");
   const auto even = json(changed);
-  EXPECT_NEAR(even["attention_maps"][0]["weights"][3][1].get<double>(), 0.25, 1e-6) << "scores of zero";
+  EXPECT_NEAR(even["attention_maps"][0]["weights"][3][1].get<double>(), 0.25, 1e-6) << "zero scores give equal weights";
   EXPECT_EQ(json(options)["overall"], before["overall"]);
 }
 
-TEST(Learned, ReadFromAModelFolder) {
+TEST(Learned, Learned_IsReadFromModelFolder) {
   const std::filesystem::path folder =
       std::filesystem::path(testing::TempDir()) / fmt::format("learned_{}", ::getpid());
   std::filesystem::create_directories(folder);
@@ -175,11 +175,11 @@ TEST(Learned, ReadFromAModelFolder) {
   std::filesystem::remove_all(folder);
 }
 
-// 32k tokens at once: a matrix of weights would take 4 GiB a head in fp32; hidden states and statistics take little.
-// A process of its own, so that its peak is its own.
-TEST(Analysis, ThirtyTwoThousandTokensInAFewHundredMegabytes) {
+// Analyzes 32k tokens at once. A matrix of weights would need 4 GiB per head in fp32. Hidden states and statistics need
+// little memory. The analysis runs in a separate process so that its peak memory can be measured.
+TEST(Analysis, LongText_NeedsLittleMemory) {
 #if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the address sanitizer's shadow memory is no measure of ours";
+  GTEST_SKIP() << "the shadow memory of the address sanitizer prevents a memory measurement";
 #endif
   std::string text;
   while (text.size() < 32768) text += kText;
@@ -187,7 +187,7 @@ TEST(Analysis, ThirtyTwoThousandTokensInAFewHundredMegabytes) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    at::set_num_threads(1);  // a forked process has no OpenMP team to join
+    at::set_num_threads(1);  // a forked process has no OpenMP threads
     LanguageModel model = small_model("elastic");
     const auto tokenizer = load_tokenizer("bytes");
     rusage before{}, after{};
@@ -199,7 +199,7 @@ TEST(Analysis, ThirtyTwoThousandTokensInAFewHundredMegabytes) {
     const Analysis result = analyze(model, *tokenizer, text_source(*tokenizer, text, "long.txt"), options);
     getrusage(RUSAGE_SELF, &after);
     const long megabytes = (after.ru_maxrss - before.ru_maxrss) / 1024;
-    std::fprintf(stderr, "32k tokens: peak grew by %ld MiB\n", megabytes);
+    std::fprintf(stderr, "32k tokens: the peak memory grew by %ld MiB\n", megabytes);
     _exit(result.samples == 1 && result.length == 32768 && megabytes < 300 ? 0 : 1);
   }
   int status = 0;

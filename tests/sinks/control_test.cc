@@ -1,5 +1,5 @@
-// What sinks are compared with: uniform rows against explicit weights, post-hoc offsets against explicit weights, and
-// outliers of the residual stream against plain loops.
+// Tests the controls of the sink measures: uniform rows and post-hoc offsets against explicit weights, and outliers of
+// the residual stream against plain loops.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ at::Tensor token_ids(int64_t length, int64_t seed) {
   return at::remainder(at::arange(length, at::kLong) * (29 + 2 * seed) + 3 * seed, 300);
 }
 
-// The mean weight on the first key of rows whose scores are all equal.
+// Returns the mean weight on the first key over rows whose scores are all equal.
 double by_force(const char* normalizer, const char* offset, double tau, int64_t length, double score) {
   ops::AttentionTerms terms;
   terms.options.normalizer = normalizer;
@@ -38,7 +38,7 @@ double by_force(const char* normalizer, const char* offset, double tau, int64_t 
   return ops::normalized_weights(scores, terms)[0][0].select(1, 0).mean().item<double>();
 }
 
-TEST(UniformRows, AreWhatEqualScoresGive) {
+TEST(UniformRows, UniformSinkRatio_MatchesEqualScores) {
   for (const int64_t length : {1, 2, 7, 64}) {
     for (const double score : {0.0, -3.0, 2.5}) {
       for (const char* normalizer : {"softmax", "sparsemax", "entmax15"}) {
@@ -61,8 +61,8 @@ TEST(UniformRows, AreWhatEqualScoresGive) {
   EXPECT_THAT(error_of([] { uniform_sink_ratio(Normalizer::softmax, OffsetKind::per_visible, 0, 0); }), Names({1, 0}));
 }
 
-// Rows of equal scores have no excess at any level, those of normalizers that depend on it included.
-TEST(UniformRows, TakeTheLevelOfTheMeasuredRows) {
+// Rows of equal scores have no excess at any level, also for normalizers that depend on the level.
+TEST(UniformRows, UniformRows_UseLevelOfMeasuredRows) {
   const at::NoGradGuard no_grad;
   for (const char* normalizer : {"softmax", "softmax_sink", "sigmoid", "softpick"}) {
     const LanguageModel model = small_model(normalizer, 0);
@@ -91,7 +91,7 @@ TEST(UniformRows, TakeTheLevelOfTheMeasuredRows) {
   EXPECT_FALSE(UniformRows::serves(small_model("softmax", 0, 7).config()));
 }
 
-TEST(UniformRows, TakeTheOffsetOfEveryHead) {
+TEST(UniformRows, UniformRows_UseOffsetOfEachHead) {
   LanguageModel model = small_model("elastic", -0.5);
   const at::NoGradGuard no_grad;
   model.tau(1)[2].fill_(0.25);
@@ -104,14 +104,14 @@ TEST(UniformRows, TakeTheOffsetOfEveryHead) {
   EXPECT_THAT(error_of([] { uniform_sink_ratios(small_model("softmax", 0, 7), 5); }), Names({7}));
 }
 
-// The control's statistics and outputs are those of max(p - 1 / i, 0) in every layer.
-TEST(PostHoc, IsTheModelWithItsWeightsLowered) {
+// The statistics and outputs of the control equal the results with max(p - 1 / i, 0) in every layer.
+TEST(PostHoc, PostHoc_MatchesModelWithReducedWeights) {
   for (const double tau : {-1.0, -0.4}) {
     LanguageModel model = small_model("softmax");
     LanguageModel control = with_post_hoc_offset(model, tau);
     const at::NoGradGuard no_grad;
     const at::Tensor ids = token_ids(31, 2);
-    // By hand: the softmax model with every layer's weights replaced.
+    // The expected result: the softmax model with the weights of every layer replaced.
     ActivationHooks hooks;
     std::map<std::string, at::Tensor> replaced;
     hooks.replace("layers.*.attention.weights", [&](const std::string& name, const at::Tensor& p) {
@@ -133,13 +133,13 @@ TEST(PostHoc, IsTheModelWithItsWeightsLowered) {
       EXPECT_LT((ours[0] - stats[0]).abs().max().item<double>(), 1e-4);
       EXPECT_LT((ours[1] - stats[1]).abs().max().item<double>(), 1e-4);
     }
-    EXPECT_EQ(model.config().attention.normalizer, Normalizer::softmax) << "the model itself is as it was";
+    EXPECT_EQ(model.config().attention.normalizer, Normalizer::softmax) << "the model itself is unchanged";
     EXPECT_FALSE(model.tau(0).defined());
   }
   EXPECT_THAT(error_of([] { with_post_hoc_offset(small_model("elastic")); }), Names({"softmax", "elastic"}));
 }
 
-TEST(PostHoc, KeepsDistanceBiases) {
+TEST(PostHoc, PostHoc_KeepsDistanceBiases) {
   ModelConfig config = small_model("softmax").config();
   config.attention.distance_bias_window = 12;
   config.attention.distance_bias_init_std = 1;
@@ -149,7 +149,7 @@ TEST(PostHoc, KeepsDistanceBiases) {
   EXPECT_TRUE(at::equal(model.projections(2).v, control.projections(2).v));
 }
 
-TEST(Residual, OutliersByPlainLoops) {
+TEST(Residual, Outliers_MatchPlainLoops) {
   LanguageModel model = small_model("softmax");
   const at::NoGradGuard no_grad;
   const int64_t length = 9, samples = 3;

@@ -1,5 +1,5 @@
-// Attention weights of every layer and head of a small model, computed by the definition in float64:
-// what the sink measures must equal.
+// Computes the attention weights of every layer and head of a small model by the definition in float64. The sink
+// measures must match them.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -31,7 +31,7 @@ inline LanguageModel small_model(const std::string& normalizer, double tau = -1,
   return LanguageModel(config, 11);
 }
 
-// [layer][head] -> (length, length) float64, from q and k as the model hands them to the operator.
+// [layer][head] -> (length, length) float64, computed from the q and k that the model passes to the operator.
 inline std::vector<std::vector<at::Tensor>> full_weights(LanguageModel& model, const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
   const ModelConfig& c = model.config();

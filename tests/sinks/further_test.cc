@@ -1,4 +1,4 @@
-// The streamed measures against direct computations from full matrices and whole tensors in float64.
+// Compares the streamed measures with direct computations from full matrices and whole tensors in float64.
 #include "sinks/analysis.h"
 
 #include <ATen/ATen.h>
@@ -25,7 +25,7 @@ at::Tensor sample_ids(int64_t length, int64_t seed) {
   return at::remainder(at::arange(length, at::kLong) * (31 + 2 * seed) + 5 * seed, 300);
 }
 
-// One pass a sample.
+// Runs one pass per sample.
 void pass(LanguageModel& model, const ActivationHooks& probes, int64_t length, int64_t samples) {
   const at::NoGradGuard no_grad;
   ForwardOptions options;
@@ -33,7 +33,7 @@ void pass(LanguageModel& model, const ActivationHooks& probes, int64_t length, i
   for (int64_t seed = 0; seed < samples; ++seed) model.forward(sample_ids(length, seed).unsqueeze(0), options);
 }
 
-// Everything at some places of one pass, as float64.
+// Returns the tensors at the hook points that match `glob` in one pass, as float64.
 std::map<std::string, at::Tensor> tensors_at(LanguageModel& model, const std::string& glob, const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> out;
@@ -53,7 +53,7 @@ struct Kind {
 
 class WeightMeasuresOf : public testing::TestWithParam<Kind> {};
 
-TEST_P(WeightMeasuresOf, FullMatrices) {
+TEST_P(WeightMeasuresOf, Match_FullMatrices) {
   const Kind kind = GetParam();
   LanguageModel model = small_model(kind.normalizer, kind.tau, kind.window, kind.kv_heads);
   const int64_t length = 29, samples = 4;
@@ -72,7 +72,7 @@ TEST_P(WeightMeasuresOf, FullMatrices) {
       for (int64_t h = 0; h < 4; ++h) {
         const at::Tensor& w = weights[static_cast<size_t>(l)][static_cast<size_t>(h)];
         for (int64_t k = 0; k < length; ++k) {
-          double sum = 0;  // the definition, query by query
+          double sum = 0;  // the definition, for each query
           for (int64_t i = k; i < length; ++i) sum += w[i][k].item<double>();
           alpha[l][h][k] += sum / double(length - k) / double(samples);
           sink[l][h][k] += (sum / double(length - k) > threshold) / double(samples);
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Models, WeightMeasuresOf,
                            return std::string(info.param.normalizer) + std::to_string(info.index);
                          });
 
-TEST(WeightMeasures, ReplacedWeightsAreMeasured) {
+TEST(WeightMeasures, ReplacedWeights_AreMeasured) {
   LanguageModel model = small_model("softmax");
   ActivationHooks probes;
   probes.replace("layers.1.attention.weights",
@@ -116,7 +116,7 @@ TEST(WeightMeasures, ReplacedWeightsAreMeasured) {
   EXPECT_THROW(WeightMeasures(model).result(), Error);
 }
 
-TEST(VectorStatistics, EqualTheDefinitions) {
+TEST(VectorStatistics, Statistics_MatchDefinitions) {
   LanguageModel model = small_model("elastic", -1, -1, 2);
   const int64_t length = 21, samples = 3;
   for (const char* place :
@@ -148,7 +148,7 @@ TEST(VectorStatistics, EqualTheDefinitions) {
   EXPECT_THAT(error_of([] { VectorStatistics("attention.nothing").result(); }), Names({"attention.nothing"}));
 }
 
-TEST(MassiveActivations, FoundWhereTheyWerePut) {
+TEST(MassiveActivations, Result_FindsInsertedActivations) {
   LanguageModel model = small_model("softmax");
   ActivationHooks probes;
   probes.replace("layers.1.residual", [](const std::string&, const at::Tensor& t) {
@@ -163,7 +163,7 @@ TEST(MassiveActivations, FoundWhereTheyWerePut) {
   const auto places = massive.result();
   ASSERT_EQ(places.size(), 4u);
   EXPECT_EQ(places[0].count, 0);
-  for (size_t place : {1u, 2u, 3u}) {  // the residual stream carries them on
+  for (size_t place : {1u, 2u, 3u}) {  // the residual stream carries the inserted values to later layers
     EXPECT_EQ(places[place].count, 2) << place;
     EXPECT_EQ(places[place].position, 0);
     EXPECT_EQ(places[place].dimension, 7);
@@ -172,7 +172,7 @@ TEST(MassiveActivations, FoundWhereTheyWerePut) {
     EXPECT_EQ(places[place].samples, 3);
   }
   EXPECT_EQ(places[1].largest, 9e6);
-  MassiveActivations strict(3, 8.5e6, 10);  // above both bounds or not at all
+  MassiveActivations strict(3, 8.5e6, 10);  // only values above both bounds count
   ActivationHooks again = probes;
   strict.attach(again);
   pass(model, again, 20, 1);
@@ -180,7 +180,7 @@ TEST(MassiveActivations, FoundWhereTheyWerePut) {
   EXPECT_THROW(MassiveActivations(3).result(), Error);
 }
 
-TEST(MassiveActivations, MedianIsThatOfTheLayer) {
+TEST(MassiveActivations, Median_BelongsToLayer) {
   LanguageModel model = small_model("elastic");
   MassiveActivations massive(3);
   ActivationHooks probes;
@@ -193,12 +193,12 @@ TEST(MassiveActivations, MedianIsThatOfTheLayer) {
   }
 }
 
-TEST(Collapse, CosineAndRankPairByPair) {
+TEST(Collapse, CosineAndRank_MatchPairwiseComputation) {
   LanguageModel model = small_model("softmax");
   Collapse collapse(3);
   ActivationHooks probes;
   collapse.attach(probes);
-  std::map<std::string, at::Tensor> seen;  // of the last pass
+  std::map<std::string, at::Tensor> seen;  // the tensors of the last pass
   probes.read("*", [&](const std::string& name, const at::Tensor& t) { seen[name] = t[0].to(at::kDouble); });
   pass(model, probes, 19, 2);
   ASSERT_EQ(collapse.result().size(), 5u);
@@ -215,7 +215,7 @@ TEST(Collapse, CosineAndRankPairByPair) {
                     (tensor[i].norm() * tensor[j].norm()).item<double>() / (19 * 18);
       }
     }
-    // The spectrum by another way: eigenvalues of the Gram matrix are the squares.
+    // Computes the spectrum in another way: the eigenvalues of the Gram matrix are the squared singular values.
     const at::Tensor values = at::linalg_eigvalsh(at::mm(tensor, tensor.t())).clamp_min(0).sqrt(),
                      p = values / values.sum();
     EXPECT_NEAR(samples[1].cosine, cosine, 1e-10) << name;
@@ -226,13 +226,14 @@ TEST(Collapse, CosineAndRankPairByPair) {
   EXPECT_NEAR(hidden_similarity(at::ones({5, 3})).effective_rank, 1, 1e-6);
 }
 
-// Every number by loops over whole tensors in float64, of models in GPT-2's and in Llama's layout.
-TEST(Outliers, AreThoseOfWholeTensors) {
+// Compares all numbers with loops over whole tensors in float64, for models in the layouts of GPT-2 and Llama.
+TEST(Outliers, Outliers_MatchWholeTensors) {
   for (const char* family : {"gpt2", "llama"}) {
     SCOPED_TRACE(family);
     LanguageModel model(small_family(family), 5);
     {
-      const at::NoGradGuard guard;  // one channel that carries the stream, one token that is larger still
+      // one channel with large values in the stream, and one token with even larger values
+      const at::NoGradGuard guard;
       const at::Tensor embedding = model.parameters().front().second;
       embedding.select(1, 7).add_(20);
       embedding.select(0, 11).mul_(50);
@@ -318,13 +319,13 @@ TEST(Outliers, AreThoseOfWholeTensors) {
         spikes += beyond;
       }
     }
-    EXPECT_EQ(places, 6);  // residual, attention's and MLP's two products each, the head
+    EXPECT_EQ(places, 6);  // the residual stream, two products of attention, two of the MLP, and the head
     EXPECT_GT(spikes, 0);
   }
 }
 
-// Longer texts are read in parts.
-TEST(Outliers, OfALongTextAreReadInParts) {
+// Long texts are read in parts.
+TEST(Outliers, LongText_IsReadInParts) {
   const at::Tensor x = at::randn({1, 3000, 257}, at::detail::createCPUGenerator(3), at::TensorOptions());
   Outliers outliers(0);
   ActivationHooks probes;
@@ -338,7 +339,7 @@ TEST(Outliers, OfALongTextAreReadInParts) {
   EXPECT_NEAR(ours.median, x.abs().median().item<double>(), 1e-3);
 }
 
-TEST(DecodeReads, EqualTheFullMatrices) {
+TEST(DecodeReads, Result_MatchesFullMatrices) {
   struct Case {
     const char* normalizer;
     int64_t window, kv_heads;
@@ -377,7 +378,7 @@ TEST(DecodeReads, EqualTheFullMatrices) {
     const double row_bytes = 16 * 4, steps = samples * queries;  // head_dim fp32 values
     double visible_bytes = 0, alive_bytes = 0;
     for (size_t layer = 0; layer < 3; ++layer) {
-      // A weight within rounding of zero may be alive in one of them.
+      // A weight within rounding error of zero may be alive in only one of the results.
       EXPECT_NEAR(found.alive[layer], alive[layer] / pairs[layer], 1 / pairs[layer]);
       EXPECT_NEAR(found.alive_in_group[layer], in_group[layer] / rows[layer], 1 / rows[layer]);
       if (std::string_view(c.normalizer) == "elastic") {
@@ -391,7 +392,7 @@ TEST(DecodeReads, EqualTheFullMatrices) {
   }
 }
 
-TEST(DecodeReads, SamplesOfTwoLengthsAreRefused) {
+TEST(DecodeReads, SamplesOfDifferentLengths_AreRejected) {
   LanguageModel model = small_model("elastic");
   DecodeReads reads(model);
   EXPECT_TRUE(reads.empty());
@@ -403,7 +404,7 @@ TEST(DecodeReads, SamplesOfTwoLengthsAreRefused) {
   EXPECT_THROW(pass(model, probes, 21, 1), Error);
 }
 
-TEST(FurtherMeasures, RefusesAnUnknownOne) {
+TEST(FurtherMeasures, UnknownMeasure_IsRejected) {
   LanguageModel model = small_model("softmax");
   EXPECT_THAT(error_of([&] {
                 FurtherMeasureCollector(model, {"weights", "colour"}, 0.3);

@@ -1,4 +1,5 @@
-// Each intervention changes what it says, by the value it says, and nothing before its place; weights come back.
+// Each intervention changes the tensor that it names to the given value and nothing that is computed earlier. Changed
+// parameters are restored.
 #include "sinks/interventions.h"
 
 #include <ATen/ATen.h>
@@ -44,7 +45,7 @@ at::Tensor seen_at(const Seen& seen, const std::string& name) {
   return {};
 }
 
-// The first place that differs is `first`; returns what is there now and what was.
+// The first tensor that differs must be `first`. Returns its new and its old value.
 std::pair<at::Tensor, at::Tensor> first_change(const Interventions& interventions, const std::string& first) {
   LanguageModel model = small_gpt2(21, 20);
   const Seen before = pass_under(model, {}), after = pass_under(model, interventions);
@@ -59,7 +60,7 @@ std::pair<at::Tensor, at::Tensor> first_change(const Interventions& intervention
 
 bool close(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-6, 1e-6); }
 
-TEST(Interventions, SetZero) {
+TEST(Interventions, SetZero_ChangesOnlyIndexedValues) {
   auto [after, before] =
       first_change(Interventions().set_zero("layers.1.attention.q[2:5,1+3,0]"), "layers.1.attention.q");
   at::Tensor expected = before.clone();
@@ -70,7 +71,7 @@ TEST(Interventions, SetZero) {
   EXPECT_FALSE(at::equal(after, before));
 }
 
-TEST(Interventions, AddASum) {
+TEST(Interventions, Add_AcceptsSumOfTerms) {
   auto [after, before] = first_change(
       Interventions().add("layers.1.residual[0]=embedding[1] - 0.5*embedding.tokens[2] + 3"), "layers.1.residual");
   LanguageModel model = small_gpt2(21, 20);
@@ -81,27 +82,27 @@ TEST(Interventions, AddASum) {
   EXPECT_TRUE(close(after, expected));
 }
 
-TEST(Interventions, ReplaceByItsOwnPart) {
+TEST(Interventions, Replace_AcceptsPartOfTheSameTensor) {
   auto [after, before] = first_change(Interventions().replace("layers.2.mlp.output[-1]=-@[0]"), "layers.2.mlp.output");
   EXPECT_TRUE(at::equal(after.select(1, 8), -before.select(1, 0)));
   EXPECT_TRUE(at::equal(after.slice(1, 0, 8), before.slice(1, 0, 8)));
 }
 
-TEST(Interventions, SwapPositions) {
+TEST(Interventions, SwapPositions_ExchangesTwoPositions) {
   auto [after, before] = first_change(Interventions().swap_positions("embedding.positions=0,1"), "embedding.positions");
   EXPECT_TRUE(at::equal(after.select(1, 0), before.select(1, 1)));
   EXPECT_TRUE(at::equal(after.select(1, 1), before.select(1, 0)));
   EXPECT_TRUE(at::equal(after.slice(1, 2), before.slice(1, 2)));
 }
 
-TEST(Interventions, ScoresAndWeights) {
+TEST(Interventions, SetZero_AppliesToWeights) {
   auto [after, before] =
       first_change(Interventions().set_zero("layers.1.attention.weights[:,:,0]"), "layers.1.attention.weights");
   EXPECT_EQ(after.select(3, 0).abs().max().item<double>(), 0);
   EXPECT_TRUE(at::equal(after.slice(3, 1), before.slice(3, 1)));
 }
 
-TEST(Interventions, WeightsAreChangedAndPutBack) {
+TEST(Interventions, Parameters_AreChangedAndRestored) {
   LanguageModel model = small_gpt2(21, 20);
   std::map<std::string, at::Tensor> before;
   for (const auto& [name, tensor] : model.stored()) before[name] = tensor.detach().clone();
@@ -115,7 +116,8 @@ TEST(Interventions, WeightsAreChangedAndPutBack) {
     for (const auto& [name, tensor] : model.stored()) {
       at::Tensor expected = before.at(name).clone();
       if (name.ends_with("q_proj.bias")) expected.zero_();
-      if (name == "model.layers.1.mlp.down_proj.weight") expected.select(1, 3) += 1;  // the file has it transposed
+      // the matrix is transposed in the file
+      if (name == "model.layers.1.mlp.down_proj.weight") expected.select(1, 3) += 1;
       if (name == "model.layers.2.self_attn.k_proj.weight") expected.zero_();
       if (name == "model.position_embeddings.weight")
         expected = expected.index_select(0, at::tensor({0, 1, 5, 3, 4, 2}, at::kLong)),
@@ -126,8 +128,8 @@ TEST(Interventions, WeightsAreChangedAndPutBack) {
   for (const auto& [name, tensor] : model.stored()) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
 }
 
-// The product of several projections is cached in other precisions: a change must reach it.
-TEST(Interventions, ReachWeightsInBf16) {
+// The concatenated projections are cached in other precisions. A change must update this cache.
+TEST(Interventions, Parameters_AreChangedInBf16) {
   const at::NoGradGuard guard;
   LanguageModel model = small_gpt2(21, 20);
   model.set_compute_dtype(at::kBFloat16);
@@ -139,9 +141,9 @@ TEST(Interventions, ReachWeightsInBf16) {
   EXPECT_TRUE(at::equal(model.forward(two_texts()).hidden, before));
 }
 
-TEST(Interventions, Compose) {
+TEST(Interventions, Interventions_ApplyInOrder) {
   LanguageModel model = small_gpt2(21, 20);
-  // In order: doubled after it was set to one.
+  // Interventions apply in order: the value is set to one and then doubled.
   const Seen seen = pass_under(model, Interventions()
                                           .replace("layers.0.mlp.output[3]=1")
                                           .add("layers.0.mlp.output[3]=@[3]")
@@ -150,7 +152,7 @@ TEST(Interventions, Compose) {
   EXPECT_EQ(seen_at(seen, "layers.2.attention.heads").abs().max().item<double>(), 0);
 }
 
-TEST(Interventions, ValuesFromAFileAndEffectivePositions) {
+TEST(Interventions, Values_ComeFromFileAndEffectivePositions) {
   LanguageModel model = small_gpt2(21, 20);
   const auto file = std::filesystem::path(testing::TempDir()) / fmt::format("values_{}.safetensors", ::getpid());
   const at::Tensor vector = at::arange(24, at::kFloat);
@@ -162,12 +164,12 @@ TEST(Interventions, ValuesFromAFileAndEffectivePositions) {
   std::filesystem::remove(file);
   EXPECT_TRUE(at::equal(seen_at(seen, "layers.1.residual").select(1, 4), vector.expand({2, 24})));
   const at::Tensor epe = effective_positions(model, EffectivePositions::literal);
-  // Position 0 sees itself alone: until layer 2 nothing there has changed.
+  // Position 0 attends only to itself: before layer 2 it is unchanged.
   EXPECT_TRUE(close(seen_at(seen, "layers.2.residual").select(1, 0),
                     seen_at(plain, "layers.2.residual").select(1, 0) + epe[1] - epe[0]));
 }
 
-TEST(Interventions, SayWhatIsWrong) {
+TEST(Interventions, InvalidIntervention_IsNamed) {
   LanguageModel model = small_gpt2(21, 20);
   const auto error = [&](const Interventions& interventions) {
     return error_of([&] { pass_under(model, interventions); });
@@ -190,7 +192,7 @@ TEST(Interventions, SayWhatIsWrong) {
   EXPECT_THAT(error_of([] { Interventions().swap_positions("a=1"); }), Names({"--swap-positions", "NAME=I,J"}));
   EXPECT_THAT(error_of([] { Interventions().set_zero("a[x]"); }), Names({"--set-zero", "2:5", "0+3", "x"}));
   EXPECT_THAT(error(Interventions().swap_positions("layers.1.attention.v=0,30")), Names({"--swap-positions", 9, 30}));
-  // A failed change leaves no other behind.
+  // If one change fails, the other changes are undone.
   const at::Tensor weight = model.stored().front().second.detach().clone();
   error(Interventions().set_zero(model.stored().front().first).set_zero("nowhere"));
   EXPECT_TRUE(at::equal(model.stored().front().second, weight));

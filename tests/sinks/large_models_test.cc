@@ -1,5 +1,5 @@
-// The whole study on models whose weights come a layer at a time, and on Transformer-XL's attention: the numbers of the
-// ordinary path.
+// Runs all measures on models whose weights are loaded one layer at a time, and on the attention of Transformer-XL. The
+// numbers must match the ordinary path.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ nlohmann::ordered_json all_measures(LanguageModel& model, const Interventions& i
   return to_json(result, model.config(), "model", "text.txt", options, "lazy sinks");
 }
 
-TEST(LayerAtATime, TheStudyIsTheSame) {
+TEST(LayerAtATime, Measures_MatchWholeModel) {
   for (const char* family : {"gpt2", "llama", "gpt_oss", "gemma3_text", "transfo-xl"}) {
     SCOPED_TRACE(family);
     const lazy::testing::TemporaryFolder folder;
@@ -51,7 +51,8 @@ TEST(LayerAtATime, TheStudyIsTheSame) {
     LanguageModel whole = LanguageModel::load(folder.path());
     LanguageModel parts = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
     EXPECT_EQ(all_measures(parts, {}), all_measures(whole, {}));
-    // What is put in a later layer comes from the same sample, however many are under way.
+    // A value that is inserted into a later layer comes from the same sample, independent of the number of samples in
+    // progress.
     Interventions change;
     change.add("layers.2.residual[3]=0.5*layers.0.residual[1] - layers.1.mlp.output[2]")
         .set_zero("layers.1.attention.weights[:,:,0]");
@@ -61,7 +62,7 @@ TEST(LayerAtATime, TheStudyIsTheSame) {
   }
 }
 
-TEST(LayerAtATime, WeightsAreNotChanged) {
+TEST(LayerAtATime, ParameterInterventions_AreRejected) {
   const lazy::testing::TemporaryFolder folder;
   LanguageModel(of_bytes("gpt2"), 5).save(folder.path());
   LanguageModel parts = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
@@ -74,8 +75,8 @@ TEST(LayerAtATime, WeightsAreNotChanged) {
               Names({"--add", "layers.1.residual[0]=wpe.weight[3]"}));
 }
 
-// The operator's statistics against the matrices, whose first column, rows and positive entries they are.
-TEST(TransformerXlSinks, StatisticsAndMapsAreTheMatrices) {
+// Compares the statistics of the operator with the matrices: first column, row sums and positive entries.
+TEST(TransformerXlSinks, StatisticsAndMaps_MatchMatrices) {
   const at::NoGradGuard guard;
   for (const int64_t segment : {0, 7}) {
     ModelConfig config = of_bytes("transfo-xl");
@@ -103,7 +104,7 @@ TEST(TransformerXlSinks, StatisticsAndMapsAreTheMatrices) {
         EXPECT_NEAR(measures.sink_ratio[static_cast<size_t>(layer)][static_cast<size_t>(head)],
                     w[0][head].select(-1, 0).mean().item<double>(), 1e-6);
         EXPECT_EQ(measures.alive_fraction[static_cast<size_t>(layer)][static_cast<size_t>(head)], 1)
-            << "softmax leaves no visible key out";
+            << "with softmax all visible keys have positive weights";
       }
     }
     const auto rows = attention_weights(model, ids, heads);
@@ -117,7 +118,7 @@ TEST(TransformerXlSinks, StatisticsAndMapsAreTheMatrices) {
   }
 }
 
-TEST(TransformerXlSinks, VisiblePairsOfSegments) {
+TEST(TransformerXlSinks, VisiblePairs_CountSegments) {
   EXPECT_EQ(visible_pairs(5, -1, {2, 0}), 1 + 2 + 1 + 2 + 1);
   EXPECT_EQ(visible_pairs(5, -1, {2, 1}), 1 + 2 + 2 + 3 + 2);
   EXPECT_EQ(visible_pairs(5, 2, {2, 1}), 1 + 2 + 2 + 2 + 2);

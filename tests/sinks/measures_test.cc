@@ -22,8 +22,8 @@ struct Case {
 
 class MeasuresOf : public testing::TestWithParam<Case> {};
 
-// Every measure from the kernel's row statistics equals the one from full matrices.
-TEST_P(MeasuresOf, FullMatrices) {
+// Every measure computed from the row statistics of the kernel equals the measure computed from full matrices.
+TEST_P(MeasuresOf, Match_FullMatrices) {
   const Case c = GetParam();
   LanguageModel model = small_model(c.normalizer, c.tau, c.window, c.kv_heads);
   const at::NoGradGuard no_grad;
@@ -59,12 +59,12 @@ TEST_P(MeasuresOf, FullMatrices) {
   for (size_t l = 0; l < layers; ++l) {
     ASSERT_EQ(m.sink_ratio[l].size(), heads);
     for (size_t h = 0; h < heads; ++h) {
-      // fp32 rows of up to 40 terms against float64.
+      // The bound allows for fp32 rows of up to 40 terms against float64.
       const double bound = 40 * 6e-8 * 4;
       EXPECT_NEAR(m.sink_ratio[l][h], sink[l][h], bound);
       EXPECT_NEAR(m.density[l][h], density[l][h], 2 * bound);
       EXPECT_NEAR(m.released_mass[l][h], released[l][h], bound);
-      // A pair within rounding of the threshold may fall on either side: none did in float64 distance terms here.
+      // A pair within rounding error of the threshold may be counted or not. The bound allows for one such pair.
       EXPECT_NEAR(m.alive_fraction[l][h], alive[l][h] / pairs, 1.5 / pairs);
       EXPECT_DOUBLE_EQ(rates[l][h], over[l][h]);
       EXPECT_NEAR(m.sink_ratio[l][h] + m.density[l][h] + m.released_mass[l][h], 1, 1e-12);
@@ -81,8 +81,9 @@ INSTANTIATE_TEST_SUITE_P(Models, MeasuresOf,
                            return std::string(info.param.normalizer) + std::to_string(info.index);
                          });
 
-TEST(Measures, HandComputed) {
-  // One layer, one sample, two heads, three queries: first-key weight, released mass, alive count.
+TEST(Measures, Measures_MatchHandComputedValues) {
+  // One layer, one sample, two heads, three queries. The values are the weight of the first key, the released mass and
+  // the number of alive keys.
   const at::Tensor stats =
       at::tensor({1.0f, 0.5f, 0.3f, /**/ 0.0f, 0.2f, 0.1f, /**/ 0.0f, 0.0f, 0.0f, /**/ 1.0f, 0.5f, 0.6f,
                   /**/ 1.0f, 2.0f, 3.0f, /**/ 0.0f, 1.0f, 1.0f})
@@ -107,7 +108,7 @@ TEST(Measures, HandComputed) {
   EXPECT_THROW(SinkRate().result(), Error);
 }
 
-TEST(AttentionWeights, EqualTheFullMatrices) {
+TEST(AttentionWeights, AttentionWeights_MatchFullMatrices) {
   for (const Case& c : {Case{"softmax", 0, -1, 4}, Case{"elastic", -1, -1, 2}, Case{"elastic", -1, 9, 4}}) {
     LanguageModel model = small_model(c.normalizer, c.tau, c.window, c.kv_heads);
     const at::Tensor ids = some_ids(30, 1);

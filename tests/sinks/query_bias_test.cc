@@ -1,4 +1,4 @@
-// The identities of the GPT-2 study on random weights.
+// Checks the identities of the GPT-2 study on random weights.
 #include "sinks/positional_signal.h"
 
 #include <ATen/ATen.h>
@@ -36,8 +36,8 @@ Read read(LanguageModel& model, const at::Tensor& ids, const Interventions& inte
 
 at::Tensor some_text() { return at::remainder(at::arange(2 * 11, at::kLong) * 13 + 2, 40).view({2, 11}); }
 
-// Scores are a sum of four terms; the third is Delta_j, whatever the query.
-TEST(QueryBias, DeltaIsGammaTimesTheInput) {
+// Scores are the sum of four terms. The third is Delta_j, which does not depend on the query.
+TEST(QueryBias, Delta_EqualsGammaTimesInput) {
   for (const uint64_t seed : {1, 2, 3}) {
     LanguageModel model = small_gpt2(seed);
     const Read with = read(model, some_text());
@@ -60,12 +60,12 @@ TEST(QueryBias, DeltaIsGammaTimesTheInput) {
       }
       const at::Tensor gamma = at::matmul(p.k.to(at::kDouble).t(), p.q_bias.to(at::kDouble));
       EXPECT_TRUE(at::allclose(gamma_by_head(model, layer).sum(0), gamma, 1e-12, 1e-12))
-          << "over heads it is W_k^T b_Q";
+          << "the sum over heads is W_k^T b_Q";
     }
   }
 }
 
-TEST(QueryBias, DroppingTheKeyBiasChangesNoWeight) {
+TEST(QueryBias, KeyBias_DoesNotAffectWeights) {
   for (const uint64_t seed : {1, 2, 3}) {
     LanguageModel model = small_gpt2(seed);
     const Read with = read(model, some_text());
@@ -81,22 +81,23 @@ TEST(QueryBias, DroppingTheKeyBiasChangesNoWeight) {
         EXPECT_TRUE(at::allclose(tensor, other, 1e-4, 1e-5)) << name;
       }
     }
-    EXPECT_GT(of_scores, 0.1) << "the scores do change";
+    EXPECT_GT(of_scores, 0.1) << "the scores must change";
   }
 }
 
-// Every place that comes before `first` in a pass: the same bits.
+// Every tensor that is computed before `first` must be bit-identical.
 void expect_nothing_before(const LanguageModel& model, const std::string& first, const Read& changed,
                            const Read& plain) {
   for (const std::string& name : hook_point_names(model.config())) {
     if (name == first) return;
-    EXPECT_TRUE(at::equal(changed.at.at(name), plain.at.at(name))) << name << " stands before " << first;
+    EXPECT_TRUE(at::equal(changed.at.at(name), plain.at.at(name))) << name << " must not change before " << first;
   }
-  ADD_FAILURE() << first << " is no place";
+  ADD_FAILURE() << first << " is not a hook point";
 }
 
-// The study's five interventions as the command line has them, each in one layer of a GPT-2 of random weights.
-TEST(QueryBias, EachInterventionChangesWhatItSaysAndNothingBefore) {
+// The five interventions of the study in the syntax of the command line, each in one layer of a GPT-2 with random
+// weights.
+TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
   for (const uint64_t seed : {1, 2, 3}) {
     LanguageModel model = small_gpt2(seed);
     const Read plain = read(model, some_text());
@@ -104,7 +105,7 @@ TEST(QueryBias, EachInterventionChangesWhatItSaysAndNothingBefore) {
     const AttentionProjections p = model.projections(1);
     const at::Tensor x = plain.at.at("layers.1.attention.input");
 
-    // 1: without b_Q every score on key j loses Delta_j and b_Q . b_K, whatever the query.
+    // 1: without b_Q, every score of key j decreases by Delta_j and b_Q . b_K, independent of the query.
     Read changed = read(model, some_text(), Interventions().set_zero("h.1.attn.c_attn.bias[0:24]"));
     expect_nothing_before(model, "layers.1.attention.q.projected", changed, plain);
     const at::Tensor of_biases = (p.q_bias * p.k_bias).view({4, 6}).sum(1).to(at::kDouble);
@@ -115,7 +116,7 @@ TEST(QueryBias, EachInterventionChangesWhatItSaysAndNothingBefore) {
     EXPECT_TRUE(at::equal(changed.at.at("layers.1.attention.k"), plain.at.at("layers.1.attention.k")));
     EXPECT_FALSE(at::equal(changed.at.at("layers.2.residual"), plain.at.at("layers.2.residual")));
 
-    // 2, 3: the stream behind the first layer, at the first two positions.
+    // 2 and 3: the residual stream after the first layer, at the first two positions.
     const at::Tensor epe = effective_positions(model, EffectivePositions::literal).to(at::kDouble),
                      stream = plain.at.at("layers.1.residual");
     const std::string away = "layers.1.residual[0]=epe[1] - epe[0]", there = "layers.1.residual[1]=epe[0] - epe[1]";
@@ -131,13 +132,13 @@ TEST(QueryBias, EachInterventionChangesWhatItSaysAndNothingBefore) {
     EXPECT_TRUE(close(third.select(1, 1) - stream.select(1, 1), (epe[0] - epe[1]).expand({2, 24})));
     EXPECT_TRUE(at::equal(third.slice(1, 2), stream.slice(1, 2)));
 
-    // 4: of the first token only its position is left.
+    // 4: the embedding of the first token contains only its position.
     changed = read(model, some_text(), Interventions().set_zero("embedding.tokens[0]"));
     EXPECT_TRUE(
         at::equal(changed.at.at("embedding").select(1, 0), plain.at.at("embedding.positions")[0][0].expand({2, 24})));
     EXPECT_TRUE(at::equal(changed.at.at("embedding").slice(1, 1), plain.at.at("embedding").slice(1, 1)));
 
-    // 5: keys lose what two coordinates of attention's input gave them, and so does gamma.
+    // 5: the keys, and also gamma, lose the contributions of two coordinates of the attention input.
     changed = read(model, some_text(), Interventions().set_zero("h.1.attn.c_attn.weight[3+17,24:48]"));
     expect_nothing_before(model, "layers.1.attention.k.projected", changed, plain);
     const at::Tensor columns = p.k.to(at::kDouble).index_select(1, at::tensor({3, 17}, at::kLong));
@@ -149,7 +150,7 @@ TEST(QueryBias, EachInterventionChangesWhatItSaysAndNothingBefore) {
   }
 }
 
-TEST(QueryBias, AlignmentIsACosine) {
+TEST(QueryBias, Alignment_IsCosine) {
   LanguageModel model = small_gpt2(4);
   const at::Tensor rows = at::sin(at::arange(5 * 24, at::kDouble)).view({5, 24}), cosines = alignment(model, 1, rows);
   const AttentionProjections p = model.projections(1);
@@ -161,8 +162,8 @@ TEST(QueryBias, AlignmentIsACosine) {
   }
 }
 
-// Heads in groups: each query head's own keys.
-TEST(QueryBias, GroupedHeads) {
+// With grouped heads, each query head uses the keys of its group.
+TEST(QueryBias, GroupedHeads_UseKeysOfTheirGroup) {
   LanguageModel model(small_family("qwen2"), 6);
   const AttentionProjections p = model.projections(1);
   const at::NoGradGuard guard;
@@ -175,15 +176,15 @@ TEST(QueryBias, GroupedHeads) {
   EXPECT_THAT(error_of([&] { require_query_bias(model); }), Names({"sinks", "GPT-2"}));
 }
 
-TEST(QueryBias, RefusesModelsWithoutOne) {
+TEST(QueryBias, ModelWithoutQueryBias_IsRejected) {
   ModelConfig c = small_config();
   c.positions.kind = PositionKind::learned;
   EXPECT_THAT(error_of([&] { require_query_bias(LanguageModel(c, 1)); }), Names({"sinks", "GPT-2"}));
   require_query_bias(small_gpt2(1));
 }
 
-// EPE from its definition, with the model's own weights.
-TEST(EffectivePositions, ThreeReadings) {
+// Compares the effective positions with their definition, computed from the weights of the model.
+TEST(EffectivePositions, EffectivePositions_MatchDefinitions) {
   LanguageModel model = small_gpt2(5);
   std::map<std::string, at::Tensor> w;
   for (const auto& [name, tensor] : model.stored()) w[name] = tensor.detach().to(at::kDouble);
@@ -207,7 +208,7 @@ TEST(EffectivePositions, ThreeReadings) {
   EXPECT_TRUE(close(effective_positions(model, EffectivePositions::literal), p + mlp(p)));
   EXPECT_TRUE(
       close(effective_positions(model, EffectivePositions::normed), p + mlp(norm(p, "post_attention_layernorm"))));
-  // A sequence of one token attends to itself alone: attention passes its value on.
+  // In a sequence of one token, the token attends only to itself: attention returns its value.
   const at::Tensor h = p + product(product(norm(p, "input_layernorm"), "self_attn.v_proj"), "self_attn.o_proj");
   EXPECT_TRUE(
       close(effective_positions(model, EffectivePositions::block), h + mlp(norm(h, "post_attention_layernorm"))));

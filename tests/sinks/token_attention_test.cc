@@ -19,7 +19,7 @@ struct Case {
   int64_t window, kv_heads;
 };
 
-TEST(TokenAttention, EqualsTheFullMatrices) {
+TEST(TokenAttention, TokenAttention_MatchesFullMatrices) {
   for (const Case& c : {Case{"softmax", 0, -1, 4}, Case{"elastic", -1, -1, 2}, Case{"elastic", -1, 9, 4}}) {
     SCOPED_TRACE(c.normalizer);
     LanguageModel model = small_model(c.normalizer, c.tau, c.window, c.kv_heads);
@@ -36,7 +36,7 @@ TEST(TokenAttention, EqualsTheFullMatrices) {
           const at::Tensor statistics = found.statistics.select(1, query - first).select(1, layer).select(1, head);
           EXPECT_NEAR(statistics[0].item<double>(), weights[query][0].item<double>(), 1e-6);
           EXPECT_NEAR(statistics[1].item<double>(), 1 - weights[query].sum().item<double>(), 1e-5);
-          // A weight within rounding of zero may be alive in one of them.
+          // A weight within rounding error of zero may be alive in only one of the results.
           EXPECT_NEAR(statistics[2].item<double>(), weights[query].gt(0).sum().item<double>(), 1);
         }
       }
@@ -45,7 +45,7 @@ TEST(TokenAttention, EqualsTheFullMatrices) {
   }
 }
 
-TEST(TokenAttention, OfTransformerXlAreReadAsMatrices) {
+TEST(TokenAttention, TransformerXl_IsReadFromMatrices) {
   ModelConfig config = small_model("softmax").config();
   config.positions.kind = PositionKind::transformer_xl;
   LanguageModel model(config, 5);
@@ -56,7 +56,7 @@ TEST(TokenAttention, OfTransformerXlAreReadAsMatrices) {
   }
 }
 
-TEST(TokenAttention, LayersWithoutAttentionHaveNone) {
+TEST(TokenAttention, LayerWithoutAttention_HasNoWeights) {
   ModelConfig config = small_model("softmax").config();
   config.mixer = find_mixer("mamba2")->defaults;
   config.mixer.type = MixerType::mamba2;

@@ -1,7 +1,7 @@
-// The page in a real browser, at the width of a desk, a phone and a small phone, in both colour schemes: nothing
-// overflows, every picture is there and its text is legible, every place of a slider shows its own, nothing is fetched,
-// nothing is logged. Pages and pictures stay in the build folder (tests/report_pages/) to be looked at. Skipped, saying
-// so, where no Chromium is.
+// Checks a page in a real browser at the widths of a desktop, a phone and a small phone, in both color schemes.
+// Nothing overflows. All pictures are visible and their text is legible. Each position of a slider shows its own
+// picture. Nothing is fetched and nothing is logged. Pages and screenshots are kept in the build folder
+// (tests/report_pages/). The tests are skipped with a message if Chromium is not installed.
 #pragma once
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ inline Output run_command(const std::string& command) {
   return output;
 }
 
-// Runs inside the page after it is laid out and sends its findings, a JSON object, to the frame around it.
+// Runs in the page after layout and sends its results, a JSON object, to the surrounding frame.
 inline constexpr const char* kProbe = R"(
 <script>addEventListener('load', () => {
   const width = document.documentElement.clientWidth, found = {width: width, )"
@@ -107,7 +107,7 @@ inline constexpr const char* kProbe = R"(
   parent.postMessage(JSON.stringify(found), '*');
 });</script>)";
 
-// A browser's window has a smallest width, a frame inside it has none: the page is looked at in a frame.
+// A browser window has a minimum width, but a frame has none. Therefore the page is checked in a frame.
 inline std::string frame(const std::string& file, int width, int height) {
   return fmt::format(
       "<!DOCTYPE html><html><body style=\"margin:0;background:#9aa0a5\"><iframe src=\"{}\" style=\"border:0;width:{}px;"
@@ -121,11 +121,11 @@ inline std::string frame(const std::string& file, int width, int height) {
 class BrowserTest : public testing::Test {
  protected:
   std::string browser_ = browsing::browser();
-  // A folder a test: tests run side by side, and a browser locks its profile.
+  // Each test has its own folder, because tests run in parallel and a browser locks its profile.
   std::filesystem::path folder_ =
       std::filesystem::path(LAZY_PAGES_DIR) / testing::UnitTest::GetInstance()->current_test_info()->name();
   void SetUp() override {
-    if (browser_.empty()) GTEST_SKIP() << "no Chromium or Chrome on PATH: the page was not looked at in a browser";
+    if (browser_.empty()) GTEST_SKIP() << "no Chromium or Chrome on PATH: the page was not checked in a browser";
     std::filesystem::create_directories(folder_);
   }
   std::string start() const {
@@ -134,11 +134,11 @@ class BrowserTest : public testing::Test {
         "--user-data-dir='{}' --host-resolver-rules='MAP * ~NOTFOUND' ",
         browser_, (folder_ / "profile").string());
   }
-  // The page at four widths and in both colour schemes. `sliders`: places of all sliders together, each of which is
-  // chosen.
+  // Checks the page at four widths and in both color schemes. `sliders_at_least` is the minimum total number of slider
+  // positions. Each of them is selected.
   void check_page(const std::string& name, const std::string& page, int pictures_at_least, int sliders_at_least = 0) {
     write_file_atomic(folder_ / (name + ".html"), page);
-    // The probe is a script, which the page's own policy forbids: the copy under test allows it.
+    // The probe is a script, which the policy of the page forbids. The copy under test allows it.
     std::string probed = page;
     const std::string policy = "default-src 'none'; style-src 'unsafe-inline'";
     ASSERT_NE(probed.find(policy), std::string::npos);
@@ -174,7 +174,7 @@ class BrowserTest : public testing::Test {
       }
     }
   }
-  // Pictures for people; that they come out at all is all that is asserted.
+  // Takes screenshots for people. The test only requires that they exist.
   void shoot(const std::string& name, int width, int height, const std::string& suffix, const std::string& flags = "") {
     const std::filesystem::path picture = folder_ / (name + suffix + ".png"),
                                 outer = folder_ / (name + suffix + ".frame.html");

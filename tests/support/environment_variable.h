@@ -1,4 +1,4 @@
-// An environment variable that has another value until the end of the scope.
+// Sets an environment variable until the end of the scope.
 #pragma once
 #include <cstdlib>
 #include <optional>

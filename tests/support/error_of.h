@@ -1,8 +1,8 @@
-// Tests of error messages: the type of the error, and what its message names.
+// Helpers for tests of error messages: the type of the error and the items that its message names.
 //
-// A test checks what the user needs from a message (the field, the file, the values), not its wording:
+// A test checks the items that the user needs in a message (the field, the file, the values), but not the wording:
 //   EXPECT_THAT(error_of([&] { config.validate(); }), Names({"config.json", "hidden_size", 65}));
-// One golden text per class of message keeps the whole line readable:
+// For each class of messages, one test compares the complete line:
 //   EXPECT_THAT(error_of([&] { read(path); }), IsMessage("safetensors: m.safetensors: expected 8 bytes, found 4"));
 #pragma once
 #include <gmock/gmock.h>
@@ -21,8 +21,9 @@
 
 namespace lazy {
 
-// The message of the error that `action` throws: an Error of the user's mistake (exit code 2) by default, a RunError
-// (exit code 1) with error_of<RunError>. Empty if it throws nothing. An error of the other type fails the test.
+// Returns the message of the error that `action` throws, or "" if it throws nothing. By default the error must be an
+// Error, which is a mistake of the user (exit code 2). error_of<RunError> expects a RunError (exit code 1). An error of
+// the other type fails the test.
 template <class Expected = Error>
 std::string error_of(const auto& action) {
   try {
@@ -37,13 +38,14 @@ std::string error_of(const auto& action) {
   return "";
 }
 
-// One thing that a message names. A literal must be one token (an identifier, a value, a path, an option): a literal
-// with a space does not compile, because it would check the wording.
+// One item that a message names. A literal must be one word (an identifier, a value, a path, an option). A literal with
+// a space does not compile, because it would check the wording.
 class Token {
  public:
   template <size_t size>
   consteval Token(const char (&literal)[size]) : text_(literal, size - 1) {
-    if (text_.empty() || text_.find(' ') != std::string_view::npos) throw "a token is not empty and has no space";
+    if (text_.empty() || text_.find(' ') != std::string_view::npos)
+      throw "a token must not be empty or contain a space";
   }
   Token(const std::string& text) : text_(text) {}
   template <std::integral Integer>
@@ -57,8 +59,8 @@ class Token {
   int64_t number_ = 0;
 };
 
-// Whether `message` contains `token` with no letter, digit or underscore directly before or after it: "head" is not
-// found in "head_dim", nor 4 in 14.
+// Returns whether `message` contains `token` with no letter, digit or underscore directly before or after it: "head" is
+// not found in "head_dim", and 4 is not found in 14.
 inline bool names_token(std::string_view message, std::string_view token) {
   const auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
   for (size_t at = message.find(token); at != std::string_view::npos; at = message.find(token, at + 1)) {
@@ -95,14 +97,14 @@ class NamesMatcher {
   std::vector<std::string> tokens_;
 };
 
-// Names({"config.json", "hidden_size", 65}): the message names each of these.
+// Names({"config.json", "hidden_size", 65}) matches a message that names each of these.
 inline NamesMatcher Names(std::initializer_list<Token> tokens) {
   std::vector<std::string> texts;
   for (const Token& token : tokens) texts.push_back(token.text());
   return NamesMatcher(std::move(texts));
 }
 
-// The complete text of a message: one test per class of message.
+// Matches the complete text of a message. One test for each class of messages uses it.
 inline auto IsMessage(const std::string& text) { return ::testing::Eq(text); }
 
 }  // namespace lazy

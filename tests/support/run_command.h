@@ -1,4 +1,4 @@
-// Runs a command line of a test.
+// Runs a command line for a test.
 #pragma once
 #include <sys/wait.h>
 
@@ -8,7 +8,7 @@
 
 namespace lazy {
 
-// Exit status (-1 if a signal ended it) and everything printed.
+// Returns the exit status (-1 if a signal ended the process) and its complete output.
 inline std::pair<int, std::string> run_command(const std::string& command) {
   std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   if (!pipe) return {-1, "popen failed"};

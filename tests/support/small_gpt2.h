@@ -1,4 +1,4 @@
-// A GPT-2 with random weights and biases everywhere, small enough for definitions written out.
+// A GPT-2 with random weights and biases in all layers, small enough for explicit computations.
 #pragma once
 #include <ATen/ATen.h>
 

@@ -1,5 +1,5 @@
-// Configurations small enough for definitions written out: odd sizes, grouped heads, weights large enough that a slip
-// shows.
+// Configurations that are small enough for explicit computations. Sizes are odd, heads are grouped, and weights are
+// large enough that an error is visible.
 #pragma once
 #include <string>
 
@@ -9,7 +9,7 @@
 
 namespace lazy {
 
-// With `normalizer`; elastic with a distance bias.
+// With `normalizer`; elastic has a distance bias.
 inline ModelConfig small_config(const std::string& normalizer = "softmax") {
   ModelConfig c;
   c.vocab_size = 61;
@@ -28,7 +28,7 @@ inline ModelConfig small_config(const std::string& normalizer = "softmax") {
   return c;
 }
 
-// Of one of Llama's families, or of model/families/, with all that makes it different.
+// A model of a family of Llama's or of model/families/, with all properties that distinguish it.
 inline ModelConfig small_family(const std::string& name) {
   ModelConfig c = small_config();
   c.family = *kModelFamilies.find(name);
@@ -68,7 +68,7 @@ inline ModelConfig small_family(const std::string& name) {
   return c;
 }
 
-// Layers of another mixer, with attention in the second one where the mixer allows it.
+// Layers of another mixer. The second layer is attention if the mixer allows it.
 inline ModelConfig small_mixer(const std::string& name) {
   ModelConfig c = small_config();
   use_mixer(c, *find_mixer(name));

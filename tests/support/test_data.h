@@ -1,4 +1,4 @@
-// Real corpora, tokenizers and benchmarks, which the repository does not hold.
+// Real corpora, tokenizers and benchmarks that are not part of the repository.
 #pragma once
 #include <cstdlib>
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace lazy {
 
-// The path of $LAZY_TEST_DATA/NAME; empty if the variable is unset or empty, or if the folder lacks it.
+// Returns the path $LAZY_TEST_DATA/NAME, or "" if the variable is unset or empty or the folder does not contain NAME.
 inline std::string test_data(const std::string& name) {
   const char* root = std::getenv("LAZY_TEST_DATA");
   if (!root || !*root) return "";

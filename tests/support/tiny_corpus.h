@@ -1,4 +1,5 @@
-// A corpus of made-up words: sentences over a small vocabulary from a fixed seed, prepared with the `bytes` tokenizer.
+// A corpus of artificial words: sentences over a small vocabulary from a fixed seed, prepared with the tokenizer
+// `bytes`.
 #pragma once
 #include <filesystem>
 #include <fstream>
@@ -19,7 +20,7 @@ inline std::string sixty_words(Random& random) {
   return line;
 }
 
-// folder/corpus, made of folder/text.jsonl.
+// Returns folder/corpus, which is prepared from folder/text.jsonl.
 inline std::filesystem::path write_tiny_corpus(const std::filesystem::path& folder, uint64_t seed = 7) {
   Random random(seed);
   std::filesystem::create_directories(folder);

@@ -1,8 +1,8 @@
-// Everything of ours that runs on several threads and needs no LibTorch, for ThreadSanitizer: preparing a corpus, the
-// pipeline's ways to fail, one tokenizer and one corpus used by many threads, the training's reading and writing
-// threads (more of them in tests/core/read_ahead_test.cc and tests/train/checkpoint_writer_test.cc), the stop flag.
-// The kernels are left out: their threads are OpenMP's, whose runtime ThreadSanitizer does not understand with GCC.
-// Their results are compared bit for bit over numbers of threads instead (tests/attention).
+// Tests all code of this project that uses several threads and does not need LibTorch, under ThreadSanitizer: the
+// preparation of a corpus, failures in the pipeline, a tokenizer and a corpus shared by many threads, the reading and
+// writing threads of training (see also tests/core/read_ahead_test.cc and tests/train/checkpoint_writer_test.cc), and
+// the stop flag. The kernels are not included: they use OpenMP, whose runtime ThreadSanitizer does not support with
+// GCC. Their results are compared bit for bit over numbers of threads instead (tests/attention).
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -28,7 +28,7 @@ void on_threads(int count, const std::function<void(int)>& work) {
   for (std::thread& member : team) member.join();
 }
 
-// A corpus of many small files, so that many batches are under way at once.
+// A corpus of many small files, so that many batches are in progress at once.
 CorpusInfo prepare(const Folder& folder, const std::string& name, const std::string& tokenizer, int threads) {
   PrepareOptions options;
   options.inputs = {(folder / "text").string()};
@@ -49,7 +49,7 @@ void write_text(const Folder& folder) {
   }
 }
 
-TEST(Threads, PreparedCorporaAreTheSame) {
+TEST(Threads, PreparedCorpus_IsIndependentOfThreads) {
   const Folder folder;
   write_text(folder);
   const std::string tokenizer = folder.write("tokenizer.json", testing_support::small_tokenizer_json().dump()).string();
@@ -60,7 +60,7 @@ TEST(Threads, PreparedCorporaAreTheSame) {
   }
 }
 
-TEST(Threads, ThePipelineEndsWhateverFails) {
+TEST(Threads, Pipeline_EndsAfterAnyFailure) {
   const std::string where[] = {"produce", "work", "consume", "stop", "nothing"};
   for (const std::string& failing : where) {
     const auto fail_in = [&](const char* place, int at, int now) {
@@ -91,13 +91,13 @@ TEST(Threads, ThePipelineEndsWhateverFails) {
     if (failing == "nothing") {
       EXPECT_EQ(consumed.size(), 200u);
       EXPECT_EQ(error, "");
-    } else if (failing != "stop") {  // it may never have had to wait
+    } else if (failing != "stop") {  // the pipeline may never have waited
       EXPECT_THAT(error, Names({failing}));
     }
   }
 }
 
-TEST(Threads, OneTokenizerForAll) {
+TEST(Threads, Tokenizer_IsSharedByThreads) {
   const Folder folder;
   const auto tokenizer =
       load_tokenizer(folder.write("tokenizer.json", testing_support::small_tokenizer_json().dump()).string());
@@ -117,12 +117,12 @@ TEST(Threads, OneTokenizerForAll) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Threads, SequencesAreReadByMany) {
+TEST(Threads, Sequences_AreReadByManyThreads) {
   const Folder folder;
   write_text(folder);
   prepare(folder, "corpus", "bytes", 2);
   const Sequences sequences(folder / "corpus", "train", {.length = 64});
-  const int64_t count = 3 * sequences.size();  // epochs are ordered anew on the way
+  const int64_t count = 3 * sequences.size();  // the order changes with each epoch
   std::vector<std::vector<int64_t>> expected(static_cast<size_t>(count), std::vector<int64_t>(64));
   for (int64_t n = 0; n < count; ++n) sequences.read(n, expected[static_cast<size_t>(n)].data());
   std::atomic<int> wrong = 0;
@@ -135,7 +135,7 @@ TEST(Threads, SequencesAreReadByMany) {
   });
   EXPECT_EQ(wrong, 0);
 
-  // The training's loader: read ahead by its own thread, left in the middle.
+  // The loader of training reads ahead in its own thread and is destroyed before the end.
   for (const int64_t ahead : {1, 4}) {
     train::Batches batches(sequences, 0, 2, 64, ahead);
     for (size_t n = 0; n < 30; n += 2) {
@@ -145,7 +145,7 @@ TEST(Threads, SequencesAreReadByMany) {
   }
 }
 
-TEST(Threads, TheStopFlagIsSeen) {  // the last one: the flag stays
+TEST(Threads, StopFlag_IsSeenByThreads) {  // must be the last test, because the flag stays set
   install_stop_handlers();
   std::atomic<bool> waiting = false;
   std::thread worker([&] {

@@ -1,5 +1,5 @@
-// Tokenizers of this build: bytes, and byte-level BPE. SentencePiece uses no threads of ours and takes minutes to
-// build. Parquet is read by another process.
+// The tokenizers of this build: `bytes` and byte-level BPE. SentencePiece is left out because it uses no threads of
+// this project and takes minutes to build. Parquet is read by another process.
 #include "core/error.h"
 #include "data/corpus/source.h"
 #include "data/tokenizer.h"

@@ -1,6 +1,6 @@
-// A loss that is not finite, a spike, a full disk, a signal: what each policy does, and that nothing is lost. The
-// program has no hook for such faults. The tests change a checkpoint (the optimizer's moment of a letter that occurs in
-// one document becomes NaN, or a weight becomes far too large), or replace one document by noise.
+// Tests the policies for a loss that is not finite, a spike, a full disk and a signal, and that no data is lost. The
+// program has no hook to inject such faults. The tests therefore modify a checkpoint (the optimizer moment of a letter
+// that occurs in a single document becomes NaN, or a weight becomes far too large) or replace one document by noise.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -32,9 +32,10 @@ namespace fs = std::filesystem;
 using ::testing::Contains;
 using Json = nlohmann::ordered_json;
 
-constexpr int kRare = 43;  // the document with the letter Z, or of noise
+constexpr int kRare = 43;  // index of the document that contains the letter Z or noise
 
-// Words in every document; document 43 is another one. Read in order, at about step 25.
+// Every document consists of words. Document 43 contains `rare`. Documents are read in order, and document 43 is read
+// at about step 25.
 fs::path corpus_with(const fs::path& folder, const std::string& rare) {
   Random random(7);
   std::ofstream text(folder / "text.jsonl");
@@ -80,7 +81,7 @@ struct Place {
   }
 };
 
-// Step `step`'s checkpoint again, whole and with its checksums, but with another value in one row of a tensor.
+// Rewrites the checkpoint of `step`, with valid checksums, after setting one row of a tensor to `value`.
 void spoil(const fs::path& run, int64_t step, const std::string& file, const std::string& name, int64_t row,
            double value) {
   CheckpointStore store(run / "checkpoints", 0);
@@ -100,7 +101,7 @@ void spoil(const fs::path& run, int64_t step, const std::string& file, const std
 
 int64_t id_of(char letter) { return load_tokenizer("bytes")->encode(std::string(1, letter)).at(0); }
 
-// One line a step, ascending, as every log must be. Returns the steps whose loss is null.
+// Checks that the log has one line per step in ascending order. Returns the steps whose loss is null.
 std::vector<int64_t> steps_without_loss(const fs::path& run, int64_t expected) {
   std::vector<int64_t> out;
   const auto log = log_without_times(run);
@@ -116,8 +117,8 @@ TrainState state_at(const fs::path& run, int64_t step) {
   return verify_checkpoint(CheckpointStore(run / "checkpoints", 0).path(step));
 }
 
-// 20 steps; then the moment of Z's embedding is not a number, which the next update hands on to the embedding, so that
-// every loss is NaN that has the letter in it.
+// Trains 20 steps and then sets the moment of the embedding of Z to NaN. The next update propagates NaN to the
+// embedding, and every loss over text that contains the letter becomes NaN.
 void train_and_spoil(const Place& place) {
   const Ended first = place.train({"training.steps=20", "lr_scheduler.warmup_steps=4"});
   ASSERT_EQ(first.exit_code, 0) << first.errors;
@@ -125,12 +126,12 @@ void train_and_spoil(const Place& place) {
   spoil(place.run, 20, "optimizer.safetensors", "exp_avg.model.embeddings.weight", id_of('Z'), std::nan(""));
 }
 
-// A logit that is above all numbers, in every step.
+// Sets a weight so large that a logit overflows in every step.
 void make_useless(const Place& place, int64_t step) {
   spoil(place.run, step, "model.safetensors", "lm_head.weight", id_of('Z'), 3e38);
 }
 
-TEST(Faults, ANanIsSkippedAndTheRunGoesOn) {
+TEST(Faults, NanLoss_IsSkippedAndTrainingContinues) {
   const Place place;
   train_and_spoil(place);
   const fs::path saved = place.scratch / "saved";
@@ -144,10 +145,10 @@ TEST(Faults, ANanIsSkippedAndTheRunGoesOn) {
   EXPECT_THAT(split(ended.errors, '\n'), Contains(Names({skipped.front(), "nan"})));
   EXPECT_GT(skipped[0], 20);
   EXPECT_EQ(state_at(place.run, 40).anomalies.skipped, static_cast<int64_t>(skipped.size()));
-  EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8);  // the data goes on
+  EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8);  // the position in the data continues
   EXPECT_EQ(log_without_times(place.run).back()["faults/skipped"], skipped.size());
 
-  // Killed after the skip and resumed: the same bytes.
+  // A run that is killed after the skip and resumed produces the same bytes.
   fs::rename(place.run, place.scratch / "straight");
   fs::rename(saved, place.run);
   {
@@ -161,7 +162,7 @@ TEST(Faults, ANanIsSkippedAndTheRunGoesOn) {
   EXPECT_TRUE(same_files(place.run / "model", place.scratch / "straight/model", {"model.safetensors"}));
 }
 
-TEST(Faults, ANanRollsBackPastTheData) {
+TEST(Faults, NanLoss_RollsBackAndSkipsData) {
   const Place place;
   train_and_spoil(place);
   const Ended ended = place.train({"training.on_nan=roll_back"});
@@ -175,8 +176,8 @@ TEST(Faults, ANanRollsBackPastTheData) {
   EXPECT_EQ(log_without_times(place.run).back()["faults/rolled_back"], end.anomalies.rolled_back);
 }
 
-// No rank has the weights that rank 0 reads from the checkpoint.
-TEST(Faults, ANanRollsBackUnderFullSharding) {
+// Under full sharding no rank has all weights, but rank 0 reads all of them from the checkpoint.
+TEST(Faults, NanLossUnderFullSharding_RollsBack) {
   const Place place;
   train_and_spoil(place);
   for (const Ended& ended : run_ranks(2,
@@ -193,7 +194,7 @@ TEST(Faults, ANanRollsBackUnderFullSharding) {
   EXPECT_EQ(finite.size(), 40u);
 }
 
-TEST(Faults, ARunKilledAfterARollBackDoesNotForgetIt) {
+TEST(Faults, KilledAfterRollBack_KeepsRollBackCounter) {
   const Place place;
   train_and_spoil(place);
   const std::vector<std::string> settings{"training.on_nan=roll_back", "training.steps=60", "checkpoint.every=0"};
@@ -211,7 +212,7 @@ TEST(Faults, ARunKilledAfterARollBackDoesNotForgetIt) {
   EXPECT_TRUE(steps_without_loss(place.run, 60).empty());
 }
 
-TEST(Faults, ACheckpointThatIsBadItselfIsNotGoneBackTo) {
+TEST(Faults, BadCheckpoint_IsNotUsedForRollBack) {
   const Place place;
   ASSERT_EQ(place.train({"training.steps=20"}).exit_code, 0);
   fs::remove_all(place.run / "model");
@@ -221,10 +222,10 @@ TEST(Faults, ACheckpointThatIsBadItselfIsNotGoneBackTo) {
   EXPECT_THAT(ended.errors, Names({"damaged-step-00000020"}));
   EXPECT_TRUE(fs::exists(place.run / "checkpoints/damaged-step-00000020"));
   EXPECT_TRUE(steps_without_loss(place.run, 40).empty());
-  EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8 + 11 * 8);  // steps 11 to 20 and the bad one
+  EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8 + 11 * 8);  // steps 11 to 20 and the failed step
 }
 
-TEST(Faults, WeightsThatAreNotFiniteAreNotResumedFrom) {
+TEST(Faults, NonFiniteWeights_AreNotResumedFrom) {
   const Place place;
   ASSERT_EQ(place.train({}).exit_code, 0);
   const auto spoil_weights = [&](int64_t step) {
@@ -247,22 +248,22 @@ TEST(Faults, WeightsThatAreNotFiniteAreNotResumedFrom) {
   EXPECT_THAT(last_line(none.errors), Names({"checkpoint", "lm_head.weight", "--resume"}));
 }
 
-TEST(Faults, PoliciesHaveTheirLimits) {
+TEST(Faults, Policies_StopAtTheirLimits) {
   const Place place;
   ASSERT_EQ(place.train({"training.steps=10"}).exit_code, 0);
   fs::remove_all(place.run / "model");
   make_useless(place, 10);
   const Ended skips = place.train({"training.on_nan=skip", "training.max_skips=3"});
   EXPECT_EQ(skips.exit_code, 1);
-  EXPECT_THAT(last_line(skips.errors), Names({14, 3, "training.max_skips", 10}));  // 11 to 13 were skipped
+  EXPECT_THAT(last_line(skips.errors), Names({14, 3, "training.max_skips", 10}));  // steps 11 to 13 were skipped
   const Ended backs = place.train({"training.on_nan=roll_back", "training.max_roll_backs=2"});
   EXPECT_EQ(backs.exit_code, 1);
   EXPECT_THAT(last_line(backs.errors), Names({11, 2, "training.max_roll_backs"}));
   EXPECT_EQ(state_at(place.run, 10).anomalies.rolled_back, 2);
-  EXPECT_THAT(last_line(place.train({}).errors), Names({"train", 11, 10}));  // the default
+  EXPECT_THAT(last_line(place.train({}).errors), Names({"train", 11, 10}));  // default settings
 }
 
-TEST(Faults, ASpikeIsSkippedOrRolledBack) {
+TEST(Faults, Spike_IsSkippedOrRolledBack) {
   const Place place(noise(700));
   const std::vector<std::string> spikes{"training.spike_factor=4", "training.spike_window=8"};
   const Ended plain = place.train({});
@@ -290,17 +291,18 @@ TEST(Faults, ASpikeIsSkippedOrRolledBack) {
   const Ended back = place.train(settings);
   ASSERT_EQ(back.exit_code, 0) << back.errors;
   EXPECT_GE(state_at(place.run, 40).anomalies.rolled_back, 1);
-  EXPECT_FALSE(fs::exists(place.run / "checkpoints/damaged-step-00000020")) << "steps after it had succeeded";
+  EXPECT_FALSE(fs::exists(place.run / "checkpoints/damaged-step-00000020"))
+      << "steps after this checkpoint had succeeded";
   const auto after = losses(place.run);
   ASSERT_EQ(after.size(), 40u);
   EXPECT_LT(*std::max_element(after.begin() + 20, after.end()),
-            curve[static_cast<size_t>(worst) - 1]);  // the noise is passed over
+            curve[static_cast<size_t>(worst) - 1]);  // the noise is skipped
 }
 
-// The log's own disk fills: a tmpfs with a few pages left, then room again.
-TEST(Faults, AFullDiskUnderTheLog) {
+// The file system of the log is full: a tmpfs with a few free pages, which later has free space again.
+TEST(Faults, FullDiskOfLog_StopsAndResumes) {
   if (std::system("unshare -rm true 2>/dev/null") != 0)
-    GTEST_SKIP() << "unshare -rm (a mount of one's own) is not allowed here";
+    GTEST_SKIP() << "unshare -rm (a private mount namespace) is not allowed here";
   for (const char* tensorboard : {"false", "true"}) {
     const ScratchFolder scratch, straight;
     const auto settings = [&](const ScratchFolder& folder) {
@@ -335,7 +337,7 @@ cp -r run/log.jsonl run/model run/tensorboard . 2> /dev/null || true
     ASSERT_FALSE(log.empty());
     EXPECT_EQ(log.back(), '\n');
     int64_t steps = 0;
-    for (const auto& line : split(log, '\n')) {  // every line whole
+    for (const auto& line : split(log, '\n')) {  // every line is complete
       if (line.empty()) continue;
       EXPECT_EQ(Json::parse(line)["step"], ++steps);
     }
@@ -350,8 +352,8 @@ cp -r run/log.jsonl run/model run/tensorboard . 2> /dev/null || true
   }
 }
 
-// Checkpoints so often that one is being written at almost any moment.
-TEST(Faults, ASignalWhileACheckpointIsWritten) {
+// Checkpoints are written so often that a write is in progress at almost any time.
+TEST(Faults, SignalDuringCheckpointWrite_KeepsCheckpointsValid) {
   const ScratchFolder straight;
   const auto arguments = [](const ScratchFolder& scratch) {
     return std::vector<std::string>{write_tiny_config(scratch.path()).string(),
@@ -374,7 +376,7 @@ TEST(Faults, ASignalWhileACheckpointIsWritten) {
     }
     const auto log = log_without_times(scratch / "run");
     CheckpointStore store(scratch / "run/checkpoints", 0);
-    EXPECT_EQ(store.steps().back(), log.back()["step"]);  // the last step is saved
+    EXPECT_EQ(store.steps().back(), log.back()["step"]);  // the last step has been saved
     EXPECT_EQ(store.newest_valid()->state.step, log.back()["step"]);
     for (const auto& entry : fs::directory_iterator(scratch / "run/checkpoints")) {
       EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();

@@ -13,16 +13,16 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
 
-TEST(AnomalyPolicy, StopsAtWhatIsNotFiniteByDefault) {
+TEST(AnomalyPolicy, NonFiniteValue_StopsByDefault) {
   AnomalyState state;
-  EXPECT_EQ(check_anomaly({}, state, 2, 1e30).action, AnomalyAction::none);  // spikes are not looked for
+  EXPECT_EQ(check_anomaly({}, state, 2, 1e30).action, AnomalyAction::none);  // spike detection is disabled by default
   EXPECT_THAT(check_anomaly({}, state, -kNan, 1).problem, Names({"loss", "nan"}));
   EXPECT_THAT(check_anomaly({}, state, 2, kInfinity).problem, Names({"gradient", "inf"}));
   EXPECT_EQ(check_anomaly({}, state, 2, kInfinity).action, AnomalyAction::stop);
   EXPECT_TRUE(state.losses.empty());
 }
 
-TEST(AnomalyPolicy, SkipsAreCountedAndBoundedInARow) {
+TEST(AnomalyPolicy, ConsecutiveSkips_AreCountedAndLimited) {
   AnomalyOptions options;
   options.on_nan = AnomalyAction::skip;
   options.max_skips = 2;
@@ -39,7 +39,7 @@ TEST(AnomalyPolicy, SkipsAreCountedAndBoundedInARow) {
   EXPECT_EQ(state.skipped, 6);
 }
 
-TEST(AnomalyPolicy, RollBacksAreBoundedInTheRun) {
+TEST(AnomalyPolicy, RollBacks_AreLimitedPerRun) {
   AnomalyOptions options;
   options.on_nan = AnomalyAction::roll_back;
   options.max_roll_backs = 1;
@@ -51,17 +51,17 @@ TEST(AnomalyPolicy, RollBacksAreBoundedInTheRun) {
   EXPECT_EQ(check_anomaly(options, resumed, kNan, 1).action, AnomalyAction::stop);
 }
 
-TEST(AnomalyPolicy, ASpikeIsAgainstTheMedianOfGoodSteps) {
+TEST(AnomalyPolicy, Spike_IsRelativeToMedianOfNormalSteps) {
   AnomalyOptions options;
   options.on_spike = AnomalyAction::skip;
   options.spike_factor = 3;
   options.spike_window = 5;
   AnomalyState state;
   for (const double loss : {2.0, 100.0, 2.2, 2.4})
-    EXPECT_EQ(check_anomaly(options, state, loss, 1).action, AnomalyAction::none);  // not full yet
+    EXPECT_EQ(check_anomaly(options, state, loss, 1).action, AnomalyAction::none);  // the window is not full yet
   EXPECT_EQ(check_anomaly(options, state, 50, 1).action, AnomalyAction::none);
-  // Of {2, 100, 2.2, 2.4, 50} the median is 2.4.
-  EXPECT_EQ(check_anomaly(options, state, 7, 1).action, AnomalyAction::none);  // 3 x 2.4 is more; the median is 7 now
+  // The median of {2, 100, 2.2, 2.4, 50} is 2.4.
+  EXPECT_EQ(check_anomaly(options, state, 7, 1).action, AnomalyAction::none);
   AnomalyState resumed = anomaly_state_from_json(nlohmann::ordered_json::parse(to_json(state).dump()));
   for (AnomalyState* which : {&state, &resumed}) {
     const AnomalyDecision high = check_anomaly(options, *which, 21.7, 1);
@@ -69,7 +69,7 @@ TEST(AnomalyPolicy, ASpikeIsAgainstTheMedianOfGoodSteps) {
     EXPECT_THAT(high.problem, Names({"loss", "21.7", "3.1", 5}));  // 21.7 is 3.1 times 7
     EXPECT_THAT(check_anomaly(options, *which, 2, 3.1).problem, Names({"gradient", "3.1", 5}));
     EXPECT_EQ(which->losses.size(), 5u);
-    EXPECT_EQ(which->losses.back(), 7);  // a skipped step is no measure of the usual
+    EXPECT_EQ(which->losses.back(), 7);  // a skipped step does not enter the window
   }
 }
 

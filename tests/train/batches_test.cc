@@ -15,7 +15,7 @@ Sequences tiny_sequences() {
   return Sequences(tiny_corpus(), "train", options);
 }
 
-TEST(Batches, LabelsAreTheNextIds) {
+TEST(Batches, Labels_AreTheNextIds) {
   const Sequences sequences = tiny_sequences();
   const Batch batch = read_batch(sequences, 3, 2, 32);
   EXPECT_TRUE(at::equal(batch.ids.slice(1, 1), batch.labels.slice(1, 0, 31)));
@@ -25,20 +25,20 @@ TEST(Batches, LabelsAreTheNextIds) {
   EXPECT_TRUE(at::equal(batch.ids[1], at::tensor(row, at::kLong)));
 }
 
-TEST(Batches, ReadingAheadChangesNothing) {
+TEST(Batches, PrefetchDepth_DoesNotChangeBatches) {
   const Sequences sequences = tiny_sequences();
-  const int64_t first = sequences.size() - 5;  // across the end of the epoch
+  const int64_t first = sequences.size() - 5;  // reads across the end of the epoch
   Batches near(sequences, first, 4, 32, 1), far(sequences, first, 4, 32, 16);
   for (int64_t i = 0; i < 6; ++i) {
     const Batch expected = read_batch(sequences, first + 4 * i, 4, 32);
     EXPECT_TRUE(at::equal(near.next().ids, expected.ids)) << i;
     EXPECT_TRUE(at::equal(far.next().ids, expected.ids)) << i;
   }
-}  // and both threads end while they still have batches to read
+}  // both threads stop although batches remain
 
-TEST(Batches, AnErrorOfTheReaderReachesTheCaller) {
+TEST(Batches, ReaderError_ReachesCaller) {
   const Sequences sequences = tiny_sequences();
-  Batches batches(sequences, -4, 4, 32, 2);  // there is no sequence -4
+  Batches batches(sequences, -4, 4, 32, 2);  // sequence -4 does not exist
   EXPECT_ANY_THROW(batches.next());
   EXPECT_ANY_THROW(batches.next());
 }

@@ -30,7 +30,7 @@ fs::path save(CheckpointStore& store, int64_t step) {
   });
 }
 
-TEST(Checkpoint, ComesBackAsItWent) {
+TEST(Checkpoint, SavedCheckpoint_LoadsUnchanged) {
   const ScratchFolder scratch;
   CheckpointStore store(scratch / "checkpoints", 0);
   EXPECT_FALSE(store.newest_valid().has_value());
@@ -42,7 +42,7 @@ TEST(Checkpoint, ComesBackAsItWent) {
   EXPECT_EQ(to_json(found->state), to_json(state_of(12)));
 }
 
-TEST(Checkpoint, KeepsTheLastAndOrdersByNumber) {
+TEST(Checkpoint, KeepLast_KeepsNewestByNumber) {
   const ScratchFolder scratch;
   CheckpointStore store(scratch / "checkpoints", 2);
   for (const int64_t step : {9, 10, 99999999, 100000000}) save(store, step);
@@ -52,8 +52,9 @@ TEST(Checkpoint, KeepsTheLastAndOrdersByNumber) {
   EXPECT_EQ(entries, 2);
 }
 
-// Every way to damage one file of the newest checkpoint: it is set aside and the one before is found.
-TEST(Checkpoint, DamageIsFoundAndThePreviousOneUsed) {
+// Damages one file of the newest checkpoint in every possible way. The checkpoint must be renamed and the previous one
+// used.
+TEST(Checkpoint, DamagedCheckpoint_PreviousOneIsUsed) {
   const auto damages = std::vector<std::pair<std::string, std::function<void(const fs::path&)>>>{
       {"truncated", [](const fs::path& file) { fs::resize_file(file, fs::file_size(file) / 2); }},
       {"empty", [](const fs::path& file) { fs::resize_file(file, 0); }},
@@ -79,13 +80,13 @@ TEST(Checkpoint, DamageIsFoundAndThePreviousOneUsed) {
       EXPECT_THAT(told, Names({"damaged-step-00000020", file}));
       EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
       EXPECT_TRUE(fs::exists(scratch / "checkpoints/damaged-step-00000020"));
-      save(store, 20);  // its place is free again
+      save(store, 20);  // the name is available again
       EXPECT_EQ(store.newest_valid()->state.step, 20);
     }
   }
 }
 
-TEST(Checkpoint, NoUsableOneIsAnError) {
+TEST(Checkpoint, NoUsableCheckpoint_IsAnError) {
   const ScratchFolder scratch;
   CheckpointStore store(scratch / "checkpoints", 0);
   fs::remove(save(store, 10) / "config.json");
@@ -93,7 +94,7 @@ TEST(Checkpoint, NoUsableOneIsAnError) {
               Names({(scratch / "checkpoints").string(), "config.json", "--resume"}));
 }
 
-TEST(Checkpoint, AWriteThatFailsLeavesNoTrace) {
+TEST(Checkpoint, FailedWrite_LeavesNoFiles) {
   const ScratchFolder scratch;
   CheckpointStore store(scratch / "checkpoints", 1);
   save(store, 10);
@@ -110,7 +111,7 @@ TEST(Checkpoint, AWriteThatFailsLeavesNoTrace) {
   EXPECT_EQ(store.newest_valid()->state.step, 10);
 }
 
-TEST(Checkpoint, UnfinishedFoldersAreNoCheckpointsAndAreRemoved) {
+TEST(Checkpoint, UnfinishedFolders_AreIgnoredAndRemoved) {
   const ScratchFolder scratch;
   CheckpointStore store(scratch / "checkpoints", 0);
   save(store, 10);
@@ -120,7 +121,7 @@ TEST(Checkpoint, UnfinishedFoldersAreNoCheckpointsAndAreRemoved) {
   EXPECT_THAT(store.steps(), ElementsAre(10));
   store.remove_unfinished();
   EXPECT_FALSE(fs::exists(scratch / "checkpoints/.tmp-step-00000020"));
-  EXPECT_TRUE(fs::exists(scratch / "checkpoints/step-00000030x"));  // not ours to remove
+  EXPECT_TRUE(fs::exists(scratch / "checkpoints/step-00000030x"));  // not created by the store, so it is kept
 }
 
 }  // namespace

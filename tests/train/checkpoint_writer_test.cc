@@ -16,7 +16,7 @@ namespace lazy::train {
 namespace {
 using ::testing::ElementsAre;
 
-TEST(CheckpointWriter, GoesOnWhileItWritesAndTellsHowLong) {
+TEST(CheckpointWriter, BackgroundWrite_DoesNotBlockAndReportsDuration) {
   std::promise<void> release;
   CheckpointWriter writer;
   std::atomic<bool> done = false;
@@ -38,10 +38,10 @@ TEST(CheckpointWriter, GoesOnWhileItWritesAndTellsHowLong) {
   later.join();
   EXPECT_EQ(writer.saved(), 10);
   EXPECT_GT(writer.take_write_seconds().value(), 0);
-  EXPECT_FALSE(writer.take_write_seconds().has_value());  // reported once
+  EXPECT_FALSE(writer.take_write_seconds().has_value());  // reported only once
 }
 
-TEST(CheckpointWriter, InTheForegroundItIsDoneOnReturn) {
+TEST(CheckpointWriter, ForegroundWrite_IsDoneOnReturn) {
   CheckpointWriter writer;
   const auto self = std::this_thread::get_id();
   std::thread::id wrote;
@@ -52,7 +52,7 @@ TEST(CheckpointWriter, InTheForegroundItIsDoneOnReturn) {
   EXPECT_EQ(writer.saved(), 3);
 }
 
-TEST(CheckpointWriter, ErrorsComeOutInTheThreadThatTrains) {
+TEST(CheckpointWriter, WriteError_IsRethrownInTrainingThread) {
   CheckpointWriter writer;
   writer.start(10, true, [] {});
   writer.wait();
@@ -64,11 +64,11 @@ TEST(CheckpointWriter, ErrorsComeOutInTheThreadThatTrains) {
     });
     EXPECT_EQ(error, "full");
     EXPECT_EQ(writer.saved(), 10);
-    EXPECT_NO_THROW(writer.wait());  // the error is thrown once
+    EXPECT_NO_THROW(writer.wait());  // the error is thrown only once
   }
 }
 
-TEST(CheckpointWriter, LeavingWaitsForTheWrite) {
+TEST(CheckpointWriter, Destructor_WaitsForWrite) {
   std::atomic<bool> done = false;
   {
     CheckpointWriter writer;
@@ -80,8 +80,8 @@ TEST(CheckpointWriter, LeavingWaitsForTheWrite) {
   EXPECT_TRUE(done);
 }
 
-// The store, written to in the background while the training thread changes what the next one will hold.
-TEST(CheckpointWriter, WritesToAStore) {
+// Writes checkpoints in the background while the training thread modifies the data of the next one.
+TEST(CheckpointWriter, BackgroundWrites_ProduceValidCheckpoints) {
   const ScratchFolder scratch;
   CheckpointStore store(scratch / "checkpoints", 2, 4);
   CheckpointWriter writer;
@@ -98,7 +98,7 @@ TEST(CheckpointWriter, WritesToAStore) {
     });
   }
   writer.wait();
-  EXPECT_THAT(store.steps(), ElementsAre(4, 6, 7));  // 4 stays for ever
+  EXPECT_THAT(store.steps(), ElementsAre(4, 6, 7));  // step 4 is kept because it is a multiple of keep_every
   EXPECT_EQ(read_file(store.path(7) / "model.safetensors"), weights);
   EXPECT_EQ(store.newest_valid()->state.step, 7);
 }

@@ -1,4 +1,4 @@
-// Memory that a test's tensors really take.
+// Measures the memory that the tensors of a test actually use.
 #pragma once
 #include <c10/core/CPUAllocator.h>
 
@@ -9,8 +9,8 @@
 
 namespace lazy::train {
 
-// Counts the bytes of live CPU tensors allocated by participating threads: the constructor's thread and threads that
-// set takes_part. Gloo's threads are excluded because they copy what they send.
+// Counts the bytes of CPU tensors allocated by participating threads: the thread of the constructor and threads that
+// set takes_part. Gloo's threads are excluded because they copy the data that they send.
 class CountingAllocator final : public c10::Allocator {
  public:
   CountingAllocator() : inner_(c10::GetCPUAllocator()) {
@@ -31,7 +31,7 @@ class CountingAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(to, from, count); }
   static inline thread_local bool takes_part = false;
-  static inline int64_t live = 0, peak = 0;  // peak: the maximum since it was last set
+  static inline int64_t live = 0, peak = 0;  // peak: the maximum since it was last reset
 
  private:
   struct Block {

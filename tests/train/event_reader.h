@@ -1,5 +1,5 @@
-// Reads TensorBoard event files with a decoder that shares no code with the writer: the frame's checksums are computed
-// bit by bit, and the messages are walked by the Protocol Buffers wire rules.
+// Reads TensorBoard event files with a decoder that shares no code with the writer: the checksums are computed bit by
+// bit, and the messages are parsed by the Protocol Buffers wire format.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -33,7 +33,7 @@ inline uint32_t masked_crc(std::string_view data) {
 
 template <typename T>
 T take(std::string_view& in) {
-  if (in.size() < sizeof(T)) throw std::runtime_error("event file: ends early");
+  if (in.size() < sizeof(T)) throw std::runtime_error("event file: unexpected end");
   T value;
   std::memcpy(&value, in.data(), sizeof value);
   in.remove_prefix(sizeof value);
@@ -41,7 +41,7 @@ T take(std::string_view& in) {
 }
 
 inline std::string_view take_bytes(std::string_view& in, uint64_t n) {
-  if (in.size() < n) throw std::runtime_error("event file: ends early");
+  if (in.size() < n) throw std::runtime_error("event file: unexpected end");
   const std::string_view out = in.substr(0, n);
   in.remove_prefix(n);
   return out;
@@ -77,7 +77,7 @@ void walk(std::string_view in, const Visit& visit) {
         visit(key >> 3, take<uint32_t>(in), std::string_view());
         break;
       default:
-        throw std::runtime_error("event file: wire type");
+        throw std::runtime_error("event file: unknown wire type");
     }
   }
 }
@@ -115,9 +115,9 @@ inline std::vector<Event> read_events(std::string_view file) {
   while (!file.empty()) {
     const std::string_view head = file.substr(0, 8);
     const uint64_t size = take<uint64_t>(file);
-    if (take<uint32_t>(file) != masked_crc(head)) throw std::runtime_error("event file: checksum of the length");
+    if (take<uint32_t>(file) != masked_crc(head)) throw std::runtime_error("event file: wrong checksum of the length");
     const std::string_view data = take_bytes(file, size);
-    if (take<uint32_t>(file) != masked_crc(data)) throw std::runtime_error("event file: checksum of the data");
+    if (take<uint32_t>(file) != masked_crc(data)) throw std::runtime_error("event file: wrong checksum of the data");
     events.push_back(parse(data));
   }
   return events;

@@ -1,4 +1,4 @@
-// [checkpoint] of a configuration: in the background or not, which checkpoints stay, which models are exported.
+// Tests [checkpoint] in a configuration: background writes, which checkpoints are kept, and which models are exported.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ void train_with(const ScratchFolder& scratch, const std::vector<std::string>& se
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
 }
 
-TEST(Saving, InTheBackgroundTheBytesAreTheSame) {
+TEST(Saving, BackgroundSave_WritesTheSameBytes) {
   const ScratchFolder background, foreground;
   train_with(background, {"checkpoint.keep_last=0", "checkpoint.export=every"});
   train_with(foreground, {"checkpoint.keep_last=0", "checkpoint.export=every", "checkpoint.async=false"});
@@ -45,18 +45,18 @@ TEST(Saving, InTheBackgroundTheBytesAreTheSame) {
   EXPECT_GT(compared, 6 * 5 + 6 * 4);
 }
 
-TEST(Saving, TimesAreLogged) {
+TEST(Saving, CheckpointTimes_AreLogged) {
   const ScratchFolder scratch;
   train_with(scratch, {"checkpoint.async=false"});
   int blocked = 0, written = 0;
   std::string log = read_file(scratch / "run/log.jsonl");
   for (size_t at = 0; (at = log.find("\"checkpoint/blocked(s)\"", at)) != std::string::npos; ++at) ++blocked;
   for (size_t at = 0; (at = log.find("\"checkpoint/write(s)\"", at)) != std::string::npos; ++at) ++written;
-  EXPECT_EQ(blocked, 5);  // in the line after each; the last one has none
+  EXPECT_EQ(blocked, 5);  // each one is logged in the line after it; the last one has no such line
   EXPECT_EQ(written, 5);
 }
 
-TEST(Saving, KeepEveryStaysAndSoDoExports) {
+TEST(Saving, KeepEvery_KeepsCheckpointsAndExports) {
   const ScratchFolder scratch;
   train_with(scratch, {"checkpoint.keep_last=1", "checkpoint.keep_every=6", "checkpoint.export=every",
                        "checkpoint.export_dtype=bf16"});

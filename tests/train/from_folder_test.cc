@@ -1,4 +1,4 @@
-// Training that starts from a model folder, with and without a schedule of the offsets.
+// Tests training that starts from a model folder, with and without an offset schedule.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A softmax model trained for 40 steps, and its conversion; made once.
+// A softmax model that was trained for 40 steps, and its conversion. Created once per process.
 struct Folders {
   ScratchFolder scratch;
   fs::path softmax = scratch / "run", lazy = scratch / "lazy";
@@ -62,9 +62,10 @@ double mean_tau(const fs::path& folder) {
 
 double first_loss(const fs::path& run) { return losses(run).front(); }
 
-TEST(FromFolder, TheFirstLossIsThatOfTheFoldersModel) {
+TEST(FromFolder, FirstLoss_EqualsLossOfFolderModel) {
   const ScratchFolder again, tuned, lazy, random;
-  // The step after the folder's last one, on the same tokens: the rate of a first step is 0.
+  // The first step continues after the last step of the folder on the same tokens, because the rate of a first step is
+  // 0.
   const auto first = [](const ScratchFolder& scratch, const fs::path& from) {
     const Ended ended = run_lazy({config_in(scratch, from), "--set", "training.steps=5"}, scratch.path());
     EXPECT_EQ(ended.exit_code, 0) << ended.errors;
@@ -73,10 +74,10 @@ TEST(FromFolder, TheFirstLossIsThatOfTheFoldersModel) {
   const double softmax = first(tuned, folders().softmax);
   EXPECT_LT(softmax, losses(folders().softmax)[0] - 0.5);
   EXPECT_NEAR(first(lazy, folders().lazy), softmax, 1e-5);
-  EXPECT_EQ(first(again, folders().softmax / "model"), softmax);  // a run folder is its model
+  EXPECT_EQ(first(again, folders().softmax / "model"), softmax);  // a run folder is accepted as a model folder
 }
 
-TEST(FromFolder, KeepsTheFoldersConfigurationAndSettings) {
+TEST(FromFolder, Training_KeepsFolderConfiguration) {
   const ScratchFolder source, scratch;
   fs::copy(folders().lazy, source / "model", fs::copy_options::recursive);
   std::ofstream(source / "model/chat_template.jinja") << "{{ messages }}";
@@ -87,35 +88,35 @@ TEST(FromFolder, KeepsTheFoldersConfigurationAndSettings) {
   const Ended ended = run_lazy({config_in(scratch, source / "model"), "--set", "training.steps=5"}, scratch.path());
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
   const auto written = nlohmann::ordered_json::parse(read_file(scratch / "run/model/config.json"));
-  EXPECT_EQ(written["max_position_embeddings"], 4096);  // not training.seq_len
+  EXPECT_EQ(written["max_position_embeddings"], 4096);  // not replaced by training.seq_len
   EXPECT_EQ(written["model_type"], "lazy_llama");
   EXPECT_EQ(written["task_specific_params"], config["task_specific_params"]);
   EXPECT_EQ(read_file(scratch / "run/model/chat_template.jinja"), "{{ messages }}");
 }
 
-TEST(FromFolder, TheOffsetsFollowTheSchedule) {
+TEST(FromFolder, Offsets_FollowSchedule) {
   const ScratchFolder shifted, learned;
   ASSERT_EQ(run_lazy({config_in(shifted, folders().lazy, kShift), "--set", "checkpoint.keep_last=0"}, shifted.path())
                 .exit_code,
             0);
   ASSERT_EQ(run_lazy({config_in(learned, folders().lazy)}, learned.path()).exit_code, 0);
-  EXPECT_NEAR(mean_tau(shifted / "run/model"), -1, 0.2);  // and what the optimizer adds: at most 1e-2 a step
+  EXPECT_NEAR(mean_tau(shifted / "run/model"), -1, 0.2);  // the optimizer adds at most 1e-2 per step
   EXPECT_GT(std::abs(mean_tau(shifted / "run/model") + 1), 1e-4);
   EXPECT_NEAR(mean_tau(learned / "run/model"), 0, 0.2);
-  // Half way.
+  // half of the schedule
   EXPECT_NEAR(mean_tau(shifted / "run/checkpoints/step-00000010"), -0.375, 0.1);
 }
 
 const std::vector<std::string> kFiles{"model.safetensors", "config.json", "tokenizer_config.json"};
 
-TEST(FromFolder, AKilledRunResumesInTheMiddleOfTheSchedule) {
+TEST(FromFolder, KilledRun_ResumesWithinSchedule) {
   const ScratchFolder whole, killed;
   ASSERT_EQ(run_lazy({config_in(whole, folders().lazy, kShift)}, whole.path()).exit_code, 0);
   const std::string config = config_in(killed, folders().lazy, kShift);
   {
     Child child({config}, killed.path());
     ASSERT_TRUE(child.wait_for_step(killed / "run", 13));
-    while (!fs::exists(killed / "run/checkpoints/step-00000010"))  // it may be under way
+    while (!fs::exists(killed / "run/checkpoints/step-00000010"))  // the checkpoint may still be in progress
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     child.send(SIGKILL);
     EXPECT_EQ(child.wait().signal, SIGKILL);
@@ -129,7 +130,7 @@ TEST(FromFolder, AKilledRunResumesInTheMiddleOfTheSchedule) {
                          {"model.safetensors", "optimizer.safetensors"}));
 }
 
-TEST(FromFolder, EveryShardingTrainsTheSameModel) {
+TEST(FromFolder, EverySharding_TrainsTheSameModel) {
   const auto train = [](const ScratchFolder& scratch, const std::string& sharding) {
     const std::string lines = "data_parallel = \"" + sharding + "\"\ndtype = \"fp32\"\n";
     for (const Ended& ended : run_ranks(2,
@@ -148,7 +149,7 @@ TEST(FromFolder, EveryShardingTrainsTheSameModel) {
   }
 }
 
-TEST(FromFolder, InitWritesAConfigurationThatTrainsOn) {
+TEST(FromFolder, Init_WritesConfigurationThatContinuesTraining) {
   const ScratchFolder scratch;
   const auto init = [&](const fs::path& from, const std::string& name) {
     const Ended ended = run_lazy({tiny_corpus().string(), "--from", from.string(), "--output",
@@ -161,12 +162,12 @@ TEST(FromFolder, InitWritesAConfigurationThatTrainsOn) {
   const Ended trained = run_lazy({(scratch / "lazy.toml").string()}, scratch.path());
   ASSERT_EQ(trained.exit_code, 0) << trained.errors;
   EXPECT_NEAR(mean_tau(scratch / "runs/lazy/model"), -1, 0.2);
-  // A model that was shifted already is not shifted again.
+  // A model whose offsets have already been shifted is not shifted again.
   EXPECT_THAT(init(scratch / "runs/lazy", "again.toml"), Not(HasSubstr("offset_schedule")));
   EXPECT_THAT(init(folders().softmax, "softmax.toml"), Not(HasSubstr("offset_schedule")));
 }
 
-TEST(FromFolder, OtherCommandsReadTheSameModel) {
+TEST(FromFolder, OtherCommands_ReadTheSameModel) {
   const ScratchFolder scratch;
   const Ended info = run_lazy({config_in(scratch, folders().lazy, kShift), "--json"}, scratch.path(), 0, "info");
   ASSERT_EQ(info.exit_code, 0) << info.errors;
@@ -175,7 +176,7 @@ TEST(FromFolder, OtherCommandsReadTheSameModel) {
   EXPECT_EQ(shown["config"]["hidden_size"], 64);
 }
 
-TEST(FromFolder, BadInputIsNamed) {
+TEST(FromFolder, InvalidInput_ErrorNamesIt) {
   const ScratchFolder scratch;
   const auto error = [&](const fs::path& from, const std::string& lines, const std::string& setting = "") {
     std::vector<std::string> arguments{config_in(scratch, from, lines)};

@@ -1,5 +1,5 @@
-// kill -9 at random instants of a training run, each resumed to the bytes of an uninterrupted run.
-// LAZY_KILL_ROUNDS (default 20) kills; LAZY_KILL_SEED draws other instants.
+// Kills a training run with SIGKILL at random times. Each resumed run must produce the same bytes as an uninterrupted
+// run. LAZY_KILL_ROUNDS sets the number of kills (default 20); LAZY_KILL_SEED selects different times.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ int64_t environment(const char* name, int64_t fallback) {
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Checkpoints so often that many kills meet one half written.
+// Checkpoints are written so often that many kills interrupt a write.
 std::vector<std::string> kill_arguments(const ScratchFolder& scratch) {
   return {write_tiny_config(scratch.path(), "lazy", "").string(),
           "--threads",
@@ -42,7 +42,7 @@ std::vector<std::string> kill_arguments(const ScratchFolder& scratch) {
           "--resume"};
 }
 
-TEST(Kill, AtRandomInstants) {
+TEST(Kill, RandomKills_ResumeToTheSameBytes) {
   const int64_t rounds = environment("LAZY_KILL_ROUNDS", 20), seed = environment("LAZY_KILL_SEED", 1);
   fmt::print("LAZY_KILL_ROUNDS={} LAZY_KILL_SEED={}\n", rounds, seed);
   Random random(static_cast<uint64_t>(seed));
@@ -56,7 +56,7 @@ TEST(Kill, AtRandomInstants) {
   int64_t killed = 0, late = 0, saved = 0;
   while (killed < rounds) {
     const ScratchFolder scratch;
-    // One kill, or several of the same run one after the other.
+    // One kill, or several kills of the same run in sequence.
     for (bool again = true; again && killed < rounds; again = random.below(3) == 0) {
       Child child(kill_arguments(scratch), scratch.path());
       std::this_thread::sleep_for(std::chrono::duration<double>(duration * random.uniform()));
@@ -66,7 +66,7 @@ TEST(Kill, AtRandomInstants) {
         ++killed;
         continue;
       }
-      ASSERT_EQ(end.exit_code, 0) << end.errors;  // it was faster than the first
+      ASSERT_EQ(end.exit_code, 0) << end.errors;  // the run was faster than the first one
       ASSERT_LT(++late, rounds + 10) << "the runs end before they can be killed";
       duration *= 0.9;
     }
@@ -79,23 +79,22 @@ TEST(Kill, AtRandomInstants) {
     ASSERT_TRUE(same_files(scratch / "run/checkpoints/step-00000012", straight / "run/checkpoints/step-00000012",
                            {"model.safetensors", "optimizer.safetensors", "config.json"}));
     ASSERT_TRUE(same_files(scratch / "run/model", straight / "run/model", {"model.safetensors", "config.json"}));
-    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // nothing half written stays
+    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // no incomplete file remains
       EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty())
           << entry.path();
     }
   }
-  fmt::print("{} kills, {} of the runs had a checkpoint by then, {} runs ended before their kill\n", killed, saved,
-             late);
-  EXPECT_GT(saved, 0) << "no kill came late enough to show anything";
+  fmt::print("{} kills; {} runs had a checkpoint at that time; {} runs ended before the kill\n", killed, saved, late);
+  EXPECT_GT(saved, 0) << "every kill came before the first checkpoint";
 }
 
-// The same with two ranks: one of them is killed, the other notices and ends, and both start again.
-TEST(Kill, RanksAtRandomInstants) {
+// The same test with two ranks: one rank is killed, the other one detects it and terminates, and both are restarted.
+TEST(Kill, RandomKillsOfRanks_ResumeToTheSameBytes) {
   const int64_t rounds = environment("LAZY_KILL_ROUNDS", 20), seed = environment("LAZY_KILL_SEED", 1);
   fmt::print("LAZY_KILL_ROUNDS={} LAZY_KILL_SEED={}\n", rounds, seed);
   Random random(static_cast<uint64_t>(seed) + 1000);
   tiny_corpus();
-  // Short where a rank is going to be missing, so that the others notice soon.
+  // The timeout is short if a rank will be missing, so that the other ranks detect it soon.
   const auto command = [](const ScratchFolder& scratch, const char* timeout = "60") {
     auto words = kill_arguments(scratch);
     words.insert(words.end(), {"--set", "training.data_parallel=zero2", "--set",
@@ -122,7 +121,7 @@ TEST(Kill, RanksAtRandomInstants) {
       if (end.signal == SIGKILL) {
         ++killed;
         slowest = std::max(slowest, seconds_since(sent));
-        // 0: it had left already.
+        // 0: the rank had already finished
         ASSERT_TRUE(other.exit_code == 1 || other.exit_code == 0)
             << other.exit_code << " " << other.signal << other.errors;
         continue;
@@ -149,16 +148,16 @@ TEST(Kill, RanksAtRandomInstants) {
                            {"model.safetensors", "optimizer-00001-of-00002.safetensors",
                             "optimizer-00002-of-00002.safetensors", "config.json"}));
     ASSERT_TRUE(same_files(scratch / "run/model", straight / "run/model", {"model.safetensors", "config.json"}));
-    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // nothing half written stays
+    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // no incomplete file remains
       EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty())
           << entry.path();
     }
   }
   fmt::print(
-      "{} kills, {} of the runs had a checkpoint by then, {} runs ended before their kill; the other rank ended after "
+      "{} kills; {} runs had a checkpoint at that time; {} runs ended before the kill; the other rank terminated after "
       "at most {:.1f} s\n",
       killed, saved, late, slowest);
-  EXPECT_GT(saved, 0) << "no kill came late enough to show anything";
+  EXPECT_GT(saved, 0) << "every kill came before the first checkpoint";
 }
 
 }  // namespace

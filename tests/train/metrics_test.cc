@@ -22,7 +22,7 @@ std::vector<Json> lines(const std::filesystem::path& run) {
   return out;
 }
 
-TEST(MetricsLog, OneObjectALineInTheOrderGiven) {
+TEST(MetricsLog, Write_AddsOneJsonObjectPerLine) {
   const ScratchFolder run;
   MetricsLog log(run.path(), 0, false);
   log.write(10, 20480, 1.5, {{"loss_metrics/global_avg_loss", 0.1}, {"lr", 3e-4}});
@@ -33,14 +33,14 @@ TEST(MetricsLog, OneObjectALineInTheOrderGiven) {
   EXPECT_FALSE(std::filesystem::exists(run / "tensorboard"));
 }
 
-TEST(MetricsLog, DoublesSurviveTheText) {
+TEST(MetricsLog, Doubles_RoundTripThroughText) {
   const ScratchFolder run;
   const double loss = 8.0 / 3.0 + 1e-13;
   MetricsLog(run.path(), 0, false).write(1, 1, 0, {{"loss", loss}});
   EXPECT_EQ(lines(run.path()).at(0)["loss"].get<double>(), loss);
 }
 
-TEST(MetricsLog, ResumingDropsWhatCameAfterTheCheckpoint) {
+TEST(MetricsLog, Resume_DropsLinesAfterCheckpoint) {
   const ScratchFolder run;
   {
     MetricsLog log(run.path(), 0, true);
@@ -59,7 +59,7 @@ TEST(MetricsLog, ResumingDropsWhatCameAfterTheCheckpoint) {
   EXPECT_EQ(files, 2);
 }
 
-TEST(MetricsLog, ALineThatACrashCutIsDropped) {
+TEST(MetricsLog, IncompleteLine_IsDropped) {
   EXPECT_EQ(log_up_to("{\"step\":1}\n{\"step\":2", 9), "{\"step\":1}\n");
   EXPECT_EQ(log_up_to("{\"step\":1}\n{\"ste\n{\"step\":3}\n", 9), "{\"step\":1}\n");
   EXPECT_EQ(log_up_to("{\"step\":1}\n{\"step\":2}\n", 1), "{\"step\":1}\n");

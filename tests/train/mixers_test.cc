@@ -25,10 +25,11 @@ std::filesystem::path write_mixer_config(const std::filesystem::path& folder, co
 
 class Mixers : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(Mixers, TrainedResumedEvaluatedAndAsked) {
+TEST_P(Mixers, Mixer_TrainsResumesEvaluatesAndGenerates) {
   const ScratchFolder straight, parted;
   const auto config = write_mixer_config(straight.path(), GetParam()).string();
-  // One thread: with several, MAC's small products have been seen to round differently from run to run.
+  // One thread is used because with several threads the small matrix products of MAC may round differently between
+  // runs.
   const std::vector<std::string> fewer = {"--set", "training.steps=12", "--set", "checkpoint.every=6", "--threads",
                                           "1"};
   const auto with = [&](std::vector<std::string> arguments) {
@@ -41,7 +42,7 @@ TEST_P(Mixers, TrainedResumedEvaluatedAndAsked) {
   ASSERT_EQ(curve.size(), 12u);
   EXPECT_LT(curve.back(), curve.front() - 0.1) << "it learns";
 
-  // Stopped after the first checkpoint and continued: the same losses and weights.
+  // A run that is stopped after the first checkpoint and resumed has the same losses and weights.
   const auto other = write_mixer_config(parted.path(), GetParam()).string();
   Child child(with({other}), parted.path());
   ASSERT_TRUE(child.wait_for_step(parted.path() / "run", 7));
@@ -67,7 +68,8 @@ TEST_P(Mixers, TrainedResumedEvaluatedAndAsked) {
 
   const Ended sinks = run_lazy({model, "--text", text.string()}, straight.path(), 0, "sinks");
   EXPECT_EQ(sinks.exit_code, 2);
-  EXPECT_THAT(last_line(sinks.errors), Names({"sinks", std::string(GetParam()), 0}));  // of the first layer
+  // the error names the first layer
+  EXPECT_THAT(last_line(sinks.errors), Names({"sinks", std::string(GetParam()), 0}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Mixers,
@@ -75,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Mixers,
                                            "titans_lmm", "titans_mac", "titans_mag", "titans_mal"),
                          [](const auto& info) { return info.param; });
 
-TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
+TEST(Mixers, AttentionKeysWithoutAttention_AreRejected) {
   const ScratchFolder scratch;
   const auto config = write_mixer_config(scratch.path(), "retnet").string();
   const auto refused = [&](const std::string& of, const std::vector<std::pair<std::string, NamesMatcher>>& settings) {
@@ -120,7 +122,7 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
   EXPECT_THAT(read_file(scratch.path() / "run/model/config.json"), Names({"\"attn\""}));
 }
 
-TEST(Mixers, BenchmarkSaysWhatIsKept) {
+TEST(Mixers, Benchmark_ReportsStateSize) {
   const ScratchFolder scratch;
   const std::string json = (scratch.path() / "mixers.json").string();
   const std::vector<std::string> little = {"mixers",   "--device", "cpu",     "--dtype", "fp32",   "--layers", "1",
@@ -137,7 +139,8 @@ TEST(Mixers, BenchmarkSaysWhatIsKept) {
   for (const auto& row : rows) {
     EXPECT_GT(row.at("train_tokens_per_second").get<double>(), 0);
     EXPECT_GT(row.at("decode_ms_per_token").get<double>(), 0);
-    // fp32: 4 heads of 256 x 512 and the position, whatever the length; 16 heads of 64, keys and values of every token
+    // fp32. RetNet: 4 heads of 256 x 512 and the position, for any length. Attention: keys and values of 16 heads of 64
+    // for every token.
     const int64_t kept =
         row.at("model") == "retnet" ? 4 * 256 * 512 * 4 + 8 : row.at("length").get<int64_t>() * 2 * 16 * 64 * 4;
     EXPECT_EQ(row.at("state_bytes"), kept) << row.dump();

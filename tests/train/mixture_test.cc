@@ -1,4 +1,4 @@
-// Mixtures and packings in a configuration: what is read, what is refused, what a run says of them.
+// Tests corpus mixtures and packings in a configuration: parsing, rejected values, and what a run reports about them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::string error(const std::vector<std::string>& settings) {
   return error_of([&] { TrainConfig::load(write_tiny_config(scratch.path()), settings); });
 }
 
-TEST(MixtureConfig, IsReadAndWrittenBack) {
+TEST(MixtureConfig, MixtureConfig_RoundTrips) {
   const ScratchFolder scratch;
   const TrainConfig config = TrainConfig::load(
       write_tiny_config(scratch.path()), {"data.corpus=" + corpora(), "data.weights=[3, 1.5]", "data.packing=windows"});
@@ -33,7 +33,7 @@ TEST(MixtureConfig, IsReadAndWrittenBack) {
   EXPECT_EQ(again.settings(), config.settings());
 }
 
-TEST(MixtureConfig, MistakesNameKeysAndValues) {
+TEST(MixtureConfig, InvalidMixture_ErrorNamesKeyAndValue) {
   EXPECT_THAT(error({"data.corpus=" + corpora(), "data.weights=[1]"}), Names({"data.weights", 2, 1}));
   EXPECT_THAT(error({"data.corpus=" + corpora(), "data.weights=[1, -2]"}), Names({"data.weights", 0, -2}));
   EXPECT_THAT(error({"data.corpus=[]"}), Names({"data.corpus"}));
@@ -42,7 +42,7 @@ TEST(MixtureConfig, MistakesNameKeysAndValues) {
               Names({"[data]", "bos_per_document", "eos_per_document"}));
 }
 
-TEST(MixtureRun, SaysWhatItReadsAndResumes) {
+TEST(MixtureRun, MixtureRun_LogsSharesAndResumes) {
   const ScratchFolder scratch;
   const fs::path path = write_tiny_config(scratch.path());
   std::vector<std::string> settings{"data.corpus=" + corpora(), "data.weights=[3, 1]", "data.packing=windows",
@@ -58,7 +58,7 @@ TEST(MixtureRun, SaysWhatItReadsAndResumes) {
   EXPECT_NEAR(line.at("data/share/corpus").get<double>(), 0.75, 1.0 / 96);
   EXPECT_EQ(line.at("data/epochs/corpus-2").get<double>(), run[1].at("epochs").get<double>());
 
-  // Stopped at step 8 and resumed: the same losses.
+  // A run that is stopped at step 8 and resumed has the same losses.
   fs::remove_all(scratch / "run" / "model");
   fs::remove_all(scratch / "run" / "checkpoints" / "step-00000012");
   train(TrainConfig::load(path, settings), true);

@@ -1,4 +1,5 @@
-// Runs of several processes on the CPU: the same curve as one process, and every way in which a rank can fail.
+// Tests runs of several processes on the CPU: the loss curve must match a single process, and every possible failure of
+// a rank is covered.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,8 +25,8 @@ using ::testing::Contains;
 
 constexpr int kSteps = 40;
 
-// 1024 tokens a step: four micro-batches of 4 x 64, on any number of ranks. In fp32, which expect_same_curve() counts
-// on: a CPU with matrix units for bf16 would train in that.
+// 1024 tokens per step: four micro-batches of 4 x 64 for any number of ranks. The dtype is fp32 because
+// expect_same_curve() assumes it; a CPU with bf16 matrix units would use bf16 by default.
 std::vector<std::string> arguments(const ScratchFolder& scratch, const std::string& sharding = "replicate",
                                    const std::vector<std::string>& more = {}) {
   std::string text = read_file(write_tiny_config(scratch.path()));
@@ -52,9 +53,10 @@ const std::vector<double>& one_process() {
   return curve;
 }
 
-// The ranks add the same numbers in another order. Each addition rounds by at most 2^-24 of the sum, and so a step
-// changes weights, and by them the loss, by a few units of 2^-23 more than one process does: the bound grows by 8 units
-// a step. Before the first update (rate 0 in step 1) the losses are those of the same weights and the same tokens.
+// The ranks add the same numbers in a different order. Each addition rounds by at most 2^-24 of the sum. A step
+// therefore changes weights, and hence the loss, by a few units of 2^-23 more than a single process, and the bound
+// grows by 8 units per step. Before the first update (rate 0 in step 1) the losses come from the same weights and
+// tokens.
 void expect_same_curve(const std::vector<double>& curve, const std::vector<double>& wanted) {
   ASSERT_EQ(curve.size(), wanted.size());
   double largest = 0;
@@ -68,13 +70,13 @@ void expect_same_curve(const std::vector<double>& curve, const std::vector<doubl
 
 class Curve : public ::testing::TestWithParam<std::tuple<int, const char*>> {};
 
-TEST_P(Curve, IsThatOfOneProcess) {
+TEST_P(Curve, LossCurve_MatchesSingleProcess) {
   const auto [count, sharding] = GetParam();
   const ScratchFolder scratch;
   const auto ended = run_ranks(count, arguments(scratch, sharding), scratch.path());
   expect_success(ended);
   EXPECT_THAT(split(ended[0].errors, '\n'), Contains(Names({count, std::string(sharding)})));
-  for (int rank = 1; rank < count; ++rank) {  // the first one speaks
+  for (int rank = 1; rank < count; ++rank) {  // only rank 0 writes output
     EXPECT_EQ(ended[static_cast<size_t>(rank)].output, "");
     EXPECT_EQ(ended[static_cast<size_t>(rank)].errors, "");
   }
@@ -86,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
     Ranks, Curve, ::testing::Combine(::testing::Values(2, 4), ::testing::Values("replicate", "zero2", "full_shard")),
     [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param)); });
 
-TEST(Distributed, OtherTokensAreOutsideTheBound) {
+TEST(Distributed, DifferentTokens_ExceedTheBound) {
   const ScratchFolder scratch;
   expect_success(
       run_ranks(2, arguments(scratch, "replicate", {"data.shuffle=false", "training.steps=8"}), scratch.path()));
@@ -94,7 +96,7 @@ TEST(Distributed, OtherTokensAreOutsideTheBound) {
   EXPECT_GT(std::abs(curve[0] - one_process()[0]), 1e-6);
 }
 
-TEST(Distributed, AStepThatGrowsWithTheRanksIsAnnounced) {
+TEST(Distributed, LargerStep_IsLogged) {
   const ScratchFolder scratch;
   const std::vector<std::string> grows{write_tiny_config(scratch.path()).string(), "--threads", "1", "--set",
                                        "training.steps=4"};
@@ -108,18 +110,18 @@ TEST(Distributed, AStepThatGrowsWithTheRanksIsAnnounced) {
   EXPECT_THAT(fixed[0].errors, ::testing::Not(::testing::HasSubstr("training.global_batch_tokens")));
 }
 
-// The settings that the newest checkpoint records. A run that resumes with different ones is another run.
+// Returns the settings in the newest checkpoint. A run that resumes with different settings counts as a different run.
 nlohmann::ordered_json recorded_settings(const fs::path& run) {
   const CheckpointStore store(run / "checkpoints", 0);
   return verify_checkpoint(store.path(store.steps().back())).settings;
 }
 
-TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
+TEST(Distributed, Resume_OnDifferentNumberOfRanks) {
   const ScratchFolder scratch;
   {
     Ranks ranks(2, arguments(scratch, "zero2"), scratch.path());
     ASSERT_TRUE(ranks[0].wait_for_step(scratch / "run", 13));
-    ranks[1].send(SIGTERM);  // one is told, all stop after the same step
+    ranks[1].send(SIGTERM);  // one rank receives the signal, and all ranks stop after the same step
     for (const Ended& ended : ranks.wait()) EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.errors;
   }
   const auto at = CheckpointStore(scratch / "run/checkpoints", 0).steps();
@@ -143,9 +145,9 @@ TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-// One micro-batch a rank and step, two ranks: there is one order of adding, and so the same bits, in the log
-// (validation and attention statistics included) and in the model, whatever the ranks keep.
-TEST(Distributed, ShardingsAgreeToTheBit) {
+// With two ranks and one micro-batch per rank and step there is only one order of addition. The log (including
+// validation and attention statistics) and the model must therefore be bitwise equal for every sharding mode.
+TEST(Distributed, ShardingModes_AreBitwiseEqual) {
   const auto train = [](const ScratchFolder& scratch, const char* sharding) {
     expect_success(run_ranks(2,
                              arguments(scratch, sharding,
@@ -174,13 +176,14 @@ TEST(Distributed, ShardingsAgreeToTheBit) {
   }
 }
 
-// Each stage of a run goes on where the former one was stopped, and any may write what any other reads.
-TEST(Distributed, ResumesUnderAnotherSharding) {
+// Each stage of the run continues where the previous stage was stopped. Any sharding mode can read the checkpoints of
+// any other mode.
+TEST(Distributed, Resume_WithDifferentSharding) {
   const ScratchFolder scratch;
   const std::tuple<int, const char*, int> stages[] = {{2, "full_shard", 6},  {4, "zero2", 12},
                                                       {4, "full_shard", 18}, {1, "full_shard", 24},
                                                       {2, "replicate", 30},  {2, "full_shard", 0}};
-  nlohmann::ordered_json settings;  // of the first stage
+  nlohmann::ordered_json settings;  // settings of the first stage
   for (const auto& [count, sharding, until] : stages) {
     SCOPED_TRACE(fmt::format("{} ranks, {}", count, sharding));
     auto command = arguments(scratch, sharding);
@@ -199,7 +202,7 @@ TEST(Distributed, ResumesUnderAnotherSharding) {
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-// As if the run had ended after this checkpoint.
+// Removes later checkpoints, as if the run had ended after `step`.
 void back_to(const fs::path& run, int64_t step) {
   const CheckpointStore store(run / "checkpoints", 0);
   for (const int64_t later : store.steps()) {
@@ -209,7 +212,7 @@ void back_to(const fs::path& run, int64_t step) {
   fs::remove_all(run / "model");
 }
 
-// The second rank's run folder is another one: rank 0 then writes everything, and the others read nothing.
+// The second rank has a different run folder. Rank 0 then writes everything, and the other ranks read nothing.
 void run_without_a_common_folder(const char* sharding) {
   const ScratchFolder scratch;
   const auto run_apart = [&] {
@@ -227,11 +230,12 @@ void run_without_a_common_folder(const char* sharding) {
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-TEST(Distributed, RanksWithoutACommonFolder) { run_without_a_common_folder("zero2"); }
-TEST(Distributed, FullyShardedRanksWithoutACommonFolder) { run_without_a_common_folder("full_shard"); }
+TEST(Distributed, SeparateFolders_TrainAndResume) { run_without_a_common_folder("zero2"); }
+TEST(Distributed, SeparateFoldersUnderFullSharding_TrainAndResume) { run_without_a_common_folder("full_shard"); }
 
-// The second rank may write no file as large as its share: nobody's checkpoint stays, and both say why.
-TEST(RankFaults, AFullDiskOfOneRankKeepsThePreviousCheckpoint) {
+// The file size limit of the second rank is below the size of its shard. No checkpoint may remain, and both ranks must
+// report the reason.
+TEST(RankFaults, FullDiskOfOneRank_KeepsPreviousCheckpoint) {
   const ScratchFolder scratch;
   auto command = arguments(scratch, "zero2", {"checkpoint.keep_last=0", "training.communication_timeout=4"});
   command.push_back("--resume");
@@ -245,19 +249,19 @@ TEST(RankFaults, AFullDiskOfOneRankKeepsThePreviousCheckpoint) {
                 Contains(Names({20, "optimizer-00002-of-00002.safetensors", std::string(std::strerror(EFBIG))})));
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "run/checkpoints"), fs::directory_iterator()), 1);
-  expect_success(run_ranks(2, command, scratch.path()));  // room again
+  expect_success(run_ranks(2, command, scratch.path()));  // without the limit the run continues
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-// Lines without durations and addresses, whose digits could be taken for the number of a rank.
+// Removes durations and addresses, whose digits could be mistaken for a rank number.
 std::vector<std::string> lines_without_decimals(const std::string& text) {
   return split(std::regex_replace(text, std::regex("[0-9]+([.][0-9]+)+"), ""), '\n');
 }
 
-// The other ranks end and name the failed one. The run then resumes to the same curve.
+// One rank fails. The other ranks must terminate and name it, and the run must then resume to the same curve.
 void fail_one(int count, int victim, int signal, const char* sharding) {
   const ScratchFolder scratch;
-  // Where all write, a checkpoint is under way at most moments.
+  // If all ranks write checkpoints, a write is in progress most of the time.
   auto command = arguments(scratch, sharding,
                            {"training.communication_timeout=2",
                             sharding == std::string("replicate") ? "checkpoint.every=10" : "checkpoint.every=1"});
@@ -276,19 +280,20 @@ void fail_one(int count, int victim, int signal, const char* sharding) {
     ranks[victim].send(SIGKILL);
     ranks[victim].wait();
   }
-  command.insert(command.end(), {"--set", "training.communication_timeout=60"});  // a busy machine starts slowly
+  // processes start slowly on a busy machine
+  command.insert(command.end(), {"--set", "training.communication_timeout=60"});
   expect_success(run_ranks(count, command, scratch.path()));
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-TEST(RankFaults, SigkillOfTheFirstRank) { fail_one(2, 0, SIGKILL, "replicate"); }
-TEST(RankFaults, SigkillOfAnotherRank) { fail_one(4, 2, SIGKILL, "zero2"); }
-TEST(RankFaults, SigkillUnderFullSharding) { fail_one(4, 1, SIGKILL, "full_shard"); }
-TEST(RankFaults, AHungRankUnderFullSharding) { fail_one(2, 1, SIGSTOP, "full_shard"); }
-TEST(RankFaults, AHungFirstRank) { fail_one(2, 0, SIGSTOP, "zero2"); }
-TEST(RankFaults, AnotherHungRank) { fail_one(4, 1, SIGSTOP, "replicate"); }
+TEST(RankFaults, SigkillOfRank0_EndsAllRanks) { fail_one(2, 0, SIGKILL, "replicate"); }
+TEST(RankFaults, SigkillOfOtherRank_EndsAllRanks) { fail_one(4, 2, SIGKILL, "zero2"); }
+TEST(RankFaults, SigkillUnderFullSharding_EndsAllRanks) { fail_one(4, 1, SIGKILL, "full_shard"); }
+TEST(RankFaults, HangingRankUnderFullSharding_EndsAllRanks) { fail_one(2, 1, SIGSTOP, "full_shard"); }
+TEST(RankFaults, HangingRank0_EndsAllRanks) { fail_one(2, 0, SIGSTOP, "zero2"); }
+TEST(RankFaults, HangingOtherRank_EndsAllRanks) { fail_one(4, 1, SIGSTOP, "replicate"); }
 
-TEST(RankFaults, ARankThatNeverComesIsNamed) {
+TEST(RankFaults, MissingRank_IsNamed) {
   const ScratchFolder scratch;
   const auto command = arguments(scratch, "replicate", {"training.communication_timeout=1"});
   const Ended ended = Child(command, scratch.path(), 0,
@@ -299,10 +304,10 @@ TEST(RankFaults, ARankThatNeverComesIsNamed) {
                           .wait();
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(split(ended.errors, '\n'),
-              Contains(IsMessage("lazy: distributed: of 2 ranks these have not come within 1.0 s: 1")));
+              Contains(IsMessage("lazy: distributed: of 2 ranks the following did not connect within 1.0 s: 1")));
 }
 
-// Two ranks, the second with an additional setting.
+// Runs two ranks, the second one with an additional setting.
 std::vector<Ended> run_unequal(const std::string& setting) {
   const ScratchFolder scratch;
   const auto command = arguments(scratch, "replicate", {"training.communication_timeout=4"});
@@ -311,7 +316,7 @@ std::vector<Ended> run_unequal(const std::string& setting) {
   return Ranks({command, other}, scratch.path()).wait();
 }
 
-TEST(RankFaults, AnErrorOfOneRankEndsAll) {
+TEST(RankFaults, ErrorOfOneRank_EndsAllRanks) {
   const auto ended = run_unequal("data.corpus=/nowhere");
   EXPECT_EQ(ended[1].exit_code, 2);
   EXPECT_EQ(ended[0].exit_code, 1);
@@ -319,14 +324,14 @@ TEST(RankFaults, AnErrorOfOneRankEndsAll) {
     EXPECT_THAT(split(rank.errors, '\n'), Contains(Names({"lazy", "rank", 1, "/nowhere"})));
 }
 
-TEST(RankFaults, RanksOfDifferentConfigurationsDoNotTrain) {
+TEST(RankFaults, DifferentConfigurations_AreRejected) {
   const auto ended = run_unequal("optimizer.lr=2e-2");
   EXPECT_EQ(ended[1].exit_code, 2);
   EXPECT_THAT(split(ended[1].errors, '\n'), Contains(Names({"rank", 1, "optimizer.lr", "0.02", "0.01"})));
   EXPECT_EQ(ended[0].exit_code, 1);
 }
 
-TEST(RankFaults, TorchrunRestartsTheRun) {
+TEST(RankFaults, Torchrun_RestartsTheRun) {
   const std::string python = LAZY_TEST_PYTHON;
   if (std::system((python + " -c 'import torch.distributed.run' >/dev/null 2>&1").c_str()) != 0) {
     GTEST_SKIP() << python << " cannot import torch.distributed.run";
@@ -336,7 +341,7 @@ TEST(RankFaults, TorchrunRestartsTheRun) {
       "{} -m torch.distributed.run --no-python --nproc-per-node 2 --max-restarts 3 --master-port {} {} train", python,
       free_port(), LAZY_BINARY);
   for (const auto& word : arguments(scratch, "zero2", {"training.communication_timeout=4"})) command += " " + word;
-  // The second rank of the first attempt ends itself by SIGKILL once the run has its first checkpoint.
+  // The second rank of the first attempt is killed by SIGKILL when the run has written its first checkpoint.
   std::ofstream(scratch / "kill.sh") << fmt::format(
       "while [ ! -e {0}/run/checkpoints/step-00000010 ]; do sleep 0.01; done\n"
       "for p in /proc/[0-9]*; do\n"
@@ -350,7 +355,7 @@ TEST(RankFaults, TorchrunRestartsTheRun) {
                       .c_str());
   const std::string output = read_file(scratch / "out");
   EXPECT_EQ(status, 0) << output;
-  // A resumed run adds an event file; a run that starts anew deletes the old ones.
+  // A resumed run adds an event file; a run that starts from the beginning deletes the old files.
   EXPECT_GE(std::distance(fs::directory_iterator(scratch / "run/tensorboard"), fs::directory_iterator()), 2) << output;
   expect_same_curve(losses(scratch / "run"), one_process());
 }

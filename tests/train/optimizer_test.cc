@@ -35,7 +35,7 @@ void set_gradients(const AdamW::Parameters& parameters, uint64_t seed, double sc
   }
 }
 
-// The definition, one number at a time in float64.
+// Reference implementation in float64, one element at a time.
 struct Reference {
   std::vector<double> w, m, v;
   explicit Reference(const at::Tensor& tensor) : m(tensor.numel()), v(tensor.numel()) {
@@ -54,15 +54,15 @@ struct Reference {
   }
 };
 
-// fp32 against float64: an update of about lr is rounded by a few units in the last place of the weight a step, and
-// each of the update's own dozen operations by half a unit of lr.
-TEST(AdamW, FollowsItsDefinition) {
+// Compares fp32 with float64. Per step, an update of about lr is rounded by a few units in the last place of the
+// weight, and each of the about twelve operations of the update adds an error of half a unit of lr.
+TEST(AdamW, Update_MatchesReferenceImplementation) {
   const AdamWOptions options{.lr = 1e-2, .weight_decay = 0.1};
   auto p = parameters(5);
   AdamW optimizer(p, options, [&](const std::string& name) { return name == p[0].first; });
   std::vector<Reference> references{Reference(p[0].second), Reference(p[1].second)};
   for (int t = 1; t <= 20; ++t) {
-    const double scale = t % 2 ? 1e-3 : 10;  // odd steps stay below the clip, even ones are clipped
+    const double scale = t % 2 ? 1e-3 : 10;  // odd steps are not clipped, even steps are
     set_gradients(p, 100 * t, scale);
     double square = 0;
     for (const auto& [name, tensor] : p) square += tensor.grad().to(at::kDouble).square().sum().item<double>();
@@ -87,7 +87,7 @@ TEST(AdamW, FollowsItsDefinition) {
   EXPECT_EQ(optimizer.steps_taken(), 20);
 }
 
-TEST(AdamW, AParameterWithoutGradientCountsAsZeroAndFrozenOnesAreLeftOut) {
+TEST(AdamW, MissingGradient_CountsAsZeroAndFrozenParametersAreSkipped) {
   auto p = parameters(5);
   p.emplace_back("frozen.weight", random_tensor({3}, 1));
   const at::Tensor frozen = p[2].second.clone(), norm_weight = p[1].second.detach().clone();
@@ -95,11 +95,11 @@ TEST(AdamW, AParameterWithoutGradientCountsAsZeroAndFrozenOnesAreLeftOut) {
   set_gradients({p[0]}, 1, 1);
   optimizer.step(0.1, optimizer.gradient_norm(), 0);
   EXPECT_TRUE(at::equal(p[2].second, frozen));
-  EXPECT_TRUE(at::equal(p[1].second, norm_weight));  // no gradient, no decay: unchanged
+  EXPECT_TRUE(at::equal(p[1].second, norm_weight));  // no gradient and no weight decay: unchanged
   EXPECT_EQ(optimizer.state().size(), 1u + 2 * 2);
 }
 
-TEST(AdamW, ItsStateContinuesExactly) {
+TEST(AdamW, LoadedState_ContinuesExactly) {
   auto p = parameters(5), q = parameters(5);
   AdamW straight(p, {}), first(q, {});
   const auto run = [](AdamW& optimizer, const AdamW::Parameters& over, int from, int to) {
@@ -124,8 +124,8 @@ std::string load_error(const std::map<std::string, at::Tensor>& state) {
   return error_of([&] { optimizer.load_state(state, "optimizer.safetensors"); });
 }
 
-// A model keeps copies of its weights in the computing precision: an update must make them again.
-TEST(AdamW, UpdatesReachAModelThatComputesInBFloat16) {
+// The model caches copies of its weights in the compute dtype. An update must refresh them.
+TEST(AdamW, Update_RefreshesBf16Copies) {
   const ModelConfig config{.vocab_size = 61,
                            .hidden_size = 32,
                            .num_layers = 2,
@@ -162,7 +162,7 @@ TEST(AdamW, UpdatesReachAModelThatComputesInBFloat16) {
   EXPECT_LT(without_gradients(model), before);
 }
 
-TEST(AdamW, StateOfAnotherModelIsAnError) {
+TEST(AdamW, StateOfDifferentModel_IsAnError) {
   auto p = parameters(5);
   std::map<std::string, at::Tensor> good;
   const AdamW optimizer(p, {});

@@ -1,4 +1,5 @@
-// The dry run: its sums against what this process allocates, its advice against itself, its speeds against arithmetic.
+// Tests the dry run: memory sums are compared with actual allocations, the advice is checked for consistency, and
+// speeds are compared with arithmetic.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,8 +54,8 @@ MemoryQuery tiny(const std::string& normalizer, bool bf16) {
   return q;
 }
 
-// Every part is exact but for scalars: the step counter, the loss.
-TEST(PlannedMemory, IsWhatAStepAllocates) {
+// Every part is exact except for scalars such as the step counter and the loss.
+TEST(PlannedMemory, PlannedMemory_MatchesAllocations) {
   constexpr int64_t kScalars = 64;
   for (const char* checkpointing : {"none", "mlp", "attention", "full"}) {
     for (const auto& [normalizer, type] : {std::pair{"softmax", "fp32"},
@@ -64,7 +65,8 @@ TEST(PlannedMemory, IsWhatAStepAllocates) {
                                            {"elastic", "bf16"}}) {
       SCOPED_TRACE(fmt::format("{} {} {}", normalizer, type, checkpointing));
       const bool bf16 = std::string_view(type) != "fp32", fp8 = std::string_view(type) == "fp8";
-      if (fp8 && std::string_view(checkpointing) == "mlp") continue;  // a CPU saves the norm there, a GPU does not
+      // on a CPU this mode saves the norm, on a GPU it does not
+      if (fp8 && std::string_view(checkpointing) == "mlp") continue;
       MemoryQuery q = tiny(normalizer, bf16);
       q.fp8 = fp8;
       q.gpu = false;
@@ -72,7 +74,7 @@ TEST(PlannedMemory, IsWhatAStepAllocates) {
       const auto state = state_parts(q);
       ASSERT_EQ(state[1].name, "gradients, fp32");
       const at::Tensor ids = at::randint(300, {q.batch_size, q.seq_len}, at::kLong);
-      {  // tables that are made once
+      {  // allocates tables that are created only once
         LanguageModel model(q.model, 1);
         model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
         model.set_fp8(fp8);
@@ -92,7 +94,7 @@ TEST(PlannedMemory, IsWhatAStepAllocates) {
                   static_cast<double>(sum(activation_parts(q), "tokens") + state[3].bytes), kScalars);
       loss.backward();
       loss.reset();
-      // The head's copy is gone; those of the layers stay for the next micro-batch.
+      // The copy of the output head has been freed. The copies of the layers are kept for the next micro-batch.
       const int64_t head_copy = bf16 ? q.model.vocab_size * q.model.hidden_size * 2 : 0;
       EXPECT_NEAR(static_cast<double>(counter.live - weights),
                   static_cast<double>(state[1].bytes + state[3].bytes - head_copy), kScalars);
@@ -115,7 +117,7 @@ ModelConfig of_mixer(const MixerKind& kind) {
   return m;
 }
 
-TEST(PlannedMemory, CountsTheProductsOfEveryMixer) {
+TEST(PlannedMemory, ProductWeights_CountEveryMixer) {
   std::vector<ModelConfig> models;
   for (const MixerKind* kind : mixer_kinds()) {
     models.push_back(of_mixer(*kind));
@@ -137,8 +139,8 @@ TEST(PlannedMemory, CountsTheProductsOfEveryMixer) {
   }
 }
 
-// Of every mixer, alone and beside attention: what the forward pass keeps, and the most that a step holds.
-TEST(PlannedMemory, IsWhatAStepOfEveryMixerHolds) {
+// For every mixer, alone and combined with attention: the memory that the forward pass saves, and the peak of a step.
+TEST(PlannedMemory, PlannedMemoryOfMixers_MatchesAllocations) {
   for (const MixerKind* kind : mixer_kinds()) {
     for (const auto& [hybrid, bf16, checkpointing] : {std::tuple{false, false, "none"},
                                                       {false, true, "none"},
@@ -152,7 +154,7 @@ TEST(PlannedMemory, IsWhatAStepOfEveryMixerHolds) {
       if (hybrid) q.model.mixer.attention_layers = {1};
       const auto state = state_parts(q);
       const int64_t planned = sum(activation_parts(q), "tokens"),
-                    peak = peak_bytes(q);  // measures with an allocator of its own
+                    peak = peak_bytes(q);  // measures with a separate allocator
       const at::Tensor ids = at::randint(50, {q.batch_size, q.seq_len}, at::kLong);
       CountingAllocator counter;
       const int64_t start = counter.live;
@@ -160,7 +162,7 @@ TEST(PlannedMemory, IsWhatAStepOfEveryMixerHolds) {
       model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
       model.set_checkpointing(q.checkpointing);
       AdamW optimizer(model.parameters(), {});
-      model.loss(ids, ids).backward();  // makes tables, gradients and copies of weights
+      model.loss(ids, ids).backward();  // creates tables, gradients and copies of weights
       const int64_t before = counter.live;
       at::Tensor loss = model.loss(ids, ids);
       const int64_t head_copy = bf16 ? q.model.vocab_size * q.model.hidden_size * 2 : 0;
@@ -174,10 +176,10 @@ TEST(PlannedMemory, IsWhatAStepOfEveryMixerHolds) {
   }
 }
 
-// The projection (gate, x, B, C, step), the recurrence's output, of x's width, and on a CPU its state once in a chunk.
-// What convolution, gate and norm give is computed again. Beside them two tensors of the stream's width (the layer's
-// input and its norm) and the gates of each head.
-TEST(PlannedMemory, Mamba2SavesTheInputsOfConvolutionGateAndNorm) {
+// Mamba-2 saves the projection (gate, x, B, C, step), the output of the recurrence with the width of x, and on a CPU
+// its state once per chunk. The outputs of convolution, gate and norm are recomputed. In addition it saves two tensors
+// with the width of the residual stream (the input of the layer and its norm) and the gates of each head.
+TEST(PlannedMemory, Mamba2_SavesInputsOfConvolutionGateAndNorm) {
   ModelConfig model = of_mixer(*find_mixer("mamba2"));
   model.hidden_size = 256;
   model.mixer.heads = 8, model.mixer.value_dim = 64;
@@ -186,11 +188,11 @@ TEST(PlannedMemory, Mamba2SavesTheInputsOfConvolutionGateAndNorm) {
   const int64_t least = 2 * inner + 2 * shared + 8 + inner + state + 2 * model.hidden_size;
   const double numbers = measure_mixer_memory(model, 256, /*bf16=*/false).per_token / 4;
   EXPECT_GE(numbers, static_cast<double>(least));
-  EXPECT_LT(numbers, static_cast<double>(least + inner / 2)) << "half of one more tensor of the inner width";
+  EXPECT_LT(numbers, static_cast<double>(least + inner / 2)) << "less than half of another tensor with the inner width";
 }
 
-// A layer that keeps a state counts 12 a number of it, one that attends 12 a key and dimension.
-TEST(Throughput, CountsStatesWhereNothingAttends) {
+// A layer with a recurrent state counts 12 per state element; an attention layer counts 12 per key and dimension.
+TEST(Throughput, Flops_CountRecurrentStates) {
   const ModelConfig retnet = of_mixer(*find_mixer("retnet"));
   const auto weights = static_cast<double>(count_parameters(retnet).untied - retnet.vocab_size * retnet.hidden_size);
   const auto state = static_cast<double>(3 * retnet.mixer.heads * retnet.mixer.key_dim * retnet.mixer.value_dim);
@@ -207,7 +209,7 @@ TEST(Throughput, CountsStatesWhereNothingAttends) {
   EXPECT_EQ(mal.num_kv_cache_layers(), 0);
 }
 
-TEST(PlannedMemory, ShardingDividesWhatItSays) {
+TEST(PlannedMemory, Sharding_DividesState) {
   MemoryQuery q = tiny("elastic", true);
   q.ranks = 8;
   q.accumulation = 2;
@@ -220,7 +222,8 @@ TEST(PlannedMemory, ShardingDividesWhatItSays) {
   EXPECT_EQ(zero2[2].bytes, (replicate[2].bytes + 7) / 8);
   EXPECT_EQ(full[0].bytes, (replicate[0].bytes + 7) / 8);
   EXPECT_EQ(full[1].bytes, (replicate[1].bytes + 7) / 8);
-  for (const Sharding sharding : {Sharding::zero2, Sharding::full_shard}) {  // alone, all are alike
+  // with one rank all sharding modes are equal
+  for (const Sharding sharding : {Sharding::zero2, Sharding::full_shard}) {
     q.ranks = 1;
     q.sharding = sharding;
     EXPECT_EQ(sum(state_parts(q)), sum(replicate));
@@ -240,7 +243,7 @@ TrainConfig shipped_with(const std::vector<std::string>& settings) {
   return TrainConfig::load(LAZY_SOURCE_DIR "/configs/lazy-340m-15b.toml", all);
 }
 
-TEST(Plan, NamesWhatDoesNotFitAndWhatWould) {
+TEST(Plan, Plan_NamesPartThatDoesNotFitAndAdvice) {
   PlanOptions options{.gpus = 2, .gpu_memory_gib = 139};
   const Json roomy = make_plan(shipped_with({}), options);
   for (const auto& [mode, plan] : roomy["memory"].items()) EXPECT_TRUE(plan["fits"].get<bool>()) << mode;
@@ -255,21 +258,21 @@ TEST(Plan, NamesWhatDoesNotFitAndWhatWould) {
   options.gpu_memory_gib = 2;
   EXPECT_EQ(make_plan(shipped_with({}), options)["memory"]["replicate"]["does_not_fit"], "gradients, fp32");
   options.gpus = 3;
-  EXPECT_THROW(make_plan(shipped_with({}), options), Error);  // 16 micro-batches do not divide among three
+  EXPECT_THROW(make_plan(shipped_with({}), options), Error);  // 16 micro-batches cannot be divided among three GPUs
 }
 
-TEST(Plan, OfManyGpusTakesABatchThatDividesAndSaysSo) {
+TEST(Plan, ManyGpus_UseBatchSizeThatDivides) {
   const Json plan = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 64, .gpu_memory_gib = 139});
-  EXPECT_EQ(plan["batch_size"], 2);  // 64 x 8 x 4096 tokens are more than the paper's batch
+  EXPECT_EQ(plan["batch_size"], 2);  // 64 x 8 x 4096 tokens exceed the batch of the paper
   EXPECT_EQ(plan["gradient_accumulation_steps"], 1);
   EXPECT_THAT(split(plan_text(plan), '\n'), Contains(Names({"training.batch_size", 2, 64, 8})));
-  EXPECT_THROW(shipped_with({}).set_ranks(64), Error);  // training refuses, and does not choose
+  EXPECT_THROW(shipped_with({}).set_ranks(64), Error);  // training rejects this instead of choosing a batch size
   const Json one = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 4, .gpu_memory_gib = 139});
   EXPECT_EQ(one["batch_size"], 8);
   EXPECT_THAT(plan_text(one), Not(Names({"training.batch_size"})));
 }
 
-TEST(Plan, WarnsAboutManyEpochsAndNamesTheTimeLimit) {
+TEST(Plan, Plan_WarnsAboutManyEpochsAndTimeLimit) {
   const ScratchFolder scratch;
   const fs::path path = write_tiny_config(scratch.path());
   const auto text = [&](const std::vector<std::string>& settings) {
@@ -289,7 +292,7 @@ TEST(Plan, WarnsAboutManyEpochsAndNamesTheTimeLimit) {
   EXPECT_THAT(text({"training.minutes=30"}), Contains(Names({"training.minutes", 30})));
 }
 
-TEST(Plan, NeedsNoCorpus) {
+TEST(Plan, Plan_WorksWithoutCorpus) {
   const ScratchFolder scratch;
   const std::string config = LAZY_SOURCE_DIR "/configs/lazy-760m-30b.toml";
   const Ended ended = run_lazy({config, "--dry-run", "--gpus", "64", "--mfu", "0.4"}, scratch.path());
@@ -297,7 +300,7 @@ TEST(Plan, NeedsNoCorpus) {
   EXPECT_THAT(ended.output, Names({"corpus"}));
 }
 
-TEST(Plan, TakesWhatTheConfigurationSays) {
+TEST(Plan, Plan_FollowsConfiguration) {
   PlanOptions options{.gpus = 4, .gpu_memory_gib = 139};
   const auto attention = [&](const std::string& checkpointing) {
     const Json plan = make_plan(shipped_with({"training.activation_checkpointing=" + checkpointing}), options);
@@ -307,20 +310,21 @@ TEST(Plan, TakesWhatTheConfigurationSays) {
   EXPECT_TRUE(attention("none")["activations"].contains("attention"));
   EXPECT_TRUE(attention("attention")["activations"].contains("inputs of attention"));
   EXPECT_TRUE(attention("full")["activations"].contains("inputs of the layers"));
-  EXPECT_EQ(make_plan(shipped_with({}), options)["dtype"], "bf16");  // whatever this machine would take
+  EXPECT_EQ(make_plan(shipped_with({}), options)["dtype"], "bf16");  // independent of the default dtype of this machine
   EXPECT_EQ(make_plan(shipped_with({"training.dtype=fp32"}), options)["dtype"], "fp32");
-  // Ways to divide the state are those that training takes.
+  // Training accepts every sharding mode that the plan lists.
   for (const auto& [mode, plan] : make_plan(shipped_with({}), options)["memory"].items()) {
     EXPECT_NO_THROW(shipped_with({"training.data_parallel=" + mode}));
   }
-  // Without a total, each GPU has the micro-batches that one has.
+  // Without global_batch_tokens each GPU has as many micro-batches as a single GPU.
   const ScratchFolder scratch;
   EXPECT_EQ(make_plan(TrainConfig::load(write_tiny_config(scratch.path())), options)["tokens_per_step"],
             4 * 2 * 4 * 64);
-  EXPECT_THROW(make_plan(shipped_with({"model.vocab_size=0"}), options), Error);  // and no corpus that has one
+  // the vocabulary size is unknown because the corpus is missing
+  EXPECT_THROW(make_plan(shipped_with({"model.vocab_size=0"}), options), Error);
 }
 
-TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
+TEST(Plan, Speed_ComesFromMeasurementOrAssumedMfu) {
   const ScratchFolder scratch;
   const TrainConfig config = shipped_with({});
   PlanOptions options{.gpus = 4, .gpu_memory_gib = 139};
@@ -356,7 +360,7 @@ TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
   EXPECT_THAT(error("[]"), Names({"plan", "bench.json"}));
 }
 
-// Bytes of the tensors in a safetensors file whose names begin so.
+// Returns the number of bytes of the tensors in a safetensors file whose names start with `prefix`.
 int64_t tensor_bytes(const fs::path& path, const std::string& prefix) {
   const std::string bytes = read_file(path);
   uint64_t header = 0;
@@ -371,7 +375,7 @@ int64_t tensor_bytes(const fs::path& path, const std::string& prefix) {
   return total;
 }
 
-TEST(Plan, CheckpointsAndEpochsAreThoseOfTheRun) {
+TEST(Plan, CheckpointSizeAndEpochs_MatchTheRun) {
   const ScratchFolder scratch;
   const TrainConfig config = TrainConfig::load(
       write_tiny_config(scratch.path()),
@@ -387,7 +391,7 @@ TEST(Plan, CheckpointsAndEpochsAreThoseOfTheRun) {
   EXPECT_EQ(plan["data"]["corpora"][0], run["corpus"]["parts"][0]);
 }
 
-TEST(Plan, TheBenchmarksFileIsRead) {
+TEST(Plan, BenchmarkFile_IsRead) {
   const ScratchFolder scratch;
   const fs::path path = write_tiny_config(scratch.path()), file = scratch / "bench.json";
   const auto bench = [&](const std::string& more) {
@@ -405,12 +409,12 @@ TEST(Plan, TheBenchmarksFileIsRead) {
   EXPECT_EQ(measured["parameters"], plan["parameters"]);
   EXPECT_EQ(plan["speed"]["tokens_per_second"], measured["tokens_per_second"]);
   EXPECT_EQ(plan["speed"]["measured_peak_memory_bytes"], measured["peak_memory_bytes"]);
-  // What was measured of another model, or another way, needs a utilization, which a CPU has none of.
+  // A measurement of a different model or mode requires a utilization, which is unknown on a CPU.
   ASSERT_EQ(bench("--set model.vocab_size=400"), 0);
   EXPECT_THROW(make_plan(config, options), Error);
 }
 
-TEST(Plan, TheCommandTrainsNothing) {
+TEST(Plan, DryRun_DoesNotTrain) {
   const ScratchFolder scratch;
   const fs::path path = write_tiny_config(scratch.path());
   const Ended text = run_lazy({path.string(), "--dry-run", "--gpus", "2", "--mfu", "0.4"}, scratch.path());
@@ -419,12 +423,13 @@ TEST(Plan, TheCommandTrainsNothing) {
   const Ended json = run_lazy({path.string(), "--dry-run", "--json"}, scratch.path());
   EXPECT_EQ(Json::parse(json.output).at("gpus"), 1);
   EXPECT_FALSE(fs::exists(scratch / "run"));
-  EXPECT_EQ(run_lazy({path.string(), "--gpus", "2"}, scratch.path()).exit_code, 2);  // belongs to --dry-run
+  // --gpus is only valid together with --dry-run
+  EXPECT_EQ(run_lazy({path.string(), "--gpus", "2"}, scratch.path()).exit_code, 2);
 }
 
 }  // namespace
 
-TEST(BenchTrain, SaysWhatDataAndCommunicationTake) {
+TEST(BenchTrain, BenchTrain_ReportsDataAndCommunicationTime) {
   const ScratchFolder scratch;
   const fs::path path = write_tiny_config(scratch.path()), file = scratch / "bench.json";
   const auto vocabulary = [](int64_t size) { return fmt::format("model.vocab_size={}", size); };
@@ -438,7 +443,7 @@ TEST(BenchTrain, SaysWhatDataAndCommunicationTake) {
   for (const Sharding sharding : kShardings) {
     const auto ended = run_ranks(2, arguments(vocabulary(size), name(sharding)), scratch.path(), "bench");
     for (const Ended& rank : ended) ASSERT_EQ(rank.exit_code, 0) << rank.errors;
-    EXPECT_EQ(ended[1].output, "");  // the first rank speaks
+    EXPECT_EQ(ended[1].output, "");  // only rank 0 writes output
     const Json result = Json::parse(read_file(file));
     EXPECT_EQ(result["ranks"], 2);
     EXPECT_EQ(result["waited_in_passes_ms"].get<double>() > 0, sharding == Sharding::full_shard);

@@ -47,10 +47,11 @@ std::vector<Ended> Ranks::wait() {
 }
 
 void as_ranks(int count, const std::function<void(Communicator&)>& body, std::chrono::milliseconds timeout) {
-  // c10d's recorder of collectives adds each group of a process to a map before it takes its lock (PyTorch 2.11,
-  // FlightRecorderDetail.hpp). `lazy train` has one group a process; here groups of several threads begin at once.
-  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);            // read when the first group of the process records
-  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);  // as in Child
+  // The recorder of collectives in c10d adds each group of a process to a map without holding its lock (PyTorch 2.11,
+  // FlightRecorderDetail.hpp). `lazy train` has one group per process, but here groups of several threads start at the
+  // same time, so the recorder is disabled.
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);            // read when the first group of the process is recorded
+  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);  // same setting as in Child
   const int port = free_port();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
   std::vector<std::thread> threads;

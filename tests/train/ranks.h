@@ -1,4 +1,4 @@
-// Several ranks of one run on this machine, as processes or as threads.
+// Runs several ranks of one run on this machine, as processes or as threads.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,12 +12,12 @@ using namespace distributed;
 
 int free_port();
 
-// `lazy train ...`, or another command, as `count` processes, as a launcher would start them.
+// Runs `lazy train ...` or another command as `count` processes, with the environment that a launcher would set.
 class Ranks {
  public:
   Ranks(int count, const std::vector<std::string>& arguments, const std::filesystem::path& scratch,
         const std::string& command = "train");
-  // Each with arguments of its own. `max_file_bytes`: Child's, of the last one.
+  // Runs each rank with separate arguments. `max_file_bytes` is passed to the Child of the last rank.
   Ranks(const std::vector<std::vector<std::string>>& arguments, const std::filesystem::path& scratch,
         const std::string& command = "train", int64_t max_file_bytes = 0);
   Child& operator[](int rank) { return children_[static_cast<size_t>(rank)]; }
@@ -32,7 +32,7 @@ inline std::vector<Ended> run_ranks(int count, const std::vector<std::string>& a
   return Ranks(count, arguments, scratch, command).wait();
 }
 
-// Calls `body` as each rank, in threads of this process. What one of them throws is thrown here.
+// Calls `body` for each rank in threads of this process. Exceptions of these threads are rethrown here.
 void as_ranks(int count, const std::function<void(Communicator&)>& body,
               std::chrono::milliseconds timeout = std::chrono::seconds(60));
 

@@ -1,4 +1,4 @@
-// The program itself, ended in every way a run can end, and resumed.
+// Runs the program, ends it in every way in which a run can end, and resumes it.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ const std::vector<std::string> kStateFiles{"model.safetensors", "optimizer.safet
 
 std::string config_in(const ScratchFolder& scratch) { return write_tiny_config(scratch.path()).string(); }
 
-// 40 steps without interruption, made once.
+// A run of 40 steps without interruption. Created once per process.
 const fs::path& straight_run() {
   static const ScratchFolder scratch;
   static const fs::path run = [] {
@@ -45,24 +45,25 @@ void expect_like_straight(const fs::path& run) {
   EXPECT_TRUE(same_files(run / "model", straight_run() / "model", {"model.safetensors", "config.json"}));
 }
 
-TEST(Resume, AfterSigkillInTheMiddleOfAStep) {
+TEST(Resume, SigkillDuringStep_ResumesToTheSameRun) {
   const ScratchFolder scratch;
   {
     Child child({config_in(scratch)}, scratch.path());
-    ASSERT_TRUE(child.wait_for_step(scratch / "run", 24));  // beyond the checkpoint of step 20, which may be under way
+    // after the checkpoint of step 20, whose write may still be in progress
+    ASSERT_TRUE(child.wait_for_step(scratch / "run", 24));
     while (!fs::exists(scratch / "run/checkpoints/step-00000020"))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     child.send(SIGKILL);
     EXPECT_EQ(child.wait().signal, SIGKILL);
   }
-  ASSERT_FALSE(fs::exists(scratch / "run/checkpoints/step-00000030")) << "the kill came too late to show anything";
+  ASSERT_FALSE(fs::exists(scratch / "run/checkpoints/step-00000030")) << "the kill came too late";
   const Ended ended = run_lazy({config_in(scratch), "--resume"}, scratch.path());
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
   EXPECT_THAT(split(ended.errors, '\n'), Contains(Names({(scratch / "run").string(), 20, 40})));
   expect_like_straight(scratch / "run");
 }
 
-TEST(Resume, AfterSigkillAtAnyTimeAndManyTimes) {
+TEST(Resume, RepeatedSigkills_ResumeToTheSameRun) {
   const ScratchFolder scratch;
   const std::string config = config_in(scratch);
   for (const int step : {3, 11, 12, 29}) {
@@ -76,7 +77,7 @@ TEST(Resume, AfterSigkillAtAnyTimeAndManyTimes) {
   expect_like_straight(scratch / "run");
 }
 
-TEST(Resume, SignalsSaveAndLeave) {
+TEST(Resume, Signal_SavesCheckpointAndExits) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const ScratchFolder scratch;
     const std::string config = config_in(scratch);
@@ -90,14 +91,14 @@ TEST(Resume, SignalsSaveAndLeave) {
     EXPECT_THAT(last_line(stopped.errors),
                 Names({std::string(signal == SIGINT ? "SIGINT" : "SIGTERM"), saved.back(), 40, "--resume"}));
     EXPECT_GE(saved.back(), 13);
-    EXPECT_NE(saved.back() % 10, 0) << "an ordinary checkpoint shows nothing";
+    EXPECT_NE(saved.back() % 10, 0) << "the checkpoint of a regular interval does not test the signal";
     const Ended ended = run_lazy({config, "--resume"}, scratch.path());
     ASSERT_EQ(ended.exit_code, 0) << ended.errors;
     expect_like_straight(scratch / "run");
   }
 }
 
-TEST(Resume, ASignalEndsALongFirstStepBetweenMicroBatches) {
+TEST(Resume, SignalInLongFirstStep_StopsBetweenMicroBatches) {
   const ScratchFolder scratch;
   std::vector<std::string> arguments{config_in(scratch), "--resume", "--set",
                                      "training.gradient_accumulation_steps=1000000"};
@@ -113,7 +114,7 @@ TEST(Resume, ASignalEndsALongFirstStepBetweenMicroBatches) {
   expect_like_straight(scratch / "run");
 }
 
-TEST(Resume, ADamagedCheckpointIsPassedOver) {
+TEST(Resume, DamagedCheckpoint_IsSkipped) {
   const ScratchFolder scratch;
   fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
   fs::remove_all(scratch / "run/model");
@@ -126,7 +127,7 @@ TEST(Resume, ADamagedCheckpointIsPassedOver) {
   expect_like_straight(scratch / "run");
 }
 
-TEST(Resume, FinishedRunsAndExistingRuns) {
+TEST(Resume, FinishedRun_IsNotChanged) {
   const ScratchFolder scratch;
   fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
   const std::string config = config_in(scratch), before = read_file(scratch / "run/log.jsonl");
@@ -138,13 +139,14 @@ TEST(Resume, FinishedRunsAndExistingRuns) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.errors,
               IsMessage("lazy: train: " + (scratch / "run").string() +
-                        " holds a run with a checkpoint of step 40; add --resume to continue it, or name another "
+                        " contains a run with a checkpoint of step 40; add --resume to continue it, or select another "
                         "folder with --set training.output=DIR\n"));
   EXPECT_EQ(read_file(scratch / "run/log.jsonl"), before);
   EXPECT_TRUE(same_files(scratch / "run/model", straight_run() / "model", {"model.safetensors"}));
 }
 
-TEST(Resume, TheRunsOwnConfigurationContinuesIt) {  // config.toml in the run folder, from another working directory
+// uses config.toml of the run folder from a different working directory
+TEST(Resume, ConfigTomlOfRun_ContinuesTheRun) {
   const ScratchFolder scratch;
   fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
   fs::remove_all(scratch / "run/checkpoints/step-00000040");
@@ -160,7 +162,7 @@ TEST(Resume, TheRunsOwnConfigurationContinuesIt) {  // config.toml in the run fo
   EXPECT_EQ(settings(scratch / "run"), settings(straight_run()));
 }
 
-TEST(Resume, OtherSettingsAreReportedAndAnotherModelRefused) {
+TEST(Resume, ChangedSettings_AreLoggedAndChangedModelIsRejected) {
   const ScratchFolder scratch;
   fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
   const std::string config = config_in(scratch);
@@ -174,7 +176,7 @@ TEST(Resume, OtherSettingsAreReportedAndAnotherModelRefused) {
   EXPECT_EQ(losses(scratch / "run").size(), 50u);
 }
 
-TEST(Resume, TwoProcessesCannotShareARun) {
+TEST(Resume, SecondProcess_IsRejected) {
   const ScratchFolder scratch;
   const std::string config = config_in(scratch);
   Child first({config, "--set", "training.steps=4000"}, scratch.path());
@@ -185,7 +187,7 @@ TEST(Resume, TwoProcessesCannotShareARun) {
   EXPECT_THAT(last_line(second.errors), Names({"train", (scratch / "run").string()}));
 }
 
-TEST(Faults, ALossThatIsNotFiniteStopsBeforeItDoesHarm) {
+TEST(Faults, NonFiniteLoss_StopsBeforeUpdate) {
   const ScratchFolder scratch;
   const std::string config = config_in(scratch);
   ASSERT_EQ(run_lazy({config, "--set", "training.steps=20"}, scratch.path()).exit_code, 0);
@@ -199,35 +201,37 @@ TEST(Faults, ALossThatIsNotFiniteStopsBeforeItDoesHarm) {
   EXPECT_EQ(found->state.step, 20);
 }
 
-TEST(Faults, AFullDiskKeepsThePreviousCheckpoint) {
+TEST(Faults, FullDisk_KeepsPreviousCheckpoint) {
   const ScratchFolder scratch;
   const std::string config = config_in(scratch);
   ASSERT_EQ(run_lazy({config, "--set", "training.steps=10"}, scratch.path()).exit_code, 0);
   const fs::path checkpoints = scratch / "run/checkpoints";
   const auto weights = static_cast<int64_t>(fs::file_size(checkpoints / "step-00000010/model.safetensors"));
-  // First the weights do not fit, then only the optimizer, whose state is twice as large.
+  // With the first limit the weights do not fit; with the second limit only the optimizer state, which is twice as
+  // large, does not fit.
   for (const int64_t limit : {weights - 1, weights + 1}) {
     const Ended ended = run_lazy({config, "--resume", "--set", "training.steps=40"}, scratch.path(), limit);
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_THAT(last_line(ended.errors), Names({20, std::string(std::strerror(EFBIG))}));
     EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints), fs::directory_iterator()),
-              1);  // no half-written folder
+              1);  // no incomplete folder remains
     CheckpointStore store(checkpoints, 0);
     ASSERT_TRUE(store.newest_valid().has_value());
     EXPECT_EQ(store.newest_valid()->state.step, 10);
   }
-  const Ended ended = run_lazy({config, "--resume"}, scratch.path());  // room again
+  const Ended ended = run_lazy({config, "--resume"}, scratch.path());  // without the limit the run continues
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
 }
 
-// The same on a file system that is really full: a small tmpfs in a mount namespace of its own.
-TEST(Faults, AFileSystemThatIsFull) {
+// The same test on a file system that is actually full: a small tmpfs in a separate mount namespace.
+TEST(Faults, FullFileSystem_KeepsPreviousCheckpoint) {
   if (std::system("unshare -rm true 2>/dev/null") != 0)
-    GTEST_SKIP() << "unshare -rm (a mount of one's own) is not allowed here";
+    GTEST_SKIP() << "unshare -rm (a private mount namespace) is not allowed here";
   const ScratchFolder scratch;
   const std::string config = config_in(scratch);
   const auto weights = fs::file_size(straight_run() / "model/model.safetensors");
-  // A checkpoint is three times the weights and the finished model once: four fit, a second checkpoint does not.
+  // A checkpoint needs three times the size of the weights and the finished model needs it once. The size of four fits,
+  // but not a second checkpoint.
   std::ofstream(scratch / "script") << fmt::format(R"(set -e
 mkdir -p run && mount -t tmpfs -o size={} tmpfs run
 export OMP_WAIT_POLICY=passive

@@ -1,4 +1,4 @@
-// A folder of its own for one test, removed afterwards.
+// A separate folder for one test, which is removed afterwards.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>

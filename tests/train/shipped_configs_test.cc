@@ -1,4 +1,4 @@
-// Every file in configs/ loads, has the expected parameter counts, and trains for the tokens that its name says.
+// Every file in configs/ must load, have the expected parameter counts, and train for the number of tokens in its name.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace lazy::train {
 namespace {
 namespace fs = std::filesystem;
 
-// A file that others extend may leave out what they set.
+// A base file may omit settings that the files that extend it provide.
 TrainConfig load(const fs::path& path) {
   Config config = Config::load(path);
   std::vector<std::string> complete;
@@ -25,7 +25,7 @@ std::map<std::string, TrainConfig> shipped() {
   const fs::path root = LAZY_SOURCE_DIR "/configs";
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
     if (entry.path().parent_path().filename() == "repro") continue;  // recipes of `lazy repro`
-    // A protocol of trainings and its claims: see tests/repro.
+    // A protocol of training runs and its claims; tested in tests/repro.
     if (entry.path().filename() == "evidence.toml" || entry.path().filename() == "evidence-claims.toml") continue;
     if (entry.path().extension() == ".toml") out.emplace(fs::relative(entry.path(), root).string(), load(entry.path()));
   }
@@ -37,7 +37,8 @@ std::string millions(const ModelConfig& model) {
   return fmt::format("{:.1f} / {:.1f}", static_cast<double>(count.tied) / 1e6, static_cast<double>(count.untied) / 1e6);
 }
 
-// Untied, in millions, at 340M and 760M: the paper's table. TTT and Titans: counts of this project's configurations.
+// Parameter counts without tied embeddings, in millions, at 340M and 760M, from the table of the paper. TTT and Titans:
+// counts of the configurations of this project.
 const std::map<std::string, std::pair<std::string, std::string>>& counts_of_mixers() {
   static const std::map<std::string, std::pair<std::string, std::string>> counts = {
       {"retnet", {"380.2", "777.9"}},          {"mamba2", {"382.4", "801.2"}},     {"delta_net", {"374.4", "778.7"}},
@@ -49,7 +50,7 @@ const std::map<std::string, std::pair<std::string, std::string>>& counts_of_mixe
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-TEST(ShippedConfigs, AllHaveTheCountsOfTheSpecification) {
+TEST(ShippedConfigs, ParameterCounts_MatchSpecification) {
   int tabulated = 0;
   for (const auto& [name, config] : shipped()) {
     SCOPED_TRACE(name);
@@ -67,7 +68,7 @@ TEST(ShippedConfigs, AllHaveTheCountsOfTheSpecification) {
       if (m.attention.distance_bias_window == 0) {
         EXPECT_EQ(millions(m), "728.7 / 777.9");
       } else {
-        EXPECT_EQ(millions(m), "728.9 / 778.1");  // and 24 x 16 heads x 512 biases
+        EXPECT_EQ(millions(m), "728.9 / 778.1");  // includes 24 x 16 heads x 512 biases
       }
       EXPECT_EQ(m.attention.head_dim, 96);
       EXPECT_EQ(m.intermediate(), 4096);
@@ -86,7 +87,7 @@ TEST(ShippedConfigs, AllHaveTheCountsOfTheSpecification) {
   EXPECT_GT(tabulated, 0);
 }
 
-TEST(ShippedConfigs, TheRecipesAreThePapers) {
+TEST(ShippedConfigs, Recipes_MatchThePaper) {
   for (const auto& [name, config] : shipped()) {
     if (!contains(name, "recipes/") && !contains(name, "table2/") && !contains(name, "-15b") && !contains(name, "-30b"))
       continue;
@@ -109,7 +110,7 @@ TEST(ShippedConfigs, TheRecipesAreThePapers) {
   }
 }
 
-TEST(ShippedConfigs, TheSinkEmergesInFourModelsThatDifferInNothingElse) {
+TEST(ShippedConfigs, SinkConfigs_DifferOnlyInAttention) {
   const auto all = shipped();
   const auto base = all.at("sink-55m-softmax.toml");
   EXPECT_EQ(base.tokens_per_step(), 131072);
@@ -128,7 +129,7 @@ TEST(ShippedConfigs, TheSinkEmergesInFourModelsThatDifferInNothingElse) {
   EXPECT_EQ(all.at("sink-55m-no-elastic.toml").model.attention.distance_bias_window, 512);
 }
 
-TEST(ShippedConfigs, WhatIsComparedAt55MHasOneSize) {
+TEST(ShippedConfigs, Comparison55M_ModelsHaveEqualSize) {
   int compared = 0;
   for (const auto& [name, config] : shipped()) {
     if (!contains(name, "compare-55m/") || contains(name, "recipe")) continue;
@@ -138,7 +139,7 @@ TEST(ShippedConfigs, WhatIsComparedAt55MHasOneSize) {
   EXPECT_GT(compared, 0);
 }
 
-TEST(ShippedConfigs, NoTwoRunsWriteIntoOneFolder) {
+TEST(ShippedConfigs, OutputFolders_AreUnique) {
   std::map<std::string, std::string> folders;
   for (const auto& [name, config] : shipped()) {
     if (!contains(config.toml, "output") || config.output.parent_path().filename() != "runs") continue;

@@ -1,4 +1,4 @@
-// What `lazy init` chooses, on machines whose speed is a formula.
+// Tests the choices of `lazy init` on simulated machines whose speed is a formula.
 #include "train/sizing.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ SizingRequest request(double seconds, int64_t tokens) {
   return r;
 }
 
-// A machine with so many operations a second, and a fixed cost of each micro-batch's step.
+// A simulated machine with `flops` FLOP/s and a fixed cost in seconds for each micro-batch.
 struct Machine {
   double flops = 1e11, fixed = 0.002;
   int calls = 0;
@@ -44,7 +44,7 @@ struct Machine {
   }
 };
 
-TEST(Sizing, TimeIsTheLimitOfALongText) {
+TEST(Sizing, LongText_RunIsLimitedByTime) {
   Machine machine;
   for (const double minutes : {3.0, 30.0, 600.0}) {
     const SizingRequest r = request(60 * minutes, int64_t{1} << 40);
@@ -55,14 +55,14 @@ TEST(Sizing, TimeIsTheLimitOfALongText) {
     EXPECT_LT(stepping, (kStepsShare + 0.01) * r.seconds) << minutes;
     EXPECT_GT(stepping, (kStepsShare - 0.1) * r.seconds) << minutes;
     EXPECT_LE(size.seconds, 1.01 * r.seconds);
-    // About 20 tokens a parameter; the ladder's steps are a factor of two to three apart.
+    // About 20 tokens per parameter. Adjacent shapes differ by a factor of two to three.
     const double ratio = tokens / static_cast<double>(size.layer_parameters);
     EXPECT_GT(ratio, 6) << minutes;
     EXPECT_LT(ratio, 70) << minutes;
   }
 }
 
-TEST(Sizing, MoreTimeNeverGivesASmallerModel) {
+TEST(Sizing, MoreTime_NeverGivesSmallerModel) {
   int64_t before = 0;
   for (double seconds = 10; seconds < 1e6; seconds *= 3) {
     const int64_t parameters = Machine().choose(request(seconds, int64_t{1} << 40)).layer_parameters;
@@ -72,7 +72,7 @@ TEST(Sizing, MoreTimeNeverGivesASmallerModel) {
   EXPECT_GT(before, 10'000'000);
 }
 
-TEST(Sizing, PassesAreTheLimitOfAShortText) {
+TEST(Sizing, ShortText_RunIsLimitedByPasses) {
   for (const double seconds : {36e3, 36e5}) {
     const SizingRequest r = request(seconds, 2'000'000);
     const RunSize size = Machine().choose(r);
@@ -81,19 +81,20 @@ TEST(Sizing, PassesAreTheLimitOfAShortText) {
     EXPECT_GT(size.passes, kMostPasses - 0.1);
     EXPECT_LT(size.seconds, r.seconds);
     EXPECT_GT(size.layer_parameters, 1'000'000);
-    EXPECT_LE(size.layer_parameters, size.steps * size.step_tokens() * 101 / 100);  // a token a parameter
+    EXPECT_LE(size.layer_parameters, size.steps * size.step_tokens() * 101 / 100);  // at least one token per parameter
   }
 }
 
-TEST(Sizing, OnlyPromisingShapesAreMeasured) {
+TEST(Sizing, OnlyPromisingShapes_AreMeasured) {
   Machine machine;
   machine.choose(request(1800, int64_t{1} << 40));
   EXPECT_LT(machine.calls, static_cast<int>(shape_ladder().size()));
 }
 
-TEST(Sizing, LittleMemoryTakesSmallerMicroBatchesOfTheSameStep) {
+TEST(Sizing, LittleMemory_UsesSmallerMicroBatches) {
   SizingRequest r = request(6000, int64_t{1} << 40);
-  const RunSize before = Machine{.fixed = 0}.choose(r);  // the same speed at any batch: nothing else changes
+  // the speed is the same for any batch size, so nothing else changes
+  const RunSize before = Machine{.fixed = 0}.choose(r);
   r.memory = before.memory * 3 / 4;
   const RunSize tight = Machine{.fixed = 0}.choose(r);
   EXPECT_LE(tight.memory, r.memory);
@@ -102,7 +103,7 @@ TEST(Sizing, LittleMemoryTakesSmallerMicroBatchesOfTheSameStep) {
   EXPECT_EQ(tight.step_tokens(), before.step_tokens());
 }
 
-TEST(Sizing, TheConfigurationsModelIsTheOneMeasured) {
+TEST(Sizing, MeasuredModel_MatchesConfiguration) {
   const SizingRequest r = request(600, int64_t{1} << 40);
   const RunSize size = Machine().choose(r);
   const ModelConfig model = model_of(size, r);
@@ -120,7 +121,7 @@ TEST(Sizing, TheConfigurationsModelIsTheOneMeasured) {
   EXPECT_EQ(size.memory, peak_bytes(query));
 }
 
-TEST(Sizing, ValidationCostsATwentiethOfTheTime) {
+TEST(Sizing, Validation_TakesATwentiethOfTheTime) {
   for (const double seconds : {60.0, 36000.0}) {
     const SizingRequest r = request(seconds, int64_t{1} << 40);
     const RunSize size = Machine().choose(r);
@@ -129,14 +130,14 @@ TEST(Sizing, ValidationCostsATwentiethOfTheTime) {
   }
 }
 
-TEST(Sizing, ImpossibleRequestsAreErrors) {
+TEST(Sizing, ImpossibleRequest_IsAnError) {
   EXPECT_THAT(error_of([] { Machine().choose(request(600, 1000)); }), Names({1000, 50}));
   SizingRequest r = request(600, int64_t{1} << 40);
   r.memory = 1 << 20;
   EXPECT_THAT(error_of([&] { Machine().choose(r); }), Names({"memory", human_bytes(1 << 20)}));
 }
 
-TEST(Sizing, TokenizersAndDocumentsFitTheText) {
+TEST(Sizing, VocabularyAndDocumentSize_FitTheText) {
   EXPECT_EQ(tokenizer_pieces(100'000), 0);  // bytes
   EXPECT_EQ(tokenizer_pieces(1'100'000), 2048);
   EXPECT_EQ(tokenizer_pieces(2'000'000), 4096);

@@ -11,7 +11,7 @@
 namespace lazy::train {
 namespace {
 
-TEST(Crc32c, KnownAnswers) {  // RFC 3720, B.4
+TEST(Crc32c, Crc32c_MatchesKnownAnswers) {  // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);
   std::string ascending, descending;
@@ -24,9 +24,9 @@ TEST(Crc32c, KnownAnswers) {  // RFC 3720, B.4
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
 }
 
-TEST(EventWriter, WritesWhatAnIndependentReaderReads) {
+TEST(EventWriter, Events_AreReadByIndependentReader) {
   const ScratchFolder folder;
-  const int64_t large = int64_t{3} << 40;  // a step that needs six varint bytes
+  const int64_t large = int64_t{3} << 40;  // a step number that needs six varint bytes
   EventWriter writer(folder / "tensorboard", 1700000000.25);
   writer.scalars(1, 1700000001.5, {{"loss_metrics/global_avg_loss", 8.317}, {"lr", 0}});
   writer.scalars(large, 1700000002.5, {{"throughput(tps)", 11234.5}});
@@ -41,7 +41,7 @@ TEST(EventWriter, WritesWhatAnIndependentReaderReads) {
   EXPECT_EQ(events[2].scalars.at("throughput(tps)"), 11234.5f);
 }
 
-TEST(EventWriter, TheReaderNoticesEveryFlippedBit) {  // so that the test above can fail
+TEST(EventWriter, IndependentReader_DetectsEveryFlippedBit) {  // shows that the reader can fail
   const ScratchFolder folder;
   EventWriter writer(folder / "tensorboard", 1);
   writer.scalars(7, 2, {{"loss", 1.5}});
@@ -53,7 +53,7 @@ TEST(EventWriter, TheReaderNoticesEveryFlippedBit) {  // so that the test above 
   }
 }
 
-TEST(EventWriter, AResumedRunMarksWhereItGoesOn) {
+TEST(EventWriter, ResumedRun_WritesSessionStart) {
   const ScratchFolder folder;
   EventWriter first(folder / "tensorboard", 100), second(folder / "tensorboard", 100, 21);
   EXPECT_NE(first.path(), second.path());
@@ -63,7 +63,7 @@ TEST(EventWriter, AResumedRunMarksWhereItGoesOn) {
   EXPECT_EQ(events[1].session_status, 1);  // SessionLog.START
 }
 
-TEST(EventWriter, TheTensorboardPackageReadsIt) {
+TEST(EventWriter, TensorboardPackage_ReadsEvents) {
   const std::string python = LAZY_TEST_PYTHON;
   if (std::system((python + " -c 'import tensorboard' 2>/dev/null").c_str()) != 0)
     GTEST_SKIP() << "python has no tensorboard";

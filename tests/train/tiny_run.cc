@@ -68,7 +68,7 @@ std::vector<nlohmann::ordered_json> log_without_times(const fs::path& run) {
       EXPECT_EQ(json.erase(key), 1u) << key;
     }
     for (const char* key : {"checkpoint/blocked(s)", "checkpoint/write(s)"})
-      json.erase(key);  // only after a checkpoint
+      json.erase(key);  // present only after a checkpoint
     out.push_back(std::move(json));
   }
   return out;
@@ -105,7 +105,7 @@ Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch,
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  // Before the fork, so that they are there even where the child is killed at once.
+  // The files are created before the fork, so that they exist even if the child is killed immediately.
   const int output = ::open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   const int errors = ::open(errors_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   pid_ = ::fork();
@@ -117,14 +117,13 @@ Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch,
   ::dup2(output, STDOUT_FILENO);
   ::dup2(errors, STDERR_FILENO);
   if (max_file_bytes > 0) {
-    std::signal(SIGXFSZ, SIG_IGN);  // the write then fails instead
+    std::signal(SIGXFSZ, SIG_IGN);  // the write fails instead of raising a signal
     const rlimit limit{static_cast<rlim_t>(max_file_bytes), static_cast<rlim_t>(max_file_bytes)};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
-  // Threads that wait without spinning: tests run beside each other, and a spinning thread holds up the one it waits
-  // for.
+  // Waiting threads should not spin: tests run in parallel, and a spinning thread delays the thread that it waits for.
   ::setenv("OMP_WAIT_POLICY", "passive", 0);
-  // c10d looks up the name of every address, which a name server may take seconds to leave unanswered.
+  // c10d looks up the name of every address. Without a response of the name server, this can take seconds.
   ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);
   for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
   ::execv(argv[0], argv.data());

@@ -1,4 +1,5 @@
-// A run small enough for a test: a corpus of made-up words, a model of two layers, and helpers to look at what it left.
+// A training run that is small enough for tests: a corpus of random words, a model with two layers, and helpers to
+// inspect the results.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,43 +13,44 @@
 
 namespace lazy::train {
 
-// Sentences over a small vocabulary from a fixed seed, prepared with the `bytes` tokenizer; made once a process.
+// Sentences over a small vocabulary from a fixed seed, prepared with the `bytes` tokenizer. Created once per process.
 const std::filesystem::path& tiny_corpus();
 
-// A configuration file in `folder` that trains on tiny_corpus() into `folder`/run.
-// kind: "lazy" or "transformer". `more` is TOML text appended to it.
+// Writes a configuration file to `folder` that trains on tiny_corpus() with the output `folder`/run. `kind` is "lazy"
+// or "transformer". `more` is TOML text that is appended to the file.
 std::filesystem::path write_tiny_config(const std::filesystem::path& folder, const std::string& kind = "lazy",
                                         const std::string& more = "");
 
-// The lines of log.jsonl without what depends on the clock and the machine.
+// Returns the lines of log.jsonl without values that depend on the clock or the machine.
 std::vector<nlohmann::ordered_json> log_without_times(const std::filesystem::path& run);
 std::vector<double> losses(const std::filesystem::path& run);
 
-// True when both folders hold the same files with the same bytes; otherwise says where they differ.
+// Returns whether both folders contain the same files with the same bytes. Otherwise the message describes the
+// difference.
 ::testing::AssertionResult same_files(const std::filesystem::path& a, const std::filesystem::path& b,
                                       const std::vector<std::string>& names);
 
-// The last line, where errors stand.
+// Returns the last line of the output, which contains the error message.
 std::string last_line(const std::string& text);
 
 struct Ended {
-  int exit_code = -1;  // -1 when a signal ended it
+  int exit_code = -1;  // -1 if the process was terminated by a signal
   int signal = 0;
   std::string output, errors;
 };
 
-// `lazy train ...`, or another command, in a process of its own.
+// Runs `lazy train ...` or another command in a separate process.
 class Child {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
-  // `max_file_bytes` > 0: no file may grow beyond it, which stands for a full disk.
+  // `max_file_bytes` > 0: no file may become larger than this, which simulates a full disk.
   Child(const std::vector<std::string>& arguments, const std::filesystem::path& scratch, int64_t max_file_bytes = 0,
         const Environment& environment = {}, const std::string& command = "train");
   Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)), output_(other.output_), errors_(other.errors_) {}
-  ~Child();  // kills it if it still runs
+  ~Child();  // kills the process if it is still running
   void send(int signal) const;
   Ended wait();
-  // Waits until `run`'s log has a line of `step` or a later one; false when the process ended before.
+  // Waits until the log of `run` has a line for `step` or a later step. Returns false if the process ended before that.
   bool wait_for_step(const std::filesystem::path& run, int64_t step);
 
  private:

@@ -1,4 +1,4 @@
-// The loop in this process: determinism, gradient accumulation, golden losses.
+// Tests the training loop in this process: determinism, gradient accumulation and golden losses.
 #include "train/trainer.h"
 
 #include <ATen/ATen.h>
@@ -28,7 +28,7 @@ std::vector<double> train_losses(const std::string& kind, const std::vector<std:
   return losses(scratch / "run");
 }
 
-TEST(Trainer, SameSeedSameLossesHoweverFarItReadsAhead) {
+TEST(Trainer, SameSeed_GivesSameLossesForAnyPrefetchDepth) {
   const auto first = train_losses("lazy", {"training.steps=12"});
   ASSERT_EQ(first.size(), 12u);
   EXPECT_EQ(first, train_losses("lazy", {"training.steps=12"}));
@@ -38,8 +38,8 @@ TEST(Trainer, SameSeedSameLossesHoweverFarItReadsAhead) {
   EXPECT_NE(first, train_losses("lazy", {"training.steps=12", "training.seed=43"}));
 }
 
-// With every kind of checkpointing the same losses, and a folder that is GPT-2's.
-TEST(Trainer, Gpt2IsTrainedAndSavedAsOne) {
+// All kinds of activation checkpointing must give the same losses, and the saved folder must be a valid GPT-2 folder.
+TEST(Trainer, Gpt2_TrainsAndSavesAsGpt2) {
   const ScratchFolder scratch;
   train(TrainConfig::load(write_tiny_config(scratch.path(), "gpt2"), {}), false);
   const auto curve = losses(scratch / "run");
@@ -55,13 +55,13 @@ TEST(Trainer, Gpt2IsTrainedAndSavedAsOne) {
   }
 }
 
-TEST(Trainer, Learns) {
+TEST(Trainer, Training_ReducesLoss) {
   const auto curve = train_losses("transformer", {});
-  EXPECT_GT(curve.front(), std::log(200));  // of 259 ids, nothing known
-  EXPECT_LT(curve.back(), std::log(27));    // letters and spaces are all there is
+  EXPECT_GT(curve.front(), std::log(200));  // a uniform guess over 259 ids
+  EXPECT_LT(curve.back(), std::log(27));    // the text contains only letters and spaces
 }
 
-TEST(Trainer, MinutesShortenTheRunAndItsSchedule) {
+TEST(Trainer, Minutes_ShortenRunAndSchedule) {
   const ScratchFolder scratch;
   const auto file = write_tiny_config(scratch.path(), "lazy");
   const std::vector<std::string> settings{"training.steps=1000000",
@@ -80,26 +80,27 @@ TEST(Trainer, MinutesShortenTheRunAndItsSchedule) {
   EXPECT_LT(log.back()["lr"].get<double>(), 3e-4);
   EXPECT_GE(log.back()["lr"].get<double>(), 1e-4);
   EXPECT_TRUE(fs::exists(scratch / "run/model/model.safetensors"));
-  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // it is finished
+  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // the run is finished
 }
 
-TEST(Trainer, MinutesThatSufficeChangeNothing) {
+TEST(Trainer, SufficientMinutes_ChangeNothing) {
   EXPECT_EQ(train_losses("lazy", {"training.steps=8", "training.minutes=60"}),
             train_losses("lazy", {"training.steps=8"}));
 }
 
-// Two micro-batches of four are one batch of eight: the same sequences and the same mean, rounded differently. The
-// first step's loss (before any update) shows it without the drift of training.
-TEST(Trainer, AccumulationIsTheMeanOverTheStep) {
+// Two micro-batches of four sequences equal one batch of eight: the same sequences and the same mean, but with
+// different rounding. The loss of the first step (before any update) is compared, because it does not depend on
+// training.
+TEST(Trainer, Accumulation_IsTheMeanOverTheStep) {
   const std::vector<std::string> base{"training.steps=2", "lr_scheduler.warmup_steps=0"};
   auto whole = base;
   whole.insert(whole.end(), {"training.batch_size=8", "training.gradient_accumulation_steps=1"});
   const double parts = train_losses("lazy", base)[0], together = train_losses("lazy", whole)[0];
-  // Each loss is a float of about 5.6; sums of a few hundred terms in float differ by a few units in the last place.
+  // Each loss is a float of about 5.6. Sums of a few hundred float terms differ by a few units in the last place.
   EXPECT_NEAR(parts, together, 16 * std::numeric_limits<float>::epsilon() * together);
 }
 
-TEST(Trainer, TokensPerStepSetsTheAccumulation) {
+TEST(Trainer, GlobalBatchTokens_SetsAccumulation) {
   const ScratchFolder scratch;
   const fs::path path = scratch / "tiny.toml";
   std::ofstream(path) << "[data]\ncorpus = \"" << tiny_corpus().string()
@@ -108,8 +109,8 @@ TEST(Trainer, TokensPerStepSetsTheAccumulation) {
   EXPECT_EQ(TrainConfig::load(path).tokens_per_step(), 1024);
 }
 
-// The first ten losses, from the parts that the loop is made of. `disturbance`: before every step each weight is
-// multiplied by 1 + disturbance * (-1, 0 or 1), drawn from `seed`.
+// Returns the first ten losses, computed with the components of the training loop. `disturbance`: before every step
+// each weight is multiplied by 1 + disturbance * r, where r is -1, 0 or 1 and is drawn with `seed`.
 std::vector<double> first_losses(const TrainConfig& config, double disturbance = 0, uint64_t seed = 0) {
   const Sequences sequences(config.corpus, "train", config.sequences);
   ModelConfig shape = config.model;
@@ -140,13 +141,12 @@ std::vector<double> first_losses(const TrainConfig& config, double disturbance =
   return out;
 }
 
-// A change that is meant to change nothing changes no loss. The file holds the losses of one machine; on others, sums
-// are ordered differently. How far rounding carries the losses is measured here, not chosen: a step multiplies each
-// activation by some sixteen layers of sums, so every weight is disturbed by sixteen roundings before each step, three
-// times over, and twice the largest effect seen is allowed.
-// To renew the file after a change that is meant to: LAZY_UPDATE_GOLDEN=1 build/tests/train_tests
-// --gtest_filter=*Golden*
-TEST(Trainer, GoldenLosses) {
+// A refactoring must not change any loss. The file contains the losses of one machine; on other machines, sums are
+// computed in a different order. The effect of rounding is measured here instead of using a fixed tolerance: a step
+// passes each activation through about sixteen layers of sums, so every weight is disturbed by sixteen rounding errors
+// before each step. This is repeated three times, and twice the largest observed effect is allowed. To update the file
+// after an intended change, run: LAZY_UPDATE_GOLDEN=1 build/tests/train_tests --gtest_filter=*Golden*
+TEST(Trainer, GoldenLosses_MatchRecordedFile) {
   const fs::path golden_path = fs::path(LAZY_SOURCE_DIR) / "tests/train/golden/losses.json";
   nlohmann::ordered_json written;
   for (const std::string kind : {"lazy", "transformer"}) {
@@ -159,7 +159,8 @@ TEST(Trainer, GoldenLosses) {
     if (std::getenv("LAZY_UPDATE_GOLDEN")) continue;
     train(config, false);
     const auto logged = losses(scratch / "run");
-    EXPECT_EQ(std::vector<double>(logged.begin(), logged.begin() + 10), found);  // the loop is these parts and no more
+    // the training loop computes exactly the same losses
+    EXPECT_EQ(std::vector<double>(logged.begin(), logged.begin() + 10), found);
     const auto expected = nlohmann::json::parse(read_file(golden_path)).at(kind).get<std::vector<double>>();
     ASSERT_EQ(expected.size(), found.size());
     std::vector<double> carried(found.size());
@@ -172,7 +173,7 @@ TEST(Trainer, GoldenLosses) {
       EXPECT_NEAR(found[i], expected[i], 2 * carried[i] + std::numeric_limits<float>::epsilon() * expected[i])
           << "step " << i + 1;
     }
-    // The comparison says something: a slip of a thousandth in the learning rate moves the last loss further.
+    // Checks that the comparison is sensitive: a change of the learning rate by 0.1 % exceeds the tolerance.
     auto slipped = config;
     slipped.schedule.peak *= 1.001;
     EXPECT_GT(std::abs(first_losses(slipped).back() - found.back()), 2 * carried.back());
@@ -183,8 +184,8 @@ TEST(Trainer, GoldenLosses) {
   }
 }
 
-// libgomp prints its settings whenever it is loaded: `lazy train` executes itself again with a lower spin count.
-TEST(Trainer, ThreadsDoNotSpinLongAtBarriers) {
+// libgomp prints its settings when it is loaded. `lazy train` executes itself again with a lower spin count.
+TEST(Trainer, Threads_DoNotSpinLongAtBarriers) {
   const ScratchFolder scratch;
   const std::string config = write_tiny_config(scratch.path()).string();
   const auto spin_counts = [&](const std::string& variables) {
@@ -203,7 +204,7 @@ TEST(Trainer, ThreadsDoNotSpinLongAtBarriers) {
   const std::vector<int64_t> counts = spin_counts("");
   ASSERT_EQ(counts.size(), 2u);
   EXPECT_LT(counts[1], counts[0]);
-  EXPECT_EQ(spin_counts("GOMP_SPINCOUNT=77"), std::vector<int64_t>{77}) << "as the user wants it";
+  EXPECT_EQ(spin_counts("GOMP_SPINCOUNT=77"), std::vector<int64_t>{77}) << "the setting of the user must be kept";
   EXPECT_EQ(spin_counts("OMP_WAIT_POLICY=passive"), std::vector<int64_t>{0});
 }
 
@@ -212,7 +213,7 @@ std::string train_error(const std::vector<std::string>& settings) {
   return error_of([&] { train(TrainConfig::load(write_tiny_config(scratch.path()), settings), false); });
 }
 
-TEST(Trainer, MistakesAreNamed) {
+TEST(Trainer, InvalidSettings_ErrorNamesThem) {
   EXPECT_THAT(train_error({"training.stepz=3"}),
               IsMessage("config: --set: unknown key 'stepz' in [training]; did you mean 'steps'?"));
   EXPECT_THAT(train_error({"optimiser.lr=3"}), Names({"[optimiser]", "[optimizer]"}));

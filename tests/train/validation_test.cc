@@ -36,7 +36,7 @@ ModelConfig shape(const std::string& kind) {
   config.attention.num_heads = config.attention.num_kv_heads = 2;
   config.attention.head_dim = 32;
   config.max_length = kLength;
-  config.init_std = 0.2;  // attention far from uniform
+  config.init_std = 0.2;  // makes attention far from uniform
   if (kind == "lazy") {
     config.attention.normalizer = Normalizer::elastic;
     config.attention.distance_bias_window = 16;
@@ -48,11 +48,11 @@ Setting setting(const std::string& kind) {
   return {Sequences(tiny_corpus(), "validation", in_order()), LanguageModel(shape(kind), 3)};
 }
 
-TEST(Validation, IsTheMeanOverTheSameTokensEachTime) {
+TEST(Validation, ValidationLoss_IsReproducibleMean) {
   auto [held_out, model] = setting("lazy");
   double sum = 0;
   const int64_t sequences = 6, stride = held_out.size() / sequences;
-  ASSERT_GT(stride, 1);  // the split is longer, and its end is read too
+  ASSERT_GT(stride, 1);  // the split is longer than the sample, so its end is also read
   for (int64_t i = 0; i < sequences; ++i) {
     const Batch batch = read_batch(held_out, i * stride, 1, kLength);
     const at::Tensor logp = model.log_likelihood(batch.ids, batch.labels).first;
@@ -61,36 +61,36 @@ TEST(Validation, IsTheMeanOverTheSameTokensEachTime) {
   const double expected = sum / static_cast<double>(sequences * (kLength - 1));
   const double found = validation_loss(model, held_out, kLength, 2, 3).value();
   EXPECT_EQ(found, validation_loss(model, held_out, kLength, 2, 3).value());
-  // Float means over some hundred float terms near 6.
+  // Means of several hundred float terms near 6.
   EXPECT_NEAR(found, expected, 16 * std::numeric_limits<float>::epsilon() * expected);
 }
 
-TEST(Validation, ASplitShorterThanAskedForCountsEachSequenceOnce) {
+TEST(Validation, ShortSplit_CountsEachSequenceOnce) {
   auto [held_out, model] = setting("transformer");
   const int64_t all = held_out.size();
   ASSERT_GT(all, 4);
-  ASSERT_NE(all % 4, 0) << "the last batch should be a partial one";
+  ASSERT_NE(all % 4, 0) << "the last batch should be incomplete";
   const double in_one = validation_loss(model, held_out, kLength, all, 1).value();
   const double in_fours = validation_loss(model, held_out, kLength, 4, 1 << 20).value();
   EXPECT_NEAR(in_one, in_fours, 16 * std::numeric_limits<float>::epsilon() * in_one);
 }
 
-TEST(Validation, BitsPerByte) { EXPECT_DOUBLE_EQ(bits_per_byte(std::log(8.0), 1.5), 2.0); }
+TEST(Validation, BitsPerByte_DividesByBytesPerToken) { EXPECT_DOUBLE_EQ(bits_per_byte(std::log(8.0), 1.5), 2.0); }
 
-TEST(Validation, SoftmaxAttentionReleasesNothing) {
+TEST(Validation, Softmax_ReleasesNoMass) {
   auto [held_out, model] = setting("transformer");
   const Scalars list = attention_statistics(model, held_out, kLength, 4);
   std::map<std::string, double> s(list.begin(), list.end());
-  // Row sums of softmax are 1 up to the rounding of a sum of at most kLength floats.
+  // The row sums of softmax are 1 up to the rounding error of a sum of at most kLength floats.
   EXPECT_NEAR(s.at("attention/released_mass"), 0, kLength * std::numeric_limits<float>::epsilon());
   EXPECT_EQ(s.at("attention/alive_fraction"), 1);
   EXPECT_NEAR(s.at("attention/sink_ratio") + s.at("attention/density"), 1,
               kLength * std::numeric_limits<float>::epsilon());
-  EXPECT_GT(s.at("attention/sink_ratio"), 1.0 / kLength);  // the first row alone gives that much
+  EXPECT_GT(s.at("attention/sink_ratio"), 1.0 / kLength);  // the first row alone contributes this much
   EXPECT_EQ(s.count("attention/tau_mean"), 0u);
 }
 
-TEST(Validation, ElasticAttentionReleasesSome) {
+TEST(Validation, Elastic_ReleasesMass) {
   auto [held_out, model] = setting("lazy");
   const Scalars list = attention_statistics(model, held_out, kLength, 4);
   std::map<std::string, double> s(list.begin(), list.end());
@@ -100,15 +100,16 @@ TEST(Validation, ElasticAttentionReleasesSome) {
   EXPECT_DOUBLE_EQ(s.at("attention/density"), 1 - s.at("attention/sink_ratio") - s.at("attention/released_mass"));
 }
 
-TEST(Throughput, CountsUsefulArithmetic) {
-  ModelConfig config;  // 24 x 1024, 16 heads of 64, vocabulary 32000
+TEST(Throughput, Flops_CountUsefulArithmetic) {
+  ModelConfig config;  // 24 layers of width 1024, 16 heads of 64, vocabulary 32000
   const auto count = count_parameters(config);
   const double weights = 6.0 * static_cast<double>(count.untied - count.embedding);
-  // Query t of a sequence of T sees t keys, (T + 1) / 2 on average; each costs 2 x 2 operations a channel, three times.
+  // Query t of a sequence of length T attends to t keys, (T + 1) / 2 on average. Each key costs 2 x 2 operations per
+  // channel, and the backward pass triples this.
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024 * 4097 / 2);
   config.tie_embeddings = true;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096),
-                   weights + 12.0 * 24 * 1024 * 4097 / 2);  // the head is used all the same
+                   weights + 12.0 * 24 * 1024 * 4097 / 2);  // the output head is used whether it is tied or not
   config.attention.window = 1;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024);
 }

@@ -1,4 +1,5 @@
-// What a user can observe of a run: figures of every layer, traces of single steps, a report while it trains.
+// Tests what a user can observe of a run: statistics of every layer, traces of single steps, and a report during
+// training.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
-TEST(Watching, EveryLayerHasItsFigures) {
+TEST(Watching, AttentionStatistics_AreLoggedForEveryLayer) {
   const ScratchFolder scratch;
   train(TrainConfig::load(write_tiny_config(scratch.path()),
                           {"training.steps=4", "validation.every=0", "metrics.attention_every=2"}),
@@ -35,15 +36,15 @@ TEST(Watching, EveryLayerHasItsFigures) {
       const auto of = [&](const char* where) {
         return log[line].at(fmt::format("attention/{}{}", where, measure)).get<double>();
       };
-      // The mean over the layers, up to the rounding of two doubles.
+      // The total is the mean over the layers, up to the rounding of two doubles.
       EXPECT_NEAR((of("layer_00/") + of("layer_01/")) / 2, of(""), 1e-12) << measure;
     }
     EXPECT_FALSE(log[line].contains("attention/layer_02/sink_ratio"));
   }
-  EXPECT_EQ(log[0]["loss_metrics/global_max_loss"], log[0]["loss_metrics/global_avg_loss"]);  // one rank
+  EXPECT_EQ(log[0]["loss_metrics/global_max_loss"], log[0]["loss_metrics/global_avg_loss"]);  // there is only one rank
 }
 
-TEST(Watching, LossLinesBecomeRarerInALongRun) {
+TEST(Watching, LossLines_BecomeRarerInLongRuns) {
   LossLines lines;
   EXPECT_TRUE(lines.due(2));  // the first step
   EXPECT_FALSE(lines.due(31));
@@ -54,7 +55,7 @@ TEST(Watching, LossLinesBecomeRarerInALongRun) {
   EXPECT_LT(count, 150);
 }
 
-TEST(Watching, ATerminalKeepsLinesWithTheLoss) {
+TEST(Watching, Terminal_KeepsLossLines) {
   if (run_command("command -v script").first != 0) GTEST_SKIP() << "script (util-linux) is not installed";
   const ScratchFolder scratch;
   const std::string arguments = write_tiny_config(scratch.path()).string() + " --set training.steps=4";
@@ -64,7 +65,7 @@ TEST(Watching, ATerminalKeepsLinesWithTheLoss) {
   EXPECT_THAT(on_terminal.second, ::testing::ContainsRegex("\x1b\\[K[^\n]*info[^\n]* step 1/4 loss [^\r\n]*\r\n"));
 }
 
-TEST(Watching, ChosenStepsAreTraced) {
+TEST(Watching, TraceSteps_WriteTraces) {
   const ScratchFolder scratch;
   const auto train_with = [&](const std::string& trace_steps) {
     return run_lazy(
@@ -74,7 +75,7 @@ TEST(Watching, ChosenStepsAreTraced) {
   };
   const Ended ended = train_with("[2, 4]");
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
-  EXPECT_THAT(ended.errors, Not(Names({"ERROR"})));  // a profiler without a GPU is no error
+  EXPECT_THAT(ended.errors, Not(Names({"ERROR"})));  // a profiler without a GPU does not cause an error
   std::set<std::string> files;
   for (const auto& entry : fs::directory_iterator(scratch / "run/trace")) files.insert(entry.path().filename());
   EXPECT_EQ(files, (std::set<std::string>{"step-00000002.json", "step-00000004.json"}));
@@ -87,9 +88,9 @@ TEST(Watching, ChosenStepsAreTraced) {
       backward += name.find("Backward") != std::string::npos;
       update += name == "aten::_fused_adamw_";
     }
-    EXPECT_EQ(forward, 2);  // one a micro-batch
+    EXPECT_EQ(forward, 2);  // one per micro-batch
     EXPECT_GT(backward, 10);
-    EXPECT_EQ(update, 2);  // one a group of parameters
+    EXPECT_EQ(update, 2);  // one per parameter group
   }
   const auto traced = losses(scratch / "run");
   fs::remove_all(scratch / "run");
@@ -102,7 +103,7 @@ TEST(Watching, ChosenStepsAreTraced) {
   EXPECT_THAT(refused.errors, Names({"metrics.trace_steps", 1, 0}));
 }
 
-TEST(Watching, AReportOfARunThatIsUnderWay) {
+TEST(Watching, Report_WorksDuringTraining) {
   const ScratchFolder scratch;
   const fs::path run = scratch / "run", page = scratch / "page.html";
   const auto report = [&] {
@@ -117,18 +118,18 @@ TEST(Watching, AReportOfARunThatIsUnderWay) {
                "checkpoint.every=20", "--set", "metrics.attention_every=5", "--set", "validation.every=10"},
               scratch.path());
   ASSERT_TRUE(child.wait_for_step(run, 21));
-  // Only the status of a stopped run names the option that continues it.
+  // Only the status of a stopped run mentions the option that resumes it.
   const auto running = AllOf(Names({"run", 100000}), Not(Names({"--resume"})));
   const auto stopped = Names({"run", 100000, (run / "config.toml").string(), "--resume"});
   EXPECT_THAT(report(), running);
   EXPECT_THAT(read_file(page), running);
   for (const char* section : {"<section id=\"curves\">", "<section id=\"layers\">"})
     EXPECT_THAT(read_file(page), HasSubstr(section));
-  for (int i = 0; i < 5; ++i) report();  // while checkpoints come and go
+  for (int i = 0; i < 5; ++i) report();  // while checkpoints are created and removed
   child.send(SIGKILL);
   child.wait();
   std::FILE* log = std::fopen((run / "log.jsonl").c_str(), "a");
-  std::fputs("{\"step\":999,\"tok", log);  // as a crash may leave it
+  std::fputs("{\"step\":999,\"tok", log);  // simulates a crash during a write
   std::fclose(log);
   EXPECT_THAT(report(), stopped);
   EXPECT_THAT(read_file(page), stopped);

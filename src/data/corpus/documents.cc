@@ -36,8 +36,8 @@ int64_t count(std::string_view text, std::string_view what) {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
-// Takes one field of a JSON object while it is parsed: a long text is moved, and the other fields are not stored. Of
-// several fields of this name the last one counts, as in Python.
+// Reads one field of a JSON object while the object is parsed. A long text is moved instead of copied, and other fields
+// are not stored. If the field occurs several times, the last one is used, as in Python.
 class FieldReader final : public nlohmann::json_sax<Json> {
  public:
   explicit FieldReader(const std::string& field) : field_(field) {}
@@ -72,7 +72,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
   bool end_array() override { return end(); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
 
-  // The same of a value that was parsed before.
+  // Does the same for a value that was parsed before.
   void take(Json& json) {
     line_type_ = json.type_name();
     if (!json.is_object()) return;
@@ -86,7 +86,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
     }
   }
 
-  // The line is an object, and its field is a text.
+  // Returns whether the line is an object and its field is a string.
   bool is_text() const {
     return std::string_view(line_type_) == "object" && field_type_ && std::string_view(field_type_) == "string";
   }
@@ -108,22 +108,22 @@ class FieldReader final : public nlohmann::json_sax<Json> {
 
   const std::string& field_;
   int depth_ = 0;
-  bool here_ = false;  // the key of the outer object is the field
+  bool here_ = false;  // whether the current key of the outer object is the field
   const char *line_type_ = "null", *field_type_ = nullptr;
   std::set<std::string> names_;
   std::string text_;
 };
 
-// The content of a JSON string literal, without its quotes: decoded in parts, in parallel. Nothing if a part is
-// invalid.
+// Decodes the content of a JSON string literal without its quotes. The literal is decoded in parts, in parallel.
+// Returns nullopt if a part is invalid.
 std::optional<std::string> decode_literal(std::string_view literal) {
-  constexpr size_t kPart = 4 << 20, kEscape = 12;  // bytes of the longest escape, a surrogate pair
+  constexpr size_t kPart = 4 << 20, kEscape = 12;  // kEscape: number of bytes of the longest escape, a surrogate pair
   std::string out;
   bool valid = true;
   ordered_pipeline<std::string_view, Json>(
       [&](std::string_view& part) {
         size_t size = std::min(kPart, literal.size());
-        // A part ends where it cuts neither an escape nor a character.
+        // Extend the part until its end splits neither an escape nor a character.
         while (size < literal.size() &&
                ((static_cast<unsigned char>(literal[size]) & 0xC0) == 0x80 ||
                 literal.substr(size - kEscape, kEscape).find('\\') != std::string_view::npos)) {
@@ -143,9 +143,9 @@ std::optional<std::string> decode_literal(std::string_view literal) {
   return valid ? std::optional(std::move(out)) : std::nullopt;
 }
 
-// A line whose field is one long text: a parser alone would take several times as long as for the same bytes in many
-// lines. The long literal is replaced by a short one before the line is parsed. Nothing if the line is not of this
-// kind.
+// Handles a line whose field is one very long text. The parser is several times slower for such a line than for many
+// short lines with the same number of bytes. The long literal is therefore decoded separately and replaced by a short
+// one before the line is parsed. Returns nullopt if the line is not of this kind.
 std::optional<std::string> long_text_of(std::string_view line, const std::string& field) {
   constexpr size_t kLong = 16 << 20;
   constexpr std::string_view kMarker = "lazy-long-text";
@@ -179,12 +179,12 @@ std::optional<std::string> long_text_of(std::string_view line, const std::string
   return decode_literal(literal);
 }
 
-// The text field of one line.
+// Returns the text field of one line.
 std::string text_of(std::string_view line, const RawBatch& batch, int64_t number, const std::string& field) {
   if (std::optional<std::string> text = long_text_of(line, field)) return std::move(*text);
   std::optional<FieldReader> parsed(field);
   bool valid = Json::sax_parse(line, &*parsed);
-  if (!valid) {  // what Python's json writes beyond the standard
+  if (!valid) {  // accept the extensions to the standard that Python's json module writes
     Json json = parse_python_json(line);
     valid = !json.is_discarded();
     parsed.emplace(field).take(json);
@@ -222,9 +222,9 @@ void split_lines(const RawBatch& batch, const DocumentOptions& options, Document
   }
 }
 
-// Splits at runs of `blank_lines` blank lines or more, which are dropped.
+// Splits at runs of at least `blank_lines` blank lines. The blank lines are removed.
 void split_at_blank(const std::string& text, int64_t blank_lines, std::vector<std::string>& documents) {
-  size_t begin = 0, end = 0, at = 0;  // of the document, without trailing blank lines
+  size_t begin = 0, end = 0, at = 0;  // bounds of the document without trailing blank lines
   int64_t blank = 0;
   while (at < text.size()) {
     const size_t next = std::min(text.find('\n', at), text.size() - 1) + 1;
@@ -243,7 +243,8 @@ void split_at_blank(const std::string& text, int64_t blank_lines, std::vector<st
   documents.push_back(text.substr(begin, end - begin));
 }
 
-// Where to cut a text, at most `limit` bytes in: after a blank line, else a line, else a word, else a character.
+// Returns the position at which to cut a text, at most `limit` bytes from its start. Prefers the end of a blank line,
+// then the end of a line, then the end of a word, then the end of a character.
 size_t cut_before(std::string_view text, size_t limit) {
   for (const std::string_view separator : {"\n\n", "\n", " "}) {
     if (separator.size() > limit) continue;
@@ -296,7 +297,7 @@ bool DocumentReader::open_next() {
   return true;
 }
 
-// Bytes of the buffer that are whole documents. Scans each line once.
+// Returns the number of bytes in the buffer that form complete documents. Each line is scanned only once.
 size_t DocumentReader::whole_documents() {
   const Source& source = sources_[index_ - 1];
   if (is_lines(source)) {
@@ -324,7 +325,7 @@ bool DocumentReader::next(RawBatch& batch) {
     if (more && buffer_.size() < kBatch) continue;
     const size_t size = more ? whole_documents() : buffer_.size();
     if (more && size == 0) {
-      // One long document: the buffer grows in few steps, each of which copies it.
+      // For one long document the buffer grows in a few steps, because each step copies it.
       const uint64_t rest = sources_[index_ - 1].bytes;
       if (buffer_.size() > kBatch && buffer_.capacity() < 2 * buffer_.size()) {
         buffer_.reserve(std::max<size_t>(2 * buffer_.size(), std::min<uint64_t>(rest + kBatch, 8 * buffer_.size())));

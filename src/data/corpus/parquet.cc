@@ -1,4 +1,4 @@
-// Parquet files: read_parquet.py runs in a Python process and writes JSON lines into a pipe.
+// Reads Parquet files: read_parquet.py runs in a Python process and writes JSON lines to a pipe.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kPipeBytes = 1 << 20;
-constexpr int kStatusFd = 3;   // in the child
-constexpr int kNoPyarrow = 3;  // exit code of the script
+constexpr int kStatusFd = 3;   // file descriptor number in the child process
+constexpr int kNoPyarrow = 3;  // exit code of read_parquet.py
 
 // Owns a file descriptor.
 struct Descriptor {
@@ -52,7 +52,8 @@ class ParquetStream final : public ByteStream {
     }
     pipe_.fd = ends[0];
     const Descriptor write_end(ends[1]);
-    ::fcntl(pipe_.fd, F_SETPIPE_SZ, static_cast<int>(kPipeBytes));  // fewer context switches; may be refused
+    // a larger pipe needs fewer context switches; the system may refuse the size
+    ::fcntl(pipe_.fd, F_SETPIPE_SZ, static_cast<int>(kPipeBytes));
     spawn(column, write_end.fd);
   }
 
@@ -98,12 +99,13 @@ class ParquetStream final : public ByteStream {
     posix_spawn_file_actions_destroy(&actions);
     if (error != 0) {
       child_ = -1;
-      fail("data", "{}: reading Parquet needs Python with pyarrow; {}: {} (LAZY_PYTHON names another interpreter)",
+      fail("data",
+           "{}: reading Parquet requires Python with pyarrow; {}: {} (set LAZY_PYTHON to use another interpreter)",
            path_.string(), python_interpreter(), std::strerror(error));
     }
   }
 
-  // The child has closed the pipe; throws unless it succeeded.
+  // Called when the child has closed the pipe. Throws unless the child succeeded.
   void finish() {
     int status = 0;
     ::waitpid(child_, &status, 0);
@@ -113,18 +115,18 @@ class ParquetStream final : public ByteStream {
     const std::string said = last_error();
     if (WIFEXITED(status) && WEXITSTATUS(status) == kNoPyarrow) {
       fail("data",
-           "{}: reading Parquet needs Python with pyarrow; {}: {} (`{} -m pip install pyarrow`, or LAZY_PYTHON names "
-           "another interpreter)",
+           "{}: reading Parquet requires Python with pyarrow; {}: {} (run `{} -m pip install pyarrow`, or set "
+           "LAZY_PYTHON to use another interpreter)",
            path_.string(), python_interpreter(), said, python_interpreter());
     }
     if (WIFSIGNALED(status)) {
-      fail_run("data", "{}: its reader, {}, was ended by signal {}", path_.string(), python_interpreter(),
+      fail_run("data", "{}: the reader process {} was terminated by signal {}", path_.string(), python_interpreter(),
                WTERMSIG(status));
     }
-    fail("data", "{}: {}", path_.string(), said.empty() ? "its reader failed without a word" : said);
+    fail("data", "{}: {}", path_.string(), said.empty() ? "the reader process failed without a message" : said);
   }
 
-  // The last line that the child wrote to its standard error: the script's message, or the end of a traceback.
+  // Returns the last line that the child wrote to standard error: the message of the script, or the end of a traceback.
   std::string last_error() const {
     std::string text(1 << 16, '\0');
     const off_t size = ::lseek(errors_.fd, 0, SEEK_END);

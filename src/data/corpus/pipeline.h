@@ -1,5 +1,5 @@
-// A parallel pipeline with ordered output: one reader, many workers, one consumer that gets the results in input order,
-// so that the outcome is independent of the number of threads. Bounded memory.
+// A parallel pipeline with ordered output: one reader, many workers, and one consumer that receives the results in
+// input order. The result therefore does not depend on the number of threads. Memory is bounded.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -16,9 +16,9 @@
 
 namespace lazy {
 
-// `produce` fills its argument and returns false at the end; `bytes` is the size of an item; `work` runs on `threads`
-// threads; `consume` runs on the calling thread. The first exception, in input order, is rethrown after all threads
-// have ended. `stop` is called a few times a second and aborts by throwing.
+// `produce` fills its argument and returns false at the end. `bytes` returns the size of an item. `work` runs on
+// `threads` threads. `consume` runs on the calling thread. After all threads have ended, the first exception in input
+// order is rethrown. `stop` is called several times per second and may throw to abort.
 template <typename In, typename Out>
 void ordered_pipeline(const std::function<bool(In&)>& produce, const std::function<uint64_t(const In&)>& bytes,
                       const std::function<Out(In&&)>& work, const std::function<void(Out&&)>& consume,

@@ -1,4 +1,5 @@
-// Perl's POD as prose. pod2text is no substitute: it keeps verbatim code, quotes C<> and marks I<> with asterisks.
+// Converts Perl's POD to prose. pod2text cannot be used because it keeps verbatim code, quotes C<> and marks I<> with
+// asterisks.
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -16,7 +17,7 @@ void append_utf8(std::string& out, uint32_t code) {
   if (!surrogate && code < 0x110000) out += utf8_encode(code);
 }
 
-// E<name>: the names that perlpod lists, common Latin letters, and numbers.
+// Decodes the name in E<name>: the names that perlpod lists, common Latin letters, and numbers.
 std::string entity(const std::string& name) {
   static const std::unordered_map<std::string, uint32_t> kNames = {
       {"lt", '<'},       {"gt", '>'},       {"amp", '&'},    {"quot", '"'},     {"sol", '/'},      {"verbar", '|'},
@@ -31,14 +32,15 @@ std::string entity(const std::string& name) {
     append_utf8(out, found->second);
   } else if (!name.empty() && std::isdigit(static_cast<unsigned char>(name[0]))) {
     append_utf8(out,
-                static_cast<uint32_t>(std::strtoul(name.c_str(), nullptr, 0)));  // also 0x and octal, as in perlpod
+                // also hexadecimal (0x) and octal numbers, as in perlpod
+                static_cast<uint32_t>(std::strtoul(name.c_str(), nullptr, 0)));
   } else {
     out = name;
   }
   return out;
 }
 
-// The text of a link: its label, else its target.
+// Returns the text of a link: its label if present, otherwise its target.
 std::string link(const std::string& inside) {
   if (const size_t bar = inside.find('|'); bar != std::string::npos) return inside.substr(0, bar);
   if (inside.find("://") != std::string::npos) return inside;
@@ -52,7 +54,8 @@ std::string link(const std::string& inside) {
   return slash == 0 ? "\"" + section + "\"" : "\"" + section + "\" in " + inside.substr(0, slash);
 }
 
-// Formatting codes, nested: X<text> closes at the next '>', X<<< text >>> at white space and as many '>'.
+// Parses nested formatting codes: X<text> ends at the next '>'; X<<< text >>> ends at white space followed by the same
+// number of '>'.
 class Codes {
  public:
   explicit Codes(std::string_view text) : text_(text) {}
@@ -90,7 +93,7 @@ class Codes {
     while (at_ < text_.size() && text_[at_] == '<') ++at_;
     size_t brackets = at_ - begin;
     if (brackets > 1 && (at_ == text_.size() || !std::isspace(static_cast<unsigned char>(text_[at_])))) {
-      brackets = 1;  // as in C<<STDIN>>: only the first bracket belongs to the code
+      brackets = 1;  // in C<<STDIN>> only the first bracket belongs to the code
       at_ = begin + 1;
     }
     if (brackets > 1) {
@@ -133,7 +136,7 @@ std::string unwrap(std::string_view paragraph) {
   return out;
 }
 
-// "* text", "1. text", "2) text" -> "text"
+// Removes a list marker: "* text", "1. text", "2) text" -> "text".
 std::string_view without_bullet(std::string_view item) {
   item = strip(item);
   if (item.starts_with("*")) return strip(item.substr(1));
@@ -192,7 +195,7 @@ class Filter {
 
   bool keep_code_;
   bool in_pod_ = false;
-  std::string skipped_;  // format of the =begin block that is skipped, if any
+  std::string skipped_;  // format of the =begin block that is being skipped; empty if none
   std::string out_;
 };
 
@@ -200,7 +203,7 @@ class Filter {
 
 std::string pod_to_text(std::string_view pod, bool keep_code) {
   Filter filter(keep_code);
-  size_t begin = 0, end = 0;  // of the paragraph
+  size_t begin = 0, end = 0;  // bounds of the paragraph
   const auto flush = [&] {
     if (end > begin) filter.paragraph(pod.substr(begin, end - begin));
   };

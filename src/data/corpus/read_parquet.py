@@ -3,7 +3,7 @@
     read_parquet.py FILE COLUMN STATUS_FD
 
 COLUMN may be a dotted path into structs, or * for all columns. Row groups are read in batches, which bounds memory.
-STATUS_FD holds two little-endian 64-bit numbers, updated in place: bytes of the file read so far, and rows without a
+STATUS_FD is a file of two little-endian 64-bit numbers that are updated in place: bytes read so far, and rows without a
 text. Exit codes: 0 success; 3 Python lacks pyarrow; 2 any other error, with one line on standard error.
 """
 
@@ -12,7 +12,7 @@ import os
 import signal
 import struct
 import sys
-from json.encoder import encode_basestring  # in C; json.dumps makes an encoder for every row
+from json.encoder import encode_basestring  # implemented in C; json.dumps would create an encoder for every row
 
 BATCH_ROWS = 256
 
@@ -20,11 +20,11 @@ BATCH_ROWS = 256
 def fail(code, message):
     print(" ".join(str(message).split()), file=sys.stderr)
     sys.stderr.flush()
-    os._exit(code)  # what is buffered is not wanted any more
+    os._exit(code)  # exits without flushing; buffered output is not needed
 
 
 def column_type(schema, column):
-    """The type of a column, found by its name or, if there is none, by its dotted path."""
+    """Returns the type of a column and whether it is nested. Looks up the name first, then the dotted path."""
     if column in schema.names:
         return schema.field(column).type, False
     names, found = schema.names, schema
@@ -46,18 +46,18 @@ def is_text(type_):
 
 
 def texts(batch, column, nested):
-    """The column of a batch as bytes, None where it is null."""
+    """Returns the column of a batch as a list of bytes, with None for null values."""
     array = batch.column(0)
     if nested:
         for part in column.split(".")[1:]:
-            array = pc.struct_field(array, part)  # null where the struct is
+            array = pc.struct_field(array, part)  # null if the struct is null
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    return array.cast(pa.large_binary()).to_pylist()  # bytes: an invalid character is the reader's to count
+    return array.cast(pa.large_binary()).to_pylist()  # returns bytes; the reader replaces and counts invalid characters
 
 
 def write_rows(file, out):
-    """Every row whole, as an object of its columns."""
+    """Writes every row as an object with all columns."""
     for batch in file.iter_batches(BATCH_ROWS):
         rows = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist())
         out.write("".join(rows).encode())
@@ -66,7 +66,7 @@ def write_rows(file, out):
 
 def main(path, column, status):
     out = sys.stdout.buffer
-    # pyarrow takes names in UTF-8 only; other names are surrogates here.
+    # pyarrow only accepts names in UTF-8. Other names contain surrogates here.
     source = path if path.isprintable() else open(path, "rb")
     with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=True) as file:
         if column == "*":
@@ -95,7 +95,7 @@ def main(path, column, status):
         out.flush()
 
 
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # the reader ends this process when it stops
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # the reader terminates this process when it stops
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -105,6 +105,6 @@ except ImportError as error:
 try:
     main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
 except BrokenPipeError:
-    os._exit(2)  # the reader is gone
+    os._exit(2)  # the reader has terminated
 except (pa.ArrowException, OSError, ValueError) as error:
     fail(2, f"not a readable Parquet file: {error}")

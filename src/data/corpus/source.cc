@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kReadBytes = 1 << 20;
 
-// The file itself, or standard input.
+// Reads the file without decompression, or standard input.
 class PlainStream final : public ByteStream {
  public:
   explicit PlainStream(const fs::path& path) : name_(path == "-" ? "standard input" : path.string()) {
@@ -55,7 +55,7 @@ class PlainStream final : public ByteStream {
   const std::string& name() const { return name_; }
 
  private:
-  // Polls, so that a stop request is seen while a terminal is idle.
+  // Polls, so that a stop request is noticed while the input is idle.
   void wait_for_input() {
     pollfd input{fd_, POLLIN, 0};
     while (::poll(&input, 1, 200) == 0) {
@@ -67,7 +67,7 @@ class PlainStream final : public ByteStream {
   uint64_t consumed_ = 0;
 };
 
-// Base of the decompressors: compressed input, refilled on demand.
+// Base class of the decompressors. The compressed input is refilled on demand.
 class CompressedStream : public ByteStream {
  public:
   CompressedStream(std::unique_ptr<PlainStream> file, std::string begin)
@@ -75,7 +75,7 @@ class CompressedStream : public ByteStream {
   uint64_t consumed() const override { return file_->consumed(); }
 
  protected:
-  // False at the end of the file.
+  // Returns false at the end of the file.
   bool refill() {
     if (at_ < input_.size()) return true;
     input_.clear();
@@ -83,7 +83,7 @@ class CompressedStream : public ByteStream {
     return file_->read(input_);
   }
   [[noreturn]] void cut_short(const char* kind) const {
-    fail("data", "{}: the {} archive is cut short", file_->name(), kind);
+    fail("data", "{}: the {} archive is truncated", file_->name(), kind);
   }
   [[noreturn]] void damaged(const char* kind, const char* why) const {
     fail("data", "{}: the {} archive is damaged: {}", file_->name(), kind, why ? why : "unknown error");
@@ -97,7 +97,7 @@ class GzipStream final : public CompressedStream {
  public:
   GzipStream(std::unique_ptr<PlainStream> file, std::string begin)
       : CompressedStream(std::move(file), std::move(begin)) {
-    if (inflateInit2(&z_, 15 + 16) != Z_OK) fail_run("data", "zlib could not start");
+    if (inflateInit2(&z_, 15 + 16) != Z_OK) fail_run("data", "zlib could not be initialized");
   }
   ~GzipStream() override { inflateEnd(&z_); }
   bool read(std::string& out) override {
@@ -107,9 +107,9 @@ class GzipStream final : public CompressedStream {
         if (inside_) cut_short("gzip");
         return false;
       }
-      if (!inside_) {  // a file may hold several archives, and zeros that fill a block of a tape
+      if (!inside_) {  // A file may contain several archives, followed by zero padding.
         if (input_[at_] == '\0') {
-          if (!rest_is_zero()) damaged("gzip", "there are other bytes after its end");
+          if (!rest_is_zero()) damaged("gzip", "there are other bytes after the end");
           return false;
         }
         inflateReset(&z_);
@@ -148,8 +148,8 @@ class ZstdStream final : public CompressedStream {
  public:
   ZstdStream(std::unique_ptr<PlainStream> file, std::string begin)
       : CompressedStream(std::move(file), std::move(begin)), z_(ZSTD_createDCtx()) {
-    if (!z_) fail_run("data", "zstd could not start");
-    ZSTD_DCtx_setParameter(z_, ZSTD_d_windowLogMax, 31);  // archives made with --long
+    if (!z_) fail_run("data", "zstd could not be initialized");
+    ZSTD_DCtx_setParameter(z_, ZSTD_d_windowLogMax, 31);  // supports archives that were created with --long
   }
   ~ZstdStream() override { ZSTD_freeDCtx(z_); }
   ZstdStream(const ZstdStream&) = delete;
@@ -169,7 +169,7 @@ class ZstdStream final : public CompressedStream {
       at_ = in.pos;
       out.resize(before + to.pos);
       inside_ = status != 0;
-      full_ = inside_ && to.pos == kReadBytes;  // there may be more without any further input
+      full_ = inside_ && to.pos == kReadBytes;  // more output may be available without further input
     }
     return true;
   }
@@ -179,7 +179,7 @@ class ZstdStream final : public CompressedStream {
   bool inside_ = true, full_ = false;
 };
 
-// A stream whose first bytes have been read already.
+// A stream whose first bytes have already been read.
 class BegunStream final : public ByteStream {
  public:
   BegunStream(std::unique_ptr<ByteStream> stream, std::string begin)
@@ -197,7 +197,7 @@ class BegunStream final : public ByteStream {
   std::string begin_;
 };
 
-// UTF-16 or UTF-32 as UTF-8. What is not a character becomes U+FFFD.
+// Converts UTF-16 or UTF-32 to UTF-8. Invalid code units become U+FFFD.
 class WideStream final : public ByteStream {
  public:
   WideStream(std::unique_ptr<ByteStream> stream, size_t unit, bool big_endian)
@@ -245,12 +245,12 @@ class WideStream final : public ByteStream {
 };
 
 bool is_zstd(std::string_view begin) {
-  // A frame, or a skippable frame (RFC 8878 3.1.2).
+  // Matches a zstd frame or a skippable frame (RFC 8878 3.1.2).
   return begin.starts_with("\x28\xB5\x2F\xFD") ||
          (begin.size() >= 4 && (begin[0] & 0xF0) == 0x50 && begin.substr(1, 3) == "\x2A\x4D\x18");
 }
 
-// The name of a format that is not read, and the command that makes it readable.
+// Returns the name of an unsupported format and the command that converts it.
 std::optional<std::pair<const char*, const char*>> unsupported_format(std::string_view begin) {
   using namespace std::literals;
   if (begin.starts_with("\xFD"
@@ -263,7 +263,7 @@ std::optional<std::pair<const char*, const char*>> unsupported_format(std::strin
   return std::nullopt;
 }
 
-// Text in UTF-8 from decompressed bytes whose first `begin` are given.
+// Returns the text in UTF-8. `begin` contains the first decompressed bytes, which were already read from `stream`.
 std::unique_ptr<ByteStream> decode_text(std::unique_ptr<ByteStream> stream, std::string begin,
                                         const std::string& name) {
   using namespace std::literals;
@@ -282,11 +282,11 @@ std::unique_ptr<ByteStream> decode_text(std::unique_ptr<ByteStream> stream, std:
     return std::make_unique<WideStream>(std::move(begun), mark.unit, mark.big_endian);
   }
   if (const auto format = unsupported_format(begin)) {
-    fail("data", "{}: expected text, found {} (`{}` first)", name, format->first, format->second);
+    fail("data", "{}: expected text, found {} (decompress it with `{}` first)", name, format->first, format->second);
   }
-  if (begin.starts_with("PAR1")) fail("data", "{}: expected text, found a Parquet file (--format parquet)", name);
+  if (begin.starts_with("PAR1")) fail("data", "{}: expected text, found a Parquet file (use --format parquet)", name);
   if (begin.starts_with("ustar") || (begin.size() > 262 && begin.compare(257, 5, "ustar") == 0)) {
-    fail("data", "{}: expected text, found a tar archive (`tar -x` first)", name);
+    fail("data", "{}: expected text, found a tar archive (extract it with `tar -x` first)", name);
   }
   if (const size_t at = begin.find('\0'); at != std::string::npos) {
     fail("data", "{}: expected text, found a NUL byte at byte {}", name, at);
@@ -294,7 +294,7 @@ std::unique_ptr<ByteStream> decode_text(std::unique_ptr<ByteStream> stream, std:
   return std::make_unique<BegunStream>(std::move(stream), std::move(begin));
 }
 
-// An ending in lower case, without a compression's.
+// Returns the file name extension in lower case, ignoring the extension of a compression format.
 std::string ending_of(fs::path name, bool* compressed = nullptr) {
   const auto lower = [&] {
     std::string ending = name.extension().string();
@@ -326,7 +326,7 @@ std::unique_ptr<ByteStream> open_stream(const fs::path& path) {
     bool compressed = false;
     ending_of(path, &compressed);
     if (compressed) {
-      fail("data", "{}: expected a gzip or zstd archive, its first bytes are not one's", path.string());
+      fail("data", "{}: expected a gzip or zstd archive, but the first bytes belong to neither format", path.string());
     }
     return decode_text(std::move(file), std::move(begin), name);
   }
@@ -345,7 +345,8 @@ std::optional<TextFormat> format_of(const fs::path& name) {
   return std::nullopt;
 }
 
-// What a named file with an unknown ending is. A .json file is read as lines if it begins with an object.
+// Returns the format of a named file with an unknown extension. A .json file is read as JSON lines if it starts with an
+// object.
 TextFormat format_of_named(const fs::path& path, std::optional<TextFormat> other, bool code) {
   if (const auto format = format_of(path)) return *format;
   if (other) return *other;
@@ -356,20 +357,20 @@ TextFormat format_of_named(const fs::path& path, std::optional<TextFormat> other
     open_stream(path)->read(begin);
     const size_t at = begin.find_first_not_of(" \t\r\n");
     if (at != std::string::npos && begin[at] == '{') return TextFormat::json_lines;
-    fail("data", "{}: expected JSON lines, found one JSON value over the whole file", path.string());
+    fail("data", "{}: expected JSON lines, found a single JSON value", path.string());
   }
-  open_stream(path);  // names an archive or a binary file
-  fail("data", "{}: the ending names no format; add --format text, jsonl, pod or parquet", path.string());
+  open_stream(path);  // throws Error if the file is an archive or binary
+  fail("data", "{}: the file name extension is unknown; add --format text, jsonl, pod or parquet", path.string());
 }
 
-// Files that describe a folder rather than belong to its text.
+// Returns whether the file describes the folder instead of being part of its text.
 bool is_about_the_folder(const fs::path& path) {
   std::string stem = path.stem().string();
   for (char& c : stem) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
   return stem == "README" || stem == "LICENSE" || stem == "LICENCE" || stem == "NOTICE" || stem == "CITATION";
 }
 
-// The text files of a folder. Hidden names are skipped, links are followed, each folder is read once.
+// Finds the text files of a folder. Hidden names are skipped, links are followed, and each folder is read only once.
 class FolderSearch {
  public:
   explicit FolderSearch(bool code) : code_(code) {}
@@ -386,7 +387,7 @@ class FolderSearch {
     }
   }
   std::vector<Source> found;
-  std::map<std::string, int64_t> left_out;  // files by their ending
+  std::map<std::string, int64_t> left_out;  // number of skipped files by extension
 
  private:
   void add(const fs::path& path, uint64_t bytes) {
@@ -420,7 +421,7 @@ std::vector<Source> find_sources(const std::vector<std::string>& inputs, std::op
   for (const std::string& input : inputs) {
     const fs::path path = input;
     if (input == "-") {
-      if (standard_input_seen) fail("data", "standard input (-) is named twice");
+      if (standard_input_seen) fail("data", "standard input (-) was given twice");
       if (other == TextFormat::parquet) fail("data", "standard input: Parquet is read from regular files only");
       standard_input_seen = true;
       sources.push_back({path, other.value_or(TextFormat::plain), 0});
@@ -444,12 +445,12 @@ std::vector<Source> find_sources(const std::vector<std::string>& inputs, std::op
     }
     std::vector<std::string> left_out;
     for (const auto& [ending, count] : search.left_out) left_out.push_back(fmt::format("{} {}", count, ending));
-    if (!left_out.empty()) log::info("{}: files left out: {}", input, fmt::join(left_out, ", "));
+    if (!left_out.empty()) log::info("{}: skipped files: {}", input, fmt::join(left_out, ", "));
     std::sort(search.found.begin(), search.found.end(),
               [](const Source& a, const Source& b) { return a.path.native() < b.path.native(); });
     sources.insert(sources.end(), search.found.begin(), search.found.end());
   }
-  if (sources.empty()) fail("data", "no input: name files, folders or - for standard input");
+  if (sources.empty()) fail("data", "no input: specify files, folders or - for standard input");
   return sources;
 }
 

@@ -1,4 +1,4 @@
-// Text inputs: files, folders and standard input; plain, gzip, zstd or Parquet.
+// Text inputs: files, folders and standard input in plain, gzip, zstd or Parquet format.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,37 +14,40 @@ enum class TextFormat { plain, json_lines, pod, parquet };
 struct Source {
   std::filesystem::path path;  // "-" is standard input
   TextFormat format = TextFormat::plain;
-  uint64_t bytes = 0;  // on disk, for the progress bar; 0 when unknown
+  uint64_t bytes = 0;  // size on disk, for the progress bar; 0: unknown
   std::string name() const { return path == "-" ? "standard input" : path.string(); }
 };
 
-// Expands files and folders (recursively, in byte order of their paths) to sources. Folders contribute files with known
-// endings in any case: .txt .text .md .rst, .jsonl .ndjson .jsonlines, .pod, these with .gz or .zst, .parquet and, with
-// `code`, those of programs. Hidden files and README, LICENSE, NOTICE and CITATION are left out, links are followed,
-// and the number of files left out is logged by ending. `other`: the format of standard input and of named files with
-// another ending; nullopt: text for standard input, an error for files, but .json with an object on each line. Error
-// when a name does not exist or a folder has no such file.
+// Expands files and folders (recursively, in byte order of their paths) to sources. Files in folders are used if they
+// have a known extension in any case: .txt .text .md .rst, .jsonl .ndjson .jsonlines, .pod, these with .gz or .zst,
+// .parquet and, with `code`, the extensions of source code. Hidden files and README, LICENSE, NOTICE and CITATION are
+// skipped, links are followed, and the number of skipped files is logged by extension. `other` is the format of
+// standard input and of named files with another extension. If `other` is nullopt, standard input is read as text and
+// such files are an error, except for .json files with an object on each line. Throws Error if a name does not exist or
+// a folder contains no matching file.
 std::vector<Source> find_sources(const std::vector<std::string>& inputs, std::optional<TextFormat> other,
                                  bool code = false);
 
-bool is_code(const std::filesystem::path& name);  // by its extension
+bool is_code(const std::filesystem::path& name);  // decided by the file name extension
 
-// The text of a file in UTF-8, in pieces. The first bytes decide: gzip and zstd are decompressed; UTF-16 and UTF-32
-// with a byte order mark are converted; other archives, Parquet and files with NUL bytes are Error.
+// The text of a file in UTF-8, in parts. The format is detected from the first bytes: gzip and zstd are decompressed;
+// UTF-16 and UTF-32 with a byte order mark are converted; other archives, Parquet files and files with NUL bytes cause
+// an Error.
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Appends up to about 1 MiB to `out`; false at the end. A truncated or damaged archive throws Error naming it.
+  // Appends up to about 1 MiB to `out` and returns false at the end. Throws Error with the file name for a truncated or
+  // damaged archive.
   virtual bool read(std::string& out) = 0;
-  virtual uint64_t consumed() const = 0;          // bytes of the file read so far
-  virtual uint64_t skipped() const { return 0; }  // records without a text so far
+  virtual uint64_t consumed() const = 0;          // number of bytes of the file read so far
+  virtual uint64_t skipped() const { return 0; }  // number of records without a text so far
 };
 std::unique_ptr<ByteStream> open_stream(const std::filesystem::path& path);
 
-// The rows of `column` (a dotted path reaches into structs) as JSON lines with that one field; rows without a value are
-// skipped and counted. kAllColumns gives every row whole. A Python process with pyarrow reads the file ($LAZY_PYTHON,
-// else python3) and holds a part of a row group in memory. Error when Python, pyarrow or the column is missing, or the
-// file is damaged.
+// Reads the rows of `column` (a dotted path selects a struct member) as JSON lines with this single field. Rows without
+// a value are skipped and counted. kAllColumns returns complete rows. A Python process with pyarrow reads the file
+// ($LAZY_PYTHON, else python3) and holds a part of a row group in memory. Throws Error if Python, pyarrow or the column
+// is missing or if the file is damaged.
 inline constexpr const char* kAllColumns = "*";
 std::unique_ptr<ByteStream> open_parquet(const std::filesystem::path& path, const std::string& column);
 

@@ -1,5 +1,5 @@
-// Packing::groups: documents are shuffled, concatenated in groups and cut into sequences, which are shuffled again
-// every epoch. Memory: 4 bytes for each document and each sequence.
+// Packing::groups: documents are shuffled, concatenated in groups and cut into sequences. The sequences are shuffled
+// again in every epoch. Memory: 4 bytes per document and per sequence.
 #include <algorithm>
 #include <array>
 #include <mutex>
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kVerifyAlways = 2ull << 30;  // larger splits are verified by `lazy data inspect --verify`
+constexpr uint64_t kVerifyAlways = 2ull << 30;  // larger splits are only verified by `lazy data inspect --verify`
 constexpr uint64_t kDocumentStream = 0xD0C5;
 
 class GroupPacking final : public PackedCorpus {
@@ -23,7 +23,7 @@ class GroupPacking final : public PackedCorpus {
                std::vector<Shard> shards)
       : PackedCorpus(corpus, split, options, shards), shards_(std::move(shards)) {
     const auto too_many = [&](const char* what) {
-      fail("sequences", "{}: more than 2^32 {}: use packing = \"windows\"", corpus.string(), what);
+      fail("sequences", "{}: more than 2^32 {}: set packing = \"windows\"", corpus.string(), what);
     };
     if (documents_ > UINT32_MAX) too_many("documents");
     uint64_t payload_bytes = 0;
@@ -52,7 +52,7 @@ class GroupPacking final : public PackedCorpus {
   }
 
  private:
-  // The sequence order of one epoch. Two are cached, because a prefetching reader crosses epoch boundaries.
+  // The sequence order of one epoch. Two epochs are cached, because a prefetching reader crosses epoch boundaries.
   struct Epoch {
     int64_t number = -1;
     std::vector<uint32_t> order;
@@ -96,7 +96,7 @@ class GroupPacking final : public PackedCorpus {
     return slot;
   }
 
-  // Sequence `number` in construction order, group after group.
+  // Reads sequence `number` in construction order, group by group.
   void read_in_order(int64_t number, int64_t* out) const {
     if (options_.bos_per_sequence) *out++ = bos();
     const auto next = std::upper_bound(group_sequences_.begin(), group_sequences_.end(), number);
@@ -128,9 +128,9 @@ class GroupPacking final : public PackedCorpus {
   }
 
   std::vector<Shard> shards_;
-  std::vector<int64_t> first_document_;   // of each shard, then the total
-  std::vector<uint32_t> order_;           // shuffled documents; empty: corpus order
-  std::vector<int64_t> group_sequences_;  // cumulative: sequences before group g, then the total
+  std::vector<int64_t> first_document_;   // index of the first document of each shard, then the total
+  std::vector<uint32_t> order_;           // shuffled document indices; empty: corpus order
+  std::vector<int64_t> group_sequences_;  // cumulative: number of sequences before group g, then the total
   mutable std::mutex mutex_;
   mutable std::array<std::shared_ptr<const Epoch>, 2> epochs_;
 };

@@ -1,4 +1,4 @@
-// Orders without arrays: the schedule that mixes corpora by weight, and keyed permutations.
+// Orders that need no arrays: the schedule that mixes corpora by weight, and keyed permutations.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -6,28 +6,30 @@
 
 namespace lazy {
 
-// Which corpus of a mixture each training sequence comes from. The corpora are the leaves of a balanced binary tree,
-// and each inner node divides its sequences by a Beatty sequence: of the first n, floor(n f + phase) go left, where f
-// is the share of the left side. A prefix of n sequences therefore holds n w of a corpus with share w up to an error
-// below the depth of the tree (1 for two corpora, 2 for up to four); independent draws would deviate by sqrt(n w (1 -
-// w)). at() takes as many steps as the tree is deep.
+// Selects the corpus of a mixture for each training sequence. The corpora are the leaves of a balanced binary tree.
+// Each inner node divides its sequences by a Beatty sequence: of the first n sequences, floor(n f + phase) belong to
+// the left subtree, where f is the share of the left subtree. A prefix of n sequences therefore contains n w sequences
+// of a corpus with share w, with an error below the depth of the tree (1 for two corpora, 2 for up to four).
+// Independent draws would deviate by sqrt(n w (1 - w)). The cost of at() is proportional to the depth of the tree.
 class MixSchedule {
  public:
-  // Weights above zero, in any unit. Phases come from `seed`; without `shuffle` they are 0.
+  // `weights` must be above zero and may use any unit. The phases are derived from `seed`; without `shuffle` they are
+  // 0.
   MixSchedule(const std::vector<double>& weights, uint64_t seed, bool shuffle);
   struct Place {
     int64_t corpus = 0;
-    int64_t index = 0;  // number of its earlier sequences
+    int64_t index = 0;  // number of earlier sequences from the same corpus
   };
   Place at(int64_t position) const;
-  std::vector<int64_t> counts(int64_t positions) const;          // of each corpus among the first `positions`
-  const std::vector<double>& shares() const { return shares_; }  // the weights, summing to 1
+  // number of sequences of each corpus among the first `positions`
+  std::vector<int64_t> counts(int64_t positions) const;
+  const std::vector<double>& shares() const { return shares_; }  // normalized weights with sum 1
   int64_t depth() const { return depth_; }
 
  private:
   struct Node {
     uint64_t fraction = 0, phase = 0;  // in units of 2^-64
-    int64_t left = 0, right = 0;       // a node, or -1 - corpus
+    int64_t left = 0, right = 0;       // index of a node, or -1 - corpus
     uint64_t left_of(uint64_t n) const {
       return static_cast<uint64_t>((static_cast<unsigned __int128>(n) * fraction + phase) >> 64);
     }
@@ -38,13 +40,14 @@ class MixSchedule {
   int64_t root_ = -1, depth_ = 0;
 };
 
-// A keyed permutation of [0, size), computed at any index in constant time and memory: a Feistel network over the
-// smallest power of two that holds `size`, iterated until the result is below `size` (cycle walking, Black and Rogaway
-// 2002), less than twice on average. Equal keys give equal orders on every machine.
+// A keyed permutation of [0, size) that can be evaluated at any index in constant time and memory. It is a Feistel
+// network over the smallest power of two that is at least `size`, iterated until the result is below `size` (cycle
+// walking, Black and Rogaway 2002). On average this needs less than two iterations. Equal keys give equal orders on
+// every machine.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t key);
-  uint64_t operator()(uint64_t place) const;  // place < size
+  uint64_t operator()(uint64_t place) const;  // requires place < size
 
  private:
   static constexpr int kRounds = 8;

@@ -1,4 +1,4 @@
-// One corpus cut into sequences of a fixed length, and the endless stream in which training reads them.
+// One corpus that is cut into sequences of a fixed length, and the endless stream of these sequences for training.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -16,23 +16,24 @@ class PackedCorpus {
   static std::unique_ptr<PackedCorpus> open(const std::filesystem::path& corpus, const std::string& split,
                                             const SequenceOptions& options);
   virtual ~PackedCorpus() = default;
-  virtual int64_t size() const = 0;  // sequences in an epoch
-  // Sequence `index` of the endless stream. Thread-safe.
+  virtual int64_t size() const = 0;  // number of sequences in an epoch
+  // Reads sequence `index` of the endless stream. Thread-safe.
   virtual void read(int64_t index, int64_t* out) const = 0;
-  int64_t tokens() const { return tokens_; }  // BOS included
+  int64_t tokens() const { return tokens_; }  // including BOS
   int64_t source_bytes() const { return source_bytes_; }
-  const ShardHeader& header() const { return header_; }  // of the first shard: the tokenizer
+  const ShardHeader& header() const { return header_; }  // header of the first shard; contains the tokenizer
   const std::filesystem::path& path() const { return path_; }
 
  protected:
-  // Sums the shard headers and checks the options against them.
+  // Sums the shard headers and checks that the options are valid for them.
   PackedCorpus(const std::filesystem::path& corpus, const std::string& split, const SequenceOptions& options,
                const std::vector<Shard>& shards);
-  // Error when an epoch has no sequence.
+  // Throws Error if an epoch has no sequence.
   void check_size(const std::string& split) const;
-  int64_t payload() const { return options_.length - (options_.bos_per_sequence ? 1 : 0); }  // tokens from documents
+  // number of tokens from documents
+  int64_t payload() const { return options_.length - (options_.bos_per_sequence ? 1 : 0); }
   int64_t bos() const { return header_.bos_id; }
-  // Whether a separator (BOS or EOS) precedes each document, and which.
+  // Whether a separator (BOS or EOS) precedes each document, and its id.
   bool separates() const { return options_.bos_per_document || options_.eos_per_document; }
   int64_t separator() const { return options_.eos_per_document ? header_.eos_id : header_.bos_id; }
   std::filesystem::path path_;
@@ -41,13 +42,13 @@ class PackedCorpus {
   int64_t documents_ = 0, tokens_ = 0, source_bytes_ = 0;
 };
 
-// The two implementations (SequenceOptions::packing).
+// The two implementations, selected by SequenceOptions::packing.
 std::unique_ptr<PackedCorpus> pack_groups(const std::filesystem::path&, const std::string& split,
                                           const SequenceOptions&);
 std::unique_ptr<PackedCorpus> pack_windows(const std::filesystem::path&, const std::string& split,
                                            const SequenceOptions&);
 
-// Independent random streams from one seed.
+// Derives independent random streams from one seed.
 inline uint64_t derive_seed(uint64_t seed, uint64_t stream) { return Random(seed ^ Random(stream).next()).next(); }
 
 }  // namespace lazy

@@ -1,6 +1,6 @@
 // Packing::windows: the concatenated documents of every shard are cut into windows of one sequence, and an epoch visits
-// all windows in the order of a keyed permutation. Memory: 8 bytes a shard beside the memory maps; only requested
-// windows are read from disk.
+// all windows in the order of a keyed permutation. Memory: 8 bytes per shard in addition to the memory maps. Only the
+// requested windows are read from disk.
 #include <algorithm>
 
 #include "core/error.h"
@@ -44,12 +44,13 @@ class WindowPacking final : public PackedCorpus {
   }
 
  private:
-  // payload() tokens from position `begin` of the shard's documents, concatenated with their separators. The document
-  // index is not checked when the shard is opened, because that reads all of it; Shard::range() checks the used
-  // entries.
+  // Reads payload() tokens from position `begin` of the shard's documents, concatenated with their separators. The
+  // document index is not checked when the shard is opened, because that would read the whole index. Shard::range()
+  // checks the entries that are used.
   void read_window(const Shard& shard, int64_t begin, int64_t* out) const {
     if (!separates()) return shard.read_checked(begin, payload(), out);
-    // Document d and its separator begin at start(d) + d. Finds the last document that begins at or before `begin`.
+    // Document d and its separator start at start(d) + d. Binary search for the last document that starts at or before
+    // `begin`.
     int64_t low = 0, high = shard.documents();
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
@@ -75,7 +76,7 @@ class WindowPacking final : public PackedCorpus {
   }
 
   std::vector<Shard> shards_;
-  std::vector<int64_t> first_;  // cumulative: windows before shard s, then the total
+  std::vector<int64_t> first_;  // cumulative: number of windows before shard s, then the total
 };
 
 }  // namespace

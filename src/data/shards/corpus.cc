@@ -19,11 +19,12 @@ namespace {
 
 constexpr const char* kName = "corpus.json";
 
-// One field of an object, as type T.
+// Returns one field of an object as type T.
 template <typename T>
 T field(const fs::path& path, const OrderedJson& json, const std::string& key, const char* expected) {
   const auto found = json.find(key);
-  if (found == json.end()) fail("corpus", "{}: {}: expected {}, the field is missing", path.string(), key, expected);
+  if (found == json.end())
+    fail("corpus", "{}: {}: expected {}, but the field is missing", path.string(), key, expected);
   const auto wrong = [&] {
     fail("corpus", "{}: {}: expected {}, found {}", path.string(), key, expected, json_summary(*found));
   };
@@ -101,7 +102,8 @@ CorpusInfo read_corpus_info(const fs::path& folder) {
   for (const auto& [name, split] : splits.items()) {
     SplitSummary& summary = info.splits[name];
     summary.shards = field<std::vector<std::string>>(path, split, "shards", "a list of file names");
-    for (const std::string& file : summary.shards) {  // untrusted input: only files inside the folder
+    // The file is untrusted input: only files inside the folder are accepted.
+    for (const std::string& file : summary.shards) {
       const fs::path shard = file;
       if (file.empty() || shard != shard.filename() || file == "." || file == ".." ||
           file.find('\0') != std::string::npos) {
@@ -140,7 +142,7 @@ std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split,
     shards.emplace_back(corpus / name, check);
     const ShardHeader& h = shards.back().header();
     if (h.tokenizer_fingerprint != info.tokenizer.fingerprint || h.vocab_size != info.tokenizer.vocab_size) {
-      fail("corpus", "{}: made with tokenizer {:016x} of {} entries, corpus.json names {:016x} of {}",
+      fail("corpus", "{}: prepared with tokenizer {:016x} with {} entries, but corpus.json specifies {:016x} with {}",
            (corpus / name).string(), h.tokenizer_fingerprint, h.vocab_size, info.tokenizer.fingerprint,
            info.tokenizer.vocab_size);
     }
@@ -148,7 +150,7 @@ std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split,
     tokens += shards.back().tokens();
   }
   if (documents != found->second.documents || tokens != found->second.tokens) {
-    fail("corpus", "{}: split \"{}\": corpus.json says {} tokens in {} documents, the shards hold {} in {}",
+    fail("corpus", "{}: split \"{}\": corpus.json specifies {} tokens in {} documents, but the shards contain {} in {}",
          corpus.string(), split, found->second.tokens, found->second.documents, tokens, documents);
   }
   return shards;

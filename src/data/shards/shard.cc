@@ -30,18 +30,18 @@ ShardWriter::ShardWriter(const std::filesystem::path& path, const ShardTokenizer
   header_.bos_id = tokenizer.bos_id;
   header_.eos_id = tokenizer.eos_id;
   header_.tokens_offset = sizeof header_;
-  const ShardHeader empty{};  // until close(), so that an unfinished file has no magic
+  const ShardHeader empty{};  // The header stays zero until close(), so that an unfinished file has no magic number.
   file_.write(&empty, sizeof empty);
 }
 
 void ShardWriter::append(std::span<const int32_t> ids) {
-  constexpr size_t kBlock = 1 << 18;  // of tokens: the narrowed copy stays in the cache
+  constexpr size_t kBlock = 1 << 18;  // in tokens; small enough that the narrowed copy stays in the CPU cache
   while (!ids.empty()) {
     const auto block = ids.first(std::min(ids.size(), kBlock));
     ids = ids.subspan(block.size());
     for (const int32_t id : block) {
       if (id < 0 || id >= header_.vocab_size) {
-        fail_run("shard", "id {} does not belong to a vocabulary of {}", id, header_.vocab_size);
+        fail_run("shard", "id {} is outside of the vocabulary of {} tokens", id, header_.vocab_size);
       }
     }
     const void* data = block.data();
@@ -132,7 +132,7 @@ void Shard::check() const {
   };
   expect("header_bytes", sizeof h, h.header_bytes);
   if (h.vocab_size <= 0) fail("shard", "{}: vocab_size: expected a positive number, found {}", name, h.vocab_size);
-  // They become tokens of sequences, so they must be valid rows of an embedding.
+  // The ids become tokens of sequences, so they must be valid rows of an embedding.
   for (const auto& [field, id] : {std::pair{"bos_id", h.bos_id}, std::pair{"eos_id", h.eos_id}}) {
     if (id < -1 || id >= h.vocab_size) {
       fail("shard", "{}: {}: expected -1 (none) to {}, found {}", name, field, h.vocab_size - 1, id);
@@ -140,16 +140,16 @@ void Shard::check() const {
   }
   expect("token_bytes", h.vocab_size <= 65536 ? 2 : 4, h.token_bytes);
   expect("tokens_offset", sizeof h, h.tokens_offset);
-  // Bounds both counts by the file size, so that the sums below cannot overflow.
+  // Limits both counts by the file size, so that the sums below cannot overflow.
   if (h.tokens > map_.size() || h.documents > map_.size()) {
-    fail("shard", "{}: header claims {} tokens in {} documents, the file has {} bytes", name, h.tokens, h.documents,
-         map_.size());
+    fail("shard", "{}: the header specifies {} tokens in {} documents, but the file has only {} bytes", name, h.tokens,
+         h.documents, map_.size());
   }
   expect("index_offset", sizeof h + (h.tokens * h.token_bytes + 7) / 8 * 8, h.index_offset);
   const uint64_t size = h.index_offset + (h.documents + 1) * sizeof(uint64_t);
   if (size != map_.size()) {
     fail("shard", "{}: expected {} bytes, found {}: the file is {}", name, size, map_.size(),
-         map_.size() < size ? "cut short" : "longer than its header says");
+         map_.size() < size ? "truncated" : "longer than its header specifies");
   }
 }
 
@@ -163,7 +163,7 @@ void Shard::verify() const {
   const uint64_t most = header_.token_bytes == 2 ? largest<uint16_t>(tokens_, header_.tokens)
                                                  : largest<uint32_t>(tokens_, header_.tokens);
   if (header_.tokens > 0 && most >= static_cast<uint64_t>(header_.vocab_size)) {
-    fail("shard", "{}: id {} is outside the vocabulary of {}", name, most, header_.vocab_size);
+    fail("shard", "{}: id {} is outside of the vocabulary of {}", name, most, header_.vocab_size);
   }
 }
 
@@ -192,7 +192,7 @@ void Shard::read_checked(int64_t begin, int64_t count, int64_t* out) const {
   read(begin, count, out);
   const int64_t most = count > 0 ? *std::max_element(out, out + count) : 0;
   if (most >= header_.vocab_size) {
-    fail("shard", "{}: id {} is outside the vocabulary of {}", map_.path().string(), most, header_.vocab_size);
+    fail("shard", "{}: id {} is outside of the vocabulary of {}", map_.path().string(), most, header_.vocab_size);
   }
 }
 

@@ -1,10 +1,11 @@
-// Shard files: tokens of whole documents, memory-mapped for reading. All numbers are little-endian.
+// Shard files contain the tokens of whole documents and are memory-mapped for reading. All numbers are little-endian.
 //
 //   0    header, 128 bytes (ShardHeader)
-//   128  tokens, uint16 or uint32 each, document after document without separators; padded to 8 bytes
-//   ...  document starts, uint64 each, in tokens; one more than there are documents, the last is the token count
+//   128  tokens, uint16 or uint32 each, all documents without separators; padded to a multiple of 8 bytes
+//   ...  document starts as token indices, uint64 each; one more than the number of documents, the last is the token
+//   count
 //
-// No BOS or EOS is stored: data/sequences.h inserts them.
+// BOS and EOS are not stored; data/sequences.h inserts them.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -33,7 +34,7 @@ struct ShardHeader {
   uint32_t reserved;      // 0
   uint64_t tokens;
   uint64_t documents;
-  uint64_t source_bytes;           // bytes of UTF-8 text that the tokens encode
+  uint64_t source_bytes;           // number of bytes of UTF-8 text that the tokens encode
   uint64_t tokenizer_fingerprint;  // Tokenizer::fingerprint()
   int64_t vocab_size;
   int32_t bos_id, eos_id;  // -1: none
@@ -42,7 +43,7 @@ struct ShardHeader {
   uint64_t tokens_checksum;  // BlockChecksum of the token bytes, without padding
   uint64_t index_checksum;   // BlockChecksum of the document starts
   uint64_t reserved2[2];     // 0
-  uint64_t header_checksum;  // checksum() of the bytes before it
+  uint64_t header_checksum;  // checksum() of all preceding bytes
 };
 static_assert(sizeof(ShardHeader) == 128 && offsetof(ShardHeader, header_checksum) == 120);
 
@@ -50,7 +51,7 @@ inline uint64_t header_checksum(const ShardHeader& header) {
   return checksum(&header, offsetof(ShardHeader, header_checksum));
 }
 
-// Checksum of a stream: checksum() over the checksums of its 1 MiB blocks. Incremental, for writers.
+// Incremental checksum of a stream for writers: checksum() over the checksums of its 1 MiB blocks.
 class BlockChecksum {
  public:
   void add(const void* data, size_t size) {
@@ -84,7 +85,7 @@ class BlockChecksum {
   std::string block_, blocks_;
 };
 
-// The tokenizer of a corpus, as recorded in every shard.
+// The tokenizer of a corpus as recorded in every shard.
 struct ShardTokenizer {
   uint64_t fingerprint = 0;
   int64_t vocab_size = 0;
@@ -99,11 +100,12 @@ class ShardWriter {
     append(document);
     end_document(source_bytes);
   }
-  // The same in pieces: append() adds ids to the current document.
+  // Writes a document in parts: append() adds ids to the current document.
   void append(std::span<const int32_t> ids);
   void end_document(uint64_t source_bytes);
   uint64_t bytes() const;  // size of the file if it were closed now
-  // Writes the index and the header and syncs. Until then the file has no magic and is not a shard.
+  // Writes the index and the header and syncs the file. Before this call the file has no magic number and is not a
+  // valid shard.
   ShardHeader close();
 
  private:
@@ -114,11 +116,11 @@ class ShardWriter {
   BlockChecksum tokens_checksum_;
 };
 
-// Whether opening a shard checks its document index too, or only its header.
+// Whether opening a shard also checks its document index, or only its header.
 enum class ShardCheck { index, header };
 
-// Opening checks magic, version, sizes, header checksum and, by default, the document index. Errors name the file, the
-// field, what was expected and what was found. verify() checks the tokens.
+// Opening a shard checks magic number, version, sizes, header checksum and, by default, the document index. Errors
+// contain the file, the field, what was expected and what was found. verify() checks the tokens.
 class Shard {
  public:
   explicit Shard(const std::filesystem::path& path, ShardCheck check = ShardCheck::index);
@@ -126,22 +128,22 @@ class Shard {
   const ShardHeader& header() const { return header_; }
   int64_t documents() const { return static_cast<int64_t>(header_.documents); }
   int64_t tokens() const { return static_cast<int64_t>(header_.tokens); }
-  // First token of document `d`; start(documents()) is tokens().
+  // Returns the index of the first token of document `d`; start(documents()) equals tokens().
   int64_t start(int64_t d) const { return static_cast<int64_t>(starts_[d]); }
   // Copies tokens [begin, begin + count) as ids.
   void read(int64_t begin, int64_t count, int64_t* out) const;
 
-  // For shards opened with ShardCheck::header; these read only the pages they need.
+  // For shards opened with ShardCheck::header. These functions read only the pages that they need.
   struct Range {
     int64_t begin, end;
   };
-  Range range(int64_t d) const;  // tokens of document `d`; Error when the index is damaged there
+  Range range(int64_t d) const;  // tokens of document `d`; throws Error if the index entry is damaged
   [[noreturn]] void fail_index(int64_t d) const;
-  // As read(); Error when an id is outside the vocabulary.
+  // Like read(), but throws Error if an id is outside of the vocabulary.
   void read_checked(int64_t begin, int64_t count, int64_t* out) const;
 
   std::vector<int32_t> document(int64_t d) const;
-  // Reads every token: checksum and range of ids.
+  // Reads all tokens and verifies their checksum and the range of the ids.
   void verify() const;
 
  private:

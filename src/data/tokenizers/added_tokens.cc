@@ -7,7 +7,7 @@
 namespace lazy {
 namespace {
 
-// Bytes of the white-space character at the beginning of `text`, or 0.
+// Returns the number of bytes of the white-space character at the start of `text`, or 0.
 size_t space_at(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   if (byte(0) == ' ' || (byte(0) >= '\t' && byte(0) <= '\r')) return text.empty() ? 0 : 1;
@@ -25,7 +25,7 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(s
   std::sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
     const auto first = [](const AddedToken& t) { return static_cast<unsigned char>(t.content[0]); };
     if (first(a) != first(b)) return first(a) < first(b);
-    return a.content.size() > b.content.size();  // the longest first
+    return a.content.size() > b.content.size();  // the longest token first
   });
   by_byte_.assign(257, 0);
   for (const AddedToken& token : tokens_) ++by_byte_[static_cast<unsigned char>(token.content[0]) + 1];
@@ -42,7 +42,7 @@ const AddedToken* AddedTokenMatcher::find(std::string_view text, size_t from, si
       *end = at + token.content.size();
       if (token.lstrip) {
         size_t start = at;
-        while (start > from) {  // one character back at a time
+        while (start > from) {  // moves back one character at a time
           size_t back = start - 1;
           while (back > from && (static_cast<unsigned char>(text[back]) & 0xC0) == 0x80) --back;
           if (space_at(text.substr(back)) != start - back) break;

@@ -1,4 +1,4 @@
-// Added tokens such as <|endoftext|>: matched in the text before normalization and pre-tokenization.
+// Added tokens such as <|endoftext|>. They are matched in the text before normalization and pre-tokenization.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,19 +10,19 @@ namespace lazy {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool lstrip = false, rstrip = false;  // absorbs white space before / after it
+  bool lstrip = false, rstrip = false;  // lstrip, rstrip: the match includes white space before or after the token
   bool special = false;
-  bool normalized = false;   // matched in the normalized text
-  bool single_word = false;  // matched only between characters that are not part of words
+  bool normalized = false;   // the token is matched in the normalized text
+  bool single_word = false;  // the token is only matched if it is not adjacent to word characters
 };
 
-// Finds the leftmost added token, the longest of those that begin at the same position.
+// Finds the leftmost added token. If several start at the same position, the longest one is used.
 class AddedTokenMatcher {
  public:
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
   bool empty() const { return tokens_.empty(); }
 
-  // Calls plain(text) for text without added tokens and token(id) for the tokens, in order.
+  // Calls plain(text) for text without added tokens and token(id) for added tokens, in order.
   template <typename Plain, typename Token>
   void run(std::string_view text, Plain&& plain, Token&& token) const {
     size_t last = 0, begin, end;
@@ -38,7 +38,8 @@ class AddedTokenMatcher {
  private:
   const AddedToken* find(std::string_view text, size_t from, size_t* begin, size_t* end) const;
   std::vector<AddedToken> tokens_;  // sorted by content
-  std::vector<uint32_t> by_byte_;   // tokens whose content begins with byte b: [by_byte_[b], by_byte_[b + 1])
+  // tokens whose content starts with byte b have indices [by_byte_[b], by_byte_[b + 1])
+  std::vector<uint32_t> by_byte_;
 };
 
 }  // namespace lazy

@@ -82,7 +82,7 @@ class BpeTokenizer final : public Tokenizer {
   }
 
  private:
-  // The added tokens that are searched in the raw or in the normalized text.
+  // Returns a matcher for the added tokens that are searched in the normalized text or, otherwise, in the raw text.
   AddedTokenMatcher matcher(const std::vector<AddedToken>& all, bool normalized) const {
     std::vector<AddedToken> tokens;
     for (const AddedToken& token : all) {
@@ -101,7 +101,7 @@ class BpeTokenizer final : public Tokenizer {
     static thread_local std::vector<int32_t> symbols;
     symbols.clear();
     for (const char c : word) {
-      // A byte without a token is left out, as in `tokenizers` where the model has no unk_token.
+      // A byte without a token is skipped, as in `tokenizers` for models without unk_token.
       if (const int32_t id = byte_ids_[static_cast<unsigned char>(c)]; id >= 0) symbols.push_back(id);
     }
     merges_.merge(symbols);

@@ -13,25 +13,26 @@
 
 namespace lazy {
 
-// The content of a tokenizer's files.
+// The content of the files of a tokenizer.
 struct BpeDefinition {
   struct Merge {
     int32_t left, right, merged;
   };
-  std::vector<std::string> tokens;  // bytes of each id; empty where an id is unused
-  std::vector<bool> reachable;      // by id: the token consists of characters that stand for bytes; the others, such as
-                                    // raw text in the vocabulary, are never the result of encoding
-  std::vector<Merge> merges;        // in order of rank; no pair twice
+  std::vector<std::string> tokens;  // bytes of each id; empty for an unused id
+  // indexed by id: whether the token consists of characters that represent bytes; other tokens, such as raw text in the
+  // vocabulary, are never the result of encoding
+  std::vector<bool> reachable;
+  std::vector<Merge> merges;  // in order of rank, without duplicate pairs
   TokenTable table;
   PreTokenizer pre_tokenizer;
   bool nfc = false;
-  bool ignore_merges = false;                // a word that is itself a token is not merged from its bytes
-  std::map<std::string, std::string> files;  // name -> content, as save() writes them
+  bool ignore_merges = false;                // a word that is a token itself is not built by merging
+  std::map<std::string, std::string> files;  // maps file names to contents, as save() writes them
 };
 
-// From vocab.json and merges.txt, read as the folder's tokenizer class defines (GPT-2's where nothing names one), or
-// from Hugging Face's tokenizer.json. Errors name the file and the field; NotNative (tokenizer_json.h) for what this
-// class does not compute exactly.
+// Reads vocab.json and merges.txt as the tokenizer class of the folder defines (GPT-2 if no class is given), or Hugging
+// Face's tokenizer.json. Errors contain the file and the field. Throws NotNative (tokenizer_json.h) for features that
+// this class does not compute exactly.
 BpeDefinition read_vocab_and_merges(const std::filesystem::path& vocab, const std::filesystem::path& merges);
 BpeDefinition read_tokenizer_json(const std::filesystem::path& path);
 

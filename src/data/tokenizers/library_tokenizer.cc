@@ -19,11 +19,12 @@ using OrderedJson = nlohmann::ordered_json;
 namespace {
 
 constexpr int kRequestSeconds = 600;
-constexpr size_t kBatchBytes = 4 << 20;  // of text in a request
-constexpr size_t kContext = 8;           // ids before a token that a decoder may look at
+constexpr size_t kBatchBytes = 4 << 20;  // bytes of text per request
+constexpr size_t kContext = 8;           // number of preceding ids that a decoder may depend on
 constexpr std::string_view kSpaceInPieces = "\xE2\x96\x81";
 
-// How single tokens become text. `any`: the package is asked, because the decoder looks at neighbours.
+// How single tokens are converted to text. `any`: the Python package decodes them, because the decoder depends on
+// adjacent tokens.
 enum class Decoding { byte_level, byte_fallback, any };
 
 Decoding decoding_of(const nlohmann::json& tokenizer) {
@@ -32,7 +33,7 @@ Decoding decoding_of(const nlohmann::json& tokenizer) {
   };
   const auto found = tokenizer.find("decoder");
   if (found == tokenizer.end() || found->is_null()) {
-    // Without a decoder the package puts spaces between tokens. Byte-level tokens are decoded as what they are.
+    // Without a decoder the package inserts spaces between tokens. Byte-level tokens are decoded as bytes instead.
     const auto splits = tokenizer.find("pre_tokenizer");
     return splits != tokenizer.end() && splits->dump().find("\"ByteLevel\"") != std::string::npos ? Decoding::byte_level
                                                                                                   : Decoding::any;
@@ -57,7 +58,7 @@ class LibraryTokenizer final : public Tokenizer {
         byte_fallback_(definition.contains("decoder") &&
                        definition["decoder"].dump().find("\"ByteFallback\"") != std::string::npos) {
     table_ = std::move(table);
-    nlohmann::json function = definition;  // what decides the ids
+    nlohmann::json function = definition;  // the parts of the definition that determine the ids
     for (const char* key : {"version", "truncation", "padding", "post_processor", "decoder"}) function.erase(key);
     fingerprint_ = checksum("tokenizers " + function.dump());
     OrderedJson ids = OrderedJson::object();
@@ -125,7 +126,7 @@ class LibraryTokenizer final : public Tokenizer {
 
   std::string next_piece(std::span<const int32_t> previous, int32_t id) const override {
     check_token_id(id, vocab_size());
-    // Bytes alone: the text of the first bytes of a character would be U+FFFD.
+    // Byte tokens are returned as bytes, because the text of an incomplete character would be U+FFFD.
     if (decoding_ != Decoding::any || is_byte(pieces_[id])) return piece(id);
     previous = previous.last(std::min(previous.size(), kContext));
     std::vector<int32_t> before(previous.begin(), previous.end()), after = before;
@@ -144,7 +145,7 @@ class LibraryTokenizer final : public Tokenizer {
   }
 
  private:
-  // "<0x41>", if the decoder makes a byte of it.
+  // Returns whether the token has the form "<0x41>" and the decoder converts it to a byte.
   bool is_byte(const std::string& token) const {
     return byte_fallback_ && token.size() == 6 && token.starts_with("<0x") && token[5] == '>' &&
            std::isxdigit(static_cast<unsigned char>(token[3])) && std::isxdigit(static_cast<unsigned char>(token[4]));
@@ -166,7 +167,8 @@ class LibraryTokenizer final : public Tokenizer {
   std::unique_ptr<PythonService> python_;
 };
 
-// The ids and texts of the model's vocabulary: an object of texts and ids, or Unigram's list of texts and scores.
+// The ids and texts of the vocabulary of a model. The file stores either an object that maps texts to ids, or, for
+// Unigram, a list of texts and scores.
 struct Vocabulary {
   std::unordered_map<std::string, int32_t> ids;
   std::unordered_map<int32_t, std::string> texts;

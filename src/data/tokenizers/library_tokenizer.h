@@ -1,4 +1,5 @@
-// tokenizer.json files that no native tokenizer reads exactly: Hugging Face's `tokenizers` in a Python process.
+// Runs tokenizer.json files that the native tokenizers do not support exactly with Hugging Face's `tokenizers` in a
+// Python process.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,8 +8,8 @@
 
 namespace lazy {
 
-// `reason`: why the native tokenizers do not read the file; part of the error if Python or the package is missing or
-// the package refuses the file.
+// `reason` explains why the native tokenizers do not support the file. It is part of the error message if Python or the
+// package is missing or if the package rejects the file.
 std::unique_ptr<Tokenizer> make_library_tokenizer(const TokenizerJson& file, const SpecialTokens& special,
                                                   const std::string& reason);
 

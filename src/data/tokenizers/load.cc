@@ -1,4 +1,4 @@
-// load_tokenizer(): which of a folder's files is read, and the comparison of tokenizer.json with tokenizer.model.
+// Implements load_tokenizer(): selects the files of a folder and compares tokenizer.json with tokenizer.model.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Texts on which the two files of one folder are compared: words, digits, punctuation, runs of white space, line ends,
-// several scripts, combining characters, emoji, code.
+// Texts for the comparison of the two tokenizer files of a folder: words, digits, punctuation, runs of white space,
+// line ends, several scripts, combining characters, emoji and code.
 constexpr const char* kProbeTexts[] = {
     "The quick brown fox's tail isn't 12345 cm; 3.14 of 1,000,000 (2026-01-31) = 50% \"quoted\" -- really?!",
     " one leading space",
@@ -40,8 +40,8 @@ constexpr const char* kProbeTexts[] = {
     "def f(x_1):\n    return [x ** 2 for x in {1: 'a'}]  # <tag/> http://example.org/?q=1&r=a_b\n\treturn\n",
 };
 
-// The probe texts, then every added token of tokenizer.json in context. Special pieces of tokenizer.model are left out:
-// SentencePiece by design encodes "<s>" in a text as characters.
+// Returns the probe texts and, for each added token of tokenizer.json, a text that contains it. Special pieces of
+// tokenizer.model are excluded because SentencePiece encodes "<s>" in a text as ordinary characters.
 std::vector<std::string> probe_texts(const nlohmann::json& added_tokens, const SentencePieceModel& model) {
   std::vector<std::string> texts(std::begin(kProbeTexts), std::end(kProbeTexts));
   for (const nlohmann::json& token : added_tokens) {
@@ -52,8 +52,8 @@ std::vector<std::string> probe_texts(const nlohmann::json& added_tokens, const S
   return texts;
 }
 
-// tokenizer.json of a folder whose tokenizer.model encodes the probe texts equally. It keeps the fingerprint of the
-// model, so that corpora and models prepared with tokenizer.model still match, and saves both files.
+// The tokenizer.json of a folder whose tokenizer.model encodes the probe texts equally. It uses the fingerprint of
+// tokenizer.model, so that corpora and models prepared with tokenizer.model still match. It saves both files.
 class EquivalentTokenizer final : public Tokenizer {
  public:
   EquivalentTokenizer(std::unique_ptr<Tokenizer> json, uint64_t fingerprint, std::string model)
@@ -85,7 +85,7 @@ class EquivalentTokenizer final : public Tokenizer {
   std::string model_;
 };
 
-// Once for each folder in a process.
+// Logs the warning only once per folder and process.
 void warn_once(const fs::path& folder, const std::string& text) {
   static std::mutex mutex;
   static std::set<fs::path> warned;
@@ -103,8 +103,9 @@ std::unique_ptr<Tokenizer> from_json(const TokenizerJson& file) {
   }
 }
 
-// tokenizer.model with the other files of its folder: other names for BOS and EOS, and tokens that were added after the
-// pieces. As in SentencePiece, the names of control pieces in a text are ordinary characters; added tokens are found.
+// Combines tokenizer.model with the other files of its folder, which may contain other names for BOS and EOS and tokens
+// that were added after the pieces. As in SentencePiece, names of control pieces in a text are encoded as ordinary
+// characters. Added tokens are recognized.
 class SentencePieceFolder final : public Tokenizer {
  public:
   SentencePieceFolder(std::unique_ptr<SentencePieceModel> model, const SpecialTokens& special)
@@ -181,13 +182,13 @@ class SentencePieceFolder final : public Tokenizer {
  private:
   std::unique_ptr<SentencePieceModel> model_;
   std::map<std::string, std::string> files_;
-  std::map<int32_t, std::string> texts_;  // of the tokens after the pieces
+  std::map<int32_t, std::string> texts_;  // texts of the added tokens
   AddedTokenMatcher added_ = AddedTokenMatcher({});
   int64_t size_ = 0;
 };
 
-// A folder with both files: tokenizer.json counts, as in transformers, because added tokens are in it alone. A file
-// that cannot be read leaves the other one.
+// Loads a folder with both files. tokenizer.json is used, as in transformers, because only this file contains the added
+// tokens. If one of the files cannot be read, the remaining file is used.
 std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
   const std::string json_name = (folder / "tokenizer.json").string(),
                     model_name = (folder / "tokenizer.model").string();
@@ -197,10 +198,11 @@ std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
     model = load_sentencepiece(serialized, model_name);
   } catch (const Error& error) {
     auto json = from_json(TokenizerJson(json_name));
-    warn_once(folder, fmt::format("{} is used, {} beside it cannot be read", json_name, model_name));
+    warn_once(folder, fmt::format("{} is used because {} in the same folder cannot be read", json_name, model_name));
     return json;
   }
-  // Written by save(): the same tokenizer twice. tokenizer.model is lossless for U+2581 as well.
+  // save() has written both files for the same tokenizer. tokenizer.model is used because it is also lossless for
+  // U+2581.
   if (const std::string own = model->tokenizer_json(); !own.empty() && own == read_file(json_name)) return model;
   std::unique_ptr<Tokenizer> json;
   std::vector<std::string> texts;
@@ -208,17 +210,17 @@ std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
     TokenizerJson file{fs::path(json_name)};
     const nlohmann::json added =
         file.json.is_object() ? file.json.value("added_tokens", nlohmann::json()) : nlohmann::json();
-    json = from_json(file);  // checks the added tokens too
+    json = from_json(file);  // also checks the added tokens
     texts = probe_texts(added, *model);
   } catch (const Error& error) {
-    warn_once(folder, fmt::format("{} is used, tokenizer.json beside it is not supported: {}", model_name,
-                                  std::string(error.what())));
+    warn_once(folder, fmt::format("{} is used because tokenizer.json in the same folder is not supported: {}",
+                                  model_name, std::string(error.what())));
     return model;
   }
   const bool agree = std::all_of(texts.begin(), texts.end(),
                                  [&](const std::string& text) { return json->encode(text) == model->encode(text); });
   if (agree) return std::make_unique<EquivalentTokenizer>(std::move(json), model->fingerprint(), std::move(serialized));
-  warn_once(folder, fmt::format("{} and {} encode a probe text differently; the former is used, as transformers does",
+  warn_once(folder, fmt::format("{} and {} encode a probe text differently; the first file is used, as in transformers",
                                 json_name, model_name));
   return json;
 }
@@ -229,7 +231,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
   if (source == "bytes") return make_bytes_tokenizer();
   const fs::path path = source;
   if (!fs::exists(path)) {
-    fail("tokenizer", "{}: expected \"bytes\", a file or a folder, found nothing there{}", source,
+    fail("tokenizer", "{}: expected \"bytes\", a file or a folder, but the path does not exist{}", source,
          hub_download_hint(source));
   }
   if (fs::is_directory(path)) {
@@ -248,8 +250,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
     for (const char* name : {"vocab.bin", "vocab.pkl"}) {
       if (!fs::exists(path / name)) continue;
       fail("tokenizer",
-           "{}: expected vocab.txt beside it, found a pickle alone, which may run any program: docs/models.md has the "
-           "command that lists its words",
+           "{}: expected vocab.txt in the same folder, found only a pickle, which may run arbitrary code: "
+           "docs/models.md shows a command that lists its words",
            (path / name).string());
     }
     fail("tokenizer",

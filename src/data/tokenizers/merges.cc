@@ -7,8 +7,9 @@
 namespace lazy {
 namespace {
 
-constexpr size_t kShort = 48;  // symbols; up to here a linear search for the lowest rank is faster than a queue
-constexpr int32_t kGone = -1;  // merged into its left neighbour
+// in symbols; up to this length a linear search for the lowest rank is faster than a queue
+constexpr size_t kShort = 48;
+constexpr int32_t kGone = -1;  // the symbol has been merged into its left neighbor
 
 }  // namespace
 
@@ -34,7 +35,7 @@ void MergeTable::merge(std::vector<int32_t>& symbols) const {
 }
 
 void MergeTable::merge_short(std::vector<int32_t>& symbols) const {
-  std::array<const Rule*, kShort> rules;  // of each symbol with its right neighbour
+  std::array<const Rule*, kShort> rules;  // rules[i] applies to symbols i and i + 1
   size_t n = symbols.size();
   for (size_t i = 0; i + 1 < n; ++i) rules[i] = find(symbols[i], symbols[i + 1]);
   while (true) {
@@ -60,7 +61,7 @@ void MergeTable::merge_short(std::vector<int32_t>& symbols) const {
 }
 
 void MergeTable::merge_long(std::vector<int32_t>& symbols) const {
-  // A linked list of symbols and a queue of pairs; stale pairs are skipped when they are popped.
+  // Uses a linked list of symbols and a priority queue of pairs. Outdated pairs are skipped when they are popped.
   struct Candidate {
     uint32_t rank, left;
     int32_t first, second, merged;
@@ -87,7 +88,7 @@ void MergeTable::merge_long(std::vector<int32_t>& symbols) const {
     const Candidate top = queue.top();
     queue.pop();
     const uint32_t left = top.left, right = next[left];
-    if (symbols[left] != top.first || right == kEnd || symbols[right] != top.second) continue;  // stale
+    if (symbols[left] != top.first || right == kEnd || symbols[right] != top.second) continue;  // outdated pair
     symbols[left] = top.merged;
     symbols[right] = kGone;
     next[left] = next[right];

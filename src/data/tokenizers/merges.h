@@ -1,4 +1,4 @@
-// The merge loop of byte-pair encoding, and a cache of the words it has already merged.
+// The merge loop of byte-pair encoding, and a cache of words that have already been merged.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -11,8 +11,9 @@
 
 namespace lazy {
 
-// Merge rules by pair of symbols. Of all neighbouring pairs with a rule, the one of lowest rank (the leftmost of
-// equals) is replaced by its merged symbol until no rule applies. Near linear in the length of the word.
+// Merge rules for pairs of symbols. Among all adjacent pairs with a rule, the pair with the lowest rank (the leftmost
+// one if several have it) is replaced by its merged symbol until no rule applies. The time is nearly linear in the word
+// length.
 class MergeTable {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -21,10 +22,10 @@ class MergeTable {
     uint32_t rank;
     int32_t merged;
   };
-  explicit MergeTable(size_t rules);  // upper bound of the rules that will be added
-  // Later rules for the same pair are ignored. Rules of equal rank apply from left to right.
+  explicit MergeTable(size_t rules);  // maximum number of rules that will be added
+  // Later rules for the same pair are ignored. Rules with equal rank apply from left to right.
   void add(int32_t left, int32_t right, int32_t merged, uint32_t rank);
-  // Null when the pair has no rule.
+  // Returns null if the pair has no rule.
   const Rule* find(int32_t left, int32_t right) const {
     const uint64_t pair = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
     for (size_t slot = place(pair);; slot = (slot + 1) & mask_) {
@@ -32,7 +33,7 @@ class MergeTable {
       if (rules_[slot].rank == kNone) return nullptr;
     }
   }
-  // Applies the rules to `symbols` in place. Symbols below -1 are allowed; they have no rules.
+  // Applies the rules to `symbols` in place. Symbols below -1 are allowed; no rule applies to them.
   void merge(std::vector<int32_t>& symbols) const;
 
  private:
@@ -58,10 +59,10 @@ class CacheOwner {
   uint64_t number_;
 };
 
-// Direct-mapped cache of the ids of recent words, one for each thread.
+// A direct-mapped cache of the ids of recent words. Each thread has a separate cache.
 class WordCache {
  public:
-  // Appends the ids of the word; on a miss `make` appends them.
+  // Appends the ids of the word. On a cache miss `make` appends them.
   template <typename Make>
   void encode(const CacheOwner& owner, std::string_view word, std::vector<int32_t>& ids, Make&& make) {
     if (word.size() > kWord) return make();

@@ -36,7 +36,8 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   PCRE2_SIZE offset = 0;
   const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> compile(
       pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
-  pcre2_set_newline(compile.get(), PCRE2_NEWLINE_LF);  // "." matches all but \n, whatever the library's default is
+  // "." matches all characters except \n, independent of the default of the library
+  pcre2_set_newline(compile.get(), PCRE2_NEWLINE_LF);
   impl_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(impl_->pattern.data()), impl_->pattern.size(),
                               // \C could split a UTF-8 character.
                               PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, compile.get());
@@ -46,12 +47,12 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
     fail("tokenizer", "{}: expected a regular expression, found \"{}\": {}", field, pattern,
          reinterpret_cast<const char*>(message));
   }
-  // Systems that forbid just-in-time compilation use the slower interpreter.
+  // If the system forbids just-in-time compilation, the slower interpreter is used.
   impl_->jit = pcre2_jit_compile(impl_->code, PCRE2_JIT_COMPLETE) == 0;
   impl_->context = pcre2_match_context_create(nullptr);
   pcre2_set_match_limit(impl_->context, UINT32_MAX);  // long runs of spaces are valid
   pcre2_set_depth_limit(impl_->context, UINT32_MAX);
-  // On a short text only pathological patterns such as (a+)+$ reach this limit.
+  // For a short text only patterns with exponential backtracking, such as (a+)+$, reach this limit.
   impl_->short_context = pcre2_match_context_copy(impl_->context);
   pcre2_set_match_limit(impl_->short_context, kShortLimit);
 }
@@ -93,7 +94,7 @@ bool PreTokenizer::add_split(const std::string& pattern, const std::string& fiel
   try {
     regex = std::make_unique<Regex>(*translated, field);
   } catch (const Error&) {
-    return false;  // such as a lookbehind of variable length
+    return false;  // for example a lookbehind of variable length
   }
   steps_.push_back({std::move(regex), only_matches});
   description_ += pattern + (only_matches ? "\1" : "\2");

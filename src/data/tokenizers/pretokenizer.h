@@ -1,4 +1,5 @@
-// The pre-tokenizers of byte-level BPE: regular expressions that split text into words; merges never cross words.
+// The pre-tokenizers of byte-level BPE: regular expressions that split text into words. Merges never cross word
+// boundaries.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,7 +11,7 @@ namespace lazy {
 // A PCRE2 regular expression over UTF-8. Thread-safe.
 class Regex {
  public:
-  // Throws Error for an invalid pattern. `field` names its origin in the message.
+  // Throws Error for an invalid pattern. `field` names the origin of the pattern in the message.
   Regex(const std::string& pattern, const std::string& field);
   ~Regex();
   Regex(Regex&&) noexcept;
@@ -23,7 +24,7 @@ class Regex {
     ~Scanner();
     Scanner(const Scanner&) = delete;
     Scanner& operator=(const Scanner&) = delete;
-    // The next non-empty match, from the end of the previous one.
+    // Finds the next non-empty match after the end of the previous match.
     bool next(size_t* begin, size_t* end);
 
    private:
@@ -41,23 +42,25 @@ class Regex {
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Steps applied in order, each to the pieces of the previous one (Hugging Face's "Sequence").
+// Steps that are applied in order, each to the pieces of the previous step (Hugging Face's "Sequence").
 class PreTokenizer {
  public:
-  // Splits at the pattern, which is in Oniguruma's syntax. Matches are pieces; so is the text between them, unless
-  // `only_matches`. Returns false, and adds nothing, for a pattern that pcre2_from_oniguruma() does not support.
+  // Splits at matches of the pattern, which uses Oniguruma's syntax. Matches become pieces. The text between matches
+  // also becomes pieces unless `only_matches` is set. Returns false and adds nothing if pcre2_from_oniguruma() does not
+  // support the pattern.
   bool add_split(const std::string& pattern, const std::string& field, bool only_matches);
-  // The same at each occurrence of `text`, which is not empty.
+  // Splits at each occurrence of `text`, which must not be empty.
   void add_literal_split(const std::string& text, bool only_matches);
-  // Prepends a space to pieces that do not begin with one.
+  // Prepends a space to pieces that do not start with a space.
   void add_prefix_space() {
     steps_.push_back({nullptr, false});
     description_ += "\3";
   }
-  // The pattern of every step, as part of a tokenizer's fingerprint.
+  // The patterns of all steps. They are part of the fingerprint of a tokenizer.
   const std::string& description() const { return description_; }
 
-  // Calls emit(word) for each word of `text`, in order. Bytes that are not valid UTF-8 become words of their own.
+  // Calls emit(word) for each word of `text`, in order. Sequences of bytes that are not valid UTF-8 are emitted as
+  // separate words.
   template <typename Emit>
   void run(std::string_view text, Emit&& emit) const {
     while (!text.empty()) {
@@ -72,7 +75,7 @@ class PreTokenizer {
 
  private:
   struct Step {
-    std::unique_ptr<Regex> regex;  // null: prefix a space
+    std::unique_ptr<Regex> regex;  // null: prepend a space
     bool only_matches;
   };
   template <typename Emit>
@@ -99,8 +102,8 @@ class PreTokenizer {
     }
     if (last < piece.size() && !now.only_matches) step(number + 1, piece.substr(last), emit);
   }
-  static size_t valid_prefix(std::string_view text);    // bytes of valid UTF-8 at the beginning
-  static size_t invalid_prefix(std::string_view text);  // bytes up to the next character
+  static size_t valid_prefix(std::string_view text);    // number of bytes of valid UTF-8 at the start
+  static size_t invalid_prefix(std::string_view text);  // number of bytes up to the next valid character
   std::vector<Step> steps_;
   std::string description_;
 };

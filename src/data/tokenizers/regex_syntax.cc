@@ -11,19 +11,22 @@
 namespace lazy {
 namespace {
 
-// Unicode's White_Space. PCRE2's \s also matches U+180E, which is not white space since Unicode 6.3.
+// Characters with the Unicode property White_Space. \s of PCRE2 also matches U+180E, which is not white space since
+// Unicode 6.3.
 constexpr std::string_view kWhiteSpace =
     R"(\t-\r\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
-// Scripts are left out, as \p{Han} of PCRE2 includes Script_Extensions; so is Cn, which depends on Unicode's version.
+// Scripts are excluded because \p{Han} of PCRE2 includes Script_Extensions. Cn is excluded because it depends on the
+// Unicode version.
 constexpr std::string_view kCategories[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",
                                             "Nd", "Nl", "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po",
                                             "S",  "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Zl", "Zp"};
-constexpr int kMaxRepeat = 1000;  // PCRE2 allows 65,535 and expands them
+constexpr int kMaxRepeat = 1000;  // PCRE2 allows 65,535 repetitions, but expands them
 
 struct Unsupported {};
 
-// Recursive descent. Each function appends what it has read to out_ and returns whether it can match the empty text.
+// Recursive descent parser. Each function appends the translation of what it has parsed to out_ and returns whether the
+// expression can match the empty text.
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : rest_(pattern) {}
@@ -66,20 +69,20 @@ class Translator {
     return empty;
   }
 
-  // An atom with its quantifier.
+  // Parses an atom with its quantifier.
   bool repeated() {
     bool lookaround = false;
     const bool empty = atom(lookaround);
     const char c = peek();
     if (c != '*' && c != '+' && c != '?' && c != '{') return empty;
     last_letter_ = '\0';
-    // The engines end a loop of empty matches differently, and Oniguruma refuses some of them.
+    // The two engines end a loop of empty matches differently, and Oniguruma rejects some of these loops.
     if (lookaround || empty) throw Unsupported();
     const bool interval = c == '{';
     if (interval) {
       int least = 0;
       take();
-      if (!number(least)) throw Unsupported();  // {,n} is a quantifier in one syntax and literal in the other
+      if (!number(least)) throw Unsupported();  // {,n} is a quantifier in one syntax and a literal in the other
       bool range = false, unbounded = false;
       int most = least;
       if (take(",")) {
@@ -90,7 +93,7 @@ class Translator {
       out_ += !range      ? fmt::format("{{{}}}", least)
               : unbounded ? fmt::format("{{{},}}", least)
                           : fmt::format("{{{},{}}}", least, most);
-      if (!range && peek() == '?') throw Unsupported();  // optional in Ruby's syntax
+      if (!range && peek() == '?') throw Unsupported();  // the interval is optional in Ruby's syntax
       suffix(interval);
       return least == 0;
     }
@@ -99,12 +102,12 @@ class Translator {
     return c != '+';
   }
 
-  // The lazy or possessive mark of a quantifier.
+  // Parses the lazy or possessive mark of a quantifier.
   void suffix(bool interval) {
     if (take("?")) {
       out_ += '?';
     } else if (peek() == '+') {
-      if (interval) throw Unsupported();  // possessive in PCRE2, a second quantifier in Ruby's syntax
+      if (interval) throw Unsupported();  // possessive in PCRE2, but a second quantifier in Ruby's syntax
       out_ += take();
     }
     const char c = peek();
@@ -191,7 +194,7 @@ class Translator {
   void literal(char c) {
     if (ignore_case_) {
       if (static_cast<unsigned char>(c) >= 0x80) throw Unsupported();
-      // Oniguruma folds these pairs with one letter: (?i:ss) matches U+00DF.
+      // Oniguruma's case folding maps these pairs to one letter: (?i:ss) matches U+00DF.
       const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
       const std::string pair{last_letter_, lower};
       for (const char* folded : {"ss", "ff", "fi", "fl", "st"}) {
@@ -202,14 +205,14 @@ class Translator {
     character(c);
   }
 
-  // Appends the character that begins with c, escaped where it needs to be.
+  // Appends the character that starts with c and escapes it if needed.
   void character(char c) {
     if (static_cast<unsigned char>(c) < 0x80 && std::ispunct(static_cast<unsigned char>(c))) out_ += '\\';
     out_ += c;
     while ((static_cast<unsigned char>(peek()) & 0xC0) == 0x80) out_ += take();
   }
 
-  // A Unicode scalar value that an escape names, or the escaped character.
+  // Parses a Unicode scalar value of a hexadecimal escape.
   void code_point(std::string_view digits) {
     uint32_t code = 0;
     if (digits.empty() || digits.size() > 6) throw Unsupported();
@@ -222,7 +225,8 @@ class Translator {
     out_ += fmt::format("\\x{{{:X}}}", code);
   }
 
-  // After the backslash. Returns whether it stands for one character, which may begin or end a range.
+  // Parses an escape after the backslash. Returns whether it represents a single character, which may start or end a
+  // range.
   bool escape(bool in_class) {
     const char c = take();
     switch (c) {
@@ -274,7 +278,7 @@ class Translator {
     }
   }
 
-  // The members of a class up to its bracket. A class inside a class adds its members.
+  // Parses the members of a character class up to its closing bracket. A nested class adds its members.
   void members() {
     if (++depth_ > 50) throw Unsupported();
     bool first = true;
@@ -287,7 +291,7 @@ class Translator {
         continue;
       }
       if (first && peek() == ']') throw Unsupported();
-      if (peek() == '-' && peek(1) != ']' && !first) throw Unsupported();  // after a range or a \p
+      if (peek() == '-' && peek(1) != ']' && !first) throw Unsupported();  // '-' after a range or after \p
       const bool single = member();
       first = false;
       if (single && peek() == '-' && peek(1) != ']') {
@@ -315,7 +319,7 @@ class Translator {
   std::string_view rest_;
   std::string out_;
   bool ignore_case_ = false;
-  char last_letter_ = '\0';  // the lower-case literal just before, inside (?i:...)
+  char last_letter_ = '\0';  // the preceding lower-case literal inside (?i:...)
   int depth_ = 0;
 };
 

@@ -1,6 +1,6 @@
-"""Runs a tokenizer.json with Hugging Face's `tokenizers`. A line of standard input is a JSON object, so is an answer.
+"""Runs a tokenizer.json with Hugging Face's `tokenizers`. Each line of input and output is a JSON object.
 
-The first line is {"tokenizer": the file's text, "ids": {text of an added token: its id}}. A further line is
+The first line is {"tokenizer": text of the file, "ids": {text of an added token: id}}. Each of the next lines is
 {"encode": [texts]} or {"decode": [list of ids]}.
 """
 
@@ -24,7 +24,7 @@ def main():
     first = json.loads(lines.readline())
     try:
         tokenizer = tokenizers.Tokenizer.from_str(first["tokenizer"])
-    except Exception as error:  # the package raises Exception itself
+    except Exception as error:  # the package raises the Exception class itself
         answer(error=f"`tokenizers` {tokenizers.__version__} refuses it: {error}")
         return
     tokenizer.no_truncation()
@@ -34,7 +34,7 @@ def main():
             answer(error=f'"{text}" has the id {wanted} in the file, but {tokenizer.token_to_id(text)} in `tokenizers`')
             return
 
-    # What the post-processor puts before and after a text.
+    # Determine the ids that the post-processor adds before and after a text.
     try:
         plain = tokenizer.encode("a", add_special_tokens=False).ids
         whole = tokenizer.encode("a", add_special_tokens=True).ids

@@ -24,7 +24,7 @@ namespace spm = ::sentencepiece;
 
 namespace {
 
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581, the spelling of a space inside pieces
+constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581, which represents a space in pieces
 constexpr size_t kChunk = 1 << 20;
 
 // Replaces the space symbol by a space.
@@ -57,7 +57,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
                 normalizer.escape_whitespaces();
     for (int id = 0; id < size_; ++id) {
       if (first_.IsByte(id) && !is_byte_name(first_.IdToPiece(id))) {
-        fail("tokenizer", "{}: piece {} stands for a byte: expected a name like <0x0A>, found \"{}\"", name, id,
+        fail("tokenizer", "{}: piece {} represents a byte: expected a name like <0x0A>, found \"{}\"", name, id,
              first_.IdToPiece(id));
       }
     }
@@ -72,7 +72,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     ids.reserve(text.size() / 3);
     std::string valid;
     if (identity_) {
-      valid = to_valid_utf8(text);  // as the library does
+      valid = to_valid_utf8(text);  // the library does the same
       text = valid;
     }
     bool first = true;
@@ -92,7 +92,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   std::string decode(std::span<const int32_t> ids) const override {
     for (const int32_t id : ids) check_token_id(id, size_);
     if (std::any_of(ids.begin(), ids.end(), [&](int32_t id) { return first_.IsControl(id); })) {
-      std::string text;  // the library leaves control pieces out
+      std::string text;  // the library omits control pieces
       for (const int32_t id : ids) text += piece(id);
       if (dummy_prefix_ && text.starts_with(' ')) text.erase(0, 1);
       return text;
@@ -115,7 +115,8 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   int64_t vocab_size() const override { return size_; }
   std::string kind() const override { return "sentencepiece"; }
 
-  // Covers what decides the ids (pieces, scores, types, normalizer), not the trainer's settings in the same file.
+  // Covers everything that determines the ids (pieces, scores, types, normalizer), but not the settings of the trainer
+  // in the same file.
   uint64_t fingerprint() const override {
     std::string text = "sentencepiece";
     const auto& model = first_.model_proto();
@@ -156,11 +157,11 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   void load(spm::SentencePieceProcessor& processor, const std::string& name) {
     const auto status = processor.LoadFromSerializedProto(serialized_);
     if (!status.ok()) {
-      fail("tokenizer", "{}: not a SentencePiece model, or a damaged one ({} bytes)", name, serialized_.size());
+      fail("tokenizer", "{}: not a valid SentencePiece model ({} bytes)", name, serialized_.size());
     }
   }
 
-  // Control pieces and <unk> are special tokens; BOS comes before a text (LlamaTokenizer).
+  // Control pieces and <unk> are special tokens. BOS is added before a text (as in LlamaTokenizer).
   void fill_table() {
     for (int id = 0; id < size_; ++id) {
       if (first_.IsControl(id) || first_.IsUnknown(id)) {
@@ -178,7 +179,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     table_.index();
   }
 
-  // Ids of <0x00> .. <0xFF>, or nothing when the model has no byte fallback.
+  // Returns the ids of <0x00> .. <0xFF>, or an empty list if the model has no byte fallback.
   std::vector<int32_t> byte_pieces() const {
     std::vector<int32_t> ids;
     for (int b = 0; b < 256; ++b) {
@@ -189,7 +190,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     return ids;
   }
 
-  // Null for models that SentencePieceBpe does not cover.
+  // Returns null for models that SentencePieceBpe does not support.
   std::unique_ptr<SentencePieceBpe> make_quick() const {
     const auto& model = first_.model_proto();
     if (!identity_ || byte_ids_.empty() || model.trainer_spec().model_type() != spm::TrainerSpec::BPE ||
@@ -211,8 +212,8 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     return pieces;
   }
 
-  // Records which characters are adjacent in any piece. Between two characters that never are, a long text can be cut
-  // without changing an id, which bounds memory.
+  // Records which characters are adjacent in any piece. A long text can be cut between two characters that are never
+  // adjacent without changing any id. This limits the memory.
   void index_neighbours() {
     for (int id = 0; id < size_; ++id) {
       if (first_.IsControl(id) || first_.IsByte(id) || first_.IsUnknown(id)) continue;
@@ -226,7 +227,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     }
   }
 
-  // The size of a short text, otherwise the first position at or after kChunk that no piece crosses.
+  // Returns the size of a short text, otherwise the first position at or after kChunk that no piece crosses.
   size_t safe_cut(std::string_view text) const {
     if (text.size() <= kChunk) return text.size();
     size_t at = kChunk;
@@ -255,7 +256,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     encode_part(text, first, ids);
   }
 
-  // `first`: this is the beginning of the text, which takes the dummy prefix.
+  // `first`: whether this is the start of the text, which receives the dummy prefix.
   void encode_part(std::string_view text, bool first, std::vector<int32_t>& ids) const {
     if (text.empty()) return;
     if (quick_) {

@@ -1,4 +1,5 @@
-// SentencePiece models through SentencePiece's own library: Llama 2's tokenizer.model, and the models that we train.
+// SentencePiece models, using the SentencePiece library: tokenizer.model of Llama 2, and models that this program
+// trains.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,18 +14,20 @@ namespace lazy {
 class SentencePieceModel : public Tokenizer {
  public:
   virtual std::optional<int32_t> find_piece(const std::string& spelling) const = 0;
-  virtual std::string spelling(int32_t id) const = 0;  // with U+2581 for a space
-  // The tokenizer.json that save() writes for transformers; empty where the model has no such form.
+  virtual std::string spelling(int32_t id) const = 0;  // contains U+2581 for a space
+  // Returns the tokenizer.json that save() writes for transformers, or "" if the model cannot be represented in that
+  // format.
   virtual std::string tokenizer_json() const = 0;
 };
 
-// `serialized` is the content of a .model file; `name` names it in errors.
+// `serialized` is the content of a .model file; `name` identifies it in errors.
 std::unique_ptr<SentencePieceModel> load_sentencepiece(std::string serialized, const std::string& name);
 
-// Trains a BPE model of `vocab_size` pieces that is lossless: no normalization, no dummy prefix, white space kept, byte
-// fallback for rare characters and line ends, digits separate. <unk> 0, <s> 1, </s> 2, bytes 3..258. The same documents
-// (valid UTF-8) give the same model on every machine. Too little text for `vocab_size` gives a smaller vocabulary and a
-// warning; a vocab_size that cannot hold the alphabet throws Error.
+// Trains a lossless BPE model with `vocab_size` pieces: no normalization, no dummy prefix, white space is preserved,
+// byte fallback for rare characters and line ends, and digits are separate pieces. Ids: <unk> 0, <s> 1, </s> 2, bytes
+// 3..258. The same documents (valid UTF-8) give the same model on every machine. If the text is too short for
+// `vocab_size`, the vocabulary is smaller and a warning is logged. Throws Error if vocab_size is too small for the
+// alphabet.
 std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::string>& documents, int64_t vocab_size);
 
 }  // namespace lazy

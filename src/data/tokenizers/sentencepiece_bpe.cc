@@ -14,7 +14,7 @@ constexpr uint32_t kSpace = 0x2581;
 
 std::vector<SentencePieceMerge> sentencepiece_merges(const std::vector<SentencePiece>& pieces) {
   std::unordered_map<std::string_view, int32_t> ids;
-  std::map<float, uint32_t, std::greater<>> ranks;  // by descending score; equal scores share a rank
+  std::map<float, uint32_t, std::greater<>> ranks;  // in order of descending score; equal scores share a rank
   for (size_t id = 0; id < pieces.size(); ++id) {
     if (!pieces[id].normal) continue;
     ids.emplace(pieces[id].text, static_cast<int32_t>(id));
@@ -92,7 +92,7 @@ void SentencePieceBpe::encode(std::string_view text, bool prefix, std::vector<in
   static thread_local WordCache cache;
   const auto word = [&](std::string_view part) { cache.encode(owner_, part, ids, [&] { encode_word(part, ids); }); };
   std::string prefixed;
-  if (prefix) {  // only the first word, to avoid copying a long text
+  if (prefix) {  // copies only the first word, to avoid copying a long text
     size_t end = std::min(text.find_first_not_of(' '), text.size());
     if (cut_at_space_) {
       end = std::min(text.find(' ', end), text.size());
@@ -123,7 +123,7 @@ void SentencePieceBpe::encode(std::string_view text, bool prefix, std::vector<in
 }
 
 void SentencePieceBpe::encode_word(std::string_view word, std::vector<int32_t>& ids) const {
-  // Characters without a piece are represented by the negated code point, for which there are no rules.
+  // A character without a piece is represented by its negated code point. No merge rule applies to such values.
   static thread_local std::vector<int32_t> symbols;
   symbols.clear();
   for (size_t at = 0; at < word.size(); at += utf8_length(word, at)) {

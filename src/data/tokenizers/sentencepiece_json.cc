@@ -1,5 +1,5 @@
-// tokenizer.json of tokenizers that come from SentencePiece (Llama 2, Mistral): BPE over characters with byte fallback
-// and a symbol for the space. Folders that transformers saves often have no tokenizer.model beside it.
+// Reads tokenizer.json of tokenizers that originate from SentencePiece (Llama 2, Mistral): BPE over characters with
+// byte fallback and a symbol for the space. Folders that transformers saves often do not contain tokenizer.model.
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -18,20 +18,21 @@ namespace {
 
 constexpr const char* kJsonSpaceSymbol = "\xE2\x96\x81";
 
-// Which stretches of text between added tokens get a space prefix.
+// Which parts of the text between added tokens receive a space prefix.
 enum class Prefix { never, first, every };
 
 struct Pieces {
-  std::vector<SentencePiece> pieces;  // by id
+  std::vector<SentencePiece> pieces;  // indexed by id
   std::vector<SentencePieceMerge> merges;
   std::vector<int32_t> byte_ids;
-  std::vector<int> byte_of;  // by id: its byte, or -1
+  std::vector<int> byte_of;  // indexed by id: the byte that the id represents, or -1
 };
 
 struct Spaces {
-  bool symbol = false;  // spaces are replaced by the symbol
+  bool symbol = false;  // spaces are replaced by the space symbol
   Prefix prefix = Prefix::never;
-  bool even_before_space = false;  // Prepend always adds the prefix, Metaspace only where the text has no leading space
+  // Prepend always adds the prefix; Metaspace adds it only if the text has no leading space
+  bool even_before_space = false;
 };
 
 void read_normalizer(const JsonField& node, Spaces& spaces) {
@@ -63,7 +64,7 @@ void read_normalizer(const JsonField& node, Spaces& spaces) {
 bool read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
   if (!node.present()) return false;
   const std::string type = node.find("type").string();
-  // Gemma's: the normalizer has left no space to split at.
+  // Form used by Gemma: the normalizer has already replaced all spaces, so there is nothing to split at.
   if (type == "Split" && spaces.symbol && node.find("pattern").present() &&
       node.find("pattern").find("String").present() && node.find("pattern").find("String").string() == " " &&
       !node.find("invert").boolean(false)) {
@@ -80,7 +81,7 @@ bool read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
   return node.find("split").boolean(true);
 }
 
-// Returns whether the decoder drops the first space of a text.
+// Returns whether the decoder removes the first space of a text.
 bool read_decoder(const JsonField& node, const Spaces& spaces) {
   if (!node.present()) return spaces.prefix != Prefix::never;
   if (node.find("type").string() != "Sequence") not_native(node);
@@ -134,7 +135,7 @@ Pieces read_pieces(const JsonField& model, bool split_at_spaces) {
     const auto [left, right] = read_merge(entry);
     const auto id = [&](const std::string& token) {
       const auto found = ids.find(token);
-      if (found == ids.end()) entry.wrong("tokens of the vocabulary with their sum");
+      if (found == ids.end()) entry.wrong("tokens of the vocabulary whose concatenation is also in the vocabulary");
       return found->second;
     };
     const SentencePieceMerge merge{id(left), id(right), id(left + right), static_cast<uint32_t>(i)};
@@ -150,8 +151,8 @@ Pieces read_pieces(const JsonField& model, bool split_at_spaces) {
 struct Definition {
   Pieces pieces;
   Spaces spaces;
-  bool strips = false;              // decoding drops the first space
-  std::vector<std::string> tokens;  // by id, as the file spells them
+  bool strips = false;              // decoding removes the first space
+  std::vector<std::string> tokens;  // indexed by id, as spelled in the file
   TokenTable table;
   std::map<std::string, std::string> files;
 };
@@ -165,7 +166,7 @@ class SentencePieceJson final : public Tokenizer {
       if (static_cast<size_t>(token.id) < d_.pieces.pieces.size()) d_.pieces.pieces[token.id].normal = false;
     }
     bpe_ = SentencePieceBpe::make(d_.pieces.pieces, d_.pieces.merges, d_.pieces.byte_ids);
-    if (!bpe_) throw NotNative(fmt::format("{}: model.vocab: a piece with a character that is not a piece", name));
+    if (!bpe_) throw NotNative(fmt::format("{}: model.vocab: a piece contains a character that is not a piece", name));
     table_ = std::move(d_.table);
   }
 

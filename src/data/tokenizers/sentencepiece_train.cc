@@ -14,9 +14,9 @@ namespace spm = ::sentencepiece;
 
 namespace {
 
-constexpr size_t kLongestSentence = 4096;  // bytes; longer lines are split (the trainer would skip them)
+constexpr size_t kLongestSentence = 4096;  // in bytes; longer lines are split because the trainer would skip them
 
-// Iterates over the lines of the documents. Line ends are part of no piece.
+// Iterates over the lines of the documents. Pieces never contain line ends.
 class Lines final : public spm::SentenceIterator {
  public:
   explicit Lines(const std::vector<std::string>& documents) : documents_(documents) { Next(); }
@@ -48,7 +48,7 @@ class Lines final : public spm::SentenceIterator {
   bool done_ = false;
 };
 
-// "src/x.cc(12) [condition] what happened" -> "what happened"
+// Removes the location from a message: "src/x.cc(12) [condition] what happened" -> "what happened".
 std::string plain(const std::string& message) {
   const size_t at = message.rfind("] ");
   return at == std::string::npos ? message : message.substr(at + 2);
@@ -59,12 +59,12 @@ std::string plain(const std::string& message) {
 std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::string>& documents, int64_t vocab_size) {
   constexpr int64_t kSpecial = 3 + 256;
   if (vocab_size <= kSpecial) {
-    fail("tokenizer", "cannot train {} pieces: expected more than {}, which the special tokens and bytes take",
+    fail("tokenizer", "cannot train {} pieces: expected more than {}, the number of special tokens and bytes",
          vocab_size, kSpecial);
   }
   Lines lines(documents);
-  if (lines.done()) fail("tokenizer", "cannot train: there is no text");
-  spm::SetMinLogLevel(3);  // errors are returned as a status
+  if (lines.done()) fail("tokenizer", "cannot train: the documents contain no text");
+  spm::SetMinLogLevel(3);  // errors are returned as a status instead of being logged
   std::string model;
   const auto status = spm::SentencePieceTrainer::Train(
       std::unordered_map<std::string, std::string>{

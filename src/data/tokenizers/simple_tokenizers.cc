@@ -64,7 +64,7 @@ class WordsTokenizer final : public Tokenizer {
     for (size_t i = 0; i < words_.size(); ++i) {
       const auto [place, fresh] = ids_.emplace(words_[i], static_cast<int32_t>(i));
       if (!fresh)
-        fail("tokenizer", "{}: line {}: '{}' stands on line {} already", file, i + 1, words_[i], place->second + 1);
+        fail("tokenizer", "{}: line {}: '{}' already occurs on line {}", file, i + 1, words_[i], place->second + 1);
     }
     const auto find = [&](std::string_view word) {
       return ids_.count(std::string(word)) ? ids_.at(std::string(word)) : -1;
@@ -132,7 +132,7 @@ std::unique_ptr<Tokenizer> load_words_tokenizer(const std::filesystem::path& pat
   if (text.size() > size_t{1} << 30)
     fail("tokenizer", "{}: expected a list of at most 2^30 bytes, found {}", path.string(), text.size());
   std::vector<std::string> lines = split(text, '\n');
-  if (!lines.empty() && lines.back().empty()) lines.pop_back();  // after the last line's end
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();  // the empty text after the end of the last line
   for (size_t n = 0; n < lines.size(); ++n) {
     const std::string_view line = strip(lines[n]);
     if (line.empty()) fail("tokenizer", "{}: line {}: expected a word, found none", path.string(), n + 1);

@@ -7,12 +7,13 @@
 
 namespace lazy {
 
-// Ids 0..255 are the bytes of the text, 256 is BOS, 257 is EOS.
+// Ids 0..255 are the bytes of the text, 256 is BOS and 257 is EOS.
 std::unique_ptr<Tokenizer> make_bytes_tokenizer();
 
-// vocab.txt of Transformer-XL: one word a line, the line number (from 0) is the id. Words are separated by white space;
-// a line end is <eos>, unknown words are <unk> (or <UNK>), and the list must contain both. Text after a word on its
-// line, such as a count, is ignored. Error naming file and line.
+// Reads a vocab.txt as used by Transformer-XL: one word per line; the 0-based line number is the id. Words are
+// separated by white space, a line end is encoded as <eos>, and unknown words as <unk> (or <UNK>). The list must
+// contain both tokens. Text after a word on the same line, such as a count, is ignored. The Error contains the file and
+// the line.
 std::unique_ptr<Tokenizer> load_words_tokenizer(const std::filesystem::path& path);
 
 }  // namespace lazy

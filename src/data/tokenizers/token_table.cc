@@ -36,7 +36,7 @@ constexpr TokenizerClass kClasses[] = {
     {"GemmaTokenizer", "<bos>", "<eos>", "<unk>", "<pad>", "<mask>", nullptr, false, false},
 };
 
-// The class of folders that name none, by the model_type of config.json.
+// Tokenizer class for folders that do not specify one, by the model_type of config.json.
 constexpr std::pair<const char*, const char*> kClassOfModel[] = {
     {"gpt2", "GPT2Tokenizer"},        {"gpt_neo", "GPT2Tokenizer"},     {"gptj", "GPT2Tokenizer"},
     {"codegen", "GPT2Tokenizer"},     {"phi", "GPT2Tokenizer"},         {"opt", "GPT2Tokenizer"},
@@ -55,7 +55,7 @@ constexpr const char* kKeys[] = {"bos_token", "eos_token", "unk_token", "sep_tok
 
 bool is_key(const std::string& key) { return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys); }
 
-// "</s>", or {"content": "</s>", "lstrip": ..., ...}.
+// Reads a token from "</s>" or {"content": "</s>", "lstrip": ..., ...}.
 AddedToken read_token(const OrderedJsonField& field) {
   AddedToken token{.id = -1, .content = "", .special = true};
   if (!field.json().is_object()) {
@@ -96,7 +96,7 @@ const TokenizerClass* find_tokenizer_class(std::string_view name) {
   return nullptr;
 }
 
-// A JSON object of the folder; empty where the file is missing.
+// The JSON object of a file in the folder; empty if the file is missing.
 struct SpecialTokens::Source {
   OrderedJson json = OrderedJson::object();
   std::string path;
@@ -126,14 +126,14 @@ SpecialTokens::SpecialTokens(const fs::path& folder) : folder_(folder.string()) 
     }
   }
 
-  // Named tokens: a later source replaces an earlier one.
+  // Reads named tokens. A later source replaces an earlier one.
   const auto take_named = [&](const Source& source) {
     for (const auto& [key, value] : source.json.items()) {
       const bool standard = is_key(key);
       const bool token = value.is_string() || (value.is_object() && value.contains("content"));
       if (!standard && !(key.ends_with("_token") && token)) continue;
       const auto same = [&, key = key](const auto& entry) { return entry.first == key; };
-      // Of keys that are not the usual ones, the first source counts.
+      // For non-standard keys the first source is used.
       if (!standard && std::any_of(named_.begin(), named_.end(), same)) continue;
       std::erase_if(named_, same);
       std::erase(unset_, key);
@@ -224,7 +224,7 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
                    .suffix = {},
                    .tokenizer_class = class_,
                    .special_ids = {}};
-  // Indices in table.added of the first token with a text and with an id.
+  // Indices in table.added of the first token with a given text and of the first token with a given id.
   std::unordered_map<std::string, size_t> by_text;
   std::unordered_map<int32_t, size_t> by_id;
   int64_t next = size;
@@ -244,11 +244,11 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
     } else if (token.id < 0) {
       token.id = static_cast<int32_t>(next);
     } else if (token.id < size && !text_of(token.id).empty()) {
-      fail("tokenizer", "{}: id {} is given to \"{}\", but the vocabulary has \"{}\" there", folder_, token.id,
+      fail("tokenizer", "{}: id {} is assigned to \"{}\", but belongs to \"{}\" in the vocabulary", folder_, token.id,
            token.content, text_of(token.id));
     }
     if (const auto other = by_id.find(token.id); other != by_id.end()) {
-      fail("tokenizer", "{}: id {} is given to both \"{}\" and \"{}\"", folder_, token.id,
+      fail("tokenizer", "{}: id {} is assigned to both \"{}\" and \"{}\"", folder_, token.id,
            table.added[other->second].content, token.content);
     }
     next = std::max<int64_t>(next, token.id + 1);
@@ -267,7 +267,8 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
       known->id = id;
     }
   }
-  // A token that a file lists keeps its flags; of several names for another text the last one counts.
+  // A token that is listed in a file keeps its flags. If a key occurs several times with different texts, the last text
+  // is used.
   std::set<std::string> listed;
   for (const AddedToken& token : table.added) listed.insert(token.content);
   const auto make_special = [&](const AddedToken& token) {
@@ -297,7 +298,7 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
   }
   for (const AddedToken& token : extra_) make_special(token);
 
-  // Defaults, if the vocabulary has them: of the class, then the ids of config.json.
+  // Applies defaults if the vocabulary contains them: first the texts of the class, then the ids in config.json.
   const auto is_set = [&](const std::string& key) {
     return table.texts.contains(key) || std::find(unset_.begin(), unset_.end(), key) != unset_.end();
   };
@@ -313,7 +314,7 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
       if (text && can_default(key, text)) name(key, {.id = -1, .content = text, .special = true});
     }
   }
-  // From here on as a guess that transformers does not make: texts are not searched for these tokens.
+  // The following defaults are guesses that transformers does not make. Texts are not searched for these tokens.
   const auto guess = [&](const char* key, const std::string& text) {
     if (can_default(key, text)) table.texts[key] = text;
   };
@@ -326,7 +327,8 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
     guess("bos_token", text(config_bos_));
     guess("eos_token", text(config_eos_));
   }
-  if (!has_config() && class_.empty() && table.texts.empty()) {  // a file by itself: well-known names
+  // a single tokenizer file without configuration: try well-known names
+  if (!has_config() && class_.empty() && table.texts.empty()) {
     for (const char* text : {"<|begin_of_text|>", "<|startoftext|>", "<s>", "<|endoftext|>"}) {
       guess("bos_token", text);
     }

@@ -17,7 +17,7 @@ TokenizerJson::TokenizerJson(const std::filesystem::path& path) : path(path), te
     json = nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {
     fail("tokenizer", "{}: expected JSON, found an error at byte {}", path.string(), e.byte);
-  } catch (const nlohmann::json::exception&) {  // the only other one that parsing throws
+  } catch (const nlohmann::json::exception&) {  // the only other exception that parsing throws
     fail("tokenizer", "{}: expected JSON, found a number that is out of range", path.string());
   }
 }
@@ -85,7 +85,7 @@ std::pair<std::string, std::string> read_merge(const JsonField& entry) {
 
 namespace {
 
-// Ids of a template's entries before ("prefix") and after the text.
+// Reads the ids of a template that are added before (prefix) and after (suffix) the text.
 bool read_template(const JsonField& node, TokenTable& table) {
   const JsonField single = node.find("single");
   bool before = true;
@@ -115,7 +115,7 @@ bool read_template(const JsonField& node, TokenTable& table) {
 bool read_post_processor(const JsonField& node, TokenTable& table) {
   if (!node.present()) return true;
   const std::string type = node.find("type").string();
-  if (type == "ByteLevel") return true;  // changes offsets alone
+  if (type == "ByteLevel") return true;  // affects only offsets
   if (type == "TemplateProcessing") return node.find("single").json().is_array() && read_template(node, table);
   if (type == "Sequence") {
     const JsonField list = node.find("processors");
@@ -155,7 +155,8 @@ void check_native(const std::vector<AddedToken>& added, const std::string& file)
   const bool strips = std::any_of(added.begin(), added.end(), [](const AddedToken& token) { return token.rstrip; });
   for (const AddedToken& token : added) {
     const auto first = static_cast<unsigned char>(token.content[0]);
-    // The package finds all tokens before it takes white space away: a token that begins with it may overlap another.
+    // The package finds all tokens before it removes white space. A token that starts with white space may therefore
+    // overlap another token.
     if (token.single_word || (strips && (first <= ' ' || first >= 0x80))) {
       throw NotNative(fmt::format("{}: the added token \"{}\"", file, token.content));
     }
@@ -196,7 +197,7 @@ void read_split(const JsonField& node, BpeDefinition& definition) {
   }
 }
 
-// True when the step was ByteLevel.
+// Returns true if the step is ByteLevel.
 bool read_pre_tokenizer(const JsonField& node, BpeDefinition& definition) {
   if (!node.present()) not_native(node);
   const std::string type = node.find("type").string();
@@ -230,7 +231,7 @@ bool read_pre_tokenizer(const JsonField& node, BpeDefinition& definition) {
   return false;
 }
 
-// A decoder of null is read as ByteLevel: without one, `tokenizers` puts spaces between the tokens.
+// A missing decoder is treated as ByteLevel. `tokenizers` would insert spaces between the tokens in this case.
 void read_decoder(const JsonField& node) {
   if (!node.present()) return;
   if (node.find("type").string() != "ByteLevel") not_native(node.find("type"));
@@ -285,7 +286,7 @@ BpeDefinition read_byte_level(const TokenizerJson& file, const SpecialTokens& sp
       throw NotNative(fmt::format("{}: the added token \"{}\"", file.path.string(), token.content));
     }
     if (static_cast<size_t>(token.id) >= definition.tokens.size()) definition.tokens.resize(token.id + 1);
-    // Decoding treats the content as any other token's.
+    // Decoding treats the content like the content of any other token.
     definition.tokens[token.id] = printable_to_bytes(token.content).value_or(token.content);
   }
   definition.reachable.resize(definition.tokens.size());
@@ -298,7 +299,7 @@ BpeDefinition read_tokenizer_json(const std::filesystem::path& path) {
   return read_byte_level(TokenizerJson(path), SpecialTokens(path.parent_path()));
 }
 
-// vocab.json and merges.txt.
+// Reads vocab.json and merges.txt.
 BpeDefinition read_vocab_and_merges(const std::filesystem::path& vocab, const std::filesystem::path& merges) {
   const std::string vocab_text = read_file(vocab), merges_text = read_file(merges);
   auto words = nlohmann::json::parse(vocab_text, nullptr, false);
@@ -335,8 +336,8 @@ BpeDefinition read_vocab_and_merges(const std::filesystem::path& vocab, const st
   const TokenizerClass* known = find_tokenizer_class(name);
   if (!known || !known->pattern) {
     fail("tokenizer",
-         "{}: expected tokenizer.json, as it is not known how tokenizer_class {} reads vocab.json and merges.txt; "
-         "save_pretrained() of transformers writes it",
+         "{}: expected tokenizer.json, because tokenizer_class {} is unknown and so is its use of vocab.json and "
+         "merges.txt; save_pretrained() of transformers writes tokenizer.json",
          vocab.parent_path().string(), name);
   }
   const std::string pattern = known->pattern;

@@ -46,7 +46,8 @@ std::string sentencepiece_json(const SentencePieceConfig& config, const std::vec
   int32_t bos = -1;
   for (size_t id = 0; id < pieces.size(); ++id) {
     const std::string& text = pieces[id].text;
-    vocab.get_ref<OrderedJson::object_t&>().emplace_back(text, id);  // pieces are unique: skips the lookup of the key
+    // pieces are unique, so the lookup of the key can be skipped
+    vocab.get_ref<OrderedJson::object_t&>().emplace_back(text, id);
     if (text == config.bos_token) bos = static_cast<int32_t>(id);
     if (text == config.bos_token || text == config.eos_token || text == config.unk_token) {
       added.push_back({{"id", id},

@@ -1,4 +1,4 @@
-// Export to Hugging Face: the tokenizer_config.json and tokenizer.json through which AutoTokenizer loads saved folders.
+// Export to Hugging Face: tokenizer_config.json and tokenizer.json, with which AutoTokenizer loads saved folders.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -9,20 +9,20 @@
 namespace lazy {
 
 struct SentencePieceConfig {
-  std::string bos_token, eos_token, unk_token;  // empty: the model has none
+  std::string bos_token, eos_token, unk_token;  // empty: the model has no such token
   bool add_prefix_space = false;
-  bool has_json = false;  // the folder also has tokenizer.json
+  bool has_json = false;  // whether the folder also contains tokenizer.json
 };
-// With a tokenizer.json transformers needs neither sentencepiece nor protobuf; otherwise the configuration names
+// If a tokenizer.json exists, transformers needs neither sentencepiece nor protobuf. Otherwise the configuration names
 // LlamaTokenizer, which reads tokenizer.model.
 void write_sentencepiece_config(const std::filesystem::path& directory, const SentencePieceConfig& config);
 
-// The content of tokenizer.json for a SentencePiece BPE model with byte fallback.
+// Returns the content of tokenizer.json for a SentencePiece BPE model with byte fallback.
 std::string sentencepiece_json(const SentencePieceConfig& config, const std::vector<SentencePiece>& pieces);
 
-// The `bytes` tokenizer. transformers has no class for it; load_tokenizer() reads the file back.
+// Writes the configuration of the `bytes` tokenizer. transformers has no class for it; load_tokenizer() reads the file.
 void write_bytes_config(const std::filesystem::path& directory);
-// Whether the folder's tokenizer_config.json was written by write_bytes_config.
+// Returns whether tokenizer_config.json of the folder was written by write_bytes_config.
 bool is_bytes_config(const std::filesystem::path& directory);
 
 }  // namespace lazy

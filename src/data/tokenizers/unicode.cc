@@ -15,8 +15,8 @@ namespace lazy {
 namespace {
 
 struct Tables {
-  std::array<uint16_t, 256> character{};  // of each byte
-  std::array<int16_t, 512> byte{};        // of each character below U+0200, or -1
+  std::array<uint16_t, 256> character{};  // printable character of each byte
+  std::array<int16_t, 512> byte{};        // byte of each character below U+0200, or -1
   Tables() {
     byte.fill(-1);
     uint16_t next = 256;
@@ -82,7 +82,7 @@ void append_nfc(std::string& out, std::string_view valid) {
 bool has_nfc() { return true; }
 
 std::string to_nfc(std::string_view text) {
-  // Below U+0300 (lead byte 0xCC) every character is its own NFC and none combines with the previous one.
+  // Below U+0300 (lead byte 0xCC) every character is already in NFC and does not combine with the previous character.
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0xCC; })) {
     return std::string(text);
   }
@@ -102,7 +102,7 @@ std::string to_nfc(std::string_view text) {
 
 bool has_nfc() { return false; }
 std::string to_nfc(std::string_view) {
-  fail_run("tokenizer", "this build has no NFC: install libutf8proc-dev and build again");
+  fail_run("tokenizer", "this build does not support NFC: install libutf8proc-dev and rebuild");
 }
 
 #endif

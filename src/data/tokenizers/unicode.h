@@ -8,7 +8,8 @@
 
 namespace lazy {
 
-// Bytes of the well-formed character at `at`, or 0: no overlong forms, no surrogates, nothing above U+10FFFF.
+// Returns the number of bytes of the well-formed character at `at`, or 0. Overlong forms, surrogates and values above
+// U+10FFFF are not well-formed.
 inline size_t utf8_length(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto continues = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
@@ -25,7 +26,7 @@ inline size_t utf8_length(std::string_view text, size_t at) {
   return continues(at + 2) && continues(at + 3) ? 4 : 0;
 }
 
-// Code point of the well-formed character at `at`.
+// Returns the code point of the well-formed character at `at`.
 inline uint32_t utf8_code_point(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[i])); };
   const uint32_t lead = byte(at);
@@ -35,7 +36,7 @@ inline uint32_t utf8_code_point(std::string_view text, size_t at) {
   return (lead & 0x07) << 18 | (byte(at + 1) & 0x3F) << 12 | (byte(at + 2) & 0x3F) << 6 | (byte(at + 3) & 0x3F);
 }
 
-// The character with this code point, which must not be a surrogate nor above U+10FFFF.
+// Encodes a code point, which must not be a surrogate or above U+10FFFF.
 inline std::string utf8_encode(uint32_t code) {
   const auto tail = [&](int shift) { return static_cast<char>(0x80 | (code >> shift & 0x3F)); };
   if (code < 0x80) return {static_cast<char>(code)};
@@ -44,15 +45,15 @@ inline std::string utf8_encode(uint32_t code) {
   return {static_cast<char>(0xF0 | code >> 18), tail(12), tail(6), tail(0)};
 }
 
-// Byte-level BPE spells its tokens in printable characters, one for each byte: bytes that are printable in Latin-1
-// stand for themselves, the others are mapped in order to U+0100 and up (a space is U+0120).
+// Byte-level BPE spells its tokens with one printable character per byte. Bytes that are printable in Latin-1 represent
+// themselves. All other bytes are mapped in order to U+0100 and above (a space is U+0120).
 std::string bytes_to_printable(std::string_view bytes);
-// Nothing when the text has a character outside that alphabet.
+// Returns nullopt if the text contains a character outside of that alphabet.
 std::optional<std::string> printable_to_bytes(std::string_view text);
 
-// Whether this build has NFC (libutf8proc was found). The Qwen tokenizers need it.
+// Whether this build supports NFC (libutf8proc was found). The Qwen tokenizers need it.
 bool has_nfc();
-// `text` in normalization form C; bytes that are not valid UTF-8 stay as they are.
+// Converts `text` to normalization form C. Bytes that are not valid UTF-8 are not changed.
 std::string to_nfc(std::string_view text);
 
 }  // namespace lazy

@@ -1,4 +1,4 @@
-// The vocabulary of byte-level BPE as its files describe it: tokens and merges by name.
+// The vocabulary of byte-level BPE as defined by its files: tokens and merges by name.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -18,15 +18,15 @@ void check_token_id(int32_t id, int64_t vocab_size);
 // Fills the tokens and merges of a definition.
 class BpeVocabulary {
  public:
-  // `vocab`: {"token in printable characters": id}. `field` names it in errors ("vocab.json", "tokenizer.json:
+  // `vocab` is {"token in printable characters": id}. `field` identifies it in errors ("vocab.json", "tokenizer.json:
   // model.vocab").
   BpeVocabulary(const nlohmann::json& vocab, std::string field, BpeDefinition& definition);
-  // "left" and "right" as the file spells them; `where` names the line or entry in errors.
+  // `left` and `right` are spelled as in the file. `where` identifies the line or entry in errors.
   void add_merge(std::string_view left, std::string_view right, const std::string& where);
-  std::optional<int32_t> find(const std::string& token) const;  // by its printable characters
-  // The token as the file spells it; empty for an unused id.
+  std::optional<int32_t> find(const std::string& token) const;  // by the printable characters of the token
+  // Returns the token as spelled in the file, or "" for an unused id.
   std::string spelling(int32_t id) const;
-  // Whether all 256 bytes have a token.
+  // Returns whether all 256 bytes have a token.
   bool has_all_bytes() const;
 
  private:

@@ -1,4 +1,4 @@
-// [src/eval/compare/report.cc] // What `lazy eval --compare` prints.
+// Compares models by their results on the same documents and formats the comparison.
 #include "eval/compare/compare.h"
 
 #include <fmt/format.h>
@@ -16,14 +16,15 @@ namespace lazy::eval {
 
 namespace {
 
-// byte_perplexity and bits_per_byte are functions of word_perplexity's log-likelihoods: their tests would be the same.
+// byte_perplexity and bits_per_byte are functions of the same log-likelihoods as word_perplexity, so their tests would
+// have identical results.
 constexpr std::array kAccuracies = {"acc", "acc_norm"}, kPerplexities = {"perplexity", "word_perplexity"};
 
 bool one_of(const auto& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// A task's headline accuracy; acc for a task that is not built in.
+// Returns the headline accuracy of a task, or "acc" for a task that is not built in.
 std::string headline_of(const std::string& name) {
   for (const Task& task : builtin_tasks()) {
     if (task.name == name && !task.headline.empty()) return task.headline;
@@ -35,7 +36,7 @@ void check_same_documents(const std::string& task, const ResultFolder& first, co
                           const ResultFolder& second, const TaskSamples& b) {
   const auto differ = [&](const char* what, const std::string& x, const std::string& y) {
     if (x != y) {
-      fail("eval --compare", "{}: expected the same {} in both, found {} in {} and {} in {}", task, what, x,
+      fail("eval --compare", "{}: expected the same {} in both folders, found {} in {} and {} in {}", task, what, x,
            first.path.string(), y, second.path.string());
     }
   };
@@ -48,10 +49,11 @@ void check_same_documents(const std::string& task, const ResultFolder& first, co
       fail("eval --compare", "{}: document {} of {} is not in {}", task, number, first.path.string(),
            second.path.string());
     }
-    // Rows with different columns (the Hub's, a local file's) may hold the same question.
+    // Rows with different columns, for example from the Hugging Face Hub and from a local file, may contain the same
+    // question.
     if (document.document_hash != found->second.document_hash &&
         document.question_hash != found->second.question_hash) {
-      fail("eval --compare", "{}: document {} is another one in {} than in {}: the data differ", task, number,
+      fail("eval --compare", "{}: document {} differs between {} and {}: the runs used different data", task, number,
            first.path.string(), second.path.string());
     }
   }
@@ -62,7 +64,7 @@ struct Paired {
   std::vector<PairedDifference> documents;
 };
 
-// An accuracy is a mean. A perplexity is exp(-mean); its logarithm is compared.
+// The value of an accuracy is the mean over documents. A perplexity is exp(-mean), and its logarithm is compared.
 Paired pair_documents(const std::string& task, const std::string& metric, const TaskSamples& a, const TaskSamples& b) {
   Paired paired;
   paired.row.task = task;
@@ -124,7 +126,7 @@ ModelComparison compare(const ResultFolder& first, const ResultFolder& second, c
     if (!first.tasks.contains(task)) result.left_out.push_back(task);
   }
   if (result.rows.empty())
-    fail("eval --compare", "{} and {} have samples of no task in common", result.first, result.second);
+    fail("eval --compare", "{} and {} have no task with samples in common", result.first, result.second);
   if (averaged.size() > 1) {
     average.first /= static_cast<double>(averaged.size());
     average.second /= static_cast<double>(averaged.size());
@@ -179,9 +181,10 @@ std::string to_table(const std::vector<ModelComparison>& comparisons, const Comp
     }
     out += fmt::format("{}first:  {}\nsecond: {}\n", out.empty() ? "" : "\n", comparison.first, comparison.second);
     out += markdown_table(table, "llrrrrrrl");
-    for (const std::string& task : comparison.left_out) out += fmt::format("{}: only in one of them, left out\n", task);
+    for (const std::string& task : comparison.left_out)
+      out += fmt::format("{}: only in one of the two models, not compared\n", task);
   }
-  if (logarithms) out += "The difference of perplexities is that of their logarithms.\n";
+  if (logarithms) out += "For perplexities the table shows the difference of the logarithms.\n";
   return out + fmt::format(
                    "Difference: second - first. Interval: paired bootstrap over documents, {} resamples, seed {}. "
                    "p: two-sided paired t-test; * p < 0.05.\n",

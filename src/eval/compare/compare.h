@@ -18,10 +18,10 @@ struct CompareOptions {
 struct Comparison {
   std::string task, metric;
   int64_t documents = 0;
-  bool logarithm = false;        // `difference` is that of the logarithms (perplexities)
-  double first = 0, second = 0;  // the metric of each
+  bool logarithm = false;        // whether `difference` is the difference of the logarithms (perplexities)
+  double first = 0, second = 0;  // metric of the first and the second model
   double difference = 0;         // second - first
-  ConfidenceInterval interval;   // of the difference
+  ConfidenceInterval interval;   // confidence interval of the difference
   TTest test;
   bool significant() const { return test.p < 0.05; }
 };
@@ -29,15 +29,16 @@ struct Comparison {
 struct ModelComparison {
   std::string first, second;
   std::vector<Comparison>
-      rows;  // accuracies and perplexities; "average" last, where two or more tasks have an accuracy
-  std::vector<std::string> left_out;  // tasks that only one of the models has
+      rows;  // accuracies and perplexities; the last row is "average" if two or more tasks have an accuracy
+  std::vector<std::string> left_out;  // tasks that only one of the two models has
 };
 
-// Documents are paired by their number. Error unless both models have the same documents of the same task version. The
-// average is over every task's headline accuracy, as in the paper's Table 1; for a task that is not built in, its acc.
+// Compares two models. Documents are paired by their number. Throws Error unless both models have the same documents of
+// the same task version. The average covers the headline accuracy of every task, as in Table 1 of the paper; for a task
+// that is not built in it uses "acc".
 ModelComparison compare(const ResultFolder& first, const ResultFolder& second, const CompareOptions& options = {});
 
-// Compares each of the others with the first.
+// Compares each of the other models with the first one.
 std::vector<ModelComparison> compare_all(const std::vector<ResultFolder>& folders, const CompareOptions& options = {});
 
 nlohmann::ordered_json to_json(const std::vector<ModelComparison>& comparisons, const CompareOptions& options);

@@ -40,14 +40,15 @@ void read_samples(std::istream& lines, const std::string& source, TaskSamples& t
       const json sample = json::parse(line);
       task.documents[sample.at("doc_id").get<int64_t>()] = document_of(sample);
     } catch (const json::exception& e) {
-      fail("eval --compare", "{}:{}: expected a sample of lm-evaluation-harness's schema, found {}", source, number,
-           e.what());
+      fail("eval --compare", "{}:{}: expected a sample in the schema of lm-evaluation-harness, found {}", source,
+           number, e.what());
     }
   }
   if (task.documents.empty()) fail("eval --compare", "{}: expected samples, found none", source);
 }
 
-// samples_TASK_DATE.jsonl beside results_DATE.json, with what the results say about the task.
+// Finds samples_TASK_DATE.jsonl next to results_DATE.json and reads the task version and number of shots from the
+// results.
 TaskSamples samples_of(const fs::path& results_file, const json& results, const std::string& task) {
   const std::string date = results_file.stem().string().substr(kResults.size());
   const auto stated = [&](const char* key) {
@@ -73,7 +74,7 @@ ResultFolder read_result_folder(const fs::path& path) {
     const std::string name = entry.path().filename().string();
     if (entry.is_regular_file() && name.starts_with(kResults) && name.ends_with(".json")) files.push_back(entry.path());
   }
-  // Dates in names are ISO 8601: sorted by time.
+  // Dates in file names use ISO 8601, so sorting by name sorts by time.
   std::sort(files.begin(), files.end(),
             [](const fs::path& a, const fs::path& b) { return a.filename() < b.filename(); });
   ResultFolder folder{path, {}};
@@ -86,18 +87,19 @@ ResultFolder read_result_folder(const fs::path& path) {
         if (!fs::exists(samples.file)) continue;
         const auto before = folder.tasks.find(task);
         if (before != folder.tasks.end() && before->second.file.parent_path() != samples.file.parent_path()) {
-          fail("eval --compare", "{}: expected one model's results, found task {} in {} and in {}", path.string(), task,
-               before->second.file.parent_path().string(), samples.file.parent_path().string());
+          fail("eval --compare", "{}: expected results of one model, found task {} in {} and in {}", path.string(),
+               task, before->second.file.parent_path().string(), samples.file.parent_path().string());
         }
         folder.tasks[task] = std::move(samples);
       }
     } catch (const json::exception& e) {
-      fail("eval --compare", "{}: expected results in lm-evaluation-harness's schema, found {}", file.string(),
+      fail("eval --compare", "{}: expected results in the schema of lm-evaluation-harness, found {}", file.string(),
            e.what());
     }
   }
   if (folder.tasks.empty()) {
-    fail("eval --compare", "{}: expected results_DATE.json with samples_TASK_DATE.jsonl (of --log-samples), found {}",
+    fail("eval --compare",
+         "{}: expected results_DATE.json with samples_TASK_DATE.jsonl (written with --log-samples), found {}",
          path.string(), files.empty() ? "no results" : "no samples");
   }
   for (auto& [task, samples] : folder.tasks) {
@@ -110,7 +112,7 @@ ResultFolder read_result_folder(const fs::path& path) {
 ResultFolder as_result_folder(const std::string& model, const std::vector<TaskResult>& results) {
   ResultFolder folder{model, {}};
   for (const TaskResult& result : results) {
-    if (result.samples.empty()) continue;  // the held-out loss has none
+    if (result.samples.empty()) continue;  // the held-out loss has no samples
     TaskSamples& samples = folder.tasks[result.name];
     samples.version = json(result.version).dump();
     samples.shots = std::to_string(result.num_fewshot);

@@ -1,4 +1,4 @@
-// Results and samples read back for comparison, of this program or of lm-evaluation-harness.
+// Reads results and samples of this program or of lm-evaluation-harness for comparison.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -9,19 +9,20 @@
 
 namespace lazy::eval {
 
-// A document's contribution to a metric: an accuracy of 0 or 1, or a log-likelihood and its units (words, bytes).
+// The contribution of a document to a metric: an accuracy of 0 or 1, or a log-likelihood and its number of units (words
+// or bytes).
 struct SampleValue {
   double value = 0, units = 1;
 };
 
 struct SampleDocument {
-  std::string document_hash, question_hash;  // hash of the row; hashes of prompt and target
+  std::string document_hash, question_hash;  // hash of the row; hash of prompt and target
   std::map<std::string, SampleValue> metrics;
 };
 
 struct TaskSamples {
   std::filesystem::path file;
-  std::string version, shots;  // as in the results file
+  std::string version, shots;  // as stated in the results file
   std::map<int64_t, SampleDocument> documents;
 };
 
@@ -30,10 +31,11 @@ struct ResultFolder {
   std::map<std::string, TaskSamples> tasks;  // tasks with samples
 };
 
-// Searches the folder recursively; of several runs of a task the latest is used. Error when there are no samples, when
-// a task has results in two folders (so of two models), and on a malformed file, with its line.
+// Searches the folder recursively. If a task was run several times, the latest run is used. Throws Error if there are
+// only results without samples, if two folders contain results of the same task (so of two models), or if a file is
+// malformed.
 ResultFolder read_result_folder(const std::filesystem::path& path);
-// The same from results in memory that have samples.
+// Returns the same structure for results in memory that have samples.
 ResultFolder as_result_folder(const std::string& model, const std::vector<TaskResult>& results);
 
 }  // namespace lazy::eval

@@ -14,7 +14,7 @@ namespace lazy::eval::length {
 
 namespace {
 
-// Tokens of a stream that an item takes.
+// Number of tokens that an item occupies in a stream.
 size_t stream_tokens(const LambadaItem& item, std::span<const int32_t> separator) {
   return separator.size() + item.ids.size();
 }
@@ -42,7 +42,7 @@ std::vector<LambadaItem> tokenize_lambada(const std::vector<TextPair>& pairs, co
     LambadaItem item{request.context, request.context.size()};
     item.ids.insert(item.ids.end(), request.continuation.begin(), request.continuation.end());
     if (item.context == 0 || item.context == item.ids.size()) {
-      fail("eval", "lambada_openai: expected a context and a last word of a token at least, found '{}' and '{}'",
+      fail("eval", "lambada_openai: expected a context and a last word of at least one token each, found '{}' and '{}'",
            pair.context, pair.continuation);
     }
     items.push_back(std::move(item));
@@ -59,9 +59,9 @@ int64_t min_lambada_length(std::span<const LambadaItem> items, std::span<const i
 
 std::vector<LambadaStream> lambada_streams(std::span<const LambadaItem> items, std::span<const int32_t> separator,
                                            std::optional<int32_t> bos, int64_t length) {
-  if (separator.empty()) fail("eval", "lambada_openai: expected a separator of one token at least, found none");
+  if (separator.empty()) fail("eval", "lambada_openai: expected a separator of at least one token, found none");
   if (const int64_t least = min_lambada_length(items, separator, bos); length < least) {
-    fail("eval", "lambada_openai: expected a length of {} at least (the longest item), found {}", least, length);
+    fail("eval", "lambada_openai: expected a length of at least {} (the longest item), found {}", least, length);
   }
   std::vector<LambadaStream> streams;
   for (size_t i = 0; i < items.size();) {
@@ -69,7 +69,7 @@ std::vector<LambadaStream> lambada_streams(std::span<const LambadaItem> items, s
     std::vector<int32_t> ids;
     if (bos) ids.push_back(*bos);
     const size_t before = ids.size() + separator.size();
-    // The last token is only a target: length + 1 tokens make a window of `length`.
+    // The last token is only a target, so a window of `length` input tokens needs length + 1 tokens.
     for (; i < items.size() && ids.size() + stream_tokens(items[i], separator) <= static_cast<size_t>(length) + 1;
          ++i) {
       ids.insert(ids.end(), separator.begin(), separator.end());
@@ -135,8 +135,8 @@ namespace {
 
 constexpr const char* kSeparator = "\n\n";
 
-// Accuracy and perplexity of the last words; perplexity is exp of the mean loss of a word over items, as in the
-// benchmark.
+// Adds accuracy and perplexity of the last words. As in the benchmark, the perplexity is exp of the mean loss per word
+// over all items.
 void add_words(Json& row, const LambadaSums& sums, const Bootstrap& bootstrap) {
   const double n = static_cast<double>(sums.word_loss.size());
   const std::vector<double> ones(sums.word_loss.size(), 1.0);
@@ -166,7 +166,7 @@ Measurement measure_lambada(const LoadedModel& model, const std::vector<TextPair
   measured.curve.tokenizer = model.tokenizer->fingerprint();
   for (const int64_t length : options.lengths) {
     if (length < least) {
-      skip(measured.entry, title, length, fmt::format("the longest item takes {} tokens", least));
+      skip(measured.entry, title, length, fmt::format("the longest item has {} tokens", least));
       continue;
     }
     const LambadaSums sums =

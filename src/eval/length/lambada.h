@@ -1,4 +1,4 @@
-// LAMBADA at any length: items are concatenated to streams, in which every token and the last words are scored.
+// LAMBADA at arbitrary lengths. Items are concatenated to streams in which all tokens and the last words are scored.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,37 +13,40 @@
 
 namespace lazy::eval::length {
 
-// Context and last word of each item of task lambada_openai. Error names file, line and field.
+// Loads the context and the last word of each item of task lambada_openai. The Error names the file, line and field.
 std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std::optional<double>& limit);
 
 struct LambadaItem {
   std::vector<int32_t> ids;  // the whole passage
-  size_t context = 0;        // tokens before those of the last word
+  size_t context = 0;        // number of tokens before the last word
 };
-// As in the benchmark, the last word's tokens are those of the passage after the tokens of the passage without it.
+// As in the benchmark, the tokens of the last word are the tokens of the whole passage after removing as many tokens as
+// the passage without its last word has.
 std::vector<LambadaItem> tokenize_lambada(const std::vector<TextPair>& pairs, const Tokenizer& tokenizer);
 
-// Whole items in order, each after the separator, as many as fit into `length` input tokens. An item is never split:
-// its last word always has its whole passage as context. Separators are context and are not scored.
+// A stream of whole items in order, each after the separator, as many as fit into `length` input tokens. An item is
+// never split, so its last word always has the whole passage as context. Separators are context and are not scored.
 struct LambadaStream {
   Window window;
-  std::vector<size_t> starts;  // of its items, among the targets
+  std::vector<size_t> starts;  // index of the first target of each item
   size_t first_item = 0;
 };
 std::vector<LambadaStream> lambada_streams(std::span<const LambadaItem> items, std::span<const int32_t> separator,
                                            std::optional<int32_t> bos, int64_t length);
-// The shortest length that holds the longest item.
+// Returns the minimum length that fits the longest item.
 int64_t min_lambada_length(std::span<const LambadaItem> items, std::span<const int32_t> separator,
                            std::optional<int32_t> bos);
 
-struct LambadaSums {                            // [item]
-  std::vector<double> loss, tokens;             // nats over all of the item's tokens
-  std::vector<double> word_loss, word_correct;  // last word: nats, and 1 when each of its tokens was the most likely
+struct LambadaSums {                 // indexed by [item]
+  std::vector<double> loss, tokens;  // loss in nats and number of tokens, over all tokens of the item
+  // loss of the last word in nats; 1 if each of its tokens was the most likely one, else 0
+  std::vector<double> word_loss, word_correct;
   int64_t streams = 0, not_finite = 0;
 };
 LambadaSums score_lambada(const Scorer& scorer, std::span<const LambadaItem> items, std::span<const int32_t> separator,
                           std::optional<int32_t> bos, int64_t length, const std::string& title);
-// The benchmark's own score: each item alone, truncated on the left to max_length. loss and tokens stay empty.
+// Computes the standard score of the benchmark: each item is scored separately and truncated on the left to max_length.
+// `loss` and `tokens` stay empty.
 LambadaSums score_lambada_standard(const Scorer& scorer, std::span<const LambadaItem> items, std::optional<int32_t> bos,
                                    int64_t max_length, const std::string& title);
 

@@ -19,9 +19,9 @@ namespace {
 const std::vector<std::string> kTasks = {"heldout", "wikitext", "lambada_openai", "passkey", "recall"};
 
 void check_lengths(const LengthEvalOptions& o) {
-  if (o.lengths.empty()) fail("eval", "--lengths: expected lengths, found none");
+  if (o.lengths.empty()) fail("eval", "--lengths: expected at least one length, found none");
   for (size_t i = 0; i < o.lengths.size(); ++i) {
-    if (o.lengths[i] < 2) fail("eval", "--lengths: expected 2 or more tokens, found {}", o.lengths[i]);
+    if (o.lengths[i] < 2) fail("eval", "--lengths: expected at least 2 tokens, found {}", o.lengths[i]);
     if (i > 0 && o.lengths[i] <= o.lengths[i - 1])
       fail("eval", "--lengths: expected increasing lengths, found {} after {}", o.lengths[i], o.lengths[i - 1]);
   }
@@ -37,8 +37,7 @@ std::vector<std::string> selected_tasks(const LengthEvalOptions& o) {
     if (!o.data.empty()) tasks.push_back("wikitext");
     if (!o.data.empty() && has_task_files(find_task("lambada_openai"), o.data)) tasks.push_back("lambada_openai");
     if (tasks.empty())
-      fail("eval",
-           "--lengths: nothing to measure: expected --corpus, --text, --data or --tasks passkey,recall, found none");
+      fail("eval", "--lengths: nothing to measure: expected --corpus, --text, --data or --tasks passkey,recall");
   }
   for (const std::string& task : tasks) {
     if (!contains(kTasks, task))
@@ -141,7 +140,7 @@ Json evaluate_lengths(const std::vector<ModelVariant>& variants, const LengthEva
                              : texts.contains(task)   ? measure_text(model, texts[task], options, title)
                                                       : measure_synthetic(model, task, options, title);
       if (measured.entry["lengths"].empty())
-        fail("eval", "{}: no length is left: {}", title, measured.entry["skipped"][0]["why"].get<std::string>());
+        fail("eval", "{}: all lengths were skipped: {}", title, measured.entry["skipped"][0]["why"].get<std::string>());
       results["results"][task]["models"].push_back(std::move(measured.entry));
       curves[task].push_back(std::move(measured.curve));
     }

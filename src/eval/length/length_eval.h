@@ -1,5 +1,6 @@
-// `lazy eval --lengths`: language modelling and retrieval tasks over context lengths, for several models and variants
-// of them, as one JSON value (docs/length.md describes it) from which tables and reports are made.
+// `lazy eval --lengths`: language modeling and retrieval tasks over several context lengths, for several models and
+// model variants. The result is one JSON value (described in docs/length.md) from which tables and reports are
+// generated.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -27,34 +28,35 @@ struct LoadedModel {
   std::string device;
 };
 
-// A model folder under one set of options. Variants are loaded one after the other; one is in memory at a time.
+// A model folder with one set of options. Variants are loaded one after another; only one is in memory at a time.
 struct ModelVariant {
-  std::string label, path, variant;  // variant: "rope-base=500000", empty for the model as it is
+  std::string label, path, variant;  // variant: for example "rope-base=500000", or empty for the unmodified model
   std::function<LoadedModel()> load;
 };
 
-// `base` changed by the text of --variant: "rope-base=500000", "positions=yarn:4", "cache=streaming:4+508", or several
-// of these separated by commas. An empty text changes nothing. Error names the text and what was expected.
+// Applies the text of --variant to `base`: "rope-base=500000", "positions=yarn:4", "cache=streaming:4+508", or several
+// of these separated by commas. An empty text changes nothing. The Error contains the text and the expected syntax.
 ModelOptions parse_variant(const std::string& text, ModelOptions base = {});
 
 struct LengthEvalOptions {
-  std::vector<int64_t> lengths;  // tokens, increasing
+  std::vector<int64_t> lengths;  // in tokens, increasing
   std::vector<std::string>
       tasks;  // heldout, wikitext, lambada_openai, passkey, recall; empty: as the given data allows
   std::filesystem::path data, corpus, text;
   std::string split = "validation";
-  std::optional<double> limit;  // documents or items at most; below 1 a share of them
+  std::optional<double> limit;  // maximum number of documents or items; values below 1 are a fraction
   bool bos = false, per_document = false;
   int64_t stride = 0, resamples = 1000;
-  SyntheticOptions synthetic;  // its bos follows from `bos` and the tokenizer; its seed also draws the resamples
+  SyntheticOptions synthetic;  // its BOS is set from `bos` and the tokenizer; its seed is also used for the bootstrap
   std::string command, date;
 };
 
-// Error, before any model is loaded, on lengths below 2 or not increasing, unknown tasks, and missing or malformed
-// data. A length that a task cannot have (the text is shorter) is skipped with a warning; Error when none is left.
+// Evaluates all variants. Before any model is loaded, throws Error for lengths below 2 or not increasing, for unknown
+// tasks and for missing or malformed data. A length that a task does not support, for example because the text is
+// shorter, is skipped with a warning. Throws Error if all lengths are skipped.
 Json evaluate_lengths(const std::vector<ModelVariant>& models, const LengthEvalOptions& options);
 
-// The results as text: a table a measure, a row a length, a column a model.
+// Formats the results as text: one table per measure, one row per length and one column per model.
 std::string to_table(const Json& results);
 
 }  // namespace lazy::eval::length

@@ -35,7 +35,7 @@ OptionalInterval Bootstrap::interval(std::vector<double> draws) const {
 
 OptionalInterval wilson(double successes, double trials) {
   if (!(trials > 0)) return std::nullopt;
-  constexpr double z = 1.959963984540054;  // of the normal distribution, 95 %
+  constexpr double z = 1.959963984540054;  // 95 % quantile of the normal distribution
   const double p = successes / trials, scale = 1 + z * z / trials, middle = (p + z * z / (2 * trials)) / scale;
   const double half = z / scale * std::sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials));
   return ConfidenceInterval{std::max(0.0, middle - half), std::min(1.0, middle + half)};
@@ -50,12 +50,12 @@ Json exp_json(const OptionalInterval& interval) {
 }
 
 void skip(Json& entry, const std::string& title, int64_t length, const std::string& why) {
-  log::warn("{}: length {} left out: {}", title, length, why);
+  log::warn("{}: length {} skipped: {}", title, length, why);
   entry["skipped"].push_back({{"length", length}, {"why", why}});
 }
 
 void warn_not_finite(const std::string& title, int64_t length, int64_t count) {
-  if (count > 0) log::warn("{}: length {}: {} tokens have a loss that is not finite", title, length, count);
+  if (count > 0) log::warn("{}: length {}: the loss of {} tokens is not finite", title, length, count);
 }
 
 Json compare_change(const LossCurve& base, const LossCurve& other, const LengthEvalOptions& options) {
@@ -63,7 +63,8 @@ Json compare_change(const LossCurve& base, const LossCurve& other, const LengthE
   if (base.tokenizer != other.tokenizer || base.lengths != other.lengths || base.tokens != other.tokens) return rows;
   const Bootstrap bootstrap(static_cast<int64_t>(base.tokens.size()), options.resamples, options.synthetic.seed);
   for (size_t l = 1; l < base.lengths.size(); ++l) {
-    // (other(L) - other(first)) - (base(L) - base(first)), summed by unit first: one ratio.
+    // Computes (other(L) - other(first)) - (base(L) - base(first)). The differences are summed for each unit first, so
+    // that only one ratio remains.
     std::vector<double> change(base.tokens.size());
     for (size_t u = 0; u < change.size(); ++u) {
       change[u] = (other.loss[l][u] - other.loss[0][u]) - (base.loss[l][u] - base.loss[0][u]);

@@ -75,7 +75,7 @@ namespace {
 
 constexpr size_t kNotScored = ~size_t{0};
 
-// Concatenated tokens, and the unit that each is counted in.
+// Concatenated tokens, and the unit to which each token belongs.
 struct Stream {
   std::vector<int32_t> ids;
   std::vector<size_t> units;
@@ -125,7 +125,7 @@ RollingSums score_rolling(const Scorer& scorer, const TokenizedText& text, int64
   sums.bin_loss.assign(bins, std::vector<double>(units));
   sums.bin_tokens = sums.bin_loss;
   const std::vector<Score> scores = scorer(windows, title);
-  size_t at = 0;  // rolling windows predict every token once and in order
+  size_t at = 0;  // rolling windows predict every token exactly once, in order
   for (size_t w = 0; w < windows.size(); ++w) {
     const size_t before = windows[w].input.size() - windows[w].targets.size();
     for (size_t t = 0; t < windows[w].targets.size(); ++t) {
@@ -161,7 +161,8 @@ Json bins_json(const RollingSums& sums, const Bootstrap& bootstrap, int64_t leng
   return bins;
 }
 
-// Words of each unit. Of blocks only the total is known; it is divided in proportion to their tokens.
+// Returns the number of words of each unit. For blocks only the total is known, so it is divided in proportion to their
+// number of tokens.
 std::vector<double> words_by_unit(const TokenizedText& text, const RollingSums& sums, int64_t block) {
   if (block == 0) return {text.words.begin(), text.words.end()};
   const double per_token =
@@ -200,7 +201,7 @@ Measurement measure_text(const LoadedModel& model, const TextSource& source, con
   const int64_t block = text.documents.size() > 1 ? 0 : lengths.back();
   const RollingOptions rolling{options.bos, options.per_document, options.stride, prefix_token(*model.tokenizer)};
   measured.curve = {.lengths = lengths, .loss = {}, .tokens = {}, .tokenizer = model.tokenizer->fingerprint()};
-  std::vector<double> first;  // bootstrap draws of the first length
+  std::vector<double> first;  // bootstrap draws at the first length
   for (const int64_t length : lengths) {
     const auto begin = Clock::now();
     const RollingSums sums =

@@ -29,7 +29,7 @@ Window window_of_prompt(const PasskeyPrompt& prompt, const Tokenizer& tokenizer,
   std::vector<int32_t> ids = tokenizer.encode(prompt.text + prompt.answer);
   const size_t context = tokenizer.encode(prompt.text).size();
   if (context == 0 || context >= ids.size())
-    fail("eval", "passkey: the {} tokenizer makes no token of '{}'", tokenizer.kind(), prompt.answer);
+    fail("eval", "passkey: the {} tokenizer encodes '{}' as zero tokens", tokenizer.kind(), prompt.answer);
   Window window{{}, {ids.begin() + static_cast<int64_t>(context), ids.end()}};
   if (bos) window.input.push_back(*bos);
   window.input.insert(window.input.end(), ids.begin(), ids.end() - 1);
@@ -41,8 +41,8 @@ int64_t prompt_tokens(int64_t sentences, double depth, uint64_t seed, const Toke
   return static_cast<int64_t>(window_of_prompt(passkey_prompt(sentences, depth, seed), tokenizer, bos).input.size());
 }
 
-// The most sentences that fit with the key at the beginning. At other depths the prompt may differ by a few tokens; the
-// caller adjusts for that.
+// Returns the maximum number of sentences that fit if the key is at the beginning. At other depths the prompt length
+// may differ by a few tokens; the caller adjusts for that.
 int64_t most_sentences(int64_t length, uint64_t seed, const Tokenizer& tokenizer, std::optional<int32_t> bos) {
   int64_t fits = 0, too_many = 1;
   while (prompt_tokens(too_many, 0, seed, tokenizer, bos) <= length) fits = too_many, too_many *= 2;
@@ -79,7 +79,7 @@ int64_t min_passkey_length(const Tokenizer& tokenizer, const SyntheticOptions& o
 std::vector<DepthResult> evaluate_passkey(const Scorer& scorer, const Tokenizer& tokenizer, int64_t length,
                                           const SyntheticOptions& options, const std::string& title) {
   if (const int64_t least = min_passkey_length(tokenizer, options); length < least) {
-    fail("eval", "passkey: expected a length of {} at least (the question alone), found {}", least, length);
+    fail("eval", "passkey: expected a length of at least {} (the question alone), found {}", least, length);
   }
   std::vector<Window> windows;
   for (int64_t trial = 0; trial < options.samples; ++trial) {
@@ -119,11 +119,11 @@ std::vector<int32_t> recall_vocabulary(const Tokenizer& tokenizer, int64_t pairs
                       std::all_of(piece.begin() + 1, piece.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
     if (word) words.push_back(id);
   }
-  // As many filler tokens as tokens of pairs, so that the filler varies.
+  // There should be at least as many filler tokens as tokens of pairs, so that the filler varies.
   const auto enough = static_cast<size_t>(4 * pairs);
   if (words.size() >= enough) return words;
   if (others.size() >= enough) return others;
-  fail("eval", "recall: {} pairs need {} tokens, the {} tokenizer has {}", pairs, enough, tokenizer.kind(),
+  fail("eval", "recall: {} pairs need {} tokens, but the {} tokenizer has {}", pairs, enough, tokenizer.kind(),
        others.size());
 }
 
@@ -163,7 +163,7 @@ RecallSequence recall_sequence(const std::vector<int32_t>& vocabulary, int64_t l
 std::vector<DepthResult> evaluate_recall(const Scorer& scorer, const Tokenizer& tokenizer, int64_t length,
                                          const SyntheticOptions& options, const std::string& title) {
   if (const int64_t least = min_recall_length(options); length < least) {
-    fail("eval", "recall: expected a length of {} at least ({} pairs and their questions), found {}", least,
+    fail("eval", "recall: expected a length of at least {} ({} pairs and their questions), found {}", least,
          options.pairs, length);
   }
   const std::vector<int32_t> vocabulary = recall_vocabulary(tokenizer, options.pairs);

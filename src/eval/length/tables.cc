@@ -1,4 +1,4 @@
-// The results of `lazy eval --lengths` as text tables.
+// Formats the results of `lazy eval --lengths` as text tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-// The first column on the left, numbers on the right.
+// Aligns the first column to the left and numbers to the right.
 std::string aligned(const Rows& rows) { return markdown_table(rows, "lr") + "\n"; }
 
 std::string number(double value) {
@@ -30,8 +30,8 @@ std::string with_interval(const Json& row, const std::string& key) {
   return text;
 }
 
-// A row for each name in any model's list, a column for each model. `list` gives the list of a model, `name` the name
-// of a list's row.
+// Formats a table with a row for each name that occurs in the list of any model and a column for each model. `list`
+// returns the list of a model; `name` returns the row name of a list entry.
 std::string by_model(const Json& results, const Json& models, const std::string& corner, const std::string& key,
                      const std::function<Json(const Json&)>& list,
                      const std::function<std::string(const Json&)>& name) {

@@ -96,7 +96,7 @@ std::string read_all(ByteStream& stream) {
   return content;
 }
 
-// nlohmann's message without its error number: "syntax error while parsing value - ...".
+// Returns the message of nlohmann::json without its error number: "syntax error while parsing value - ...".
 std::string reason(const nlohmann::json::exception& error) {
   const std::string text = error.what();
   const size_t at = text.find(": ");
@@ -107,7 +107,7 @@ Json parse_line(std::string_view line, const std::string& where) {
   Json document = parse_python_json<Json>(line);
   if (document.is_discarded()) {
     try {
-      document = Json::parse(line);  // for its reason
+      document = Json::parse(line);  // parse again to get the reason
     } catch (const nlohmann::json::exception& error) {
       fail("eval", "{}: expected a JSON object, found none: {}", where, reason(error));
     }

@@ -1,4 +1,5 @@
-// The documents of a benchmark: where its files are, and the rows in them (JSON lines, the Hub's Parquet, plain text).
+// The documents of a benchmark: finds its files and reads their rows (JSON lines, Parquet from the Hugging Face Hub,
+// plain text).
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,26 +13,28 @@
 namespace lazy::eval {
 
 struct Row {
-  Json document;      // an object; the task's computed fields come last
+  Json document;      // a JSON object; the computed fields of the task come last
   std::string where;  // "data/piqa.jsonl:17", for error messages
 };
 
-// All rows of the evaluated split, or with `fewshot` of the split that examples are drawn from. Error names the file,
-// the line, the field, what was expected and what was found.
+// Returns all rows of the evaluated split, or with `fewshot` of the split from which examples are drawn. The Error
+// names the file, the line, the field, what was expected and what was found.
 std::vector<Row> read_rows(const Task& task, const std::filesystem::path& data, bool fewshot = false);
 
-// The files of that split, in order. First the task's own file names are tried in DIR and DIR/eval, also with .gz or
-// .zst appended. Then, for each Hub repository "owner/repo:config", all .parquet files (or .jsonl, .jsonl.gz,
-// .jsonl.zst) in DIR/owner/repo, DIR/owner--repo or DIR/repo that are below a folder called config and whose name
-// begins with the split ("test-00000-of-00001.parquet") or whose folder has the split's name. Error lists the names.
+// Returns the files of the split in order. First the file names of the task are tried in DIR and DIR/eval, also with
+// .gz or .zst appended. Then each Hub repository "owner/repo:config" is searched for .parquet files (or .jsonl,
+// .jsonl.gz, .jsonl.zst) in DIR/owner/repo, DIR/owner--repo or DIR/repo. A file is used if it is below a folder named
+// `config`, and either its name starts with the split ("test-00000-of-00001.parquet") or its folder has the name of the
+// split. The Error lists the names.
 std::vector<std::filesystem::path> find_task_files(const Task& task, const std::filesystem::path& data, bool fewshot);
 bool has_task_files(const Task& task, const std::filesystem::path& data);
 
-// The number of documents that `limit` leaves: min(available, limit), or the ceiling of a share below 1.
+// Returns the number of documents after applying `limit`: min(available, limit), or the rounded-up fraction if `limit`
+// is below 1.
 int64_t apply_limit(int64_t available, const std::optional<double>& limit);
 
-// The pages of WikiText's raw file, by the rule of EleutherAI/wikitext_document_level: a page starts at a line
-// " = Title = " with one equals sign on each side. Pages of white space alone are dropped.
+// Splits the raw WikiText file into pages by the rule of EleutherAI/wikitext_document_level: a page starts at a line "
+// = Title = " with one equals sign on each side. Pages that contain only white space are dropped.
 std::vector<std::string> wikitext_pages(std::string_view raw);
 
 }  // namespace lazy::eval

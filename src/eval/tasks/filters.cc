@@ -31,7 +31,7 @@ const Json& list_of(const Json& value) {
 }
 
 const Json& non_empty(const Json& value) {
-  if (list_of(value).empty()) refuse("expected a list that is not empty, found an empty one");
+  if (list_of(value).empty()) refuse("expected a non-empty list, found an empty one");
   return value;
 }
 
@@ -47,7 +47,7 @@ int64_t integer_of(const Json& value) {
   refuse("expected an integer, found {}", shown(value));
 }
 
-// Compiled patterns, one for each (pattern, replacement) of the task files.
+// Cache of compiled patterns, one for each (pattern, replacement) of the task files.
 const PythonSub& compiled(const std::string& pattern, const std::string& replacement) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, std::string>, PythonSub> known;
@@ -130,7 +130,8 @@ const std::vector<Filter>& filters() {
 }  // namespace
 
 std::string wikitext_detokenize(std::string text) {
-  // Contractions. The second rule looks for literal slashes and never matches; it is part of the benchmark.
+  // Contractions. The second rule looks for literal slashes and never matches; it is kept because it is part of the
+  // benchmark.
   text = replace_all(std::move(text), "s '", "s'");
   static const PythonSub slashes("/' [0-9]/", "/'[0-9]/");
   text = slashes(text);

@@ -1,16 +1,16 @@
-// The filters of task templates, with Python's meaning of each:
+// The filters of task templates. They behave as in Python:
 //
-//   strip lower upper capitalize            str's methods
-//   replace(a, b)  regex_sub(pattern, b)    str.replace; re.sub with PCRE2's replacement ("$1")
-//   before(a) after(a)                      the text before or after the first a; an error without one
-//   prefix(a) suffix(a)                     a prepended, a appended
-//   wikitext_detokenize                     lm-evaluation-harness's detokenizer for WikiText
-//   split(a) join(a)                        text to list and back
-//   first last drop_first drop_last at(i)   of a list
-//   index(list)                             the position in a list, from 0
-//   int add(n)                              text, boolean or number to integer; sum
+//   strip lower upper capitalize            methods of str
+//   replace(a, b)  regex_sub(pattern, b)    str.replace; re.sub with the replacement syntax of PCRE2 ("$1")
+//   before(a) after(a)                      the text before or after the first a; an error if a does not occur
+//   prefix(a) suffix(a)                     prepends a; appends a
+//   wikitext_detokenize                     the WikiText detokenizer of lm-evaluation-harness
+//   split(a) join(a)                        converts text to a list and back
+//   first last drop_first drop_last at(i)   elements or parts of a list
+//   index(list)                             the 0-based position of the value in a list
+//   int add(n)                              converts text, boolean or number to an integer; adds n
 //
-// A filter of texts maps over a list of texts.
+// A text filter that is applied to a list is applied to each text of the list.
 #pragma once
 #include <functional>
 #include <string>
@@ -23,14 +23,14 @@ namespace lazy::eval {
 struct Filter {
   const char* name;
   size_t arguments;
-  bool of_text;  // applied to each text of a list
+  bool of_text;  // whether the filter is applied to each text of a list
   std::function<Json(const Json& value, const std::vector<Json>& arguments)> apply;
 };
 
-// DocumentError lists the filters and suggests the nearest name.
+// The DocumentError lists the filters and suggests the closest name.
 const Filter& find_filter(const std::string& name);
 
-// The replacements of lm-evaluation-harness's tasks/wikitext/preprocess_wikitext.py, in its order.
+// Applies the replacements of tasks/wikitext/preprocess_wikitext.py of lm-evaluation-harness in the same order.
 std::string wikitext_detokenize(std::string text);
 
 }  // namespace lazy::eval

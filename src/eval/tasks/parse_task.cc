@@ -1,4 +1,4 @@
-// Parser of task files (TOML) with error messages that name file, line and key.
+// Parser of task files (TOML). Error messages contain the file, line and key.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace lazy::eval {
 namespace {
 
-// Reader of one table of a task file. Keys that were never read are unknown and refused.
+// Reads one table of a task file. Keys that were never read are reported as unknown.
 class Table {
  public:
   Table(const toml::table& table, std::string name, const std::string& file)
@@ -76,7 +76,7 @@ class Table {
     return out;
   }
 
-  // All keys with their values, in file order.
+  // Returns all keys with their values in file order.
   std::vector<std::pair<std::string, std::vector<std::string>>> all() {
     std::vector<std::pair<std::string, std::vector<std::string>>> out;
     std::vector<std::pair<const toml::node*, std::string>> nodes;

@@ -8,7 +8,8 @@ namespace lazy::eval {
 
 namespace {
 
-// The index of the right choice. Files store it as an integer, a string of digits, a boolean, or the choice's text.
+// Returns the index of the correct choice. Files store it as an integer, a string of digits, a boolean, or the text of
+// the choice.
 int64_t label_of(const Task& task, const Fields& fields, const std::vector<std::string>& choices) {
   const Json value = task.label.value(fields);
   int64_t label = -1;
@@ -59,7 +60,7 @@ Question build(const Task& task, const Fields& fields, const std::string& before
   return q;
 }
 
-// Turns a DocumentError into an Error that names the row.
+// Converts a DocumentError to an Error that names the row.
 template <typename Action>
 auto with_location(const Row& row, const Action& action) {
   try {
@@ -91,8 +92,8 @@ FewshotSampler::FewshotSampler(const Task& task, std::vector<Row> pool, int64_t 
     : task_(task), pool_(std::move(pool)), count_(static_cast<size_t>(count)), random_(seed) {
   const size_t needed = count_ + (task.exclude_document ? 1 : 0);
   if (count_ > 0 && pool_.size() < needed) {
-    fail("eval", "--num-fewshot {}: task {} needs {} examples to draw from, {} are there", count, task.name, needed,
-         pool_.size());
+    fail("eval", "--num-fewshot {}: task {} needs {} examples to draw from, but only {} exist", count, task.name,
+         needed, pool_.size());
   }
 }
 
@@ -106,7 +107,7 @@ std::vector<const Row*> FewshotSampler::draw(const Row& document) {
     if (drawn.size() < count_ && pool_[i].document != document.document) drawn.push_back(&pool_[i]);
   }
   if (drawn.size() == count_) return drawn;
-  // The pool holds the document more than once: draw again from the other rows alone.
+  // The pool contains the document more than once. Draw again from the other rows only.
   std::vector<const Row*> others;
   for (const Row& row : pool_) {
     if (row.document != document.document) others.push_back(&row);

@@ -1,4 +1,4 @@
-// Documents rendered to prompts: pairs of context and continuation (or a whole text), with few-shot examples.
+// Renders documents as prompts: pairs of context and continuation (or a whole text), with few-shot examples.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,28 +14,28 @@ struct TextPair {
 };
 
 struct Question {
-  std::vector<TextPair> pairs;       // one a choice; none for a rolling task
-  std::string text;                  // of a rolling task
-  std::vector<std::string> choices;  // without the delimiter; their lengths normalize acc_norm and acc_bytes
-  int64_t label = -1;                // of the right choice, from 0
-  std::string target;                // label, continuation or text, as lm-evaluation-harness logs it
-  int64_t words = 0, bytes = 0;      // of a rolling task's original text
+  std::vector<TextPair> pairs;       // one pair per choice; empty for a rolling task
+  std::string text;                  // text of a rolling task
+  std::vector<std::string> choices;  // without the delimiter; acc_norm and acc_bytes are normalized by their lengths
+  int64_t label = -1;                // 0-based index of the correct choice
+  std::string target;                // label, continuation or text, as logged by lm-evaluation-harness
+  int64_t words = 0, bytes = 0;      // size of the original text of a rolling task
 };
 
-// `examples` precede the document in each context. Error names the row's file, line and field.
+// `examples` are inserted before the document in each context. The Error names the file, line and field of the row.
 Question make_question(const Task& task, const Row& row, const std::string& examples);
 
-// The row as an example: context, delimiter, right answer, and the delimiter between examples.
+// Formats the row as an example: context, delimiter, correct answer, and the delimiter between examples.
 std::string make_example(const Task& task, const Row& row);
 
-// Few-shot examples drawn as lm-evaluation-harness's default sampler draws them: one random.Random(seed) a task, one
-// random.sample a document.
+// Draws few-shot examples like the default sampler of lm-evaluation-harness: one random.Random(seed) per task and one
+// random.sample per document.
 class FewshotSampler {
  public:
-  // Error when the pool has too few rows.
+  // Throws Error if the pool does not contain enough rows.
   FewshotSampler(const Task& task, std::vector<Row> pool, int64_t count, uint64_t seed);
-  // The examples of the next document in file order; "" when count is 0. Where the task excludes the document itself,
-  // one more is drawn and the document is left out.
+  // Returns the examples of the next document in file order, or "" if count is 0. If the task excludes the document
+  // itself, one more example is drawn and the document is removed from the examples.
   std::string next(const Row& document);
 
  private:

@@ -1,6 +1,6 @@
-// A benchmark's definition, read from a TOML file: the files with its documents, the templates of its prompts, and its
-// metrics. src/eval/tasks/*.toml are built into the program; --tasks FILE.toml adds one. docs/evaluation.md describes
-// the format.
+// The definition of a benchmark: the files with its documents, the templates of its prompts, and its metrics.
+// Definitions are read from TOML files. src/eval/tasks/*.toml are compiled into the program, and --tasks FILE.toml adds
+// a file. The format is described in docs/evaluation.md.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace lazy::eval {
 enum class OutputType { multiple_choice, loglikelihood, loglikelihood_rolling };
 const char* name(OutputType type);
 
-// A list of texts: one template that yields all of them, or one template a text.
+// A list of texts: either one template that yields all texts, or one template per text.
 struct TextList {
   Template whole;
   std::vector<Template> each;
@@ -27,36 +27,37 @@ struct TextList {
 };
 
 struct TaskData {
-  std::vector<std::string> files, fewshot_files;  // searched below the data folder
-  std::vector<std::string> hub;                   // "allenai/ai2_arc:ARC-Easy", repository and configuration on the Hub
+  std::vector<std::string> files, fewshot_files;  // file names that are searched in the data folder
+  // repository and configuration on the Hugging Face Hub, for example "allenai/ai2_arc:ARC-Easy"
+  std::vector<std::string> hub;
   std::string split, fewshot_split;
-  std::string plain_text;  // how a plain text file is split: "wikitext_pages", "lines"; empty: an error
+  std::string plain_text;  // how a plain text file is split: "wikitext_pages" or "lines"; empty: plain text is an error
 };
 
 struct Task {
-  std::string name, description, origin;  // origin: the file it was read from
-  double version = 0;                     // of the task in lm-evaluation-harness
+  std::string name, description, origin;  // origin: the file that contains the definition
+  double version = 0;                     // version of the task in lm-evaluation-harness
   OutputType output_type = OutputType::multiple_choice;
   std::vector<std::string> tags;  // group names for --tasks
   std::vector<std::string>
       metrics;           // acc, acc_norm, acc_bytes; perplexity, acc; word_perplexity, byte_perplexity, bits_per_byte
   std::string headline;  // the accuracy that counts in the average over tasks; empty: none
   TaskData data;
-  std::map<std::string, std::vector<std::string>> columns;  // see Fields
+  std::map<std::string, std::vector<std::string>> columns;  // column names, see Fields
   std::vector<std::pair<std::string, std::vector<Template>>>
       computed;  // added fields; the first template that applies gives the value
   Template context, label, continuation, text, counted;
   TextList contexts, choices;
-  std::string target_delimiter = " ", fewshot_delimiter = "\n\n", prefix;  // prefix: at the start of every prompt
-  bool exclude_document = false;  // never use the document itself as an example
+  std::string target_delimiter = " ", fewshot_delimiter = "\n\n", prefix;  // prefix: text at the start of every prompt
+  bool exclude_document = false;  // never use the document itself as a few-shot example
 };
 
-// Error names the file, the line, what was expected and what was found.
+// The Error names the file, the line, what was expected and what was found.
 Task parse_task(std::string_view toml, const std::string& origin);
 
 const std::vector<Task>& builtin_tasks();
-// Tasks by the names of --tasks: task names, tags, "all", and paths that end in .toml; each task once. Error lists the
-// known names.
+// Returns the tasks selected by --tasks: task names, tags, "all", and paths that end in .toml. Each task is returned
+// only once. The Error lists the known names.
 std::vector<Task> select_tasks(const std::vector<std::string>& names);
 Task find_task(const std::string& name);
 

@@ -31,7 +31,7 @@ class Parser {
  public:
   Parser(const std::string& source, size_t at) : source_(source), at_(at) {}
 
-  // Parses the expression that follows "{{"; *end is the position after "}}".
+  // Parses the expression after "{{". *end is set to the position after "}}".
   Expression parse(size_t* end) {
     Expression expression = piped();
     expect("}}");
@@ -76,7 +76,8 @@ class Parser {
       char c = source_[at_++];
       if (c == '\\' && at_ < source_.size()) {
         c = source_[at_++];
-        if (c != mark && c != '\\') text += c == 'n' || c == 't' ? "" : "\\";  // other escapes belong to a pattern
+        // other escapes belong to a regular expression and are kept
+        if (c != mark && c != '\\') text += c == 'n' || c == 't' ? "" : "\\";
         c = c == 'n' ? '\n' : c == 't' ? '\t' : c;
       }
       text += c;

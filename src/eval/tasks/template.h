@@ -1,7 +1,7 @@
 // The template language of task files, which renders a document as text: "Question: {{goal | strip}}\nAnswer:".
 //
-// {{ }} holds a value and the filters applied to it. A value is a field (choices.text is a member of an object), 'text'
-// or "text", a number, or a list [sol1, sol2]. tasks/filters.h documents the filters.
+// {{ }} contains a value and the filters applied to it. A value is a field (choices.text is a member of an object),
+// 'text' or "text", a number, or a list [sol1, sol2]. The filters are documented in tasks/filters.h.
 #pragma once
 #include <map>
 #include <memory>
@@ -15,31 +15,33 @@ namespace lazy::eval {
 
 using Json = nlohmann::ordered_json;
 
-// A document that does not fit a template. The caller adds the document's file and line and throws an Error.
+// Thrown if a document does not fit a template. The caller adds the file and line of the document and throws an Error.
 struct DocumentError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A document's fields under the names that templates use; a column may have several names.
+// The fields of a document under the names that templates use. A column may have several names.
 struct Fields {
   const Json& document;
-  const std::map<std::string, std::vector<std::string>>& columns;  // name -> alternative names, tried in order
-  const Json* find(const std::string& name) const;                 // null when absent
+  // maps a name to alternative names, which are tried in order
+  const std::map<std::string, std::vector<std::string>>& columns;
+  const Json* find(const std::string& name) const;  // null if absent
 };
 
 class Template {
  public:
   Template() = default;
-  // DocumentError names the place of a syntax error.
+  // The DocumentError contains the position of a syntax error.
   explicit Template(std::string source);
   bool empty() const { return source_.empty(); }
   const std::string& source() const { return source_; }
-  // Whether the document has every field that the template reads.
+  // Returns whether the document has every field that the template reads.
   bool applies(const Fields& fields) const;
-  // The value of the expression when the template is a single {{ }}, else text.
+  // Returns the value of the expression if the template is a single {{ }}; otherwise returns text.
   Json value(const Fields& fields) const;
-  std::string text(const Fields& fields) const;                // DocumentError unless the value is text or an integer
-  std::vector<std::string> texts(const Fields& fields) const;  // DocumentError unless it is a list of these
+  std::string text(const Fields& fields) const;  // throws DocumentError unless the value is text or an integer
+  // throws DocumentError unless the value is a list of texts or integers
+  std::vector<std::string> texts(const Fields& fields) const;
 
   struct Expression;
 
@@ -48,7 +50,7 @@ class Template {
   std::vector<std::variant<std::string, std::shared_ptr<const Expression>>> shards_;
 };
 
-// A value in an error message, shortened to 60 characters.
+// Formats a value for an error message, shortened to 60 characters.
 std::string shown(const Json& value);
 
 }  // namespace lazy::eval

@@ -1,5 +1,6 @@
-// SentencePiece and LibTorch both have a FLAGS_minloglevel (of different types), protobuf and more. In one program
-// they must not share a name: the linker would silently let them share memory.
+// SentencePiece and LibTorch both define FLAGS_minloglevel (with different types), protobuf and other symbols. One
+// program must not contain the same symbol from both, because the linker would merge the two definitions without a
+// warning.
 #include <c10/util/Logging.h>
 #include <gtest/gtest.h>
 
@@ -32,27 +33,29 @@ std::set<std::string> names(const std::string& command, const std::string& kinds
 
 }  // namespace
 
-TEST(SentencePieceSymbols, TrainingLeavesLibTorchsFlagsAlone) {
+TEST(SentencePieceSymbols, Training_KeepsFlagsOfLibTorch) {
   const int former = FLAGS_minloglevel;
   FLAGS_minloglevel = 1234567;
   std::vector<std::string> texts;
   for (int i = 0; i < 200; ++i) texts.push_back("the quick brown fox jumps over dog number " + std::to_string(i));
-  const auto tokenizer = train_sentencepiece(texts, 320);  // sets SentencePiece's own flag
+  const auto tokenizer = train_sentencepiece(texts, 320);  // sets the flag of SentencePiece
   EXPECT_EQ(FLAGS_minloglevel, 1234567);
   FLAGS_minloglevel = former;
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("the fox")), "the fox");
 }
 
-TEST(SentencePieceSymbols, NoNameIsSharedWithLibTorch) {
+TEST(SentencePieceSymbols, Symbols_AreNotSharedWithLibTorch) {
   if (std::system("nm --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "nm is not installed";
-  // Everything that LibTorch exports, weak or not, against SentencePiece's strong definitions; and against all of them,
-  // but for the C++ library's templates, which any two C++ programs share.
+  // Compares all symbols that LibTorch exports, weak or strong, with the symbols of SentencePiece. Strong definitions
+  // of SentencePiece must not be among them. Weak definitions may be templates of the C++ library, which all C++
+  // programs share, but must not belong to the namespaces below.
   const auto torch = names("nm -D --defined-only " LAZY_TORCH_LIBRARIES, "TDBRWVuGS");
   const auto strong = names("nm --defined-only --extern-only " LAZY_SENTENCEPIECE_LIBRARY, "TDBRGS");
   const auto weak = names("nm --defined-only --extern-only " LAZY_SENTENCEPIECE_LIBRARY, "WVu");
   ASSERT_GT(torch.size(), 1000u);
   ASSERT_GT(strong.size(), 500u);
-  EXPECT_TRUE(torch.contains("FLAGS_minloglevel")) << "the clash this test watches for has gone from LibTorch";
+  EXPECT_TRUE(torch.contains("FLAGS_minloglevel"))
+      << "LibTorch no longer exports the symbol whose clash this test checks";
   for (const std::string& name : strong) EXPECT_FALSE(torch.contains(name)) << name;
   for (const std::string& name : weak) {
     for (const char* space : {"6google8protobuf", "4absl", "13sentencepiece", "FLAGS_"}) {

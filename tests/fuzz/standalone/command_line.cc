@@ -1,4 +1,4 @@
-// The command line, one word a line, for some of the commands. It is parsed, no command runs.
+// The command line of some commands, with one word per line. It is parsed, but no command runs.
 #include "apps/lazy/command.h"
 
 #include <CLI/CLI.hpp>
@@ -10,7 +10,7 @@
 
 using namespace lazy;
 
-// Thrown when everything is parsed, before the first command would run.
+// Thrown after parsing, before the first command would run.
 struct Parsed {};
 
 LAZY_FUZZ_TARGET(command_line) {
@@ -27,13 +27,14 @@ LAZY_FUZZ_TARGET(command_line) {
   app.parse_complete_callback([] { throw Parsed(); });
   std::vector<std::string> words = split(input, '\n');
   words.resize(std::min<size_t>(words.size(), 40));
-  for (std::string& word : words) word = word.c_str();  // an argument has no NUL
-  std::reverse(words.begin(), words.end());             // as CLI11 takes them
+  // removes everything after a NUL, which an argument cannot contain
+  for (std::string& word : words) word = word.c_str();
+  std::reverse(words.begin(), words.end());  // CLI11 expects the arguments in reverse order
   try {
     app.parse(words);
   } catch (const Parsed&) {
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return;  // --help
-    fuzz::require(*e.what() != '\0', "an error says something");
+    fuzz::require(*e.what() != '\0', "an error has a message");
   }
 }

@@ -1,4 +1,4 @@
-// Stubs for functions that need LibTorch, which this build leaves out.
+// Stubs for functions that need LibTorch, which is not part of this build.
 #include "model/device.h"
 
 namespace lazy {

@@ -1,5 +1,5 @@
-// Stands for LibTorch's tensor where the reading thread of training (train/batches.cc) runs under ThreadSanitizer,
-// which would have to instrument LibTorch too: ids in memory that is shared as a tensor's is.
+// Replaces LibTorch's tensor for the reading thread of training (train/batches.cc) under ThreadSanitizer, which would
+// otherwise need an instrumented LibTorch. The ids are in memory that copies share, as with a tensor.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
