@@ -3,8 +3,9 @@
 
     python tests/parity/random_model.py FOLDER --tokenizer DIR [--hidden 512 --layers 12 --heads 8 --intermediate 1408]
 
-Needs torch and transformers, and no network. Weights are wider than an untrained model's, so that what it says is far
-from uniform: differences between two programs show in it, and the likeliest token is one.
+The script needs torch and transformers, but no network. The weights have a larger standard deviation than in an
+untrained model, so that the predicted distributions are far from uniform. Then differences between two programs are
+visible, and the most likely token is unambiguous.
 """
 
 import argparse
@@ -18,7 +19,7 @@ def main():
     p.add_argument(
         "--tokenizer",
         required=True,
-        help="folder with tokenizer.json and tokenizer_config.json, of 32000 ids or --vocabulary",
+        help="folder with tokenizer.json and tokenizer_config.json; the tokenizer has 32000 ids or --vocabulary",
     )
     p.add_argument("--vocabulary", type=int, default=32000)
     p.add_argument("--hidden", type=int, default=128)

@@ -202,7 +202,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("family, expected, changes", CASES, ids=[f"{f}-{'-'.join(c)}" for f, _, c in CASES])
-def test_changes_that_once_gave_other_logits(family, expected, changes, ours, ids, tmp_path):
+def test_regressions_of_changed_keys(family, expected, changes, ours, ids, tmp_path):
     folder, config = base_folder(tmp_path / "base", family, FAMILIES[family][0])
     config = {key: value for key, value in {**config, **changes}.items() if value is not ABSENT}
     write_config(folder, config)
@@ -219,7 +219,7 @@ def test_irrelevant_keys_are_accepted(family, ours, ids, tmp_path):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_of_changed_configurations(family, ours, ids, tmp_path):
+def test_changed_configurations_match_transformers_or_are_rejected(family, ours, ids, tmp_path):
     bases = []
     for n, given in enumerate(FAMILIES[family]):
         bases.append(base_folder(tmp_path / f"base{n}", family, given))

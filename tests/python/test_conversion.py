@@ -120,7 +120,7 @@ def same_bits(model, other):
 
 
 @pytest.mark.parametrize("family, changes", FAMILIES)
-def test_the_default_leaves_the_function_unchanged(family, changes):
+def test_default_conversion_does_not_change_the_logits(family, changes):
     model = built(family, changes)
     before = logits(model)
     ours = logits(hf.make_lazy(model, 8))
@@ -130,7 +130,7 @@ def test_the_default_leaves_the_function_unchanged(family, changes):
 
 
 @pytest.mark.parametrize("family, changes", FAMILIES)
-def test_logits_and_gradients_are_those_of_the_definition(family, changes, monkeypatch):
+def test_logits_and_gradients_match_the_definition(family, changes, monkeypatch):
     model = converted(built(family, changes))
 
     def run(model):
@@ -161,7 +161,7 @@ def test_compiles_in_one_graph(family, changes):
 
 
 @pytest.mark.parametrize("family, changes", FAMILIES)
-def test_a_trained_model_survives_saving_and_loading(family, changes, tmp_path):
+def test_trained_model_round_trips_through_a_folder(family, changes, tmp_path):
     model = converted(built(family, changes)).train()
     start = {name: value.clone() for name, value in per_head(model).items()}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -184,7 +184,7 @@ def test_a_trained_model_survives_saving_and_loading(family, changes, tmp_path):
 
 
 @pytest.mark.parametrize("family", hf.FAMILIES)
-def test_the_folder_is_the_base_familys_with_more(family, tmp_path):
+def test_folder_extends_the_folder_of_the_base_family(family, tmp_path):
     """config.json and the tensors' names are an interface: the program `lazy` reads and writes such folders."""
     base = built(family)
     base.save_pretrained(tmp_path / "base")
@@ -218,7 +218,7 @@ def test_bfloat16_keeps_tau_and_the_bias_in_fp32(family, changes, tmp_path):
 
 
 @pytest.mark.parametrize("case", CONVERSIONS)
-def test_other_arguments_survive_saving_and_loading(case, tmp_path):
+def test_conversion_arguments_round_trip_through_a_folder(case, tmp_path):
     model = converted(llama(), **CONVERSIONS[case])
     model.save_pretrained(tmp_path)
     again = AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -241,7 +241,7 @@ def folders(tmp_path_factory):
     return made
 
 
-def test_logits_equal_those_of_the_cpp_model(folders, tmp_path):
+def test_logits_match_the_cpp_model(folders, tmp_path):
     if not WRITER:
         pytest.skip("LAZY_TEST_MODELS does not name the program tests/write_models of a build folder")
     safetensors.save_file({"ids": IDS}, tmp_path / "ids.safetensors")
@@ -273,7 +273,7 @@ def write_byte_tokenizer(folder):
 
 
 @pytest.mark.parametrize("family, changes", [value for value in FAMILIES if value.id != "llama_mlp_biases"])
-def test_lazy_convert_writes_the_folder_of_make_lazy(lazy_binary, family, changes, tmp_path):
+def test_lazy_convert_and_make_lazy_write_the_same_folder(lazy_binary, family, changes, tmp_path):
     model = built(family, changes | dict(vocab_size=256))
     model.save_pretrained(tmp_path / "base")
     write_byte_tokenizer(tmp_path / "base")
@@ -330,7 +330,7 @@ def test_shards_and_copies(tmp_path):
     assert torch.equal(logits(pickled), logits(model)) and not torch.equal(logits(other), logits(model))
 
 
-def test_models_without_or_with_another_head(tmp_path):
+def test_models_with_different_heads(tmp_path):
     model = converted(llama())
     model.save_pretrained(tmp_path / "saved")
     base = AutoModel.from_pretrained(tmp_path / "saved")
@@ -343,7 +343,7 @@ def test_models_without_or_with_another_head(tmp_path):
     assert type(again) is type(classifier) and torch.equal(logits(again), logits(classifier))
 
 
-def test_tensors_that_a_folder_lacks_have_initial_values(tmp_path):
+def test_missing_tensors_are_initialized(tmp_path):
     """Weights of the base family under a configuration with Lazy Attention."""
     hf.make_lazy(llama(), 8, tau=-0.5, distance_bias_std=0.25).save_pretrained(tmp_path)
     tensors = safetensors.load_file(tmp_path / "model.safetensors")
@@ -367,7 +367,7 @@ def test_tensors_that_a_folder_lacks_have_initial_values(tmp_path):
         ("offset_init", float("nan")),
     ],
 )
-def test_folders_with_wrong_keys_are_refused(key, value, tmp_path):
+def test_folders_with_wrong_keys_are_rejected(key, value, tmp_path):
     hf.make_lazy(llama(), 8).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {key: value}))
@@ -386,7 +386,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(tmp_path):
     assert all(torch.equal(plain[n], p.grad) for n, p in model.named_parameters())
 
 
-def test_the_tokenizer_of_a_folder_is_the_base_familys(tmp_path):
+def test_folder_has_the_tokenizer_class_of_the_base_family(tmp_path):
     """AutoTokenizer chooses the class by model_type where a checkpoint's tokenizer_config.json names a wrong one."""
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
@@ -400,7 +400,7 @@ def test_the_tokenizer_of_a_folder_is_the_base_familys(tmp_path):
     assert found[0]("abab")["input_ids"] == found[1]("abab")["input_ids"] == [2, 2]
 
 
-def test_without_the_package_the_folder_is_refused(tmp_path):
+def test_folder_is_rejected_if_the_package_is_not_imported(tmp_path):
     converted(llama()).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["model_type"] == "lazy_llama"
@@ -438,7 +438,7 @@ def other_families():
     yield transformers.BloomForCausalLM(transformers.BloomConfig(vocab_size=61, hidden_size=32, n_layer=2, n_head=4))
 
 
-def test_other_families_are_refused_with_those_that_can_be_converted():
+def test_error_for_unsupported_families_lists_supported_families():
     for model in other_families():
         with pytest.raises(ValueError, match=naming("make_lazy", model.config.model_type, *hf.FAMILIES)):
             hf.make_lazy(model)
@@ -446,7 +446,7 @@ def test_other_families_are_refused_with_those_that_can_be_converted():
         hf.make_lazy(nn.Linear(2, 2))
 
 
-def test_models_that_share_a_configuration():
+def test_models_that_share_a_configuration_are_independent():
     config = LlamaConfig(**SHAPE)
     first, second = LlamaForCausalLM(config).eval(), LlamaForCausalLM(config).eval()
     before = logits(second)
@@ -503,7 +503,7 @@ def test_lazy_models_are_not_converted_again():
     ],
 )
 @pytest.mark.parametrize("make", [lambda: hf.LazyForCausalLM(hf.LazyConfig(**SHAPE)), lambda: converted(llama())])
-def test_parallelism_that_would_be_wrong_is_refused(make, options, names, tmp_path):
+def test_unsupported_parallelism_is_rejected(make, options, names, tmp_path):
     model = make()
     assert model.config.base_model_tp_plan is None and model.config.base_model_pp_plan is None
     model.save_pretrained(tmp_path)

@@ -147,7 +147,7 @@ def tiny(name, **changes):
         ("Gemma3", "gemma3", True),
     ],
 )
-def test_the_model_comes_back(lazy_binary, tmp_path, name, architecture, tied):
+def test_gguf_conversion_restores_the_model(lazy_binary, tmp_path, name, architecture, tied):
     model = tiny(name, tie_word_embeddings=tied)
     write_gguf(tmp_path / "m.gguf", architecture, model)
     run = convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder")
@@ -174,7 +174,7 @@ def test_the_model_comes_back(lazy_binary, tmp_path, name, architecture, tied):
     assert own.stdout.split() == ["256", "49", "258"]
 
 
-def test_bf16_is_rounded_to_nearest(lazy_binary, tmp_path):
+def test_bf16_rounds_to_nearest(lazy_binary, tmp_path):
     model = tiny("Llama")
     write_gguf(tmp_path / "m.gguf", "llama", model)
     assert convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder", "--dtype", "bf16").returncode == 0
@@ -191,7 +191,7 @@ def test_bf16_is_rounded_to_nearest(lazy_binary, tmp_path):
         (lambda w: w.add_tensor("rope_freqs.weight", torch.ones(8).numpy()), ["rope_freqs.weight"]),
     ],
 )
-def test_what_is_not_supported_is_refused(lazy_binary, tmp_path, change, names):
+def test_unsupported_contents_are_rejected(lazy_binary, tmp_path, change, names):
     write_gguf(tmp_path / "m.gguf", "llama", tiny("Llama"), change)
     run = convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder")
     assert run.returncode == 2 and len(run.stderr.splitlines()) == 1, run.stderr
@@ -199,7 +199,7 @@ def test_what_is_not_supported_is_refused(lazy_binary, tmp_path, change, names):
     assert not (tmp_path / "folder").exists()
 
 
-def test_other_files_and_architectures_are_refused(lazy_binary, tmp_path):
+def test_other_files_and_architectures_are_rejected(lazy_binary, tmp_path):
     write_gguf(tmp_path / "m.gguf", "gemma", tiny("Llama"))
     assert "gemma" in convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder").stderr
     (tmp_path / "text.gguf").write_text("no GGUF file")

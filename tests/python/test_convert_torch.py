@@ -119,7 +119,7 @@ def read(reader, folder, ids, out):
 
 @pytest.mark.parametrize("archive", [True, False])
 @pytest.mark.parametrize("config, model", [(GPT2, gpt2), (TRANSFORMER_XL, transformer_xl)])
-def test_published_models(lazy_binary, built_file, tmp_path, config, model, archive):
+def test_published_models_are_converted(lazy_binary, built_file, tmp_path, config, model, archive):
     tensors, buffers = model()
     saved = collections.OrderedDict(tensors | buffers)
     source = folder_of(tmp_path / "source", config, content=saved, _use_new_zipfile_serialization=archive)
@@ -141,7 +141,7 @@ def test_published_models(lazy_binary, built_file, tmp_path, config, model, arch
     assert torch.equal(found, expected)
 
 
-def test_shards_of_views_and_one_file_with_another_name(lazy_binary, tmp_path):
+def test_converts_shards_with_views_and_files_with_other_names(lazy_binary, tmp_path):
     tensors = gpt2("transformer.")[0] | {"lm_head.weight": torch.randn(WORDS, WIDTH)}
     tensors = {name: tensor.bfloat16() if "mlp" in name else tensor.half() for name, tensor in tensors.items()}
     views = {  # transposed in memory, or a part of a larger storage
@@ -178,7 +178,7 @@ def changed(**changes):
 
 
 @pytest.mark.parametrize("archive", [True, False])
-def test_code_is_refused_and_not_run(lazy_binary, tmp_path, archive):
+def test_code_is_rejected_and_not_executed(lazy_binary, tmp_path, archive):
     content = changed(more=Command(tmp_path / "ran"))
     source = folder_of(tmp_path / "source", GPT2, content=content, _use_new_zipfile_serialization=archive)
     expect_refused(lazy_binary, tmp_path, source, ["pytorch_model.bin", "system", "weights_only"])
@@ -205,12 +205,12 @@ def expect_refused(lazy_binary, tmp_path, source, names):
         (lambda: torch.nn.Linear(2, 2), ["pytorch_model.bin", "Linear", "weights_only"]),
     ],
 )
-def test_other_contents_are_refused(lazy_binary, tmp_path, content, names):
+def test_other_contents_are_rejected(lazy_binary, tmp_path, content, names):
     source = folder_of(tmp_path / "source", GPT2, content=content())
     expect_refused(lazy_binary, tmp_path, source, [str(source), *names])
 
 
-def test_damaged_files_are_refused(lazy_binary, tmp_path):
+def test_damaged_files_are_rejected(lazy_binary, tmp_path):
     source = folder_of(tmp_path / "source", GPT2, content=changed())
     file = source / "pytorch_model.bin"
     whole = file.read_bytes()
@@ -219,7 +219,7 @@ def test_damaged_files_are_refused(lazy_binary, tmp_path):
         expect_refused(lazy_binary, tmp_path, source, ["pytorch_model.bin", "torch.save"])
 
 
-def test_missing_files_are_named(lazy_binary, tmp_path):
+def test_missing_files_are_named_in_the_error(lazy_binary, tmp_path):
     source = folder_of(tmp_path / "source", GPT2)
     expect_refused(lazy_binary, tmp_path, source, [str(source), "pytorch_model.bin"])
     expect_refused(lazy_binary, tmp_path, tmp_path / "none", [str(tmp_path / "none")])

@@ -21,7 +21,7 @@ def run(arguments, folder):
     return done.stdout
 
 
-def test_the_tour(tmp_path):
+def test_tour_of_the_documentation_runs(tmp_path):
     text = (ROOT / "docs" / "python.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
     assert len(blocks) > 5
@@ -37,7 +37,7 @@ def test_the_tour(tmp_path):
     run(["python_md.py"], tmp_path)
 
 
-def test_llama_in_five_lines(tmp_path):
+def test_llama_in_five_lines_runs(tmp_path):
     out = run([ROOT / "examples" / "llama_in_five_lines.py"], tmp_path)
     losses = [float(x) for x in re.findall(r"loss ([0-9.]+)", out)]
     assert losses[-1] < losses[0], out

@@ -27,7 +27,7 @@ def package_attention(q, k, v, bias, normalizer, causal, window):
     "causal, window, n, m", [(True, -1, 13, 13), (True, 5, 13, 13), (True, -1, 4, 17), (False, -1, 6, 11)]
 )
 @pytest.mark.parametrize("normalizer", FUNCTIONS)
-def test_result_gradients_and_support(normalizer, causal, window, n, m, dtype):
+def test_result_gradients_and_support_match_the_entmax_package(normalizer, causal, window, n, m, dtype):
     print(f"entmax {importlib.metadata.version('entmax')}")
     pool = Pool()
     for _ in range(4):

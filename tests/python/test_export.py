@@ -40,7 +40,7 @@ def test_metadata_is_copied(lazy_binary, model):
     assert read(exported / "config.json")["pad_token_id"] == 0
 
 
-def test_keys_that_are_not_read_are_kept(lazy_binary, model):
+def test_unknown_keys_are_preserved(lazy_binary, model):
     others = {
         "task_specific_params": {"text-generation": {"max_length": 50}},
         "id2label": {"0": "no", "1": "yes"},
@@ -57,7 +57,7 @@ def test_keys_that_are_not_read_are_kept(lazy_binary, model):
     assert source.items() <= {**exported, "torch_dtype": source["torch_dtype"]}.items()
 
 
-def test_ids_that_the_source_leaves_open_are_the_tokenizers(lazy_binary, model):
+def test_missing_token_ids_are_read_from_the_tokenizer(lazy_binary, model):
     (model / "generation_config.json").unlink()
     config = {key: value for key, value in read(model / "config.json").items() if not key.endswith("_token_id")}
     (model / "config.json").write_text(json.dumps(config))

@@ -233,12 +233,12 @@ def test_tau_and_bias_are_exact_and_trained(tmp_path):
 
 
 @pytest.mark.slow
-def test_weights_arrive_from_the_first_process(tmp_path):
+def test_weights_are_loaded_from_the_first_process(tmp_path):
     in_two_processes(tmp_path, check_meta_device, {make.__name__: (make,) for make in (lazy, lazy_bf16)})
 
 
 @pytest.mark.slow
-def test_without_shard_heads_tau_is_rounded_or_refused(tmp_path):
+def test_without_shard_heads_tau_is_rounded_or_rejected(tmp_path):
     """If this fails, a new PyTorch may have made shard_heads unnecessary."""
     in_two_processes(tmp_path, without_shard_heads, {"lazy": (lazy,), "lazy_bf16": (lazy_bf16,)})
     rounded = (tmp_path / "lazy" / "result").read_text()
@@ -246,7 +246,7 @@ def test_without_shard_heads_tau_is_rounded_or_refused(tmp_path):
     assert "uniform original parameter dtype" in (tmp_path / "lazy_bf16" / "result").read_text()
 
 
-def test_separate_parameters_change_nothing_in_one_process():
+def test_separate_does_not_change_results_in_one_process():
     layer, x = lazy_attention.LazyAttention(32, 4, distance_bias_window=8), torch.randn(1, 9, 32)
     before, expected = layer.state_dict(), layer(x)
     separate(layer, layer.PER_HEAD)
@@ -262,7 +262,7 @@ def test_separate_parameters_change_nothing_in_one_process():
     assert torch.equal(read(other, "softmax_offset"), torch.full((4,), -1.0))
 
 
-def test_shard_heads_names_what_is_wrong():
+def test_shard_heads_errors_name_the_cause():
     with pytest.raises(ValueError, match=naming("shard_heads", "per-head", "Linear")):
         hf.shard_heads(nn.Linear(2, 2))
     with pytest.raises(ValueError, match=naming("shard_heads", "mp_policy")):

@@ -32,7 +32,7 @@ class Layer(torch.nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("window, n, m", [(None, 14, 14), (5, 14, 14), (None, 3, 14), (5, 1, 14)])
-def test_attention_and_its_gradients(window, n, m, dtype):
+def test_attention_and_gradients_match_transformers(window, n, m, dtype):
     pool = Pool()
     for _ in range(4):
         exact = [
@@ -120,7 +120,7 @@ def tiny_mimo_v2_flash():
 
 
 @pytest.mark.parametrize("make", [tiny, tiny_granite_swa, tiny_mimo_v2_flash])
-def test_whole_model_loss_gradients_and_generation(make):
+def test_loss_gradients_and_generation_of_whole_models_match_transformers(make):
     model, ids = make(), torch.randint(0, 61, (2, 20))
     assert set(model.config.layer_types) == {"sliding_attention", "full_attention"}
 
@@ -144,6 +144,6 @@ def test_whole_model_loss_gradients_and_generation(make):
     assert sinks and all(gradient.abs().max() > 0 for gradient in sinks)
 
 
-def test_elastic_offset_refuses_layers_with_sinks():
+def test_layers_with_sinks_reject_the_elastic_normalizer():
     with pytest.raises(ValueError, match=naming("make_lazy", "gpt_oss")):
         hf.make_lazy(tiny())

@@ -24,7 +24,7 @@ def leaf(*shape, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("head_dim", [16, 64, 80, 128])
 @pytest.mark.parametrize("softcap", [None, 2.0])
-def test_forward_and_gradients_are_the_definition(dtype, head_dim, softcap):
+def test_forward_and_gradients_match_the_definition(dtype, head_dim, softcap):
     q, k, v = (
         leaf(2, 150, 4, head_dim, dtype=dtype),
         leaf(2, 150, 2, head_dim, dtype=dtype),
@@ -55,7 +55,7 @@ def test_forward_and_gradients_are_the_definition(dtype, head_dim, softcap):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("normalizer", ["softmax", "sigmoid"])
 @pytest.mark.parametrize("head_dim", [40, 64, 128])
-def test_statistics_of_scores_are_those_of_float64(dtype, normalizer, head_dim):
+def test_score_statistics_match_float64(dtype, normalizer, head_dim):
     q, k, v = (leaf(2, 300, heads, head_dim, dtype=dtype).detach() for heads in (4, 2, 2))
     exact = [t.cpu().double() for t in (q, k, v)]
     ours = lazy_attention.attention(q, k, v, normalizer=normalizer, return_score_stats=True)
@@ -94,7 +94,7 @@ def test_opcheck():
     library.opcheck(lazy.linear_cross_entropy.default, (leaf(7, 16), leaf(7, 16), labels))
 
 
-def test_packed_documents_on_either_device_and_their_mistakes():
+def test_cu_seqlens_on_cpu_or_gpu_are_accepted_and_checked():
     q = leaf(1000, 4, 64, dtype=torch.bfloat16)
     cu = torch.tensor([0, 300, 300, 1000], dtype=torch.int32)
     call = lambda c: lazy_attention.attention(q, q, q, normalizer="softmax", cu_seqlens_q=c, cu_seqlens_k=c)
@@ -110,7 +110,7 @@ def test_packed_documents_on_either_device_and_their_mistakes():
         call(torch.tensor([0, 999]).cuda())
 
 
-def test_bad_calls_are_refused_and_leave_the_gpu_usable():
+def test_invalid_calls_raise_errors_and_leave_the_gpu_usable():
     q = leaf(1, 64, 2, 64)
     for wrong in (
         lambda: lazy_attention.attention(q, q.cpu(), q, normalizer="softmax"),
@@ -123,7 +123,7 @@ def test_bad_calls_are_refused_and_leave_the_gpu_usable():
     assert torch.isfinite(lazy_attention.attention(q, q, q, normalizer="softmax")).all()
 
 
-def test_autocast_computes_in_its_type():
+def test_autocast_computes_in_the_autocast_type():
     layer, x = LazyAttention(128, 2, 1, distance_bias_window=8).cuda(), torch.randn(2, 40, 128, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
         out = layer(x)
@@ -154,7 +154,7 @@ def recorded(function):
     return graph, result
 
 
-def test_cuda_graph_of_forward_and_backward():
+def test_cuda_graph_captures_forward_and_backward():
     layer, x = (
         LazyAttention(128, 2, 1, distance_bias_window=8).cuda().bfloat16(),
         torch.randn(2, 300, 128, device="cuda", dtype=torch.bfloat16),
@@ -172,7 +172,7 @@ def test_cuda_graph_of_forward_and_backward():
     torch.testing.assert_close(captured, expected, rtol=2e-2, atol=2e-2)  # d_q's sums come in any order
 
 
-def test_deterministic_gives_the_same_bits():
+def test_deterministic_results_are_bitwise_reproducible():
     q, k, v = (leaf(2, 1000, 4, 64, dtype=torch.bfloat16) for _ in range(3))
     tau = torch.full((4,), -1.0, device="cuda").requires_grad_()
     d_out = torch.randn_like(q)
@@ -187,7 +187,7 @@ def test_deterministic_gives_the_same_bits():
         assert all(torch.equal(a, b) for a, b in zip(first, gradients()))
 
 
-def test_forced_kernels():
+def test_lazy_kernel_selects_the_kernel():
     script = """
 import torch, lazy_attention
 torch.manual_seed(0)
@@ -211,7 +211,7 @@ print(lazy_attention.attention(q, q, q, tau=torch.full((2,), -1.0, device="cuda"
     assert re.search(naming("LAZY_KERNEL", "automatic", "plain", "hopper", "fast"), unknown.stderr)
 
 
-def test_a_hugging_face_llama_trains_compiled():
+def test_compiled_hugging_face_llama_can_be_trained():
     transformers = pytest.importorskip("transformers")
     if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 0):
         pytest.skip(f"transformers {transformers.__version__} is older than 5")
@@ -258,7 +258,7 @@ def rows_by_definition(q, k, v, tau, rows, d_out):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_length_of_131072(dtype):
+def test_attention_of_131072_tokens(dtype):
     n = 131072 if dtype != torch.float32 else 16384  # the plain kernel takes its time
     q, k, v = (leaf(1, n, 2, 64, dtype=dtype) for _ in range(3))
     tau = torch.full((2,), -1.0, device="cuda")
@@ -274,7 +274,7 @@ def test_a_length_of_131072(dtype):
         assert (found.double() - truth).norm() <= eps * truth.norm()
 
 
-def test_strides_beyond_two_to_the_31():
+def test_strides_above_2_to_the_31():
     n, step = 60000, 40000  # the last token lies at element 2.4e9
     if torch.cuda.mem_get_info()[0] < 12e9:
         pytest.skip("less than 12 GB of GPU memory free")
@@ -304,7 +304,7 @@ LAYOUTS = [(100, 400, 100), (1, 598, 1), (300, 0, 300), (599, 1, 0), (200, 200, 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_compiled_graphs_follow_packed_documents(dtype):
+def test_cuda_graphs_of_compiled_functions_read_new_document_lengths(dtype):
     layer = LazyAttention(128, 2, 1, distance_bias_window=8).cuda().to(dtype)
     compiled = torch.compile(layer, mode="reduce-overhead")
     x, d_y = (torch.randn(600, 128, device="cuda", dtype=dtype) for _ in range(2))
@@ -322,7 +322,7 @@ def test_compiled_graphs_follow_packed_documents(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_a_recorded_graph_reads_the_lengths_of_its_replay(dtype):
+def test_cuda_graph_replay_reads_new_document_lengths(dtype):
     q, k, v = (torch.randn(600, 2, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     cu = documents(*LAYOUTS[0]).to(dtype)
 
@@ -336,7 +336,7 @@ def test_a_recorded_graph_reads_the_lengths_of_its_replay(dtype):
         assert torch.equal(out, attend(documents(*lengths))), lengths
 
 
-def test_wrong_lengths_in_a_replay_are_an_error():
+def test_wrong_document_lengths_in_a_graph_replay_raise_an_error():
     script = """
 import torch, lazy_attention
 q = torch.randn(600, 2, 64, device="cuda", dtype=torch.bfloat16)
@@ -442,7 +442,7 @@ def attention_of_float16(q, k, v, tau):
     return ours, results(by_definition, torch.float64), results(by_definition, torch.float32)
 
 
-def test_float16_weights_that_are_tiny():
+def test_float16_with_subnormal_weights_is_accurate():
     """Nearly uniform weights over so many keys that each is below float16's smallest normal number: not worse than
     bfloat16."""
     keys, rows = 65536, 200
@@ -455,7 +455,7 @@ def test_float16_weights_that_are_tiny():
 
 
 @pytest.mark.parametrize("size", [1e-4, 1.0, 200.0])
-def test_statistics_of_float16_neither_overflow_nor_vanish(size):
+def test_float16_statistics_do_not_overflow_or_underflow(size):
     """Scores up to 3e5, and sums of squares that float16 does not hold."""
     q, k, v = ((size * torch.randn(1, 3000, 1, 64, device="cuda")).half() for _ in range(3))
     found, exact, plain = attention_of_float16(q, k, v, torch.full((1,), -0.7, device="cuda"))
@@ -482,7 +482,7 @@ def test_statistics_of_float16_neither_overflow_nor_vanish(size):
 
 
 @pytest.mark.parametrize("base", [1e4, 1e7])
-def test_rotary_tables_of_float16_at_far_positions(base):
+def test_float16_rope_at_large_positions(base):
     x = torch.randn(1, 64, 2, 64, device="cuda").half()
     x[:, ::2] *= 2e4
     x[:, 1::4] *= 1e-4
@@ -500,7 +500,7 @@ def test_rotary_tables_of_float16_at_far_positions(base):
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_second_gpu_while_the_first_is_current(first):
+def test_operators_on_a_gpu_that_is_not_current(first):
     """Every operator, called and recorded; `first`: the GPU that the process uses first."""
     script = """
 import sys

@@ -22,13 +22,13 @@ def trace(folder, *lines):
     return path
 
 
-def test_names_are_short(tool):
+def test_kernel_names_are_shortened(tool):
     assert tool.short(X) == "x<64, 1>"
     assert tool.short(Y) == "y"
     assert tool.short("copy of 12 bytes") == "copy of 12 bytes"
 
 
-def test_the_last_stretch_is_reported(tool, tmp_path):
+def test_last_period_of_work_is_reported(tool, tmp_path):
     second = 20_000_000
     path = trace(
         tmp_path,
@@ -55,7 +55,7 @@ def test_the_last_stretch_is_reported(tool, tmp_path):
 
 
 @pytest.mark.slow  # starts a compiler
-def test_the_library_is_built(tool, tmp_path):
+def test_injected_library_can_be_built(tool, tmp_path):
     torch = pytest.importorskip("torch")
     if not (Path(torch.__file__).parent.parent / "nvidia/cu13/include/cupti.h").is_file():
         pytest.skip("needs CUPTI's header")

@@ -77,7 +77,7 @@ def ttt_by_steps(x, layers, size):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2], ids=["linear", "mlp"])
-def test_ttt_against_single_steps(layers, tmp_path):
+def test_ttt_matches_single_gradient_steps(layers, tmp_path):
     batch, length, heads, dim, size = 2, 39, 2, 6, 16
     inner = dim if layers == 1 else 4 * dim
     x = {name: leaf(batch, length, heads, dim) for name in "qkv"}
@@ -136,7 +136,7 @@ def memory_by_steps(x, depth, chunk):
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
-def test_memory_against_single_steps(depth, normalized, tmp_path):
+def test_memory_matches_single_gradient_steps(depth, normalized, tmp_path):
     batch, length, heads, dim, chunk = 2, 37, 2, 6, 16
     x = {name: leaf(batch, length, heads, dim, std=dim**-0.5) for name in "qkv"}
     x["step"] = (0.1 * torch.rand(batch, length, heads, dtype=torch.float64)).requires_grad_()
@@ -154,7 +154,7 @@ def test_memory_against_single_steps(depth, normalized, tmp_path):
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("chunk", [1, 8])
 @pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
-def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path, monkeypatch):
+def test_memory_matches_titans_pytorch(depth, chunk, normalized, tmp_path, monkeypatch):
     """Its `batch_size` is our chunk (where gradients are taken), its `chunk_size` 1 (gates of every token).
 
     Its own are: the mean instead of the sum in the loss, norms of the input, a gate of the output and no convolution or

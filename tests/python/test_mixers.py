@@ -74,13 +74,13 @@ def compare(expected, exact, plain, what):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_logits_and_gradients_are_the_definitions(folder, name):
+def test_logits_and_gradients_match_the_definitions(folder, name):
     expected = load(folder, name, torch.float32)[2]
     compare(expected, by_definition(folder, name, torch.float64), by_definition(folder, name, torch.float32), name)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_greedy_text_with_a_state_is_the_whole_sequences(folder, name):
+def test_greedy_decode_with_state_matches_full_forward(folder, name):
     weights, config, expected = load(folder, name, torch.float64)
     ids, text = expected["ids"][:1, :37], expected["text"]
     with torch.no_grad():
@@ -139,7 +139,7 @@ def gated_delta_rule(q, k, v, log_decay, beta, scale, delta):
         ("gated_delta_net", gated_delta_rule),
     ],
 )
-def test_logits_and_gradients_with_flas_references(folder, name, peer):
+def test_logits_and_gradients_match_references_of_fla(folder, name, peer):
     expected = load(folder, name, torch.float32)[2]
     theirs = by_definition(folder, name, torch.float32, peer)
     compare(expected, by_definition(folder, name, torch.float64), theirs, name)
@@ -162,7 +162,7 @@ def fla_models():
 # Its kernels need a GPU; names, shapes and configurations do not.
 @pytest.mark.data
 @pytest.mark.parametrize("name", KINDS)
-def test_flas_classes_load_our_folders(folder, name):
+def test_fla_classes_load_our_folders(folder, name):
     models = fla_models()
     kind = max((k for k in FLA_CLASSES if name.startswith(k)), key=len)
     cls = getattr(models, FLA_CLASSES[kind] + "ForCausalLM")
@@ -175,7 +175,7 @@ def test_flas_classes_load_our_folders(folder, name):
 
 @pytest.mark.data
 @pytest.mark.parametrize("kind", FLA_CLASSES)
-def test_we_load_flas_folders(kind, tmp_path):
+def test_our_program_loads_fla_folders(kind, tmp_path):
     models, reader = fla_models(), os.environ.get("LAZY_TEST_MODELS")
     if not reader:
         pytest.skip("LAZY_TEST_MODELS does not name the program tests/write_models of a build folder")
@@ -203,7 +203,7 @@ def test_we_load_flas_folders(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["mamba2", "mamba2_limited"])
-def test_mamba2_folder_in_transformers(folder, kind):
+def test_mamba2_folder_matches_transformers(folder, kind):
     transformers = pytest.importorskip("transformers")
     print(f"transformers {transformers.__version__}, Mamba2ForCausalLM")
     expected = safetensors.load_file(folder / f"{kind}.safetensors")

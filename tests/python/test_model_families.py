@@ -87,7 +87,7 @@ def test_sinks_measures_the_folder(lazy_binary, folder, tmp_path):
     assert json.loads(out.read_text())
 
 
-def test_served_greedy_text_is_that_of_transformers(lazy_binary, folder):
+def test_served_greedy_text_matches_transformers(lazy_binary, folder):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ids = torch.tensor([PROMPT])
     made = model.generate(

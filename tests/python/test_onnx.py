@@ -67,13 +67,13 @@ ALL = cases()
 APPLY = [c for c in ALL if why_not(c) is None]
 
 
-def test_enough_cases_apply():
+def test_enough_onnx_cases_are_applicable():
     print(f"{len(APPLY)} of {len(ALL)} cases apply")
     assert len(APPLY) >= 30, {c.name: why_not(c) for c in ALL}
 
 
 @pytest.mark.parametrize("case", APPLY, ids=[c.name for c in APPLY])
-def test_equals_onnx(case):
+def test_attention_matches_onnx(case):
     node, (_, outputs) = case.model.graph.node[0], case.data_sets[0]
     attributes, given = settings(node), arguments(case)
     dtype = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}[str(given["Q"].dtype)]

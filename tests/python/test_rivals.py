@@ -38,7 +38,7 @@ def close(ours, theirs, tolerance=1e-5):
 
 
 @pytest.mark.parametrize("gate, rows", [("head", 6), ("element", 48)])
-def test_gate_multiplies_every_heads_output(gate, rows):
+def test_gate_multiplies_the_output_of_every_head(gate, rows):
     gated, x = layer(gate=gate), torch.randn(2, 13, 48)
     assert gated.gate_proj.weight.shape == (rows, 48)
     plain = layer()
@@ -56,7 +56,7 @@ def test_gate_multiplies_every_heads_output(gate, rows):
         close(getattr(gated, name).weight.grad, gradient)
 
 
-def test_fixed_sinks_are_off_by_one_softmax():
+def test_fixed_sinks_match_off_by_one_softmax():
     fixed = layer(normalizer="softmax_sink", sink_trainable=False)
     assert "sinks" in dict(fixed.named_buffers())
     q, k, v = (torch.randn(1, 9, 2, 8) for _ in range(3))
@@ -65,14 +65,14 @@ def test_fixed_sinks_are_off_by_one_softmax():
     close(out, torch.einsum("bhij,bjhd->bihd", e / (1 + e.sum(-1, keepdim=True)), v))
 
 
-def test_gate_is_one_of_three():
+def test_unknown_gate_is_rejected():
     with pytest.raises(ValueError, match=naming("gate", "none", "head", "element", "both")):
         layer(gate="both")
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("gate", ["head", "element"])
-def test_gated_attention_is_the_authors(gate, monkeypatch):
+def test_gated_attention_matches_the_authors_code(gate, monkeypatch):
     theirs = module_of("LAZY_GATED_ATTENTION", "modeling_qwen3", monkeypatch)
     config = types.SimpleNamespace(
         hidden_size=48,
@@ -110,7 +110,7 @@ def test_gated_attention_is_the_authors(gate, monkeypatch):
 
 
 @pytest.mark.data
-def test_softpick_is_the_authors(monkeypatch):
+def test_softpick_matches_the_authors_code(monkeypatch):
     if os.environ.get("LAZY_SOFTPICK") and importlib.util.find_spec("einops") is None:
         # The authors' code needs it for another layout than ours.
         monkeypatch.setitem(sys.modules, "einops", types.SimpleNamespace(rearrange=None))

@@ -30,7 +30,7 @@ def pairs(decoder, llama):
         yield ours.down.weight, [mlp.down_proj.weight]
 
 
-def test_decoder_equals_a_hugging_face_llama(monkeypatch):
+def test_decoder_matches_a_hugging_face_llama(monkeypatch):
     transformers = pytest.importorskip("transformers")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import peer_decoder
@@ -64,7 +64,7 @@ def test_decoder_equals_a_hugging_face_llama(monkeypatch):
 
 
 @pytest.mark.slow
-def test_rows_of_every_peer(tmp_path):
+def test_every_peer_produces_a_row(tmp_path):
     pytest.importorskip("transformers")
     file = tmp_path / "rows.json"
     shape = "--layers 1 --width 32 --heads 2 --vocab 67 --batch 2 --length 16 --steps 2 --tied"
@@ -80,7 +80,7 @@ def test_rows_of_every_peer(tmp_path):
 
 
 @pytest.mark.data
-def test_titans_pytorch_of_our_function(monkeypatch):
+def test_titans_pytorch_peer_matches_our_model(monkeypatch):
     pytest.importorskip("titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import learner_peers
@@ -100,7 +100,7 @@ def test_titans_pytorch_of_our_function(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_row_that_fails_is_said(tmp_path):
+def test_failed_row_is_reported(tmp_path):
     command = [sys.executable, BENCHMARKS / "train_peer.py", "--ours", "/bin/false", "--config", "a.toml", "--device"]
     shape = "--layers 1 --width 32 --heads 2 --vocab 67 --batch 1 --length 8 --steps 1 --peer decoder --precision fp32"
     done = subprocess.run([*command, "cpu", "--no-compile", *shape.split()], capture_output=True, text=True)
