@@ -152,11 +152,11 @@ def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
         largest, mean = (max(differences), sum(differences) / len(differences)) if differences else (float("nan"),) * 2
         state = wrong[0] if wrong else f"{agreed['printed']} equal as printed"
         if not wrong and agreed["rounding"]:
-            state += f", {agreed['rounding']} to fp32's rounding"
+            state += f", {agreed['rounding']} equal up to fp32 rounding"
         if not wrong and agreed["long"]:
             state += (
                 f"; {agreed['long']} requests differ by more than {tolerance:g}, "
-                "within fp32's rounding of their own size"
+                "but within the rounding error of fp32"
             )
         print(
             f"{task:<16} {len(theirs[task].documents):>9} {len(differences):>8} {largest:>11.2e} {mean:>11.2e}  "

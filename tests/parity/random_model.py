@@ -27,7 +27,7 @@ def main():
     p.add_argument("--heads", type=int, default=4)
     p.add_argument("--intermediate", type=int, default=352)
     p.add_argument("--length", type=int, default=1024, help="max_position_embeddings (default %(default)s)")
-    p.add_argument("--untied", action="store_true", help="a head of its own")
+    p.add_argument("--untied", action="store_true", help="do not share the embedding's weights with the head")
     p.add_argument("--scale", type=float, default=0.06, help="standard deviation of the weights (default %(default)s)")
     p.add_argument("--seed", type=int, default=1)
     a = p.parse_args()

@@ -26,7 +26,7 @@ TASKS = list(SETS)
 
 
 def find(task, data, train=False):
-    """Returns the task's file in DIR or DIR/eval. With `train`, returns None if there is no TASK-train.jsonl."""
+    """Returns the task's file in DIR or DIR/eval. With `train`, returns TASK-train.jsonl or None."""
     for folder in (Path(data), Path(data) / "eval"):
         for name in [f"{task}-train.jsonl"] if train else SETS[task][3]:
             if (folder / name).exists():

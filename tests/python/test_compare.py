@@ -1,4 +1,4 @@
-"""benchmarks/compare.py with a program in lazy's place that writes what lazy would."""
+"""Tests benchmarks/compare.py with a mock program that writes the same files as `lazy`."""
 
 import os
 import pathlib

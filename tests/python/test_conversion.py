@@ -1,4 +1,4 @@
-"""Models converted by make_lazy, of every family: saving and loading, a second call, parallelism."""
+"""Models of all families converted by make_lazy: saving and loading, repeated calls, parallelism."""
 
 import copy
 import json
@@ -46,7 +46,8 @@ LONGROPE = {
     "original_max_position_embeddings": 25,
     "partial_rotary_factor": 0.5,
 }
-# (family, changes of its configuration): what each family has in addition to Llama, and values that are not defaults.
+# Maps a name to (family, changes of the configuration). The changes cover the features that a family has in addition to
+# Llama, and values that differ from the defaults.
 MODELS = {
     "llama": ("llama", {}),
     "llama_tied": ("llama", dict(tie_word_embeddings=True)),
@@ -65,7 +66,7 @@ MODELS = {
     "gemma2": ("gemma2", dict(sliding_window=6, attn_logit_softcapping=1.5, final_logit_softcapping=5.0)),
     "gemma3": ("gemma3_text", dict(sliding_window=6, sliding_window_pattern=2)),
 }
-# Arguments of make_lazy that are not those of `converted`.
+# Arguments of make_lazy that differ from the arguments in `converted`.
 CONVERSIONS = {
     "constant_offset": dict(offset="constant", tau_trainable=False, tau=-0.02),
     "no_bias": dict(distance_bias_window=0),
@@ -75,7 +76,7 @@ IDS = torch.arange(60).view(2, 30) * 7 % 61
 
 
 def built(family, changes=None):
-    """A model with random weights; biases and norms are not zeros and ones."""
+    """Returns a model with random weights. Biases and norm weights are also random instead of 0 and 1."""
     if family not in CONFIG_MAPPING:
         pytest.skip(f"the installed transformers has no {family}")
     torch.manual_seed(1)
@@ -91,7 +92,7 @@ def llama(**changes):
 
 
 def converted(model, **changes):
-    """The model with a different tau and bias in every head and layer."""
+    """Converts the model by make_lazy and sets different values of tau and bias in every head and layer."""
     hf.make_lazy(model, **dict(distance_bias_window=8, tau=-0.7, distance_bias_std=0.5) | changes)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -185,7 +186,7 @@ def test_trained_model_round_trips_through_a_folder(family, changes, tmp_path):
 
 @pytest.mark.parametrize("family", hf.FAMILIES)
 def test_folder_extends_the_folder_of_the_base_family(family, tmp_path):
-    """config.json and the tensors' names are an interface: the program `lazy` reads and writes such folders."""
+    """config.json and the tensor names must not change, because the program `lazy` reads and writes such folders."""
     base = built(family)
     base.save_pretrained(tmp_path / "base")
     converted(base, tau=-0.25, distance_bias_std=0.125).save_pretrained(tmp_path / "lazy")
@@ -230,7 +231,7 @@ def test_conversion_arguments_round_trip_through_a_folder(case, tmp_path):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """{name: (folder, model)}: converted models of every family, saved."""
+    """Saved converted models of all families: {name: (folder, model)}."""
     path, made = tmp_path_factory.mktemp("models"), {}
     cases = {name: (value, {}) for name, value in MODELS.items()}
     cases |= {name: (MODELS["llama"], arguments) for name, arguments in CONVERSIONS.items()}
@@ -260,7 +261,7 @@ def test_logits_match_the_cpp_model(folders, tmp_path):
 
 
 def write_byte_tokenizer(folder):
-    """A tokenizer of 256 bytes, which is returned."""
+    """Writes and returns a tokenizer with one token per byte."""
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -303,7 +304,7 @@ def test_lazy_eval_generate_and_sinks_read_the_folder(lazy_binary, name, tmp_pat
 
     found = json.loads(lazy("eval", "saved", "--text", "text.txt", "--json"))["results"]["heldout"]["loss,none"]
     with torch.no_grad():
-        after_bos = torch.cat((torch.tensor([[model.config.bos_token_id]]), ids), 1)  # predicts the first token too
+        after_bos = torch.cat((torch.tensor([[model.config.bos_token_id]]), ids), 1)  # also predicts the first token
         expected = model(after_bos, labels=after_bos).loss.item()
     print(f"loss of lazy eval {found:.6f}, in Python {expected:.6f}")
     assert abs(found - expected) < 1e-4
@@ -344,7 +345,7 @@ def test_models_with_different_heads(tmp_path):
 
 
 def test_missing_tensors_are_initialized(tmp_path):
-    """Weights of the base family under a configuration with Lazy Attention."""
+    """Loads weights of the base family with a configuration for Lazy Attention."""
     hf.make_lazy(llama(), 8, tau=-0.5, distance_bias_std=0.25).save_pretrained(tmp_path)
     tensors = safetensors.load_file(tmp_path / "model.safetensors")
     kept = {name: tensor for name, tensor in tensors.items() if "lazy_" not in name}
@@ -387,7 +388,8 @@ def test_gradient_checkpointing_gives_the_same_gradients(tmp_path):
 
 
 def test_folder_has_the_tokenizer_class_of_the_base_family(tmp_path):
-    """AutoTokenizer chooses the class by model_type where a checkpoint's tokenizer_config.json names a wrong one."""
+    """If the tokenizer_config.json of a checkpoint names a wrong class, AutoTokenizer selects the class by
+    model_type."""
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
     for family in ("phi3", "lazy_phi3"):
@@ -419,7 +421,8 @@ def test_training_continues_from_a_saved_folder(tmp_path):
 
 
 def test_training_continues_from_tensors_of_lazy_for_causal_lm(tmp_path):
-    """Folders of `lazy train`; converted Llama and Mistral models were saved so before, and such folders still load."""
+    """`lazy train` writes folders with these tensor names. Earlier versions of save_pretrained also wrote them for
+    converted Llama and Mistral models. Both kinds of folders must be readable."""
     settings = dict(offset_init=-0.7, distance_bias_window=8, distance_bias_init_std=0.5)
     torch.manual_seed(1)
     hf.LazyForCausalLM(hf.LazyConfig(**SHAPE | settings)).save_pretrained(tmp_path)

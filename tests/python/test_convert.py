@@ -1,4 +1,4 @@
-"""`lazy convert`: GGUF files, against the models that they were made of."""
+"""`lazy convert` for GGUF files, compared with the models from which the files were created."""
 
 import os
 import subprocess
@@ -61,13 +61,13 @@ def gguf_name(name, architecture):
 
 
 def interleaved(weight, heads):
-    """llama.cpp's order of the rows of q and k."""
+    """Reorders the rows of q or k as in llama.cpp."""
     rows, columns = weight.shape
     return weight.reshape(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
 
 
 def write_gguf(path, architecture, model, change=None):
-    """A GGUF file of the model with a byte-level tokenizer: the bytes, "ab", <s> and </s>."""
+    """Writes a GGUF file of the model, with a byte-level tokenizer that has the 256 bytes, "ab", <s> and </s>."""
     writer = gguf.GGUFWriter(str(path), architecture)
     config = model.config
     writer.add_block_count(config.num_hidden_layers)
@@ -131,7 +131,7 @@ def tiny(name, **changes):
     model = getattr(transformers, f"{name}ForCausalLM")(config).float().eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-        if parameter.dim() == 1:  # so that 1 + weight - 1 is the weight
+        if parameter.dim() == 1:  # values for which 1 + weight - 1 is exact
             parameter.data = (parameter.data * 64).round() / 64
     return model
 

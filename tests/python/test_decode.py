@@ -1,4 +1,4 @@
-"""lazy_attention.decode against the definition: contiguous and paged caches, several rows, every normalizer."""
+"""Compares lazy_attention.decode with the definition: contiguous and paged caches, several rows, all normalizers."""
 
 import definition
 import lazy_attention
@@ -35,7 +35,7 @@ def row_by_row(function, q, k, v, parameters, **options):
 
 
 def paged(cache, page_size, poison):
-    """The cache's rows on shuffled pages; what no sequence holds is poisoned."""
+    """Copies the rows of a cache to shuffled pages. Unused rows of the pages are set to `poison`."""
     pages = -(-cache.shape[1] // page_size)
     order = torch.randperm(len(cache) * pages).view(len(cache), pages)
     store = torch.full((len(cache) * pages, page_size, *cache.shape[2:]), poison, dtype=cache.dtype)
@@ -73,7 +73,7 @@ def test_decode_matches_the_definition(normalizer, variant, dtype):
 
 @pytest.mark.parametrize("normalizer", ["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15"])
 def test_decode_matches_attention(normalizer):
-    """lse, statistics and results of the other operator, in float64: the same definition."""
+    """decode and attention return the same results, lse and statistics in float64."""
     (q, k, v), parameters = problem(normalizer)
     ours = decode(
         q, k, v, torch.tensor(LENGTHS), *parameters, normalizer=normalizer, return_lse=True, return_score_stats=True
@@ -98,7 +98,7 @@ def test_visible_count_for_a_cache_with_evicted_keys():
     (q, k, v), (bias, tau, _) = problem("elastic")
     counts = torch.tensor(LENGTHS) * 2
     ours = decode(q[:, :1], k, v, torch.tensor(LENGTHS), bias, tau, visible_count=counts)
-    for b, n in enumerate(LENGTHS):  # tau / (2 n) is half of tau, over n
+    for b, n in enumerate(LENGTHS):  # a count of 2 n is equivalent to half of tau
         exact = definition.attention(q[b : b + 1, :1], k[b : b + 1, :n], v[b : b + 1, :n], bias, tau / 2)
         torch.testing.assert_close(ours[b : b + 1], exact)
 

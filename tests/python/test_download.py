@@ -1,4 +1,4 @@
-"""python -m lazy_attention.download against a server of this process. The program needs only the standard library."""
+"""Tests python -m lazy_attention.download with a local HTTP server in this process."""
 
 import hashlib
 import http.server
@@ -27,9 +27,9 @@ SMALL, LARGE = b"a small file\n" * 7, bytes(range(256)) * 5000
 
 
 class Hub(Handler):
-    """What of the Hub's interface is used: the list of files by pages, and files behind a redirect, with ranges."""
+    """The part of the Hub's HTTP interface that is used: paged lists of files, and redirected downloads with ranges."""
 
-    def do_HEAD(self):  # huggingface_hub asks for a file's checksum first
+    def do_HEAD(self):  # huggingface_hub requests the checksum of a file first
         parts = [urllib.parse.unquote(part) for part in urllib.parse.urlparse(self.path).path.split("/")[1:]]
         self.server.log.append((self.path, dict(self.headers)))
         files = self.server.sets["/".join(parts[1:3])]
@@ -124,7 +124,8 @@ def server(monkeypatch):
     thread.start()
     monkeypatch.setenv("HF_ENDPOINT", server.root)
     monkeypatch.setenv("HF_TOKEN", "hf_test")
-    # No waiting between attempts. The name in the module is replaced, because time.sleep belongs to the whole process.
+    # Do not wait between attempts. Replace the module's reference to `time`, because patching time.sleep would affect
+    # the whole process.
     monkeypatch.setattr(download, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=time.monotonic))
     yield server
     server.shutdown()
@@ -134,7 +135,7 @@ def server(monkeypatch):
 
 @pytest.fixture
 def run(server, tmp_path, capsys):
-    """Exit code and standard error of the program."""
+    """Returns a function that runs the program and returns its exit code and standard error."""
 
     def run(*words):
         status = download.main(["--data", str(tmp_path), "--plain", *words])
@@ -145,12 +146,12 @@ def run(server, tmp_path, capsys):
 
 @pytest.fixture
 def files(tmp_path):
-    """A function that returns {name: content} of what was downloaded."""
+    """A function that returns the downloaded files as {name: content}."""
     return lambda: {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
 
 
 def expect_error(result, *named, status=1):
-    """One line that names the values."""
+    """Asserts that the program fails with a one-line message that contains the values."""
     assert result[0] == status and result[1].count("\n") == 1
     assert re.search(naming(*named), result[1]), result[1]
 
@@ -164,8 +165,8 @@ def test_files_are_stored_where_lazy_eval_looks_for_them(run, files, server):
     requests = len(server.log)
     assert run("piqa", "--train")[0] == 0
     assert files()["baber/piqa/default/train/0000.parquet"] == b"train"
-    assert not [path for path, _ in server.log[requests:] if "validation" in path]  # the file is there already
-    # The token goes to the Hub, not to the storage that it redirects to.
+    assert not [path for path, _ in server.log[requests:] if "validation" in path]  # the file already exists
+    # The token is sent to the Hub, but not to the storage server of the redirect.
     for path, headers in server.log:
         assert ("Authorization" in headers) == (not path.startswith("/storage")), path
 
@@ -213,7 +214,7 @@ def test_http_errors_are_reported_or_retried(run, server):
     expect_error(run("boolq"), "aps/super_glue", "404", server.root + "/api/")
     assert len(server.log) == 1  # no second attempt
     server.failures = [503, 500]
-    assert run("piqa")[0] == 0  # temporary errors: another attempt
+    assert run("piqa")[0] == 0  # temporary errors are retried
     server.failures = [503] * 3
     status, err = run("piqa", "--retries", "2")
     assert status == 1 and "503" in err

@@ -1,4 +1,4 @@
-"""`lazy export` keeps what belongs to the tokenizer, to chats and to generation."""
+"""`lazy export` preserves the files and keys for the tokenizer, chats and generation."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def test_unknown_keys_are_preserved(lazy_binary, model):
     source = read(model / "config.json")
     (model / "config.json").write_text(json.dumps({**source, **others, **dropped, "num_heads": 2}))
     exported = read(export(lazy_binary, model) / "config.json")
-    others["a_number_of_python"] = {"__float__": "Infinity"}  # JSON itself has no infinity
+    others["a_number_of_python"] = {"__float__": "Infinity"}  # JSON cannot represent infinity
     assert {key: exported.get(key) for key in others} == others
     assert "dtype" not in exported and "auto_map" not in exported
     assert source.items() <= {**exported, "torch_dtype": source["torch_dtype"]}.items()

@@ -1,4 +1,4 @@
-"""Forward-mode differentiation is a NotImplementedError, never a tangent that is None or zero."""
+"""Forward-mode differentiation raises NotImplementedError. It must never return a tangent that is None or zero."""
 
 import pathlib
 import subprocess
@@ -24,7 +24,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", forward_mode.registered())
 def test_every_operator_rejects_tangents(name):
-    """An operator without calls in forward_mode.py fails here."""
+    """The test also fails for an operator that has no calls in forward_mode.py."""
     forward_mode.check(name)
 
 
@@ -60,7 +60,7 @@ def test_layer_rejects_tangents():
     for way in WAYS:
         expect_refused("rope", way, layer, x)
     for name, parameter in parameters.items():
-        if name.startswith("o_proj"):  # after the operators
+        if name.startswith("o_proj"):  # o_proj is applied after the operators
             continue
         with pytest.raises(NotImplementedError, match="lazy::"):
             torch.func.jvp(
@@ -91,7 +91,7 @@ def test_nested_transforms_reject_tangents(order):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_tangents_of_unrelated_tensors_are_allowed(name):
-    """In a dual level the operators compute as outside of it, gradients included."""
+    """Inside a dual level, the operators return the same results and gradients as outside of it."""
     function, shape = FUNCTIONS[name]
     x = torch.randn(shape, requires_grad=name != "decode")
 

@@ -1,4 +1,4 @@
-"""The operators on a GPU as PyTorch users meet them: opcheck, compile, autocast, CUDA graphs, Hugging Face."""
+"""The operators on a GPU with features of PyTorch: opcheck, compile, autocast, CUDA graphs, Hugging Face models."""
 
 import itertools
 import re
@@ -78,7 +78,7 @@ def test_opcheck():
     library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "return_stats": 2})
     for dtype, softcap in itertools.product(
         (torch.float32, torch.bfloat16), (None, 30.0)
-    ):  # with alive_sum and without
+    ):  # with and without alive_sum
         half = (*(leaf(1, 200, 4, 64, dtype=dtype) for _ in range(3)), leaf(4, 4), tau)
         options = (None, None, "elastic", "per_visible", None, None, softcap, True, -1, None, None, 0, False)
         library.opcheck(lazy.attention_forward.default, half + options, test_utils=("test_schema", "test_faketensor"))
@@ -142,7 +142,7 @@ def test_compile_fullgraph(dtype):
 
 
 def recorded(function):
-    """The CUDA graph of function(), and its result."""
+    """Captures function() in a CUDA graph. Returns the graph and the result."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -169,7 +169,7 @@ def test_cuda_graph_captures_forward_and_backward():
     expected = step()
     graph, captured = recorded(step)
     graph.replay()
-    torch.testing.assert_close(captured, expected, rtol=2e-2, atol=2e-2)  # d_q's sums come in any order
+    torch.testing.assert_close(captured, expected, rtol=2e-2, atol=2e-2)  # the order of summation in d_q varies
 
 
 def test_deterministic_results_are_bitwise_reproducible():
@@ -248,7 +248,8 @@ def test_compiled_hugging_face_llama_can_be_trained():
 
 
 def rows_by_definition(q, k, v, tau, rows, d_out):
-    """Output and d_q of some rows of one head in float64, causal elastic: (rows, dim) each."""
+    """Returns the output and d_q of some rows of one head in float64, (rows, dim) each, for causal "elastic"
+    attention."""
     q = q[rows].double().requires_grad_()
     s = (q @ k.double().T * q.shape[1] ** -0.5).masked_fill(
         torch.arange(len(k), device="cuda") > rows[:, None], -torch.inf
@@ -259,7 +260,7 @@ def rows_by_definition(q, k, v, tau, rows, d_out):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_attention_of_131072_tokens(dtype):
-    n = 131072 if dtype != torch.float32 else 16384  # the plain kernel takes its time
+    n = 131072 if dtype != torch.float32 else 16384  # the plain kernel is slow
     q, k, v = (leaf(1, n, 2, 64, dtype=dtype) for _ in range(3))
     tau = torch.full((2,), -1.0, device="cuda")
     d_out = torch.randn_like(q)
@@ -275,7 +276,7 @@ def test_attention_of_131072_tokens(dtype):
 
 
 def test_strides_above_2_to_the_31():
-    n, step = 60000, 40000  # the last token lies at element 2.4e9
+    n, step = 60000, 40000  # the offset of the last token is 2.4e9 elements
     if torch.cuda.mem_get_info()[0] < 12e9:
         pytest.skip("less than 12 GB of GPU memory free")
     far = torch.empty(n * step, device="cuda", dtype=torch.bfloat16)
@@ -295,11 +296,12 @@ def test_strides_above_2_to_the_31():
 
 
 def documents(*lengths):
-    """cu_seqlens of documents of these lengths."""
+    """Returns cu_seqlens for documents of the given lengths."""
     return torch.tensor((0, *lengths), device="cuda").cumsum(0).int()
 
 
-# The same number of documents and of tokens, so that a graph that was recorded with one serves the others.
+# All layouts have the same number of documents and tokens, so that a graph captured with one can be replayed with
+# others.
 LAYOUTS = [(100, 400, 100), (1, 598, 1), (300, 0, 300), (599, 1, 0), (200, 200, 200)]
 
 
@@ -315,7 +317,7 @@ def test_cuda_graphs_of_compiled_functions_read_new_document_lengths(dtype):
         gradients = torch.autograd.grad(y, [x_here, *layer.parameters()], d_y)
         return [t.clone() for t in (y, *gradients)]
 
-    for lengths in LAYOUTS + LAYOUTS:  # the first calls warm up and record
+    for lengths in LAYOUTS + LAYOUTS:  # the first calls warm up and capture the graph
         torch.compiler.cudagraph_mark_step_begin()
         for found, expected in zip(step(compiled, documents(*lengths)), step(layer, documents(*lengths))):
             assert (found - expected).norm() <= 1e-2 * expected.norm(), lengths
@@ -356,7 +358,7 @@ torch.cuda.synchronize()
     assert re.search(naming("cu_seqlens_q", "600", str(1 << 30)), run.stdout), run.stdout
 
 
-MANY = 70000  # sequences: more than a grid has blocks along y or z
+MANY = 70000  # number of sequences; exceeds the maximum grid size in y and z
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -420,8 +422,8 @@ def test_attention_of_many_sequences(dtype):
 
 
 def attention_of_float16(q, k, v, tau):
-    """Output, lse, statistics, gradients of q, k and v (1, length, 1, 64), and the same in float64 and in float32."""
-    d_out = 256 * torch.randn_like(q)  # as a loss that is scaled for float16
+    """Returns output, lse, statistics and gradients for q, k, v (1, length, 1, 64) in float16, float64 and float32."""
+    d_out = 256 * torch.randn_like(q)  # as with loss scaling for float16
 
     def by_definition(q, k, v, tau):
         scores = (q[0, :, 0] @ k[0, :, 0].T) / 8
@@ -443,8 +445,8 @@ def attention_of_float16(q, k, v, tau):
 
 
 def test_float16_with_subnormal_weights_is_accurate():
-    """Nearly uniform weights over so many keys that each is below float16's smallest normal number: not worse than
-    bfloat16."""
+    """The weights are nearly uniform over so many keys that each weight is below the smallest normal float16 number.
+    The error must not exceed the error in bfloat16."""
     keys, rows = 65536, 200
     q = (0.01 * torch.randn(1, rows, 1, 64, device="cuda")).half()
     k, v = (torch.randn(1, keys, 1, 64, device="cuda").half() for _ in range(2))
@@ -456,7 +458,7 @@ def test_float16_with_subnormal_weights_is_accurate():
 
 @pytest.mark.parametrize("size", [1e-4, 1.0, 200.0])
 def test_float16_statistics_do_not_overflow_or_underflow(size):
-    """Scores up to 3e5, and sums of squares that float16 does not hold."""
+    """The scores are up to 3e5, and sums of squares exceed the range of float16."""
     q, k, v = ((size * torch.randn(1, 3000, 1, 64, device="cuda")).half() for _ in range(3))
     found, exact, plain = attention_of_float16(q, k, v, torch.full((1,), -0.7, device="cuda"))
     definition.close(found[0], exact[0], plain[0].half(), "out")
@@ -492,7 +494,7 @@ def test_float16_rope_at_large_positions(base):
     a, b = x.double().chunk(2, -1)
     expected = torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
     found = lazy_attention.rope(x, base=base, positions=positions).double()
-    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)  # where the two terms cancel, their rounding stays
+    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)  # scale of rounding errors under cancellation
     fits = expected.abs() < 65504
     assert ((found - expected).abs() <= 2**-11 * expected.abs() + 2**-20 * pair + 2**-25)[fits].all()
     assert torch.isinf(found[expected.abs() > 65520]).all()
@@ -501,7 +503,7 @@ def test_float16_rope_at_large_positions(base):
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize("first", [0, 1])
 def test_operators_on_a_gpu_that_is_not_current(first):
-    """Every operator, called and recorded; `first`: the GPU that the process uses first."""
+    """Every operator is called directly and captured in a CUDA graph. `first`: the GPU that the process uses first."""
     script = """
 import sys
 import torch, lazy_attention

@@ -1,4 +1,4 @@
-"""attn_implementation="lazy" in models of transformers, against their eager attention; make_lazy."""
+"""Compares attn_implementation="lazy" in models of transformers with eager attention, and tests make_lazy."""
 
 import copy
 import random
@@ -42,9 +42,10 @@ MODELS = [llama, mistral, qwen3]
 
 
 def both(model, rows=slice(None), **inputs):
-    """Logits of "lazy" as close to float64 as eager's; rows: what counts (padding's logits mean nothing).
+    """Asserts that the logits of "lazy" are as close to float64 as the logits of "eager". rows: the compared rows;
+    logits of padding are ignored.
 
-    In float64 eager computes its softmax in fp32, so PyTorch's own attention gives the exact result."""
+    Eager attention computes the softmax in fp32 even for float64 models, so SDPA is used for the exact result."""
     wide = copy.deepcopy(model).double()
     with torch.no_grad():
         wide.set_attn_implementation("sdpa")
@@ -75,7 +76,7 @@ def test_soft_capping_of_gemma2_matches_eager():
     plain, ours = logits(model, "eager"), logits(model, "lazy")
     wide = copy.deepcopy(model).double()
     exact = logits(wide, "lazy")
-    torch.testing.assert_close(exact, logits(wide, "eager"), rtol=1e-5, atol=1e-6)  # eager's softmax is in fp32
+    torch.testing.assert_close(exact, logits(wide, "eager"), rtol=1e-5, atol=1e-6)  # eager computes softmax in fp32
     definition.close(ours, exact, plain)
     for layer in model.model.layers:
         layer.self_attn.attn_logit_softcapping = None
@@ -160,7 +161,7 @@ def test_gradients_match_eager(make):
 
     exact = grads(copy.deepcopy(model).double(), "sdpa")
     plain, ours = copy.deepcopy(grads(model, "eager")), grads(model, "lazy")
-    # One comparison for the whole model: every gradient passes through every later layer's rounding.
+    # Compare the gradients of the whole model at once, because the rounding of later layers affects all gradients.
     flat = [torch.cat([g[name].flatten() for name in exact]) for g in (ours, exact, plain)]
     definition.close(*flat)
 
@@ -192,7 +193,7 @@ def test_compiles_in_one_graph(make):
 
 
 def test_bidirectional_attention_with_padding_matches_eager():
-    """Encoders: every query sees the row's run of ones."""
+    """As in encoders, every query sees all keys of its row that are not padding."""
     mask = torch.ones(2, 6, dtype=torch.bool)
     mask[0, 4:], mask[1, :2] = False, False
     from transformers.masking_utils import bidirectional_mask_function
@@ -258,7 +259,7 @@ def test_chunked_attention_is_converted_to_documents():
 
 
 def visible(documents, batch, q_length, kv_length, window):
-    """What the operator sees by a result of lazy_mask, (batch, q_length, kv_length)."""
+    """Returns the pairs (batch, q_length, kv_length) that are visible to the operator for a result of lazy_mask."""
     if documents is None:
         seen, _ = definition.visible_pairs(q_length, kv_length, True, window or -1)
         return seen.expand(batch, -1, -1)
@@ -274,10 +275,11 @@ def visible(documents, batch, q_length, kv_length, window):
 
 @pytest.mark.parametrize("compiling", [False, True])
 def test_masks_match_sdpa_mask(compiling, monkeypatch):
-    """Random lengths, caches (growing and of a fixed size), windows, padding and packing, against sdpa_mask."""
+    """Compares lazy_mask with sdpa_mask for random lengths, caches (growing or fixed size), windows, padding and
+    packing."""
     from transformers import masking_utils as masks
 
-    if compiling:  # the path without a look at values
+    if compiling:  # the code path for torch.compile, which cannot read values
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     draw = random.Random(5)
     kinds = set()
@@ -322,12 +324,12 @@ def test_masks_match_sdpa_mask(compiling, monkeypatch):
         documents = hf.lazy_mask(**arguments, device="cpu")
         ours = visible(documents, batch, q_length, kv_length, window)
         theirs = masks.sdpa_mask(**arguments, allow_is_causal_skip=False)[:, 0]
-        real = torch.ones(batch, q_length, dtype=torch.bool)  # queries that are no padding
+        real = torch.ones(batch, q_length, dtype=torch.bool)  # queries that are not padding
         if padding is not None:
             real = padding[:, past:]
         assert torch.equal(ours[real], theirs[real]), arguments
         kinds.add((documents is None, packed, padding is None, window is None, spare > 0, past > 0))
-    assert len(kinds) > 15  # the draws cover the ground
+    assert len(kinds) > 15  # enough different kinds of masks were drawn
 
 
 # --- Elastic-Softmax in a model of transformers ---

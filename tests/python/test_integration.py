@@ -1,4 +1,5 @@
-"""PyTorch's machinery around the operator: compile, export, autocast, checkpointing, data parallel training."""
+"""The operator with features of PyTorch: compile, export, autocast, activation checkpointing, data parallel
+training."""
 
 import copy
 import os
@@ -37,7 +38,7 @@ def test_compile_fullgraph_forward_and_backward(backend):
     compiled = torch.compile(layer, fullgraph=True, backend=backend)
     try:
         out = compiled(x)
-    except Exception as error:  # no compiler on this machine is no fault of the operator
+    except Exception as error:  # skip the test if the C++ compiler is missing
         if backend == "inductor" and "InvalidCxxCompiler" in repr(error):
             pytest.skip(f"PyTorch's inductor finds no C++ compiler: {error}")
         raise

@@ -1,4 +1,4 @@
-"""benchmarks/kernel_times.py: what it makes of a trace, and that its C source compiles."""
+"""benchmarks/kernel_times.py: checks the report of a trace, and that the C source compiles."""
 
 from pathlib import Path
 
@@ -34,9 +34,9 @@ def test_last_period_of_work_is_reported(tool, tmp_path):
         tmp_path,
         (0, 9_000, Y),
         (second, 3_000_000, X),
-        (second + 2_000_000, 6_000_000, Y),  # 1 ms beside x
+        (second + 2_000_000, 6_000_000, Y),  # overlaps x by 1 ms
         (second + 10_000_000, 1_000_000, X),
-        (3 * second, 100, X),  # short
+        (3 * second, 100, X),  # too short to be reported
     )
     stretch = tool.last_stretch(tool.read(path), 15e6)
     assert [k.start for k in stretch] == [second, second + 2_000_000, second + 10_000_000]

@@ -1,4 +1,4 @@
-"""lazy_attention.LazyAttention: the paper's layer, its cache, packed documents, parameters."""
+"""lazy_attention.LazyAttention: the equations of the paper, the KV cache, packed documents, parameters."""
 
 import copy
 import warnings
@@ -18,7 +18,7 @@ def make(**settings):
 
 
 def plain_layer(layer, x):
-    """The layer's equations in plain PyTorch, in x's type; between the projections at least in fp32."""
+    """Computes the layer's equations in plain PyTorch: projections in x's type, attention at least in fp32."""
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     q, k, v = layer.project(x)
     if layer.rope_base is not None:
@@ -114,7 +114,7 @@ def test_parameters_have_the_names_of_checkpoints():
     "settings", [dict(), dict(window=4), dict(rope_options=dict(rotary_dim=4, interleaved=True))], ids=str
 )
 def test_cache_matches_a_pass_over_the_whole_sequence(settings):
-    """Single tokens go through decode, longer pieces through attention."""
+    """Single tokens are computed by decode, longer pieces by attention."""
     layer, x = make(**settings), torch.randn(2, 12, 32)
     with torch.no_grad():
         whole, exact = layer(x), copy.deepcopy(layer).double()(x.double())
@@ -193,7 +193,7 @@ def test_statistics():
 
 
 def test_trains():
-    """Token mixing is needed: the target is the sequence moved by one."""
+    """The target is the sequence shifted by one token, so the model must mix tokens."""
     layer = make(distance_bias_window=8)
     x = torch.randn(8, 16, 32)
     target = torch.cat((torch.zeros(8, 1, 32), x[:, :-1]), 1)

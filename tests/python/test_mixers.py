@@ -1,4 +1,5 @@
-"""The linear recurrences' models, written by C++, against their definitions in float64 and against their peers."""
+"""Compares the models with linear recurrences, which the C++ program write_mixers writes, with their definitions in
+float64 and with other implementations."""
 
 import importlib.metadata
 import importlib.util
@@ -58,8 +59,8 @@ def by_definition(folder, name, dtype, recurrence=linear_mixers.loop):
     )
 
 
-# Parameters of one kind are compared together. What a handful of numbers happens to lose (the decays of two heads) says
-# nothing about two ways of adding: for those only the first bound holds.
+# Gradients of parameters of the same kind are compared together. Rounding errors of only a few numbers (such as the
+# decays of two heads) vary too much to compare two orders of summation, so only the first bound is checked for them.
 def compare(expected, exact, plain, what):
     definition.close(expected["logits"], exact[0], plain[0], what)
     kinds = {}
@@ -89,7 +90,8 @@ def test_greedy_decode_with_state_matches_full_forward(folder, name):
 
 
 def naive(*modules):
-    """Functions of FLA's pure PyTorch references, from their files: importing the package needs a GPU's Triton."""
+    """Returns FLA's reference functions in plain PyTorch. They are loaded from their files, because importing the
+    package requires Triton with a GPU."""
     spec = importlib.util.find_spec("fla")
     if spec is None or importlib.util.find_spec("einops") is None:
         pytest.skip("flash-linear-attention (its fla-core) and einops are not installed; written against 0.6.0")
@@ -159,7 +161,7 @@ def fla_models():
     return fla.models
 
 
-# Its kernels need a GPU; names, shapes and configurations do not.
+# The kernels of FLA need a GPU. Tensor names, shapes and configurations can be checked without one.
 @pytest.mark.data
 @pytest.mark.parametrize("name", KINDS)
 def test_fla_classes_load_our_folders(folder, name):

@@ -1,4 +1,4 @@
-"""LazyForCausalLM: our model folders, read by transformers, against the C++ model."""
+"""Compares LazyForCausalLM, which loads our model folders in transformers, with the C++ model."""
 
 import copy
 import os
@@ -186,7 +186,7 @@ def test_outputs():
         full = model(ids, output_hidden_states=True, labels=ids)
         torch.testing.assert_close(
             model(ids, logits_to_keep=1).logits, full.logits[:, -1:]
-        )  # a product of another shape
+        )  # the matrix product has another shape
         assert len(full.hidden_states) == 3
         torch.testing.assert_close(model.lm_head(full.hidden_states[-1]), full.logits)
         shifted = torch.nn.functional.cross_entropy(full.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
@@ -223,7 +223,7 @@ def test_other_attention_implementations_are_rejected(folder, tmp_path):
 
 def test_other_attention_implementations_cannot_be_set_later():
     model, ids = small().eval(), torch.randint(1, 61, (1, 9))
-    assert not model.is_backend_compatible()  # vLLM's question: may it put its own attention function in
+    assert not model.is_backend_compatible()  # vLLM checks this before it replaces the attention
     with pytest.raises(ValueError) as error:
         model.set_attn_implementation("sdpa")
     assert str(error.value) == 'LazyForCausalLM: expected attn_implementation="lazy" (or none), received "sdpa"'

@@ -17,11 +17,12 @@ from naming import naming
 from torch import library
 
 NORMALIZERS = list(typing.get_args(lazy_attention.operator.Normalizer))
-PLAIN = definition.NORMALIZERS  # sparsemax and entmax15 meet their package in test_entmax
+PLAIN = definition.NORMALIZERS  # test_entmax.py tests sparsemax and entmax15
 
 
 def inputs(normalizer, dtype=torch.float64, n=9, m=9, heads=4, kv_heads=2, window=5):
-    """q, k, v, distance_bias, tau, sink: leaves; None where the normalizer takes none."""
+    """Returns leaf tensors q, k, v, distance_bias, tau, sink. tau and sink are None if the normalizer does not use
+    them."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     q, k, v = (
         leaf(2, n, heads, 8, dtype=dtype),
@@ -244,7 +245,8 @@ def test_fused_operators_support_every_type(dtype):
     ids=str,
 )
 def test_rope_matches_the_definition(options):
-    """By offset and by positions; float64 and float16 like float32; the gradient turns back."""
+    """Tests offset and positions, float64 and float16 compared with float32, and the gradient (the inverse
+    rotation)."""
     x = leaf(2, 60, 3, 8)
     exact = lazy_attention.rope(x.double(), 1e4, 3, **options)
     assert exact.dtype == torch.float64
@@ -299,7 +301,7 @@ def test_linear_cross_entropy_matches_pytorch():
         run(plain, hidden, weight),
     )
     for name, ours, exact, single in zip(("loss", "hidden", "weight"), *results):
-        if name == "loss":  # one number: PyTorch's may be exact by chance
+        if name == "loss":  # the error of a single number may be zero by chance
             assert abs(ours.item() - exact.item()) <= 2 * torch.finfo(torch.float32).eps * abs(exact.item())
         else:
             close(ours, exact, single, name)
@@ -326,7 +328,7 @@ def test_library_is_searched_in_the_documented_order(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as error:
         _library.find()
     assert all(str(place) in str(error.value) for place in (named, beside, built))
-    for place in (built, named, beside):  # from the last choice to the first
+    for place in (built, named, beside):  # in ascending priority
         place.touch()
         assert _library.find() == place
 
@@ -336,7 +338,8 @@ def test_version_matches_the_project():
     assert re.search(r"project\(lazy VERSION ([0-9.]+)", project)[1] == lazy_attention.__version__
 
 
-# oneDNN's product had its stack in the heap, where a signal handler overwrote other objects (ops/signal_stack.h).
+# Regression test: the matrix product of oneDNN used a stack in the heap, and signal handlers that ran on this stack
+# overwrote other objects (ops/signal_stack.h).
 @pytest.mark.slow
 def test_signals_during_linear_cross_entropy_do_not_corrupt_the_heap():
     script = """
@@ -376,7 +379,7 @@ def sdpa_layout(heads=8, kv_heads=2, length=12, key_length=12):
         (dict(), dict(normalizer="softmax", alibi_slopes=torch.zeros(8))),
         (dict(), dict(normalizer="softmax", distance_bias=torch.zeros(8, 5))),
         (dict(), dict(normalizer="softmax_sink", sink=torch.zeros(8))),
-        (dict(key_length=20), dict(normalizer="softmax")),  # queries that continue a cache
+        (dict(key_length=20), dict(normalizer="softmax")),  # queries after a cache
         (dict(length=1), dict(normalizer="softmax")),
     ],
 )
@@ -395,7 +398,7 @@ def test_sdpa_layout_is_rejected(shape, parameters):
 
 
 def test_sdpa_layout_with_grouped_heads_emits_a_warning():
-    q, k, v = sdpa_layout()  # a valid call: 8 queries of 12 heads, and 2 keys
+    q, k, v = sdpa_layout()  # interpreted as 8 queries with 12 heads, and 2 keys
     with pytest.warns(UserWarning, match=naming("lazy::attention", "scaled_dot_product_attention")):
         attention(q, k, v, normalizer="softmax")
 

@@ -16,7 +16,7 @@ PACKAGE = Path(lazy_attention.__file__).parent
 
 
 def python(code: str, *path) -> str:
-    """What a fresh interpreter prints, with folders before its path."""
+    """Runs code in a new interpreter, with the folders `path` first in sys.path. Returns its output."""
     code = f"import sys; sys.path[:0] = {[str(folder) for folder in path]}\n" + code
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -61,7 +61,7 @@ except RuntimeError as error:
 def test_cpu_operators_work_without_the_cuda_library(content, tmp_path):
     shutil.copytree(PACKAGE, tmp_path / "lazy_attention", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copy(lazy_attention.LIBRARY, tmp_path / "lazy_attention")
-    brought = PACKAGE.with_name("lazy_attention.libs")  # a wheel's libraries of other projects
+    brought = PACKAGE.with_name("lazy_attention.libs")  # third-party libraries in the wheel
     if brought.is_dir():
         shutil.copytree(brought, tmp_path / brought.name)
     library = tmp_path / "lazy_attention" / _library.CUDA_NAME

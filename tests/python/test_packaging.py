@@ -1,4 +1,4 @@
-"""The packages lazy-attention and lazy-attention-cli: what their pyproject.toml say, and how the program starts."""
+"""The packages lazy-attention and lazy-attention-cli: contents of pyproject.toml, and the start of the program."""
 
 import os
 import re
@@ -35,16 +35,16 @@ def test_program_requires_the_pytorch_version_of_its_build():
     cli, operator = read(CLI), read(ROOT)
     wanted = torch_of(cli["project"]["dependencies"])
     least = re.search(r"find_package\(LibTorch ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
-    assert str(wanted.specifier) == f"=={least}.*"  # LibTorch's C++ interface is another one in each minor version
+    assert str(wanted.specifier) == f"=={least}.*"  # LibTorch's C++ ABI changes in each minor version
     assert torch_of(cli["build-system"]["requires"]) == wanted
-    # The operator is built with the oldest version that it serves.
+    # The operator is built with the oldest supported PyTorch version.
     assert torch_of(operator["build-system"]["requires"]) == wanted
     assert torch_of(operator["project"]["dependencies"]).specifier.contains(f"{least}.0")
 
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """The package as it is installed, in a site-packages of its own with a PyTorch beside it."""
+    """The installed package in a separate site-packages folder that also contains a mock PyTorch."""
     monkeypatch.syspath_prepend(str(CLI))
     import lazy_attention_cli
 

@@ -1,4 +1,4 @@
-"""lazy_attention.probe against transformers: the same hidden states, weights and statistics under the same names."""
+"""Compares the hidden states, attention weights and statistics of lazy_attention.probe with transformers."""
 
 import pytest
 import torch
@@ -83,7 +83,7 @@ def test_tensors_and_statistics_match_transformers(make):
         close(found.attention["density"][layer], weights[:, :, 1:].sum(2).mean(1))
         assert (found.attention["alive_fraction"][layer] == 1).all()
     close(found.tensors["final.hidden"], theirs.hidden_states[-1][0])
-    # Every place in the order of the pass, and only what was asked for.
+    # The places are in execution order, and only the requested places are returned.
     names = list(found.places)
     assert names[0] == "embedding.tokens" and names[-1] == "final.hidden"
     assert names.index("layers.0.mlp.output") < names.index("layers.1.residual")

@@ -1,4 +1,4 @@
-"""Calls over LibTorch's stable ABI that only the kernels for a GPU make, on the CPU (stable_functions.cc)."""
+"""CPU tests of functions for LibTorch's stable ABI that otherwise only GPU kernels call (stable_functions.cc)."""
 
 import os
 
