@@ -73,7 +73,7 @@ def legend(page, names, width):
     out, x, y = [], 0, 0
     for name in names:
         if name not in found:
-            sys.exit(f"no run is called {name}; there are {', '.join(found)}")
+            sys.exit(f"there is no run {name}; the runs are {', '.join(found)}")
         step = 40 + 8 * len(name)
         if x and x + step > width:
             x, y = 0, y + LEGEND
@@ -100,7 +100,7 @@ def main():
         return
     chosen = [d for label in options.labels for d in found if label in d[0]]
     if not chosen:
-        sys.exit(f"{options.report}: no drawing is called {options.labels}; --list names them")
+        sys.exit(f"{options.report}: no drawing has a label of {options.labels}; --list prints all labels")
 
     columns = [0.0] * min(options.columns, len(chosen))
     for n, (_, _, width, _, _) in enumerate(chosen):

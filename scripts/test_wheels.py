@@ -248,7 +248,7 @@ def serve_once(row: Row, variables: dict[str, str], folder: Path) -> None:
 
 
 def test_cli(wheel: Wheel, python: str) -> tuple[Row, Path]:
-    say(f"lazy-attention-cli, which wants PyTorch {wheel.torch}")
+    say(f"lazy-attention-cli, which requires PyTorch {wheel.torch}")
     row = wheel.row("lazy-attention-cli", str(wheel.torch).removeprefix("=="))
     environment = new_environment("cli", python)
     row.install_s = install(environment, str(wheel.path))

@@ -247,7 +247,7 @@ def download(names, arguments):
     for entry in missing:
         fetch(*entry, arguments, hub)
     print(
-        f"{len(missing)} files fetched, {len(plan) - len(missing)} there already, below {arguments.data}",
+        f"{len(missing)} files downloaded, {len(plan) - len(missing)} already present, in {arguments.data}",
         file=sys.stderr,
     )
 
@@ -272,15 +272,17 @@ def main(words=None):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"{', '.join(known)} (default: the nine benchmarks)")
-    parser.add_argument("--data", default="data", metavar="DIR", help="where to put them (default: %(default)s)")
+    parser.add_argument("--data", default="data", metavar="DIR", help="target folder (default: %(default)s)")
     parser.add_argument(
-        "--train", action="store_true", help="the benchmarks' training splits too, for few-shot prompts"
+        "--train", action="store_true", help="also download the benchmarks' training splits, for few-shot prompts"
     )
     parser.add_argument(
-        "--shards", type=shard_list, help="of a corpus: which of its files, such as 0-3,7 (default: all)"
+        "--shards", type=shard_list, help="numbers of the corpus files to download, such as 0-3,7 (default: all)"
     )
-    parser.add_argument("--retries", type=int, default=5, help="after network trouble (default: %(default)s)")
-    parser.add_argument("--plain", action="store_true", help="HTTPS without huggingface_hub")
+    parser.add_argument(
+        "--retries", type=int, default=5, help="number of retries after network errors (default: %(default)s)"
+    )
+    parser.add_argument("--plain", action="store_true", help="do not use huggingface_hub")
     arguments = parser.parse_args(words)
     for name in arguments.sets:
         if name not in known:
@@ -297,7 +299,7 @@ def main(words=None):
         print(f"download: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("download: stopped; the same command continues", file=sys.stderr)
+        print("download: stopped; run the same command again to continue", file=sys.stderr)
         return 130
     return 0
 

@@ -148,7 +148,7 @@ def _text_options(text, model, tokenizer, bos: bool, work: Path) -> list[str]:
         ids = [tokenizer.bos_token_id, *ids] if bos else ids
     else:
         if bos:
-            raise ValueError("probe: bos=True goes with a string; ids are taken as they are")
+            raise ValueError("probe: bos=True requires a string; token ids are used unchanged")
         ids = torch.as_tensor(text)
         if ids.dim() != 1:
             raise ValueError(f"probe: expected the ids of one text, found shape {tuple(ids.shape)}")

@@ -117,13 +117,13 @@ def parse(arguments):
         )
     for name in ("to", "lr", "weight_decay"):  # infinity and NaN are null in JSON
         if a[name] is None or not math.isfinite(a[name]):
-            raise UserError(f"--{name.replace('_', '-')}: expected a finite number, found another one")
+            raise UserError(f"--{name.replace('_', '-')}: expected a finite number, found infinity or NaN")
     if len(set(a["seed"])) < len(a["seed"]):
         raise UserError(f"--seed: expected different seeds, found {','.join(map(str, a['seed']))}")
     if a["gpus"] > 1 and importlib.util.find_spec("torch") is None:
         raise UserError(f"--gpus {a['gpus']}: expected PyTorch in {sys.executable}, whose torchrun starts the ranks")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("expected one process, found a launcher's rank; --gpus N starts torchrun for the trainings")
+        raise UserError("expected no launcher, found WORLD_SIZE > 1; --gpus N starts torchrun for the trainings")
     tokens = parse_count(a["tokens"], "--tokens")
     if tokens < a["batch_tokens"]:
         raise UserError(f"--tokens: expected at least one step of --batch-tokens ({a['batch_tokens']}), found {tokens}")
@@ -186,8 +186,8 @@ def check_folder(options):
         if begun.get(name) != current.get(name):
             option = "--" + name.replace("_", "-") if name != "model" else "model"
             raise UserError(
-                f"{options.output} was begun with other arguments: {option}: expected {begun.get(name, 'none')}, "
-                f"found {current.get(name, 'none')}; name another --output"
+                f"{options.output} was created with other arguments: {option}: expected {begun.get(name, 'none')}, "
+                f"found {current.get(name, 'none')}; choose another --output"
             )
     if undecided:
         write_atomic(record, json.dumps(current, indent=2) + "\n")

@@ -38,7 +38,7 @@ def estimate(runner, step, steps):
     left = sum(not runner.record(other, steps) for other in trainings)
     if step in trainings and left:
         minutes = runner.record(step, steps)["seconds"] / 60
-        say(f"this training took {minutes:.1f} minutes; {left} left: about {minutes * left:.0f} minutes")
+        say(f"this training took {minutes:.1f} minutes; {left} trainings remain, about {minutes * left:.0f} minutes")
 
 
 def lacking(folder):
@@ -98,7 +98,7 @@ def run(arguments):
     blocked = runner.run(first + planned, selected)
     write_results()
     for name in blocked:
-        say(f"left out, as the step before it is not finished: {steps[name].title}")
+        say(f"skipped, because a required step is not finished: {steps[name].title}")
     print(results)
     if "report" in groups:
         line = lacking(options.output)  # not an error: the measurements are complete without the report
@@ -111,14 +111,12 @@ def main(arguments):
         run(arguments)
         return 0
     except (UserError, RunError) as error:
-        mend = "" if error.exit_code == 2 else "; the same command continues from there"
+        mend = "" if error.exit_code == 2 else "; run the same command again to continue"
         say(f"{error}{mend}")
         return error.exit_code
     except OSError as error:  # for example, a full disk or a folder without write permission
-        say(
-            f"{error.filename or arguments['output']}: {error.strerror or error}; the same command continues from there"
-        )
+        say(f"{error.filename or arguments['output']}: {error.strerror or error}; run the same command to continue")
         return 1
     except (Stopped, KeyboardInterrupt) as stopped:
-        say("stopped; the same command continues from there")
+        say("stopped; run the same command again to continue")
         return getattr(stopped, "exit_code", 128 + signal.SIGINT)

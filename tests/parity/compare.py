@@ -86,11 +86,11 @@ def compare_task(task, theirs, ours, tolerance):
     error messages."""
     wrong, agreed = [], {"printed": 0, "rounding": 0, "long": 0}
     if theirs.version != ours.version:
-        wrong.append(f"version {theirs.version} there, {ours.version} here")
+        wrong.append(f"version {theirs.version} in the harness, {ours.version} in lazy")
     if not theirs.documents or not ours.documents:
         wrong.append("samples are missing " + ("there" if not theirs.documents else "here"))
     if theirs.documents.keys() != ours.documents.keys():
-        wrong.append(f"{len(theirs.documents)} documents there, {len(ours.documents)} here")
+        wrong.append(f"{len(theirs.documents)} documents in the harness, {len(ours.documents)} in lazy")
     differences, beyond, decided = [], [], []
     for number in sorted(theirs.documents.keys() & ours.documents.keys()):
         (requests, values, accuracies), (our_requests, our_values, our_accuracies) = (
@@ -99,7 +99,7 @@ def compare_task(task, theirs, ours, tolerance):
         )
         if requests != our_requests or len(values) != len(our_values):
             wrong.append(
-                f"document {number}: other requests: {str(requests)[:200]} there, {str(our_requests)[:200]} here"
+                f"document {number}: different requests: harness {str(requests)[:200]}, lazy {str(our_requests)[:200]}"
             )
             continue
         for x, y in zip(values, our_values):
@@ -124,7 +124,7 @@ def compare_task(task, theirs, ours, tolerance):
     for name, value in theirs.metrics.items():
         how = agreement(name, value, ours.metrics.get(name, "missing"))
         if not how:
-            wrong.append(f"{name}: {value} there, {ours.metrics.get(name, 'missing')} here")
+            wrong.append(f"{name}: {value} in the harness, {ours.metrics.get(name, 'missing')} in lazy")
         elif value != "N/A":
             agreed[how] += 1
     return differences, agreed, wrong[:20]
@@ -155,8 +155,7 @@ def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
             state += f", {agreed['rounding']} equal up to fp32 rounding"
         if not wrong and agreed["long"]:
             state += (
-                f"; {agreed['long']} requests differ by more than {tolerance:g}, "
-                "but within the rounding error of fp32"
+                f"; {agreed['long']} requests differ by more than {tolerance:g}, but within the rounding error of fp32"
             )
         print(
             f"{task:<16} {len(theirs[task].documents):>9} {len(differences):>8} {largest:>11.2e} {mean:>11.2e}  "

@@ -108,7 +108,7 @@ def _digest(paths, words):
 def cached(
     model, data, tasks, cache, *, bos=None, limit=None, num_fewshot=None, max_length=None, batch_size=16, device="cpu"
 ):
-    """Returns folders with the results of the tasks. A task is only evaluated if there are no cached results for the
+    """Returns folders with the results of the tasks. A task is only evaluated if no cached results exist for the
     same model, rows and options."""
     files = sorted(p for p in Path(model).iterdir() if p.is_file())
     lm, folders = None, []

@@ -33,7 +33,7 @@ def find(task, data, train=False):
                 return folder / name
     if train:
         return None
-    raise FileNotFoundError(f"{data}: task {task}: expected {SETS[task][3][0]} there, found none")
+    raise FileNotFoundError(f"{data}: task {task}: expected a file {SETS[task][3][0]}, found none")
 
 
 def pages(raw):

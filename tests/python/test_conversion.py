@@ -244,7 +244,7 @@ def folders(tmp_path_factory):
 
 def test_logits_match_the_cpp_model(folders, tmp_path):
     if not WRITER:
-        pytest.skip("LAZY_TEST_MODELS does not name the program tests/write_models of a build folder")
+        pytest.skip("LAZY_TEST_MODELS is not set to the program tests/write_models of a build folder")
     safetensors.save_file({"ids": IDS}, tmp_path / "ids.safetensors")
     for name, (folder, model) in folders.items():
         out = tmp_path / "out.safetensors"

@@ -32,7 +32,7 @@ KINDS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     if not WRITER:
-        pytest.skip("LAZY_TEST_MIXERS does not name the program tests/write_mixers of a build folder")
+        pytest.skip("LAZY_TEST_MIXERS is not set to the program tests/write_mixers of a build folder")
     path = tmp_path_factory.mktemp("mixers")
     names = subprocess.run([WRITER, path], check=True, capture_output=True, text=True).stdout.split()
     assert names == KINDS
@@ -180,7 +180,7 @@ def test_fla_classes_load_our_folders(folder, name):
 def test_our_program_loads_fla_folders(kind, tmp_path):
     models, reader = fla_models(), os.environ.get("LAZY_TEST_MODELS")
     if not reader:
-        pytest.skip("LAZY_TEST_MODELS does not name the program tests/write_models of a build folder")
+        pytest.skip("LAZY_TEST_MODELS is not set to the program tests/write_models of a build folder")
     sizes = {
         "retnet": {"num_heads": 2},
         "mamba2": {"head_dim": 32, "state_size": 16, "expand": 2},

@@ -23,7 +23,7 @@ KINDS = ["lazy", "grouped_tied", "constant_offset_fixed", "window_no_bias", "sof
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     if not WRITER:
-        pytest.skip("LAZY_TEST_MODELS does not name the program tests/write_models of a build folder")
+        pytest.skip("LAZY_TEST_MODELS is not set to the program tests/write_models of a build folder")
     path = tmp_path_factory.mktemp("models")
     names = subprocess.run([WRITER, "write", path], check=True, capture_output=True, text=True).stdout.split()
     assert names == KINDS

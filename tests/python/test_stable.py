@@ -8,7 +8,7 @@ import torch
 
 LIBRARY = os.environ.get("LAZY_TEST_STABLE")
 if not LIBRARY:
-    pytest.skip("LAZY_TEST_STABLE does not name stable_functions of a build folder", allow_module_level=True)
+    pytest.skip("LAZY_TEST_STABLE is not set to stable_functions of a build folder", allow_module_level=True)
 torch.ops.load_library(LIBRARY)
 ops = torch.ops.lazy_test
 

@@ -82,7 +82,7 @@ def lazy_attention_forward(
     for name in ("position_bias", "cache", "head_mask"):
         _expect(kwargs.get(name) is None, f"no {name}, received one")
     _expect(
-        not kwargs.get("output_attentions"), 'output_attentions=False: the weights never exist; use "eager" to see them'
+        not kwargs.get("output_attentions"), 'output_attentions=False: the weights are not stored; use "eager" for them'
     )
     if s_aux is None:
         s_aux = getattr(module, "sinks", None)
@@ -99,8 +99,8 @@ def lazy_attention_forward(
     made_lazy = hasattr(getattr(module, "config", None), "distance_bias_window")
     _expect(
         not made_lazy or own_tau is not None,
-        "layers with tau, as the configuration says, received one without: build the model by AutoModel's from_config "
-        "or from_pretrained, or call make_lazy on the model and load its state_dict",
+        "layers with tau, as in the configuration, received a layer without tau: build the model by AutoModel's "
+        "from_config or from_pretrained, or call make_lazy on the model and load its state_dict",
     )
     normalizer = _setting(module, "lazy_normalizer", "softmax" if s_aux is None else "softmax_sink")
     _expect(

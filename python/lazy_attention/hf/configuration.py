@@ -73,11 +73,11 @@ class LazyConfig(LlamaConfig):
             raise ValueError(f'rope_type: expected "default" or "llama3", found "{self.rope_parameters["rope_type"]}"')
         factor = self.rope_parameters.get("partial_rotary_factor")
         if factor not in (None, 1):
-            raise ValueError(f"partial_rotary_factor: expected 1, found {factor}: `lazy eval` computes these models")
+            raise ValueError(f"partial_rotary_factor: expected 1, found {factor}: use `lazy eval` for these models")
         if self.positions != "rope" or self.rope_interleaved:
             found = "interleaved pairs" if self.positions == "rope" else f'"{self.positions}"'
             raise ValueError(
-                f'positions: expected "rope" over halves of a head, found {found}: `lazy eval` computes these models'
+                f'positions: expected "rope" over halves of a head, found {found}: use `lazy eval` for these models'
             )
         if self.attention_gate not in ("none", "head", "element"):
             raise ValueError(f'attention_gate: expected "none", "head" or "element", found "{self.attention_gate}"')

@@ -181,7 +181,7 @@ def _check_padding(padding: Tensor, edges: Tensor) -> None:
     if bool((runs > 1).any()):
         row = int(runs.argmax())
         raise ValueError(
-            f'attn_implementation="lazy": expected a padding mask whose ones are one run a row, received '
+            f'attn_implementation="lazy": expected a padding mask with one run of ones per row, received '
             f"{int(runs[row])} runs in row {row}; to generate from a padded batch, pad on the left"
         )
 

@@ -232,7 +232,7 @@ class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
         shifted by the caller; the label -100 is excluded from the loss. The result has logits (batch, length or
         logits_to_keep, vocabulary) and the loss in nats per token."""
         if output_attentions:
-            raise ValueError("LazyForCausalLM: expected output_attentions=False: the weights never exist")
+            raise ValueError("LazyForCausalLM: expected output_attentions=False: the weights are not stored")
         result = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
