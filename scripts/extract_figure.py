@@ -73,7 +73,7 @@ def legend(page, names, width):
     out, x, y = [], 0, 0
     for name in names:
         if name not in found:
-            sys.exit(f"there is no run {name}; the runs are {', '.join(found)}")
+            sys.exit(f"unknown run {name}; the runs are {', '.join(found)}")
         step = 40 + 8 * len(name)
         if x and x + step > width:
             x, y = 0, y + LEGEND
