@@ -39,8 +39,8 @@ properties attention_tests Properties.NanReaches*:Properties.PackedDocuments*:Pr
 norms ops_tests *Fused.RmsNorm/*:*Fused.AddRmsNorm/*
 swiglu-rope ops_tests *Fused.Swiglu*:*Fused.Rope/*
 convolution ops_tests *Fused.ShortConvolution/*
-loss ops_tests FusedValues.LinearCrossEntropyReportsTokens:*Fused.LinearCrossEntropy/BFloat16
-hopper-rotated ops_tests AttentionOperator.RotatesQueriesAndKeysInside
+loss ops_tests FusedValues.LinearCrossEntropy_ReportsPerTokenResults:*Fused.LinearCrossEntropy/BFloat16
+hopper-rotated ops_tests AttentionOperator.RotatedAttention_MatchesSeparateRope
 steps ops_tests StepGpu.*:SampleTokens.*:PinnedCopy.*:RopeToPages.*
 step-layers ops_tests StepLayersGpu.*'
 lists=$(grep -E "^(${ONLY:-.*}) " <<< "$lists")

@@ -1,4 +1,4 @@
-// lazy::attention: schema, and the tensors that its forward and backward allocate or expect.
+// lazy::attention: operator schema, allocation of the outputs and gradients, and checks of the backward inputs.
 #include "ops/attention.h"
 
 #include <algorithm>
@@ -11,18 +11,18 @@
 
 namespace lazy::ops {
 
-// After check_attention.
+// Requires check_attention.
 static bool has_lse(const AttentionArguments& a) {
   return kernels::traits(kernels::normalizer_from_name(a.normalizer).value()).has_lse;
 }
 
 AttentionOutputs empty_outputs(const AttentionArguments& a, int64_t return_stats) {
   TORCH_CHECK(return_stats >= 0 && return_stats <= 2, "lazy::", a.operation,
-              ": expected return_stats 0 (none), 1 (of weights) or 2 (of weights and scores), received ", return_stats);
+              ": expected return_stats 0 (none), 1 (weights) or 2 (weights and scores), received ", return_stats);
   const auto type = accumulate_type(a.q.scalar_type());
   c10::SymDimVector out_size(a.q.sym_sizes().begin(), a.q.sym_sizes().end());
   out_size.back() = a.v.sym_size(-1);
-  c10::SymDimVector rows;  // (batch, heads, length), packed (heads, tokens)
+  c10::SymDimVector rows;  // shape of the row statistics: (batch, heads, length), packed (heads, tokens)
   if (a.q.dim() == 4) rows.push_back(a.q.sym_size(0));
   rows.push_back(a.q.sym_size(-2));
   rows.push_back(a.q.sym_size(-3));
@@ -42,7 +42,7 @@ bool keeps_alive_sum(const kernels::Problem& problem, bool deterministic) {
       !cuda_library().attention_kernel)
     return false;
   kernels::Problem p = problem;
-  p.q_length = p.k_length = 4096;  // the plain kernel serves the shortest
+  p.q_length = p.k_length = 4096;  // long enough for the tensor-core kernels; the plain kernel computes short problems
   const std::string kernel = forced_kernel() == "automatic" ? cuda_library().attention_kernel(p) : forced_kernel();
   return std::max(p.head_dim, p.value_dim) <= kMaxAliveSumHead &&
          (kernel == name(kernels::CudaKernel::hopper) || kernel == name(kernels::CudaKernel::portable));
@@ -79,7 +79,7 @@ AttentionGradients empty_gradients(const AttentionArguments& a, const std::array
   auto like = [&](bool wanted, const at::Tensor& t) {
     if (!wanted) return at::empty({0}, a.q.options());
     TORCH_CHECK(t.defined(),
-                "lazy::attention_backward: expected a gradient to be asked only of tensors that are given");
+                "lazy::attention_backward: expected output_mask to request gradients only of tensors that are given");
     return at::empty_symint(t.sym_sizes(), t.options());
   };
   auto optional = [&](const OptionalTensor& t) -> const at::Tensor& { return given(t) ? *t : none; };
@@ -99,7 +99,7 @@ LAZY_SCHEMAS(m) {
       "float? scale=None, float? softcap=None, bool causal=True, int window=-1, Tensor? cu_seqlens_q=None, Tensor? "
       "cu_seqlens_k=None, "
       "int return_stats=0, bool deterministic=False) -> (Tensor out, Tensor lse, Tensor stats)");
-  // What autograd calls: alive_sum is for attention_backward, without elements where it is not kept.
+  // Autograd calls this operator. alive_sum is passed to attention_backward; it has no elements if it is not saved.
   m.def(
       "attention_forward(Tensor q, Tensor k, Tensor v, Tensor? distance_bias, Tensor? tau, Tensor? sink, "
       "Tensor? alibi_slopes, str normalizer, str offset, float? sigmoid_bias, float? scale, float? softcap, bool "

@@ -14,12 +14,12 @@ namespace lazy::ops {
 
 using kernels::DType;
 
-// `operation` is in scope wherever this stands.
+// Requires a variable `operation` in the scope.
 #define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::", operation, ": expected ", __VA_ARGS__)
 
 namespace {
 
-// Outside them fp32 would lose digits of scale q . k / softcap, or overflow.
+// With a softcap outside of this range, scale q . k / softcap would underflow, lose precision or overflow in fp32.
 constexpr double kMinSoftcap = 1e-6, kMaxSoftcap = 1e6;
 
 const kernels::NormalizerTraits& normalizer_from(const char* operation, std::string_view name) {
@@ -32,7 +32,7 @@ const kernels::NormalizerTraits& normalizer_from(const char* operation, std::str
   LAZY_EXPECT(false, "normalizer to be ", names, ", received \"", name, "\"");
 }
 
-// The name of the only normalizer that takes a parameter.
+// The name of the only normalizer that accepts a parameter.
 std::string_view only_with(bool kernels::NormalizerTraits::*takes) {
   for (const kernels::NormalizerTraits& t : kernels::kNormalizers) {
     if (t.*takes) return t.name;
@@ -40,7 +40,7 @@ std::string_view only_with(bool kernels::NormalizerTraits::*takes) {
   return "";
 }
 
-// A parameter is given exactly if the normalizer takes it.
+// Checks that a parameter is given if and only if the normalizer requires it.
 void check_taken(const AttentionArguments& a, bool given, const kernels::NormalizerTraits& normalizer,
                  bool kernels::NormalizerTraits::*takes, const char* name) {
   const char* const operation = a.operation;
@@ -64,7 +64,7 @@ DType dtype_from(const char* operation, at::ScalarType type) {
   }
 }
 
-// A parameter per head, of any strides.
+// Checks a per-head parameter; any strides are allowed.
 void check_parameter(const AttentionArguments& a, const OptionalTensor& t, const char* name, int64_t rank) {
   if (!given(t)) return;
   const char* const operation = a.operation;
@@ -84,7 +84,7 @@ void check_normalizer_arguments(const AttentionArguments& a) {
   check_taken(a, given(a.sink), normalizer, &kernels::NormalizerTraits::takes_sink, "sink");
   LAZY_EXPECT(!a.sigmoid_bias || normalizer.takes_sigmoid_bias, "sigmoid_bias only with normalizer \"",
               only_with(&kernels::NormalizerTraits::takes_sigmoid_bias), "\", received it with \"", a.normalizer, "\"");
-  // Scores are fp32; NaN would mean "not given" further down.
+  // The values are converted to fp32 later, and NaN means "not given" there.
   for (const auto& [value, name] : {std::pair{a.scale, "scale"}, std::pair{a.sigmoid_bias, "sigmoid_bias"}}) {
     LAZY_EXPECT(!value || std::abs(*value) <= std::numeric_limits<float>::max(), name,
                 " to be a finite number in float32's range, received ", *value);
@@ -100,8 +100,8 @@ void check_normalizer_arguments(const AttentionArguments& a) {
               "offset to be \"per_visible\" or \"constant\", received \"", a.offset, "\"");
 }
 
-// The tensors that were checked last. The layers of a model share their cu_seqlens, so only the first synchronizes with
-// the GPU.
+// The cu_seqlens that were checked last. All layers of a model share the same tensors, so only the first layer
+// synchronizes with the GPU.
 class CheckedTensors {
  public:
   bool contains(const at::Tensor& t, int64_t tokens) {
@@ -124,9 +124,10 @@ class CheckedTensors {
   size_t next_ = 0;
 };
 
-// Cumulative lengths as int32 on q's device: from 0 to the number of tokens, never falling.
+// Returns the cumulative lengths as int32 on the device of q. They must start at 0, be nondecreasing and end at the
+// number of tokens.
 at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, int64_t tokens, bool of_keys) {
-  // Never destroyed: at the end of the process the tensors may outlive their device.
+  // This object is never destroyed: at process exit the tensors may outlive their device.
   static CheckedTensors& checked = *new CheckedTensors;
   const char* const operation = a.operation;
   LAZY_EXPECT(tokens < std::numeric_limits<int32_t>::max(), "fewer than 2^31 - 1 packed tokens, received ", tokens);
@@ -137,19 +138,19 @@ at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, int64_t 
   const char* const name = of_keys ? "cu_seqlens_k" : "cu_seqlens_q";
   const bool remember = !t.is_cpu() && !t.is_inference();
   if (remember && checked.contains(t, tokens)) return t.to(a.q.device(), at::kInt).contiguous();
-  // Checked before the conversion to int32, which could make an out-of-range value valid.
+  // The values are checked before the conversion to int32, which could wrap an out-of-range value to a valid one.
   const at::Tensor copy = t.to(at::kCPU, at::kLong).contiguous();
   const int64_t* data = copy.const_data_ptr<int64_t>();
   LAZY_EXPECT(data[0] == 0, name, "[0] == 0, received ", data[0]);
   for (int64_t n = 1; n < copy.numel(); ++n) {
-    LAZY_EXPECT(data[n] >= data[n - 1], name, " never to fall, received ", name, "[", n, "] = ", data[n], " after ",
-                data[n - 1]);
+    LAZY_EXPECT(data[n] >= data[n - 1], name, " to be nondecreasing, received ", name, "[", n, "] = ", data[n],
+                " after ", data[n - 1]);
   }
   LAZY_EXPECT(data[copy.numel() - 1] == tokens, name, " to end at the number of tokens, ", tokens, ", received ",
               data[copy.numel() - 1]);
   if (remember) checked.add(t, tokens);
   if (a.q.is_cpu()) return copy.to(at::kInt);
-  // A copy from pinned memory is asynchronous; any other would synchronize in every layer.
+  // A copy from pinned memory is asynchronous; any other copy would synchronize with the GPU in every layer.
   return t.to(a.q.device(), at::kInt, /*non_blocking=*/t.is_cpu() && t.is_pinned()).contiguous();
 }
 
@@ -175,7 +176,8 @@ void check_attention(const AttentionArguments& a) {
                 a.k.sym_sizes());
   }
   LAZY_EXPECT(a.v.sym_sizes().slice(0, rank - 1) == a.k.sym_sizes().slice(0, rank - 1),
-              "v like k but for the last dimension, ", a.k.sym_sizes(), ", received ", a.v.sym_sizes());
+              "v of the same shape as k except for the last dimension, ", a.k.sym_sizes(), ", received ",
+              a.v.sym_sizes());
   LAZY_EXPECT(a.k.sym_size(-1) == a.q.sym_size(-1), "k of head_dim ", a.q.sym_size(-1), " like q, received ",
               a.k.sym_size(-1));
   LAZY_EXPECT(a.q.sym_size(-1) >= 1 && a.q.sym_size(-1) <= 256 && a.v.sym_size(-1) >= 1 && a.v.sym_size(-1) <= 256,
@@ -211,7 +213,8 @@ kernels::Problem problem_of_any_length(const AttentionArguments& a) {
   p.scale = a.scale.value_or(1 / std::sqrt(static_cast<double>(p.head_dim)));
   p.causal = a.causal;
   p.window =
-      std::min(a.window, int64_t{1} << 40);  // farther than any key, near enough that positions plus it do not overflow
+      // The limit is farther than any key, but small enough that position + window does not overflow.
+      std::min(a.window, int64_t{1} << 40);
   p.normalizer = normalizer_from(a.operation, a.normalizer).normalizer;
   p.offset = a.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;
   p.softcap = a.softcap.value_or(0);

@@ -1,4 +1,4 @@
-// lazy::attention on the CPU: allocates outputs and runs the kernels. float64 runs the reference.
+// lazy::attention on the CPU: allocates outputs and runs the kernels. float64 uses the reference implementation.
 #include "ops/attention_arguments.h"
 #include "ops/attention_pointers.h"
 #include "ops/forced_kernel.h"
@@ -14,10 +14,10 @@ void run(const kernels::Problem& p, const kernels::Backward<float>& b) { kernels
 void run(const kernels::Problem& p, const kernels::Backward<double>& b) { kernels::reference::backward(p, b); }
 
 void require_served(const kernels::Problem& p) {
-  if (p.dtype == kernels::DType::f64) return;  // the reference
+  if (p.dtype == kernels::DType::f64) return;  // float64 uses the reference implementation
   const std::string& forced = forced_kernel();
   TORCH_CHECK(forced == "automatic" || forced == "reference", "lazy::attention: LAZY_KERNEL=", forced,
-              " serves CUDA tensors, received tensors on the CPU");
+              " requires CUDA tensors, received tensors on the CPU");
   const std::string unmet = kernels::unmet_condition(p);
   TORCH_CHECK(unmet.empty(), "lazy::attention: ", unmet);
 }

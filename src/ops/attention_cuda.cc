@@ -1,5 +1,5 @@
-// lazy::attention on NVIDIA GPUs: pads and copies the tensors for the tensor-core kernels where needed, allocates
-// outputs, runs the kernels on the current stream.
+// lazy::attention on NVIDIA GPUs: pads and copies the tensors for the tensor-core kernels if necessary, allocates the
+// outputs, and runs the kernels on the current stream.
 #include "ops/attention_cuda.h"
 
 #include "lazy/attention_cuda.h"
@@ -23,7 +23,7 @@ CudaKernel kernel_from(const std::string& name) {
   for (const auto kernel : {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {
     if (name == kernels::name(kernel)) return kernel;
   }
-  return CudaKernel::automatic;  // or the reference, which is handled before
+  return CudaKernel::automatic;  // also for "reference", which the callers handle before
 }
 
 CudaCall make_call(bool deterministic) {
@@ -34,8 +34,9 @@ CudaCall make_call(bool deterministic) {
   return call;
 }
 
-// The head size that a tensor-core kernel computes this problem with, zeros in the dimensions that it adds; 0: none
-// does. The Hopper kernel at a larger size is faster than the portable one at the next.
+// Returns the head size at which a tensor-core kernel computes this problem, or 0 if no such kernel supports it. The
+// added dimensions are filled with zeros. The Hopper kernel is faster with more padding than the portable kernel with
+// less padding.
 int64_t padded_size(Problem p, CudaKernel kernel) {
   int64_t portable = 0;
   for (const int64_t size : kernels::kTensorCoreHeadSizes) {
@@ -52,8 +53,8 @@ int64_t padded_size(Problem p, CudaKernel kernel) {
   return portable;
 }
 
-// The tensor-core kernels move 16 bytes at a time; TMA cannot repeat an axis. An axis of one element has any stride: it
-// gets a multiple of 8.
+// The tensor-core kernels copy 16 bytes at a time, and TMA does not support a stride of 0. An axis of one element may
+// have any stride; it gets a stride that is a multiple of 8.
 at::Tensor movable(const at::Tensor& t) {
   bool good = t.stride(-1) == 1 && reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 == 0, single = false;
   for (int64_t d = 0; d + 1 < t.dim(); ++d) {
@@ -73,14 +74,14 @@ at::Tensor pad(const at::Tensor& t, int64_t size) {
   return movable(t.size(-1) == size ? t : at::constant_pad_nd(t, {0, size - t.size(-1)}));
 }
 
-// A problem as the kernels receive it, with the tensors that own its memory.
+// An attention problem in the form that the kernels expect, with the tensors that own its memory.
 struct Prepared {
   at::Tensor q, k, v, cu_q, cu_k;
   Problem p;
-  int64_t size = 0;  // padded head size; 0: tensors as given
+  int64_t size = 0;  // padded head size; 0: the tensors are used as given
 
   Prepared(const AttentionArguments& a, CudaCall& call) : q(a.q), k(a.k), v(a.v), p(attention_problem(a, cu_q, cu_k)) {
-    // Problems without a pair go to the plain kernel too.
+    // Problems without queries or without keys use the plain kernel too.
     const bool plain = call.kernel == CudaKernel::plain || p.dtype == kernels::DType::f32 ||
                        p.dtype == kernels::DType::f64 || a.q.numel() == 0 || a.k.numel() == 0;
     size = plain ? 0 : padded_size(p, call.kernel);
@@ -114,7 +115,7 @@ struct Prepared {
             a.cu_seqlens_k,
             a.deterministic};
   }
-  // Memory for the result `t`: t itself, or a tensor of the padded head size.
+  // Returns memory for the result `t`: t itself, or a tensor with the padded head size.
   at::Tensor room(const at::Tensor& t) const {
     if (!t.numel() || !size || t.size(-1) == size) return t;
     auto sizes = t.sizes().vec();
@@ -127,7 +128,7 @@ void keep(at::Tensor& result, const at::Tensor& room) {
   if (!result.is_same(room)) result.copy_(room.narrow(-1, 0, result.size(-1)));
 }
 
-// for_backward: with alive_sum, where it is kept.
+// for_backward: also returns alive_sum if it is saved for the backward pass.
 ForwardOutputs run_forward(const AttentionArguments& a, int64_t return_stats, bool for_backward) {
   const DeviceGuard guard(a.q);
   CudaCall call = make_call(a.deterministic);

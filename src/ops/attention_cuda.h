@@ -1,18 +1,19 @@
-// The backward pass of lazy::attention on NVIDIA GPUs, into memory of the caller.
+// The backward pass of lazy::attention on NVIDIA GPUs, written into gradients that the caller allocates.
 #pragma once
 #include "ops/attention_arguments.h"
 
 namespace lazy::ops {
 
-// By position and pair (n, n + head_dim / 2), on the GPU; null: none.
+// RoPE tables on the GPU, indexed by position and by pair (n, n + head_dim / 2). Null pointers: no rotation.
 struct Rotation {
   const float *cos = nullptr, *sin = nullptr;
 };
-// Whether the backward pass takes a rotation.
+// Whether the kernels of the backward pass can apply the inverse rotation to the gradients.
 bool rotates_back(const AttentionArguments& a);
 
-// After check_backward. g: shapes as empty_gradients makes them, any memory. With a rotation d_q and d_k are those of
-// q and k before it. of_part: see CudaLibrary; otherwise true is returned.
+// Requires check_backward. `g` is allocated by the caller with the shapes of empty_gradients. If `rotation` is given,
+// d_q and d_k are the gradients with respect to q and k before the rotation. For `of_part`, see
+// CudaLibrary::softmax_part_backward; without `of_part` the function always returns true.
 bool run_attention_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
                             const at::Tensor& lse, const OptionalTensor& alive_sum, const Rotation& rotation,
                             AttentionGradients& g, bool of_part = false);

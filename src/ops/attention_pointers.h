@@ -1,4 +1,4 @@
-// The kernels' argument structs (raw pointers) filled from the operators' tensors, on the CPU and on a GPU.
+// Fills the argument structs of the kernels (raw pointers) from the tensors of the operators, for CPU and GPU.
 #pragma once
 #include <algorithm>
 
@@ -6,7 +6,8 @@
 
 namespace lazy::ops {
 
-// Arguments: Forward, Backward or Decode of Real. Holds the contiguous copies, so it must outlive the kernel.
+// `Arguments` is Forward, Backward or Decode of Real. The object owns the contiguous copies and must outlive the
+// kernel.
 template <typename Real, typename Arguments>
 struct InputPointers {
   Arguments arguments;
@@ -29,13 +30,13 @@ struct InputPointers {
   at::Tensor keep_[4];
 };
 
-// null for a tensor without elements: not wanted.
+// Returns null for a tensor without elements, which means that the caller did not request this output.
 template <typename Real>
 Real* wanted(at::Tensor& t) {
   return t.numel() ? t.mutable_data_ptr<Real>() : nullptr;
 }
 
-// Of Forward and Decode. `out` may be wider than the operator's result.
+// For Forward and Decode. `out` may be wider than the result of the operator (padded head size).
 template <typename Real, typename Arguments>
 void set_outputs(Arguments& arguments, at::Tensor& out, at::Tensor& lse, at::Tensor& stats) {
   arguments.out = view(out);
@@ -45,7 +46,7 @@ void set_outputs(Arguments& arguments, at::Tensor& out, at::Tensor& lse, at::Ten
   if (part > 0 && stats.size(0) == kStatsParts[2]) arguments.score_stats = arguments.stats + kStatsParts[1] * part;
 }
 
-// Inputs and outputs of a backward pass. lse is contiguous; gradients without elements are not computed.
+// Sets the inputs and outputs of a backward pass. lse is contiguous; gradients without elements are not computed.
 template <typename Real>
 void set_backward(kernels::Backward<Real>& b, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
                   AttentionGradients& g) {

@@ -10,7 +10,7 @@
 namespace lazy::ops {
 namespace {
 
-// One value per head, to be broadcast with (batch, heads, queries, keys).
+// Returns one value per head in a shape that broadcasts with (batch, heads, queries, keys).
 at::Tensor by_heads(const at::Tensor& values, const at::Tensor& like) {
   return values.to(like.options()).view({1, -1, 1, 1});
 }
@@ -20,7 +20,7 @@ at::Tensor to_heads(const at::Tensor& x, int64_t heads) {
   return y.size(1) == heads ? y : y.repeat_interleave(heads / y.size(1), 1);
 }
 
-// The threshold of the sorted scores is the last that the support's condition holds for (Martins and Astudillo 2016).
+// The threshold comes from the last sorted score for which the support condition holds (Martins and Astudillo 2016).
 at::Tensor sparsemax(const at::Tensor& s) {
   const at::Tensor sorted = std::get<0>(s.sort(-1, /*descending=*/true)), sums = sorted.cumsum(-1) - 1;
   const at::Tensor rank = at::arange(1, s.size(-1) + 1, s.options());
@@ -28,7 +28,8 @@ at::Tensor sparsemax(const at::Tensor& s) {
   return at::relu(s - sums.gather(-1, support - 1) / support);
 }
 
-// Exact 1.5-entmax by sorting (Peters, Niculae and Martins 2019). With the largest at 0 nothing below -1 has weight.
+// Exact 1.5-entmax by sorting (Peters, Niculae and Martins 2019). After the shift of the largest value to 0, values
+// below -1 have no weight.
 at::Tensor entmax15(const at::Tensor& s) {
   const at::Tensor x = ((s - s.amax(-1, true)) / 2).clamp_min(-2), sorted = std::get<0>(x.sort(-1, true));
   const at::Tensor rank = at::arange(1, s.size(-1) + 1, s.options());
@@ -38,8 +39,8 @@ at::Tensor entmax15(const at::Tensor& s) {
   return at::relu(x - threshold.gather(-1, support - 1)).square();
 }
 
-// Softpick (arXiv 2504.20966); see the reference in attention/reference/normalizers.cc. The sum and the largest score
-// are taken over visible keys.
+// Softpick (arXiv 2504.20966); attention/reference/normalizers.cc has the reference. The sum and the largest score
+// include only visible keys.
 at::Tensor softpick(const at::Tensor& s) {
   const at::Tensor m = s.amax(-1, true).clamp_min(0).detach();
   const at::Tensor excess = ((s - m).exp() - (-m).exp()).masked_fill(s.isneginf(), 0);
@@ -48,7 +49,7 @@ at::Tensor softpick(const at::Tensor& s) {
 
 kernels::Normalizer normalizer_of(const AttentionOptions& options) {
   const auto found = kernels::normalizer_from_name(options.normalizer);
-  TORCH_CHECK(found, "attention: normalizer '", options.normalizer, "': no definition of its weights");
+  TORCH_CHECK(found, "attention: normalizer '", options.normalizer, "' is unknown");
   return *found;
 }
 
@@ -61,7 +62,7 @@ at::Tensor reference_weights(const at::Tensor& q, const at::Tensor& k, const Att
   options.return_stats = options.return_score_stats = false;
   options.sink = exact(options.sink);
   options.alibi_slopes = exact(options.alibi_slopes);
-  // With the identity as values, the output of query i is its row of weights.
+  // With the identity matrix as values, the output of query i is its row of weights.
   const int64_t keys = k.size(1);
   const at::Tensor identity =
       at::eye(keys, at::kDouble).view({1, keys, 1, keys}).expand({k.size(0), keys, k.size(2), keys});
@@ -149,7 +150,7 @@ at::Tensor block_weights(const at::Tensor& s, const at::Tensor& visible, const a
     case Normalizer::entmax15:
       break;
   }
-  TORCH_CHECK(false, "attention: normalizer '", options.normalizer, "': no weights of a block of scores");
+  TORCH_CHECK(false, "attention: normalizer '", options.normalizer, "' is not supported for a block of scores");
 }
 
 at::Tensor weight_statistics(const at::Tensor& weights) {

@@ -1,5 +1,5 @@
-// Attention's scores and weights as explicit tensors (batch, heads, queries, keys), for probes, measurements and forms
-// of attention that the operator does not serve. The operator itself never makes these matrices.
+// Attention scores and weights as explicit tensors (batch, heads, queries, keys), for probes, measurements and
+// attention variants that the operator does not support. The operator itself never materializes these matrices.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,33 +8,36 @@
 namespace lazy::ops {
 
 struct AttentionTerms {
-  AttentionOptions options;       // normalizer, offset, window, scale, softcap, sink, ALiBi's slopes
-  at::Tensor distance_bias, tau;  // undefined: none
+  AttentionOptions options;       // normalizer, offset, window, scale, softcap, sink, ALiBi slopes
+  at::Tensor distance_bias, tau;  // undefined: not used
 };
 
-// The kernels' float64 definition: weights (batch, heads, queries, keys) in float64 on the CPU, as lazy::attention
-// computes them for q (batch, queries, heads, head_dim) and k (batch, keys, kv_heads, head_dim). Zero for hidden keys.
+// Reference definition in float64: returns the weights (batch, heads, queries, keys) on the CPU as lazy::attention
+// computes them for q (batch, queries, heads, head_dim) and k (batch, keys, kv_heads, head_dim). The weight of a masked
+// key is 0.
 at::Tensor reference_weights(const at::Tensor& q, const at::Tensor& k, const AttentionTerms& terms);
 
-// The same in two differentiable steps of tensor operations, on any device, in the precision of q but at least fp32.
+// attention_scores and normalized_weights compute these weights in two differentiable steps with tensor operations,
+// on any device, in the precision of q but at least fp32.
 //
-// Scores: query 0 stands at key `first`; keys after a query or outside its window are -inf.
+// Returns the scores. Query 0 is at the position of key `first`. Keys after a query or outside its window have the
+// score -inf.
 at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const AttentionTerms& terms, int64_t first = 0);
-// scale q . k with the softcap of `options`, if there is one; before any bias is added.
+// Returns scale * q . k after the softcap of `options`, if it is set. No bias is added yet.
 at::Tensor soft_capped(const at::Tensor& products, const AttentionOptions& options);
-// Weights: zero where the score is -inf.
+// Returns the weights; the weight is 0 where the score is -inf.
 at::Tensor normalized_weights(const at::Tensor& scores, const AttentionTerms& terms);
 
-// Weights of a block of scores (batch, heads, queries, keys), -inf where `visible` (queries, keys) is false. `count`:
-// keys that a query sees, (queries, 1) or one number, which need not be those of the block. Not for sparsemax and
-// entmax15.
+// Returns the weights of a block of scores (batch, heads, queries, keys), which is -inf where `visible` (queries, keys)
+// is false. `count` is the number of keys that a query sees in total, (queries, 1) or one number; it may exceed the
+// number of keys in the block. Does not support sparsemax and entmax15.
 at::Tensor block_weights(const at::Tensor& scores, const at::Tensor& visible, const at::Tensor& count,
                          const at::Tensor& tau, const AttentionOptions& options);
 
-// The operator's statistics of these weights: (3, batch, heads, queries).
+// Returns the statistics of the operator for these weights: (3, batch, heads, queries).
 at::Tensor weight_statistics(const at::Tensor& weights);
 
-// weights times v (batch, keys, kv_heads, head_dim): (batch, queries, heads, head_dim).
+// Returns weights * v for v (batch, keys, kv_heads, head_dim): (batch, queries, heads, head_dim).
 at::Tensor weighted_values(const at::Tensor& weights, const at::Tensor& v);
 
 }  // namespace lazy::ops

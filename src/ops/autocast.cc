@@ -1,5 +1,5 @@
-// Under autocast q, k and v are cast as PyTorch's own attention casts them, and the output projection's operands as its
-// linear; the per-head parameters stay fp32.
+// Autocast: q, k and v are cast in the same way as for the attention of PyTorch, the operands of the output projection
+// as for its linear layer. The per-head parameters remain fp32.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>

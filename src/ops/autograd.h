@@ -1,4 +1,4 @@
-// What the program's autograd of the operators shares: custom functions of autograd, and dispatcher handles.
+// Helpers for the autograd implementations of the operators: custom autograd functions and dispatcher handles.
 #pragma once
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
@@ -21,8 +21,8 @@ bool has_tangent(const T&) {
   return false;
 }
 
-// Registers an Autograd kernel that implements reverse mode only. An input with a tangent is a NotImplementedError that
-// names the operator: torch::autograd::Function would not name it, and a kernel that does not call
+// Registers an Autograd kernel that implements reverse mode only. An input with a tangent raises a NotImplementedError
+// that names the operator. torch::autograd::Function would not name the operator, and a kernel that does not call
 // torch::autograd::Function::apply would drop the tangent silently. autogradNotImplementedFallback has its own check.
 template <typename Result, typename... Parameters>
 void implement_reverse_mode(torch::Library& m, const char* name, Result (*kernel)(Parameters...)) {

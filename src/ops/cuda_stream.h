@@ -1,11 +1,11 @@
-// PyTorch's current stream, and the device that a kernel runs on.
+// The current stream of PyTorch, and a guard that selects the device of a tensor.
 #pragma once
 #include <cuda_runtime_api.h>
 
 #include "ops/tensor.h"
 #ifdef LAZY_STABLE_ABI
 #include <torch/csrc/stable/accelerator.h>
-// LibTorch's header declares it in its own CUDA builds only.
+// LibTorch declares this function only in its own CUDA builds.
 extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream);
 #else
 #include <c10/cuda/CUDAGuard.h>
@@ -14,7 +14,8 @@ extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_inde
 
 namespace lazy::ops {
 
-// The tensor's device is the current one as long as this lives. Hidden, as its member of the stable ABI is.
+// Makes the device of a tensor the current device during the lifetime of the guard. In the stable ABI, the class of the
+// member has hidden visibility, so the guard must have it too.
 struct __attribute__((visibility("hidden"))) DeviceGuard {
 #ifdef LAZY_STABLE_ABI
   torch::stable::accelerator::DeviceGuard guard;
@@ -25,7 +26,7 @@ struct __attribute__((visibility("hidden"))) DeviceGuard {
 #endif
 };
 
-// Of the current device.
+// The current stream of the current device.
 inline cudaStream_t current_stream() {
 #ifdef LAZY_STABLE_ABI
   void* stream = nullptr;

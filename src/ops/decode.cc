@@ -57,7 +57,7 @@ LAZY_SCHEMAS(m) {
       "int window=-1, int return_stats=0, bool invariant=False) -> (Tensor out, Tensor lse, Tensor stats)");
 }
 
-// The CPU implementation checks lengths and pages, then runs the kernel. float64 runs the reference.
+// The CPU implementation checks lengths and pages and then runs the kernel. float64 uses the reference implementation.
 
 namespace {
 
@@ -71,8 +71,8 @@ void check_values(const AttentionArguments& a, const DecodeNumbers& numbers) {
                        ", received cache_lengths[", b, "] = ", length);
     if (counts.defined()) {
       const int64_t count = counts.const_data_ptr<int64_t>()[b];
-      LAZY_EXPECT_DECODE(count >= rows, "visible_count of at least q's rows, ", rows, ", received visible_count[", b,
-                         "] = ", count);
+      LAZY_EXPECT_DECODE(count >= rows, "visible_count of at least the number of query rows, ", rows,
+                         ", received visible_count[", b, "] = ", count);
     }
     if (!table.defined()) continue;
     const int64_t* pages = table.const_data_ptr<int64_t>() + b * table.size(1);
@@ -104,7 +104,8 @@ void decode(const kernels::Problem& p, const AttentionArguments& a, const Decode
 
 ValueRowCount::ValueRowCount() {
   ValueRowCount* none = nullptr;
-  TORCH_CHECK(living_count.compare_exchange_strong(none, this), "rows of V: expected one count at a time");
+  TORCH_CHECK(living_count.compare_exchange_strong(none, this),
+              "ValueRowCount: another count of the rows of V is active");
 }
 ValueRowCount::~ValueRowCount() { living_count = nullptr; }
 ValueRowCount* ValueRowCount::current() { return living_count; }
@@ -126,7 +127,7 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   AttentionOutputs outputs = empty_outputs(a, return_stats);
   if (p.dtype == kernels::DType::f64) {
     LAZY_EXPECT_DECODE(!ValueRowCount::current(),
-                       "float32, bfloat16 or float16 while rows of V are counted, received float64");
+                       "float32, bfloat16 or float16 while the rows of V are counted, received float64");
     decode<double>(p, a, numbers, outputs);
   } else {
     const std::string unmet = kernels::unmet_condition(p);

@@ -1,4 +1,4 @@
-// lazy::decode: one to a few query rows a sequence against a long key/value cache, contiguous or paged. Inference only.
+// lazy::decode: attention of a few query rows per sequence over a long KV cache, contiguous or paged. Inference only.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -8,27 +8,29 @@
 
 namespace lazy::ops {
 
-// Up to this many query rows per sequence use lazy::decode, which reads the cache in place; for more rows
-// lazy::attention, which packs the keys first, is faster. python/lazy_attention/decoding.py has the same number.
+// Up to this many query rows per sequence use lazy::decode, which reads the cache in place. For more rows
+// lazy::attention, which packs the keys first, is faster. python/lazy_attention/decoding.py defines the same number.
 constexpr int64_t kFewRows = 8;
 
-// q               (batch, rows, heads, head_dim): each sequence's newest tokens, whose keys the cache already holds
+// q               (batch, rows, heads, head_dim): the newest tokens of each sequence, whose keys are in the cache
 // k_cache         (batch, capacity, kv_heads, head_dim), or with block_table (pages, page_size, kv_heads, head_dim)
-// v_cache         the same with value_dim
-// cache_lengths   (batch) int32 or int64: keys in each sequence's cache, at most its capacity
-// block_table     (batch, pages of a sequence at most) int32 or int64: key j of sequence b is token j % page_size of
-//                 page block_table[b][j / page_size]. Entries beyond a sequence's length are not read.
-// visible_count   (batch) int32 or int64, at least `rows`: the count that the offset tau / i and sigmoid's -ln(i) use
-// for
-//                 the newest row, where a cache has evicted keys (StreamingLLM); default: the keys that the row sees
+// v_cache         like k_cache, with value_dim as the last dimension
+// cache_lengths   (batch) int32 or int64: number of keys in the cache of each sequence, at most its capacity
+// block_table     (batch, maximum number of pages per sequence) int32 or int64: key j of sequence b is token
+//                 j % page_size of page block_table[b][j / page_size]. Entries after the length are not read.
+// visible_count   (batch) int32 or int64, at least `rows`: the key count of the newest row for the offset tau / i and
+//                 the sigmoid bias -ln(i), if keys were evicted from the cache (StreamingLLM). Default: the number
+//                 of keys that the row sees.
 // options         as for attention; cu_seqlens must be undefined
-// invariant       on a GPU: a sequence's bits do not depend on the batch and the capacity, at some cost in speed; for a
-//                 step of a model, in which another kernel comes before. On a CPU they never do
-// Row i of a sequence with n keys stands at position n - rows + i; distances are between places in the cache. What a
-// cache holds beyond its length is never read. Returns out (batch, rows, heads, value_dim), lse and stats as attention
-// does. On the CPU a length, page or count out of range is an error. A GPU's numbers are not checked before the
-// kernel runs, and nothing waits for it: there such a sequence (or, for a page, the rows that see a key on it) gets
-// NaN, and nothing outside the caches is read.
+// invariant       on a GPU: the bits of the result of a sequence do not depend on the batch and on the capacity.
+//                 This costs some speed and is meant for a decode step of a model, in which another kernel runs
+//                 before. On a CPU the bits never depend on the batch or the capacity.
+//
+// Row i of a sequence with n keys is at position n - rows + i; distances are differences of cache indices. Cache
+// entries after the length are never read. Returns out (batch, rows, heads, value_dim), and lse and stats as attention
+// does. On the CPU an invalid length, page or count is an error. On a GPU these numbers are not checked before the
+// kernel runs, so that the call does not synchronize: a sequence with an invalid number (for a page: the rows that see
+// a key on this page) gets NaN, and nothing outside of the caches is read.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> decode(const at::Tensor& q, const at::Tensor& k_cache,
                                                       const at::Tensor& v_cache, const at::Tensor& cache_lengths,
                                                       const at::Tensor& distance_bias, const at::Tensor& tau,
@@ -36,15 +38,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> decode(const at::Tensor& q, const
                                                       const at::Tensor& block_table = {},
                                                       const at::Tensor& visible_count = {}, bool invariant = false);
 
-// Counts the rows of V that decode reads on the CPU while it lives, on any thread; otherwise nothing is counted. A row
-// is a key of one key-value head, read where one of the group's queries gives it weight. One at a time.
+// Counts the rows of V that decode reads on the CPU, on any thread, during the lifetime of the object. A row is one key
+// of one key-value head; it is read if at least one query of the group gives the key a nonzero weight. Only one object
+// may exist at a time.
 class ValueRowCount {
  public:
   ValueRowCount();
   ~ValueRowCount();
   ValueRowCount(const ValueRowCount&) = delete;
   ValueRowCount& operator=(const ValueRowCount&) = delete;
-  static ValueRowCount* current();  // null: none lives
+  static ValueRowCount* current();  // null if no count is active
   void add(int64_t rows) { rows_ += rows; }
   int64_t rows() const { return rows_; }
 

@@ -1,4 +1,4 @@
-// lazy::decode in the program: shapes (Meta), the refusal of gradients and the C++ entry.
+// lazy::decode in the program: Meta kernel (shapes), an error for gradients, and the C++ entry point.
 #include "ops/autograd.h"
 #include "ops/decode.h"
 #include "ops/decode_kernels.h"
@@ -15,7 +15,7 @@ static AttentionOutputs decode_meta(LAZY_DECODE_PARAMETERS) {
 }
 
 TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("decode", decode_meta); }
-// A gradient is refused when it is asked for.
+// lazy::decode has no derivative: computing a gradient raises an error.
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("decode", torch::autograd::autogradNotImplementedFallback()); }
 
 AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
@@ -26,7 +26,7 @@ AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at
                              .findSchemaOrThrow("lazy::decode", "")
                              .typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
   LAZY_EXPECT_DECODE(!options.cu_seqlens_q.defined() && !options.cu_seqlens_k.defined(),
-                     "no cu_seqlens, received some");
+                     "cu_seqlens_q and cu_seqlens_k to be undefined, received a tensor");
   auto optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); };
   return op.call(q, k_cache, v_cache, cache_lengths, optional(distance_bias), optional(tau), optional(options.sink),
                  optional(block_table), optional(visible_count), optional(options.alibi_slopes), options.normalizer,

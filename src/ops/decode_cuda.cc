@@ -1,5 +1,5 @@
-// lazy::decode on NVIDIA GPUs: points the kernel at the tensors on the current stream. Lengths and pages stay on the
-// device.
+// lazy::decode on NVIDIA GPUs: fills the kernel arguments and launches the kernel on the current stream. Lengths and
+// block table remain on the device.
 #include "lazy/decode_step_cuda.h"
 #include "ops/attention_pointers.h"
 #include "ops/cuda_stream.h"
@@ -24,11 +24,12 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
   at::Tensor cu_q, cu_k;
   const kernels::Problem p = attention_problem(a, cu_q, cu_k);
-  const int64_t pages = a.paged ? numbers.table.size(1) : 1;  // of a sequence
+  const int64_t pages = a.paged ? numbers.table.size(1) : 1;  // pages per sequence
   const kernels::CacheSize cache{pages * k_cache.size(1), k_cache.size(0)};
   kernels::CudaCall call;
   call.stream = current_stream();
-  if (forced_kernel() == "plain") call.kernel = kernels::CudaKernel::plain;  // the others' names are attention's
+  // The other kernel names apply only to lazy::attention.
+  if (forced_kernel() == "plain") call.kernel = kernels::CudaKernel::plain;
   const std::string unmet = kernels::unmet_condition_decode_cuda(p, cache, call.kernel);
   TORCH_CHECK(unmet.empty(), "lazy::decode: ", unmet);
   AttentionOutputs outputs = empty_outputs(a, return_stats);

@@ -1,4 +1,4 @@
-// The C++ signature of lazy::decode, in the schema's order, and its checks.
+// The C++ signature of lazy::decode, in schema order, and its checks.
 #pragma once
 #include "lazy/decode.h"
 #include "ops/attention_arguments.h"
@@ -12,28 +12,29 @@ namespace lazy::ops {
       std::string_view normalizer, std::string_view offset, std::optional<double> sigmoid_bias,                      \
       std::optional<double> scale, std::optional<double> softcap, bool causal, int64_t window, int64_t return_stats, \
       bool invariant
-// The part that lazy::attention has too. `none` is an OptionalTensor that lives as long.
+// Initializer for the AttentionArguments of a lazy::decode call. `none` is an empty OptionalTensor that must outlive
+// it.
 #define LAZY_DECODE_PACK(none)                                                                                     \
   {                                                                                                                \
     q, k_cache, v_cache, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, softcap, \
         causal, window, none, none, false, "decode", given(block_table)                                            \
   }
 
-// Ranks, types, devices and sizes, without looking at data. Throws "lazy::decode: expected ..., received ...".
+// Checks ranks, dtypes, devices and sizes without reading data. Throws "lazy::decode: expected ..., received ...".
 void check_decode(const AttentionArguments& a, const at::Tensor& cache_lengths, const OptionalTensor& block_table,
                   const OptionalTensor& visible_count);
 
-// The implementation for tensors on the CPU.
+// CPU implementation.
 AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS);
 
-// cache_lengths, block_table and visible_count for the kernels: contiguous int64 on their own device; undefined when
-// not given.
+// cache_lengths, block_table and visible_count as the kernels need them: contiguous int64 tensors on their device,
+// undefined if not given.
 struct DecodeNumbers {
   at::Tensor lengths, table, counts;
   DecodeNumbers(const at::Tensor& cache_lengths, const OptionalTensor& block_table,
                 const OptionalTensor& visible_count);
 
-  // `k_cache` is pages where there is a table.
+  // If there is a block table, `k_cache` is the page pool.
   template <typename Real>
   void set(kernels::Decode<Real>& d, const at::Tensor& k_cache) const {
     d.lengths = lengths.const_data_ptr<int64_t>();

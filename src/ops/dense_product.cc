@@ -13,9 +13,9 @@ namespace lazy::ops {
 
 namespace {
 
-constexpr int64_t kFewestRows = 64;  // oneDNN arranges b anew for every product; with fewer rows that takes longer
+constexpr int64_t kFewestRows = 64;  // oneDNN reorders b for every product; with fewer rows the reordering dominates
 
-// The product that PyTorch's compiler uses too; LibTorch may have been built without it.
+// The oneDNN product, which the compiler of PyTorch uses too. LibTorch may have been built without it.
 const std::optional<c10::OperatorHandle>& onednn() {
   static const auto handle = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
   return handle;
@@ -43,11 +43,11 @@ bool multiplies_bf16() {
 #endif
 }
 
-// Without instructions for bf16 oneDNN's products of it take four times as long as those of the same numbers in fp32.
+// Without bf16 instructions, the bf16 products of oneDNN take four times as long as its fp32 products of the same size.
 bool widened(const at::Tensor& a, const at::Tensor& b) { return !multiplies_bf16() && served(a, b, at::kBFloat16); }
 
 at::Tensor by_widening(const at::Tensor& a, const at::Tensor& b) {
-  constexpr int64_t kMostAtOnce = 1 << 23;  // numbers of b, 32 MB
+  constexpr int64_t kMostAtOnce = 1 << 23;  // elements of b: 32 MB in fp32
   const at::Tensor wide = a.to(at::kFloat);
   const int64_t rows = std::max<int64_t>(kMostAtOnce / b.size(1), 1);
   at::Tensor out = at::empty({a.size(0), b.size(0)}, a.options());

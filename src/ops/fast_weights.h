@@ -1,5 +1,5 @@
-// The kernels of fast weights for tensors of one kind of device. A library that has some announces them when it is
-// loaded; where there are none, model/mixers/fast_weights computes with batched products.
+// CUDA kernels for the fast weights of Titans and TTT. A library that contains kernels for a device type registers them
+// when it is loaded. Without registered kernels, model/mixers/fast_weights uses batched matrix products.
 #pragma once
 #include <c10/core/DeviceType.h>
 
@@ -9,23 +9,24 @@
 namespace lazy::ops {
 
 struct FastWeightsKernels {
-  // Whether there are kernels for this shape that the current device runs.
+  // Whether the kernels support this shape on the current device.
   bool (*serves)(int64_t T, int64_t H, bool momentum);
-  // Bytes of a chunk and sequence that the kernels keep for the backward pass in a form of their own, so that the
-  // problem has `kept` and no W, S of chunks, u, t, x, g and z but the last layer's g and z; 0: has all but `kept`. By
-  // T, H, momentum and tanh.
+  // Returns the number of bytes of FastWeightsProblem::kept per chunk and per sequence and head. The kernels save data
+  // for the backward pass there, in a private format. If the result is not 0, the problem has `kept` and the g and z of
+  // the last layer, but no other W, S, u, t, x, g and z per chunk. If the result is 0, the problem has all of these and
+  // no `kept`. The result depends on T, H, momentum and tanh.
   int64_t (*kept_bytes)(const FastWeightsProblem& shape);
-  // On the current stream.
+  // The functions below launch kernels on the current stream.
   void (*forward)(const FastWeightsProblem& problem);
   void (*backward)(const FastWeightsProblem& problem);
-  // Titans' passes over tokens.
+  // Conversions of the inputs and outputs of the Titans memory, over all tokens.
   void (*factors)(const MemoryFactors& factors);
   void (*factors_backward)(const MemoryFactors& factors);
   void (*tokens)(const MemoryTokens& tokens);
   void (*tokens_backward)(const MemoryTokens& tokens);
   void (*outputs)(const MemoryOutputs& outputs);
   void (*outputs_backward)(const MemoryOutputs& outputs);
-  // The same of TTT: one layer, or two of this width.
+  // The kernels of TTT, with one layer (H is 0) or two layers of hidden width H.
   bool (*serves_ttt)(int64_t H);
   void (*ttt_forward)(const TttProblem& problem);
   void (*ttt_backward)(const TttProblem& problem);
@@ -36,7 +37,7 @@ struct FastWeightsKernels {
 
 void set_fast_weights_kernels(c10::DeviceType device, const FastWeightsKernels& kernels);
 
-// Null: none for the device and shape, or LAZY_KERNEL forbids them.
+// Null if no kernels support the device and shape, or if LAZY_KERNEL disables them.
 const FastWeightsKernels* fast_weights_kernels(c10::DeviceType device, int64_t T, int64_t H, bool momentum);
 const FastWeightsKernels* ttt_kernels(c10::DeviceType device, int64_t H);
 const FastWeightsKernels* ttt_norm_kernels(c10::DeviceType device, int64_t dim);

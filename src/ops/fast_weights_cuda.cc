@@ -1,4 +1,4 @@
-// Announces the kernels of fast weights on NVIDIA GPUs.
+// Registers the CUDA kernels of fast weights.
 #include <c10/cuda/CUDAStream.h>
 
 #include "ops/cuda/fast_weights.h"

@@ -1,7 +1,8 @@
-// What the kernels of fast weights (model/mixers/fast_weights) are given: fp32 pointers of one device, every tensor
-// contiguous, rows at multiples of 16 bytes. Keys, values and a layer's narrow side have 64 numbers.
+// Arguments of the kernels of fast weights (model/mixers/fast_weights): fp32 pointers on one device. Every tensor is
+// contiguous, with rows aligned to 16 bytes. Keys and values, and thus the outer dimensions of the model, have 64
+// elements.
 //
-// Letters: C chunks, N sequences times heads, T tokens of a chunk, H the hidden width of two layers.
+// C: chunks, N: sequences times heads, T: tokens per chunk, H: hidden width of a two-layer model.
 #pragma once
 #include <cstdint>
 
@@ -10,47 +11,50 @@
 namespace lazy::ops {
 
 struct FastWeightsLayer {
-  // State at the start of each chunk: (C, N, in, out), (C, N, out), (C, N, in, out). b or S is null. The first chunk's
-  // b is given there, its W and S apart: kernels may leave unset where they would lie.
+  // State at the start of each chunk: W (C, N, in, out), b (C, N, out), S (C, N, in, out). Either b or S is null. The
+  // caller writes the b of the first chunk to `b`. It passes the W and S of the first chunk as W_start and S_start; the
+  // kernels may leave the entries of the first chunk in W and S unset.
   float *W, *b, *S;
   const float *W_start, *S_start;
-  float *W_end, *b_end, *S_end;  // the forward pass: (N, ...) after the last chunk; null: not wanted
+  float *W_end, *b_end, *S_end;  // written by the forward pass: (N, ...) after the last chunk; null: not requested
   float *g, *z;                  // (C, N, T, out): see SavedActivations
-  // (N, ...): the gradients with respect to the state before the first chunk, which the backward pass leaves, and after
-  // the last one, which it is given; null: they are zero. Those of b it is given in their place.
+  // Gradients with respect to the state, (N, ...). The backward pass writes d_W, d_b and d_S for the state before the
+  // first chunk. It reads d_W_end and d_S_end for the state after the last chunk; null means zero. d_b is updated in
+  // place: on entry it contains the gradient for the state after the last chunk.
   float *d_W, *d_b, *d_S;
   const float *d_W_end, *d_S_end;
 };
 
 struct FastWeightsProblem {
   int64_t C, N, T, H;            // H 0: one layer; otherwise a multiple of 64
-  bool momentum;                 // each layer has S, otherwise b
-  bool tanh;                     // GELU's approximation
-  bool for_backward;             // without, the forward pass may leave unset what only the backward pass reads
-  FastWeightsLayer first, last;  // first: null with one layer
+  bool momentum;                 // true: each layer has S; false: each layer has b
+  bool tanh;                     // use the tanh approximation of GELU
+  bool for_backward;             // if false, the forward pass may omit outputs that only the backward pass reads
+  FastWeightsLayer first, last;  // `first` is null with one layer
 
-  const float *q, *k, *target;                // (C, N, T, 64); q and k with momentum: of unit length or shorter
-  const float *norm_weight, *norm_bias;       // (N, 64); null: the bounded error
+  const float *q, *k, *target;                // (C, N, T, 64); with momentum, q and k have a length of at most 1
+  const float *norm_weight, *norm_bias;       // (N, 64); null: no LayerNorm, the error is bounded instead
   const float* read_steps;                    // (C, N, T, T)
-  const float *read_keep, *read_carry;        // (C, N, T), with momentum, like the next three
-  const float *steps, *momentum_steps;        // (C, N, T); the first one always
-  const float *keep, *carry, *momentum_keep;  // (C, N)
-  float *u, *t, *x;  // two layers: (C, N, T, H), the last layer's input, its gradient, the first layer's output at q
-  float* overlap;    // (C, N, T, T): products of the last layer's inputs at q and k, one more with a bias
+  const float *read_keep, *read_carry;        // (C, N, T); only with momentum
+  const float *steps, *momentum_steps;        // (C, N, T); momentum_steps only with momentum
+  const float *keep, *carry, *momentum_keep;  // (C, N); only with momentum
+  float *u, *t, *x;  // two layers only, (C, N, T, H): input of the last layer, its gradient, first layer's output at q
+  float* overlap;    // (C, N, T, T): inner products of the last layer's inputs at q and at k, plus 1 with a bias
   float* out;        // (C, N, T, 64)
-  void* kept;        // (C, N, kept_bytes), at a multiple of 16 bytes; null without for_backward: see ops/fast_weights.h
+  void* kept;        // (C, N, kept_bytes), aligned to 16 bytes; null without for_backward: see ops/fast_weights.h
 
-  // The backward pass. Gradients are like what they belong to.
+  // Arguments of the backward pass. Each gradient has the shape of its tensor.
   const float* d_out;
   float *d_q, *d_k, *d_target, *d_norm_weight, *d_norm_bias, *d_read_steps, *d_read_keep, *d_read_carry, *d_steps,
       *d_momentum_steps, *d_keep, *d_carry, *d_momentum_keep;
-  float *d_u, *d_z;  // two layers: (N, T, H), workspace
+  float *d_u, *d_z;  // two layers only: (N, T, H), workspace
 };
 
-// The factors of fast weights with momentum from the gates of their tokens: see model/mixers/titans/gate_products.h,
-// whose names these are. fp32, contiguous; the chunks are those of all sequences and heads. The backward pass is given
-// the gradients with respect to the products in their place.
-constexpr int kMemoryTokens = 64;  // of a chunk, T
+// Computes the factors of fast weights with momentum from the gates of their tokens: see
+// model/mixers/titans/gate_products.h, which defines the names. All tensors are fp32 and contiguous. `chunks` counts
+// the chunks of all sequences and heads. In the backward pass, the pointers of the factors contain the gradients with
+// respect to these factors.
+constexpr int kMemoryTokens = 64;  // tokens per chunk, T
 
 struct MemoryFactors {
   int64_t chunks;
@@ -58,40 +62,41 @@ struct MemoryFactors {
   float* read_steps;                                       // (chunks, T, T)
   float *read_keep, *read_carry, *steps, *momentum_steps;  // (chunks, T)
   float *keep, *carry, *momentum_keep;                     // (chunks)
-  float *d_step, *d_log_momentum, *d_log_keep;             // (chunks, T): the backward pass
+  float *d_step, *d_log_momentum, *d_log_keep;             // (chunks, T): written by the backward pass
 };
 
-// Tokens of Titans' memory: texts of chunks of T tokens, whose heads have 64 numbers. What lacks in the chunks of a
-// text's `tokens` are zeros.
+// Shape of the inputs of the Titans memory: `batch` sequences of `tokens` tokens, padded with zeros to `chunks` chunks
+// of T tokens. Each head has 64 elements.
 struct MemoryShape {
   int64_t chunks, batch, heads, T, tokens;
 };
 struct MemoryStream {
   const void* at;
-  int64_t text, head, token;  // from one to the next, in elements
+  int64_t text, head, token;  // strides in elements
 };
 
-// From projections to what fast weights are given: q and k of unit length, and the target v, or v - k (residual). The
-// backward pass is given the gradients with respect to these in their place.
+// Converts projections to the inputs of fast weights: q and k are normalized to unit length, and the target is v, or v
+// - k with `residual`. In the backward pass, unit_q, unit_k and target contain the gradients with respect to these
+// inputs.
 struct MemoryTokens {
   MemoryShape shape;
-  kernels::DType type;  // of q, k, v and their gradients
+  kernels::DType type;  // dtype of q, k, v and their gradients
   MemoryStream q, k, v;
   bool residual;
   float *unit_q, *unit_k, *target;  // (chunks, batch * heads, T, 64)
-  void *d_q, *d_k, *d_v;            // (batch, tokens, heads, 64): the backward pass
+  void *d_q, *d_k, *d_v;            // (batch, tokens, heads, 64): written by the backward pass
 };
 
-// From the memory's outputs z at x to x + LayerNorm(z) norm.
+// Computes x + LayerNorm(z) * norm, where z is the output of the memory at x.
 struct MemoryOutputs {
   MemoryShape shape;
-  kernels::DType type;  // of out and d_out
+  kernels::DType type;  // dtype of out and d_out
   const float *z, *x;   // (chunks, batch * heads, T, 64)
   const float* norm;    // (heads, 64)
   void* out;            // (batch, tokens, heads, 64)
-  MemoryStream d_out;   // the backward pass
+  MemoryStream d_out;   // read by the backward pass
   float *d_z, *d_x;
-  float* d_norm;  // (chunks, batch * heads, 64): to be added
+  float* d_norm;  // (chunks, batch * heads, 64): partial sums, which the caller adds
 };
 
 }  // namespace lazy::ops

@@ -17,7 +17,7 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& W, few_rows::WeightTyp
   const at::Tensor wide = x.to(at::kFloat).contiguous(), y = at::empty({rows, out}, wide.options());
   const float* from = wide.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
-  constexpr int64_t kGrain = 1 << 15;  // weights of a thread, at least
+  constexpr int64_t kGrain = 1 << 15;  // minimum number of weights per thread
   at::parallel_for(0, out, std::max<int64_t>(kGrain / std::max<int64_t>(in, 1), 1), [&](int64_t begin, int64_t end) {
     few_rows::product(from, rows, type, W.const_data_ptr(), scale, in, to, out, begin, end);
   });
@@ -53,7 +53,8 @@ void check_few_rows(const FewRowsInput& input, const at::Tensor& W) {
   TORCH_CHECK(serves_few_rows(input.x) && input.x.is_cuda(), "few_rows_product: expected x (rows, in) on a GPU, found ",
               input.x.sizes(), " of ", input.x.scalar_type(), " on ", input.x.device());
   TORCH_CHECK(W.scalar_type() == input.x.scalar_type() && W.device() == input.x.device(),
-              "few_rows_product: expected weights like x, found ", W.scalar_type(), " on ", W.device());
+              "few_rows_product: expected weights with the dtype and device of x, found ", W.scalar_type(), " on ",
+              W.device());
 }
 
 at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide) {
@@ -62,8 +63,8 @@ at::Tensor few_rows_product(const FewRowsInput& input, const at::Tensor& W, bool
     const at::Tensor& add = input.add;
     TORCH_CHECK(!swiglu && !wide && add.scalar_type() == input.x.scalar_type() && add.device() == input.x.device() &&
                     add.sizes() == at::IntArrayRef({input.x.size(0), W.size(0)}),
-                "few_rows_product: expected what is added to be like the product in x's type, found ", add.sizes(),
-                " of ", add.scalar_type(), " on ", add.device());
+                "few_rows_product: expected `add` with the shape of the product and the dtype of x, found ",
+                add.sizes(), " of ", add.scalar_type(), " on ", add.device());
   }
   return step_kernels()->few_rows(input, W, swiglu, wide);
 }
@@ -81,7 +82,7 @@ at::Tensor few_rows_linear(const at::Tensor& x, const at::Tensor& W, bool wide) 
 at::Tensor few_rows_linear(const at::Tensor& x, const Int8Matrix& W) {
   check(x, W.values);
   TORCH_CHECK(W.values.scalar_type() == at::kChar && W.scale.numel() == W.values.size(0),
-              "few_rows_linear: expected int8 weights and a scale a row, found ", W.values.scalar_type(), " and ",
+              "few_rows_linear: expected int8 weights and one scale per row, found ", W.values.scalar_type(), " and ",
               W.scale.sizes());
   return product(x, W.values, few_rows::WeightType::int8, W.scale.const_data_ptr<float>());
 }

@@ -2,7 +2,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/few_rows_kernel.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// These headers must come after foreach_target.h.
 #include <cstring>
 
 #include "attention/cpu/vector-inl.h"
@@ -41,7 +41,7 @@ HWY_INLINE float widen_one(Bf16 w) {
 }
 HWY_INLINE float widen_one(int8_t w) { return static_cast<float>(w); }
 
-// R rows and N columns: a weight that was read serves R rows.
+// Computes R rows and N columns of the result. Each weight is loaded once and used for R rows.
 template <int R, int N, class W>
 HWY_INLINE void block(const float* x, const W* weights, const float* scale, int64_t in, float* y, int64_t out,
                       int64_t column) {
@@ -54,7 +54,7 @@ HWY_INLINE void block(const float* x, const W* weights, const float* scale, int6
     VF w[N];
     for (int n = 0; n < N; ++n) {
       w[n] = widen(weights + (column + n) * in + k);
-      // The processor's own prefetching ends with a page, and a row of weights is about one.
+      // The hardware prefetcher stops at page boundaries, and a row of weights is about one page long.
       hwy::Prefetch(weights + (column + n + N) * in + k);
     }
     for (int r = 0; r < R; ++r) {

@@ -1,4 +1,4 @@
-// Shared by the implementations of the fused operators: type checks, parallel loops over rows.
+// Helpers of the fused operators: type checks, parallel loops over rows.
 #pragma once
 #include <algorithm>
 
@@ -26,7 +26,7 @@ inline kernels::DType row_type(const char* operation, const at::Tensor& x) {
   }
 }
 
-// Both are arguments of one kernel.
+// Checks that t is on the device of x.
 inline void check_device(const char* operation, const char* name, const at::Tensor& t, const at::Tensor& x) {
   LAZY_CHECK(operation, t.device() == x.device(), name, " on ", x.device(), ", received ", t.device());
 }

@@ -1,5 +1,5 @@
-// Which kernel computes an attention problem, for `lazy info`. Needs no Torch header. kernels::unmet_condition of
-// lazy/kernel_table.h answers for the CPU.
+// Reports which kernel computes an attention problem, for `lazy info`. Needs no Torch header. For the CPU, use
+// kernels::unmet_condition of lazy/kernel_table.h.
 #pragma once
 #include <string>
 

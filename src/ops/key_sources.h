@@ -1,11 +1,12 @@
-// Where rows of gathered keys and values come from, on the host and on the device.
+// Encoding of the sources of gathered keys and values, for host and device code.
 #pragma once
 #include <cstdint>
 
 namespace lazy::ops {
 
-// A source: a token, from 0 on; in_pages(place); or kZeros.
+// A source is the index of a new token (from 0), in_pages(slot) for a slot of the KV cache (page * page_size + offset),
+// or kZeros for a row of zeros.
 constexpr int64_t kZeros = -1;
-constexpr int64_t in_pages(int64_t place) { return -2 - place; }  // its own inverse
+constexpr int64_t in_pages(int64_t place) { return -2 - place; }  // its own inverse function
 
 }  // namespace lazy::ops

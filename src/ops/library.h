@@ -1,4 +1,5 @@
-// Registration of the operators, ATen's functions and the guards that kernels set, for both builds (ops/tensor.h).
+// Operator registration, ATen functions and guards for kernels, for both builds: LibTorch and the stable ABI
+// (ops/tensor.h).
 #pragma once
 #ifdef LAZY_STABLE_ABI
 #include "ops/stable/library.h"
@@ -14,10 +15,10 @@
 
 namespace lazy::ops {
 
-// torch.use_deterministic_algorithms
+// The state of torch.use_deterministic_algorithms.
 inline bool deterministic_algorithms() { return at::globalContext().deterministicAlgorithms(); }
 
-// A tensor as it was when it was seen: the same one, not modified since.
+// Remembers a tensor and its version: is(t) tells whether t is the same tensor and was not modified since.
 class SeenTensor {
  public:
   explicit SeenTensor(const at::Tensor& t) : tensor_(t.getIntrusivePtr()), version_(t._version()) {}
@@ -30,12 +31,12 @@ class SeenTensor {
   int64_t version_;
 };
 
-// sum += a b: all of one type, or a and b of 16 bits and the sum in fp32 (on a GPU).
+// sum += a b. All matrices have one dtype, or a and b have 16 bits and the sum is fp32 (on a GPU).
 inline void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
   a.scalar_type() == sum.scalar_type() ? at::addmm_out(sum, sum, a, b) : at::addmm_out(sum, sum, a, b, at::kFloat);
 }
 
-// A kernel's own calls of ATen neither record gradients nor are cast.
+// While a kernel calls ATen, disables autograd and autocast.
 struct KernelGuard {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};

@@ -30,17 +30,17 @@ at::ScalarType kept_gradient_type(const at::Tensor& input) {
 
 namespace {
 
-constexpr int64_t kChunkLogits = int64_t{1} << 22;  // 16 MiB of fp32 logits at a time
-// Tokens of a chunk, whatever the vocabulary: each chunk reads all of the weight, and products of fewer rows are slower
-// (ops/dense_product.h).
+constexpr int64_t kChunkLogits = int64_t{1} << 22;  // logits per chunk: 16 MiB in fp32
+// Minimum number of tokens per chunk for any vocabulary size: each chunk reads the whole weight matrix, and products
+// with fewer rows are slower (ops/dense_product.h).
 constexpr int64_t kMinChunkTokens = 64;
 
-// Products run in fp32 whatever the type: exact products of bf16 numbers, and faster than bf16 where the CPU has no
-// AMX.
+// All products run in fp32. Products of bf16 numbers are exact in fp32, and on a CPU without AMX fp32 is faster than
+// bf16.
 CrossEntropyGradients compute(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                               int64_t ignore_index, bool want_hidden, bool want_weight) {
   check_linear_cross_entropy(hidden, weight, labels);
-  const KernelGuard guard;  // autocast would round the products below
+  const KernelGuard guard;  // autocast would round the operands of the products below
   const int64_t tokens = hidden.size(0), vocabulary = weight.size(0);
   const at::Tensor w = weight.to(at::kFloat).contiguous(), target = labels.contiguous();
   const int64_t* label = target.const_data_ptr<int64_t>();
@@ -89,8 +89,8 @@ CrossEntropyOutputs compute_alone(const at::Tensor& hidden, const at::Tensor& we
   return without_gradients(compute(hidden, weight, labels, ignore_index, false, false));
 }
 
-// The gradient times that of the loss. `input` is an argument so that a second derivative is an error and not silently
-// zero.
+// Multiplies the saved gradient by the gradient of the loss. `input` is an argument so that a second derivative raises
+// an error instead of being silently zero.
 at::Tensor cross_entropy_backward_plain(const at::Tensor& d_loss, const at::Tensor& gradient, const at::Tensor& input) {
   return (gradient * d_loss.to(gradient.scalar_type())).to(input.scalar_type());
 }

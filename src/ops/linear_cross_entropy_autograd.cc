@@ -1,4 +1,4 @@
-// lazy::linear_cross_entropy in the program: shapes (Meta), autograd and the C++ entries.
+// lazy::linear_cross_entropy in the program: Meta kernels (shapes), autograd and the C++ entry points.
 #include "ops/autograd.h"
 #include "ops/linear_cross_entropy.h"
 

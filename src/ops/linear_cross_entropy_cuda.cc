@@ -1,5 +1,5 @@
-// lazy::linear_cross_entropy on NVIDIA GPUs: a chunk of logits at a time in fp32, turned into its gradient in place, in
-// the inputs' type, for the two products of the backward pass. Does not synchronize.
+// lazy::linear_cross_entropy on NVIDIA GPUs. Each chunk of logits is computed in fp32 and overwritten by its gradient
+// in the dtype of the inputs, for the two products of the backward pass. Does not synchronize.
 #include "ops/cuda/rows.h"
 #include "ops/cuda_stream.h"
 #include "ops/fused.h"
@@ -9,12 +9,12 @@ namespace lazy::ops {
 
 namespace {
 
-// Each chunk of logits reads and writes the d_weight accumulator once, which dominates the products for smaller
-// chunks.
+// Each chunk of logits reads and writes the d_weight accumulator once. With smaller chunks this traffic would dominate
+// the products.
 constexpr int64_t kChunkLogitsCuda = kLogitsBytesCuda / 4;
-constexpr int64_t kPadding = 64;  // rows of logits are aligned to 256 bytes for fast products
+constexpr int64_t kPadding = 64;  // rows of logits are padded to multiples of 256 bytes for fast products
 
-// out = a b, or out += a b: 16-bit matrices accumulated in fp32, or fp32.
+// out = a b, or out += a b: 16-bit matrices with fp32 accumulation, or fp32 matrices.
 void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add = false) {
   if (add) {
     add_product(out, a, b);
@@ -29,7 +29,7 @@ struct Counts {
   at::Tensor counted, scale, valid;
 };
 
-// Of the labels. A gradient of logits times `scale` is that of the mean.
+// Counts the labels and checks their range. `scale` converts gradients of the logits to gradients of the mean loss.
 Counts count(const at::Tensor& labels, int64_t vocabulary, int64_t ignore_index, float gradient_scale,
              cudaStream_t stream) {
   const auto of = [&](at::ScalarType type) { return at::empty({}, labels.options().dtype(type)); };
@@ -39,7 +39,7 @@ Counts count(const at::Tensor& labels, int64_t vocabulary, int64_t ignore_index,
                       counts.valid.mutable_data_ptr<bool>()},
                      stream);
   at::_assert_async(counts.valid, c10::str("lazy::linear_cross_entropy: expected labels from 0 to ", vocabulary - 1,
-                                           " or ", ignore_index, ", received another"));
+                                           " or ", ignore_index, ", received a label out of range"));
   return counts;
 }
 
@@ -58,7 +58,7 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
   cuda::CrossEntropy rows{};
   rows.gradient = want;
   rows.type = row_type("linear_cross_entropy", hidden);
-  rows.gradient_scale = half ? 32768 : 1;  // probabilities of a large vocabulary underflow float16
+  rows.gradient_scale = half ? 32768 : 1;  // probabilities of a large vocabulary would underflow in float16
   const Counts counts = count(target, vocabulary, ignore_index, rows.gradient_scale, stream);
 
   at::Tensor log_prob = at::empty({tokens}, f32), correct = at::empty({tokens}, hidden.options().dtype(at::kBool));
@@ -68,7 +68,7 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
                         : tokens > 0 ? at::empty({vocabulary, dim}, f32)
                                      : at::zeros({vocabulary, dim}, f32);
 
-  // Chunks of about the same size, in whole tiles of the products.
+  // The chunks have about the same size, a multiple of the tile size of the products.
   const int64_t stride = std::max<int64_t>(1, (vocabulary + kPadding - 1) / kPadding) * kPadding;
   const int64_t most = std::max<int64_t>(1, kChunkLogitsCuda / stride), chunks = (tokens + most - 1) / most;
   const int64_t chunk = chunks <= 1 ? tokens : std::min(most, ((tokens + chunks - 1) / chunks + 127) / 128 * 128);

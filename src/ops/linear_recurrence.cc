@@ -21,10 +21,10 @@ void check_linear_recurrence(LAZY_RECURRENCE_PARAMETERS) {
   const auto B = v.sym_size(0), L = v.sym_size(1), H = v.sym_size(2), V = v.sym_size(3), G = q.sym_size(2),
              K = q.sym_size(3);
   LAZY_CHECK(kName, q.sym_sizes() == k.sym_sizes() && q.sym_size(0) == B && q.sym_size(1) == L && G > 0 && H % G == 0,
-             "q and k of v's batch and length, and a divisor of its heads, received ", q.sym_sizes(), ", ",
-             k.sym_sizes(), ", ", v.sym_sizes());
+             "q and k with the batch and length of v, and a number of groups that divides the heads of v, received ",
+             q.sym_sizes(), ", ", k.sym_sizes(), ", ", v.sym_sizes());
   LAZY_CHECK(kName, L > 0 && (K == 64 || K == 128 || K == 256) && V > 0 && V % 64 == 0,
-             "a length, key_dim 64, 128 or 256 and value_dim a multiple of 64, received ", q.sym_sizes(), ", ",
+             "a length above 0, key_dim 64, 128 or 256, and value_dim a multiple of 64, received ", q.sym_sizes(), ", ",
              v.sym_sizes());
   LAZY_CHECK(kName, H < 65536, "fewer than 65536 heads, received ", v.sym_sizes());
   const auto f32 = [&](const char* name, const OptionalTensor& t, c10::SymIntArrayRef sizes) {
@@ -41,7 +41,7 @@ void check_linear_recurrence(LAZY_RECURRENCE_PARAMETERS) {
   f32("beta", beta, {B, L, H});
   f32("skip", skip, {H});
   f32("initial_state", initial_state, {B, H, K, V});
-  LAZY_CHECK(kName, !delta || (given(beta) && !given(skip)), "beta and no skip with the delta rule, received ",
+  LAZY_CHECK(kName, !delta || (given(beta) && !given(skip)), "beta but no skip with the delta rule, received ",
              given(beta) ? "a skip" : "no beta");
   if (given(documents)) {
     LAZY_CHECK(kName,
@@ -155,7 +155,7 @@ bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool del
          fits->second(padded_key_dim(q.size(3)), delta);
 }
 
-// The kernels take key_dim 64, 128 or 256 and value_dim a multiple of 64; others are padded with zeros.
+// The kernels support key_dim 64, 128 or 256 and multiples of 64 for value_dim; other sizes are padded with zeros.
 std::tuple<at::Tensor, at::Tensor> linear_recurrence(const LinearRecurrence& in) {
   const auto f32 = [](const at::Tensor& t) { return t.defined() ? t.to(at::kFloat) : t; };
   const int64_t K = in.q.size(3), V = in.v.size(3), more_keys = padded_key_dim(K) - K,

@@ -1,5 +1,5 @@
-// lazy::linear_recurrence: linear recurrences over time in chunks of 64 tokens, on tensor cores. NVIDIA GPUs and bf16
-// only; model/mixers/recurrence has the definition, and the implementation for other devices and types.
+// lazy::linear_recurrence: linear recurrences over time, computed in chunks of 64 tokens on tensor cores. Supports only
+// NVIDIA GPUs and bf16; model/mixers/recurrence has the definition and the implementation for other devices and types.
 //   S_t = a_t S_{t-1} + k_t u_t^T,  o_t = scale S_t^T q_t,  a_t = exp(log_decay_t),
 //   u_t = beta_t v_t, or with the delta rule beta_t (v_t - a_t S_{t-1}^T k_t).
 #pragma once
@@ -17,9 +17,10 @@ struct LinearRecurrence {
   at::Tensor v;              // (batch, length, heads, value_dim) bf16
   at::Tensor log_decay;      // (batch, length, heads) or (heads), or undefined
   at::Tensor beta;           // (batch, length, heads), or undefined, which the delta rule does not allow
-  at::Tensor skip;           // (heads): skip v_t is added to o_t, not with the delta rule; or undefined
+  at::Tensor skip;           // (heads): skip v_t is added to o_t; undefined with the delta rule
   at::Tensor initial_state;  // (batch, heads, key_dim, value_dim), or undefined: zeros
-  at::Tensor documents;      // (length) int32, of each token in a batch of 1: no state crosses; or undefined
+  // (length) int32: document of each token, with a batch of 1; states are reset between documents; or undefined
+  at::Tensor documents;
   double scale = 1;
   bool delta = false;
 };
@@ -27,23 +28,25 @@ struct LinearRecurrence {
 // Whether the kernels support these tensors on their device.
 bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool delta);
 
-// The outputs o, like v, and the final state in fp32, undefined with documents. bf16 products accumulate in fp32; the
-// state is fp32. Differentiable in all but documents; the backward pass recomputes the states.
+// Returns the outputs o, with the shape of v, and the final state in fp32 (undefined with documents). bf16 products
+// accumulate in fp32; the state is fp32. Differentiable in all inputs but documents; the backward pass recomputes the
+// states.
 std::tuple<at::Tensor, at::Tensor> linear_recurrence(const LinearRecurrence& in);
 
-// Set by the CUDA library when it is loaded: whether the current GPU has enough shared memory for keys of this width.
+// The CUDA library sets this function when it is loaded. It returns whether the current GPU has enough shared memory
+// for keys of this width.
 using RecurrenceFits = bool (*)(int64_t key_dim, bool delta);
 void set_recurrence_fits(c10::DeviceType device, RecurrenceFits fits);
 
-// For the CPU and CUDA implementations. Checks throw "lazy::linear_recurrence: expected ..., received ..." and do not
-// read data.
+// For the CPU and CUDA implementations. The checks throw "lazy::linear_recurrence: expected ..., received ..." and do
+// not read data.
 #define LAZY_RECURRENCE_PARAMETERS                                                                 \
   const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const OptionalTensor &log_decay,  \
       const OptionalTensor &beta, const OptionalTensor &skip, const OptionalTensor &initial_state, \
       const OptionalTensor &documents, double scale, bool delta
 
 using RecurrenceOutputs = std::tuple<at::Tensor, at::Tensor>;
-// Of q, k, v, log_decay, beta, skip, initial_state; undefined for absent inputs.
+// Gradients of q, k, v, log_decay, beta, skip and initial_state; undefined for absent inputs.
 using RecurrenceGradients =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 

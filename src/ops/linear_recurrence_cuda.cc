@@ -6,7 +6,7 @@
 #include "ops/fused.h"
 #include "ops/linear_recurrence.h"
 
-#ifndef LAZY_KERNELS_DEVICE  // tests: CPU, with the kernels compiled for an emulator
+#ifndef LAZY_KERNELS_DEVICE  // tests set CPU and compile the kernels for an emulator
 #define LAZY_KERNELS_DEVICE CUDA
 #endif
 
@@ -16,7 +16,7 @@ namespace {
 
 using Kernel = void (*)(const cuda::Recurrence&, cudaStream_t);
 
-// x with rows aligned for 16-byte vector loads; a copy if necessary.
+// Returns x with rows aligned for 16-byte vector loads; copies x if necessary.
 at::Tensor vectors(const at::Tensor& x) {
   const auto whole = [](int64_t stride) { return stride % 8 == 0; };
   const bool fit = x.stride(3) == 1 && whole(x.stride(0)) && whole(x.stride(1)) && whole(x.stride(2)) &&

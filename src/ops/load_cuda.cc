@@ -23,7 +23,7 @@ namespace {
 
 std::filesystem::path library_path() { return library_beside("liblazy_ops_cuda.so"); }
 
-// Returns an error message, or "". RTLD_GLOBAL, as for PyTorch's own libraries.
+// Returns an error message, or "". RTLD_GLOBAL is required, as for the libraries of PyTorch.
 std::string open(const std::string& library) {
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) return {};
   return dlerror();
@@ -35,7 +35,7 @@ std::string open_operators() {
   return open(path.string());
 }
 
-// Fallback for CUDA tensors until the operators are loaded: an error that says what is missing.
+// Until the operators are loaded, calls with CUDA tensors raise an error that says what is missing.
 std::string& reason() {
   static std::string text = "the CUDA operators are not loaded";
   return text;
@@ -59,9 +59,10 @@ void register_refusals() {
   }
 }
 
-// Runs when the library is loaded: registers the CUDA operators if the process has PyTorch's CUDA libraries.
+// Runs when liblazy_ops.so is loaded: registers the CUDA operators if the process has loaded PyTorch's CUDA libraries.
 const bool at_start = [] {
-  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL)) {  // global: for the symbols of ours
+  // RTLD_GLOBAL makes the symbols of this library visible to liblazy_ops_cuda.so.
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL)) {
     reason() = open_operators();
     if (reason().empty()) return true;
   }
@@ -78,8 +79,8 @@ void load_cuda() {
   std::string failed;
   if (!std::filesystem::exists(library_path())) {
     failed = open_operators();
-  } else if (!dlopen("libcuda.so.1", RTLD_NOW)) {  // tested first: loading PyTorch's libraries takes a second
-    failed = "there is no NVIDIA driver (libcuda.so.1)";
+  } else if (!dlopen("libcuda.so.1", RTLD_NOW)) {  // tested first, because loading PyTorch's libraries takes one second
+    failed = "the NVIDIA driver (libcuda.so.1) was not found";
   } else {
     failed = open("libtorch_cuda.so");
     if (failed.empty() && !at::globalContext().hasCUDA()) failed = "PyTorch finds no GPU";

@@ -1,4 +1,4 @@
-// The table of normalizers for the layers above the operators: names, families and parameters.
+// Makes the table of normalizers (names, families and parameters) available in lazy::ops.
 #pragma once
 #include "lazy/normalizers.h"
 

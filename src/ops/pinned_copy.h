@@ -1,12 +1,13 @@
-// Copies between a GPU and pinned host memory as a kernel: a stream that goes from kernels to a copy engine and back
-// loses 5 us each time, which counts between two decoding steps.
+// Copies between a GPU and pinned host memory by a kernel. Switching a stream from kernels to a copy engine and back
+// costs 5 us each time, which is significant between two decode steps.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace lazy::ops {
 
-// `to` becomes `from`, queued on the current stream: one on a GPU, the other pinned, both contiguous, of one type and
-// size, a multiple of 8 bytes. On a CPU a copy. Throws c10::Error for others.
+// Copies `from` to `to` on the current stream. One tensor is on a GPU, the other one is in pinned host memory; both are
+// contiguous and have one type and size, a multiple of 8 bytes. Two CPU tensors are copied immediately. Throws
+// c10::Error for other tensors.
 void pinned_copy(const at::Tensor& to, const at::Tensor& from);
 
 }  // namespace lazy::ops

@@ -1,25 +1,25 @@
-// lazy::quantize_fp8: matrices in 8-bit floating point with one scale each, for at::_scaled_mm.
+// lazy::quantize_fp8: converts matrices to 8-bit floating point with one scale per matrix, for at::_scaled_mm.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace lazy::ops {
 
-// What at::_scaled_mm wants of every size of its factors.
+// at::_scaled_mm requires that every dimension of its operands is a multiple of this number.
 inline constexpr int64_t kFp8Multiple = 16;
 
 struct Fp8Matrix {
-  at::Tensor rows, transposed;  // (n, width), (width, n), each contiguous; undefined unless wanted
-  at::Tensor scale;             // fp32 scalar on the same device: an element is the stored value times this
+  at::Tensor rows, transposed;  // (n, width), (width, n), each contiguous; undefined unless requested
+  at::Tensor scale;             // fp32 scalar on the same device: element = stored value * scale
 };
 
-// `parts`: (n, d_p) matrices side by side, bf16 (on the CPU fp32 too), rows at any stride. The scale takes the largest
-// absolute value of all to the largest number of the type: 448 of float8_e4m3fn, 57344 of float8_e5m2. NaN and infinity
-// make the scale NaN or infinite, so that products show them.
+// `parts`: (n, d_p) matrices that are concatenated along the columns, bf16 (on the CPU also fp32), with any row stride.
+// The scale maps the largest absolute value of all parts to the largest number of the type: 448 for float8_e4m3fn,
+// 57344 for float8_e5m2. If the input contains NaN or infinity, the scale is NaN or infinite, so that products show it.
 Fp8Matrix quantize_fp8(at::TensorList parts, at::ScalarType type, bool rows, bool transposed);
 
 // For the CPU and CUDA implementations.
 void check_quantize_fp8(at::TensorList parts, at::ScalarType type);
-// A matrix of zeros has this maximum, whose reciprocal is finite.
+// Lower bound of the largest absolute value, so that the reciprocal scale of a matrix of zeros is finite.
 inline constexpr float kFp8LeastMaximum = 1e-30f;
 inline float largest_fp8(at::ScalarType type) { return type == at::kFloat8_e5m2 ? 57344.0f : 448.0f; }
 

@@ -1,4 +1,4 @@
-// Work of a device that is queued again and again, recorded once: a CUDA graph.
+// Records GPU work that is launched repeatedly, as a CUDA graph.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -10,13 +10,14 @@ namespace lazy::ops {
 class Recorder {
  public:
   virtual ~Recorder() = default;
-  // Records what `work` queues on the current stream, which must not be the default one, without running it; the result
-  // queues it. `work` has run once before, neither waits for the device nor reads host memory, and its tensors may be
-  // those of earlier records: what is to last lies in tensors that were made before.
+  // Records the work that `work` launches on the current stream, which must not be the default stream, without running
+  // it. The returned function launches the recorded work. `work` must have run once before; it must not synchronize
+  // with the device or read host memory. Tensors that `work` allocates may share memory with the tensors of earlier
+  // recordings, so results that must persist belong in tensors that were allocated before.
   virtual std::function<void()> record(const std::function<void()>& work) = 0;
 };
 
-// On a CPU: calls `work` again.
+// On a CPU the recorder runs `work` again.
 std::unique_ptr<Recorder> make_recorder(c10::Device device);
 
 }  // namespace lazy::ops

@@ -1,4 +1,4 @@
-// One token of the linear recurrences over time and of the short convolutions in front of them, each by one kernel that
+// One decode step (one token) of the linear recurrences and of their short convolutions. Each step is one kernel that
 // reads and writes a state once. NVIDIA GPUs and inference only; model/mixers/recurrence has the definitions.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -9,20 +9,20 @@
 
 namespace lazy::ops {
 
-constexpr int64_t kMostStepKeys = 512;  // wide
+constexpr int64_t kMostStepKeys = 512;  // maximum key_dim
 
-// Of length 1, without documents; any of fp32, bf16 and fp16. Whether the kernels take it.
+// Whether the kernel supports the input: length 1, no documents, fp32, bf16 or fp16.
 bool serves_recurrence_step(const LinearRecurrence& in);
-// The output, like v, and the next state.
+// Returns the output, with the shape of v, and the next state.
 std::pair<at::Tensor, at::Tensor> recurrence_step(const LinearRecurrence& in);
 
-// x (batch, 1, channels), weight (channels, 1, taps), bias (channels) or undefined, past (batch, taps - 1, channels) of
-// x's type: see ops/short_convolution.h.
+// x (batch, 1, channels), weight (channels, 1, taps), bias (channels) or undefined, past (batch, taps - 1, channels) in
+// the dtype of x: see ops/short_convolution.h.
 struct ConvolutionStep {
   at::Tensor x, weight, bias, past;
 };
 bool serves_convolution_step(const ConvolutionStep& in);
-// The output and the next past.
+// Returns the output and the next past.
 std::pair<at::Tensor, at::Tensor> convolution_step(const ConvolutionStep& in);
 
 }  // namespace lazy::ops

@@ -54,7 +54,8 @@ Pair add_forward_cpu(const at::Tensor& x, const at::Tensor& residual, const at::
   return {y, sum};
 }
 
-// Partial sums of the weight's gradient over ranges of rows that depend on the number of rows only, added in order.
+// The gradient of the weight is computed as partial sums over ranges of rows, which are added in order. The ranges
+// depend only on the shape of x, not on the number of threads.
 Pair rms_norm_backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
                            const OptionalTensor& d_sum) {
   check_rms_norm_backward(d_y, x, weight, d_sum);

@@ -7,16 +7,17 @@
 
 namespace lazy::ops {
 
-// x (..., dim) fp32 or bf16, on a GPU fp16 too; weight (dim), fp32 or x's type. Returns y like x. Differentiable in x
-// and weight.
+// x (..., dim) fp32 or bf16, on a GPU also fp16; weight (dim), fp32 or in the dtype of x. Returns y with the shape and
+// dtype of x. Differentiable in x and weight.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// The pre-norm residual stream in one pass over memory: sum = x + residual (rounded to x's type), y = rms_norm(sum).
-// Returns (y, sum), both like x. Differentiable in x, residual and weight, through both results.
+// Residual addition fused with the next norm, in one pass over memory: sum = x + residual (rounded to the dtype of x),
+// y = rms_norm(sum). Returns (y, sum), both like x. Differentiable in x, residual and weight, through both results.
 std::tuple<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
                                                 const at::Tensor& weight, double eps);
 
-// For the CPU and CUDA implementations. Checks throw "lazy::rms_norm: expected ..., received ..." and do not read data.
+// For the CPU and CUDA implementations. The checks throw "lazy::rms_norm: expected ..., received ..." and do not read
+// data.
 void check_rms_norm(const at::Tensor& x, const at::Tensor& weight);
 void check_add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight);
 void check_rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,

@@ -1,4 +1,4 @@
-// lazy::rms_norm in the program: shapes (Meta), autograd and the C++ entries.
+// lazy::rms_norm in the program: Meta kernels (shapes), autograd and the C++ entry points.
 #include "ops/autograd.h"
 #include "ops/rms_norm.h"
 

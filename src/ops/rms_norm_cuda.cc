@@ -10,7 +10,7 @@ namespace {
 
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
-// y and, with a residual, x + residual.
+// Returns y and, if a residual is given, x + residual.
 Pair normalize(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
   const DeviceGuard guard(x);
   const at::Tensor in = x.contiguous(), w = weight.contiguous(),

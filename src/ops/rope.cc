@@ -49,7 +49,7 @@ void check_rope(const at::Tensor& x, const OptionalTensor& positions, const Rope
   const bool per_batch = x.dim() == 4 && positions->dim() == 2 && positions->sym_sizes() == x.sym_sizes().slice(0, 2);
   LAZY_CHECK("rope", per_token || per_batch, "positions of shape (length) or (batch, length), received ",
              positions->sym_sizes(), " for x of ", x.sym_sizes());
-  LAZY_CHECK("rope", a.offset == 0, "no offset beside positions, received ", a.offset);
+  LAZY_CHECK("rope", a.offset == 0, "offset 0 if positions are given, received ", a.offset);
 }
 
 RopeKey rope_key(const RopeArguments& a) {
@@ -64,7 +64,7 @@ void check_last_rope_position(int64_t last) {
 
 namespace {
 
-// Cosines and sines by position, cached for the process: a fp64 sine costs more than the rotation of a pair.
+// Cosines and sines by position, cached for the process: computing an fp64 sine takes longer than rotating a pair.
 struct Table {
   int64_t positions = 0, pairs = 0;
   std::vector<float> cos, sin;  // (positions, pairs)

@@ -1,5 +1,6 @@
-// lazy::rope: rotary position embedding. The first rotary_dim dimensions of every head form pairs;
-// pair n rotates by position * frequency(n), in fp64, with cosines and sines rounded to fp32. The others are copied.
+// lazy::rope: rotary position embedding. The first rotary_dim dimensions of every head form pairs. Pair n is rotated by
+// the angle position * frequency(n), computed in fp64; cosines and sines are rounded to fp32. The other dimensions are
+// copied.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,19 +16,19 @@ namespace lazy::ops {
 
 struct RopeOptions {
   int64_t rotary_dim = -1;   // even, at most head_dim; -1: head_dim
-  bool interleaved = false;  // pairs (2n, 2n + 1); otherwise (n, n + rotary_dim / 2), as Llama, Qwen and gpt-oss
+  bool interleaved = false;  // pairs (2n, 2n + 1); otherwise (n, n + rotary_dim / 2), as in Llama, Qwen, gpt-oss
   RopeScaling scaling;
   at::Tensor positions;  // (length) or (batch, length) int32 or int64, from 0; undefined: offset, offset + 1, ...
 };
 
-// x (batch, length, heads, head_dim) or packed (tokens, heads, head_dim), fp32 or bf16, on a GPU fp16 too, any strides.
-// Token t is at position offset + t, or at options.positions[t]. Returns a contiguous tensor of x's shape and
-// type. Differentiable in x: the backward pass is the inverse rotation. Errors: "lazy::rope: expected ..., received
-// ...".
+// x (batch, length, heads, head_dim) or packed (tokens, heads, head_dim), fp32 or bf16, on a GPU also fp16, any
+// strides. Token t is at position offset + t, or at options.positions[t]. Returns a contiguous tensor with the shape
+// and dtype of x. Differentiable in x: the backward pass is the inverse rotation. Errors: "lazy::rope: expected ...,
+// received ...".
 //
-// On a GPU positions are not validated, which would synchronize: a negative one makes its token NaN, and those beyond
-// the cached table (8192 or more, as many as a call without positions needed) are computed for each call, with the same
-// result but slower.
+// On a GPU positions are not validated, because that would synchronize. A token with a negative position becomes NaN.
+// The angles of positions outside of the cached table are computed in each call, with the same result but slower. The
+// table has at least 8192 positions and grows to the length of the longest call without explicit positions.
 at::Tensor rope(const at::Tensor& x, double base, int64_t offset = 0, const RopeOptions& options = {});
 
 // For the CPU and CUDA implementations: the arguments as the dispatcher passes them.
@@ -37,7 +38,7 @@ at::Tensor rope(const at::Tensor& x, double base, int64_t offset = 0, const Rope
       double high_frequency, double beta_fast, double beta_slow, bool truncate, double attention_factor,               \
       at::ArrayRef<double> pair_factors
 
-// rotary_dim: head_dim where -1 was given.
+// rotary_dim is head_dim if the caller passed -1.
 struct RopeArguments {
   double base;
   int64_t offset, rotary_dim;
@@ -52,7 +53,7 @@ struct RopeArguments {
     }                                                                                                               \
   }
 
-// Does not read data. Throws "lazy::rope: expected ..., received ...".
+// Checks the arguments without reading data. Throws "lazy::rope: expected ..., received ...".
 void check_rope(const at::Tensor& x, const OptionalTensor& positions, const RopeArguments& a);
 
 // The parameters that determine the table of cosines and sines.
@@ -60,7 +61,8 @@ using RopeKey = std::tuple<double, int64_t, std::string, double, int64_t, double
                            std::vector<double>>;
 RopeKey rope_key(const RopeArguments& a);
 
-constexpr int64_t kMostRopePositions = int64_t{1} << 24;  // their table takes a gigabyte or more
+// The table of this many positions needs at least one gigabyte.
+constexpr int64_t kMostRopePositions = int64_t{1} << 24;
 void check_last_rope_position(int64_t last);
 
 }  // namespace lazy::ops

@@ -1,4 +1,4 @@
-// lazy::rope in the program: shapes (Meta), autograd and the C++ entry.
+// lazy::rope in the program: Meta kernel (shapes), autograd and the C++ entry point.
 #include "ops/rope_autograd.h"
 
 namespace lazy::ops {

@@ -8,7 +8,7 @@
 
 namespace lazy::ops {
 
-static constexpr int64_t kFewestPositions = 8192;  // of a table: 2 MiB at a head size of 64
+static constexpr int64_t kFewestPositions = 8192;  // minimum size of a table: 2 MiB with a head size of 64
 
 cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t device) {
   static std::mutex mutex;
@@ -26,7 +26,7 @@ cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t dev
 
 namespace {
 
-// An axis of one element may have any stride: 0 passes the alignment checks.
+// An axis of one element may have any stride; a stride of 0 passes the alignment checks.
 int64_t step(const at::Tensor& t, int64_t axis) { return t.size(axis) == 1 ? 0 : t.stride(axis); }
 
 at::Tensor rope_forward_cuda(LAZY_ROPE_PARAMETERS) {
@@ -58,7 +58,7 @@ void rope_into(const at::Tensor& x, const RopeArguments& arguments, bool inverse
   a.dim = x.size(-1);
   a.interleaved = arguments.interleaved;
   a.inverse = inverse;
-  int64_t last = a.length - 1;  // explicit positions usually are those of whole sequences
+  int64_t last = a.length - 1;  // explicit positions are usually inside of the length
   if (positions && positions->defined()) {
     if (positions->scalar_type() == at::kInt) {
       a.places32 = positions->const_data_ptr<int32_t>();

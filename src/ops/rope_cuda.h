@@ -7,11 +7,13 @@
 
 namespace lazy::ops {
 
-// A table of at least `positions`, cached for the process. It doubles when it grows, so the previous tables, which
-// kernels in flight and CUDA graphs may still read, take less memory than the current one.
+// Returns a table of at least `positions` positions, cached for the process. The size of the table doubles when it
+// grows. Previous tables are kept because running kernels and CUDA graphs may still read them; together they use less
+// memory than the current table.
 cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t device);
 
-// lazy::rope into y, of x's shape and type: heads without gaps, one stride for the tokens of all sequences.
+// lazy::rope with the output `y`, of the shape and dtype of x. The heads of y are contiguous, and the tokens of all
+// sequences have one common stride.
 void rope_into(const at::Tensor& x, const RopeArguments& a, bool inverse, const OptionalTensor& positions,
                at::Tensor& y);
 

@@ -11,12 +11,13 @@ namespace {
 constexpr double kTurn = 2 * std::numbers::pi;
 
 double llama3(double frequency, const RopeScaling& s) {
-  const double turns = static_cast<double>(s.original_length) * frequency / kTurn;  // over the original context
+  // Number of rotations of the pair over the original context.
+  const double turns = static_cast<double>(s.original_length) * frequency / kTurn;
   const double kept = std::clamp((turns - s.low_frequency) / (s.high_frequency - s.low_frequency), 0.0, 1.0);
   return (1 - kept) * frequency / s.factor + kept * frequency;
 }
 
-// The pair, as a real number, that makes `turns` turns over the original context.
+// The pair index, as a real number, whose angle completes the given number of rotations over the original context.
 double yarn_pair(double turns, double base, double dims, const RopeScaling& s) {
   return dims * std::log(static_cast<double>(s.original_length) / (turns * kTurn)) / (2 * std::log(base));
 }

@@ -24,8 +24,8 @@ at::Tensor few_rows_to_pages(const FewRowsInput& input, const at::Tensor& W, con
                   to.keys.scalar_type() == type && to.values.scalar_type() == type && positions.dim() == 2 &&
                   positions.numel() == input.x.size(0) && to.slots.numel() == input.x.size(0) &&
                   W.size(0) % to.keys.size(3) == 0 && W.size(0) >= 2 * to.keys.size(2) * to.keys.size(3),
-              "few_rows_to_pages: expected a norm, pages like x, a position and a slot for each of its ",
-              input.x.size(0), " rows and whole heads, found pages ", to.keys.sizes(), " of ", to.keys.scalar_type(),
+              "few_rows_to_pages: expected a norm, pages in the dtype of x, a position and a slot for each of its ",
+              input.x.size(0), " rows, and whole heads, found pages ", to.keys.sizes(), " of ", to.keys.scalar_type(),
               ", positions ", positions.sizes(), ", slots ", to.slots.sizes(), " and weights ", W.sizes());
   return step_kernels()->few_rows_to_pages(input, W, to);
 }

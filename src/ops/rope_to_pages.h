@@ -1,4 +1,5 @@
-// Rotation of new tokens and their keys and values into pages, in one pass on a GPU, and what attention reads of them.
+// KV-cache write: rotates q and k of new tokens and writes k and v to pages, in one pass on a GPU. Optionally gathers
+// the keys and values that attention reads.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,30 +11,32 @@
 namespace lazy::ops {
 
 struct PagePlaces {
-  at::Tensor keys, values;  // (pages, page_size, kv_heads, head_dim) contiguous; changed
-  at::Tensor slots;         // (batch * length) int64: page * page_size + place
+  at::Tensor keys, values;  // (pages, page_size, kv_heads, head_dim) contiguous; modified
+  at::Tensor slots;         // (batch * length) int64: page * page_size + offset in the page
   double rope_base = 0;     // 0: no rotation
   RopeOptions rope;         // with positions (batch, length) int64
-  int64_t longest = 0;      // an upper bound of the positions, for the size of tables; more is slower
+  int64_t longest = 0;      // upper bound of the positions, for the size of the RoPE table; larger is slower
 };
 struct PageWrite : PagePlaces {
   at::Tensor q, k, v;  // (batch, length, heads or kv_heads, head_dim)
 };
-// Writes k, rotated, and v to their slots. Returns q, rotated.
+// Writes the rotated k and v to their slots. Returns the rotated q.
 at::Tensor rope_to_pages(const PageWrite& write);
 
-// The same, and keys and values of whole sequences as attention reads them. Row n of these comes from sources[n]
-// (int64, ops/key_sources.h). A token that no source names need not be written to its slot. What sources find in pages
-// is not a slot of `write`.
+// Like rope_to_pages, and also gathers the keys and values of whole sequences into contiguous tensors for attention.
+// Row n of these tensors comes from sources[n] (int64, ops/key_sources.h). The cache write of a token that no source
+// refers to may be omitted. Sources in pages must not refer to slots that `write` writes.
 struct GatheredKeys {
   at::Tensor q, keys, values;  // keys and values (rows, kv_heads, head_dim)
 };
 GatheredKeys rope_to_pages_and_gather(const PageWrite& write, const at::Tensor& sources);
 
-// The same, bit for bit, in the product of a norm that makes q, k and v, W's parts: rows of input.x are tokens. Where
+// Fuses the QKV projection with its RMSNorm and the KV-cache write; the results are bitwise equal to few_rows_product
+// and rope_to_pages. W contains the weights of q, k and v; the rows of input.x are tokens. Requires
 // serves_few_rows(input.x) on a GPU and goes_to_pages(to).
 struct FewRowsInput;
 at::Tensor few_rows_to_pages(const FewRowsInput& input, const at::Tensor& W, const PagePlaces& to);
+// Whether few_rows_to_pages supports these pages.
 bool goes_to_pages(const PagePlaces& to);
 
 }  // namespace lazy::ops

@@ -1,4 +1,5 @@
-// Gradients of attention on NVIDIA GPUs that are rotated back: by the kernels themselves where they can.
+// Backward pass of attention with RoPE on NVIDIA GPUs. The attention kernels apply the inverse rotation if they support
+// it; otherwise a separate kernel does.
 #include "ops/attention_cuda.h"
 #include "ops/cuda_library.h"
 #include "ops/cuda_stream.h"

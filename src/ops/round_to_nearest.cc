@@ -25,7 +25,7 @@ at::Tensor round_to_nearest(const at::Tensor& x, const Rounding& rounding) {
 bool has_int8_product(const Rounded& x, const Rounded& W) {
   if (x.scale.size(1) != 1 || W.scale.size(1) != 1) return false;
   if (!x.values.is_cuda()) return true;
-  return x.values.size(0) > 16 && x.values.size(1) % 8 == 0 && W.values.size(0) % 8 == 0;  // cuBLASLt's
+  return x.values.size(0) > 16 && x.values.size(1) % 8 == 0 && W.values.size(0) % 8 == 0;  // required by cuBLASLt
 }
 
 at::Tensor int8_product(const Rounded& x, const Rounded& W) {

@@ -1,34 +1,35 @@
-// Rounding of matrices to a few bits, symmetric, to the nearest of equally spaced values: what weights, inputs of
-// products and cached keys and values lose in low precision, without calibration.
+// Rounds matrices to a small number of bits, symmetrically, to the nearest of equally spaced values. It simulates the
+// loss of precision of weights, product inputs and cached keys and values without calibration.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace lazy::ops {
 
-// What shares a scale: the whole tensor, a row (a token, an output of a weight matrix), or a column (a channel).
+// The set of values that share a scale: the whole tensor, a row (a token, or an output of a weight matrix), or a column
+// (a channel).
 enum class RoundingUnit { tensor, token, channel };
 
 struct Rounding {
-  int64_t bits = 0;  // 2 to 8; 0: none
+  int64_t bits = 0;  // 2 to 8; 0: no rounding
   RoundingUnit unit = RoundingUnit::token;
   bool used() const { return bits > 0; }
 };
 
-// x = scale * values; the largest value of a unit is 2^(bits - 1) - 1.
+// x = scale * values; the largest absolute value that shares a scale becomes 2^(bits - 1) - 1.
 struct Rounded {
   at::Tensor values;  // (rows, columns) int8
   at::Tensor scale;   // fp32: (1, 1), (rows, 1) or (1, columns)
 };
 
-// x (rows, columns). Halves are rounded to the even neighbour; a unit of zeros has scale 1.
+// x (rows, columns). Ties are rounded to even. If all values that share a scale are zero, the scale is 1.
 Rounded rounded(const at::Tensor& x, const Rounding& rounding);
-// The rounded x (..., columns), in its type. Rows are all indices but the last.
+// Returns the rounded x (..., columns) in the dtype of x. All dimensions but the last one form the rows.
 at::Tensor round_to_nearest(const at::Tensor& x, const Rounding& rounding);
 
-// Whether LibTorch multiplies these integers: no scale of the inner dimension, and on a GPU sizes that its product
-// takes.
+// Whether LibTorch can multiply these integer matrices: no scale along the inner dimension, and on a GPU sizes that
+// at::_int_mm supports.
 bool has_int8_product(const Rounded& x, const Rounded& W);
-// x W^T, (rows of x, rows of W) fp32, from exact integer sums.
+// x W^T, (rows of x, rows of W) in fp32, computed from exact integer sums.
 at::Tensor int8_product(const Rounded& x, const Rounded& W);
 
 }  // namespace lazy::ops

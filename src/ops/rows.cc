@@ -2,7 +2,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/rows.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// These headers must come after foreach_target.h.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -60,7 +60,7 @@ void rms_norm(DType type, const void* x, const void* residual, void* sum, const 
         hn::StoreU(hn::Add(hn::LoadU(f, row + i), hn::LoadU(f, other + i)), f, out + i);
       }
       store(type, out, dim, sum, r * dim);
-      row = load(type, sum, r * dim, dim, 1);  // the rounded sum, which the backward pass reads too
+      row = load(type, sum, r * dim, dim, 1);  // the backward pass reads the rounded sum too
     }
     const float scale = 1 / std::sqrt(dot(row, row, padded(dim)) / static_cast<float>(dim) + eps);
     for (size_t i = 0; i < padded(dim); i += kLanes) {

@@ -1,4 +1,4 @@
-// The order of a row's numbers for sampling, on the host and on the device.
+// The order of the sampling parameters of a row, for host and device code.
 #pragma once
 #include <cstdint>
 
@@ -18,6 +18,6 @@ enum class SampleNumber {
   end
 };
 constexpr int64_t kSampleNumberCount = static_cast<int64_t>(SampleNumber::end);
-constexpr int32_t kInPrompt = int32_t{1} << 30;  // of a token's count: the prompt has it
+constexpr int32_t kInPrompt = int32_t{1} << 30;  // bit of a token count: the prompt contains the token
 
 }  // namespace lazy::ops

@@ -16,9 +16,9 @@ namespace lazy::ops {
 
 namespace {
 
-constexpr float kKeySteps = 0x1p26f, kWeightSteps = 0x1p36f;  // as in cuda/sample_tokens.cu
+constexpr float kKeySteps = 0x1p26f, kWeightSteps = 0x1p36f;  // same as in cuda/sample_tokens.cu
 
-// core/random.h's number `draw` + 1 of this seed.
+// Random number `draw` + 1 of this seed, equal to the generator of core/random.h.
 uint64_t random_number(uint64_t seed, uint64_t draw) {
   uint64_t z = seed + (draw + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -26,7 +26,7 @@ uint64_t random_number(uint64_t seed, uint64_t draw) {
   return z ^ (z >> 31);
 }
 
-// The kernel's arithmetic, plainly. -1: NaN, or an infinite score at the top.
+// The same arithmetic as in the CUDA kernel, in scalar code. Returns -1 if a score is NaN or the largest is infinite.
 int64_t sample_row(const float* logits, const int32_t* counts, const float* bias, int64_t vocabulary,
                    const int64_t* numbers) {
   const auto number = [&](SampleNumber n) { return numbers[static_cast<int64_t>(n)]; };
@@ -46,7 +46,7 @@ int64_t sample_row(const float* logits, const int32_t* counts, const float* bias
   }
   if (std::any_of(score.begin(), score.end(), [](float x) { return std::isnan(x); })) return -1;
   const auto best = std::max_element(score.begin(), score.end());
-  if (std::isinf(*best)) return -1;  // then no token has a distance to it
+  if (std::isinf(*best)) return -1;  // the distances to an infinite score are undefined
   const float temperature = real(SampleNumber::temperature), top_p = real(SampleNumber::top_p),
               min_p = real(SampleNumber::min_p);
   if (temperature == 0) return best - score.begin();
@@ -88,7 +88,7 @@ int64_t sample_row(const float* logits, const int32_t* counts, const float* bias
     sum += weight[id];
     if (sum > point) return static_cast<int64_t>(id);
   }
-  return -1;  // not reached: point is below the sum of all
+  return -1;  // not reached: `point` is below the sum of all weights
 }
 
 void sample_cpu(const SampleInputs& in) {
@@ -130,8 +130,8 @@ void sample_tokens(const SampleInputs& in) {
               in.logits.scalar_type());
   const int64_t rows = in.logits.size(0);
   TORCH_CHECK(in.numbers.numel() == rows * kSampleNumberCount && in.slots.numel() == rows && in.tokens.numel() == rows,
-              "sample_tokens: expected numbers, slots and room for tokens of ", rows, " rows, found ",
-              in.numbers.sizes(), ", ", in.slots.sizes(), " and ", in.tokens.sizes());
+              "sample_tokens: expected numbers, slots and tokens for ", rows, " rows, found ", in.numbers.sizes(), ", ",
+              in.slots.sizes(), " and ", in.tokens.sizes());
   if (in.logits.is_cpu()) return sample_cpu(in);
   TORCH_CHECK(step_kernels(), "sample_tokens: the CUDA operators are not loaded");
   step_kernels()->sample_tokens(in);

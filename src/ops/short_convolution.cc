@@ -56,7 +56,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// The input of each tap at each token, fp32: zeros before the beginning and across documents.
+// Returns the input of each tap at each token in fp32, with zeros before the beginning and across documents.
 std::vector<at::Tensor> seen(const at::Tensor& x, int64_t taps, const OptionalTensor& past,
                              const OptionalTensor& cu_seqlens) {
   const at::Tensor in = x.to(at::kFloat);
@@ -98,7 +98,8 @@ Triple short_convolution_backward_cpu(const at::Tensor& d_y, const at::Tensor& x
   const int64_t taps = weight.size(2), length = x.size(1);
   const std::vector<at::Tensor> in = seen(x, taps, past, cu_seqlens);
   const at::Tensor d = at::silu_backward(d_y.to(at::kFloat), sums(in, weight, bias));
-  // A gradient goes where its tap looked, unless that was nowhere: the places of ones tell.
+  // The gradient of a tap flows to the token that the tap read. The same function applied to ones gives the mask of
+  // taps that read a token and not padding.
   const std::vector<at::Tensor> there = seen(at::ones_like(x), taps, {}, cu_seqlens);
   at::Tensor d_x = at::zeros(x.sizes(), d.options());
   std::vector<at::Tensor> rows;

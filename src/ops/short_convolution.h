@@ -11,20 +11,20 @@ namespace lazy::ops {
 
 constexpr int64_t kMaxTaps = 8;
 
-// x (batch, length, channels) fp32, bf16 or fp16; channels are contiguous, tokens may lie in a wider tensor. weight
-// (channels, 1, taps) and bias (channels) of any floating type. past (batch, taps - 1, channels): the inputs before x,
-// of x's type; absent: zeros. cu_seqlens (documents + 1) int32: offsets of the documents in a batch of 1 without past;
-// no tap crosses them. Returns a contiguous tensor like x. Differentiable in x, weight and bias; the backward pass
-// recomputes the sums.
+// x (batch, length, channels) fp32, bf16 or fp16; channels are contiguous, the stride of tokens is arbitrary. weight
+// (channels, 1, taps) and bias (channels) have any floating-point type. past (batch, taps - 1, channels): the inputs
+// before x, in the dtype of x; absent: zeros. cu_seqlens (documents + 1) int32: offsets of the documents in a batch of
+// 1 without past; no tap crosses a document boundary. Returns a contiguous tensor with the shape and dtype of x.
+// Differentiable in x, weight and bias; the backward pass recomputes the sums.
 at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                              const std::optional<at::Tensor>& past, const std::optional<at::Tensor>& cu_seqlens);
 
-// For the CPU and CUDA implementations. Checks throw "lazy::short_convolution: expected ..., received ..." and do not
-// read data.
+// For the CPU and CUDA implementations. The checks throw "lazy::short_convolution: expected ..., received ..." and do
+// not read data.
 void check_short_convolution(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                              const OptionalTensor& past, const OptionalTensor& cu_seqlens);
 
-// sums (taps + 1, channels) fp32: the gradients of the taps, then of the bias, summed over tokens.
+// sums (taps + 1, channels) fp32: the gradients of the taps, followed by the gradient of the bias, summed over tokens.
 struct ShortConvolutionGradients {
   at::Tensor d_x, d_weight, d_bias;
 };

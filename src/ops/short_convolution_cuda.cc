@@ -10,7 +10,7 @@ namespace lazy::ops {
 
 namespace {
 
-// Owns the tensors whose pointers the kernel gets, converted and aligned as it requires.
+// Owns the tensors that the kernel arguments point to, converted and aligned as the kernel requires.
 struct ConvolutionCall {
   at::Tensor x, weight, bias, past, cu_seqlens;
   cuda::ShortConvolution a{};

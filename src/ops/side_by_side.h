@@ -1,11 +1,11 @@
-// Parts of one tensor.
+// Detects tensors that are adjacent slices of one tensor.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace lazy::ops {
 
-// The tensor that parts, alike but for their sizes along `axis`, make up if they lie one behind the other in memory,
-// such as slices of one; else undefined.
+// Returns a view of the concatenation of `parts` along `axis` if the parts are adjacent in memory, such as slices of
+// one tensor; otherwise an undefined tensor. The parts may differ only in their size along `axis`.
 inline at::Tensor side_by_side(at::TensorList parts, int64_t axis) {
   const at::Tensor& first = parts[0];
   int64_t size = 0;

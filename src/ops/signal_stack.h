@@ -1,4 +1,4 @@
-// A stack of its own for signal handlers, on threads that call oneDNN.
+// A separate stack for signal handlers on threads that call oneDNN.
 #pragma once
 #include <csignal>
 #include <cstddef>
@@ -6,17 +6,18 @@
 
 namespace lazy::ops {
 
-// oneDNN before its pull request 4855 (issue 4845), and so PyTorch 2.11, computes some products in fp32 with the stack
-// pointer in the middle of the heap: a signal handler that runs there overwrites other objects. The calling thread gets
-// a stack for handlers that are installed with SA_ONSTACK, as those of install_stop_handlers() and of Python are. The
-// kernel sends a process's signals to its main thread first. A stack that the thread has already is kept.
+// oneDNN before pull request 4855 (issue 4845), and therefore PyTorch 2.11, computes some fp32 products with the stack
+// pointer in the middle of the heap. A signal handler that runs at this time overwrites other objects. This function
+// gives the calling thread an alternate stack for handlers that are installed with SA_ONSTACK, such as the handlers of
+// install_stop_handlers() and of Python. Linux delivers the signals of a process to its main thread if possible.
+// If the thread already has an alternate stack, it is kept.
 inline void use_signal_stack() {
   struct Stack {
     std::vector<std::byte> memory;
     Stack() {
       stack_t current{};
       if (::sigaltstack(nullptr, &current) != 0 || !(current.ss_flags & SS_DISABLE)) return;
-      memory.resize(size_t{64} << 10);  // a frame holds the registers: 11 KiB with AMX
+      memory.resize(size_t{64} << 10);  // a signal frame contains the registers: 11 KiB with AMX
       stack_t own{};
       own.ss_sp = memory.data();
       own.ss_size = memory.size();

@@ -1,4 +1,4 @@
-// Gradients of keys that are a part of their rows' softmax, on NVIDIA GPUs.
+// Backward pass for keys that are only a part of the softmax of their rows, on NVIDIA GPUs (ops/cuda_library.h).
 #include "ops/attention_cuda.h"
 #include "ops/cuda_library.h"
 #include "ops/forced_kernel.h"

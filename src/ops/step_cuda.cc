@@ -1,4 +1,4 @@
-// The kernels of decoding steps on NVIDIA GPUs, and CUDA graphs.
+// Launches the CUDA kernels of decode steps, and records CUDA graphs.
 #include <ATen/ATen.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -17,7 +17,7 @@ namespace lazy::ops {
 
 namespace {
 
-// Kernels read 16 bytes at a time. What lies elsewhere, such as a view that begins in between, is copied.
+// Kernels load 16 bytes at a time. Tensors without this alignment, such as views with an odd offset, are copied.
 bool aligned(const at::Tensor& t) { return reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 == 0; }
 at::Tensor on_16_bytes(const at::Tensor& t) {
   return !t.defined() || aligned(t) ? t : t.clone(at::MemoryFormat::Contiguous);
@@ -26,7 +26,7 @@ at::Tensor on_16_bytes(const at::Tensor& t) {
 const float* pointer(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
 
-// The kernels' arguments, but for where the results go.
+// The arguments of the kernel, except for the output pointers.
 struct FewRowsCall {
   const c10::cuda::CUDAGuard guard;
   const at::Tensor x, weights, norm_weight, add;
@@ -73,7 +73,7 @@ at::Tensor few_rows(const FewRowsInput& in, const at::Tensor& W, bool swiglu, bo
   return y;
 }
 
-// q: (batch, length, heads, head_dim), where it goes.
+// q: (batch, length, heads, head_dim), receives the rotated queries.
 cuda::ToPages to_pages(const PagePlaces& to, const at::Tensor& positions, const at::Tensor& q) {
   cuda::ToPages a{};
   a.q = q.mutable_data_ptr();
@@ -108,7 +108,7 @@ at::Tensor few_rows_to_pages(const FewRowsInput& in, const at::Tensor& W, const 
 GatheredKeys rope_to_pages(const PageWrite& w, const at::Tensor& sources) {
   const c10::cuda::CUDAGuard guard(w.q.device());
   const auto last_contiguous = [](const at::Tensor& t) { return t.stride(3) == 1 ? t : t.contiguous(); };
-  // A token's rows: batch and length as one axis.
+  // Merges batch and length into one token axis.
   const auto tokens = [&](const at::Tensor& t) { return last_contiguous(t).flatten(0, 1); };
   const at::Tensor q = tokens(w.q), k = tokens(w.k), v = tokens(w.v), positions = w.rope.positions.contiguous();
   GatheredKeys out{.q = at::empty(w.q.sizes(), w.q.options()), .keys = {}, .values = {}};
@@ -151,7 +151,7 @@ std::optional<at::Tensor> step_layers(const StepLayers& in) {
            all(at::kFloat, &l.norm, &l.mlp_norm, &a.distance_bias, &a.tau, &a.options.sink, &a.options.alibi_slopes);
   };
   if (!in_place(in.x, at::kBFloat16) || !std::all_of(in.layers.begin(), in.layers.end(), fits)) return {};
-  const at::Tensor q = at::empty({tokens, 1, first.heads, dim}, in.x.options());  // of the checks
+  const at::Tensor q = at::empty({tokens, 1, first.heads, dim}, in.x.options());  // only for the checks
   const AttentionOptions& options = first.attention.options;
   const OptionalTensor none, bias = optional(first.attention.distance_bias), tau = optional(first.attention.tau),
                              sink = optional(options.sink), slopes = optional(options.alibi_slopes);
@@ -191,7 +191,7 @@ std::optional<at::Tensor> step_layers(const StepLayers& in) {
   p.count = static_cast<int64_t>(layers.size());
   p.problem = attention_problem(arguments, cu_q, cu_k);
   numbers.set(p.attention, pages.keys);
-  p.attention.distance_bias = layers.front().distance_bias;  // whether there is one
+  p.attention.distance_bias = layers.front().distance_bias;  // only tells the kernel whether there is a bias
   p.pages = pages.keys.size(0);
   p.to = to_pages(pages, positions, q);
   p.hidden = in.x.size(1);
@@ -230,7 +230,7 @@ void pinned_copy(const at::Tensor& to, const at::Tensor& from) {
   cuda::pinned_copy({static_cast<uint64_t*>(to.mutable_data_ptr()), static_cast<const uint64_t*>(from.const_data_ptr()),
                      static_cast<int64_t>(to.nbytes() / 8)},
                     stream);
-  // The memory is not given away before the kernel has ended.
+  // The pinned memory is not reused by the allocator before the kernel has finished.
   at::getHostAllocator(at::kCUDA)->record_event(host.mutable_data_ptr(), host.storage().data_ptr().get_context(),
                                                 stream.unwrap());
 }
@@ -294,7 +294,8 @@ std::pair<at::Tensor, at::Tensor> convolution_step(const ConvolutionStep& in) {
   return {y, next};
 }
 
-// Graphs that share memory, as one runs after the other. Other threads may go on using the device meanwhile.
+// Records CUDA graphs that share one memory pool, because they run one after the other. Other threads may use the
+// device during a capture.
 class GraphRecorder : public Recorder {
  public:
   std::function<void()> record(const std::function<void()>& work) override {
@@ -305,7 +306,7 @@ class GraphRecorder : public Recorder {
     } catch (...) {
       try {
         graph->capture_end();
-      } catch (const std::exception&) {  // the first failure is what is told
+      } catch (const std::exception&) {  // the first error is reported
       }
       throw;
     }

@@ -19,7 +19,7 @@ const StepKernels* step_kernels() { return cuda_library().step_kernels; }
 
 std::unique_ptr<Recorder> make_recorder(c10::Device device) {
   if (!device.is_cuda()) return std::make_unique<Repeater>();
-  TORCH_CHECK(step_kernels(), "recorded work: the CUDA operators are not loaded");
+  TORCH_CHECK(step_kernels(), "make_recorder: the CUDA operators are not loaded");
   return step_kernels()->make_recorder();
 }
 

@@ -1,4 +1,4 @@
-// What a GPU's library has for decoding steps, beside the operators: functions that no other program calls.
+// Functions for decode steps that the CUDA library provides in addition to the operators. Only this program calls them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,7 +17,7 @@ namespace lazy::ops {
 
 struct StepKernels {
   at::Tensor (*few_rows)(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide);
-  GatheredKeys (*rope_to_pages)(const PageWrite& write, const at::Tensor& sources);  // undefined: none
+  GatheredKeys (*rope_to_pages)(const PageWrite& write, const at::Tensor& sources);  // without `sources`: no gather
   at::Tensor (*few_rows_to_pages)(const FewRowsInput& input, const at::Tensor& W, const PagePlaces& to);
   std::optional<at::Tensor> (*step_layers)(const StepLayers& in);
   void (*sample_tokens)(const SampleInputs& inputs);
@@ -26,6 +26,6 @@ struct StepKernels {
   std::pair<at::Tensor, at::Tensor> (*convolution_step)(const ConvolutionStep& in);
   std::unique_ptr<Recorder> (*make_recorder)();
 };
-const StepKernels* step_kernels();  // CudaLibrary's: null until the library is loaded
+const StepKernels* step_kernels();  // see CudaLibrary; null until the library is loaded
 
 }  // namespace lazy::ops

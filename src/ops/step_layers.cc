@@ -19,7 +19,7 @@ at::Tensor StepWords::of(int64_t count, at::Device device) {
 std::optional<at::Tensor> step_layers(const StepLayers& in) {
   if (!in.x.is_cuda() || !step_kernels() || one_by_one_is_forced() || in.layers.empty()) return {};
   const StepLayer& first = in.layers.front();
-  // One set of numbers serves all layers.
+  // All layers must have the same shapes and parameters, because the kernel has one set of them.
   const auto alike = [&](const StepLayer& l) {
     const auto same_parameter = [](const at::Tensor& a, const at::Tensor& b) {
       return a.defined() == b.defined() && (!a.defined() || a.sizes() == b.sizes());

@@ -1,4 +1,4 @@
-// The layers of a decoding step in one kernel, on a GPU.
+// All layers of a decode step in one persistent kernel on a GPU.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,20 +12,20 @@
 
 namespace lazy::ops {
 
-// x += attention(rms_norm(x) W_qkv^T) W_output^T, then x += swiglu(rms_norm(x) W_gate_up^T) W_down^T.
+// One layer: x += attention(rms_norm(x) W_qkv^T) W_output^T, then x += swiglu(rms_norm(x) W_gate_up^T) W_down^T.
 struct StepLayer {
-  at::Tensor qkv, output, gate_up, down;  // in x's type
+  at::Tensor qkv, output, gate_up, down;  // weights in the dtype of x
   at::Tensor norm, mlp_norm;              // (hidden) fp32
   int64_t heads = 0;
   AttentionTerms attention;
   PagePlaces pages;  // with positions (tokens, 1)
 };
 
-// What the steps of a model, of which one runs at a time, leave for the next one: flags that count on, by the size of
-// the memory.
+// Synchronization flags of the kernel, which persist between the decode steps of a model. The flags count up and are
+// never reset. Only one step may run at a time. There is one buffer per number of flags.
 class StepWords {
  public:
-  // (count) int64, zeros at first.
+  // Returns the buffer of `count` int64 flags, which are 0 initially.
   at::Tensor of(int64_t count, at::Device device);
 
  private:
@@ -33,14 +33,14 @@ class StepWords {
 };
 
 struct StepLayers {
-  at::Tensor x;  // (tokens, hidden): one of each sequence
+  at::Tensor x;  // (tokens, hidden): one token per sequence
   std::vector<StepLayer> layers;
   double eps = 0;
-  at::Tensor lengths, block_table;  // as decode's, int64
+  at::Tensor lengths, block_table;  // int64, as for decode
   StepWords* words = nullptr;
 };
-// x behind the layers, with the bits of few_rows_product, few_rows_to_pages and decode (invariant) one by one. Nothing
-// where they serve alone: then nothing was changed.
+// Returns x after all layers, bitwise equal to few_rows_product, few_rows_to_pages and decode (invariant). Returns
+// nullopt without any side effect if the kernel does not support the input; the caller then uses these functions.
 std::optional<at::Tensor> step_layers(const StepLayers& in);
 
 }  // namespace lazy::ops

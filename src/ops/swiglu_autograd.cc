@@ -1,4 +1,4 @@
-// lazy::swiglu in the program: shapes (Meta), autograd and the C++ entries.
+// lazy::swiglu in the program: Meta kernels (shapes), autograd and the C++ entry points.
 #include "ops/autograd.h"
 #include "ops/swiglu.h"
 

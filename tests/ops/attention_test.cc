@@ -1,4 +1,5 @@
-// The operator's own duties: schema, shapes without data, errors, autograd wiring. The numbers are tests/attention's.
+// Tests of the operator layer: schema, shapes without data, errors, autograd. tests/attention tests the numerical
+// results.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
@@ -28,7 +29,7 @@ Inputs inputs(at::ScalarType type, int64_t length = 9) {
           leaf(at::full({4}, -0.9).to(parameter))};
 }
 
-TEST(AttentionOperator, ShapesAndTypes) {
+TEST(AttentionOperator, Outputs_HaveExpectedShapesAndTypes) {
   const Inputs in = inputs(at::kBFloat16);
   AttentionOptions options;
   options.return_stats = true;
@@ -48,7 +49,7 @@ TEST(AttentionOperator, ShapesAndTypes) {
   EXPECT_EQ(std::get<2>(attention(in.q, in.k, in.v, in.bias, in.tau, options)).numel(), 0);
 }
 
-TEST(AttentionOperator, MetaHasTheSameShapes) {
+TEST(AttentionOperator, MetaKernel_ReturnsSameShapes) {
   const Inputs in = inputs(at::kFloat);
   auto meta = [](const at::Tensor& t) { return t.detach().to(at::kMeta); };
   AttentionOptions options;
@@ -61,8 +62,8 @@ TEST(AttentionOperator, MetaHasTheSameShapes) {
   EXPECT_EQ(std::get<0>(real).strides(), std::get<0>(shape).strides());
 }
 
-// Each gradient goes to its input: fp32 kernels beside the float64 definition through the same wiring.
-TEST(AttentionOperator, GradientsReachTheirInputs) {
+// Every gradient reaches its input: the fp32 kernels match the float64 definition through the same autograd code.
+TEST(AttentionOperator, Gradients_MatchFloat64Reference) {
   const Inputs in = inputs(at::kFloat), exact = [&] {
     Inputs e = in;
     for (at::Tensor* t : {&e.q, &e.k, &e.v, &e.bias, &e.tau})
@@ -79,15 +80,15 @@ TEST(AttentionOperator, GradientsReachTheirInputs) {
     const auto found = gradients(in, with_bias), expected = gradients(exact, with_bias);
     for (size_t n = 0; n < found.size(); ++n) {
       ASSERT_EQ(found[n].sizes(), expected[n].sizes());
-      // fp32 sums of at most a few hundred terms.
+      // The tolerance covers fp32 sums of at most a few hundred terms.
       EXPECT_LT((found[n].cpu() - expected[n]).norm().item<double>(), 0x1p-19 * expected[n].norm().item<double>()) << n;
     }
   }
 }
 
-// As rotation and attention in turn: no less exact beside fp32 of the same inputs, where q and k are slices of one
-// tensor and where they are not; the gradients of q, k and v are slices of one.
-TEST(AttentionOperator, RotatesQueriesAndKeysInside) {
+// rotated_attention is not less exact than separate rotation and attention in fp32, with q and k as slices of one
+// tensor or not. The gradients of q, k and v are slices of one tensor.
+TEST(AttentionOperator, RotatedAttention_MatchesSeparateRope) {
   const auto rotations = [](int64_t head_dim) {
     RopeOptions half, interleaved;
     half.rotary_dim = head_dim / 2;
@@ -144,7 +145,7 @@ TEST(AttentionOperator, RotatesQueriesAndKeysInside) {
   }
 }
 
-TEST(AttentionOperator, OnlyWantedGradientsAreComputed) {
+TEST(AttentionOperator, Backward_ComputesOnlyRequestedGradients) {
   Inputs in = inputs(at::kFloat);
   in.k.set_requires_grad(false);
   in.bias.set_requires_grad(false);
@@ -157,7 +158,7 @@ TEST(AttentionOperator, OnlyWantedGradientsAreComputed) {
   EXPECT_FALSE(in.bias.grad().defined());
 }
 
-TEST(AttentionOperator, ErrorsNameWhatWasExpectedAndReceived) {
+TEST(AttentionOperator, Errors_NameExpectedAndReceivedValues) {
   const Inputs in = inputs(at::kFloat);
   auto call = [&](const Inputs& x, AttentionOptions options = {}) {
     return test::torch_error_of([&] { attention(x.q, x.k, x.v, x.bias, x.tau, options); });
@@ -206,7 +207,7 @@ TEST(AttentionOperator, ErrorsNameWhatWasExpectedAndReceived) {
   EXPECT_THAT(call(in, options), Names({"lazy::attention", "offset", "per_visible", "constant", "none"}));
 }
 
-TEST(AttentionOperator, AWindowWithoutEnd) {
+TEST(AttentionOperator, HugeWindow_MatchesNoWindow) {
   const Inputs in = inputs(at::kFloat);
   AttentionOptions options;
   for (const bool causal : {true, false}) {
@@ -222,8 +223,8 @@ TEST(AttentionOperator, AWindowWithoutEnd) {
   }
 }
 
-// attention_backward is an operator of its own: what it is handed is not trusted.
-TEST(AttentionOperator, BackwardChecksWhatTheForwardLeft) {
+// attention_backward is a separate operator, so it must check all of its arguments.
+TEST(AttentionOperator, Backward_ChecksForwardResults) {
   const Inputs in = inputs(at::kFloat);
   const auto [out, lse, stats] = attention(in.q, in.k, in.v, in.bias, in.tau, {});
   static const auto op = c10::Dispatcher::singleton()
@@ -255,7 +256,7 @@ TEST(AttentionOperator, BackwardChecksWhatTheForwardLeft) {
               Names({"lazy::attention_backward", "lse", std::string("[2, 4, 9]"), std::string("[2, 4, 3]")}));
 }
 
-TEST(AttentionOperator, SecondDerivativesAreRefused) {
+TEST(AttentionOperator, SecondDerivative_Throws) {
   const Inputs in = inputs(at::kFloat);
   const at::Tensor out = std::get<0>(attention(in.q, in.k, in.v, in.bias, in.tau, {}));
   const auto first = torch::autograd::grad({out.sum()}, {in.q}, {}, true, true);

@@ -1,4 +1,5 @@
-// The explicit weights as tensor operations against the kernels' float64 definition, for every normalizer.
+// Compares the explicit weights, computed by tensor operations, with the float64 definition of the kernels, for every
+// normalizer.
 #include "ops/attention_weights.h"
 
 #include <ATen/ATen.h>
@@ -22,14 +23,14 @@ AttentionTerms terms_of(const NormalizerTraits& normalizer) {
   return terms;
 }
 
-TEST(AttentionWeights, AgreeWithTheDefinition) {
+TEST(AttentionWeights, Weights_MatchFloat64Definition) {
   at::manual_seed(5);
   const at::Tensor q = at::randn({2, 12, 4, 16}, at::kDouble), k = at::randn({2, 12, 2, 16}, at::kDouble);
   for (const NormalizerTraits& normalizer : kNormalizers) {
     const AttentionTerms terms = terms_of(normalizer);
     const at::Tensor scores = attention_scores(q, k, terms), weights = normalized_weights(scores, terms);
     EXPECT_TRUE(at::allclose(weights, reference_weights(q, k, terms), 1e-11, 1e-13)) << normalizer.name;
-    if (normalizer.family == NormalizerFamily::threshold) continue;  // not by blocks
+    if (normalizer.family == NormalizerFamily::threshold) continue;  // not supported by block_weights
     const at::Tensor visible = scores[0][0].isneginf().logical_not();
     EXPECT_TRUE(at::allclose(
         weights, block_weights(scores, visible, visible.sum(1, true).to(at::kDouble), terms.tau, terms.options), 1e-11,
@@ -38,7 +39,7 @@ TEST(AttentionWeights, AgreeWithTheDefinition) {
   }
 }
 
-TEST(AttentionWeights, StatisticsAreTheOperators) {
+TEST(AttentionWeights, Statistics_MatchOperator) {
   at::manual_seed(6);
   const at::Tensor q = at::randn({1, 9, 4, 16}, at::kDouble), k = at::randn({1, 9, 4, 16}, at::kDouble);
   for (const NormalizerTraits& normalizer : kNormalizers) {
@@ -50,7 +51,7 @@ TEST(AttentionWeights, StatisticsAreTheOperators) {
   }
 }
 
-TEST(AttentionWeights, AnUnknownNormalizerIsNamed) {
+TEST(AttentionWeights, UnknownNormalizer_Throws) {
   AttentionTerms terms;
   terms.options.normalizer = "soft";
   EXPECT_THROW(normalized_weights(at::zeros({1, 1, 2, 2}), terms), c10::Error);

@@ -1,5 +1,7 @@
-"""Runs PyTorch's own checks on the operators. Usage: check_operators.py LIBRARY: those of the program's liblazy_ops.so;
-check_operators.py lazy_attention: those of the Python package."""
+"""Runs torch.library.opcheck and related checks on the operators.
+Usage: check_operators.py LIBRARY checks the operators of the program (path of liblazy_ops.so);
+check_operators.py lazy_attention checks the operators of the Python package.
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""lazy::rope's scalings against transformers' own. Usage: check_rope.py LIBRARY"""
+"""Compares the scaling methods of lazy::rope with the implementation in transformers. Usage: check_rope.py LIBRARY"""
 
 import sys
 
@@ -10,7 +10,7 @@ torch.ops.load_library(sys.argv[1])
 
 SHORT, LONG = [1 + 0.1 * n for n in range(32)], [1 + 2.0 * n for n in range(32)]
 LONGROPE = {"factor": 32.0, "original_max_position_embeddings": 4096, "short_factor": SHORT, "long_factor": LONG}
-CASES = [  # type, transformers' parameters, the operator's arguments, the sequence's length
+CASES = [  # type, parameters in transformers, arguments of the operator, sequence length
     ("linear", {"factor": 4.0}, {}, None),
     ("longrope", LONGROPE, {"original_length": 4096, "pair_factors": SHORT}, 4096),
     ("longrope", LONGROPE, {"original_length": 4096, "pair_factors": LONG}, 4097),
@@ -44,12 +44,13 @@ def main():
         frequencies, factor = ROPE_INIT_FUNCTIONS[kind](config, "cpu", seq_len=length)
         places = torch.tensor([0, 1, 77, 4095, 100000])
         angles = places.double()[:, None] * frequencies.double()
-        # A unit vector along a pair's first dimension turns into (cos, sin).
+        # The rotation of a unit vector along the first dimension of a pair is (cos, sin).
         x = torch.zeros(1, 5, 1, 64)
         x[..., :32] = 1
         y = torch.ops.lazy.rope(x, 150000.0, positions=places, scaling=kind, factor=theirs["factor"], **ours)[0, :, 0]
         expected = torch.cat([angles.cos(), angles.sin()], -1) * factor
-        # Their frequencies are fp32: half a unit in the last place, times the position, is the angle's error.
+        # The frequencies of transformers are fp32: the error of the angle is half a unit in the last place times the
+        # position.
         bound = 4e-7 + places.double()[:, None] * frequencies.double() * 2**-22
         error = (y.double() - expected).abs()
         assert (error <= torch.cat([bound, bound], -1) * factor).all(), (kind, error.max())

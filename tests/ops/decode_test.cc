@@ -1,5 +1,5 @@
-// lazy::decode as an operator: equal to lazy::attention with a cache offset, and clear errors. Numbers are tested with
-// the kernels (tests/attention/decode_test.cc).
+// lazy::decode as an operator: equality with lazy::attention for a cache, and clear errors. The tests of the kernels
+// (tests/attention/decode_test.cc) check the numerical results.
 #include "ops/decode.h"
 
 #include <ATen/ATen.h>
@@ -25,18 +25,18 @@ struct DecodeOperator : testing::Test {
   AttentionOptions options;
 };
 
-TEST_F(DecodeOperator, IsAttentionWithACache) {
+TEST_F(DecodeOperator, Decode_MatchesAttention) {
   options.return_score_stats = true;
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     options.softcap = type == at::kHalf ? 0 : 1.5;
-    if (type == at::kDouble && q.is_cuda()) continue;  // the definition is the CPU's
+    if (type == at::kDouble && q.is_cuda()) continue;  // float64 is supported only on the CPU
     const auto parameters = type == at::kDouble ? at::kDouble : at::kFloat;
     const auto t = [&](const at::Tensor& x) { return x.to(type); };
     const auto [out, lse, stats] = decode(t(q), t(k), t(v), lengths, bias.to(parameters), tau.to(parameters), options);
     const auto [out_a, lse_a, stats_a] = attention(t(q), t(k), t(v), bias.to(parameters), tau.to(parameters), options);
     EXPECT_EQ(out.sizes(), out_a.sizes());
     EXPECT_EQ(out.scalar_type(), type);
-    // Different orders of some 40 terms near one, rounded to the type.
+    // The tolerance covers different orders of adding some 40 terms of about 1, and rounding to the type.
     const double rounding = type == at::kDouble  ? 0x1p-50
                             : type == at::kFloat ? 0x1p-18
                             : type == at::kHalf  ? 0x1p-9
@@ -47,9 +47,9 @@ TEST_F(DecodeOperator, IsAttentionWithACache) {
   }
 }
 
-// Of key-value heads with one, two and three query heads, against weights by the definition.
-TEST_F(DecodeOperator, RowsOfVAreCountedWhileACountLives) {
-  if (q.is_cuda()) GTEST_SKIP() << "counted on the CPU";
+// Compares the count with the weights of the definition, for one, two and three query heads per key-value head.
+TEST_F(DecodeOperator, ValueRowCount_CountsRowsOfVThatAreRead) {
+  if (q.is_cuda()) GTEST_SKIP() << "rows of V are counted only on the CPU";
   for (const int64_t kv_heads : {4, 2, 1}) {
     const at::Tensor queries = 2 * at::randn({2, 3, kv_heads == 1 ? 3 : 4, 16}),
                      keys = 2 * at::randn({2, 700, kv_heads, 16}), values = at::randn({2, 700, kv_heads, 8}),
@@ -86,7 +86,7 @@ TEST_F(DecodeOperator, RowsOfVAreCountedWhileACountLives) {
   }
 }
 
-TEST_F(DecodeOperator, PagedIsContiguous) {
+TEST_F(DecodeOperator, PagedCache_MatchesContiguousCache) {
   const at::Tensor table = here(at::tensor({3L, 0L, 5L, 4L, 1L, 2L}).view({2, 3}));
   at::Tensor k_pages = at::full({6, 16, 2, 16}, NAN, k.options()), v_pages = at::full({6, 16, 2, 8}, NAN, v.options());
   for (int64_t b = 0; b < 2; ++b) {
@@ -102,7 +102,7 @@ TEST_F(DecodeOperator, PagedIsContiguous) {
       at::equal(contiguous, std::get<0>(decode(q, k_pages, v_pages, lengths, bias, tau, options, table.to(at::kInt)))));
 }
 
-TEST_F(DecodeOperator, MistakesAreNamed) {
+TEST_F(DecodeOperator, InvalidArguments_AreNamedInError) {
   const auto with = [&](const at::Tensor& l, const at::Tensor& table = {}, const at::Tensor& count = {}) {
     const auto there = [](const at::Tensor& t) { return t.defined() ? here(t) : t; };
     return test::torch_error_of([&] { decode(q, k, v, there(l), bias, tau, options, there(table), there(count)); });
@@ -114,10 +114,10 @@ TEST_F(DecodeOperator, MistakesAreNamed) {
               Names({"lazy::decode", "k", "batch", 2, std::string("[1, 40, 2, 16]")}));
   EXPECT_THAT(test::torch_error_of([&] { decode(q.to(at::kInt), k, v, lengths, bias, tau, options); }),
               Names({"lazy::decode", "Int"}));
-  // Beyond the length nothing is read: neither a wild page nor a NaN.
+  // Entries after the length are not read, so invalid pages and NaN have no effect.
   const at::Tensor wild = here(at::tensor({0L, -7L, 1L, 1000000L}).view({2, 2}));
   EXPECT_NO_THROW(decode(q, k, v, lengths, bias, tau, options, wild));
-  if (q.is_cuda()) return;  // numbers on a GPU are not checked before the kernel runs
+  if (q.is_cuda()) return;  // a GPU does not check these numbers before the kernel runs
   EXPECT_THAT(with(at::full({2}, 41, at::kInt)),
               Names({"lazy::decode", "cache_lengths", 0, 40, "cache_lengths[0]", 41}));
   EXPECT_THAT(with(at::full({2}, -1, at::kInt)), Names({"lazy::decode", "cache_lengths[0]", -1}));
@@ -127,7 +127,7 @@ TEST_F(DecodeOperator, MistakesAreNamed) {
   EXPECT_THAT(with(lengths, pages), Names({"lazy::decode", "block_table", 0, 1, "block_table[1][0]", 2}));
 }
 
-TEST_F(DecodeOperator, GradientsAreRefused) {
+TEST_F(DecodeOperator, Gradient_Throws) {
   const at::Tensor leaf = q.clone().set_requires_grad(true);
   const at::Tensor out = std::get<0>(decode(leaf, k, v, lengths, bias, tau, options));
   EXPECT_THAT(test::torch_error_of([&] { torch::autograd::grad({out.sum()}, {leaf}); }), Names({"lazy::decode"}));

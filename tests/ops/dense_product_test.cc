@@ -1,4 +1,4 @@
-// Products of dense matrices: their values, and while signals come.
+// Products of dense matrices: their values, and their behavior while signals arrive.
 #include "ops/dense_product.h"
 
 #include <ATen/ATen.h>
@@ -16,9 +16,9 @@ namespace lazy::ops {
 namespace {
 using namespace std::chrono_literals;
 
-// As close as the rounding of bf16 to products of the same numbers in fp64: few rows and many, in one piece and in
-// several, with strides.
-TEST(DenseProduct, ProductsOfBf16AreRoundedOnce) {
+// Compares bf16 products with fp64 products of the same numbers, with a tolerance of one bf16 rounding. The shapes
+// cover few and many rows, one and several blocks of b, and strided operands.
+TEST(DenseProduct, Bf16Product_IsRoundedOnce) {
   struct Shape {
     int64_t m, n, k;
   };
@@ -32,9 +32,9 @@ TEST(DenseProduct, ProductsOfBf16AreRoundedOnce) {
   }
 }
 
-// With more than 84 numbers in an inner product oneDNN's kernel moved the stack pointer into the heap: without
-// use_signal_stack() the first of about a thousand signals ends this test in malloc() or free().
-TEST(DenseProduct, SignalsLeaveTheHeapAlone) {
+// For inner dimensions above 84, the oneDNN kernel moves the stack pointer into the heap. Without use_signal_stack(),
+// one of about the first thousand signals would crash this test in malloc() or free().
+TEST(DenseProduct, Signals_DoNotCorruptHeap) {
   struct sigaction count {
   }, before{};
   static std::atomic<int> signals = 0;

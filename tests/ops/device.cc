@@ -26,8 +26,8 @@ class Device : public ::testing::Environment {
     try {
       load_cuda();
     } catch (const std::exception& e) {
-      std::printf("skipped: LAZY_TEST_DEVICE=cuda, and %s\n", e.what());
-      std::exit(0);  // a skipped environment would have its tests counted as passed
+      std::printf("skipped: LAZY_TEST_DEVICE=cuda is set, but %s\n", e.what());
+      std::exit(0);  // if SetUp skipped, the tests would count as passed
     }
   }
 };

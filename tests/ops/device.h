@@ -1,5 +1,5 @@
-// Where the operators under test run: LAZY_TEST_DEVICE=cuda asks for the GPU, everything else is the CPU. Asked for a
-// GPU where there is none, every test is skipped.
+// The device of the tests: LAZY_TEST_DEVICE=cuda selects the GPU, any other value the CPU. If a GPU is selected but not
+// available, all tests are skipped.
 #pragma once
 #include <c10/core/Device.h>
 

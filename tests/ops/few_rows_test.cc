@@ -1,4 +1,4 @@
-// Products of few rows against float64, and that a row's bits do not depend on the others.
+// Skinny GEMM on the CPU: comparison with float64, and independence of each row from the other rows.
 #include "ops/few_rows.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@ double few_rows_error(const at::Tensor& found, const at::Tensor& expected) {
 
 class FewRows : public ::testing::TestWithParam<std::tuple<int64_t, int64_t, int64_t>> {};
 
-TEST_P(FewRows, MatchesFloat64InEveryWeightType) {
+TEST_P(FewRows, Product_MatchesFloat64ForEveryWeightType) {
   const auto [rows, in, out] = GetParam();
   const at::Tensor x = few_rows_random({rows, in}, 1), W = few_rows_random({out, in}, 2, 0.1);
   const at::Tensor exact = at::matmul(x.to(at::kDouble), W.to(at::kDouble).t());
@@ -36,7 +36,7 @@ TEST_P(FewRows, MatchesFloat64InEveryWeightType) {
   EXPECT_LE(few_rows_error(narrow, at::matmul(x.to(at::kBFloat16).to(at::kDouble), half.to(at::kDouble).t())), 0x1p-8);
 }
 
-TEST_P(FewRows, ARowsBitsDoNotDependOnTheOthersNorOnThreads) {
+TEST_P(FewRows, Row_DoesNotDependOnOtherRowsOrThreads) {
   const auto [rows, in, out] = GetParam();
   const at::Tensor x = few_rows_random({rows, in}, 1), W = few_rows_random({out, in}, 2);
   const Int8Matrix quantized = quantize_int8(W);
@@ -57,19 +57,19 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FewRows,
                          ::testing::Combine(::testing::Values(1, 2, 4, 5, 7, 16), ::testing::Values(1, 15, 64, 1003),
                                             ::testing::Values(1, 3, 4, 37, 320)));
 
-TEST(FewRows, QuantizationIsTheNearestMultiple) {
+TEST(FewRows, QuantizeInt8_RoundsToNearest) {
   const at::Tensor W = few_rows_random({20, 300}, 3);
   const Int8Matrix quantized = quantize_int8(W);
   const at::Tensor apart = (dequantize(quantized) - W).abs(), step = W.abs().amax(1, true) / 127;
   EXPECT_LE((apart / step).max().item<double>(), 0.5001);
   EXPECT_EQ(quantized.values.abs().max().item<int64_t>(), 127);
-  const Int8Matrix zeros = quantize_int8(at::zeros({3, 8}));  // no scale of zero, no NaN
+  const Int8Matrix zeros = quantize_int8(at::zeros({3, 8}));  // the scale must not be zero or NaN
   EXPECT_TRUE(at::equal(dequantize(zeros), at::zeros({3, 8})));
-  // What was rounded once stays.
+  // Quantizing the dequantized values again must not change them.
   EXPECT_TRUE(at::equal(quantize_int8(dequantize(quantized)).values, quantized.values));
 }
 
-TEST(FewRows, NaNStaysInItsRow) {
+TEST(FewRows, NaN_AffectsOnlyItsRow) {
   at::Tensor x = few_rows_random({3, 40}, 1);
   x[1][7] = NAN;
   const at::Tensor y = few_rows_linear(x, few_rows_random({9, 40}, 2));
@@ -77,7 +77,7 @@ TEST(FewRows, NaNStaysInItsRow) {
   EXPECT_FALSE(y[0].isnan().any().item<bool>() || y[2].isnan().any().item<bool>());
 }
 
-TEST(FewRows, RefusesWhatDoesNotFit) {
+TEST(FewRows, InvalidArguments_Throw) {
   EXPECT_THROW(few_rows_linear(few_rows_random({2, 8}, 1), few_rows_random({4, 9}, 2)), c10::Error);
   EXPECT_THROW(few_rows_linear(few_rows_random({2, 8}, 1), few_rows_random({8, 4}, 2).t()), c10::Error);
   EXPECT_THROW(few_rows_linear(few_rows_random({2, 8}, 1), few_rows_random({4, 8}, 2).to(at::kDouble)), c10::Error);

@@ -1,6 +1,6 @@
-// The fused operators, on the CPU or where LAZY_TEST_DEVICE says, against float64 compositions of ATen operations,
-// values and gradients. An error may be twice what the same composition has when its inputs and outputs are rounded to
-// the type, plus one rounding.
+// Tests of the fused operators on the CPU or on the device of LAZY_TEST_DEVICE. Values and gradients are compared with
+// float64 compositions of ATen operations. The allowed error is twice the error of the same composition with inputs and
+// outputs rounded to the type, plus one rounding.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -31,7 +31,7 @@ using Function = std::function<Tensors(const Tensors&)>;
 const c10::Device kDevice = test::test_device();
 const bool kOnGpu = kDevice.is_cuda();
 
-// Drawn on the CPU: the same numbers on every device.
+// The numbers are drawn on the CPU, so that they are equal on every device.
 at::Tensor random(at::IntArrayRef sizes) { return at::randn(sizes).to(kDevice); }
 at::Tensor here(const at::Tensor& t) { return t.to(kDevice); }
 
@@ -39,7 +39,7 @@ double error(const at::Tensor& x, const at::Tensor& truth) {
   return ((x.to(at::kDouble) - truth).norm() / truth.norm()).item<double>();
 }
 
-// Outputs, then gradients of their sum weighted by fixed random numbers.
+// Returns the outputs, followed by the gradients of their sum weighted with fixed random numbers.
 Tensors run(const Function& function, const Tensors& inputs, at::ScalarType compute, at::ScalarType round) {
   Tensors leaves, cast;
   for (const at::Tensor& t : inputs) {
@@ -75,8 +75,9 @@ at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& w) {
 
 class Fused : public testing::TestWithParam<at::ScalarType> {};
 
-// Row lengths: of one warp and of several on a GPU, not a multiple of a vector, longer than a block holds. None of one
-// or two numbers: a weight's gradient would be that of so few, and the second reference may have them exact by luck.
+// Row lengths: on a GPU, rows for one warp and for several warps, rows that are not a multiple of a vector, and rows
+// that do not fit in the registers of a block. Rows of one or two elements are excluded: the gradient of the weight
+// would have only one or two elements, which the rounded composition could match exactly by chance.
 std::vector<int64_t> row_lengths() {
   return kOnGpu ? std::vector<int64_t>{7, 64, 200, 1024, 1030, 5120, 9000, 40000} : std::vector<int64_t>{7, 64, 200};
 }
@@ -95,7 +96,7 @@ TEST_P(Fused, AddRmsNorm) {
   at::manual_seed(2);
   for (int64_t dim : row_lengths()) {
     SCOPED_TRACE(dim);
-    // Sums that a rounding does not change, so that both references see the same sum.
+    // Rounding does not change these sums, so that both references see the same sum.
     const auto thirty_seconds = [&] { return here(at::randint(-64, 64, {3, 70, dim}).div(32.0)); };
     const at::Tensor x = thirty_seconds(), r = thirty_seconds();
     expect_matches(
@@ -110,8 +111,8 @@ TEST_P(Fused, AddRmsNorm) {
   }
 }
 
-// Weights stay fp32 beside rows of sixteen bits in training.
-TEST_P(Fused, RmsNormWithWeightsInFloat32) {
+// In training, the weights stay in fp32 while the rows have 16 bits.
+TEST_P(Fused, RmsNorm_AcceptsFloat32Weights) {
   at::manual_seed(6);
   const auto exact = [](const at::Tensor& t) { return t.detach().to(at::kDouble).set_requires_grad(true); };
   const at::Tensor x = random({37, 1536}).to(GetParam()).set_requires_grad(true),
@@ -129,7 +130,7 @@ TEST_P(Fused, RmsNormWithWeightsInFloat32) {
   EXPECT_LE(error(found[1], truth[1]), 0x1p-20);
 }
 
-TEST_P(Fused, GradientsOfWeightsRepeat) {
+TEST_P(Fused, WeightGradient_IsReproducible) {
   at::manual_seed(7);
   const at::Tensor x = random({3000, 256}).to(GetParam()), d = random({3000, 256}).to(GetParam());
   const at::Tensor w = random({256}).set_requires_grad(true);
@@ -137,7 +138,7 @@ TEST_P(Fused, GradientsOfWeightsRepeat) {
   EXPECT_TRUE(at::equal(gradient(), gradient()));
 }
 
-TEST_P(Fused, NothingToDo) {
+TEST_P(Fused, EmptyInputs_ReturnEmptyOutputs) {
   const auto none = [&](at::IntArrayRef sizes) { return here(at::zeros(sizes, GetParam())).set_requires_grad(true); };
   const auto check = [](const at::Tensor& y, const Tensors& leaves, at::IntArrayRef sizes) {
     EXPECT_EQ(y.sizes(), sizes);
@@ -151,7 +152,7 @@ TEST_P(Fused, NothingToDo) {
   EXPECT_TRUE(std::isnan(std::get<0>(linear_cross_entropy(x[0], none({11, 24}), labels)).item<float>()));
 }
 
-TEST_P(Fused, NaNShows) {
+TEST_P(Fused, NaN_PropagatesToItsRow) {
   const at::Tensor x = random({6, 64}).to(GetParam()), w = random({64});
   x[2][5] = NAN;
   const auto rows_with_nan = [](const at::Tensor& y) { return at::isnan(y).any(-1).to(at::kCPU); };
@@ -191,7 +192,8 @@ TEST_P(Fused, SwigluOfHalvesBackward) {
   }
 }
 
-// Runs of tokens begin and end within documents; channels that fill vectors and that do not; rows of a wider tensor.
+// Covers runs of tokens that start and end within documents, numbers of channels that are a multiple of a vector or
+// not, and rows of a wider tensor.
 TEST_P(Fused, ShortConvolution) {
   at::manual_seed(11);
   const at::Tensor starts = at::tensor({0L, 1L, 3L, 3L, 31L, 32L, 64L, 200L});
@@ -224,8 +226,9 @@ TEST_P(Fused, ShortConvolution) {
   }
 }
 
-// The inputs before continue as if they had been there from the start; weights stay fp32 beside sixteen bits.
-TEST_P(Fused, ShortConvolutionContinues) {
+// With `past`, the result continues as if the previous inputs were part of x. The weights stay in fp32 for 16-bit
+// inputs.
+TEST_P(Fused, ShortConvolution_ContinuesFromPast) {
   at::manual_seed(12);
   const at::Tensor x = random({2, 70, 40}).to(GetParam()), w = random({40, 1, 4}), b = random({40});
   const at::Tensor whole = short_convolution(x, w, b, {}, {});
@@ -242,8 +245,8 @@ TEST_P(Fused, ShortConvolutionContinues) {
   EXPECT_TRUE(at::equal(gradient(), gradient()));
 }
 
-// Batches and lengths that exceed a grid of the GPU: the last elements against the same ones alone.
-TEST_P(Fused, ShortConvolutionBeyondAGrid) {
+// Batches and lengths that exceed the grid limit of the GPU. The last elements must equal the result for them alone.
+TEST_P(Fused, ShortConvolution_ExceedsGridLimit) {
   at::manual_seed(13);
   const at::Tensor w = random({8, 1, 4}), b = random({8});
   const auto expect_same_end = [&](at::IntArrayRef sizes, int64_t axis, int64_t few, int64_t compared) {
@@ -306,7 +309,7 @@ TEST_P(Fused, Rope) {
   }
 }
 
-TEST(FusedValues, LongropeDividesEachFrequencyByItsFactor) {
+TEST(FusedValues, Longrope_DividesFrequenciesByPairFactors) {
   RopeScaling scaling{.type = "longrope", .factor = 32, .original_length = 4096, .pair_factors = {1, 1.5, 40}};
   for (const double given : {0., 1.3}) {
     scaling.attention_factor = given;
@@ -321,14 +324,14 @@ TEST(FusedValues, LongropeDividesEachFrequencyByItsFactor) {
   EXPECT_EQ(rope_frequencies(1e4, 6, scaling).attention_factor, 1);
 }
 
-// Views with other strides, and packed tokens, give the same.
-TEST_P(Fused, RopeReadsViews) {
+// Strided views and packed tokens give equal results.
+TEST_P(Fused, Rope_AcceptsStridedViews) {
   at::manual_seed(8);
   for (const int64_t dim : {40, 64}) {
     const at::Tensor x = random({2, 3, 9, dim}).to(GetParam()).transpose(1, 2);
     EXPECT_TRUE(at::equal(rope(x, 1e4), rope(x.contiguous(), 1e4)));
     EXPECT_TRUE(at::equal(rope(x[1], 1e4), rope(x, 1e4)[1]));
-    // Keys between queries and values of one product, and a view that begins off a vector's boundary.
+    // The keys between queries and values of a fused projection, and a view whose start is not aligned to a vector.
     const at::Tensor qkv = random({2, 9, 8 * dim + 1}).to(GetParam());
     for (const int64_t begin : {4 * dim, 4 * dim + 1}) {
       const at::Tensor k = qkv.narrow(-1, begin, 2 * dim).view({2, 9, 2, dim});
@@ -337,8 +340,8 @@ TEST_P(Fused, RopeReadsViews) {
   }
 }
 
-// Positions that no table has been made for, of either type, by token and by batch.
-TEST_P(Fused, RopeTakesAnyPosition) {
+// Positions outside of the cached table, as int32 and int64, per token and per batch.
+TEST_P(Fused, Rope_AcceptsPositionsOutsideTable) {
   at::manual_seed(9);
   const at::Tensor x = random({2, 4, 3, 32}).to(GetParam()), places = here(at::tensor({30000L, 7L, 123456L, 8191L}));
   RopeOptions options;
@@ -353,7 +356,7 @@ TEST_P(Fused, RopeTakesAnyPosition) {
 
 TEST_P(Fused, LinearCrossEntropy) {
   at::manual_seed(5);
-  for (int64_t vocabulary : {3, 1001, 32765, 60000}) {  // the last needs several chunks
+  for (int64_t vocabulary : {3, 1001, 32765, 60000}) {  // the last vocabulary needs several chunks
     SCOPED_TRACE(vocabulary);
     at::Tensor labels = here(at::randint(vocabulary, {150}, at::kLong));
     labels[3] = -100;
@@ -363,8 +366,9 @@ TEST_P(Fused, LinearCrossEntropy) {
   }
 }
 
-// Of many tokens, in several chunks on every device, with some left out; tokens do not depend on their chunk.
-TEST_P(Fused, LinearCrossEntropyOfManyTokens) {
+// Many tokens in several chunks on every device, some of them ignored. The result of a token does not depend on its
+// chunk.
+TEST_P(Fused, LinearCrossEntropy_MatchesReferenceOverSeveralChunks) {
   at::manual_seed(10);
   const int64_t tokens = kOnGpu ? 5000 : 300, vocabulary = kOnGpu ? 50257 : 30001;
   const at::Tensor hidden = random({tokens, 16}).to(GetParam()), weight = random({vocabulary, 16}).to(GetParam());
@@ -381,7 +385,7 @@ TEST_P(Fused, LinearCrossEntropyOfManyTokens) {
   EXPECT_NEAR(loss.item<double>(), truth.item<double>(), 1e-5 * truth.item<double>());
   EXPECT_LE(error(log_prob, chosen.detach()), 1e-6);
   EXPECT_TRUE(at::equal(correct, all.argmax(-1).eq(labels)));
-  const double scale = GetParam() == at::kHalf ? 65536 : 1;  // as a gradient scaler does
+  const double scale = GetParam() == at::kHalf ? 65536 : 1;  // simulates a gradient scaler
   const Tensors found = torch::autograd::grad({loss * scale}, {h0, w0});
   const Tensors expected = torch::autograd::grad({truth * scale}, {h, w});
   const double rounding = GetParam() == at::kFloat ? 0x1p-18 : GetParam() == at::kHalf ? 0x1p-10 : 0x1p-7;
@@ -396,7 +400,7 @@ std::vector<at::ScalarType> types() {
 INSTANTIATE_TEST_SUITE_P(Types, Fused, testing::ValuesIn(types()),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
-TEST(FusedValues, LinearCrossEntropyReportsTokens) {
+TEST(FusedValues, LinearCrossEntropy_ReportsPerTokenResults) {
   const at::Tensor hidden = here(at::eye(3)), weight = here(at::eye(3) * 4);
   const at::Tensor labels = here(at::tensor({0L, 2L, -100L}));
   const auto [loss, log_prob, correct] = linear_cross_entropy(hidden, weight, labels);
@@ -409,8 +413,8 @@ TEST(FusedValues, LinearCrossEntropyReportsTokens) {
   EXPECT_FALSE(correct[2].item<bool>());
 }
 
-// On a GPU the message arrives when the host waits, and CUDA serves the process no longer.
-TEST(FusedDeathTest, LabelsOutsideTheVocabulary) {
+// On a GPU the message is printed when the host synchronizes, and the process can no longer use CUDA.
+TEST(FusedDeathTest, LabelOutsideVocabulary_IsAnError) {
   const auto outcome = [](int64_t label) {
     return test::torch_error_of([&] {
       std::get<0>(linear_cross_entropy(here(at::eye(3)), here(at::eye(3)), here(at::tensor({0L, label, 1L}))))
@@ -427,8 +431,8 @@ TEST(FusedDeathTest, LabelsOutsideTheVocabulary) {
               "lazy::linear_cross_entropy: .*labels.* 0 .* 2 .*-100");
 }
 
-// Of everything that reads two tensors at once.
-TEST(FusedValues, MistakesAreNamed) {
+// Checks the errors of all operators that read several tensors.
+TEST(FusedValues, InvalidArguments_AreNamedInError) {
   const at::Tensor x = random({4, 8}), w = random({8});
   EXPECT_THAT(test::torch_error_of([&] { rms_norm(x, random({7}), 1e-6); }),
               IsMessage("lazy::rms_norm: expected weight of shape (8), received [7]"));
@@ -455,7 +459,7 @@ TEST(FusedValues, MistakesAreNamed) {
               Names({"lazy::linear_cross_entropy", "labels", "cuda:0", "cpu"}));
 }
 
-TEST(FusedValues, AutocastCastsLinearCrossEntropy) {
+TEST(FusedValues, Autocast_CastsLinearCrossEntropy) {
   const at::Tensor hidden = random({7, 12}), weight = random({50, 12}), labels = here(at::randint(50, {7}, at::kLong));
   const at::ScalarType low = at::autocast::get_autocast_dtype(kDevice.type());
   const at::Tensor expected = std::get<0>(linear_cross_entropy(hidden.to(low), weight.to(low), labels));
@@ -466,8 +470,8 @@ TEST(FusedValues, AutocastCastsLinearCrossEntropy) {
   EXPECT_TRUE(at::equal(expected, under));
 }
 
-// Mixed inputs are what autocast meets: a projection's bf16 beside a cache's fp32.
-TEST(FusedValues, AutocastCastsAttention) {
+// Autocast has to convert inputs of different types: bf16 from a projection and fp32 from a cache.
+TEST(FusedValues, Autocast_CastsAttention) {
   const at::Tensor q = random({1, 9, 2, 16}), k = random({1, 9, 2, 16}), v = random({1, 9, 2, 16});
   const at::Tensor tau = here(at::full({2}, -1.0));
   const at::ScalarType type = at::autocast::get_autocast_dtype(kDevice.type());
@@ -481,7 +485,7 @@ TEST(FusedValues, AutocastCastsAttention) {
   EXPECT_TRUE(at::equal(found, expected));
 }
 
-TEST(FusedValues, RopeMistakesAreNamed) {
+TEST(FusedValues, InvalidRopeArguments_AreNamedInError) {
   const at::Tensor x = random({2, 5, 3, 16});
   auto refusal = [&](double base, int64_t offset, const std::function<void(RopeOptions&)>& change) {
     RopeOptions options;
@@ -531,7 +535,7 @@ TEST(FusedValues, RopeMistakesAreNamed) {
   EXPECT_TRUE(at::equal(missing, at::arange(5).eq(2)));
 }
 
-TEST(FusedValues, SecondDerivativesAreRefused) {
+TEST(FusedValues, SecondDerivative_Throws) {
   const at::Tensor labels = here(at::tensor({1L, 0L}));
   const std::vector<std::pair<const char*, Function>> operators{
       {"rms_norm", [](const Tensors& t) { return Tensors{rms_norm(t[0], t[1][0], 1e-6)}; }},
@@ -548,8 +552,8 @@ TEST(FusedValues, SecondDerivativesAreRefused) {
   }
 }
 
-// An operator that serves the CPU answers for CUDA tensors too, be it by an error of ours.
-TEST(FusedValues, EveryOperatorAnswersForCuda) {
+// Every operator with a CPU kernel must also handle CUDA tensors, at least with one of our own errors.
+TEST(FusedValues, EveryCpuOperator_HandlesCudaTensors) {
   int seen = 0;
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("lazy::", 0) != 0) continue;

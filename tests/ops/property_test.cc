@@ -1,7 +1,7 @@
-// Random calls of lazy::attention, its backward and lazy::decode, right and wrong: each equals the float64 definition
-// within the two-reference rule (tests/attention/compare.cc) or throws c10::Error whose first line begins with
-// "lazy::". LAZY_PROPERTY_CALLS (default 10000) calls, from LAZY_PROPERTY_SEED. A failure, a crash too, prints the
-// call.
+// Random valid and invalid calls of lazy::attention, its backward pass and lazy::decode. Each call must match the
+// float64 definition according to the two-reference rule (tests/attention/compare.cc), or throw a c10::Error whose
+// first line starts with "lazy::". LAZY_PROPERTY_CALLS (default 10000) sets the number of calls, LAZY_PROPERTY_SEED the
+// seed. A failure or a crash prints the call.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ using kernels::test::Results;
 using kernels::test::Shape;
 using test::test_device;
 
-// What is being called, for failures and for the handler of a crash.
+// Description of the current call, for failures and for the signal handler of a crash.
 char current_call[4000];
 void print_call_and_die(int signal) {
   [[maybe_unused]] auto ignored = ::write(STDERR_FILENO, current_call, std::strlen(current_call));
@@ -84,8 +84,8 @@ std::vector<double> values(const at::Tensor& t) {
   return {x.const_data_ptr<double>(), x.const_data_ptr<double>() + x.numel()};
 }
 
-// The same values in other memory: permuted, cut out of something larger, with steps, or negated when read. What lies
-// between is NaN.
+// Returns the same values with a different memory layout: permuted, as a slice of a larger tensor, with strides, or
+// negated on read. Memory between the elements is NaN.
 at::Tensor restrided(const at::Tensor& t, Draw& draw) {
   if (t.dim() == 0) return t;
   switch (draw.between(0, 5)) {
@@ -127,7 +127,7 @@ at::Tensor restrided(const at::Tensor& t, Draw& draw) {
 Shape random_shape(Draw& draw) {
   Shape s;
   s.dtype = draw.of({DType::f32, DType::f32, DType::bf16, DType::f16});
-  // Elastic has the most parameters and counts twice.
+  // Elastic has the largest number of parameters, so it is drawn twice as often.
   const auto normalizer = static_cast<size_t>(draw.between(0, std::size(kernels::kAllNormalizers)));
   s.normalizer =
       normalizer < std::size(kernels::kAllNormalizers) ? kernels::kAllNormalizers[normalizer] : Normalizer::elastic;
@@ -157,7 +157,7 @@ Shape random_shape(Draw& draw) {
   return s;
 }
 
-// Documents of random lengths, some empty.
+// Returns the cumulative lengths of documents with random lengths; some documents are empty.
 std::vector<int32_t> random_cumulative(Draw& draw, int64_t tokens, size_t documents) {
   std::vector<int32_t> cut{0, static_cast<int32_t>(tokens)};
   while (cut.size() < documents + 1) cut.push_back(static_cast<int32_t>(draw.between(0, tokens)));
@@ -165,10 +165,10 @@ std::vector<int32_t> random_cumulative(Draw& draw, int64_t tokens, size_t docume
   return cut;
 }
 
-// A call of one of the operators: every argument that a caller can get wrong.
+// A call of one of the operators, with every argument that a caller can set incorrectly.
 struct Call {
   enum Kind { forward, autograd, backward, decode } kind = forward;
-  std::map<std::string, at::Tensor> t;  // by name; absent means None
+  std::map<std::string, at::Tensor> t;  // tensors by name; an absent name means None
   AttentionOptions o;
   std::string text;
 
@@ -188,7 +188,7 @@ struct Call {
 
 const std::vector<std::string> kInputs = {"q", "k", "v", "distance_bias", "tau", "sink", "alibi_slopes"};
 
-// Outputs by name; gradients as "d_q" and so on.
+// Returns the outputs by name; gradients are named "d_q" and so on.
 std::map<std::string, at::Tensor> run(const Call& c) {
   const AttentionOptions o = c.options();
   const auto x = [&](const char* name) { return c.tensor(name); };
@@ -211,7 +211,7 @@ std::map<std::string, at::Tensor> run(const Call& c) {
     const AttentionOptions all = leaf.options();
     std::tie(r["out"], r["lse"], r["stats"]) = attention(leaf.tensor("q"), leaf.tensor("k"), leaf.tensor("v"),
                                                          leaf.tensor("distance_bias"), leaf.tensor("tau"), all);
-    at::Tensor d_out = x("d_out");  // a wrong one is PyTorch's to refuse
+    at::Tensor d_out = x("d_out");  // PyTorch checks d_out itself
     if (d_out.sizes() != r["out"].sizes() || d_out.options().type_equal(r["out"].options()) == false)
       d_out = at::ones_like(r["out"]);
     const auto gradients = torch::autograd::grad({r["out"]}, leaves, {d_out});
@@ -229,7 +229,7 @@ std::map<std::string, at::Tensor> run(const Call& c) {
   };
   std::array<bool, 7> mask;
   for (size_t n = 0; n < 7; ++n) mask[n] = c.t.contains(kInputs[n]);
-  // Wrong results of a forward pass may be handed to the backward pass too.
+  // Incorrect forward results may also be passed to the backward pass.
   const at::Tensor out = c.t.contains("out") ? x("out") : r["out"], lse = c.t.contains("lse") ? x("lse") : r["lse"];
   std::tie(r["d_q"], r["d_k"], r["d_v"], r["d_distance_bias"], r["d_tau"], r["d_sink"], r["d_alibi_slopes"]) =
       backward.call(x("d_out"), out, lse, x("q"), x("k"), x("v"), optional("distance_bias"), optional("tau"),
@@ -265,7 +265,7 @@ void describe(Call& c, int64_t number, const std::string& what) {
   std::snprintf(current_call, sizeof current_call, "%s", c.text.c_str());
 }
 
-// A right call of `shape`, whose q and scale are changed by a power of two that cancels.
+// Returns a valid call for `shape`. q and scale may be multiplied by powers of two that cancel.
 Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_scale) {
   Call c;
   const auto type = torch_type(s.dtype), real = s.dtype == DType::f64 ? at::kDouble : at::kFloat;
@@ -277,7 +277,7 @@ Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_sc
   const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
   if (draw.chance(3)) c.o.scale = scale;
   if (draw.chance(4) && s.dtype != DType::f16) {
-    gradient_scale = 0.5;  // d_q of the halved q is twice that of q
+    gradient_scale = 0.5;  // q is halved, so d_q is doubled
     q = q * 0.5;
     c.o.scale = 2 * scale;
   }
@@ -312,8 +312,8 @@ Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_sc
   return c;
 }
 
-// The packed problem `s` as a call of decode: every document has `rows` queries; its keys lie in a cache, paged or not,
-// that is NaN elsewhere.
+// Converts a call for the packed problem `s` to a call of decode. Every document has `rows` queries. Its keys are
+// copied to a cache, paged or contiguous; all other cache entries are NaN.
 void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
   c.kind = Call::decode;
   c.t.erase("d_out");
@@ -347,7 +347,7 @@ void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
     c.t[name] = restrided(cache, draw);
   }
   if (paged) {
-    for (int64_t b = 0; b < batch; ++b) {  // entries beyond the length may be anything
+    for (int64_t b = 0; b < batch; ++b) {  // entries after the length may have any value
       for (int64_t n = (lengths[static_cast<size_t>(b)] + page - 1) / page; n < pages; ++n)
         table[static_cast<size_t>(b * pages + n)] = draw.of<int64_t>({-1, 1 << 30, 0});
     }
@@ -357,7 +357,8 @@ void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
   c.t.erase("cu_seqlens_k");
 }
 
-// Results as the comparison wants them: (batch, tokens, heads, dim), (heads, tokens) rows.
+// Converts the results to the form of the comparison: (batch, tokens, heads, dim), and (heads, tokens) for row
+// statistics.
 Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, double gradient_scale,
                 int64_t decode_rows) {
   Results x;
@@ -380,7 +381,7 @@ Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, doub
   const auto rows = [&](const char* name, int64_t parts) -> std::vector<double> {
     at::Tensor t = get(name);
     if (!t.defined() || t.numel() == 0) return {};
-    if (decode_rows > 0) {  // (batch, heads, rows) of the documents to (heads, tokens)
+    if (decode_rows > 0) {  // (batch, heads, rows) to (heads, tokens)
       t = t.view({parts, -1, s.heads, decode_rows}).transpose(1, 2);
     }
     return values(t);
@@ -395,7 +396,7 @@ Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, doub
   return x;
 }
 
-// One mistake, or something unusual that may turn out to be right.
+// Makes one mistake, or an unusual change that may be valid.
 std::string make_mistake(Call& c, Draw& draw) {
   std::vector<std::string> names;
   for (const auto& [name, t] : c.t) names.push_back(name);
@@ -405,15 +406,15 @@ std::string make_mistake(Call& c, Draw& draw) {
     case 0:
       t = t.to(draw.of({at::kInt, at::kLong, at::kBool, at::kByte, at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
                         at::kComplexFloat, at::kFloat8_e5m2, at::kShort}));
-      return name + " of another type";
+      return name + " with a different type";
     case 1:
       if (draw.chance(2) || t.dim() == 0) {
         t = t.unsqueeze(draw.between(0, t.dim()));
-      } else {  // PyTorch has no sums of 8-bit floating-point numbers
+      } else {  // PyTorch cannot sum 8-bit floating-point numbers
         const at::ScalarType type = t.scalar_type();
         t = (type == at::kFloat8_e5m2 ? t.to(at::kFloat) : t).sum(draw.between(0, t.dim() - 1)).to(type);
       }
-      return name + " of another rank";
+      return name + " with a different rank";
     case 2: {
       if (t.dim() == 0) return name;
       const int64_t dim = draw.between(0, t.dim() - 1);
@@ -422,7 +423,7 @@ std::string make_mistake(Call& c, Draw& draw) {
       } else {
         t = at::cat({t, t, t.narrow(dim, 0, t.size(dim) / 2)}, dim);
       }
-      return name + " of another size";
+      return name + " with a different size";
     }
     case 3:
       c.t.erase(name == "q" || name == "k" || name == "v" || name == "d_out" || name == "cache_lengths" ? "tau" : name);
@@ -449,7 +450,7 @@ std::string make_mistake(Call& c, Draw& draw) {
     case 8:
       c.o.scale = draw.of({0.0, -1.0, double{NAN}, double{INFINITY}, -double{INFINITY}, 1e300, 1e-300, 3.0});
       if (draw.chance(2)) c.o.softcap = draw.of({0.0, -1.0, double{NAN}, double{INFINITY}, 1e300, 1e-300, 3.0});
-      return "another scale or softcap";
+      return "different scale or softcap";
     case 9:
       c.o.sigmoid_bias = draw.of({0.0, double{NAN}, double{INFINITY}, -1e30, -2.0});
       return "with sigmoid_bias";
@@ -460,7 +461,7 @@ std::string make_mistake(Call& c, Draw& draw) {
         changed.view(-1)[draw.between(0, changed.numel() - 1)] =
             draw.of<int64_t>({-1, 1, INT32_MAX, INT64_MAX, INT64_MIN, int64_t{1} << 32, 1000});
         c.t[key] = changed;
-        return std::string("another number in ") + key;
+        return std::string("different number in ") + key;
       }
       t = t.to(at::kMeta);
       return name + " without data";
@@ -472,7 +473,8 @@ std::string make_mistake(Call& c, Draw& draw) {
   }
 }
 
-// After a mistake the float64 operator on the same values is asked: NaN only where it has NaN, and the same shapes.
+// After a mistake that was accepted, compares with the float64 operator for the same values: the shapes must be equal,
+// and NaN may occur only where the float64 result is NaN.
 void compare_loosely(const Call& c, const std::map<std::string, at::Tensor>& found) {
   Call exact = c;
   for (auto& [name, t] : exact.t) {
@@ -485,15 +487,16 @@ void compare_loosely(const Call& c, const std::map<std::string, at::Tensor>& fou
   try {
     reference = run(exact);
   } catch (const c10::Error& e) {
-    if (test_device().is_cuda() && c.kind == Call::decode) return;  // lengths and pages: the GPU answers with NaN
-    ADD_FAILURE() << "float64 refuses what was accepted: " << e.what_without_backtrace() << '\n' << c.text;
+    if (test_device().is_cuda() && c.kind == Call::decode) return;  // on a GPU, invalid lengths and pages result in NaN
+    ADD_FAILURE() << "the float64 operator rejects a call that was accepted: " << e.what_without_backtrace() << '\n'
+                  << c.text;
     return;
   }
   for (const auto& [name, t] : found) {
     ASSERT_EQ(t.sizes(), reference.at(name).sizes()) << name << '\n' << c.text;
     if (t.is_meta() || t.numel() == 0) continue;
     const at::Tensor exact_values = reference.at(name).abs();
-    // What float64 still holds may overflow in the type.
+    // Values that are finite in float64 may overflow in the type.
     const double limit = t.scalar_type() == at::kHalf ? 6e4 : 1e37;
     if (!(exact_values.isinf() | exact_values.lt(limit)).all().item<bool>()) continue;
     EXPECT_FALSE((t.to(at::kCPU).isnan() & reference.at(name).isnan().logical_not()).any().item<bool>())
@@ -504,7 +507,7 @@ void compare_loosely(const Call& c, const std::map<std::string, at::Tensor>& fou
 
 int failures() { return testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count(); }
 
-TEST(OperatorPropertiesSlow, EveryCallIsRightOrRefused) {
+TEST(OperatorPropertiesSlow, RandomCall_MatchesReferenceOrThrows) {
   const int64_t calls = environment("LAZY_PROPERTY_CALLS", 10000), seed = environment("LAZY_PROPERTY_SEED", 1);
   std::printf("LAZY_PROPERTY_CALLS=%ld LAZY_PROPERTY_SEED=%ld\n", static_cast<long>(calls), static_cast<long>(seed));
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL}) std::signal(signal, print_call_and_die);
@@ -515,7 +518,7 @@ TEST(OperatorPropertiesSlow, EveryCallIsRightOrRefused) {
     Draw draw{Random(static_cast<uint64_t>(seed) ^ Random(static_cast<uint64_t>(number)).next())};
     Shape shape = random_shape(draw);
     int64_t decode_rows = 0;
-    if (draw.chance(3)) {  // decode, checked as a packed problem
+    if (draw.chance(3)) {  // decode, which is checked as a packed problem
       const auto documents = static_cast<size_t>(draw.between(1, 3));
       shape.batch = 1;
       decode_rows = draw.between(1, 3);
@@ -537,7 +540,7 @@ TEST(OperatorPropertiesSlow, EveryCallIsRightOrRefused) {
     std::string what = "right";
     const bool mistaken = draw.chance(2);
     if (mistaken) {
-      if (decode_rows > 0) {  // a mistake may bring to light what a cache holds beyond its length
+      if (decode_rows > 0) {  // a mistake may expose cache entries after the length
         for (const char* name : {"k", "v"}) call.t[name] = at::nan_to_num(call.t[name]);
       }
       what = make_mistake(call, draw);
@@ -550,12 +553,12 @@ TEST(OperatorPropertiesSlow, EveryCallIsRightOrRefused) {
       found = run(call);
     } catch (const c10::Error& e) {
       const std::string message = e.what_without_backtrace();
-      EXPECT_TRUE(mistaken) << "a right call was refused: " << message << '\n' << call.text;
+      EXPECT_TRUE(mistaken) << "a valid call was rejected: " << message << '\n' << call.text;
       EXPECT_EQ(message.substr(0, message.find('\n')).find("lazy::"), 0u) << message << '\n' << call.text;
       ++refused;
       continue;
     } catch (const std::exception& e) {
-      FAIL() << "another exception: " << e.what() << '\n' << call.text;
+      FAIL() << "unexpected type of exception: " << e.what() << '\n' << call.text;
     }
     if (mistaken) {
       ++unusual;
@@ -563,7 +566,7 @@ TEST(OperatorPropertiesSlow, EveryCallIsRightOrRefused) {
     } else {
       ++right;
       SCOPED_TRACE(call.text);
-      call.o.return_score_stats = true;  // counting changes nothing
+      call.o.return_score_stats = true;  // computing score statistics must not change the other results
       const auto counted = run(call);
       EXPECT_TRUE(at::equal(counted.at("out"), found.at("out")) && at::equal(counted.at("lse"), found.at("lse")));
       const at::Tensor stats = counted.at("stats").narrow(0, 0, 3);
@@ -579,7 +582,7 @@ TEST(OperatorPropertiesSlow, EveryCallIsRightOrRefused) {
   }
   at::set_num_threads(threads);
   if (!testing::Test::HasFailure()) comparison.check();
-  std::printf("%ld right, %ld unusual and accepted, %ld refused\n", static_cast<long>(right),
+  std::printf("%ld valid, %ld unusual and accepted, %ld rejected\n", static_cast<long>(right),
               static_cast<long>(unusual), static_cast<long>(refused));
   EXPECT_GT(right, done / 4);
   EXPECT_GT(refused, done / 8);

@@ -1,5 +1,5 @@
-// From Python: PyTorch's opcheck, torch.compile's graph capture and gradcheck on every operator; parity with
-// transformers.
+// Tests that run Python: PyTorch's opcheck, graph capture by torch.compile and gradcheck for every operator, and
+// comparison with transformers.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -13,7 +13,8 @@ bool imports(const std::string& modules) {
   return std::system((kPython + " -c 'import " + modules + "' >/dev/null 2>&1").c_str()) == 0;
 }
 
-// A sanitized library needs the sanitizer's own, which an interpreter does not bring, to be loaded first.
+// A library with sanitizers needs the sanitizer libraries, which the Python interpreter does not load, to be loaded
+// first.
 #ifdef __SANITIZE_ADDRESS__
 const std::string kPreload = "LD_PRELOAD=\"$(c++ -print-file-name=libasan.so) $(c++ -print-file-name=libubsan.so)\" ";
 #else
@@ -26,12 +27,12 @@ int run(const std::string& script) {
 
 }  // namespace
 
-TEST(PythonSlow, OperatorsPassPyTorchsOwnChecks) {
+TEST(PythonSlow, Operators_PassPyTorchOpcheck) {
   if (!imports("torch, numpy")) GTEST_SKIP() << kPython << " cannot import torch";
   EXPECT_EQ(run("check_operators.py"), 0);
 }
 
-TEST(PythonSlow, RopeScalingsAreTransformers) {
+TEST(PythonSlow, RopeScalings_MatchTransformers) {
   if (!imports("torch, transformers")) GTEST_SKIP() << kPython << " cannot import torch and transformers";
   EXPECT_EQ(run("check_rope.py"), 0);
 }

@@ -1,5 +1,5 @@
-// lazy::quantize_fp8, on the CPU or where LAZY_TEST_DEVICE says: scales, roundings, layouts. On a GPU the stored
-// numbers are the CPU's.
+// Tests of lazy::quantize_fp8 on the CPU or on the device of LAZY_TEST_DEVICE: scales, rounding, layouts. On a GPU the
+// stored numbers must equal those computed on the CPU.
 #include "ops/quantize_fp8.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@ const c10::Device kFp8Device = test::test_device();
 
 class QuantizeFp8 : public testing::TestWithParam<at::ScalarType> {
  protected:
-  // Bits behind the point, and the smallest number above zero.
+  // Number of mantissa bits, and the smallest positive number.
   int bits() const { return GetParam() == at::kFloat8_e4m3fn ? 3 : 2; }
   double least() const { return std::ldexp(1, GetParam() == at::kFloat8_e4m3fn ? -9 : -16); }
 };
@@ -26,7 +26,7 @@ at::Tensor values(const at::Tensor& q, const at::Tensor& scale) {
   return q.to(at::kCPU).to(at::kDouble) * scale.item<double>();
 }
 
-TEST_P(QuantizeFp8, NumbersScalesAndLayouts) {
+TEST_P(QuantizeFp8, ValuesScaleAndLayouts_AreCorrect) {
   at::manual_seed(5);
   for (const auto& [n, widths] : std::vector<std::pair<int64_t, std::vector<int64_t>>>{
            {16, {16}}, {64, {128}}, {80, {160, 32, 16}}, {7, {5}}, {65, {129, 1}}, {1, {8}}, {208, {272}}}) {
@@ -59,7 +59,7 @@ TEST_P(QuantizeFp8, NumbersScalesAndLayouts) {
   }
 }
 
-TEST_P(QuantizeFp8, ZerosStayAndNaNShows) {
+TEST_P(QuantizeFp8, Zeros_StayZeroAndNonFiniteInputPropagates) {
   const at::Tensor zeros = at::zeros({32, 48}, at::kBFloat16).to(kFp8Device);
   const Fp8Matrix none = quantize_fp8({zeros}, GetParam(), true, true);
   EXPECT_TRUE(std::isfinite(none.scale.item<float>()) && none.scale.item<float>() > 0);
@@ -71,7 +71,7 @@ TEST_P(QuantizeFp8, ZerosStayAndNaNShows) {
   }
 }
 
-TEST_P(QuantizeFp8, MistakesAreNamed) {
+TEST_P(QuantizeFp8, InvalidArguments_AreNamedInError) {
   const auto message = [&](at::TensorList parts, at::ScalarType type) {
     return test::torch_error_of([&] { quantize_fp8(parts, type, true, false); });
   };

@@ -1,4 +1,4 @@
-// A step's layers in one kernel against the kernels one by one, on a GPU: the same bits.
+// Tests on a GPU that the fused kernel for the layers of a decode step is bitwise equal to the separate kernels.
 #include "ops/step_layers.h"
 
 #include <ATen/ATen.h>
@@ -27,13 +27,13 @@ at::Tensor layer_random(at::IntArrayRef sizes, uint64_t seed, at::ScalarType typ
   return (at::randn(sizes, generator, at::TensorOptions().dtype(at::kFloat)) * deviation).to(type).to(test_device());
 }
 
-// Layers of random weights, whose tensors stay where they are.
+// Layers with random weights. Their tensors keep their addresses, so that recorded work can be replayed.
 class LayersOfAStep {
  public:
   explicit LayersOfAStep(const LayersCase& of) : c_(of), pages_((c_.longest + kPage - 1) / kPage) {
     const auto numbers = at::TensorOptions().dtype(at::kLong).device(test_device());
     if (pages_ % 7 == 0) ++pages_;
-    table_ = (at::arange(pages_, at::kLong) * 7 % pages_).unsqueeze(0);  // no page follows another
+    table_ = (at::arange(pages_, at::kLong) * 7 % pages_).unsqueeze(0);  // pages are not in consecutive order
     in_.x = layer_random({1, kHidden}, 1);
     in_.lengths = at::zeros({1}, numbers);
     in_.block_table = table_.to(test_device());
@@ -73,10 +73,10 @@ class LayersOfAStep {
   }
 
   const StepLayers& inputs() const { return in_; }
-  // Another token, of a text of another length.
+  // Sets a different token, in a sequence of a different length.
   void set(int64_t step) {
     const int64_t length = step % 2 == 0 ? c_.longest - step : 1 + (97 * step + 30) % c_.longest;
-    const PagePlaces& pages = in_.layers.front().pages;  // all layers' share these
+    const PagePlaces& pages = in_.layers.front().pages;  // all layers share these tensors
     in_.lengths.fill_(length);
     pages.rope.positions.fill_(length - 1);
     pages.slots.fill_(table_[0][(length - 1) / kPage].item<int64_t>() * kPage + (length - 1) % kPage);
@@ -118,8 +118,8 @@ class LayersOfAStep {
   StepLayers in_;
 };
 
-// Called, then recorded and replayed with other numbers.
-TEST(StepLayersGpu, AreTheKernelsOneByOne) {
+// The kernel is first called, then recorded and replayed with different inputs.
+TEST(StepLayersGpu, FusedKernel_MatchesSeparateKernels) {
   if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   for (const LayersCase& c : {LayersCase{16, 64, 1000, 24, "elastic"}, LayersCase{16, 64, 1000, 4, "softmax"},
                               LayersCase{16, 64, 4000, 4, "softmax"}, LayersCase{8, 128, 5000, 2, "elastic"},

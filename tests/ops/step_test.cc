@@ -1,4 +1,5 @@
-// The kernels of decoding steps: on a GPU against the operators that they join, sampling against the CPU's arithmetic.
+// Kernels of decode steps. On a GPU, they are compared with the operators that they fuse; sampling is compared with the
+// CPU.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -35,7 +36,7 @@ class StepGpu : public ::testing::Test {
   }
 };
 
-TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
+TEST_F(StepGpu, ProductWithNorm_MatchesSeparateOperators) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const int64_t in : {64, 264, 1024, 2816}) {
       const int64_t out = 200;
@@ -48,7 +49,7 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
                          normed = rms_norm(x, weight, 1e-5);
         const FewRowsInput input{.x = x, .norm_weight = weight, .eps = 1e-5};
         const at::Tensor wide = few_rows_product(input, W, false, true);
-        // In fp32: PyTorch's 16-bit product ends with an illegal access under racecheck.
+        // Computed in fp32, because the 16-bit product of PyTorch fails with an illegal access under racecheck.
         const at::Tensor expected = at::linear(normed.to(at::kFloat), W.to(at::kFloat));
         EXPECT_LE(step_error(wide, expected), 1e-2);
         const auto halves = expected.to(type).chunk(2, 1);
@@ -56,10 +57,10 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
         const at::Tensor plain = few_rows_linear(x, W);
         EXPECT_LE(step_error(plain, at::linear(x.to(at::kFloat), W.to(at::kFloat))), 1e-2);
         EXPECT_TRUE(at::equal(few_rows_product({.x = x, .add = add}, W), plain + add));
-        // What does not begin at a multiple of 16 bytes.
+        // A tensor that is not aligned to 16 bytes.
         const at::Tensor shifted = at::empty({x.numel() + 3}, x.options()).narrow(0, 3, x.numel()).view(x.sizes());
         EXPECT_TRUE(at::equal(few_rows_linear(shifted.copy_(x), W), plain));
-        // A row's bits are those of the largest pass.
+        // The bits of a row must equal the result for the largest number of rows.
         if (!largest.defined()) largest = wide;
         EXPECT_TRUE(at::equal(wide, largest.narrow(0, 0, rows))) << rows << " rows of " << in;
       }
@@ -67,8 +68,8 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
   }
 }
 
-// At the shapes of a model, of which every one has its own tiles.
-TEST_F(StepGpu, ProductsInTilesAreThoseOfRowsByThemselves) {
+// The shapes of a model; each of them uses different tiles.
+TEST_F(StepGpu, TiledProducts_MatchProductsOfEightRows) {
   for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
            {1024, 3072}, {1024, 1024}, {1024, 5632}, {2816, 1024}, {1024, 32000}, {6912, 1000}, {1032, 2999}}) {
     const at::Tensor x = step_random({256, in}, 1), W = step_random({out, in}, 2, at::kBFloat16, 0.05),
@@ -90,9 +91,9 @@ TEST_F(StepGpu, ProductsInTilesAreThoseOfRowsByThemselves) {
   }
 }
 
-// Few and many tiles, sums with fewer steps than are in flight and with more, columns and chunks that are no whole
-// ones.
-TEST_F(StepGpu, ProductsOfPartsAreThoseOfRowsByThemselves) {
+// The shapes cover few and many tiles, sums with fewer and with more steps than are in flight, and numbers of columns
+// and chunks that are not multiples of the tile sizes.
+TEST_F(StepGpu, SplitProducts_MatchProductsOfEightRows) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const int64_t in : {40, 520, 1288, 2312, 3080}) {
       const at::Tensor x = step_random({64, in}, 1, type), weight = 1 + step_random({in}, 2, at::kFloat, 0.2);
@@ -100,7 +101,7 @@ TEST_F(StepGpu, ProductsOfPartsAreThoseOfRowsByThemselves) {
         const at::Tensor W = step_random({out, in}, 3, type, 0.05), add = step_random({64, out}, 4, type);
         for (const bool norm : {false, true}) {
           for (const bool swiglu : {false, true}) {
-            const bool wide = norm && !swiglu;  // else what is added
+            const bool wide = norm && !swiglu;  // otherwise with `add`
             const auto product = [&](int64_t first, int64_t rows) {
               FewRowsInput input{.x = x.narrow(0, first, rows), .eps = 1e-5};
               if (norm) input.norm_weight = weight;
@@ -121,7 +122,7 @@ TEST_F(StepGpu, ProductsOfPartsAreThoseOfRowsByThemselves) {
   }
 }
 
-// joint: q, k and v, (tokens, 1, heads + 2 kv_heads, head_dim).
+// joint: q, k and v, concatenated as (tokens, 1, heads + 2 kv_heads, head_dim).
 PageWrite page_write(const at::Tensor& joint, int64_t kv_heads, int64_t rotary, bool interleaved) {
   const int64_t tokens = joint.size(0), heads = joint.size(2) - 2 * kv_heads, pages = tokens * 20 / 16 + 1;
   PageWrite write;
@@ -133,13 +134,13 @@ PageWrite page_write(const at::Tensor& joint, int64_t kv_heads, int64_t rotary, 
   write.slots = (at::arange(tokens - 1, -1, -1, at::kLong) * 20 + 3).to(test_device());
   write.rope_base = 10000;
   write.rope = {.rotary_dim = rotary, .interleaved = interleaved};
-  // Some are beyond the table of angles.
+  // Some positions are outside of the table of angles.
   write.rope.positions = ((at::arange(tokens, at::kLong) * 6661 + 8191) % 20001).view({tokens, 1}).to(test_device());
   return write;
 }
 
-// Bit for bit what a product and a rotation behind it give, at the shapes of models.
-TEST_F(StepGpu, AProductGoesToPages) {
+// Must be bitwise equal to a product followed by a separate rotation, for the shapes of models.
+TEST_F(StepGpu, QkvProductWithCacheWrite_MatchesSeparateKernels) {
   struct Shape {
     int64_t in, heads, kv_heads, dim;
   };
@@ -167,7 +168,7 @@ TEST_F(StepGpu, AProductGoesToPages) {
   }
 }
 
-TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
+TEST_F(StepGpu, RopeToPages_MatchesRope) {
   for (const bool interleaved : {false, true}) {
     for (const int64_t rotary : {64, 32}) {
       const PageWrite write = page_write(step_random({5, 1, 12, 64}, 1), 2, rotary, interleaved);
@@ -181,8 +182,8 @@ TEST_F(StepGpu, KeysTurnedOnTheirWayToPagesAreTurnedAlike) {
   }
 }
 
-// Of every source, whether vectors are aligned or not.
-TEST(RopeToPages, GathersWhatAttentionReads) {
+// Covers every kind of source, with and without aligned vectors.
+TEST(RopeToPages, Gather_ReturnsKeysAndValuesOfAllSources) {
   std::vector<int64_t> sources;
   while (sources.size() < 1100)
     sources.insert(sources.end(), {in_pages(40), 2, 0, kZeros, in_pages(7), 4, kZeros, 1, in_pages(40)});
@@ -199,7 +200,7 @@ TEST(RopeToPages, GathersWhatAttentionReads) {
       const auto [found, keys, values] =
           rope_to_pages_and_gather(write, at::tensor(sources, at::kLong).to(test_device()));
       EXPECT_TRUE(at::equal(found, q));
-      for (size_t n = 0; n < sources.size(); n += 121) {  // of every kind
+      for (size_t n = 0; n < sources.size(); n += 121) {  // covers every kind of source
         const int64_t source = sources[n], place = source < kZeros    ? in_pages(source)
                                                    : source == kZeros ? 0
                                                                       : write.slots[source].item<int64_t>();
@@ -218,8 +219,9 @@ TEST(RopeToPages, GathersWhatAttentionReads) {
   }
 }
 
-// One query a kv head, by every number of blocks: decode_row.cu has two, few texts other kernels.
-TEST_F(StepGpu, ATextsAttentionDoesNotDependOnTheirNumber) {
+// One query per kv head. The batch sizes select both configurations of decode_row.cu, and the kernels for small
+// batches.
+TEST_F(StepGpu, InvariantDecode_DoesNotDependOnBatchSize) {
   for (const char* normalizer : {"softmax", "elastic", "softmax_sink"}) {
     for (const int64_t dim : {64, 128}) {
       for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
@@ -245,7 +247,7 @@ TEST_F(StepGpu, ATextsAttentionDoesNotDependOnTheirNumber) {
         for (const int64_t count : {3, 20}) {
           for (int64_t first = 0; first + count <= texts; first += 60) {
             EXPECT_TRUE(at::equal(run(first, count), all.narrow(0, first, count)))
-                << normalizer << ", heads of " << dim << ", " << count << " texts from " << first << " on";
+                << normalizer << ", heads of " << dim << ", " << count << " sequences from number " << first << " on";
           }
         }
       }
@@ -253,8 +255,8 @@ TEST_F(StepGpu, ATextsAttentionDoesNotDependOnTheirNumber) {
   }
 }
 
-// Alone and in a batch, with a block table of the least width and with a wide one.
-TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
+// Compares a single sequence with a batch, and a minimal block table with a wide one.
+TEST_F(StepGpu, InvariantDecode_DoesNotDependOnBatchOrCapacity) {
   for (const char* normalizer : {"softmax", "elastic", "entmax15"}) {
     for (const int64_t length : {1, 40, 700, 5000}) {
       const int64_t pages = (length + 15) / 16;
@@ -278,7 +280,7 @@ TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
   }
 }
 
-TEST(PinnedCopy, HasEveryWordBothWays) {
+TEST(PinnedCopy, Copy_TransfersAllWordsInBothDirections) {
   const bool pinned = test_device().is_cuda();
   for (const int64_t words : {1, 255, 1024, 70001}) {
     const at::Tensor from = at::arange(words, at::TensorOptions().dtype(at::kLong).pinned_memory(pinned)) * 7919;
@@ -287,7 +289,7 @@ TEST(PinnedCopy, HasEveryWordBothWays) {
     const at::Tensor back = at::zeros({words}, sent.options().pinned_memory(pinned));
     pinned_copy(there, sent);
     pinned_copy(back, there);
-    EXPECT_TRUE(at::equal(there.cpu(), from)) << words;  // waits for both
+    EXPECT_TRUE(at::equal(there.cpu(), from)) << words;  // synchronizes with both copies
     EXPECT_TRUE(at::equal(back, from)) << words;
   }
   const at::Tensor one = at::zeros({2}, at::kLong);
@@ -298,8 +300,8 @@ TEST(PinnedCopy, HasEveryWordBothWays) {
   }
 }
 
-// Whatever the logits and options, the token is one of the vocabulary, or -1.
-TEST(SampleTokens, NoTokenIsOutsideTheVocabulary) {
+// For any logits and options, the token is in the vocabulary or -1.
+TEST(SampleTokens, Token_IsInVocabularyOrMinusOne) {
   const auto sampled = [](const at::Tensor& logits, const SampleRow& how) {
     const auto number = at::TensorOptions().dtype(at::kLong).device(test_device());
     at::Tensor numbers = at::zeros({1, kSampleNumberCount}, at::kLong);
@@ -331,7 +333,7 @@ struct Case {
   double spread;
 };
 
-TEST_F(StepGpu, TokensAreThoseOfTheCpu) {
+TEST_F(StepGpu, SampledTokens_MatchCpu) {
   for (const auto& [vocabulary, spread] : {Case{100, 2.0}, Case{32000, 0.5}, Case{32000, 4.0}, Case{151936, 3.0}}) {
     constexpr int64_t kRows = 24;
     SampleInputs in;
@@ -376,9 +378,9 @@ TEST_F(StepGpu, TokensAreThoseOfTheCpu) {
   }
 }
 
-// Recorded work reads what lies in its inputs when it is called.
-TEST(Recorder, RecordedWorkIsDoneAgain) {
-  if (test_device().is_cuda()) GTEST_SKIP() << "streams of their own: see DeviceSteps";
+// Recorded work reads the contents that its inputs have when it is called.
+TEST(Recorder, RecordedWork_RunsOnEachCall) {
+  if (test_device().is_cuda()) GTEST_SKIP() << "a GPU needs a separate stream: see the tests of DeviceSteps";
   const at::Tensor x = at::zeros({3});
   const auto again = make_recorder(test_device())->record([&] { x.add_(1); });
   again();

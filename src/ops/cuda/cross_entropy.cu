@@ -1,6 +1,6 @@
-// Cross-entropy kernels: one block per row of logits. The first pass computes maximum and sum. The second pass
-// overwrites the row with its gradient and reads mostly from the cache. Rows of up to 32768 logits whose gradient is
-// wanted are read once: a part stays in registers, the rest in shared memory.
+// Cross-entropy kernels: one block per row of logits. The first pass computes the maximum and the sum of exponentials.
+// The second pass overwrites the row with its gradient; most of its reads hit the cache. If the gradient is required, a
+// row of up to 32768 logits is read only once: one part stays in registers, the rest in shared memory.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/rows.h"
 #include "ops/cuda/vector.cuh"
@@ -10,15 +10,16 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
-constexpr int kHeld = 4;  // vectors of four logits that a thread loads at once
+constexpr int kHeld = 4;  // number of float4 vectors that a thread loads at once
 constexpr int kStep = 4 * kHeld * kThreads;
 
-// Vectors of a thread in registers, and in shared memory, where they go in two parts.
+// kept_rows_kernel: number of float4 vectors per thread in registers and in shared memory. The vectors for shared
+// memory are loaded in two parts.
 constexpr int kKeepingThreads = 512, kInRegisters = 6, kInShared = 10;
 constexpr int kMostKept = 4 * (kInRegisters + kInShared) * kKeepingThreads;
 constexpr int kKeptBytes = 16 * kInShared * kKeepingThreads;
 
-// The largest number seen, and the sum of exp(x - largest).
+// Running maximum of the logits, and the sum of exp(x - largest).
 struct Sum {
   float largest = -INFINITY, sum = 0;
 };
@@ -36,7 +37,7 @@ __device__ Sum merged_by_warp(Sum mine) {
   return mine;
 }
 
-// Every thread of the block gets it.
+// Merges the sums of all threads of the block; every thread receives the result.
 __device__ Sum merged_by_block(Sum mine) {
   __shared__ Sum room[32];
   mine = merged_by_warp(mine);
@@ -54,7 +55,7 @@ __device__ float4 logits_at(const float* row, int index, int vocabulary) {
                      index + 2 < vocabulary ? row[index + 2] : -INFINITY, -INFINITY);
 }
 
-// Every thread of the block gets it. A NaN anywhere makes the sum NaN.
+// Computes the sum over the row; every thread of the block receives it. A NaN in the row makes the sum NaN.
 __device__ Sum sum_of(const float* row, int vocabulary) {
   Sum mine;
   for (int first = 4 * threadIdx.x; first < vocabulary; first += kStep) {
@@ -84,8 +85,8 @@ __device__ void store_four(T* to, float4 x) {
   }
 }
 
-// Four numbers of the gradient from `index` on, less `whole` at the label; with up to three elements of the gap between
-// rows.
+// Stores four elements of the gradient, starting at `index`, and subtracts `whole` at the label. The last vector may
+// also write up to three elements of the padding between rows.
 template <typename T>
 __device__ void store_gradient(T* to, int index, float4 d, int label, float whole) {
   if (index <= label && label < index + 4) {
@@ -97,8 +98,9 @@ __device__ void store_gradient(T* to, int index, float4 d, int label, float whol
   store_four<T>(to + index, d);
 }
 
-// scale exp(logit - largest), less `whole` at the label. A sixteen-bit gradient covers the first half of the row: a
-// step's elements are written when every thread has read them, and lie before those of the next step.
+// Writes scale * exp(logit - largest), minus `whole` at the label. A 16-bit gradient covers only the first half of the
+// memory of the row: the elements of a step are written after all threads have read them, and they end before the
+// logits of the next step.
 template <typename T>
 __device__ void write_gradient(float* row, int vocabulary, int label, float largest, float scale, float whole) {
   T* out = reinterpret_cast<T*>(row);
@@ -120,7 +122,7 @@ __device__ void write_gradient(float* row, int vocabulary, int label, float larg
   }
 }
 
-// A row whose label is not counted.
+// Writes the outputs of a row whose label is ignore_index.
 template <typename T, bool GRADIENT>
 __device__ void leave_out(const CrossEntropy& a, float* row, int64_t token) {
   for (int n = 4 * threadIdx.x; GRADIENT && n < a.vocabulary; n += 4 * blockDim.x) {
@@ -146,7 +148,8 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
   if (label == a.ignore_index) return leave_out<T, GRADIENT>(a, row, token);
   const bool valid = label >= 0 && label < vocabulary;
   const float target = valid ? row[label] : NAN;
-  const Sum all = sum_of(row, vocabulary);  // its barrier: everyone has read the target before it is overwritten
+  // This call includes a barrier: all threads have read the target before it is overwritten.
+  const Sum all = sum_of(row, vocabulary);
   report(a, token, target, all);
   if constexpr (GRADIENT) {
     const float scale = valid ? a.gradient_scale / all.sum : NAN;
@@ -154,7 +157,8 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
   }
 }
 
-// The same with a gradient, of at most kMostKept logits. x becomes exp(x - the thread's largest).
+// Variant of the kernel above for rows whose gradient is required and that fit in registers and shared memory. Each
+// logit x is replaced by exp(x - base), where base is the largest logit of the thread.
 template <typename T>
 __global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const CrossEntropy a) {
   extern __shared__ float4 shared[];
@@ -192,7 +196,7 @@ __global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const Cro
   for (int k = 0; k < kInRegisters; ++k) x[k] = exponentials(x[k]);
 #pragma unroll 2
   for (int k = 0; k < kInShared; ++k) shared[index(k) / 4] = exponentials(shared[index(k) / 4]);
-  const Sum all = merged_by_block(mine);  // its barrier: everyone has read the row before it is overwritten
+  const Sum all = merged_by_block(mine);  // includes a barrier: all threads have read the row before it is overwritten
   report(a, token, target, all);
   const float scale = valid ? a.gradient_scale / all.sum * expf(base - all.largest) : NAN;
   const auto write = [&](int k, float4 y) {

@@ -18,7 +18,8 @@ __global__ void __launch_bounds__(kThreads) check_lengths(const CumulativeLength
     const long long found = at(n), least = n > 0 ? at(n - 1) : 0, most = n > 0 ? p.tokens : 0;
     if (found >= least && found <= most && (n + 1 < p.count || found == p.tokens)) continue;
     printf(
-        "lazy::attention: expected cu_seqlens_%c to ascend from 0 to the number of tokens, %lld, found %lld at %lld\n",
+        "lazy::attention: expected cu_seqlens_%c to be nondecreasing from 0 to %lld (number of tokens), found %lld at "
+        "index %lld\n",
         p.of_keys ? 'k' : 'q', static_cast<long long>(p.tokens), found, static_cast<long long>(n));
     __trap();
   }

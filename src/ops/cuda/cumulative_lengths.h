@@ -1,5 +1,5 @@
-// The check of packed documents' cumulative lengths on the GPU, for calls that a CUDA graph records: the host cannot
-// read them then, and a replay may find others.
+// Checks the cumulative lengths of packed documents on the GPU, for calls that are captured in a CUDA graph: the host
+// cannot read the lengths during the capture, and they may differ in each replay.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -11,10 +11,10 @@ struct CumulativeLengths {
   const void* data = nullptr;  // (count) int32, or int64 if wide; device memory
   bool wide = false;
   int64_t count = 0, tokens = 0;
-  bool of_keys = false;  // the argument's name in the message: cu_seqlens_k, otherwise cu_seqlens_q
+  bool of_keys = false;  // name in the message: cu_seqlens_k if true, otherwise cu_seqlens_q
 };
 
-// Queues a kernel that ends with a message and a CUDA error unless the lengths ascend from 0 to `tokens`.
+// Launches a kernel that prints a message and traps unless the lengths are nondecreasing from 0 to `tokens`.
 void check_cumulative_lengths(const CumulativeLengths& lengths, cudaStream_t stream);
 
 }  // namespace lazy::ops::cuda

@@ -1,7 +1,13 @@
-// What the kernels of fast weights share: tiles in shared memory, products of a block, GELU, sums over rows.
+// Shared code of the fast-weights kernels: tiles in shared memory, matrix products of a block, GELU, sums over rows.
 //
-// A tile has rows of 64 fp32 numbers. Wider matrices are worked on in slices of 64 of their hidden side; whatever does
-// not fit is kept in global memory, where the block finds it again in the L2 cache.
+// A tile has rows of 64 fp32 numbers. Wider matrices are processed in slices of 64 columns or rows of their hidden
+// dimension. Data that does not fit in shared memory is stored in global memory and usually read back from the L2
+// cache.
+//
+// Names: k and q are the keys and queries of a chunk. The model is updated with its values "at k" and read "at q". For
+// a layer, g is the inner gradient, the gradient of the inner loss with respect to its output at k, and the overlap is
+// the matrix of inner products of its inputs at q and at k. The product of overlap, steps and g is the effect of the
+// updates within the chunk on the outputs. ops/fast_weights_problem.h defines the shapes.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "ops/cuda/fast_weights.h"
@@ -13,16 +19,16 @@ namespace lazy::ops::cuda::learning {
 namespace tensor_core = lazy::kernels::cuda;
 
 constexpr int kDim = 64;
-constexpr int kStep = kDim + 4;  // from row to row: the lanes of a fragment read different banks
+constexpr int kStep = kDim + 4;  // row stride: the lanes of a fragment read different banks
 constexpr int kWeights = kDim * kStep;
 template <int T>
 constexpr int kTokens = T* kStep;
 
-// Of an unsigned number, which spares the instructions for negative ones.
+// Computed with unsigned numbers, which needs fewer instructions than signed division.
 __device__ inline int warp() { return static_cast<int>(static_cast<unsigned>(thread()) / 32); }
 __device__ inline int lane() { return static_cast<int>(static_cast<unsigned>(thread()) % 32); }
 
-// Queues the copy of ROWS rows, `step` elements apart.
+// Starts the asynchronous copy of ROWS rows whose distance is `step` elements.
 template <int ROWS, int THREADS, int COLUMNS = kDim, int STEP = kStep>
 __device__ void fetch(float* tile, const float* from, int step) {
   constexpr unsigned kPieces = ROWS * COLUMNS / 4;
@@ -43,14 +49,15 @@ __device__ void store(float* to, const float* tile) {
     *reinterpret_cast<float4*>(to + 4 * n) = *reinterpret_cast<const float4*>(tile + row * STEP + column);
   }
 }
-// What was queued is there for every thread, and every thread has done what comes before.
+// Waits until all asynchronous copies of the block are complete. Includes a block barrier.
 __device__ inline void arrive() {
   tensor_core::copies_commit();
   tensor_core::copies_wait<0>();
   __syncthreads();
 }
 
-// A tile as a factor of a product, as it lies and transposed, from row to row STEP; `scaled`: its rows have factors.
+// Operands of a product: a tile, or its transpose, with row stride STEP. The `Scaled` variants multiply each row of the
+// tile by a factor.
 template <int STEP>
 struct RowsOf {
   const float* tile;
@@ -82,7 +89,7 @@ template <typename Factor>
 __device__ Negative<Factor> minus(const Factor& factor) {
   return {factor};
 }
-// A factor whose numbers were rounded to TF32 when they were written: a product does not round them again.
+// An operand whose elements were already rounded to TF32 when they were stored; the product does not round them again.
 using ops::cuda::tf32;
 __device__ inline uint32_t tf32(uint32_t x) { return x; }
 __device__ inline uint32_t bits(float x) { return __float_as_uint(x); }
@@ -97,8 +104,8 @@ __device__ Rounded<Factor> rounded(const Factor& factor) {
   return {factor};
 }
 
-// A warp's share of an M x N matrix of a block: 16 rows, kTiles times eight columns. PARTS of the warps have a matrix
-// each, of which the sum is wanted.
+// The part of an M x N matrix that a warp holds in registers: 16 rows and kTiles * 8 columns. With PARTS > 1, the warps
+// form PARTS groups. Each group computes a partial sum of the whole matrix, and the caller adds the partial sums.
 template <int WARPS, int M, int N, int PARTS = 1>
 struct Share {
   static constexpr int kRowGroups = M / 16, kColumnGroups = WARPS / PARTS / kRowGroups;
@@ -111,7 +118,7 @@ struct Share {
   __device__ static int part() { return warp() / (kRowGroups * kColumnGroups); }
   __device__ static bool idle() { return kColumns * kColumnGroups > N && group() * kColumns >= N; }
 
-  // function(row, column, x, y) for every two neighbours.
+  // Calls function(row, column, x, y) for every pair of adjacent elements.
   template <typename Function>
   __device__ void each(const Function& function) {
     if (idle()) return;
@@ -125,7 +132,7 @@ struct Share {
     }
   }
 
-  // sums[group][row] += by the sum of function(row, column, x, y) over the warp's columns.
+  // sums[group][row] += by * (sum of function(row, column, x, y) over the columns of the warp).
   template <typename Function>
   __device__ void add_rows(float* sums, const Function& function, float by = 1) {
     if (idle()) return;
@@ -147,7 +154,7 @@ struct Share {
   }
 };
 
-// to += left right, over K inner indices; left(row, k), right(k, column).
+// to += left * right, with K inner indices. left(row, k) and right(k, column) return the elements.
 template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
 __device__ void product(Share<WARPS, M, N, PARTS>& to, const Left& left, const Right& right) {
   using To = Share<WARPS, M, N, PARTS>;
@@ -166,7 +173,7 @@ __device__ void product(Share<WARPS, M, N, PARTS>& to, const Left& left, const R
 
 __device__ inline float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 __device__ inline void set_pair(float* at, float x, float y) { *reinterpret_cast<float2*>(at) = make_float2(x, y); }
-// As factors of products.
+// Rounded to TF32, for later use as operands of products.
 __device__ inline float2 rounded_pair(float x, float y) {
   return make_float2(__uint_as_float(tf32(x)), __uint_as_float(tf32(y)));
 }
@@ -174,7 +181,7 @@ __device__ inline void set_rounded_pair(float* at, float x, float y) {
   *reinterpret_cast<float2*>(at) = rounded_pair(x, y);
 }
 
-// function(c, n, e) for every number of a share.
+// Calls function(c, n, e) for every element of a share.
 template <typename To, typename Function>
 __device__ void elements(To& to, const Function& function) {
 #pragma unroll
@@ -196,7 +203,7 @@ template <typename To>
 __device__ void write(To& share, float* to, int step) {
   share.each([&](int i, int j, float& a, float& b) { set_pair(to + i * step + j, a, b); });
 }
-// As a factor of products.
+// Stores the share rounded to TF32, for later use as operand of products.
 template <typename To>
 __device__ void write_rounded(To& share, float* to, int step) {
   share.each([&](int i, int j, float& a, float& b) { set_rounded_pair(to + i * step + j, a, b); });
@@ -209,14 +216,15 @@ __device__ void add_to(To& share, float* to, int step) {
   });
 }
 
-// Factors that give two neighbours of the inner index at a time, which are one load where they lie side by side.
+// Operands that return two adjacent inner indices at a time. If they are adjacent in memory, this is one load.
 template <int STEP>
 struct PairsOf {
   const float* tile;
   __device__ float2 operator()(int i, int k) const { return pair(tile + i * STEP + k); }
 };
-// Right factors of a product that is a To: of eight inner indices from 8 step on, and of the nth eight of the warp's
-// columns. The inner index is that of a column of the tile, or of a row.
+// Right operands of a product with result type To. operator()(step, n) returns the inner indices of step 8 * step and
+// the n-th group of eight columns of the warp. The inner index is the column of the tile (PairColumns) or its row
+// (PairRows).
 template <typename To, int STEP>
 struct PairColumns {
   const float* at;
@@ -233,7 +241,7 @@ struct PairRows {
     return make_float2(at[8 * step * STEP + 8 * n], at[(8 * step + 1) * STEP + 8 * n]);
   }
 };
-// A right factor in registers. From global memory it is on its way while the block does something else.
+// A right operand in registers. Loads from global memory can complete while the block does other work.
 template <typename To, int K>
 struct Held {
   float2 b[K / 8][To::kTiles];
@@ -261,7 +269,7 @@ constexpr bool kInRegisters<Held<To, K>> = true;
 template <typename To, int K>
 constexpr bool kInRegisters<Rounded<Held<To, K>>> = true;
 
-// to += left right, of factors in pairs.
+// to += left * right, with operands that return pairs of inner indices.
 template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
 __device__ void pair_product(Share<WARPS, M, N, PARTS>& to, const Left& left, const Right& right) {
   using To = Share<WARPS, M, N, PARTS>;
@@ -285,7 +293,7 @@ __device__ inline float warp_sum(float x) {
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
   return x;
 }
-// Of a row of which every lane has two numbers.
+// These functions reduce a row of which every lane has two elements.
 __device__ inline float row_sum(float2 x) { return warp_sum(x.x + x.y); }
 __device__ inline float row_dot(float2 x, float2 y) { return warp_sum(x.x * y.x + x.y * y.y); }
 __device__ inline float row_mean(float2 x) { return row_sum(x) / kDim; }
@@ -294,8 +302,8 @@ __device__ float2 both(const Function& function, float2 a) {
   return make_float2(function(a.x), function(a.y));
 }
 
-// The sum over a tile's rows of steps g, in the thread's column. Four steps a load: which of single loads from fixed
-// places nvcc joins differs from build to build.
+// Returns the sum over the rows of a tile of steps[row] * g[row][column], in the column of the thread. Each load reads
+// four steps; with single loads from fixed addresses, the loads that nvcc merges would differ between builds.
 template <int T, int STEP>
 __device__ float stepped_sum(const float* steps, const float* g) {
   float sum = 0;
@@ -310,7 +318,7 @@ __device__ float stepped_sum(const float* steps, const float* g) {
   return sum;
 }
 
-// The sum of a column of a tile's T rows, by thread `column`.
+// The sum of a column over the T rows of a tile. Thread i computes column i.
 template <int T, int STEP = kStep>
 __device__ float column_sum(const float* tile) {
   float sum = 0;
@@ -345,7 +353,7 @@ struct Gelu {
   __device__ static float density(float z) { return 0.3989422804014327f * expf(-0.5f * z * z); }
 };
 
-// A row of LayerNorm; each lane has two of its numbers.
+// A row of LayerNorm. Each lane has two elements of the row.
 struct NormRow {
   float2 n;
   float rstd;
@@ -356,26 +364,27 @@ struct NormRow {
     rstd = 1 / sqrtf(row_dot(n, n) / kDim + 1e-6f);
     n = make_float2(n.x * rstd, n.y * rstd);
   }
-  // rstd (x - mean(x) - n mean(x n)): the gradient of the norm's input.
+  // Backpropagates x through the norm: rstd (x - mean(x) - n mean(x n)) is the gradient with respect to its input.
   __device__ float2 through(float2 x) const {
     const float mean = row_mean(x), along = row_dot(x, n) / kDim;
     return make_float2(rstd * (x.x - mean - n.x * along), rstd * (x.y - mean - n.y * along));
   }
 };
 
-// The inner loss of a row; each lane has two of its numbers.
+// The inner loss of a row. Each lane has two elements of the row.
 struct InnerLoss {
   bool normalized;
-  float2 weight{}, bias{};  // of the norm
+  float2 weight{}, bias{};  // parameters of the norm
 
-  // The nth norm's.
+  // Loads the parameters of the n-th norm.
   template <typename Problem>
   __device__ InnerLoss(const Problem& p, int64_t n) : normalized(p.norm_weight) {
     if (!normalized) return;
     weight = pair(p.norm_weight + n * kDim + 2 * lane());
     bias = pair(p.norm_bias + n * kDim + 2 * lane());
   }
-  // By the last layer's output y, which becomes what is saved of it: without a norm the error.
+  // Returns the gradient of the inner loss with respect to the output y of the last layer. Without a norm, y is
+  // replaced by the error y - target; this value is saved for the backward pass.
   __device__ float2 gradient(float2& y, float2 target) const {
     if (normalized) {
       const NormRow norm(y);
@@ -386,7 +395,9 @@ struct InnerLoss {
     const float factor = 2 * sqrtf(kDim / fmaxf(row_dot(y, y), kDim));
     return make_float2(factor * y.x, factor * y.y);
   }
-  // By y, from d by the gradient g of what was saved as y; adds to those by the norm's weight and bias.
+  // Backpropagates through gradient(). y is the saved value, g the inner gradient and d the outer gradient with respect
+  // to g. Returns the gradient with respect to y, sets d_target, and adds to the gradients of the weight and bias of
+  // the norm.
   __device__ float2 backward(float2 y, float2 target, float2 g, float2 d, float2& d_target, float2& d_weight,
                              float2& d_bias) const {
     if (!normalized) {
@@ -404,7 +415,7 @@ struct InnerLoss {
     const float2 d_h = norm.through(d);
     const float projection = norm.rstd * row_dot(h, norm.n) / kDim, along = norm.rstd * row_dot(d, norm.n) / kDim,
                 length = norm.rstd * row_dot(d, g) / kDim;
-    // With respect to n: through h and through the projection on n. Then rstd, a factor of g.
+    // Gradient with respect to n, through h and through the projection on n. The factor rstd of g follows below.
     const float2 d_y =
         norm.through(each([&](auto c) { return d_h.*c * weight.*c * weight.*c - d.*c * projection - h.*c * along; }));
     d_target = each([&](auto c) { return -(d_h.*c * weight.*c); });
@@ -414,8 +425,8 @@ struct InnerLoss {
   }
 };
 
-// Where the tensors of one chunk of a sequence and head lie. `slice`: of 64 columns of the first layer, and of as many
-// rows of the last one.
+// Offsets of the tensors of one chunk of a sequence and head. `slice` selects 64 columns of the first layer and 64 rows
+// of the last layer.
 struct Place {
   int64_t index, H, T;
 
@@ -428,7 +439,8 @@ struct Place {
   __device__ int64_t last_bias() const { return index * kDim; }
 };
 
-// A block for each sequence and head, of a row of sequences for each of `heads`; or a cluster of so many blocks.
+// Launches one block, or one cluster of `blocks` blocks, for each sequence and head. The grid has one row of sequences
+// per head if `heads` is given.
 template <typename Kernel, typename Problem>
 void launch(Kernel kernel, int threads, int shared, const Problem& p, cudaStream_t stream, int64_t heads = 1,
             unsigned blocks = 1) {
@@ -445,8 +457,8 @@ void launch(Kernel kernel, int threads, int shared, const Problem& p, cudaStream
   check(cudaLaunchKernelEx(&config, kernel, p), "fast_weights");
 }
 
-// function(T, two layers, momentum), each an integral constant; the shapes that there are kernels for. TTT's have
-// kernels of their own but for other widths of two layers.
+// Calls function(T, two layers, momentum) with integral constants for the shapes that have kernels. TTT has separate
+// kernels, except for two layers of other widths.
 template <typename Function>
 void with_shape(const FastWeightsProblem& p, const Function& function) {
   if (!p.momentum) return function(std::integral_constant<int, 16>{}, std::true_type{}, std::false_type{});
@@ -454,14 +466,14 @@ void with_shape(const FastWeightsProblem& p, const Function& function) {
   p.H > 0 ? function(T, std::true_type{}, std::true_type{}) : function(T, std::false_type{}, std::true_type{});
 }
 
-// function(numbers of W or S, layer) for each layer that there is.
+// Calls function(number of elements of W or S, layer) for each layer.
 template <typename Function>
 void each_layer(const FastWeightsProblem& p, const Function& function) {
   const int64_t numbers = p.N * kDim * (p.H == 0 ? kDim : p.H);
   if (p.first.W) function(numbers, p.first);
   function(numbers, p.last);
 }
-// Queues the copy of `from`, zeros where it is null, to a tensor that kernels read and write in its place.
+// Copies `from` (zeros if it is null) to a tensor that the kernels update in place.
 inline void copy_to_place(float* to, const float* from, int64_t numbers, cudaStream_t stream) {
   if (!to || to == from) return;
   const size_t bytes = static_cast<size_t>(numbers) * sizeof(float);
@@ -470,11 +482,12 @@ inline void copy_to_place(float* to, const float* from, int64_t numbers, cudaStr
       "fast_weights");
 }
 
-// Shared memory of the backward pass, which takes more.
+// Shared memory of the backward pass, which needs more than the forward pass.
 int backward_memory(bool momentum);
-// What a pass with the state over a cluster of blocks keeps: see kept_bytes in ops/fast_weights.h.
+// Bytes that the cluster kernels save for the backward pass: see kept_bytes in ops/fast_weights.h.
 int64_t kept_by_cluster(const FastWeightsProblem& p);
-// Queues that pass; false: not for this shape or GPU.
+// Launch the cluster kernels, which spread the state over a cluster of blocks. Return false if the kernels do not
+// support the shape or the GPU.
 bool forward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream);
 bool backward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream);
 

@@ -1,6 +1,6 @@
-// Fast weights on tensor cores: a block goes over the chunks of one sequence and head. Products of TF32 with fp32 sums;
-// everything else is fp32. Everything is queued on the stream; nothing is allocated and nothing waits. Results are
-// bit-identical from run to run. std::runtime_error when a launch is refused.
+// Fast weights on tensor cores. A block iterates over the chunks of one sequence and head. Products use TF32 inputs
+// with fp32 sums; all other arithmetic is fp32. The functions only launch work on the stream; they do not allocate
+// memory or synchronize. Results are bit-identical between runs. A failed launch throws std::runtime_error.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -9,7 +9,7 @@
 
 namespace lazy::ops::cuda {
 
-// Whether there are kernels for this shape that the current GPU has shared memory for.
+// Whether kernels for this shape exist and the current GPU has enough shared memory for them.
 bool serves_fast_weights(int64_t T, int64_t H, bool momentum);
 
 // See ops/fast_weights.h.
@@ -25,7 +25,7 @@ void memory_tokens_backward(const MemoryTokens& tokens, cudaStream_t stream);
 void memory_outputs(const MemoryOutputs& outputs, cudaStream_t stream);
 void memory_outputs_backward(const MemoryOutputs& outputs, cudaStream_t stream);
 
-// The same of TTT: one layer, or two of this width.
+// TTT with one layer (H is 0) or two layers of hidden width H.
 bool serves_ttt(int64_t H);
 void ttt_forward(const TttProblem& problem, cudaStream_t stream);
 void ttt_backward(const TttProblem& problem, cudaStream_t stream);

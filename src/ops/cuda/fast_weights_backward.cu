@@ -1,5 +1,6 @@
-// The backward pass of fast weights. A block goes back over the chunks of a sequence and head, through each chunk's
-// update, outputs and inner gradients. What it holds of the gradients with respect to the state lies in d_W, d_b, d_S.
+// The backward pass of fast weights. A block iterates over the chunks of a sequence and head in reverse order and
+// backpropagates through the update, the outputs and the inner gradients of each chunk. Between the chunks, the
+// gradients with respect to the state are stored in d_W, d_b and d_S.
 #include "ops/cuda/fast_weights.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -17,7 +18,7 @@ constexpr int kWarps = T == 16 ? 8 : 16;
 template <int T>
 constexpr int kBytes = Layout<T, kWarps<T>>::kBytes;
 
-// to -= rows of x times their factors.
+// to -= x, with row i of x multiplied by factor[i].
 template <int WARPS, int M, int N>
 __device__ void subtract(Share<WARPS, M, N>& to, const Share<WARPS, M, N>& x, const float* factor) {
 #pragma unroll
@@ -29,24 +30,25 @@ __device__ void subtract(Share<WARPS, M, N>& to, const Share<WARPS, M, N>& x, co
 
 }  // namespace
 
-// TWO: layers. Without momentum the layers have biases.
+// TWO: two layers instead of one. Without momentum, the layers have biases.
 template <int T, bool TWO, bool MOMENTUM>
 __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     backward(const __grid_constant__ FastWeightsProblem p) {
   constexpr int kWarp = kWarps<T>, kThreads = 32 * kWarp, kGroups = Layout<T, kWarp>::kGroups;
   constexpr float kBias = MOMENTUM ? 0 : 1;
-  static_assert(2 * kWarp <= T);  // what the warps leave in rows of a tile
+  static_assert(2 * kWarp <= T);  // the warps store partial sums in rows of a tile
   using Outputs = Share<kWarp, T, kDim>;
   using Square = Share<kWarp, T, T>;
   using Matrix = Share<kWarp, kDim, kDim>;
   extern __shared__ __align__(128) float memory[];
   float *const K = memory, *const Q = K + kTokens<T>, *const D = Q + kTokens<T>;  // k, q, d_out
-  float *const R = D + kTokens<T>, *const P = R + kTokens<T>;  // by the last layer's overlap; the first one's steps
+  // R: gradient of the last layer's overlap. P: steps of the first layer.
+  float *const R = D + kTokens<T>, *const P = R + kTokens<T>;
   float *const X = P + kTokens<T>, *const Y = X + kTokens<T>;
   float *const W = Y + kTokens<T>, *const V = W + kWeights;
   float *const steps = V + kWeights, *const momentum_steps = steps + T, *const read_keep = momentum_steps + T,
                *const read_carry = read_keep + T;
-  float* const sums = read_carry + T;  // by token: what each group of columns adds to a gradient
+  float* const sums = read_carry + T;  // gradients per token, with one partial sum per group of columns
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * T, *const sum_keep = sums + 2 * kGroups * T,
                *const sum_carry = sums + 3 * kGroups * T;
   float* const dots = sums + 4 * kGroups * T;
@@ -63,7 +65,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
   if (p.norm_weight && threadIdx.x < kDim) {
     p.d_norm_weight[n * kDim + threadIdx.x] = p.d_norm_bias[n * kDim + threadIdx.x] = 0;
   }
-  const Place own{n, p.H, T};  // in what has no chunks
+  const Place own{n, p.H, T};  // offsets in tensors that have no chunk axis
 
   for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
     const Place at{chunk * p.N + n, p.H, T};
@@ -88,7 +90,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     }
     for (int i = threadIdx.x; i < 4 * kGroups * T; i += kThreads) sums[i] = 0;
 
-    // Through the last layer's update, to its g; and the outputs' part of it.
+    // Backpropagate through the update of the last layer to its inner gradient g, and add the contribution of the
+    // outputs to d_g.
     Outputs d_g, d_k, d_q;
     {
       Outputs by, by_momentum;
@@ -131,9 +134,9 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       __syncthreads();
     }
 
-    // The step back through a slice of a layer's state, of which W and V have the gradients after the chunk: d_W and
-    // d_S become those before it, as far as the update and the outputs of the layer at a, with the gradients d_y, give
-    // them.
+    // Backpropagates through one slice of the state of a layer. W and V contain the gradients with respect to the state
+    // after the chunk. d_W and d_S receive the gradients with respect to the state before the chunk, from the update
+    // and from the outputs. `a` is the input of the layer at q, d_y the gradient of its outputs.
     const auto through_state = [&](const float* a, const float* d_y, const FastWeightsLayer& layer, int64_t from,
                                    int64_t to, int step) {
       {
@@ -165,7 +168,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         });
       }
     };
-    // With respect to a layer's input a at q, through W and S.
+    // Adds the gradient with respect to the input `a` of a layer at q, through W and S.
     const auto through_reading = [&](Outputs& d_a, const float* a, const float* d_y) {
       const auto part = [&](const float* matrix, const float* share, float* sum) {
         Outputs back;
@@ -187,7 +190,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         product<kDim>(d_a, Rows{d_y}, Columns{W});
       }
     };
-    // Adds left^T right, a slice of a layer, to what lies at `to`.
+    // Adds left^T * right, a slice of a layer, to the matrix at `to`.
     const auto add_matrix = [&](const float* left, const float* right, float* to, int step) {
       Matrix by;
       product<T>(by, Columns{left}, Rows{right});
@@ -196,7 +199,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         set_pair(to + i * step + j, before.x + a, before.y + b);
       });
     };
-    // Of two layers every slice adds to d_q.
+    // With two layers, every slice adds a contribution to d_q.
     const auto add_tokens = [&](Outputs& share, float* all, bool first_one) {
       share.each([&](int i, int j, float& a, float& b) {
         float* const to = at.tokens(all) + i * kDim + j;
@@ -204,13 +207,13 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         set_pair(to, before.x + a, before.y + b);
       });
     };
-    // With respect to a layer's input at k, through the update of its state.
+    // Adds the gradient with respect to the input of a layer at k, through the update of its state.
     const auto through_steps = [&](Outputs& d_u, const float* g) {
       product<kDim>(d_u, minus(ScaledRows{g, steps}), Columns{W});
       if constexpr (MOMENTUM) product<kDim>(d_u, minus(ScaledRows{g, momentum_steps}), Columns{V});
     };
 
-    Square d_steps;  // of the first layer's overlap times steps
+    Square d_steps;  // gradient of overlap * steps of the first layer
     if constexpr (TWO) {
       Square overlap;
       product<kDim>(overlap, Rows{Q}, Columns{K});
@@ -220,7 +223,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       });
     }
     for (int s = 0; s < slices; ++s) {
-      // The last layer's state and reading.
+      // State and output of the last layer.
       if constexpr (TWO) load_hidden(X, p.x + at.hidden(s)), load_hidden(Y, p.u + at.hidden(s));
       load_last(W, last.W + at.last(s));
       if constexpr (MOMENTUM) load_last(V, last.S + at.last(s));
@@ -248,7 +251,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       __syncthreads();
       if constexpr (TWO) {
         d_u.each([&](int i, int j, float& x, float& y) { set_pair(p.d_u + own.hidden(s) + i * H + j, x, y); });
-        // The first layer's. X: by its output at q.
+        // State and output of the first layer. X: gradient of its output at q.
         d_a.each([&](int i, int j, float& x, float& y) {
           const float2 z = pair(p.x + at.hidden(s) + i * H + j);
           set_pair(X + i * kStep + j, x * act.slope(z.x), y * act.slope(z.y));
@@ -293,7 +296,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         if constexpr (!MOMENTUM) {
           if (threadIdx.x < kDim) first.d_b[own.first_bias(s) + threadIdx.x] += by_bias;
         }
-        // Through the inner gradient's way from the last layer to the first. X: by t.
+        // Backpropagate through the inner backward pass from the last layer to the first layer. X: gradient of t.
         load(Y, at.tokens(last.g));
         load_last(W, last.W + at.last(s));
         d_first_g.each([&](int i, int j, float& x, float& y) {
@@ -330,7 +333,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     }
     add_tokens(d_q, p.d_q, !TWO);
 
-    // Through the inner loss. X: by the last layer's output at k.
+    // Backpropagate through the inner loss. X: gradient of the output of the last layer at k.
     d_g.each([&](int i, int j, float& a, float& b) { set_pair(X + i * kStep + j, a, b); });
     load(Y, at.tokens(last.g));
     if constexpr (!TWO) load_last(W, last.W + at.last(0));
@@ -346,7 +349,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       set_pair(p.d_target + place, d_target.x, d_target.y);
       set_pair(d, d_z.x, d_z.y);
     }
-    if (p.norm_weight) {  // the first layer has done with P
+    if (p.norm_weight) {  // the first layer no longer needs P
       set_pair(P + warp() * kStep + 2 * lane(), by_weight.x, by_weight.y);
       set_pair(P + (kWarp + warp()) * kStep + 2 * lane(), by_bias.x, by_bias.y);
     }
@@ -356,7 +359,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       p.d_norm_bias[n * kDim + threadIdx.x] += column_sum<kWarp>(P + kWarp * kStep);
     }
 
-    // Through the layers at k, from the last to the first.
+    // Backpropagate through the inner forward pass, the layers at k, from the last to the first.
     if constexpr (!MOMENTUM) {
       if (threadIdx.x < kDim) last.d_b[own.last_bias() + threadIdx.x] += column_sum<T>(D) + column_sum<T>(X);
     }

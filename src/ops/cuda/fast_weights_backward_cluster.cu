@@ -1,6 +1,6 @@
-// The backward pass of fast weights of two layers with momentum, over clusters of blocks. The gradients with respect to
-// a block's part of the state stay in its shared memory from chunk to chunk; the state that each chunk started with
-// comes there once, as the factors that it was in the forward pass.
+// The backward pass of two-layer fast weights with momentum, on clusters of blocks. Each block has a part of the state,
+// and the gradients with respect to this part stay in its shared memory between the chunks. The state at the start of
+// each chunk is loaded once, in the fp16 form in which the forward pass used it as an operand.
 #include "ops/cuda/fast_weights_cluster.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -9,8 +9,9 @@ using namespace spread;
 
 namespace {
 
-// Factors, by unit. Those by the state follow each other as their tiles do; inputs at k again have the unit that they
-// had. The last ones' are kept by the forward pass: U is z activated, V is x.
+// Indices of the units of the fp16 operands (see Units in fast_weights_cluster.cuh). The gradients of the state are
+// consecutive, as their tiles are. Inputs at k that are computed again use the same unit as before. The forward pass
+// saved the units of the last entries: U contains the activated z, V contains x.
 enum {
   kState,
   kFirstDW = kState,
@@ -25,7 +26,7 @@ enum {
   kT1,
   kFirstR,
   kZ,
-  kY,  // from here on without a place
+  kY,  // this entry and the following ones have no per-warp maxima
   kKeep,
   kCarry,
   kKept,
@@ -47,7 +48,8 @@ constexpr int kBytes =
     (12 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
 static_assert(kBytes <= kMostBytes && (Units::numbers(kFactors) + 2) % 4 == 0);
 
-// By W and S of a layer: what the gradients dW and dS of the state after the chunk give its coefficients.
+// The inner products of the gradients dW and dS after the chunk with W and S of a layer. They are the gradients of the
+// coefficients keep, carry and momentum_keep.
 struct Dots {
   float keep = 0, carry = 0, momentum_keep = 0;
   __device__ Dots(const Half* W, const Half* S, float* dW, float* dS) {
@@ -64,7 +66,7 @@ struct Dots {
     for (int n = 0; n < 3; ++n) to[n * kWarps + warp()] = all[n];
   }
 };
-// to = factor[row] a + more[row] b, of which a and b have units.
+// to = factor[row] * a + more[row] * b, where unit_a and unit_b are the units of a and b.
 __device__ void weighted(Tile& to, const float* factor, const Tile& a, float unit_a, const float* more, const Tile& b,
                          float unit_b) {
   elements(to, [&](float& x, int m, int e) {
@@ -77,44 +79,48 @@ __device__ void weighted(Tile& to, const float* factor, const Tile& a, float uni
 
 __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_constant__ FastWeightsProblem p) {
   if (!kClusters) return;
-  // The gradients with respect to the state, and as factors.
+  // The gradients with respect to the state in fp32, followed by their fp16 copies, which are operands of products.
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
-  // What is summed over the blocks: the gradients by the last g and by the first layer's overlap; those by q and k.
+  // Partial sums that are added over the blocks: first the gradients of the last layer's inner gradient g and of the
+  // first layer's overlap, later the gradients of q and k.
   float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
   float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
   float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
-  float* const sums = momentum_steps + kT;  // by token: what each group of columns adds to a gradient
+  float* const sums = momentum_steps + kT;  // gradients per token, with one partial sum per group of columns
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * kT, *const sum_keep = sums + 2 * kGroups * kT,
                *const sum_carry = sums + 3 * kGroups * kT;
-  // dots: by layer, coefficient and warp.
+  // dots has the shape (layer, coefficient, warp).
   float *const dots = sums + 4 * kGroups * kT, *const own_overlap = dots + 6 * kWarps;
-  float* const units_of_Y = own_overlap + kOwned * kDim;  // of rows
+  float* const units_of_Y = own_overlap + kOwned * kDim;  // one unit per row
   const Units units(units_of_Y + kT);
   Half *const dw_first = reinterpret_cast<Half*>(units.all + kFactors + 2), *const ds_first = dw_first + kHalfTile;
   Half *const dw_last = ds_first + kHalfTile, *const ds_last = dw_last + kHalfTile;
-  // Eight tiles, most for several things one after the other.
+  // Eight tiles. Most of them are reused for several tensors, one after the other.
   Half *const D = ds_last + kHalfTile, *const B = D + kHalfTile, *const w_first = B + kHalfTile;
   Half *const w_last = w_first + kHalfTile, *const U = w_last + kHalfTile, *const V = U + kHalfTile,
               *const R = V + kHalfTile, *const Q = R + kHalfTile;
   Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
-  // D: d_out; the first layer's steps; the gradients by its overlap times steps.
+  // D: d_out; the steps of the first layer; the gradient of its overlap * steps.
   Half *const P = D, *const R_first = D;
-  // B: the last layer's g; its inputs at k, a second time. U: these for the first time; k.
+  // B: inner gradient g of the last layer; its inputs at k for the second time. U: its inputs at k for the first time;
+  // k.
   Half *const inputs = B, *const K = U;
-  // Q: S of the last layer; q. Between chunks' sums: S of the first layer.
+  // Q: S of the last layer; q. The memory of the sums between the blocks is used for S of the first layer.
   Half *const s_last = Q, *const s_first = reinterpret_cast<Half*>(sum_0);
-  // V: the last layer's inputs at q; the first one's g; the gradients by t; those by the last output at k.
+  // V: inputs of the last layer at q; inner gradient g of the first layer; gradient of t; gradient of the last output
+  // at k.
   Half *const G = V, *const T = V, *const Y = V;
-  // R: the gradients by the last layer's overlap; by the first one's output at q; by the first output at k.
+  // R: gradient of the last layer's overlap; of the first layer's output at q; of the first layer's output at k.
   Half *const X = R, *const Z = R;
 
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
   const int n = static_cast<int>(blockIdx.x / kBlocks);
-  const int own = rank * kOwned + warp();  // the warp's token, for the cluster
+  const int own = rank * kOwned + warp();  // the token whose sums over the cluster this warp computes
   const bool has_own = Tile::row() == rank * kOwned;
   const FastWeightsLayer &first = p.first, &last = p.last;
-  // By the norm's weight and bias, from the warp's tokens: a thread's four numbers, at the end of a row of a gradient.
+  // Gradients of the weight and bias of the norm from the token of each warp. A thread's four values are stored in the
+  // padding at the end of a row of a gradient tile.
   const auto by_norm = [&]() -> float4& {
     const int row = thread() / 2;
     return four(dW_first + row / kDim * kTile + row % kDim * kRow + kDim + thread() % 2 * 4);
@@ -129,7 +135,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   fetch_end(dS_first, first.d_S_end, start.first(rank), kHidden);
   fetch_end(dW_last, last.d_W_end, start.last(rank), kDim);
   fetch_end(dS_last, last.d_S_end, start.last(rank), kDim);
-  // A chunk's last layer, which no one waits for here but the first time.
+  // Prefetches the last layer of a chunk. The block waits for this copy only before the first chunk.
   const auto fetch_last = [&](int64_t index) {
     const Half* const state = kept_of(p, index, rank).state;
     fetch_factors(w_last, state + 2 * kHalfTile), fetch_factors(s_last, state + 3 * kHalfTile);
@@ -158,14 +164,14 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     read_part(g, at.tokens(last.g));
     if (thread() < Kept::kUnits) units.all[kKept + thread()] = kept.units[thread()];
     const Slopes slopes_k = activate(z), slopes_q = activate(x);
-    __syncthreads();  // the cluster's barrier has let K be overwritten; racecheck knows this one alone
+    __syncthreads();  // the cluster barrier already allows overwriting K; racecheck recognizes only this barrier
     write_halves(z, U, inverse(unit_of_z)), write_halves(x, V, inverse(unit_of_x));
     units.propose(kD, largest(d)), units.propose(kB, largest(g));
     tensor_core::copies_wait<0>();
     __syncthreads();
     set_part(D, d, units.settle(kD)), set_part(B, g, units.settle(kB));
     const Dots of_last(w_last, s_last, dW_last, dS_last);
-    cluster_wait();  // the others have read the sums
+    cluster_wait();  // all blocks have read the partial sums
     of_last.write(dots, units.of(kLastW), units.of(kLastS));
     fetch_factors(w_first, kept.state), fetch_factors(s_first, kept.state + kHalfTile);
     tensor_core::copies_commit();
@@ -186,7 +192,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     __syncthreads();
     const float by_step = units.settle(kReadSteps);
 
-    // Of products with W and S, or with their gradients, and a tile: what they give the tokens' factors.
+    // Adds the inner products of a tile with its products with W and S (or with the gradients of W and S). They are the
+    // gradients of the per-token factors.
     const auto add_sums = [&](float* sums_W, Tile& by_W, float unit_W, float* sums_S, Tile& by_S, float unit_S,
                               const Half* tile) {
       const auto dot = [tile](int i, int j, float& x, float& y) {
@@ -196,8 +203,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       by_W.add_rows(sums_W, dot, unit_W);
       by_S.add_rows(sums_S, dot, unit_S);
     };
-    // d_W and d_S before the update and the reading of a layer from those after it; a: its inputs at q, d_y: by its
-    // outputs.
+    // Computes d_W and d_S before the update and the output of a layer from the gradients after them. a: inputs of the
+    // layer at q; d_y: gradient of its outputs.
     const auto through_state = [&](const Half* a, const Half* d_y, float unit, float* dW, float* dS, int ds) {
       Tile by_W, by_S;
       multiply_scaled<2>(by_W, by_S, LeftAcross(a), Right(d_y), keep_factors, carry_factors);
@@ -215,7 +222,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       });
       units.propose(ds, most);
     };
-    // dW += steps' part of it. The largest of dW.
+    // Adds the contribution of `steps` to dW. Returns the largest absolute value of dW.
     const auto add_steps = [&](Tile& to, float unit, float* dW) {
       float most = 0;
       to.each([&](int i, int j, float& a, float& b) {
@@ -227,7 +234,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       return most;
     };
 
-    // The last layer: through its reading to its input at q, through its update to its input at k; its overlap.
+    // Last layer: backpropagate through its output to its input at q and through its update to its input at k, and
+    // compute the gradient of its overlap.
     Tile d_a, d_u;
     {
       Tile by_W, by_S, d_steps;
@@ -240,7 +248,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
         add_product(d_steps, d, g(n));
       });
       const float unit_W = units.of(kD, kLastW), unit_S = units.of(kD, kLastS), unit = -units.of(kD, kB),
-                  by = -by_step * 0x1p-36f;  // a sum of 64 products has at most 2^36 units of theirs
+                  by = -by_step * 0x1p-36f;  // a sum of 64 products is at most 2^36 times the product of the units
       add_sums(sum_keep, by_W, unit_W * units.of(kV), sum_carry, by_S, unit_S * units.of(kV), V);
       weighted(d_a, read_keep, by_W, unit_W, read_carry, by_S, unit_S);
       d_steps.each([&](int i, int j, float& a, float& b) {
@@ -258,7 +266,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       weighted(d_u, steps, by_W, units.of(kB, kLastDW), momentum_steps, by_S, units.of(kB, kLastDS));
     }
     __syncthreads();
-    // To its g.
+    // Backpropagate to the inner gradient g of the last layer.
     Tile d_g;
     {
       Tile by_W, by_S;
@@ -281,7 +289,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       add_scaled(d_u, unit_of_R * units.of(kV), by_queries);
     }
     {
-      // By the outputs of the own tokens, of which the block has the overlaps. Each warp's part has a unit.
+      // Contribution of the outputs of the block's own tokens, for which the block has the overlaps. Each warp computes
+      // the unit of its part.
       const int first_one = (rank * kOwned + lane() % 4 * 2) * kT + Tile::row() + lane() / 4;
       const float *const steps_at = read_steps + first_one, *const overlaps_at = overlaps + first_one;
       float2 x[4];
@@ -307,7 +316,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     through_state(V, D, units.of(kV, kD), dW_last, dS_last, kLastDS);
     float4 keys[kFetched], queries[kFetched];
     read_part(keys, at.tokens(p.k)), read_part(queries, at.tokens(p.q));
-    Tile t;  // what d_z takes from t's gradient
+    Tile t;  // contribution of the gradient of t to d_z
     {
       Tile z_again, g;
       widen(t, kept.t[thread()], units.of(kOfT));
@@ -324,7 +333,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       Dots(w_first, s_first, dW_first, dS_first).write(dots + 3 * kWarps, units.of(kFirstW), units.of(kFirstS));
     }
 
-    // The first layer, the same.
+    // First layer: the same steps.
     Tile d_q, d_first_g;
     {
       Tile overlap;
@@ -379,7 +388,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     through_state(Q, X, units.of(kX), dW_first, dS_first, kFirstDS);
     __syncthreads();
 
-    // Through the inner gradient's way from the last layer to the first.
+    // Backpropagate through the inner backward pass from the last layer to the first layer.
     Tile u;
     widen(u, kept.z[thread()], units.of(kU));
     const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target)), own_g = pair(own_row(last.g));
@@ -393,7 +402,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     cluster_arrive();
     cluster_wait();
 
-    // Through the inner loss, and to the steps of the first layer, for the own tokens.
+    // Backpropagate through the inner loss and to the steps of the first layer, for the block's own tokens.
     float2 d_target;
     {
       float2 by_weight{}, by_bias{};
@@ -418,7 +427,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     }
     units.propose(kFirstR, largest(by_first_overlap));
     if (index >= p.N) {
-      // What the next chunk starts with, to the L2 cache: of what is kept, a line for each thread.
+      // Prefetch the first inputs of the next chunk to the L2 cache. Each thread prefetches one cache line of Kept.
       const int64_t next = at.index - p.N;
       static_assert(sizeof(Kept) <= 128 * kThreads);
       if (thread() < static_cast<int>(sizeof(Kept) / 128)) {
@@ -436,7 +445,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     if (has_own) write_halves(by_first_overlap, R_first, by_first_R);
     __syncthreads();
 
-    // Through the layers at k.
+    // Backpropagate through the layers at k.
     {
       Tile back;
       multiply<2>(back, Left(Y), RightAcross(w_last));

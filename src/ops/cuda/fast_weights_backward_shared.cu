@@ -1,6 +1,6 @@
-// The backward pass of TTT-MLP. The gradients with respect to the weights stay in shared memory from chunk to chunk. A
-// chunk's saved weights come straight into the registers of the one warp that multiplies by them. A warp has 16 hidden
-// columns, and most of what it computes there concerns no other warp.
+// The backward pass of TTT-MLP. The gradients with respect to the weights stay in shared memory between the chunks. The
+// saved weights of a chunk are loaded directly into the registers of the one warp that multiplies by them. A warp
+// computes 16 hidden columns, and most of its intermediate results are not needed by other warps.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -10,16 +10,16 @@ namespace {
 constexpr int kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kHidden = 256;
 
-// From row to row: 8 more than a multiple of 32 where pairs are read or the tile is a right factor.
+// Row strides: a multiple of 32 plus 8 if pairs are read or the tile is a right operand.
 constexpr int kWide = kHidden + 8, kLast = kDim + 8;
 constexpr int kWideTile = kT * kWide, kRows = kT * kRow;
-constexpr int kParts = 4;  // of the product of gradients of the first layer's outputs
+constexpr int kParts = 4;  // number of partial sums of the product of the gradients of the first layer's outputs
 
-// Of the L2 cache, in numbers; of a chunk's tensors, in lines.
+// Size of a line of the L2 cache in fp32 numbers, and numbers of lines of the tensors of a chunk.
 constexpr int kLine = 32, kHiddenLines = kT * kHidden / kLine, kRowLines = kT * kDim / kLine;
 static_assert(kDim * kHidden == kLine * kThreads && 3 * kHiddenLines + 2 * kRowLines + 4 * kT == kThreads);
 
-// In the order of the kernel's pointers.
+// Sizes in the order of the pointers in the kernel.
 constexpr int kFloats = kDim * kWide + kHidden * kLast + 4 * kWideTile + 2 * kRows + 2 * kTokens<kT> +
                         3 * kT * kSquare + kDim + Factors::kFloats + (kWarps + 1) * kT;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
@@ -29,8 +29,9 @@ using Half = Share<kWarps, kT, kDim, 2>;
 using Square = Share<kWarps, kT, kT>;
 using Overlap = Share<kWarps, kT, kT, kParts>;
 
-// Brings what a chunk starts with to the L2 cache. Every thread asks for a line of the last layer's weights, and for
-// one of three hidden tensors, of two of the last layer's or of a token; a few for one of the overlaps.
+// Prefetches the first inputs of a chunk to the L2 cache. Every thread prefetches one line of the last layer's weights,
+// and one line of the three hidden tensors, of two tensors of the last layer, or of the tokens. Some threads also
+// prefetch a line of the overlaps.
 template <typename Token>
 __device__ void prefetch_start(const Block& block, int64_t chunk) {
   const TttProblem& p = block.p;
@@ -56,15 +57,16 @@ template <typename Token>
 __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const dW_first = memory, *const dW_last = dW_first + kDim * kWide;
-  // Of the hidden side: the last layer's inputs at k, then the gradient by the first one's output at k; that by the
-  // first layer's output at q; the last layer's inputs at q, and for a while the gradient by t; the first layer's g,
-  // then what the warps add up.
+  // Tiles with the hidden width. U: inputs of the last layer at k, later the gradient of the first layer's output at k.
+  // X: gradient of the first layer's output at q. V: inputs of the last layer at q, temporarily the gradient of t. G:
+  // inner gradient g of the first layer, later partial sums of the warps.
   float *const U = dW_last + kHidden * kLast, *const X = U + kWideTile, *const V = X + kWideTile,
                *const G = V + kWideTile;
-  float *const D = G + kWideTile, *const B = D + kRows;  // by the last layer's output at q, its g
+  // D: gradient of the last layer's output at q. B: inner gradient g of the last layer.
+  float *const D = G + kWideTile, *const B = D + kRows;
   float *const K = B + kRows, *const Q = K + kTokens<kT>;
-  float* const R = Q + kTokens<kT>;  // the last layer's overlap, what it gets, what the first layer's gets
-  // The steps of the first layer and the last; S: at last by the factors of the gradients.
+  float* const R = Q + kTokens<kT>;  // overlap of the last layer, its gradient, gradient of the first layer's overlap
+  // P, S: steps of the first and of the last layer; finally S is the gradient of the factors of the inner gradients.
   float *const P = R + kT * kSquare, *const S = P + kT * kSquare;
   float* const d_b_last = S + kT * kSquare;
   const Factors factors(d_b_last + kDim);
@@ -72,15 +74,15 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   float *const sums = factors.steps + kT, *const d_scale = sums + kWarps * kT;
   const Block block{p};
   const TttLayer &first = p.first, &last = p.last;
-  float2 by_weight{}, by_bias{};                // of the norm, by the warp's row
-  const int from = Half::part() * kHidden / 2;  // the half's inner indices
+  float2 by_weight{}, by_bias{};                // gradients of the norm, from the row of the warp
+  const int from = Half::part() * kHidden / 2;  // first inner index of this half
 
   fetch<kDim, kThreads, kHidden, kWide>(dW_first, first.d_W + block.n() * kDim * kHidden, kHidden);
   fetch<kHidden, kThreads, kDim, kLast>(dW_last, last.d_W + block.n() * kHidden * kDim, kDim);
   if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[block.n() * kDim + threadIdx.x];
   if (threadIdx.x < kT) factors.scale[threadIdx.x] = p.scale[threadIdx.x], d_scale[threadIdx.x] = 0;
   __syncthreads();
-  // Of the first layer, the lane's rows of the columns that it has.
+  // Bias gradients of the first layer: the lane's rows of its columns.
   float d_b[Hidden::kTiles][2];
   const auto d_b_at = [&](int m) {
     return first.d_b + block.n() * kHidden + Hidden::group() * Hidden::kColumns + lane() % 4 * 2 + 8 * m;
@@ -98,7 +100,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
 
   for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
     const Place at{block.chunk(chunk), kHidden, kT};
-    const auto own_row = [&](auto* all) { return at.tokens(all) + warp() * kDim + 2 * lane(); };  // a warp has a row
+    // Each warp has one row.
+    const auto own_row = [&](auto* all) { return at.tokens(all) + warp() * kDim + 2 * lane(); };
     fetch<kT, kThreads, kDim, kRow>(B, at.tokens(p.g), kDim);
     {
       Piece<Token, kWarps> k, q;
@@ -115,7 +118,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
       k.template write<kStep>(K);
       q.template write<kStep>(Q);
     }
-    // Through the norm of the outputs.
+    // Backpropagate through the norm of the outputs.
     {
       const InnerLoss loss(p, block.head());
       OwnRows<Token, kWarps> d_out;
@@ -130,10 +133,11 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     prefetch(p.W_first + at.first(0) + kLine * thread());
     if (thread() < kRowLines) prefetch(at.tokens(p.y) + kLine * thread());
 
-    // Through the first layer's update, to its g. What comes from global memory is still on its way.
+    // Backpropagate through the update of the first layer to its inner gradient g, while the loads from global memory
+    // are in flight.
     Hidden by;
     product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
-    // Through the last layer's, to its input at k.
+    // Backpropagate through the update of the last layer to its input at k.
     Hidden d_u;
     pair_product<kDim>(
         d_u,
@@ -143,13 +147,13 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
         },
         PairColumns<Hidden, kLast>(dW_last));
 
-    Hidden d_a;  // by the last layer's input at q
+    Hidden d_a;  // gradient of the last layer's input at q
     pair_product<kDim>(d_a, PairsOf<kRow>{D}, W_rows);
     Hidden t, x;
     read(t, p.t + at.hidden(0), kHidden);
     read(x, p.x + at.hidden(0), kHidden);
 
-    // Two warps: the first layer's steps, the gradients by the last one's.
+    // Two warps compute the steps of the first layer and the gradient of the steps of the last layer.
     Square overlap;
     {
       Square d_steps, last_overlap, step, d_read, first_steps;
@@ -164,12 +168,13 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
         d_steps.c[m][e] = d * a;
         d_read.c[m][e] = d * last_overlap.c[m][e];
       });
-      write(d_read, p.overlap + at.index * kT * kT, kT);  // for a while
+      write(d_read, p.overlap + at.index * kT * kT, kT);  // temporary storage
       write(d_steps, R, kSquare);
       write(first_steps, P, kSquare);
     }
 
-    // What the layers have been given. z and x become the slopes, t what d_z takes from t's gradient.
+    // Recompute the inputs of the layers. z and x are replaced by the slopes of the activation, t by the contribution
+    // of t's gradient to d_z.
     Hidden g, input;
     {
       Hidden u;
@@ -216,7 +221,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     elements(d_a, [&](float& a, int m, int e) { d_b[m][e % 2] += a *= x.c[m][e]; });
     write_rounded(d_a, X, kWide);
     __syncwarp();
-    // Through the inner gradient's way from the last layer to the first. by: by the first layer's g, then by t.
+    // Backpropagate through the inner backward pass from the last layer to the first layer. by: gradient of the first
+    // layer's inner gradient g, then the gradient of t.
     product<kT>(by, minus(ColumnsOf<kSquare>{P}), rounded(RowsOf<kWide>{X}));
     elements(by, [&](float& a, int m, int e) {
       t.c[m][e] = t.c[m][e] * a + d_u.c[m][e] * z.c[m][e];
@@ -226,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     __syncthreads();
 
     const Held<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(p.W_last + at.last(0) + from * kDim));
-    // Through the last layer's update and outputs, to its g.
+    // Backpropagate through the update and the outputs of the last layer to its inner gradient g.
     Half d_g;
     pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{U + from}), PairRows<Half, kLast>(dW_last + from * kLast));
     d_g.add_rows(sums + Half::part() * kWarps / 2 * kT, [&](int i, int j, float& a, float& b) {
@@ -237,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     elements(d_g, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
     const int tokens = Half::part() * kT / 2;
     product<kT / 2>(d_g, minus(ColumnsOf<kSquare>{S + tokens * kSquare}), RowsOf<kRow>{D + tokens * kRow});
-    // Through the first layer's, to k.
+    // Backpropagate through the update of the first layer to k.
     Half d_k;
     pair_product<kHidden / 2>(d_k, rounded(PairsOf<kWide>{G + from}), PairColumns<Half, kWide>(dW_first + from));
     elements(d_k, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
@@ -258,7 +264,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     const Held<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
     __syncthreads();
 
-    // Through the inner loss. G: by the last layer's output at k, and the same rounded; then by the target.
+    // Backpropagate through the inner loss. G: gradient of the last layer's output at k, followed by its TF32-rounded
+    // copy; later the gradient of the target.
     float2 d_target;
     {
       float* const own = G + warp() * kRow + 2 * lane();
@@ -294,7 +301,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     set_pair(own_target, d_target.x, d_target.y);
     if (chunk > 0) prefetch_start<Token>(block, chunk - 1);
 
-    // Through the layers at k. t: by the first layer's output.
+    // Backpropagate through the layers at k. t: gradient of the first layer's output.
     {
       Hidden back;
       pair_product<kDim>(back, rounded(PairsOf<kRow>{G + kRows}), W_again);
@@ -302,7 +309,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     }
     Held<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(p.W_first + at.first(0) + from));
     {
-      Share<kWarps, kHidden, kDim> to;  // the rows are the warp's columns
+      Share<kWarps, kHidden, kDim> to;  // the rows are the columns of the warp
       product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{B});
       __syncwarp();
       write_rounded(input, V, kWide);
@@ -322,7 +329,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     by_factors<kWarps>(block, chunk, factors, S, sums, d_scale);
     __syncthreads();
 
-    // To the tokens, and the first layer's weights.
+    // Gradients of the tokens (q and k) and of the first layer's weights.
     W_first.round();
     Half d_q;
     pair_product<kHidden / 2>(d_q, rounded(PairsOf<kWide>{X + from}), rounded(W_first));

@@ -1,13 +1,13 @@
-// Fast weights of two layers with momentum whose state is spread over a cluster of blocks. A block has 64 of the hidden
-// columns: of the first layer's columns and the last layer's rows. They stay in its shared memory from chunk to chunk.
-// What is summed over hidden columns is summed over the blocks, in the order of their ranks, for a quarter of the
-// chunk's tokens by each block.
+// Two-layer fast weights with momentum whose state is distributed over a cluster of blocks. Each block has 64 of the
+// hidden columns: 64 columns of the first layer and 64 rows of the last layer. They stay in its shared memory between
+// the chunks. Sums over all hidden columns are sums over the blocks, in the order of their ranks; each block computes
+// these sums for a quarter of the tokens of the chunk.
 #pragma once
 #include "ops/cuda/fast_weights.cuh"
 
 namespace lazy::ops::cuda::learning {
 
-// The block's dynamic shared memory.
+// Returns the dynamic shared memory of the block.
 __device__ inline float* shared_memory() {
   extern __shared__ __align__(128) float memory[];
   return own_memory(memory);
@@ -17,38 +17,39 @@ namespace spread {
 
 constexpr int kBlocks = 4, kHidden = kBlocks * kDim;
 constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
-constexpr int kOwned = kT / kBlocks;  // the tokens whose sums over the blocks a block computes
-static_assert(kOwned == kWarps);      // a warp has one of them
+constexpr int kOwned = kT / kBlocks;  // number of tokens whose sums over the blocks a block computes
+static_assert(kOwned == kWarps);      // each warp has one of these tokens
 
-constexpr int kRow = kDim + 8, kTile = kDim * kRow;  // a quarter of a warp has pairs of four rows in different banks
-constexpr int kMostBytes = 227 << 10;                // of shared memory, that a kernel takes
+constexpr int kRow = kDim + 8, kTile = kDim * kRow;  // a quarter-warp reads pairs of four rows from different banks
+constexpr int kMostBytes = 227 << 10;                // maximum shared memory of a kernel
 
 using Tile = Share<kWarps, kT, kDim>;
 
-// Tiles of 16-bit numbers: fp16 rounds like TF32, a load of four 8 x 8 matrices is what a lane needs of a factor, and
-// products are twice as fast. What fp16 lacks is TF32's range, and inner gradients (the norm divides by a deviation
-// that may be next to nothing), outer ones and the state have no bound. So a factor has a unit, a power of two by which
-// its numbers are divided: of the largest one, 2^14 to 2^15 units, or of a bound. Nothing is out of range then, and
-// what the largest number's unit takes from small ones is less than 2^-39 of it. Keys and queries are of unit length,
-// which is theirs.
+// Tiles of fp16 numbers. fp16 has the same precision as TF32. One ldmatrix instruction loads the elements of an operand
+// that a lane needs, and fp16 products are twice as fast. But fp16 lacks the range of TF32, and the inner gradients
+// (the norm divides by a standard deviation that may be close to zero), the outer gradients and the state are
+// unbounded. Therefore every operand has a unit, a power of two by which its elements are divided, so that the largest
+// absolute value (or a bound of it) becomes 2^14 to 2^15. Nothing overflows then, and the rounding error of small
+// values is less than 2^-39 of the largest value. Keys and queries have a length of at most 1 and need no unit.
 using Half = __half;
-constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;  // eight rows at one column lie in different banks
+constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;  // eight rows at one column are in different banks
 
-// A row of keys or queries times 64 numbers is at most this times the largest of them.
+// The inner product of a key or query with a vector of 64 elements is at most kLongest times the largest element.
 constexpr float kLongest = kDim;
 
-// By the bits of the largest |x|. Numbers that are not finite stay so.
+// Returns the unit for the bits of the largest absolute value. Values that are not finite stay so.
 __device__ inline float unit_of(uint32_t most) { return __uint_as_float((max(most >> 23, 15u) - 14) << 23); }
-// 1 / a power of two.
+// Returns the reciprocal of a power of two.
 __device__ inline float inverse(float unit) { return __uint_as_float((254u << 23) - bits(unit)); }
-// Of a row of which every lane has two numbers.
+// The unit of a row of which every lane has two elements.
 __device__ inline float row_unit(float2 x) { return unit_of(warp_max(bits(fmaxf(fabsf(x.x), fabsf(x.y))))); }
 
-// The units of a block's factors. A warp gives what is largest of its part; after a barrier of the block every thread
-// may write its part, and after one more `of` has the unit. Only the first factors have places for what warps gave.
+// The units of the operands of a block. Each warp proposes the largest absolute value of its part. After a block
+// barrier every thread may call settle() and write its part of the operand. After one more barrier of() returns the
+// unit. Only the first kPlaces operands have memory for the proposals of the warps.
 struct Units {
   static constexpr int kPlaces = 12;
-  float *most, *all;  // in shared memory: (kPlaces, kWarps), (factors)
+  float *most, *all;  // in shared memory: (kPlaces, kWarps), (operands)
 
   __device__ explicit Units(float* at) : most(at), all(at + kPlaces * kWarps) {}
   static constexpr int numbers(int factors) { return kPlaces * kWarps + factors; }
@@ -58,7 +59,7 @@ struct Units {
     const uint32_t x = warp_max(bits(largest));
     if (lane() == 0) given(which)[warp()] = __uint_as_float(x);
   }
-  // One over it.
+  // Computes the unit and returns its reciprocal.
   __device__ float settle(int which) const {
     const float unit = unit_of(warp_max(bits(given(which)[lane() % kWarps])));
     if (thread() == 0) all[which] = unit;
@@ -66,7 +67,8 @@ struct Units {
   }
   __device__ float of(int which) const { return all[which]; }
   __device__ float of(int left, int right) const { return all[left] * all[right]; }
-  // Of a product times at most two, which has no more than 2^37 units of its factors.
+  // The unit of a product that is multiplied by at most 2. Its values are at most 2^37 times the product of the two
+  // units.
   __device__ float of_product(int left, int right) const { return fmaxf(of(left, right) * 0x1p22f, 0x1p-100f); }
 };
 
@@ -100,18 +102,18 @@ __device__ inline float4 four_halves(const Half* at) {
   return make_float4(a.x, a.y, b.x, b.y);
 }
 
-// What a lane holds of 16 inner indices of a factor: of the warp's 16 rows, or of its columns.
+// The elements that a lane has for 16 inner indices of an operand: of the 16 rows of the warp, or of its columns.
 struct Fragment {
   uint32_t x[4];
 };
-// A factor of products that are Tiles. INNER_ROWS: the inner index is that of the tile's rows. It keeps a place in
-// shared memory as a number: with a pointer in its stead nvcc 13.0 reads local memory.
+// An operand of products whose results are Tiles. INNER_ROWS: the inner index is the row of the tile. The object stores
+// a shared memory address as an integer; with a pointer instead, nvcc 13.0 reads local memory.
 template <bool LEFT, bool INNER_ROWS>
 struct Factor {
   uint32_t at;
   __device__ explicit Factor(const Half* tile) {
     static_assert(Tile::kColumns == 16);
-    constexpr bool kPairs = LEFT == INNER_ROWS;  // of matrices that lie beside each other
+    constexpr bool kPairs = LEFT == INNER_ROWS;  // whether to load pairs of adjacent 8 x 8 matrices
     const int outer = LEFT ? Tile::row() : Tile::group() * Tile::kColumns;
     const int row = kPairs ? lane() / 16 * 8 + lane() % 8 : lane() % 16,
               column = (kPairs ? lane() / 8 % 2 : lane() / 16) * 8;
@@ -132,7 +134,7 @@ using Left = Factor<true, false>;
 using LeftAcross = Factor<true, true>;
 using Right = Factor<false, true>;
 using RightAcross = Factor<false, false>;
-// Of a left factor, inner indices by numbers of their own.
+// Multiplies each inner index of a left operand by its own factor.
 __device__ inline Fragment scaled(const Fragment& f, const Half* by, int step) {
   const auto* const at = reinterpret_cast<const uint32_t*>(by + 16 * step + lane() % 4 * 2);
   const uint32_t a = at[0], b = at[4];
@@ -143,13 +145,13 @@ __device__ inline void add_product(Tile& to, const Fragment& left, const Fragmen
 #pragma unroll
   for (int n = 0; n < Tile::kTiles; ++n) tensor_core::mma<Half>(to.c[n], left.x, right.x[2 * n], right.x[2 * n + 1]);
 }
-// function(step) for the inner indices, 16 each.
+// Calls function(step) for the inner indices, 16 per step.
 template <int UNROLLED, typename Function>
 __device__ void each_step(const Function& function) {
 #pragma unroll UNROLLED
   for (int step = 0; step < kDim / 16; ++step) function(step);
 }
-// to += left right, and with one left factor for two.
+// to += left * right. The second function multiplies one left operand by two right operands.
 template <int UNROLLED, typename L, typename R>
 __device__ void multiply(Tile& to, const L& left, const R& right) {
   each_step<UNROLLED>([&](int step) { add_product(to, left(step), right(step)); });
@@ -162,7 +164,7 @@ __device__ void multiply(Tile& a, Tile& b, const L& left, const R& by_a, const R
     add_product(b, x, by_b(step));
   });
 }
-// a += left right with the inner indices scaled by one row of numbers, b with those by another.
+// a += left * right with the inner indices scaled by `of_a`; b is computed likewise with `of_b`.
 template <int UNROLLED>
 __device__ void multiply_scaled(Tile& a, Tile& b, const LeftAcross& left, const Right& right, const Half* of_a,
                                 const Half* of_b) {
@@ -178,30 +180,33 @@ __device__ inline void write_halves(Tile& share, Half* to, float by = 1) {
 __device__ inline void scale(Tile& share, float by) {
   elements(share, [&](float& a, int, int) { a *= by; });
 }
-// to += by x
+// to += by * x
 __device__ inline void add_scaled(Tile& to, float by, const Tile& x) {
   elements(to, [&](float& a, int m, int e) { a += by * x.c[m][e]; });
 }
-// The warp's of four tensors of numbers of tokens.
+// Returns one of four per-token tensors, selected by the index of the warp.
 __device__ inline const float* one_of_four(const float* a, const float* b, const float* c, const float* d) {
   const int which = warp();
   return which == 0 ? a : which == 1 ? b : which == 2 ? c : d;
 }
-// A row of numbers that factors are multiplied by, so at most one: by one warp, of which every lane has two.
+// Stores a row of factors that operands are multiplied by. The factors are scaled to at most 1. Called by one warp, of
+// which every lane has two elements.
 __device__ inline void set_row(Half* to, float2 x, float& unit) {
   constexpr float kOne = 1 << 15;
   const float of_row = row_unit(x), by = inverse(of_row) / kOne;
   set_halves(to + 2 * lane(), by * x.x, by * x.y);
   if (lane() == 0) unit = kOne * of_row;
 }
-// to += unit() left right. What the unit is comes after the product, so that it takes no register meanwhile.
+// to += unit() * left * right. The unit is evaluated after the product, so that it does not occupy a register during
+// the product.
 template <int UNROLLED, typename L, typename R, typename Unit>
 __device__ void add_multiple(Tile& to, const L& left, const R& right, const Unit& unit) {
   Tile by;
   multiply<UNROLLED>(by, left, right);
   add_scaled(to, unit(), by);
 }
-// A row of a tile of every block, with a unit of its own: of a warp, of which every lane has two numbers.
+// Writes a row to the same tile of every block, with a separate unit for the row. Called by one warp, of which every
+// lane has two elements.
 __device__ inline void write_row(Half* tile, float* row_units, int row, float2 x) {
   const float unit = row_unit(x), by = inverse(unit);
 #pragma unroll
@@ -210,7 +215,7 @@ __device__ inline void write_row(Half* tile, float* row_units, int row, float2 x
     if (lane() == 0) *of_block(row_units + row, block) = unit;
   }
 }
-// Rows of a tile that the cluster's warps wrote so get one unit. Every thread changes a part.
+// Converts the rows of a tile that were written by write_row to one common unit. Every thread converts a part.
 __device__ inline void level_rows(Half* tile, const float* row_units, const Units& units, int which) {
   const float2 two = pair(row_units + 2 * lane());
   const float unit = __uint_as_float(warp_max(max(bits(two.x), bits(two.y))));
@@ -225,8 +230,8 @@ __device__ inline void level_rows(Half* tile, const float* row_units, const Unit
   eight = make_uint4(level(eight.x), level(eight.y), level(eight.z), level(eight.w));
 }
 
-// The normal distribution at z, of which GELU and its derivatives are made: erf to 2e-7 by Abramowitz and Stegun's
-// 7.1.26, whose exponential is the density's.
+// The normal distribution at z, from which GELU and its derivatives are computed. erf has an error of 2e-7 (Abramowitz
+// and Stegun, 7.1.26); its exponential is also the density.
 struct Normal {
   float z, cumulative, density;
   __device__ explicit Normal(float x) : z(x) {
@@ -242,7 +247,7 @@ struct Normal {
   __device__ float slope() const { return cumulative + z * density; }
   __device__ float bend() const { return (2 - z * z) * density; }
 };
-// The activation's slopes of a share, in half the registers.
+// The slopes of the activation for a share, packed as fp16 in half of the registers.
 struct Slopes {
   uint32_t pairs[Tile::kTiles][2];
   __device__ float operator()(int n, int e) const {
@@ -250,7 +255,7 @@ struct Slopes {
     return e % 2 == 0 ? both.x : both.y;
   }
 };
-// A share becomes what it is activated to.
+// Applies the activation to a share and returns the slopes.
 __device__ inline Slopes activate(Tile& share) {
   Slopes slopes;
 #pragma unroll
@@ -266,7 +271,7 @@ __device__ inline Slopes activate(Tile& share) {
   return slopes;
 }
 
-// function(row, column, x, y) for every two neighbours of a tile, x and y numbers of two shares.
+// Calls function(row, column, x, y) for every pair of adjacent elements, where x and y belong to the shares a and b.
 template <typename Function>
 __device__ void each_of_two(Tile& a, Tile& b, const Function& function) {
 #pragma unroll
@@ -280,7 +285,7 @@ __device__ void each_of_two(Tile& a, Tile& b, const Function& function) {
   }
 }
 
-// The sum over the cluster's blocks of what lies at `own`.
+// The sum over all blocks of the cluster of the values at `own`.
 __device__ inline float2 sum_of_blocks(float* own) {
   float2 sum = pair(of_block(own, 0));
 #pragma unroll
@@ -291,11 +296,11 @@ __device__ inline float2 sum_of_blocks(float* own) {
   return sum;
 }
 
-// Queues the copy of a tile of 64 rows.
+// Starts the asynchronous copy of a tile of 64 rows.
 __device__ inline void fetch_tile(float* tile, const float* from, int step) {
   fetch<kDim, kThreads, kDim, kRow>(tile, from, step);
 }
-// Brings the block's part of the 64 x 64 numbers that each of `all` has for a chunk to the L2 cache.
+// Prefetches the block's part of the 64 x 64 numbers of a chunk to the L2 cache, for each tensor of `all`.
 template <typename... Tensors>
 __device__ void prefetch_part(int64_t index, int rank, Tensors*... all) {
   constexpr int kLine = 32;
@@ -303,9 +308,9 @@ __device__ void prefetch_part(int64_t index, int rank, Tensors*... all) {
   int which = 0;
   ((warp() == which++ ? prefetch(all + index * kT * kDim + (rank * 32 + lane()) * kLine) : void()), ...);
 }
-// The thread's part of 64 x 64 numbers: kFetched times four of them.
+// The thread's part of 64 x 64 numbers: kFetched vectors of four numbers.
 constexpr int kFetched = kDim * kDim / 4 / kThreads;
-// function(row, column) of these.
+// Calls function(row, column) for each of these vectors.
 template <typename Function>
 __device__ void each_fetched(const Function& function) {
 #pragma unroll
@@ -315,7 +320,7 @@ __device__ void each_fetched(const Function& function) {
   }
 }
 __device__ inline float4& four(float* at) { return *reinterpret_cast<float4*>(at); }
-// From contiguous numbers in global memory to registers, and from there to a tile.
+// Loads contiguous numbers from global memory to registers. set_part stores them to a tile.
 __device__ inline void read_part(float4 (&to)[kFetched], const float* from) {
 #pragma unroll
   for (int m = 0; m < kFetched; ++m) {
@@ -338,7 +343,7 @@ __device__ inline void set_part(Half* tile, const float4 (&from)[kFetched], floa
 __device__ inline float dot_four(const float4& a, const float4& b) {
   return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
-// Four tiles that follow each other, as factors of which the units are those from `which` on.
+// Processes four consecutive tiles as operands. Their units have consecutive indices, starting at `which`.
 template <typename Function>
 __device__ void each_of_state(float* tiles, const Function& function) {
   each_fetched([&](int row, int column) {
@@ -361,10 +366,12 @@ __device__ inline void set_state(Half* factors, float* tiles, const Units& units
   });
 }
 
-// What the forward pass keeps of a block's part of a chunk for the backward pass, as its products had it.
+// Data that the forward pass saves for the backward pass, for a block's part of a chunk, in the form in which the
+// products used it.
 struct Kept {
   enum { kFirstW, kFirstS, kLastW, kLastS, kZ, kX, kT, kUnits, kRoom = 32 };
-  Half state[4 * kHalfTile];                    // at the chunk's start: W and S of the first layer, of the last
+  // At the start of the chunk: W and S of the first layer, W and S of the last layer.
+  Half state[4 * kHalfTile];
   uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's part of a share
   float units[kRoom];
 };
@@ -372,7 +379,7 @@ static_assert(sizeof(Kept) % 128 == 0);  // lines of the L2 cache
 __device__ inline Kept& kept_of(const FastWeightsProblem& p, int64_t index, int rank) {
   return static_cast<Kept*>(p.kept)[index * kBlocks + rank];
 }
-// A thread's part of a share as it is kept, and from that.
+// Convert a thread's part of a share to its saved fp16 form and back.
 __device__ inline uint4 narrowed(const Tile& share, float by = 1) {
   const auto two = [&](int n, int e) { return tensor_core::pack<Half>(by * share.c[n][e], by * share.c[n][e + 1]); };
   static_assert(Tile::kTiles == 2);
@@ -385,14 +392,15 @@ __device__ inline void widen(Tile& share, const uint4& from, float unit) {
     a = unit * (e % 2 == 0 ? two.x : two.y);
   });
 }
-// Queues the copy of a tile of factors.
+// Starts the asynchronous copy of a tile of fp16 operands.
 __device__ inline void fetch_factors(Half* tile, const Half* from) {
   static_assert(kDim * kDim / 8 == kThreads);
   const int at = thread() / (kDim / 8) * kHalfRow + thread() % (kDim / 8) * 8;
   tensor_core::copy_async(tensor_core::shared_address(tile + at), from + at, true);
 }
 
-// Whether both passes are by clusters, on the current GPU and with one of their kernels as compiled for it.
+// Whether the cluster kernels support the problem on the current GPU. `kernel` is one of these kernels; it must have
+// been compiled for sm_90 or later.
 template <typename Kernel>
 bool serves(const FastWeightsProblem& p, Kernel kernel) {
   if (!p.momentum || p.tanh || p.T != kT || p.H != kHidden || kMostBytes > most_shared_memory("fast_weights"))

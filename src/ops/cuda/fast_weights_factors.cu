@@ -1,7 +1,8 @@
-// The factors of fast weights with momentum, from the gates of a chunk's tokens. With e and f the momentum and what is
-// kept at a token, a column of factors is the recurrence m <- e m, a <- f a + m over tokens: a is what a token's step
-// has become in the weights and m in the momentum, from a = m = 1 at the token itself. What is kept of the weights and
-// what the first momentum has added are two columns more. A block has a chunk, a thread a column.
+// The factors of fast weights with momentum, computed from the gates of the tokens of a chunk. With e (momentum gate)
+// and f (keep gate) of a token, each column of factors is the recurrence m <- e m, a <- f a + m over the tokens. a is
+// the factor of a token's gradient step in the weights, and m its factor in the momentum; both are 1 at the token
+// itself. Two more columns contain the factors of the initial weights and of the initial momentum. A block computes one
+// chunk, a thread one column.
 #include "ops/cuda/fast_weights.h"
 #include "ops/cuda/launch.h"
 
@@ -10,18 +11,18 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kT = kMemoryTokens, kCarry = kT, kKeep = kT + 1, kColumns = kT + 2, kThreads = 96;
-constexpr int kRow = kColumns + 1;  // odd: the lanes of a column read different banks
+constexpr int kRow = kColumns + 1;  // odd, so that the lanes of a column read different banks
 
 struct Gates {
   float e, f;
 };
 
 struct Column {
-  int first;   // token of the recurrence
-  float a, m;  // before it
+  int first;   // first token of the recurrence
+  float a, m;  // values before this token
   float scale;
-  int64_t place;  // of what the first token gives, in read_steps or (chunks, T)
-  int step;       // to what the next token gives
+  int64_t place;  // offset of the factor of the first token in read_steps or (chunks, T)
+  int step;       // distance to the factor of the next token
 
   __device__ Column(int column, int64_t chunk, const float* steps)
       : first(column < kT ? column + 1 : 0),
@@ -43,7 +44,8 @@ __device__ void read_gates(Gates* gates, const MemoryFactors& p) {
 __device__ float* read_factors(const MemoryFactors& p, int column) {
   return column < kT ? p.read_steps : column == kCarry ? p.read_carry : p.read_keep;
 }
-// Of what the last token gives: where the factors a and m of a column lie; null: the momentum has none.
+// Addresses of the factors a and m of a column after the last token. m is null for the column of the initial weights,
+// which do not affect the momentum.
 struct Ends {
   float *a, *m;
   __device__ Ends(const MemoryFactors& p, int column, int64_t chunk)
@@ -73,7 +75,8 @@ __global__ void __launch_bounds__(kThreads) factors(const __grid_constant__ Memo
 
 __global__ void __launch_bounds__(kThreads) factor_gradients(const __grid_constant__ MemoryFactors p) {
   __shared__ Gates gates[kT];
-  // Before the token of each row, and after the last one; then what a column adds to the gates' gradients, a row later.
+  // Values before the token of each row and after the last token. Later, one row further down: the contributions of
+  // each column to the gradients of the gates.
   __shared__ float A[(kT + 1) * kRow], M[(kT + 1) * kRow];
   read_gates(gates, p);
   const int c = static_cast<int>(threadIdx.x);

@@ -1,5 +1,5 @@
-// The forward pass of fast weights. A block goes over the chunks of a sequence and head: the inner gradients of the
-// chunk's tokens, the next chunk's state, the outputs at q.
+// The forward pass of fast weights. A block iterates over the chunks of a sequence and head. For each chunk it computes
+// the inner gradients of the tokens, the state of the next chunk, and the outputs at q.
 #include "ops/cuda/fast_weights.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -13,7 +13,7 @@ constexpr int kBytes = (4 * kTokens<T> + 2 * kWeights + 4 * T) * static_cast<int
 
 }  // namespace
 
-// TWO: layers. Without momentum the layers have biases.
+// TWO: two layers instead of one. Without momentum, the layers have biases.
 template <int T, bool TWO, bool MOMENTUM>
 __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ FastWeightsProblem p) {
   extern __shared__ __align__(128) float memory[];
@@ -47,11 +47,12 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     const Place at{chunk * p.N + n, p.H, T};
     const bool ends = chunk + 1 == p.C;
     const Place after{ends ? n : at.index + p.N, p.H, T};
-    // The state that follows: of the next chunk, or what the last one leaves; null: not wanted.
+    // Returns where the next state is stored: in the next chunk, or in the output after the last chunk (null: not
+    // requested).
     const auto next = [&](float* all, float* at_the_end) { return ends ? at_the_end : all; };
     const FastWeightsLayer &first = p.first, &last = p.last;
 
-    // The tokens' inner gradients. A: k, B: the gradient by the last layer's output.
+    // The inner gradients of the tokens. A: k, B: gradient with respect to the output of the last layer.
     load(A, at.tokens(p.k));
     TWO ? load_first(W, first.W + at.first(0)) : load_last(W, last.W + at.last(0));
     if (threadIdx.x < T) {
@@ -105,7 +106,8 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     // The state after the chunk.
     float *const W_last = next(last.W, last.W_end), *const S_last = next(last.S, last.S_end);
     float *const W_first = next(first.W, first.W_end), *const S_first = next(first.S, first.S_end);
-    // A slice of a layer's next W and S, at `to` in rows of `step`: from those at `from`, the inputs u and gradients g.
+    // Computes a slice of the next W and S of a layer and stores it at `to` with row stride `step`. It is computed from
+    // the current W and S at `from`, the inputs u and the gradients g.
     const auto advance = [&](const float* u, const float* g, const FastWeightsLayer& layer, int64_t from, float* to_W,
                              float* to_S, int64_t to, int step) {
       Matrix by;
@@ -127,7 +129,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
         });
       }
     };
-    // b - sum steps g of a tile's 64 columns.
+    // b - sum_t steps_t g_t for the 64 columns of a tile.
     const auto advance_bias = [&](const float* g, const float* from, float* to) {
       if (threadIdx.x < kDim) to[threadIdx.x] = from[threadIdx.x] - stepped_sum<T, kStep>(steps, g);
     };
@@ -164,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     }
     __syncthreads();
 
-    // The outputs at q. A: k, then the steps of the first layer; B: q.
+    // The outputs at the queries q. A: k, later the steps of the first layer; B: q.
     load(B, at.tokens(p.q));
     arrive();
     const float* read_steps = p.read_steps + at.index * T * T;

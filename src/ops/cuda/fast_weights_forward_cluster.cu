@@ -1,5 +1,5 @@
-// The forward pass of fast weights of two layers with momentum, over clusters of blocks. u and the first layer's g are
-// not kept: the backward pass computes them.
+// The forward pass of two-layer fast weights with momentum, on clusters of blocks. u and the first layer's inner
+// gradient g are not saved; the backward pass computes them again.
 #include "ops/cuda/fast_weights_cluster.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -8,7 +8,7 @@ using namespace spread;
 
 namespace {
 
-// Factors, by unit. The state's four follow each other as its tiles do.
+// Indices of the units of the fp16 operands. The four operands of the state are consecutive, as their tiles are.
 enum { kState, kFirstW = kState, kFirstS, kLastW, kLastS, kX, kReadSteps, kB, kSteps, kMomentumSteps, kFactors };
 
 constexpr int kBytes = (6 * kTile + 3 * kT + kOwned + Units::numbers(kFactors) + 3) * static_cast<int>(sizeof(float)) +
@@ -22,24 +22,27 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   if (!kClusters) return;
   float *const W_first = shared_memory(), *const S_first = W_first + kTile;
   float *const W_last = S_first + kTile, *const S_last = W_last + kTile;
-  float *const Z = S_last + kTile, *const O = Z + kTile;  // parts of the last layer's outputs and overlap
+  float *const Z = S_last + kTile, *const O = Z + kTile;  // partial sums of the last layer's outputs and overlap
   float *const read_keep = O + kTile, *const read_carry = read_keep + kT;
-  float *const units_of_B = read_carry + kT, *const units_of_P = units_of_B + kT;  // of rows; P's of the last layer
+  // One unit per row of B, and per row of P for the last layer.
+  float *const units_of_B = read_carry + kT, *const units_of_P = units_of_B + kT;
   const Units units(units_of_P + kOwned);
-  // Factors of products: the state, the tokens.
+  // Operands of products: the state and the tokens.
   Half *const w_first = reinterpret_cast<Half*>(units.all + kFactors + 3), *const s_first = w_first + kHalfTile;
   Half *const w_last = s_first + kHalfTile, *const s_last = w_last + kHalfTile;
   Half *const K = s_last + kHalfTile, *const Q = K + kHalfTile;
-  Half *const U = Q + kHalfTile, *const X = U + kHalfTile;  // the last layer's inputs at k and q
-  Half *const G = X + kHalfTile, *const B = G + kHalfTile;  // the gradients by the first and the last layer's outputs
-  Half* const P = B + kHalfTile;                            // a layer's steps
+  Half *const U = Q + kHalfTile, *const X = U + kHalfTile;  // inputs of the last layer at k and q
+  // G, B: gradients of the first layer's and of the last layer's output.
+  Half *const G = X + kHalfTile, *const B = G + kHalfTile;
+  Half* const P = B + kHalfTile;  // steps of a layer
   Half *const steps = P + kHalfTile, *const momentum_steps = steps + kT;
-  // Without the last layer's steps: behind these, not where a slower warp still reads.
+  // This tile is stored after the kOwned rows of P that the last layer uses, because slower warps may still read those
+  // rows.
   float* const own_outputs = reinterpret_cast<float*>(P + kOwned * kHalfRow);
   static_assert(kOwned * kRow * sizeof(float) <= (kT - kOwned) * kHalfRow * sizeof(Half));
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
   const int64_t n = blockIdx.x / kBlocks;
-  const int own = rank * kOwned + warp();  // the warp's token, for the cluster
+  const int own = rank * kOwned + warp();  // the token whose sums over the cluster this warp computes
   const FastWeightsLayer &first = p.first, &last = p.last;
   const InnerLoss loss(p, n);
   float4 next_k[kFetched], next_q[kFetched];
@@ -91,14 +94,15 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       });
     };
 
-    // A share becomes what the backward pass has of it, so that both compute the same of it.
+    // Rounds a share to the precision in which it is saved for the backward pass, so that both passes use the same
+    // values.
     const auto round_to_kept = [](Tile& share, float by, float unit) {
       const uint4 part = narrowed(share, by);
       widen(share, part, unit);
       return part;
     };
 
-    // The first layer at k and, but for the chunk's own steps, at q.
+    // The first layer at k and, without the contribution of the chunk's own steps, at q.
     Tile z, x;
     {
       Tile by_S, overlap;
@@ -129,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       multiply<4>(y, Left(U), Right(w_last));
       const float unit = unit_of_U * units.of(kLastW);
       scale(y, unit);
-      if (chunk > 0) cluster_wait();  // the others have read Z and O
+      if (chunk > 0) cluster_wait();  // the other blocks have read Z and O
       write(y, Z, kRow);
     }
     cluster_arrive();
@@ -158,7 +162,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
     __syncthreads();
 
-    // The outputs at q.
+    // The outputs at the queries q.
     add_multiple<4>(x, Left(P), Right(G), [&] { return kLongest * units.of(kReadSteps) * unit_of_G; });
     units.propose(kX, largest(x));
     __syncthreads();
@@ -197,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     write(overlap, O, kRow);
     cluster_arrive();
 
-    // The state after the chunk. Where it is not wanted there is none.
+    // The state after the chunk. After the last chunk it is computed only if it is requested.
     const auto advance = [&](const Half* u, const Half* g, float unit, float* W, float* S, int w, float* to_W,
                              float* to_S, int64_t part, int row) {
       const float by_steps = -units.of(kSteps) * unit, by_momentum_steps = -units.of(kMomentumSteps) * unit;
@@ -226,7 +230,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
     cluster_wait();
 
-    // The own tokens' outputs. P: the last layer's steps.
+    // Outputs of the block's own tokens. P: steps of the last layer.
     {
       const float2 sum = sum_of_blocks(O + own * kRow + 2 * lane()), out = sum_of_blocks(Z + own * kRow + 2 * lane());
       const float2 steps_of_row = make_float2(-sum.x * own_steps.x, -sum.y * own_steps.y);
@@ -244,7 +248,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       load(at.index + p.N);
       prefetch_part(at.index + p.N, rank, p.read_steps, p.target);
     }
-    if (Tile::row() == 0) {  // has kOwned rows
+    if (Tile::row() == 0) {  // this warp has the kOwned rows of the block
       Tile out;
       multiply<4>(out, Left(P), Right(B));
       out.each([&](int i, int j, float& a, float& b) {
@@ -254,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       });
     }
   }
-  cluster_wait();  // until then the others read this block's shared memory
+  cluster_wait();  // until then, other blocks read the shared memory of this block
 }
 
 int64_t kept_by_cluster(const FastWeightsProblem& p) {

@@ -1,5 +1,5 @@
-// The forward pass of TTT-MLP whose weights fit shared memory. They stay there from chunk to chunk; what the backward
-// pass needs of each chunk is written out, nothing is read back.
+// The forward pass of TTT-MLP for weights that fit in shared memory, where they stay between the chunks. Data that the
+// backward pass needs is written to global memory; nothing is read back.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -9,12 +9,12 @@ namespace {
 constexpr int kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kHidden = 256;
 
-// From row to row: the lanes of a fragment read different banks where a matrix is a left factor (4 more than a multiple
-// of 32) or a right one (8 more).
+// Row strides for which the lanes of a fragment read different banks: a multiple of 32 plus 4 for left operands, plus 8
+// for right operands.
 constexpr int kFirst = kHidden + 8, kLast = kDim + 8, kInput = kHidden + 4, kGradient = kHidden + 8;
-constexpr int kParts = 4;  // of the last layer's overlap
+constexpr int kParts = 4;  // number of partial sums of the last layer's overlap
 
-// In the order of the kernel's pointers.
+// Sizes in the order of the pointers in the kernel.
 constexpr int kFloats = kDim * kFirst + kHidden * kLast + 2 * kT * kInput + kT * kGradient + 5 * kTokens<kT> +
                         kT * kSquare + kParts * kT * kT + kHidden + kDim + Factors::kFloats;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
@@ -25,11 +25,13 @@ template <typename Token>
 __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const W_first = memory, *const W_last = W_first + kDim * kFirst;
-  float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;  // the last layer's inputs at k and q
-  float* const G = X + kT * kInput;                                       // the gradient by the first one's output
-  float *const K = G + kT * kGradient, *const Q = K + kTokens<kT>;        // K: at last the outputs before their norm
-  float *const B = Q + kTokens<kT>, *const Z = B + kTokens<kT>;           // by the last output; halves of an output
-  float *const P = Z + 2 * kTokens<kT>, *const O = P + kT * kSquare;      // the steps of a layer; parts of an overlap
+  float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;  // inputs of the last layer at k and q
+  float* const G = X + kT * kInput;                                       // gradient of the first layer's output
+  float *const K = G + kT * kGradient, *const Q = K + kTokens<kT>;        // K: finally the outputs before the norm
+  // B: gradient of the last output. Z: two partial sums of an output.
+  float *const B = Q + kTokens<kT>, *const Z = B + kTokens<kT>;
+  // P: steps of a layer. O: partial sums of an overlap.
+  float *const P = Z + 2 * kTokens<kT>, *const O = P + kT * kSquare;
   float *const b_first = O + kParts * kT * kT, *const b_last = b_first + kHidden;
   const Factors factors(b_last + kDim);
   using Hidden = Share<kWarps, kT, kHidden>;
@@ -39,8 +41,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
   const TttLayer &first = p.first, &last = p.last;
   constexpr Gelu act{.tanh = true};
   const InnerLoss loss(p, block.head());
-  const auto own = [](float* tile) { return tile + warp() * kStep + 2 * lane(); };  // a warp has a row
-  // The product of hidden inputs and the last layer, in two halves.
+  const auto own = [](float* tile) { return tile + warp() * kStep + 2 * lane(); };  // each warp has one row
+  // The product of hidden inputs and the last layer, as two partial sums.
   const auto last_product = [&](const float* inputs) {
     Half half;
     const int from = Half::part() * kHidden / 2;
@@ -77,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
       store<kHidden, kThreads, kDim, kLast>(p.W_last + at.last(0), W_last);
     }
 
-    // The first layer at k and, but for the chunk's own steps, at q.
+    // The first layer at k and, without the contribution of the chunk's own steps, at q.
     Hidden z, x;
     product<kDim>(z, Rows{K}, RowsOf<kFirst>{W_first});
     z.each([&](int i, int j, float& a, float& b) {
@@ -115,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     t.each([&](int i, int j, float& a, float& b) { set_pair(G + i * kGradient + j, a, b); });
     __syncthreads();
 
-    // The outputs at q.
+    // The outputs at the queries q.
     product<kT>(x, minus(RowsOf<kSquare>{P}), RowsOf<kGradient>{G});
     x.each([&](int i, int j, float& a, float& b) {
       a += b_first[j], b += b_first[j + 1];
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     }
     __syncthreads();
 
-    // The state after the chunk. Where it is not wanted there is none.
+    // The state after the chunk. After the last chunk it is computed only if it is requested.
     const bool updates = !ends || last.W_end;
     if (threadIdx.x < kT * kT) {
       float overlap = 1;
@@ -174,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     const float2 y = pair(own(K)), q = pair(own(Q));
     if (p.for_backward) set_pair(p.y_q + row_place, y.x, y.y);
     if (p.out.at) OwnRows<Token, kWarps>::write(block, p.out, chunk, 0, output(loss, q, y));
-    __syncwarp();  // the next chunk's tokens come where the warp has read
+    __syncwarp();  // the tokens of the next chunk overwrite memory that the warp has read
   }
   if (!last.W_end) return;
   store<kDim, kThreads, kHidden, kFirst>(first.W_end + block.n() * kDim * kHidden, W_first);

@@ -1,24 +1,26 @@
-// PTX of the kernels of fast weights: products of TF32, which every GPU from sm_80 on has; clusters, from sm_90 on.
+// PTX instructions of the fast-weights kernels: TF32 products (sm_80 and later) and thread block clusters (sm_90 and
+// later).
 #pragma once
 #include <cstdint>
 
 namespace lazy::ops::cuda {
 
-// threadIdx.x, read anew at every call: addresses made of it are not kept in registers over a whole kernel.
+// Returns threadIdx.x. The register is read again in every call, so that the compiler does not keep addresses that
+// depend on it in registers for the whole kernel.
 __device__ inline int thread() {
   int x;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
   return x;
 }
 
-// x rounded to TF32, ties away from zero.
+// Returns x rounded to TF32; ties are rounded away from zero.
 __device__ inline uint32_t tf32(float x) {
   uint32_t r;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
   return r;
 }
-// m16n8k8 of TF32: with i = lane / 4 and j = lane % 4, a has (i, j), (i + 8, j), (i, j + 4), (i + 8, j + 4), and b
-// (j, i), (j + 4, i).
+// The mma instruction m16n8k8 for TF32. With i = lane / 4 and j = lane % 4, a contains the elements (i, j), (i + 8, j),
+// (i, j + 4), (i + 8, j + 4), and b contains (j, i), (j + 4, i).
 __device__ inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -27,46 +29,47 @@ __device__ inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Two fp16 numbers by two.
+// Multiplies two pairs of fp16 numbers.
 __device__ inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
   uint32_t r;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
   return r;
 }
 
-// The largest of a warp.
+// The maximum over the lanes of a warp.
 __device__ inline uint32_t warp_max(uint32_t x) {
   uint32_t r;
   asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
   return r;
 }
 
-// 1 / x to one unit in the last place.
+// 1 / x with an error of at most one unit in the last place.
 __device__ inline float reciprocal(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 
-// Starts to bring the 128 bytes at x to the L2 cache.
+// Prefetches the 128 bytes at x to the L2 cache.
 __device__ inline void prefetch(const void* x) { asm volatile("prefetch.global.L2 [%0];" ::"l"(x)); }
 
-// Clusters of blocks are of sm_90 and later.
+// Clusters require sm_90 or later.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr bool kClusters = false;
 #else
 constexpr bool kClusters = true;
 #endif
-// The barrier of a cluster's threads, in two halves. Whoever arrives waits until what it wrote to global memory is in
-// the L2 cache, so that is better written between the halves.
+// The barrier of all threads of a cluster, split into arrive and wait. Arriving threads wait until their writes to
+// global memory are in the L2 cache, so such writes are better issued between the two calls.
 __device__ inline void cluster_arrive() {
   if constexpr (kClusters) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 __device__ inline void cluster_wait() {
   if constexpr (kClusters) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Bulk copies from shared to global memory, both at multiples of 16 bytes, are queued by one thread, after a barrier
-// that every thread comes to with the fence behind what it wrote. The same thread waits until they have read.
+// Bulk copies from shared to global memory, both aligned to 16 bytes. One thread issues the copy after a block barrier;
+// before the barrier, every thread must execute the fence after its writes. The same thread waits until the copy has
+// read the shared memory.
 __device__ inline void fence_for_bulk_copies() {
   if constexpr (kClusters) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -81,12 +84,13 @@ __device__ inline void copy_bulk(void* to, const void* from, uint32_t bytes) {
 __device__ inline void wait_for_bulk_reads() {
   if constexpr (kClusters) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-// A kernel's dynamic shared memory: the block's own already, but for the emulator.
+// The dynamic shared memory of a kernel. The emulator replaces this function, because it has to select the memory of
+// the block.
 template <typename X>
 __device__ X* own_memory(X* memory) {
   return memory;
 }
-// Where the block `rank` of the cluster has what this block has at `own` in shared memory.
+// Returns the address in the shared memory of block `rank` of the cluster that corresponds to `own` in this block.
 template <typename X>
 __device__ X* of_block(X* own, int rank) {
   if constexpr (kClusters) asm("mapa.u64 %0, %0, %1;" : "+l"(own) : "r"(rank));

@@ -1,5 +1,5 @@
-// Titans' tokens on their way to the kernels of fast weights and back, one pass over memory each: a block has a chunk
-// of a sequence and head, a warp a token.
+// Converts the tokens of Titans to inputs of the fast-weights kernels, and the outputs back, each in one pass over
+// memory. A block processes one chunk of a sequence and head, a warp one token at a time.
 #include "ops/cuda/fast_weights.cuh"
 #include "ops/cuda/vector.cuh"
 
@@ -25,8 +25,8 @@ __device__ void write(void* to, int64_t place, float2 x) {
   *reinterpret_cast<Two<T>*>(static_cast<T*>(to) + place) = {rounded<T>(x.x), rounded<T>(x.y)};
 }
 
-// function(token's place in the chunk's tensors, in those by text, text, head, token of the text), for the warp's
-// tokens, also those that are zeros.
+// Calls function(offset of the token in chunked tensors, offset in tensors by sequence, sequence, head, token of the
+// sequence) for the tokens of the warp, including padding tokens.
 template <typename Function>
 __device__ void each_token(const MemoryShape& s, const Function& function) {
   const int64_t n = blockIdx.x % (s.batch * s.heads), chunk = blockIdx.x / (s.batch * s.heads);

@@ -1,5 +1,5 @@
-// What the kernels of TTT share: tokens where they lie, the steps of a chunk. A tile of tokens has rows of 72: no two
-// lanes read the same bank, be it a left factor's pairs, a right one's, or a transposed one.
+// Shared code of the TTT kernels: access to the tokens in global memory, and the step sizes of a chunk. A tile of
+// tokens has rows of 72 numbers, so that the lanes read different banks for left, right and transposed operands.
 #pragma once
 #include "ops/cuda/fast_weights.cuh"
 #include "ops/ttt_problem.h"
@@ -14,7 +14,7 @@ struct Block {
 
   __device__ int64_t head() const { return blockIdx.y; }
   __device__ int64_t n() const { return blockIdx.x * p.heads + blockIdx.y; }
-  // Of the state at the start.
+  // Index of the initial state.
   __device__ int64_t state() const { return p.one_state ? head() : n(); }
   __device__ int64_t chunk(int64_t chunk) const { return n() * p.C + chunk; }
   template <typename T>
@@ -23,7 +23,7 @@ struct Block {
   }
 };
 
-// Two neighbours of a token, as they lie.
+// Two adjacent elements of a token in their storage type.
 template <typename T>
 struct Two {
   uint32_t x;
@@ -37,13 +37,13 @@ struct alignas(8) Two<float> {
   __device__ static Two of(float a, float b) { return {a, b}; }
 };
 
-// The rows of a chunk that a warp has; each lane has two numbers of a row.
+// The rows of a chunk that a warp processes; each lane has two elements of a row.
 template <int WARPS>
 struct Own {
   static constexpr int kRows = kT / WARPS;
   __device__ static int row(int m) { return kRows * warp() + m; }
   __device__ static float* at(float* tile, int m) { return tile + row(m) * kRow + 2 * lane(); }
-  // function(m) for every row.
+  // Calls function(m) for every row.
   template <typename Function>
   __device__ static void each(const Function& function) {
 #pragma unroll
@@ -68,7 +68,8 @@ class OwnRows {
   Two<T> rows_[Own<WARPS>::kRows];
 };
 
-// A thread's neighbours of a chunk's rows, on their way from global memory to a tile: of the rows that its warp has.
+// A thread's adjacent elements of the rows of its warp, loaded from global memory to registers and later stored to a
+// tile.
 template <typename T, int WARPS>
 class Piece {
  public:
@@ -105,20 +106,20 @@ class Piece {
   Vector vectors_[kVectors];
 };
 
-// The factors of a chunk's tokens, in shared memory.
+// The factors of the tokens of a chunk, in shared memory.
 struct Factors {
-  float *scale, *rates, *steps;  // of the chunk's tokens, of its gradients, of these in the state after it
+  float *scale, *rates, *steps;  // scale per token; learning rates; factors of the gradients in the next state
   static constexpr int kFloats = 3 * kT;
 
   __device__ explicit Factors(float* memory) : scale(memory), rates(memory + kT), steps(memory + 2 * kT) {}
   __device__ void set(float rate) const {
     if (threadIdx.x < kT) rates[threadIdx.x] = rate, steps[threadIdx.x] = scale[kT - 1] * rate;
   }
-  // Of token j's gradient at token i.
+  // Factor of the gradient of token j in the output of token i.
   __device__ float operator()(int i, int j) const { return j > i ? 0 : scale[i] * rates[j]; }
 };
 
-// What the forward pass reads of the next chunk while it works on one.
+// Loads the inputs of the next chunk while the current chunk is processed (forward pass).
 template <typename T, int WARPS>
 struct Ahead {
   __device__ void read(const Block& block, int64_t chunk) {
@@ -133,12 +134,13 @@ struct Ahead {
   float rate = 0;
 };
 
-// A row of a layer's outputs, of the model's f at q.
+// A row of the outputs of a TTT layer. f is the output of the model at q.
 __device__ inline float2 output(const InnerLoss& norm, float2 q, float2 f) {
   const float2 n = NormRow(f).n;
   return make_float2(q.x + n.x * norm.weight.x + norm.bias.x, q.y + n.y * norm.weight.y + norm.bias.y);
 }
-// The gradient by f, from d by the output; adds to those by the norm's weight and bias.
+// Returns the gradient with respect to f from the gradient d of the output. Adds to the gradients of the norm's weight
+// and bias.
 __device__ inline float2 through_output(const InnerLoss& norm, float2 f, float2 d, float2& by_weight, float2& by_bias) {
   const NormRow row(f);
   by_weight = make_float2(by_weight.x + d.x * row.n.x, by_weight.y + d.y * row.n.y);
@@ -146,8 +148,9 @@ __device__ inline float2 through_output(const InnerLoss& norm, float2 f, float2 
   return row.through(make_float2(d.x * norm.weight.x, d.y * norm.weight.y));
 }
 
-// The gradients by the rates of a chunk's tokens; adds to those by the scale. The first 2 kT threads. by_steps: by the
-// factors of the gradients in the outputs. sums: by `steps`, a row of each group.
+// Writes the gradients of the learning rates of a chunk and adds to the gradients of the scale. Only the first 2 kT
+// threads take part. by_steps: gradients of the factors operator()(i, j). sums: gradients of `steps`, one row per
+// group.
 template <int GROUPS>
 __device__ void by_factors(const Block& block, int64_t chunk, const Factors& factors, const float* by_steps,
                            const float* sums, float* d_scale) {
@@ -170,7 +173,7 @@ __device__ void by_factors(const Block& block, int64_t chunk, const Factors& fac
   d_scale[t] += sum;
 }
 
-// A factor that bf16 tokens give exactly.
+// An operand from tokens. bf16 values are exact in TF32 and need no rounding.
 template <typename T, typename Factor>
 __device__ auto exact(const Factor& factor) {
   if constexpr (sizeof(T) == 2) {
@@ -182,10 +185,10 @@ __device__ auto exact(const Factor& factor) {
 
 void ttt_mlp_forward(const TttProblem& p, cudaStream_t stream);
 void ttt_mlp_backward(const TttProblem& p, cudaStream_t stream);
-// Shared memory of the backward pass, which takes more; 0: not for this width.
+// Shared memory of the backward pass, which needs more than the forward pass; 0 if the width H is not supported.
 int ttt_mlp_memory(int64_t H);
 
-// function(token): a number of the type that the problem's tokens have.
+// Calls function(token) with a number of the dtype of the tokens.
 template <typename Function>
 void with_tokens(const TttProblem& p, const Function& function) {
   p.bf16 ? function(__nv_bfloat16{}) : function(float{});

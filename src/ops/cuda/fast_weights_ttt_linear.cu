@@ -1,7 +1,7 @@
-// TTT-Linear. A block goes over the chunks of one sequence and head. The state is in registers for the whole walk, each
-// warp with 16 columns of it: as accumulators of its transpose, which are right factors of products over its rows. The
-// backward pass starts from the last state and takes every chunk's update back, by the gradients that the forward pass
-// has left.
+// TTT-Linear. A block iterates over the chunks of one sequence and head. The state stays in registers for all chunks.
+// Each warp has 16 of its columns, stored as accumulators of the transposed state, which are right operands of products
+// over the rows. The backward pass starts from the last state and reverts the update of each chunk with the inner
+// gradients that the forward pass saved.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -9,8 +9,8 @@ namespace lazy::ops::cuda::learning {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kState = kDim + 4;          // from column to column of a state in shared memory
-using State = Share<kWarps, kDim, kDim>;  // by column and row
+constexpr int kState = kDim + 4;          // column stride of a state in shared memory
+using State = Share<kWarps, kDim, kDim>;  // indexed by column and row
 using Outputs = Share<kWarps, kT, kDim>;
 using Square = Share<kWarps, kT, kT>;
 using Rows4 = Own<kWarps>;
@@ -20,7 +20,7 @@ constexpr int kBackwardFloats =
     6 * kTile + 2 * kDim * kState + 3 * kT * kSquare + 2 * kDim + Factors::kFloats + (kWarps + 1) * kT;
 constexpr int bytes(int floats) { return floats * static_cast<int>(sizeof(float)); }
 
-// Of the block's state, rows by columns.
+// Loads the state of the block, which is stored with rows by columns.
 __device__ void read(State& to, const float* from) {
   to.each([&](int column, int row, float& a, float& b) {
     a = from[row * kDim + column], b = from[(row + 1) * kDim + column];
@@ -30,13 +30,13 @@ __device__ void write(State& state, float* to) {
   state.each(
       [&](int column, int row, float& a, float& b) { to[row * kDim + column] = a, to[(row + 1) * kDim + column] = b; });
 }
-// To shared memory, column by column, as a factor of products over its columns.
+// Stores the state to shared memory by columns, as an operand of products over its columns.
 __device__ void share(State& state, float* to) {
   state.each([&](int column, int row, float& a, float& b) { set_rounded_pair(to + column * kState + row, a, b); });
 }
 using OverColumns = PairRows<Outputs, kState>;
 
-// A right factor over the state's rows.
+// A right operand for products over the rows of the state.
 struct OverRows {
   const State& state;
   __device__ float2 operator()(int step, int n) const {
@@ -44,7 +44,8 @@ struct OverRows {
   }
 };
 
-// state += left right, rounded to nearest: a sum over many chunks.
+// state += left * right. The sum of the chunk is computed first and added in fp32 with rounding to nearest, because the
+// state is a sum over many chunks.
 template <typename Left, typename Right>
 __device__ void add_chunk(State& state, const Left& left, const Right& right) {
   const int i = lane() / 4, j = lane() % 4, row = State::row() + i;
@@ -80,8 +81,8 @@ constexpr bool kInRegisters<OverRows> = true;
 template <typename Token>
 __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
-  float *const K = memory, *const Q = K + kTile, *const Z = Q + kTile, *const G = Z + kTile;  // Z: f(k), f(q)
-  float *const P = G + kTile, *const bias = P + kT * kSquare;  // what an output takes of the gradients
+  float *const K = memory, *const Q = K + kTile, *const Z = Q + kTile, *const G = Z + kTile;  // Z: f(k), later f(q)
+  float *const P = G + kTile, *const bias = P + kT * kSquare;  // P: factors of the inner gradients in the outputs
   const Factors factors(bias + kDim);
   const Block block{p};
   const InnerLoss loss(p, block.head());
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
     Rows4::each([&](int m) {
       OwnRows<Token, kWarps>::write(block, p.out, chunk, m, output(loss, pair(Rows4::at(Q, m)), pair(Rows4::at(Z, m))));
     });
-    __syncwarp();  // the next chunk's q comes where the warp has read
+    __syncwarp();  // the q of the next chunk overwrites memory that the warp has read
   }
   if (!p.last.W_end) return;
   write(W, p.last.W_end + block.n() * kDim * kDim);
@@ -145,18 +146,19 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
 template <typename Token>
 __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
-  float *const K = memory, *const Q = K + kTile, *const G = Q + kTile;  // G: the inner gradients, then by q
-  // f(k), by k; f(q), the gradient by it; by the inner gradients, by f(k).
+  // G: the inner gradients, later the gradient of q
+  float *const K = memory, *const Q = K + kTile, *const G = Q + kTile;
+  // Z: f(k), later the gradient of k. Y: f(q), later its gradient. X: gradients of the inner gradients, later of f(k).
   float *const Z = G + kTile, *const Y = Z + kTile, *const X = Y + kTile;
   float *const W_shared = X + kTile, *const D_shared = W_shared + kDim * kState;
-  float* const P = D_shared + kDim * kState;                       // what an output takes of the gradients
-  float *const R = P + kT * kSquare, *const S = R + kT * kSquare;  // by q k^T, by the factors
+  float* const P = D_shared + kDim * kState;                       // P: factors of the inner gradients in the outputs
+  float *const R = P + kT * kSquare, *const S = R + kT * kSquare;  // gradients of q k^T and of the factors
   float *const bias = S + kT * kSquare, *const d_bias = bias + kDim;
   const Factors factors(d_bias + kDim);
-  float* const sums = factors.steps + kT;  // by the factor of each token's step, from every warp
+  float* const sums = factors.steps + kT;  // gradient of the step factor of each token, one row per warp
   float* const d_scale = sums + kWarps * kT;
   const Block block{p};
-  State W, D;  // and the gradient by it
+  State W, D;  // the state and the gradient with respect to it
   read(W, p.last.W_end + block.n() * kDim * kDim);
   read(D, p.last.d_W + block.n() * kDim * kDim);
   share(D, D_shared);
@@ -186,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
     if (threadIdx.x < kWarps * kT) sums[threadIdx.x] = 0;
     __syncthreads();
 
-    // The state that the chunk started with, what it gave, what its update is given.
+    // Reconstruct the state at the start of the chunk, recompute its outputs, and backpropagate through its update.
     add_chunk(W, ScaledColumnsOf<kRow>{G, factors.steps}, exact<Token>(RowsOf<kRow>{K}));
     share(W, W_shared);
     if (threadIdx.x < kDim) bias[threadIdx.x] += stepped_sum<kT, kRow>(factors.steps, G);
@@ -197,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
       pair_product<kDim>(z, exact<Token>(PairsOf<kRow>{K}), OverRows{W});
       write_tile(z, Z);
     }
-    OwnRows<Token, kWarps> v, d_out;  // on their way while the block does something else
+    OwnRows<Token, kWarps> v, d_out;  // in flight while the block does other work
     d_out.read(block, p.d_out, chunk);
     pair_product<kDim>(y, exact<Token>(PairsOf<kRow>{Q}), OverRows{W});
     pair_product<kDim>(d_g, exact<Token>(PairsOf<kRow>{K}), OverRows{D});
@@ -218,7 +220,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
     y.each([&](int i, int j, float& a, float& b) { set_pair(Y + i * kRow + j, a + bias[j], b + bias[j + 1]); });
     __syncthreads();
 
-    // Through the norm of the outputs.
+    // Backpropagate through the norm of the outputs.
     {
       const InnerLoss loss(p, block.head());
       Rows4::each([&](int m) {
@@ -250,7 +252,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
         rounded(OverColumns(D_shared)));
     __syncthreads();
 
-    // Through the inner loss.
+    // Backpropagate through the inner loss.
     {
       const InnerLoss loss(p, block.head());
       Rows4::each([&](int m) {
@@ -288,7 +290,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
       OwnRows<Token, kWarps>::write(block, p.d_q, chunk, m, make_float2(d.x + by_q.x, d.y + by_q.y));
       OwnRows<Token, kWarps>::write(block, p.d_k, chunk, m, pair(Rows4::at(Z, m)));
     });
-    __syncwarp();  // the next chunk's gradients come where the warp has read
+    __syncwarp();  // the gradients of the next chunk overwrite memory that the warp has read
   }
 
   write(D, p.last.d_W + block.n() * kDim * kDim);

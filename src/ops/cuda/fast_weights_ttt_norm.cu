@@ -1,5 +1,5 @@
-// LayerNorm of a TTT layer's outputs: bf16 rows, fp32 weights and sums. A warp has a row, of which each lane has 8
-// neighbours in every 256.
+// LayerNorm of the outputs of a TTT layer: bf16 rows, fp32 weights and sums. Each warp processes a row. Each lane has 8
+// adjacent elements of every 256 elements.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kPiece = 8, kWidth = 32 * kPiece;
 
-// VECTORS times 8 numbers of a row, the lane's.
+// The elements of a row that a lane has: VECTORS times 8 elements.
 template <int VECTORS>
 struct Row {
   static constexpr int kCount = VECTORS * kPiece;
@@ -49,7 +49,7 @@ struct Row {
       *reinterpret_cast<uint4*>(row + column(v)) = make_uint4(words[0], words[1], words[2], words[3]);
     }
   }
-  // function(number, n) for each of them.
+  // Calls function(element, n) for each element.
   template <typename Function>
   __device__ void each(const Function& function) {
 #pragma unroll
@@ -65,7 +65,7 @@ struct Row {
     for (int n = 0; n < kCount; ++n) sum += of(n);
     return warp_sum(sum) / (VECTORS * kWidth);
   }
-  // The row becomes normalized; returns the factor that made it so.
+  // Normalizes the row and returns the reciprocal standard deviation.
   __device__ float normalize(float eps) {
     const float middle = mean([&](int n) { return x[n]; });
     each([&](float& a, int) { a -= middle; });
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) norm_forward(const __grid_constant__
   x.write(static_cast<__nv_bfloat16*>(p.y) + row * p.dim);
 }
 
-// A block adds up what the parameters get of its rows, those of a warp in their order.
+// Each block sums the parameter gradients of its rows. The rows of a warp are added in order.
 template <int VECTORS>
 __global__ void __launch_bounds__(kThreads) norm_backward(const __grid_constant__ TttNorm p) {
   extern __shared__ __align__(128) float memory[];

@@ -1,7 +1,8 @@
-// Products of up to eight rows with a matrix that is read once, by tensor cores: rows of W are the rows of mma's A,
-// rows of x the columns of B. Fragments are what lanes get from 16-byte loads, because the order of the summed axis is
-// free. A block has 16 rows of W, with SwiGLU of each half; a warp has a part of the summed axis, of which a chunk is
-// one step. The first steps' weights are asked for before the kernel in front has ended.
+// Skinny GEMM on tensor cores for up to eight rows of x; W is read once. Rows of W are the rows of A of the mma
+// instruction, rows of x are the columns of B. The order of the inner dimension is arbitrary, so the fragments are the
+// 16 bytes that each lane loads. A block has 16 rows of W (with SwiGLU, 16 rows of each half). Each warp sums a part of
+// the inner dimension; one step is one chunk of this part. The weights of the first steps are loaded before the
+// previous kernel has finished (programmatic dependent launch).
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -15,11 +16,11 @@ namespace step {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWarps = kParts, kThreads = 32 * kWarps;
-constexpr int kTile = 16, kRows = static_cast<int>(kRowsByThemselves);  // rows of W in a tile; of x
-constexpr int kStride = kRows + 1;                                      // of the products in shared memory
+constexpr int kTile = 16, kRows = static_cast<int>(kRowsByThemselves);  // rows of W in a tile; rows of x
+constexpr int kStride = kRows + 1;                                      // row stride of the products in shared memory
 
-// Of y, a block. The products of a pair that goes to pages have the same lane of one tile: of a tile each, W would take
-// too many registers.
+// Number of columns of y per block. With Mode::pages, both products of a RoPE pair are computed by the same lane of one
+// tile. With two tiles, the fragments of W would need too many registers.
 constexpr int columns_of(Mode mode) { return mode == Mode::pages ? kTile / 2 : kTile; }
 
 template <typename T>
@@ -32,20 +33,21 @@ __device__ void store_rounded(void* to, int64_t at, bool wide, float x) {
     static_cast<T*>(to)[at] = __float2half(x);
   }
 }
-// Not through the read-only path: the kernel in front may still write when this one starts.
+// Loads bypass the read-only cache, because the previous kernel may still write when this kernel starts.
 template <typename T>
 __device__ float load_number(const void* from, int64_t at) {
   const uint16_t bits = __ldcg(static_cast<const uint16_t*>(from) + at);
   return kernels::cuda::unpack<T>(bits).x;
 }
-// STEPS: chunks of a warp in flight.
+// STEPS: number of chunks per warp in flight.
 template <typename T, int STEPS, bool NORM, Mode MODE>
 __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ FewRows p) {
   constexpr int TILES = MODE == Mode::swiglu ? 2 : 1, kColumns = columns_of(MODE);
   __shared__ float products[kWarps][TILES * kTile][kStride], squares[kWarps][kRows], scales[kRows];
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
-  const int chunks = (in + kChunk - 1) / kChunk, own = (chunks - warp + kWarps - 1) / kWarps;  // warp, warp + 8, ...
+  // This warp processes the chunks warp, warp + 8, ...
+  const int chunks = (in + kChunk - 1) / kChunk, own = (chunks - warp + kWarps - 1) / kWarps;
   const int first_column = blockIdx.x * kColumns;
   const uint64_t policy = decoding::read_once_policy();
 
@@ -74,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
   decoding::let_next_start();
   decoding::wait_for_launcher();
 
-  // The number of y that a thread will store.
+  // The element of y that this thread stores.
   const int r = threadIdx.x % kColumns, row = threadIdx.x / kColumns, column = first_column + r;
   const bool stores = row < rows && column < out;
   float added = 0;
@@ -87,9 +89,9 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
     if (stores) place = place_of(p.pages, row);
   }
   float sum[TILES][4] = {}, square = 0;
-  constexpr bool kOnceAtLeast = MODE == Mode::pages;  // angles are asked for behind the first numbers of x
+  constexpr bool kOnceAtLeast = MODE == Mode::pages;  // the angles are loaded after the first elements of x
   for (int first = 0; first < own || (kOnceAtLeast && first == 0); first += STEPS) {
-    uint4 x[STEPS];  // all are asked for before one is waited for
+    uint4 x[STEPS];  // all loads are issued before the first result is used
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
       const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;

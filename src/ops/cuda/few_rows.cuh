@@ -1,18 +1,18 @@
-// What the kernels of products of few rows share: how the summed axis is divided, how x is weighed, and what is made of
-// products.
+// Shared code of the skinny GEMM kernels: partition of the inner dimension, multiplication of x by the norm weights,
+// and the epilogues.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "ops/cuda/to_pages.cuh"
 
 namespace lazy::ops::cuda::step {
 
-// A product is the sum of kParts sums, part n of the chunks n, n + kParts, ... of the summed axis.
+// A product is the sum of kParts partial sums. Part n consists of the chunks n, n + kParts, ... of the inner dimension.
 constexpr int kChunk = 32, kParts = 8;
 
-// A result is a product, or made of two: of half 0 and 1.
+// The epilogue: a result is one product (plain), or is computed from two products, of half 0 and half 1 of W.
 enum class Mode { plain, swiglu, pages };
 
-// Calls run<T, NORM, MODE>() for what the arguments ask for. What goes to pages has a norm.
+// Calls run<T, NORM, MODE>() for the arguments. Products with Mode::pages always have a norm.
 template <typename Run>
 void with_kind(const FewRows& p, const Run& run) {
   const auto of_type = [&]<typename T>() {
@@ -25,7 +25,7 @@ void with_kind(const FewRows& p, const Run& run) {
   p.type == DType::bf16 ? of_type.template operator()<__nv_bfloat16>() : of_type.template operator()<__half>();
 }
 
-// The row of W of a result's product.
+// The row of W for the product of a result.
 template <Mode MODE>
 __device__ int row_of(const FewRows& p, int column, int half) {
   if constexpr (MODE == Mode::pages) {
@@ -36,14 +36,14 @@ __device__ int row_of(const FewRows& p, int column, int half) {
   }
 }
 
-// Two neighbouring numbers of x, times their weights.
+// Multiplies two adjacent elements of x by their norm weights, and adds their squares to `squares`.
 template <typename T>
 __device__ uint32_t weigh_pair(uint32_t x, float w0, float w1, float& squares) {
   const float2 a = kernels::cuda::unpack<T>(x);
   squares = fmaf(a.x, a.x, fmaf(a.y, a.y, squares));
   return kernels::cuda::pack<T>(a.x * w0, a.y * w1);
 }
-// Eight of them.
+// Multiplies eight adjacent elements.
 template <typename T>
 __device__ uint4 weigh(const uint4& x, const float4& low, const float4& high, float& squares) {
   uint4 y;
@@ -59,7 +59,7 @@ __device__ float rounded(float x) {
   return kernels::cuda::unpack<T>(kernels::cuda::pack<T>(x, 0.0f)).x;
 }
 
-// silu(gate) * up, of products that are rounded first.
+// silu(gate) * up. Both products are rounded first.
 template <typename T>
 __device__ float swiglu(float gate, float up) {
   gate = rounded<T>(gate);

@@ -1,5 +1,5 @@
-// What the kernels of tiles of few rows share: which rows of W a tile has, and the way of its products to y or to
-// pages.
+// Shared code of the tiled skinny GEMM kernels: the mapping of rows of W to tiles, and the epilogue that writes the
+// products to y or to KV-cache pages.
 #pragma once
 #include "ops/cuda/few_rows.cuh"
 #include "ops/cuda/step_ptx.cuh"
@@ -8,11 +8,11 @@ namespace lazy::ops::cuda::step {
 
 inline unsigned ceil_div(int64_t x, int64_t by) { return static_cast<unsigned>((x + by - 1) / by); }
 
-// Of y, in a tile of so many rows of W. Where a result is made of two products, 16 rows of W of half 0 and 16 of half 1
-// take turns.
+// Number of columns of y for a tile of `rows_of_w` rows of W. If a result is computed from two products, 16 rows of
+// half 0 of W alternate with 16 rows of half 1.
 constexpr int columns_of_tile(Mode mode, int rows_of_w) { return mode == Mode::plain ? rows_of_w : rows_of_w / 2; }
 
-// The row of W that is row r of a tile. What is behind the last column is multiplied like the last one, and not stored.
+// The row of W that is row r of a tile. Rows after the last column repeat the last column and are not stored.
 template <Mode MODE>
 __device__ int row_in_tile(const FewRows& p, int first_column, int r) {
   constexpr bool kPlain = MODE == Mode::plain;
@@ -20,29 +20,30 @@ __device__ int row_in_tile(const FewRows& p, int first_column, int r) {
   return row_of<MODE>(p, min(column, static_cast<int>(p.out) - 1), kPlain ? 0 : r / 16 % 2);
 }
 
-// Four neighbouring columns of a row of y, which a thread finishes at a time.
+// Four adjacent columns of a row of y, which one thread finishes at a time.
 struct Quad {
-  int row, column;  // of y
-  int m, r;         // of the tile: the row of x and the first row of W
+  int row, column;  // position in y
+  int m, r;         // in the tile: the row of x and the first row of W
   bool there;
 };
-// Quad n of a tile of ROWS_W rows of W and ROWS_X rows of x.
+// Returns quad n of a tile of ROWS_W rows of W and ROWS_X rows of x.
 template <Mode MODE, int ROWS_W, int ROWS_X>
 __device__ Quad quad_of(const FewRows& p, int n, int first_row, int first_column) {
-  constexpr int kQuads = columns_of_tile(MODE, ROWS_W) / 4;  // of a row
+  constexpr int kQuads = columns_of_tile(MODE, ROWS_W) / 4;  // quads per row
   const int m = n / kQuads, column = n % kQuads * 4;
   Quad quad{first_row + m, first_column + column, m, MODE == Mode::plain ? column : column / 16 * 32 + column % 16};
   quad.there = n < kQuads * ROWS_X && quad.row < p.rows && quad.column < p.out;
   return quad;
 }
 
-// What a quad needs beside its products, and may ask for before these are known.
+// Inputs of the epilogue of a quad in addition to the products. They can be loaded before the products are known.
 struct Beside {
-  Place place;       // to pages
-  Angles<4> angles;  // likewise
-  uint2 add;         // plain
+  Place place;       // only Mode::pages
+  Angles<4> angles;  // only Mode::pages
+  uint2 add;         // only Mode::plain
 };
-// Four neighbours of what is added to y. Not through the read-only path: the kernel in front may have written it.
+// Loads four adjacent elements of `add`. The loads bypass the read-only cache, because the previous kernel may have
+// written them.
 __device__ inline uint2 residual(const FewRows& p, const Quad& quad) {
   if (!p.add) return {};
   const auto* const from = static_cast<const uint16_t*>(p.add) + quad.row * p.out + quad.column;
@@ -51,7 +52,7 @@ __device__ inline uint2 residual(const FewRows& p, const Quad& quad) {
   return {number(0) | number(1) << 16, number(2) | number(3) << 16};
 }
 
-// product(r): the products with the tile's rows r to r + 3 of W, four numbers.
+// product(r) returns the four products with rows r to r + 3 of W in the tile.
 template <typename T, Mode MODE, typename Product>
 __device__ void finish(const FewRows& p, const Quad& quad, const Beside& beside, const Product& product) {
   if constexpr (MODE == Mode::pages) {
@@ -100,8 +101,9 @@ __device__ inline float4 operator+(const float4& x, const float4& y) {
 }
 __device__ inline float4 operator*(const float4& x, float by) { return {x.x * by, x.y * by, x.z * by, x.w * by}; }
 
-// A block's tile, once its threads have stored their products (rows of x, rows of W with a stride of N::kStride). The
-// first THREADS of the block finish it. scale_of(quad): what they are multiplied by.
+// Runs the epilogue of the tile of a block after its threads have stored their products (rows of x by rows of W, with
+// stride N::kStride). The first THREADS threads of the block take part. scale_of(quad) returns the factor of the
+// products.
 template <typename T, typename N, Mode MODE, int THREADS = N::kThreads, typename Scale>
 __device__ void finish_tile(const FewRows& p, int first_row, int first_column, const Place* places,
                             const float* products, const Scale& scale_of) {

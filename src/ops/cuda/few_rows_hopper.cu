@@ -1,10 +1,12 @@
-// Products of more than 64 rows on Hopper, bit for bit those of few_rows.cu: wgmma, whose sums are mma.sync's. Rows of
-// W are A, from registers, rows of x are B, from shared memory; wgmma wants that as core matrices of 8 rows by 16
-// bytes. A chunk of 8 rows of x is four of them: matrix m has of every row the numbers 8 c + 2 m + {0, 1}, c = 0..3.
-// Two matrices are then the numbers of one mma in few_rows.cu, whose fragments of W are a lane's 16 bytes.
+// Products of more than 64 rows on Hopper, bitwise equal to few_rows.cu: the sums of wgmma are equal to the sums of
+// mma.sync. Rows of W are operand A, from registers. Rows of x are operand B, from shared memory, where wgmma requires
+// core matrices of 8 rows by 16 bytes. A chunk of 8 rows of x consists of four core matrices: matrix m contains the
+// elements 8 c + 2 m + {0, 1}, c = 0..3, of every row. Two matrices then contain the elements of one mma in
+// few_rows.cu, whose fragments of W are 16 bytes per lane.
 //
-// A product that few blocks can share has a cluster of kParts blocks a tile, each with its part of the summed axis. Of
-// others a block goes through the parts one after the other, and a kernel in front weighs and packs x.
+// If the product has only few tiles, each tile is computed by a cluster of kParts blocks, one block per part of the
+// inner dimension. Otherwise each block processes all parts one after the other, and a separate kernel before it
+// multiplies x by the norm weights and packs it.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -23,18 +25,20 @@ namespace decoding = kernels::cuda::decoding;
 using kernels::cuda::wgmma_wait;
 
 constexpr int kLeastRows = 65;
-constexpr int kRingBytes = 180 << 10;  // with all else of a block's within kSharedPercent of a multiprocessor's
-// Of a multiprocessor: all, what blocks have by kSharedPercent, and what the system takes for each.
+// With the other shared memory of a block, this is at most kSharedPercent of the shared memory of a multiprocessor.
+constexpr int kRingBytes = 180 << 10;
+// Shared memory of a multiprocessor: all of it, the part for blocks by kSharedPercent, and the system's part per block.
 constexpr int kSharedOfAll = 228 << 10, kSharedOfBlocks = 196 << 10, kSharedOfSystem = 1 << 10;
-constexpr int64_t kMostPrefetched = 8 << 20;  // numbers of W
+constexpr int64_t kMostPrefetched = 8 << 20;  // elements of W
 
-// A lane's 16 bytes of W.
+// The 16 bytes of W of each lane.
 struct Fragments {
-  uint4 low, high;  // of row lane / 4 of a warp's 16, and 8 rows further
+  uint4 low, high;  // rows lane / 4 and lane / 4 + 8 of the 16 rows of the warp
 };
-// The same in the order of two operands. wgmma reads registers until it has ended, which the compiler does not know:
-// hold() stands where it has, so that the registers are no others' up to there. `zero` is one that the compiler does
-// not know either, or it would copy an operand's registers once more, and nothing held the copies.
+// The fragments in the order of two wgmma operands. wgmma reads its registers asynchronously, which the compiler does
+// not know. hold() must be called after the wgmma has finished; it prevents the compiler from reusing the registers
+// before. `zero` is a value that the compiler cannot know either. Otherwise the compiler would copy the registers of an
+// operand, and nothing would protect the copies.
 struct Operands {
   uint32_t a[2][4] = {};
   __device__ void set(const Fragments& w, uint32_t zero) {
@@ -48,7 +52,8 @@ struct Operands {
   }
 };
 __device__ inline uint32_t unknown_zero(const FewRows& p) { return __float_as_uint(p.eps) >> 31; }
-// sum (64 rows of W by x's) is begun or gone on with by a chunk, whose x lies at `x`.
+// Multiplies one chunk, whose x is at shared memory address `x`. With goes_on, the result is added to sum (64 rows of W
+// by rows of x); otherwise it overwrites sum.
 template <typename T, int SUMS>
 __device__ void multiply_chunk(float (&sum)[SUMS], const Operands& w, uint32_t x, bool goes_on) {
   using namespace kernels::cuda;
@@ -65,7 +70,7 @@ __device__ void finish_products(float (&sum)[SUMS]) {
   wgmma_wait<0>();
   kernels::cuda::fence_registers(sum);
 }
-// To (rows of x, stride).
+// Stores the sums to a matrix (rows of x, stride).
 template <int SUMS>
 __device__ void store_sums(const float (&sum)[SUMS], float* to, int stride) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
@@ -75,8 +80,8 @@ __device__ void store_sums(const float (&sum)[SUMS], float* to, int stride) {
   }
 }
 
-// The grid's threads t = 0 ... 127 of every block ask the L2 cache for the next product's W. Its own blocks could not
-// early enough: they find no room beside this kernel's.
+// Prefetches W of the next product to the L2 cache, with the threads t = 0 ... 127 of every block of the grid. The next
+// kernel could not do it early enough, because its blocks do not fit on the multiprocessors while this kernel runs.
 __device__ inline void prefetch_next(const FewRows& p, int t) {
   constexpr int kPiece = 2048;
   if (p.next_bytes > 2 * kMostPrefetched) return;
@@ -87,9 +92,10 @@ __device__ inline void prefetch_next(const FewRows& p, int t) {
   }
 }
 
-// A tile of 64 rows of W for each of WARPGROUPS by ROWS rows of x, and a warpgroup that copies x. AHEAD chunks of W are
-// on their way to a warpgroup's registers; a stage of the ring has as many chunks of x. GROUP of them are multiplied
-// before their sums are waited for; a part is a multiple of it.
+// A block has WARPGROUPS warpgroups, each with a tile of 64 rows of W by ROWS rows of x, and one more warpgroup that
+// copies x. AHEAD chunks of W are in flight to the registers of a warpgroup; a stage of the ring buffer has the same
+// number of chunks of x. The products of GROUP chunks are issued before their sums are awaited; the number of chunks of
+// a part is a multiple of GROUP.
 template <int WARPGROUPS_, int ROWS, int AHEAD_, int GROUP_>
 struct Wide {
   static constexpr int WARPGROUPS = WARPGROUPS_, AHEAD = AHEAD_, GROUP = GROUP_;
@@ -97,7 +103,7 @@ struct Wide {
   static constexpr int kRowsW = 64 * WARPGROUPS, kRowsX = ROWS, kSums = ROWS / 2;
   static constexpr int kChunkX = kRowsX * kChunkBytes, kStage = AHEAD * kChunkX, kStages = kRingBytes / kStage;
   static constexpr int kStride = kRowsW + 4, kBytes = std::max(kStages * kStage, kRowsX*kStride * 4);
-  // Registers of the copying warpgroup that the others take.
+  // Registers that the copying warpgroup releases to the other warpgroups.
   static constexpr bool kGives = WARPGROUPS > 1;
   static constexpr int kLeft = 40, kTaken = 232;
   static_assert(kParts % AHEAD == 0 && AHEAD % GROUP == 0 && WARPGROUPS <= 2);
@@ -111,8 +117,9 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   __shared__ Place places[MODE == Mode::pages ? N::kRowsX : 1];
   __shared__ float scales[N::kRowsX];
   constexpr int AHEAD = N::AHEAD, GROUP = N::GROUP;
-  const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows), chunks = in / (kParts * kChunk);  // of a part
-  // Neighbours have the same rows of W, so that the second one finds them in the L2 cache.
+  // `chunks` is the number of chunks per part.
+  const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows), chunks = in / (kParts * kChunk);
+  // Adjacent blocks have the same rows of W, so that the second block finds them in the L2 cache.
   const int first_row = blockIdx.x * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   const int stages = kParts * chunks / AHEAD;
   const auto w_row = [&](int row) {
@@ -127,7 +134,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   if (threadIdx.x >= N::kConsumers) {
     if constexpr (N::kGives) dealloc_registers<N::kLeft>();
     const int t = threadIdx.x - N::kConsumers;
-    // Blocks that do not all run at once would bring more to the L2 cache than it keeps.
+    // If not all blocks run at once, this prefetch would load more into the L2 cache than it can hold.
     if (p.out * in <= kMostPrefetched) {
       for (int row = t; row < N::kRowsW; row += 128) prefetch_bytes(w_row(row), 2 * in);
       prefetch_next(p, t);
@@ -166,7 +173,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
   const T *const low = w_row(row) + lane % 4 * 8, *const high = w_row(row + 8) + lane % 4 * 8;
   Fragments w[AHEAD];
-  int part = 0, chunk_ahead = 0;  // that come next
+  int part = 0, chunk_ahead = 0;  // next part and chunk to load
   const auto load = [&](Fragments& to) {
     const int k = (part + chunk_ahead * kParts) * kChunk;
     load_once(to.low, low + k);
@@ -177,7 +184,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   for (int s = 0; s < AHEAD; ++s) load(w[s]);
   float sum[N::kSums] = {}, total[N::kSums] = {};
   const uint32_t zero = unknown_zero(p), memory_at = shared_address(memory);
-  int chunk = 0;  // of its part
+  int chunk = 0;  // index in its part
 #pragma unroll 1
   for (int n = 0; n < stages; ++n) {
     const uint32_t stage = memory_at + n % N::kStages * N::kStage;
@@ -207,19 +214,19 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
     __syncwarp();
     if (lane == 0) barrier_arrive(&ring.empty[n % N::kStages]);
   }
-  meet_threads<N::kThreads>();  // the ring is used up, and scales and places are there
+  meet_threads<N::kThreads>();  // the ring buffer has been consumed, and scales and places are available
   store_sums(total, reinterpret_cast<float*>(memory), N::kStride);
   finish_tile<T, N, MODE, N::kConsumers>(p, first_row, first_column, places, reinterpret_cast<const float*>(memory),
                                          [&](const Quad& quad) { return scales[quad.m]; });
 }
 
-// Of a cluster and of its blocks.
+// Constants of the clusters and their blocks.
 struct Parts {
   static constexpr int kRowsW = 128, kRowsX = 64, kStride = kRowsW + 4, kThreads = 2 * kRowsW;
-  static constexpr int kBlocks = 3;  // a multiprocessor
+  static constexpr int kBlocks = 3;  // per multiprocessor
   static constexpr int kOwnRows = kRowsX / kParts, kChunkX = kRowsX * kChunkBytes;
-  static constexpr int kAhead = 4;   // chunks of W on their way to registers
-  static constexpr int kAtOnce = 6;  // chunks of x that a lane asks for before it stores one
+  static constexpr int kAhead = 4;   // chunks of W in flight to registers
+  static constexpr int kAtOnce = 6;  // chunks of x that a lane loads before it stores the first one
   static int bytes(int chunks) { return std::max(chunks * kChunkX, kRowsX * kStride * 4); }
   static_assert(kRowsX / 8 == kThreads / 32 && kOwnRows * kRowsW == 4 * kThreads);
 };
@@ -234,12 +241,12 @@ __global__ void __launch_bounds__(Parts::kThreads, Parts::kBlocks) multiply_part
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows);
   const int part = blockIdx.x, first_column = blockIdx.y * N::kRowsW, first_row = blockIdx.z * N::kRowsX;
   const int chunks = in / (kParts * kChunk);
-  constexpr int kSpan = kParts * kChunk;  // from a part's chunk to the next one
+  constexpr int kSpan = kParts * kChunk;  // from a chunk of a part to the next chunk of this part
 
   const auto w_row = [&](int row) {
     return static_cast<const T*>(p.W) + static_cast<int64_t>(row_in_tile<Mode::plain>(p, first_column, row)) * in;
   };
-  constexpr int kPrefetched = N::kRowsW / kParts;  // rows, of a block: the cluster has all
+  constexpr int kPrefetched = N::kRowsW / kParts;  // rows that a block prefetches; the cluster prefetches all rows
   if (threadIdx.x < kPrefetched) prefetch_bytes(w_row(part * kPrefetched + threadIdx.x), 2 * in);
   const T *const low = w_row(warp * 16 + g) + part * kChunk + 8 * c, *const high = w_row(warp * 16 + g + 8) +
                                                                                    part * kChunk + 8 * c;
@@ -255,7 +262,7 @@ __global__ void __launch_bounds__(Parts::kThreads, Parts::kBlocks) multiply_part
   decoding::let_next_start();
   decoding::wait_for_launcher();
 
-  // A warp has a group of x's rows; lanes are its rows and their pieces.
+  // Each warp has a group of 8 rows of x. The lanes correspond to the rows and to the 16-byte pieces of a row.
   const T* const from_x =
       static_cast<const T*>(p.x) + min(first_row + warp * 8 + g, rows - 1) * p.x_stride + part * kChunk + 8 * c;
   for (int first = 0; first < chunks; first += N::kAtOnce) {
@@ -269,7 +276,7 @@ __global__ void __launch_bounds__(Parts::kThreads, Parts::kBlocks) multiply_part
       if (first + i < chunks) store_packed(own + (first + i) * N::kChunkX + warp * kGroupBytes, g, c, x[i]);
     }
   }
-  fence_for_bulk_copies();  // wgmma reads what was stored
+  fence_for_bulk_copies();  // makes the stores visible to wgmma
   __syncthreads();
 
   float sum[N::kRowsX / 2] = {};
@@ -288,11 +295,11 @@ __global__ void __launch_bounds__(Parts::kThreads, Parts::kBlocks) multiply_part
       operands.hold();
     }
   }
-  __syncthreads();  // x is used up
+  __syncthreads();  // x has been consumed
   auto* const products = reinterpret_cast<float*>(own);
   store_sums(sum, products, N::kStride);
   cluster_arrive();
-  // A block adds the parts of its rows of x: four columns a thread.
+  // Each block adds the partial sums of its rows of x; each thread adds four columns.
   const Quad quad =
       quad_of<Mode::plain, N::kRowsW, N::kOwnRows>(p, threadIdx.x, first_row + part * N::kOwnRows, first_column);
   Beside beside{};
@@ -306,7 +313,7 @@ __global__ void __launch_bounds__(Parts::kThreads, Parts::kBlocks) multiply_part
   }
   cluster_arrive();
   if (quad.there) finish<T, Mode::plain>(p, quad, beside, [&](int) { return all; });
-  cluster_wait();  // others read this block's products
+  cluster_wait();  // other blocks read the products of this block
 }
 
 template <typename T, Mode MODE>
@@ -321,8 +328,8 @@ void multiply_by_blocks(const FewRows& p, int multiprocessors, cudaStream_t stre
       decoding::start<multiply_wide<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
       done = true;
     };
-    // The smallest blocks that leave a quarter of the multiprocessors: all would ask the L2 cache for more than it
-    // gives.
+    // Use the smallest blocks that occupy at most three quarters of the multiprocessors; with all of them, the requests
+    // would exceed the bandwidth of the L2 cache.
     unless_done(Wide<1, 64, 8, GROUP>{}, false);
     unless_done(Wide<2, 64, 4, GROUP>{}, false);
     unless_done(Wide<2, 128, 4, GROUP>{}, true);
@@ -332,13 +339,14 @@ void multiply_by_blocks(const FewRows& p, int multiprocessors, cudaStream_t stre
   chunks % 2 == 0 ? of_group.template operator()<2>() : of_group.template operator()<1>();
 }
 
-// False, and nothing is done, where the blocks of all clusters would not run at once.
+// Returns false without any work if the blocks of all clusters would not run at the same time.
 template <typename T>
 bool multiply_by_clusters(const FewRows& p, int multiprocessors, cudaStream_t stream) {
   const dim3 grid(kParts, ceil_div(p.out, Parts::kRowsW), ceil_div(p.rows, Parts::kRowsX));
   const int bytes = Parts::bytes(static_cast<int>(p.in / (kParts * kChunk)));
-  // A multiprocessor has as few blocks as it can: clusters fill some multiprocessors before they go to others, unless
-  // their blocks ask for more shared memory than they use. Not every multiprocessor is in reach of a whole cluster.
+  // Each multiprocessor gets as few blocks as possible. The hardware fills some multiprocessors with clusters before it
+  // uses other ones, unless the blocks request more shared memory than they use. Not every multiprocessor can be part
+  // of a whole cluster.
   for (int blocks = 1; blocks <= Parts::kBlocks; ++blocks) {
     const int most = kSharedOfBlocks / blocks - kSharedOfSystem;
     if (bytes > most) return false;

@@ -1,10 +1,11 @@
-// Products of 9 to 64 rows, bit for bit those of few_rows.cu: so few rows that W has to be on its way in every
-// multiprocessor at once. A block makes a tile of products, and each of its warps has one part of the summed axis.
-// Where there are few tiles, the blocks of a cluster share one: each has some of the parts, and adds the parts' sums of
-// some of the rows, which the others write to its shared memory.
+// Products of 9 to 64 rows, bitwise equal to few_rows.cu. For this small number of rows, all multiprocessors must load
+// W at the same time. A block computes a tile of products, and each of its warps sums one part of the inner dimension.
+// If there are few tiles, the blocks of a cluster share a tile: each block computes some of the parts, and adds the
+// partial sums for some of the rows, which the other blocks write to its shared memory.
 //
-// Fragments of both matrices are copied to a ring in shared memory by the lanes that use them, so warps wait for
-// nothing but their own copies until their sums are made. The norm is taken of what is multiplied, as in few_rows.cu.
+// The fragments of both matrices are copied to a ring buffer in shared memory by the lanes that use them. Until the
+// sums are complete, a warp waits only for its own copies. As in few_rows.cu, the kernel computes the norm from the
+// elements that it multiplies.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -18,22 +19,23 @@ namespace step {
 
 namespace decoding = kernels::cuda::decoding;
 
-// A tile: TILES of 16 rows of W and GROUPS of 8 rows of x, of CLUSTER blocks. A step is a chunk of each part; STAGES of
-// them are in flight, or kFewStages, so that more blocks fit.
+// A tile of TILES * 16 rows of W and GROUPS * 8 rows of x, computed by CLUSTER blocks. A step is one chunk of each
+// part. STAGES steps are in flight, or kFewStages so that more blocks fit on a multiprocessor.
 template <int TILES_, int GROUPS_, int CLUSTER_, int STAGES_>
 struct Split {
   static constexpr int TILES = TILES_, GROUPS = GROUPS_, CLUSTER = CLUSTER_, STAGES = STAGES_;
   static constexpr int kFewStages = STAGES / 2 + 1;
   static constexpr int kWarps = kParts / CLUSTER, kThreads = 32 * kWarps;
   static constexpr int kRowsW = 16 * TILES, kRowsX = 8 * GROUPS;
-  static constexpr int kOwnX = kRowsX / CLUSTER;  // rows that a block adds
-  static constexpr int kStride = kRowsW + 4;      // of a row of products, in floats
-  // A warp's step: W's fragments, x's, the norm's weights.
-  static constexpr int kPiece = 512;  // what the lanes copy at once
+  static constexpr int kOwnX = kRowsX / CLUSTER;  // number of rows whose sums a block adds
+  static constexpr int kStride = kRowsW + 4;      // stride of a row of products, in floats
+  // Data of a warp per step: fragments of W, fragments of x, weights of the norm.
+  static constexpr int kPiece = 512;  // bytes that the lanes of a warp copy with one instruction
   static constexpr int kX = 2 * TILES * kPiece, kWeights = kX + GROUPS * kPiece, kWarpBytes = kWeights + 4 * kChunk;
   static constexpr int kStageBytes = kWarps * kWarpBytes;
-  // Shared memory: sums of squares (parts, kOwnX), products (parts, kOwnX, kStride), the ring. The products of other
-  // blocks come while the ring is in use; a block by itself writes its own in the ring's place.
+  // Shared memory: sums of squares (parts, kOwnX), products (parts, kOwnX, kStride), the ring buffer. The products of
+  // other blocks arrive while the ring buffer is in use. A block without a cluster writes its products over the ring
+  // buffer.
   static constexpr int kProducts = kParts * kOwnX * 4, kProductsEnd = kProducts + kParts * kOwnX * kStride * 4;
   static constexpr int kRing = CLUSTER == 1 ? kProducts : kProductsEnd;
   static constexpr int bytes(int stages) { return std::max(kRing + stages * kStageBytes, kProductsEnd); }
@@ -51,17 +53,18 @@ __device__ __forceinline__ void multiply_parts(const FewRows& p, int stages) {
   char* const own = own_memory(memory);
   constexpr int TILES = N::TILES, GROUPS = N::GROUPS, CLUSTER = N::CLUSTER;
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
-  const int rank = blockIdx.x, part = rank * N::kWarps + warp;  // a cluster is as wide as the grid
+  const int rank = blockIdx.x, part = rank * N::kWarps + warp;  // the width of a cluster equals the width of the grid
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows);
   const int first_row = blockIdx.z * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   constexpr int kStep = kParts * kChunk;
   const int steps = (in + kStep - 1) / kStep;
   if constexpr (CLUSTER > 1) cluster_arrive();
 
-  // Copies. What is behind the last row is multiplied like the last one, and not stored; behind `in` are zeros.
+  // Copies. Rows after the last row repeat the last row and are not stored; elements after `in` are zero.
   const uint32_t ring = kernels::cuda::shared_address(own) + N::kRing + warp * N::kWarpBytes;
   const int k0 = part * kChunk + 8 * c;
-  uint32_t from_w[TILES][2], from_x[GROUPS];  // the first step's, by 16 bytes: pointers would take too many registers
+  // Offsets of the first step in units of 16 bytes, because pointers would need too many registers.
+  uint32_t from_w[TILES][2], from_x[GROUPS];
 #pragma unroll
   for (int t = 0; t < TILES; ++t) {
 #pragma unroll
@@ -115,7 +118,7 @@ __device__ __forceinline__ void multiply_parts(const FewRows& p, int stages) {
   }
 
   static_assert(columns_of_tile(MODE, N::kRowsW) / 4 * N::kOwnX <= N::kThreads);
-  const auto own_quad = [&] {  // found anew where it is used, like its place: registers
+  const auto own_quad = [&] {  // computed again at each use, like its place, to save registers
     return quad_of<MODE, N::kRowsW, N::kOwnX>(p, thread(), first_row + rank * N::kOwnX, first_column);
   };
   Beside beside{};
@@ -134,8 +137,8 @@ __device__ __forceinline__ void multiply_parts(const FewRows& p, int stages) {
     } else {
       step == 0 ? decoding::wait_for_copies<N::kFewStages - 1>() : decoding::wait_for_copies<N::kFewStages - 2>();
     }
-    if constexpr (NORM) __syncwarp();  // the norm's weights are of other lanes' copies
-    if (step > 0) {                    // into the place of the step in front, which is used up
+    if constexpr (NORM) __syncwarp();  // the weights of the norm were copied by other lanes
+    if (step > 0) {                    // overwrite the stage of the previous step, which has been consumed
       const int last = stage == 0 ? stages - 1 : stage - 1, next = step + stages - 1;
       if (next < steps) {
         copy_w(last, next);
@@ -145,7 +148,7 @@ __device__ __forceinline__ void multiply_parts(const FewRows& p, int stages) {
     }
     const uint32_t at = ring + stage * N::kStageBytes;
     const auto load = [&](int from) { return decoding::load_shared(at + from); };
-    uint4 x[GROUPS], w[TILES][2];  // all are asked for before one is multiplied
+    uint4 x[GROUPS], w[TILES][2];  // all loads are issued before the first product
     if constexpr (NORM) {
       const auto weights = [&](int from) {
         const uint4 four = load(N::kWeights + c * 32 + from);
@@ -179,11 +182,11 @@ __device__ __forceinline__ void multiply_parts(const FewRows& p, int stages) {
   if constexpr (MODE == Mode::pages) {
     if (quad.there) beside.place = place_of(p.pages, quad.row);
   }
-  // Sums go to the block that adds them.
+  // Send the partial sums to the block that adds them.
   auto* const squares = reinterpret_cast<float*>(own);
   auto* const products = reinterpret_cast<float*>(own + N::kProducts);
   if constexpr (CLUSTER > 1) {
-    cluster_wait();  // until all blocks have begun
+    cluster_wait();  // waits until all blocks of the cluster have started
   } else {
     decoding::wait_for_copies<0>();
     __syncthreads();
@@ -191,7 +194,7 @@ __device__ __forceinline__ void multiply_parts(const FewRows& p, int stages) {
   const auto of_row = [](float* to, int m) { return CLUSTER == 1 ? to : of_block(to, m / N::kOwnX); };
 #pragma unroll
   for (int n = 0; n < GROUPS; ++n) {
-    const int m = n * 8 + 2 * c;  // and m + 1
+    const int m = n * 8 + 2 * c;  // rows m and m + 1 of x
     float* const to = of_row(products, m) + (part * N::kOwnX + m % N::kOwnX) * N::kStride + g;
 #pragma unroll
     for (int t = 0; t < TILES; ++t) {
@@ -242,7 +245,7 @@ template <typename T, typename N, bool NORM, Mode MODE>
 void start_split(const FewRows& p, cudaStream_t stream) {
   const dim3 grid(N::CLUSTER, ceil_div(p.out, columns_of_tile(MODE, N::kRowsW)), ceil_div(p.rows, N::kRowsX));
   const int steps = static_cast<int>(ceil_div(p.in, kParts * kChunk));
-  // Two blocks run on a multiprocessor, if there are so many.
+  // Two blocks run on each multiprocessor if the grid has enough blocks.
   const bool two = int64_t{grid.x} * grid.y * grid.z > decoding::gpu_attribute(cudaDevAttrMultiProcessorCount);
   const auto bytes = [&](int stages) { return N::bytes(std::min(stages, steps)); };
   const int most = decoding::gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
@@ -251,7 +254,7 @@ void start_split(const FewRows& p, cudaStream_t stream) {
                                                     stream, N::CLUSTER);
 }
 
-// Tiles of 16 rows of W up to which these are used.
+// The configurations below are used up to this number of tiles of 16 rows of W.
 constexpr unsigned kFewTiles = 128;
 
 template <typename T, bool NORM, Mode MODE>
@@ -264,7 +267,7 @@ void multiply_by_parts(const FewRows& p, cudaStream_t stream) {
       using Block = Split<1, 4, 1, 4>;
       const bool clusters = decoding::has_sm_90<multiply_split<T, Cluster, NORM, MODE>>();
       if (clusters && sixteen) return start_split<T, Sixteen, NORM, MODE>(p, stream);
-      // A block by itself is as fast where all of its steps are in flight at once.
+      // Without a cluster, a block is equally fast if all of its steps can be in flight at once.
       if (clusters && p.in > Block::STAGES * kParts * kChunk) return start_split<T, Cluster, NORM, MODE>(p, stream);
       return start_split<T, Block, NORM, MODE>(p, stream);
     }

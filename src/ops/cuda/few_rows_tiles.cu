@@ -1,9 +1,9 @@
-// Products of many rows or columns, bit for bit those of few_rows.cu. Blocks of columns and rows share what they read:
-// chunks of both matrices come through a ring in shared memory, and a warp multiplies a tile of its own, one part after
-// the other.
+// Products of many rows or columns, bitwise equal to few_rows.cu. The warps of a block share the data that they read:
+// chunks of both matrices are copied to a ring buffer in shared memory. Each warp computes its own tile, one part of
+// the inner dimension after the other.
 //
-// Each tile of W would take the norm of x again, so a kernel in front does: x times its weights, and what every row's
-// products are to be multiplied by.
+// Every tile of W would have to compute the norm of x again. Therefore a separate kernel before this one multiplies x
+// by the norm weights and computes the factor of the products of each row.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -19,7 +19,7 @@ namespace decoding = kernels::cuda::decoding;
 
 constexpr int kRingBytes = decoding::kSharedMost;
 
-// A warp's tile: TILES of 16 rows of W and GROUPS of 8 rows of x. A block has WARPS_W by WARPS_X of them.
+// Tile of a warp: TILES * 16 rows of W and GROUPS * 8 rows of x. A block has WARPS_W * WARPS_X warps.
 template <int TILES_, int GROUPS_, int WARPS_W_, int WARPS_X_>
 struct Tiling {
   static constexpr int TILES = TILES_, GROUPS = GROUPS_, WARPS_W = WARPS_W_, WARPS_X = WARPS_X_;
@@ -27,13 +27,13 @@ struct Tiling {
   static constexpr int kRowsW = 16 * TILES * WARPS_W, kRowsX = 8 * GROUPS * WARPS_X;
   static constexpr int kStageBytes = (kRowsW + kRowsX) * kChunkBytes;
   static constexpr int kStages = std::min(kRingBytes / kStageBytes, 6);
-  static constexpr int kStride = kRowsW + 4;  // of a row of products, in floats
+  static constexpr int kStride = kRowsW + 4;  // stride of a row of products, in floats
   static constexpr int kBytes = std::max(kStages * kStageBytes, kRowsX* kStride * 4);
-  static constexpr int kBlocks = kThreads * TILES * GROUPS <= 2048 ? 512 / kThreads : 1;  // a multiprocessor
+  static constexpr int kBlocks = kThreads * TILES * GROUPS <= 2048 ? 512 / kThreads : 1;  // per multiprocessor
   static_assert(kStages >= 3 && kBytes <= kRingBytes);
 };
 
-// The order in which chunks come: a part's, then the next part's.
+// The order of the chunks: all chunks of a part, then all chunks of the next part.
 struct Chunks {
   int all, chunk = 0;
   __device__ bool ends_part() const { return chunk + kParts >= all; }
@@ -47,14 +47,14 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   constexpr int kThreads = N::kThreads, TILES = N::TILES, GROUPS = N::GROUPS;
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int warp_w = warp % N::WARPS_W, warp_x = warp / N::WARPS_W;
-  const bool weighed = p.norm_weight;  // by the kernel in front
+  const bool weighed = p.norm_weight;  // multiplied by the norm weights in the previous kernel
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows);
   const int first_row = blockIdx.x * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   const uint32_t ring = kernels::cuda::shared_address(memory);
 
-  // Copies. A thread has the same piece of rows of both matrices in every step. What is behind the last row is
-  // multiplied like the last one, and not stored.
-  constexpr int kPitch = kThreads / kPieces;  // rows between a thread's copies
+  // Copies. In every step, a thread copies the same piece of the rows of both matrices. Rows after the last row repeat
+  // the last row and are not stored.
+  constexpr int kPitch = kThreads / kPieces;  // distance in rows between the copies of a thread
   constexpr int kCopiesW = N::kRowsW / kPitch, kCopiesX = N::kRowsX / kPitch;
   static_assert(kThreads % kPieces == 0 && N::kRowsW % kPitch == 0 && N::kRowsX % kPitch == 0);
   const int piece = threadIdx.x % kPieces, k0 = piece * 8, row0 = threadIdx.x / kPieces;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     }
   };
 
-  // All stages are asked for before the first one is waited for.
+  // The copies of all stages are issued before the first one is awaited.
   const int steps = (in + kChunk - 1) / kChunk;
   Chunks ahead{steps}, now = ahead;
 #pragma unroll
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   for (int step = 0; step < steps; ++step) {
     step == 0 ? decoding::wait_for_copies<N::kStages - 1>() : decoding::wait_for_copies<N::kStages - 2>();
     __syncthreads();
-    if (step > 0) {  // into the place of the step in front, which is used up
+    if (step > 0) {  // overwrite the stage of the previous step, which has been consumed
       const int last = stage == 0 ? N::kStages - 1 : stage - 1;
       if (step + N::kStages - 1 < steps) {
         copy_w(last, ahead.chunk);
@@ -162,11 +162,11 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     stage = stage + 1 == N::kStages ? 0 : stage + 1;
   }
 
-  // The products (rows of x, rows of W) take the ring's place.
+  // The products (rows of x, rows of W) overwrite the ring buffer.
   decoding::wait_for_copies<0>();
   __syncthreads();
   auto* const products = reinterpret_cast<float*>(memory);
-  each([&](int t, int n, int e) {  // row g (e < 2) or g + 8 of the tile, row 2 c or 2 c + 1 of x's group
+  each([&](int t, int n, int e) {  // row g (e < 2) or g + 8 of the tile, row 2 c or 2 c + 1 of the group of x
     const int m = (warp_x * GROUPS + n) * 8 + 2 * c + e % 2;
     products[m * N::kStride + (warp_w * TILES + t) * 16 + g + e / 2 * 8] = total[t][n][e];
   });
@@ -180,8 +180,8 @@ void launch_tiles(const FewRows& p, const dim3& grid, cudaStream_t stream) {
   decoding::start<multiply_tiles<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
 }
 
-// Blocks of tiles that are large read less, as each of the matrices is read once for every tile of the other; blocks
-// that are many keep more of the GPU at work.
+// Larger tiles read less data, because each matrix is read once for every tile of the other matrix. A larger number of
+// blocks uses more of the GPU.
 template <typename T, Mode MODE>
 void multiply_by_tiles(const FewRows& p, cudaStream_t stream) {
   bool done = false;
@@ -194,9 +194,9 @@ void multiply_by_tiles(const FewRows& p, cudaStream_t stream) {
     done = true;
   };
   unless_done(Tiling<2, 8, 4, 2>{}, 65, 80);   // 128 rows of W, 128 of x
-  unless_done(Tiling<2, 4, 4, 2>{}, 33, 80);   // 128, 64
-  unless_done(Tiling<2, 4, 2, 2>{}, 65, 32);   // 64, 64
-  unless_done(Tiling<2, 2, 2, 2>{}, 17, 400);  // 64, 32
+  unless_done(Tiling<2, 4, 4, 2>{}, 33, 80);   // 128 rows of W, 64 of x
+  unless_done(Tiling<2, 4, 2, 2>{}, 65, 32);   // 64 rows of W, 64 of x
+  unless_done(Tiling<2, 2, 2, 2>{}, 17, 400);  // 64 rows of W, 32 of x
   if (!done) few_rows_split(p, stream);
 }
 

@@ -1,5 +1,5 @@
-// The kernel in front of products in large tiles (few_rows_tiles.cu, few_rows_hopper.cu): each tile of W would take the
-// norm of x again.
+// The kernel that runs before the products in large tiles (few_rows_tiles.cu, few_rows_hopper.cu). It multiplies x by
+// the norm weights, so that not every tile of W has to compute the norm again.
 #pragma once
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
@@ -7,8 +7,8 @@
 
 namespace lazy::ops::cuda::step {
 
-constexpr int kChunkBytes = 2 * kChunk;    // of a row
-constexpr int kPieces = kChunkBytes / 16;  // of a row of a chunk, as they are copied
+constexpr int kChunkBytes = 2 * kChunk;    // bytes of a row of a chunk
+constexpr int kPieces = kChunkBytes / 16;  // 16-byte pieces of a row of a chunk
 constexpr int kGroupBytes = 8 * kChunkBytes;
 
 // Packed x (few_rows_hopper.cu): (chunks, groups of 8 rows, 4 matrices, 8 rows, 16 bytes).
@@ -16,7 +16,7 @@ __device__ inline int groups_of(int rows) { return (rows + 7) / 8; }
 __device__ inline char* packed_chunk(const FewRows& p, int groups, int chunk) {
   return static_cast<char*>(p.weighed) + static_cast<int64_t>(chunk) * groups * kGroupBytes;
 }
-// Piece c of a row of a group's chunk at `to`.
+// Stores piece c of a row to the packed chunk of its group at `to`.
 __device__ inline void store_packed(char* to, int row, int c, const uint4& x) {
   char* const at = to + row * 16 + c * 4;
   *reinterpret_cast<uint32_t*>(at) = x.x;
@@ -25,12 +25,12 @@ __device__ inline void store_packed(char* to, int row, int c, const uint4& x) {
   *reinterpret_cast<uint32_t*>(at + 384) = x.w;
 }
 
-// x times its norm's weights, if any, and what every row's products are to be multiplied by. A warp a row; a lane has
-// the same numbers as in few_rows.cu, so that squares add up alike.
+// Multiplies x by its norm weights, if there are any, and computes the factor of the products of each row. A warp
+// processes a row. Each lane has the same elements as in few_rows.cu, so that the sum of squares is bitwise equal.
 constexpr int kNormThreads = 128;
 template <typename T, bool PACKED>
 __global__ void __launch_bounds__(kNormThreads) weigh_rows(const __grid_constant__ FewRows p) {
-  constexpr int kAtOnce = 4;  // pieces of 8 numbers that a lane asks for before it stores one
+  constexpr int kAtOnce = 4;  // pieces of 8 elements that a lane loads before it stores the first one
   const int lane = threadIdx.x % 32, in = static_cast<int>(p.in);
   float4 weights[kAtOnce][2];
   const auto load_weights = [&](int first) {

@@ -1,7 +1,7 @@
-// Words that the blocks of one grid, which all run at once, hand to each other through the second-level cache. A word
-// has 32 bits of data and 32 bits that say which hand-over it belongs to. Who needs it reads it until those are right.
-// So a hand-over costs the data's own way: there is no barrier, no fence and no counter. Loads and stores of 64 bits
-// are whole (PTX memory model).
+// Words that the blocks of one grid exchange through the L2 cache. All blocks must run at the same time. A word has 32
+// bits of data and a 32-bit flag that identifies the exchange. The receiver polls the word until the flag has the
+// expected value. An exchange thus needs only the transfer of the data: no barrier, no fence and no counter. 64-bit
+// loads and stores are atomic (PTX memory model).
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -18,14 +18,15 @@ __device__ inline uint32_t data(Word x) { return static_cast<uint32_t>(x); }
 __device__ inline float number(Word x) { return __uint_as_float(data(x)); }
 __device__ inline bool is_of(Word x, uint32_t flag) { return static_cast<uint32_t>(x >> 32) == flag; }
 
-constexpr unsigned kMostPolls = 1 << 22;  // some seconds
+constexpr unsigned kMostPolls = 1 << 22;  // a few seconds
 
 static __device__ __noinline__ void give_up() {
-  printf("lazy: block %u of %u waited too long for the others\n", blockIdx.x, gridDim.x);
+  printf("lazy: timeout in block %u of %u while waiting for other blocks\n", blockIdx.x, gridDim.x);
   __trap();
 }
 
-// N times SIZE (1 or 2) neighbouring words. All are asked for at once, until they are of `flag`. Null: not wanted, 0.
+// Polls N groups of SIZE (1 or 2) adjacent words until all have the flag `flag`. The loads of all groups are issued
+// together. The result for a null pointer is 0.
 template <int SIZE, int N>
 __device__ void wait_for_words(const Word* const (&from)[N], uint32_t flag, Word (&x)[N][SIZE]) {
   bool done[N];

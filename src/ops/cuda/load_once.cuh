@@ -1,4 +1,5 @@
-// Loads of what is read once: they leave the first-level cache to weights and tables.
+// Loads of data that is read only once. They do not allocate lines in the L1 cache, which is left to weights and
+// tables.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,4 +1,5 @@
-// Copies between a GPU and pinned host memory, 8 bytes a thread at a time, of which a warp's lanes have neighbours.
+// Copies between a GPU and pinned host memory. A thread copies 8 bytes at a time; the lanes of a warp copy adjacent
+// words.
 #include <algorithm>
 
 #include "attention/cuda/decode_params.h"
@@ -8,7 +9,7 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kThreads = 256, kAtOnce = 4;  // words that a thread asks for before it stores one
+constexpr int kThreads = 256, kAtOnce = 4;  // number of words that a thread loads before it stores the first one
 
 __global__ void __launch_bounds__(kThreads) copy(const __grid_constant__ PinnedCopy p) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) copy(const __grid_constant__ PinnedC
 
 void pinned_copy(const PinnedCopy& p, cudaStream_t stream) {
   if (p.words == 0) return;
-  constexpr int64_t kMostBlocks = 64;  // enough for the bus
+  constexpr int64_t kMostBlocks = 64;  // enough to saturate the bus
   const int64_t blocks = std::min((p.words + kThreads * kAtOnce - 1) / (kThreads * kAtOnce), kMostBlocks);
   kernels::cuda::decoding::start<copy>(p, static_cast<unsigned>(blocks), kThreads, 0, false, stream);
 }

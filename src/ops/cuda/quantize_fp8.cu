@@ -1,4 +1,5 @@
-// Matrices of bf16 in 8-bit floating point, as rows and transposed, in one pass after that for the largest magnitude.
+// Quantizes bf16 matrices to 8-bit floating point, in row-major and in transposed order. One pass finds the largest
+// absolute value, a second one quantizes.
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
@@ -13,10 +14,11 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kColumns = 128, kRows = 64;  // of a tile; a thread has 4 rows of 8 columns
-constexpr int kWords = kRows / 4 + 1;      // of 4 rows, of a column in shared memory; one more against bank conflicts
+constexpr int kColumns = 128, kRows = 64;  // size of a tile; a thread has 4 rows of 8 columns
+// Words of 4 rows per column in shared memory. One more word avoids bank conflicts.
+constexpr int kWords = kRows / 4 + 1;
 
-// A warp a row. Magnitudes as integers: their order is that of the numbers, and NaN is the largest.
+// A warp processes a row. Absolute values are compared as integers, which have the same order; NaN is the largest.
 template <int N>
 __global__ void __launch_bounds__(kThreads) maximum(const QuantizeFp8 a) {
   constexpr int kWarps = kThreads / 32;
@@ -45,7 +47,7 @@ __device__ unsigned char to_fp8(float x) {
   return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, E5M2 ? __NV_E5M2 : __NV_E4M3);
 }
 
-// WIDE: 16-byte loads and 8- and 16-byte stores, for which sizes and addresses are multiples of 16.
+// WIDE: uses 16-byte loads and 8- and 16-byte stores; sizes and addresses must be multiples of 16.
 template <bool E5M2, bool WIDE>
 __global__ void __launch_bounds__(kThreads) quantize(const QuantizeFp8 a) {
   __shared__ uint32_t tile[kColumns * kWords];

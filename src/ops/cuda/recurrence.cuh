@@ -1,4 +1,4 @@
-// What the kernels of the recurrence share: tiles in shared memory, products of tiles, decays between tokens.
+// Shared code of the recurrence kernels: tiles in shared memory, products of tiles, decays between tokens.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -22,14 +22,14 @@ struct Tile {
   char* data;
 
   __device__ uint32_t address() const { return tensor_core::shared_address(data); }
-  __device__ uint32_t& pair(int row, int column) const {  // two neighbours, from an even column on
+  __device__ uint32_t& pair(int row, int column) const {  // two adjacent elements; column is even
     return *reinterpret_cast<uint32_t*>(data + at<W>(row, column / 8) + column % 8 * 2);
   }
   __device__ void set(int row, int column, float x, float y) const { pair(row, column) = pack<bf16>(x, y); }
   __device__ float2 get(int row, int column) const { return unpack<bf16>(pair(row, column)); }
   __device__ uint4& eight(int row, int chunk) const { return *reinterpret_cast<uint4*>(data + at<W>(row, chunk)); }
 
-  // Queues the copy of its rows, `step` elements apart; those from `limit` on become zero.
+  // Starts the asynchronous copy of the rows, which are `step` elements apart. Rows from `limit` on become zero.
   template <int THREADS>
   __device__ void load(const bf16* from, int64_t step, int limit) const {
     tensor_core::portable::load_tile<bf16, R, W, THREADS>(address(), from, step, limit);
@@ -44,21 +44,21 @@ struct Tile {
   }
 };
 
-// Blocks that a multiprocessor of sm_90 has room for: 228 KiB, of which each block takes one more, and 128 registers
-// for each of 512 threads.
+// Number of blocks that fit on a multiprocessor of sm_90: 228 KiB of shared memory, of which each block needs one more
+// KiB, and 128 registers for each of 512 threads.
 constexpr int blocks_with(int bytes, int threads) {
   return std::max(std::min((228 << 10) / (bytes + (1 << 10)), 512 / threads), 1);
 }
 
 namespace recurrence {
-// The block's dynamic shared memory.
+// Returns the dynamic shared memory of the block.
 __device__ inline char* shared_memory() {
   extern __shared__ __align__(128) char memory[];
   return memory;
 }
 }  // namespace recurrence
 
-// Hands out shared memory.
+// Allocates tiles in shared memory.
 struct SharedMemory {
   char* next;
   template <typename Tile>
@@ -69,11 +69,12 @@ struct SharedMemory {
   }
 };
 
-// How a factor of a product lies in its tile: by rows of the result (left) or by columns of it (right), or by the inner
-// index.
+// The layout of an operand in its tile. outer: the rows of the tile are rows (left) or columns (right) of the result.
+// inner: the rows of the tile are the inner index.
 enum class By { outer, inner };
 
-// c (16 MI rows from `row` on, 16 NT columns from `column` on) += left right, over 16 KT inner indices.
+// c += left * right over 16 KT inner indices. c has 16 MI rows, starting at `row`, and 16 NT columns, starting at
+// `column`.
 template <By LEFT, By RIGHT, int KT, int MI, int N2, int RL, int WL, int RR, int WR>
 __device__ void product(float (&c)[MI][N2][4], const Tile<RL, WL>& left, int row, const Tile<RR, WR>& right,
                         int column) {
@@ -109,7 +110,8 @@ __device__ void product(float (&c)[MI][N2][4], const Tile<RL, WL>& left, int row
   }
 }
 
-// function(row, column, x, y) for every two neighbours of a warp's sums, whose first is at (row, column).
+// Calls function(row, column, x, y) for every pair of adjacent elements of a warp's sums; the first one is at (row,
+// column).
 template <int MI, int N2, typename Function>
 __device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Function& function) {
   const int lane = threadIdx.x & 31;
@@ -126,12 +128,12 @@ __device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Func
   }
 }
 
-// The gates of the state alone.
+// The part of the gates that the state kernels need.
 struct StateGates {
   float read[kChunk], write[kChunk];  // as in ChunkGates
 };
 
-// Queues the copy of a chunk's gates, or of those of them that a kernel reads.
+// Starts the asynchronous copy of the gates of a chunk, or of the part that a kernel reads.
 template <typename Gates>
 __device__ void load_gates(Gates* to, const ChunkGates& from) {
   const char* first = reinterpret_cast<const char*>(&from);
@@ -143,17 +145,17 @@ __device__ void load_gates(Gates* to, const ChunkGates& from) {
   }
 }
 
-// How much of token j reaches token i of the same chunk.
+// The decay from token j to token i of the same chunk; 0 if j is after i or in a different document.
 __device__ inline float reach(const ReadGates& g, int i, int j) {
   return j <= i && g.document[i] == g.document[j] ? tensor_core::exp2_fast(g.sum[i] - g.sum[j]) : 0;
 }
 
-// Where a chunk's things lie.
+// Index and addresses of a chunk.
 struct ChunkPlace {
   int64_t b, n, h, g;  // batch, chunk, head, group
-  int64_t index;       // of (b, n, h)
+  int64_t index;       // index of (b, n, h)
   int64_t first;       // its first token
-  int rows;            // tokens that exist
+  int rows;            // number of tokens in the chunk
 
   __device__ ChunkPlace(const Recurrence& a, int64_t b, int64_t n, int64_t h)
       : b(b),
@@ -166,15 +168,15 @@ struct ChunkPlace {
   __device__ const bf16* rows_of(const RecurrenceRows& x, int64_t head) const {
     return x.data + b * x.batch + first * x.token + head * x.head;
   }
-  // The first row of this chunk and head in a contiguous (B, L, H, dim).
+  // Offset of the first row of this chunk and head in a contiguous tensor (B, L, H, dim).
   __device__ int64_t row(const Recurrence& a, int64_t dim) const { return ((b * a.L + first) * a.H + h) * dim; }
 };
 
-// Shared memory that recurrence_gradients asks for.
+// Shared memory of recurrence_gradients.
 int gradients_memory(int64_t K, bool delta);
 
-// Runs a kernel for every sequence: x by H blocks, `each` times along z. A batch that exceeds a grid takes several
-// launches.
+// Runs a kernel for every sequence, with a grid of x by H by (sequences * each) blocks. A batch that exceeds the grid
+// limit needs several launches.
 inline void launch_sequences(const char* operation, void (*kernel)(Recurrence), int64_t x, int threads,
                              size_t shared_bytes, const Recurrence& all, cudaStream_t stream, int64_t each = 1) {
   in_parts(
@@ -188,7 +190,7 @@ inline void launch_sequences(const char* operation, void (*kernel)(Recurrence), 
       each);
 }
 
-// function(integral_constant<K>) for the width of keys.
+// Calls function(integral_constant<K>) for the key dimension.
 template <typename Function>
 void with_keys(int64_t K, const Function& function) {
   if (K == 64) return function(std::integral_constant<int, 64>{});

@@ -1,13 +1,13 @@
-// The chunk form of the linear recurrences over time (model/mixers/recurrence) on tensor cores: bf16 tensors, products
-// of bf16 with fp32 sums, states in fp32. 64 tokens a chunk. Device pointers; everything is queued on the stream,
-// nothing is allocated and nothing waits. Results are bit-identical from run to run. std::runtime_error when a launch
-// is refused.
+// Chunked form of the linear recurrences (model/mixers/recurrence) on tensor cores. Tensors are bf16, products of bf16
+// accumulate in fp32, states are fp32. A chunk has 64 tokens. The functions take device pointers and only launch work
+// on the stream; they do not allocate memory or synchronize. Results are bit-identical between runs. A failed launch
+// throws std::runtime_error.
 //
 //   S_t = a_t S_{t-1} + k_t u_t^T,  o_t = scale S_t^T q_t,  a_t = exp(log_decay_t),
-//   u_t = beta_t v_t, or with the delta rule beta_t (v_t - a_t S_{t-1}^T k_t); without it o_t may have skip v_t
-//   besides.
+//   u_t = beta_t v_t, or with the delta rule beta_t (v_t - a_t S_{t-1}^T k_t);
+//   without the delta rule, skip v_t may be added to o_t.
 //
-// Letters: B batch, L length, H heads, G groups of heads that share queries and keys, K key_dim, V value_dim, N chunks.
+// B: batch, L: length, H: heads, G: groups of heads that share queries and keys, K: key_dim, V: value_dim, N: chunks.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
@@ -18,56 +18,57 @@ namespace lazy::ops::cuda {
 
 constexpr int kChunk = 64;
 
-// Lower bound of log decays: its exponential is 0 at bf16's precision, and a sum of 64 of them
-// keeps enough digits in fp32.
+// Lower bound of log decays. Its exponential is 0 at bf16 precision, and a sum of 64 such values is still precise in
+// fp32.
 constexpr float kLeastLogDecay = -100;
 
-// (B, L, heads, dim) at steps in elements; the last axis is contiguous, rows begin at multiples of 16 bytes.
+// A tensor (B, L, heads, dim) with its strides in elements. The last axis is contiguous; rows are aligned to 16 bytes.
 struct RecurrenceRows {
   const __nv_bfloat16* data = nullptr;
   int64_t batch = 0, token = 0, head = 0;
 };
 
-// Gates of a chunk's tokens for one head's state: those with which its tokens read, and those with which they write.
+// Gates of the tokens of a chunk for the state of one head: gates for reading the state and for writing to it.
 struct ReadGates {
   float sum[kChunk];  // inclusive prefix sums of the log2 decays
   int32_t document[kChunk];
-  float beta[kChunk];  // 0 past the last token, 1 without beta
-  float read[kChunk];  // decay from the state before the chunk to each token; the last entry: to the end
+  float beta[kChunk];  // 0 after the last token, 1 without beta
+  float read[kChunk];  // decay from the state before the chunk to each token; last entry: to the end of the chunk
 };
 struct ChunkGates : ReadGates {
-  float write[kChunk];  // decay from each token to the chunk's end
+  float write[kChunk];  // decay from each token to the end of the chunk
 };
 
 struct Recurrence {
   int64_t B, L, H, G, K, V;  // K 64, 128 or 256; V a multiple of 64
-  int64_t first = 0;         // of a launch: the sequence of the blocks with z = 0
+  int64_t first = 0;         // first sequence of a launch: the blocks with z = 0
   float scale;
   bool delta;
-  RecurrenceRows q, k, v, d_out;     // d_out: the backward pass
+  RecurrenceRows q, k, v, d_out;     // d_out: only the backward pass
   const float* log_decay = nullptr;  // (B, L, H), or (H) if constant_decay; null: no decay
   bool constant_decay = false;
   const float* beta = nullptr;           // (B, L, H); null: ones
-  const int32_t* documents = nullptr;    // (L) of each token; null: one
+  const int32_t* documents = nullptr;    // (L), document of each token; null: one document
   const float* skip = nullptr;           // (H); null: zeros
   const float* initial_state = nullptr;  // (B, H, K, V); null: zeros
-  const float* d_final_state = nullptr;  // like it
+  const float* d_final_state = nullptr;  // shape of initial_state
 
   // Workspace.
   ChunkGates* gates = nullptr;        // (B, N, H)
   __nv_bfloat16* inverse = nullptr;   // (B, N, H, 64, 64), delta rule
-  __nv_bfloat16* pairs = nullptr;     // like it; the backward pass
-  __nv_bfloat16* states = nullptr;    // (B, N, H, K, V) before each chunk
+  __nv_bfloat16* pairs = nullptr;     // shape of inverse; only the backward pass
+  __nv_bfloat16* states = nullptr;    // (B, N, H, K, V): states before each chunk
   __nv_bfloat16* u = nullptr;         // (B, L, H, V), delta rule
-  __nv_bfloat16* d_states = nullptr;  // (B, N, H, K, V) of the state after each chunk
-  __nv_bfloat16* d_u = nullptr;       // (B, L, H, V): of beta v
+  __nv_bfloat16* d_states = nullptr;  // (B, N, H, K, V): gradients of the states after each chunk
+  __nv_bfloat16* d_u = nullptr;       // (B, L, H, V): gradient of beta v
 
-  __nv_bfloat16* out = nullptr;                     // (B, L, H, V)
-  float* final_state = nullptr;                     // (B, H, K, V)
-  __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;     // (B, L, H, K): each head's share
-  __nv_bfloat16* d_v = nullptr;                     // (B, L, H, V), with beta or skip; without them d_u is the gradient
-  float* d_skip = nullptr;                          // (B, L, H), to be added
-  float *d_log_decay = nullptr, *d_beta = nullptr;  // (recurrence_slices(K), B, L, H), to be added
+  __nv_bfloat16* out = nullptr;                  // (B, L, H, V)
+  float* final_state = nullptr;                  // (B, H, K, V)
+  __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): contribution of each head
+  // (B, L, H, V), only with beta or skip; otherwise d_u is the gradient
+  __nv_bfloat16* d_v = nullptr;
+  float* d_skip = nullptr;                          // (B, L, H), partial sums
+  float *d_log_decay = nullptr, *d_beta = nullptr;  // (recurrence_slices(K), B, L, H), partial sums
   float* d_initial_state = nullptr;                 // (B, H, K, V)
 
   constexpr int64_t chunks() const { return (L + kChunk - 1) / kChunk; }
@@ -79,8 +80,8 @@ inline int64_t recurrence_slices(int64_t K) { return K > 128 ? K / 128 : 1; }
 // Whether the current GPU has enough shared memory for keys of this width.
 bool recurrence_fits(int64_t K, bool delta);
 
-// In this order. The forward pass: gates, matrices (delta rule), states, outputs. The backward pass, without `out`:
-// gates, matrices, states, state gradients, gradients.
+// The kernels, to be launched in this order. Forward pass: gates, matrices (delta rule), states, outputs. Backward
+// pass, with out = null: gates, matrices, states, state gradients, gradients.
 void recurrence_gates(const Recurrence& arguments, cudaStream_t stream);
 void recurrence_matrices(const Recurrence& arguments, cudaStream_t stream);
 void recurrence_states(const Recurrence& arguments, cudaStream_t stream);

@@ -6,9 +6,9 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kThreads = 256, kWidth = 64;  // values at a time
+constexpr int kThreads = 256, kWidth = 64;  // number of value columns per step
 
-// Columns of keys that a block has.
+// Number of key columns per block.
 template <int K>
 constexpr int kSlice = std::min(K, 128);
 
@@ -21,17 +21,17 @@ struct Layout {
   struct Stage {
     Values d_out, u;
     State state, d_state;
-    Values d_u;  // delta rule
+    Values d_u;  // only with the delta rule
   };
   static constexpr int kStage = (DELTA ? 3 : 2) * Values::kBytes + 2 * State::kBytes;
-  static constexpr int kSums = 9 * kChunk;  // numbers that threads exchange
+  static constexpr int kSums = 9 * kChunk;  // number of floats that threads exchange
   static constexpr int bytes(int stages) {
     return stages * kStage + 2 * Keys::kBytes + kSums * 4 + static_cast<int>(sizeof(ChunkGates));
   }
   static_assert(3 * Square::kBytes <= kStage);
 };
 
-// sum += a warp's rows times those of a tile: a lane's share of its two rows.
+// sum += the inner products of a warp's rows with the rows of a tile, as partial sums of a lane for its two rows.
 template <int N2, int W>
 __device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], const Tile<kChunk, W>& x, int row,
                                  int column) {
@@ -46,10 +46,10 @@ __device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], co
   }
 }
 
-// Values come to so many places by turns. Where one is enough, a second block of the multiprocessor has room.
+// Number of stages for the values. With one stage, a second block fits on the multiprocessor.
 __host__ __device__ int stages(const Recurrence& a) { return a.V > kWidth ? 2 : 1; }
 
-// Eight warps: 16 tokens each, of half of the columns.
+// Eight warps; each computes 16 tokens and half of the columns.
 template <int K, bool DELTA>
 __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recurrence a) {
   using L = Layout<K, DELTA>;
@@ -88,10 +88,10 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   load(0);
   tensor_core::copies_commit();
 
-  // Sums over the values: of pairs of tokens, and of tokens and the state's rows.
+  // Sums over the values, for pairs of tokens and for tokens with rows of the state.
   float d_pairs[1][4][4] = {}, d_system[1][4][4] = {};
   float d_q[1][KS / 16][4] = {}, d_written[1][KS / 16][4] = {}, d_read[1][KS / 16][4] = {};
-  float kept = 0;  // <state, d_state>, a thread's share
+  float kept = 0;  // inner product of state and d_state, the thread's part
   for (int part = 0; part < parts; ++part) {
     if (part + 1 < parts) load(part + 1);
     tensor_core::copies_commit();
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
     __syncthreads();
   }
 
-  // Gradients of what pairs of tokens have between them, with the decay that they passed.
+  // Gradients of the products of pairs of tokens, multiplied by the decay between the two tokens.
   SharedMemory squares{memory};
   const auto scores = squares.tile<typename L::Square>(), system = squares.tile<typename L::Square>(),
              rated = squares.tile<typename L::Square>();
@@ -132,7 +132,9 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   }
   __syncthreads();
 
-  // Of each row: q d_q; k d_k where the key writes, at the chunk's end alone and in all; k d_k where it reads.
+  // Row sums for the gradients of decays and beta: [0] q . d_q; [1] k . d_k, only from writing to the state at the end
+  // of the chunk; [2] k . d_k from all writes with the key; [3] k . d_k from reading the state with the key (delta
+  // rule).
   float of_row[4][2] = {};
   const int column = half * (KS / 2);
   each_pair(d_q, row, column, [&](int i, int, float& x, float& y) {
@@ -193,7 +195,8 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
     d_sum = sums[0] - sums[2] + g.beta[i] * sums[3];
   }
   __syncthreads();
-  float later = d_sum, written = sums[1];  // of this token and the later ones; of all. First in a warp's half of them
+  // Sums over this token and later tokens, and over all tokens. They first cover only the tokens of a warp.
+  float later = d_sum, written = sums[1];
   if (i < kChunk) {
     for (int step = 1; step < 32; step *= 2) {
       const float other = __shfl_down_sync(~0u, later, step);
@@ -206,8 +209,8 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   if (i < at.rows) {
     const int64_t place = ((slice * a.B + at.b) * a.L + at.first + i) * a.H + at.h;
     if (a.d_log_decay) {
-      // Every token's decay is in the sums of itself and of the later ones; the chunk's last sum is what the state
-      // keeps.
+      // The decay of a token is a term of the decay sums of this token and of all later tokens. The last sum of the
+      // chunk is the decay of the state.
       float end = 0;
       for (int w = 0; w < kThreads / 32; ++w) end += exchanged[8][w];
       end = end * g.read[kChunk - 1] + exchanged[0][1] + exchanged[1][1] + later + (warp == 0 ? exchanged[1][0] : 0);
@@ -218,7 +221,7 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   }
   if (!a.d_v || slice > 0) return;
   __syncthreads();
-  // v is seen through beta v, whose gradient is d_u, and through skip v: eight lanes a token.
+  // v contributes through beta v, whose gradient is d_u, and through skip v. Eight lanes process a token.
   constexpr int kLanes = 8;
   const float skip = a.skip ? a.skip[at.h] : 0;
 #pragma unroll

@@ -1,11 +1,12 @@
-// What the tokens of a chunk read: from the state before it, and from each other. All chunks at once.
+// Outputs of the tokens of a chunk: from the state before the chunk and from the tokens of the chunk. All chunks run in
+// parallel.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kThreads = 128, kWidth = 64;  // values at a time
+constexpr int kThreads = 128, kWidth = 64;  // number of value columns per step
 
 template <int K>
 struct Layout {
@@ -16,7 +17,7 @@ struct Layout {
   static constexpr int kBytes = 3 * Keys::kBytes + 2 * Values::kBytes + static_cast<int>(sizeof(ReadGates));
 };
 
-// A warp has 16 tokens. Delta rule: u from memory; otherwise u = beta v.
+// Each warp has 16 tokens. With the delta rule, u is read from memory; otherwise u = beta v.
 template <int K>
 __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThreads)) outputs(const Recurrence a) {
   using L = Layout<K>;
@@ -25,7 +26,7 @@ __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThre
   const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
   const auto second = shared.tile<typename L::State>();
   char* const values_at = shared.next;
-  const auto state = [&](int part) {  // the keys are read before the second state comes
+  const auto state = [&](int part) {  // the second state overwrites the keys, which have been read by then
     return typename L::State{part % 2 ? k.data : second.data};
   };
   const auto u = [&](int part) { return typename L::Values{values_at + part % 2 * L::Values::kBytes}; };
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThre
       }
       if (i < at.rows) *reinterpret_cast<uint32_t*>(to + i * a.H * a.V + part * kWidth + j) = pack<bf16>(x, y);
     });
-    __syncthreads();  // the next part but one comes here
+    __syncthreads();  // the copy for the step after the next one overwrites this memory
   }
 }
 

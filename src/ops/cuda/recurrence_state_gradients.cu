@@ -1,5 +1,5 @@
-// From the last chunk to the first: a block has some columns of the gradient of a head's state in registers. It leaves
-// that of the state after each chunk, and of beta v for every token.
+// Gradients of the state, from the last chunk to the first. A block has some columns of the gradient of a head's state
+// in registers. It writes the gradient of the state after each chunk and the gradient of beta v of every token.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/recurrence.cuh"
 
@@ -7,7 +7,7 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-// As in recurrence_states.cu.
+// Same layout as in recurrence_states.cu.
 template <int K, int COLUMNS, bool DELTA>
 struct Layout {
   static constexpr int kThreads = 128 * COLUMNS, kWidth = 32 * COLUMNS, kRows = K / 4;
@@ -18,7 +18,7 @@ struct Layout {
   struct Stage {
     Keys q, k;
     Values d_out;
-    Square pairs, inverse;  // inverse: delta rule
+    Square pairs, inverse;  // inverse: only with the delta rule
   };
   using Gates = std::conditional_t<DELTA, ChunkGates, StateGates>;
   static constexpr int kStage = 2 * Keys::kBytes + Values::kBytes + (DELTA ? 2 : 1) * Square::kBytes;
@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
     each_pair(sum, row, column, [&](int i, int j, float x, float y) { state.set(i, j, x, y); });
     __syncthreads();
     state.template store<L::kThreads>(a.d_states + at.index * K * a.V + v0, a.V);
-    // What a token writes is read at the chunk's end and by the tokens from it on.
+    // The value written by a token affects the state at the end of the chunk, and the outputs of this token and later
+    // tokens.
     float d[1][4][4] = {};
     product<By::outer, By::inner, K / 16>(d, here.k, token, state, column);
     each_pair(d, token, column, [&](int i, int, float& x, float& y) {
@@ -141,7 +142,7 @@ bool recurrence_fits(int64_t K, bool delta) {
   int needed = 0;
   with_keys(K, [&](auto keys) { needed = delta ? Layout<keys(), 2, true>::kBytes : Layout<keys(), 2, false>::kBytes; });
   return std::max(needed, gradients_memory(K, delta)) <=
-         most_shared_memory("linear_recurrence");  // the other kernels ask for less
+         most_shared_memory("linear_recurrence");  // the other kernels need less
 }
 
 }  // namespace lazy::ops::cuda

@@ -1,16 +1,18 @@
-// From chunk to chunk: a block has some columns of a head's state in registers and goes through the sequence. It leaves
-// the state before each chunk and, for the delta rule, what each token writes. The next chunk's tiles come while it
-// works, or, with one stage, while another block of the multiprocessor works.
+// States from chunk to chunk. A block has some columns of a head's state in registers and iterates over the sequence.
+// It writes the state before each chunk and, with the delta rule, the value that each token writes. The tiles of the
+// next chunk are loaded while the block computes or, with one stage, while another block of the multiprocessor
+// computes.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
 
 namespace {
 
-// A block has 32 COLUMNS columns of the state, each group of four warps 32 of them; a warp has a quarter of the rows.
+// A block has 32 * COLUMNS columns of the state. Each group of four warps has 32 of them, and each warp a quarter of
+// the rows.
 template <int K, int COLUMNS, bool DELTA>
 struct Layout {
-  static constexpr int kStages = K == 256 ? 1 : 2;  // of 256 keys two stages leave room for one block
+  static constexpr int kStages = K == 256 ? 1 : 2;  // with 256 keys and two stages only one block would fit
   static constexpr int kThreads = 128 * COLUMNS, kWidth = 32 * COLUMNS, kRows = K / 4;
   using Keys = Tile<kChunk, K>;
   using Square = Tile<kChunk, kChunk>;
@@ -19,7 +21,7 @@ struct Layout {
   struct Stage {
     Keys k;
     Values v;
-    Square inverse;  // delta rule
+    Square inverse;  // only with the delta rule
   };
   static constexpr int kStage = Keys::kBytes + Values::kBytes + (DELTA ? Square::kBytes : 0);
   static constexpr int kBytes =
@@ -32,7 +34,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
     states(const Recurrence a) {
   using L = Layout<K, COLUMNS, DELTA>;
   char* const memory = recurrence::shared_memory();
-  const auto stage = [&](int64_t n) {  // what comes from memory, by turns in kStages places
+  const auto stage = [&](int64_t n) {  // loaded from memory, alternating between kStages buffers
     SharedMemory shared{memory + n % L::kStages * L::kStage};
     return typename L::Stage{shared.tile<typename L::Keys>(), shared.tile<typename L::Values>(), {shared.next}};
   };
@@ -68,7 +70,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
     const auto here = stage(n);
     const ChunkGates& g = gates[n % L::kStages];
     tensor_core::copies_wait<0>();
-    __syncthreads();  // this chunk is here, the one before is done with
+    __syncthreads();  // this chunk has been loaded, and the previous one has been processed
     if (L::kStages == 2 && n + 1 < chunks) load(n + 1);
     each_pair(sum, row, column, [&](int i, int j, float x, float y) { state.set(i, j, x, y); });
     if constexpr (!DELTA) {
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
     });
     product<By::inner, By::inner, kChunk / 16>(sum, here.k, row, written, column);
     if (L::kStages == 1 && n + 1 < chunks) {
-      __syncthreads();  // every warp has read this chunk
+      __syncthreads();  // all warps have read this chunk
       load(n + 1);
     }
   }
@@ -124,7 +126,7 @@ void launch(const Recurrence& a, cudaStream_t stream) {
 }  // namespace
 
 void recurrence_states(const Recurrence& a, cudaStream_t stream) {
-  // Of 256 keys with the delta rule 32 columns a block are faster, without it they are slower.
+  // With 256 keys, 32 columns per block are faster with the delta rule and slower without it.
   with_keys(a.K, [&](auto keys) {
     a.delta ? launch<keys(), keys() == 256 ? 1 : 2, true>(a, stream) : launch<keys(), 2, false>(a, stream);
   });

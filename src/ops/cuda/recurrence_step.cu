@@ -1,4 +1,4 @@
-// One token of the linear recurrences over time, and of the short convolutions in front of them.
+// One decode step (one token) of the linear recurrences and of their short convolutions.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -14,16 +14,16 @@ namespace {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kQuads = 4;                 // of a block's columns of the state: four a thread
-constexpr int kRows = kThreads / kQuads;  // of the state at once
+constexpr int kQuads = 4;                 // groups of four state columns per block; each thread has four columns
+constexpr int kRows = kThreads / kQuads;  // rows of the state that are processed at once
 
-// Of a column and a thread's rows: k S and q S, of four columns each, and q k.
+// Partial sums of a thread over its rows: k S and q S for four columns each, and q k.
 struct Sums {
   float of[9] = {};
 };
 
-// A block has 16 columns of a head's state in registers: it is read once and written once. q S' = a q S + (q k) u, so
-// that the sums over the rows are taken at once.
+// Each block has 16 columns of a head's state in registers; the state is read once and written once. With q S' = a q S
+// + (q k) u, all sums over the rows can be computed in one pass.
 template <typename T, int HELD>
 __global__ void __launch_bounds__(kThreads) recur(const __grid_constant__ RecurrenceStep p) {
   __shared__ Sums room[kWarps][kQuads];
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads) recur(const __grid_constant__ Recurr
   }
 }
 
-// A thread has a channel; the sums are those of short_convolution.
+// Each thread has one channel. The sums are bitwise equal to short_convolution.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ ConvolutionStep p) {
   decoding::let_next_start();

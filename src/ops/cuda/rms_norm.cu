@@ -1,5 +1,5 @@
-// RMSNorm, with a residual added before it or without: a row is read once and stays in registers; only rows longer than
-// a block holds are read twice.
+// RMSNorm, optionally with a residual that is added before. A row is read once and stays in registers; only rows that
+// do not fit in the registers of a block are read twice.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/row_sum.cuh"
 #include "ops/cuda/rows.h"
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kMostThreads) normalize(const RmsNorm a) {
         for (int i = 0; i < N; ++i) v[i] += r[i];
         kept[k] = round_all<T, N>(v);
         if (there && n < vectors) store<T, N>(sum + n * N, kept[k]);
-        expand<T, N>(kept[k], v);  // as rounded: backward sees the same
+        expand<T, N>(kept[k], v);  // the rounded values, which the backward pass reads too
       }
       float part = 0;
 #pragma unroll
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kMostThreads) normalize(const RmsNorm a) {
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
       const Index n = first + k * step;
-      // The same thread wrote this part of the sum.
+      // The same thread wrote this part of the sum, so no barrier is needed.
       if constexpr (LONG) {
         if (n < vectors) kept[k] = *reinterpret_cast<const Bits<T, N>*>((RESIDUAL && there ? sum : x) + n * N);
       }

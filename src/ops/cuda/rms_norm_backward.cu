@@ -1,5 +1,5 @@
-// RMSNorm's gradients. A block takes a part of the rows: d_x leaves row by row, the part's share of d_weight stays in
-// registers. A second kernel adds the parts in their order.
+// Gradients of RMSNorm. A block processes a part of the rows: it writes d_x row by row, and its part of d_weight stays
+// in registers. A second kernel adds the parts in order.
 //
 // With n = x scale and g = d_y weight:  d_x = scale (g - n mean(g n)) + d_sum,  d_weight = sum of d_y n.
 #include "ops/cuda/launch.h"
@@ -11,7 +11,7 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kMostThreads = 512;
-constexpr int kShared = 256;  // most threads of a block with several rows
+constexpr int kShared = 256;  // maximum number of threads of a block with several rows
 
 template <int N>
 __device__ void store_floats(float* to, const float (&x)[N]) {
@@ -23,8 +23,9 @@ __device__ void store_floats(float* to, const float (&x)[N]) {
   }
 }
 
-// Threads beyond the part's last row or beyond a row's end compute with what lies before it and write nothing. LONG:
-// rows longer than a block holds are read twice and add to the part's sums in memory.
+// Threads after the last row of the part or after the end of a row compute with the last valid elements and write
+// nothing. LONG: rows that do not fit in the registers of a block are read twice, and the partial sums of d_weight are
+// accumulated in memory.
 template <typename T, typename W, int N, bool MORE, bool LONG>
 __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward a, int64_t rows_per_part) {
   using Index = std::conditional_t<LONG, int64_t, int>;
@@ -37,7 +38,8 @@ __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward 
   float* part = a.parts + blockIdx.x * a.dim;
   float d_weight[kHeld][N] = {};
   const auto row_start = [&](int64_t top) { return min(top + int64_t{threadIdx.y}, end - 1) * a.dim; };
-  // Two tensors of a row leave registers for the next row's: their loads pass under this row's sums and stores.
+  // If only two tensors of a row are in registers, the loads of the next row are issued before the sums and stores of
+  // this row.
   constexpr bool AHEAD = !LONG && !MORE;
   Bits<T, N> next_x[AHEAD ? kHeld : 1], next_dy[AHEAD ? kHeld : 1];
   const auto load_next = [&](int64_t start) {
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward 
     const T* d_sum = static_cast<const T*>(a.d_sum) + start;
     T* d_x = static_cast<T*>(a.d_x) + start;
     Bits<T, N> kept_x[kHeld], kept_dy[kHeld], kept_more[kHeld];
-    float sums[2] = {};  // of x^2 and of g x
+    float sums[2] = {};  // sums of x^2 and of g x
     for (Index first = threadIdx.x;; first += kHeld * step) {
 #pragma unroll
       for (int k = 0; k < kHeld; ++k) {
@@ -87,7 +89,7 @@ __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward 
       if (!LONG || first + kHeld * step >= vectors) break;
     }
     row_sum(sums, room[turn]);
-    asm volatile("" : "+l"(weight));  // weights are read again: held, they would take the registers of loads
+    asm volatile("" : "+l"(weight));  // forces a reload: keeping the weights would take the registers of other loads
     const auto dim = static_cast<float>(a.dim);
     const float scale = 1 / sqrtf(sums[0] / dim + a.eps), factor = sums[1] * scale * scale / dim;
 
@@ -137,7 +139,7 @@ __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward 
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
       const Index n = threadIdx.x + k * step;
-      if (blockDim.y > 1) {  // the block's rows in their order
+      if (blockDim.y > 1) {  // add the rows of the block in order
         __syncthreads();
         store_floats<N>(shared + (threadIdx.y * blockDim.x + threadIdx.x) * N, d_weight[k]);
         __syncthreads();
@@ -151,7 +153,7 @@ __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward 
   }
 }
 
-// Column sums of (parts, dim): 32 columns a block, every 32nd part a thread.
+// Column sums of (parts, dim): a block has 32 columns, and each thread adds every 32nd part.
 template <typename W>
 __global__ void __launch_bounds__(1024) sum_parts(const float* parts, int64_t count, int64_t dim, W* d_weight) {
   __shared__ float room[32][33];
@@ -185,7 +187,7 @@ void launch(const RmsNormBackward& a, cudaStream_t stream) {
 
 int64_t rms_norm_parts(int64_t rows, int64_t dim) {
   const int64_t parts = std::clamp<int64_t>(rows * dim / 16384, 1, 512), rows_per_part = (rows + parts - 1) / parts;
-  return std::max<int64_t>(1, (rows + rows_per_part - 1) / std::max<int64_t>(rows_per_part, 1));  // none is empty
+  return std::max<int64_t>(1, (rows + rows_per_part - 1) / std::max<int64_t>(rows_per_part, 1));  // no part is empty
 }
 
 void rms_norm_backward(const RmsNormBackward& a, cudaStream_t stream) {

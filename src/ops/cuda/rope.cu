@@ -1,5 +1,5 @@
-// Rotary position embedding. A thread turns the same pairs of two heads of a token, so that cosines and sines are read
-// once for both.
+// Rotary position embedding. A thread rotates the same pairs of two heads of a token, so that it reads the cosines and
+// sines once for both heads.
 #include <algorithm>
 
 #include "ops/cuda/launch.h"
@@ -14,9 +14,10 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kHeads = 2;
 
-// Work of a launch. A head is `turning` pieces of pairs and `items - turning` pieces that are copied.
+// Work items of a launch. A head consists of `turning` vectors of pairs to rotate and `items - turning` vectors to
+// copy.
 struct Work {
-  unsigned turning, items, groups, total;  // groups of heads a token
+  unsigned turning, items, groups, total;  // groups: groups of heads per token
 };
 
 template <typename T, int N, bool INTERLEAVED, bool PLACES>
@@ -31,7 +32,8 @@ __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work
   const unsigned heads = static_cast<unsigned>(a.heads);
   unsigned head[kHeads];
 #pragma unroll
-  for (int k = 0; k < kHeads; ++k) head[k] = min(group + k * work.groups, heads - 1);  // the last one twice where odd
+  // If the number of heads is odd, the last head is processed twice.
+  for (int k = 0; k < kHeads; ++k) head[k] = min(group + k * work.groups, heads - 1);
 
   if (item >= work.turning) {
     const int64_t at = 2 * a.table.pairs + (item - work.turning) * N;
@@ -44,11 +46,12 @@ __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work
   }
 
   constexpr bool kOneVector = kPairsInVector<N, INTERLEAVED>;
-  constexpr int P = kOneVector ? N / 2 : N;  // pairs of a thread and head
+  constexpr int P = kOneVector ? N / 2 : N;  // pairs per thread and head
   const unsigned pair = item * P;
   const unsigned first = INTERLEAVED ? 2 * pair : pair;
   const unsigned second =
-      INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(a.table.pairs);  // not used with one vector
+      // `second` is not used if a vector contains both elements of a pair.
+      INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(a.table.pairs);
   Bits<T, N> low[kHeads], high[kHeads];
 #pragma unroll
   for (int k = 0; k < kHeads; ++k) {
@@ -73,7 +76,7 @@ __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work
   }
 }
 
-// One launch for both halves of the batch, or of a sequence, until indices fit 32 bits.
+// Splits the batch, or the sequence, into two halves recursively until the indices of a launch fit in 32 bits.
 template <typename T, int N>
 void launch(const Rope& a, cudaStream_t stream) {
   const int64_t turning = a.interleaved && N > 1 ? 2 * a.table.pairs / N : a.table.pairs / N;

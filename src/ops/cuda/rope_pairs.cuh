@@ -1,11 +1,12 @@
-// Rotation of pairs of neighbouring or of far elements, whose cosines and sines come from a table.
+// Rotation of pairs of adjacent or distant elements with cosines and sines from a table.
 #pragma once
 #include "ops/cuda/rows.h"
 #include "ops/cuda/vector.cuh"
 
 namespace lazy::ops::cuda {
 
-// What the table does not hold. Not inlined: its registers would be every thread's.
+// Computes the angles that are not in the table. Not inlined, because inlining would increase the registers of all
+// threads.
 inline __device__ __noinline__ float2 turn_by(double frequency, int64_t position, double factor) {
   if (position < 0) return {NAN, NAN};
   double s, c;
@@ -13,7 +14,7 @@ inline __device__ __noinline__ float2 turn_by(double frequency, int64_t position
   return {static_cast<float>(factor * c), static_cast<float>(factor * s)};
 }
 
-// Cosines and sines of P pairs from `pair` on at this position.
+// Loads the cosines and sines of P pairs, starting at `pair`, for this position.
 template <int P, bool PLACES>
 __device__ void angles(const RopeTable& table, int64_t position, unsigned pair, float (&cos)[P], float (&sin)[P]) {
   if constexpr (PLACES) {
@@ -34,11 +35,11 @@ __device__ void angles(const RopeTable& table, int64_t position, unsigned pair, 
   load_floats<P>(table.sin + position * table.pairs + pair, sin);
 }
 
-// Whether both halves of a pair lie in one vector of N.
+// Whether both elements of a pair are in one vector of N elements.
 template <int N, bool INTERLEAVED>
 constexpr bool kPairsInVector = INTERLEAVED&& N > 1;
 
-// The pairs of x, or of x and y: their first and second halves.
+// Rotates the pairs in x, or the pairs whose first elements are in x and whose second elements are in y.
 template <typename T, int N, bool INTERLEAVED, int P>
 __device__ void turn(Bits<T, N>& x, Bits<T, N>& y, const float (&cos)[P], const float (&sin)[P]) {
   float u[N];

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(256) fill(const RopeTable table, float* cos, f
   }
 }
 
-// For its life, this thread may allocate and wait though a stream records a graph.
+// RAII guard: this thread may allocate memory and synchronize although a stream is capturing a CUDA graph.
 struct OutsideRecording {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   OutsideRecording() { check(cudaThreadExchangeStreamCaptureMode(&mode), "rope"); }
@@ -40,11 +40,11 @@ RopeTable make_rope_table(const std::vector<double>& frequency, double attention
   table.pairs = static_cast<int64_t>(frequency.size());
   const size_t frequencies = frequency.size() * sizeof(double);
   const size_t half = static_cast<size_t>(positions * table.pairs) * sizeof(float);
-  // Each part begins at a multiple of 256 bytes.
+  // Each part is aligned to 256 bytes.
   const auto rounded = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
   char* memory = nullptr;
   const cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&memory), rounded(frequencies) + 2 * rounded(half));
-  if (status != cudaSuccess) cudaGetLastError();  // not left behind for the next call
+  if (status != cudaSuccess) cudaGetLastError();  // clears the error, so that the next call does not report it
   check(status, "rope");
   auto* cos = reinterpret_cast<float*>(memory + rounded(frequencies));
   auto* sin = reinterpret_cast<float*>(memory + rounded(frequencies) + rounded(half));

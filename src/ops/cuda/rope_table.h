@@ -7,9 +7,10 @@
 
 namespace lazy::ops::cuda {
 
-// Makes a table of positions [0, positions) on the current device. Its memory stays for the life of the process: a
-// kernel that is under way, or a recorded graph, may read it. Waits until the table is there, so that every stream may
-// read it at once; safe while a stream records a graph. std::runtime_error when there is no memory.
+// Creates a table of positions [0, positions) on the current device. Its memory is never freed, because running kernels
+// and captured CUDA graphs may read it. Waits until the table is complete, so that every stream may read it
+// immediately. The call is also allowed while a stream is capturing a CUDA graph. Throws std::runtime_error if memory
+// is exhausted.
 RopeTable make_rope_table(const std::vector<double>& frequency, double attention_factor, int64_t positions);
 
 }  // namespace lazy::ops::cuda

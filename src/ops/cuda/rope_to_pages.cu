@@ -1,6 +1,6 @@
-// Rotation of tokens' q and k, and their keys and values into pages: 16 bytes at a time, unless they are not aligned.
-// A thread has one item of several heads, which have the same angles: what it asks for is on its way at once. Threads
-// (item of a group of heads of q, then of k, then of v; token, or where keys and values are gathered row of these).
+// KV-cache write: rotates q and k of the tokens and stores keys and values to pages, 16 bytes at a time if the tensors
+// are aligned. A thread processes the same item of several heads, which have equal angles, so that several loads are in
+// flight. Grid: (items of the groups of heads of q, then k, then v; tokens, or rows of the gathered keys and values).
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -19,18 +19,18 @@ constexpr unsigned kMostThreads = 256;
 
 struct Work {
   RopeToPages p;
-  unsigned turned, items, of_value;  // items of a head of q and k, `turned` of them of pairs; of v
-  unsigned groups, kv_groups;        // of heads of q; of k and v
-  unsigned width, tokens;            // a block's threads: of a token (or row), and how many tokens
+  unsigned turned, items, of_value;  // items per head of q and k with pairs to rotate; all items; items per head of v
+  unsigned groups, kv_groups;        // groups of heads of q; of k and v
+  unsigned width, tokens;            // threads of a block per token (or row); tokens per block
 };
 
-// Not through the read-only path: the kernel in front may still write when this one starts.
+// Loads bypass the read-only cache, because the previous kernel may still write when this kernel starts.
 template <typename T, int N>
 __device__ Bits<T, N> fetch(const T* from) {
   return __ldcg(reinterpret_cast<const Bits<T, N>*>(from));
 }
 
-// HEADS: of a group, which are as far apart as there are groups.
+// HEADS: number of heads in a group. Their distance is the number of groups.
 template <typename T, int N, bool INTERLEAVED, int HEADS>
 __global__ void __launch_bounds__(kMostThreads) rotate_and_store(const __grid_constant__ Work work) {
   decoding::let_next_start();
@@ -47,7 +47,8 @@ __global__ void __launch_bounds__(kMostThreads) rotate_and_store(const __grid_co
   const unsigned group = among / items, item = among - group * items;
   const auto heads = static_cast<unsigned>(is_q ? p.to.heads : p.to.kv_heads);
 
-  // The first head; a source of zeros is null, as is where nothing goes.
+  // Addresses of the first head. `from` is null for a source of zeros; `to` and `also` are null if nothing is stored
+  // there.
   const T* from = nullptr;
   T *to = nullptr, *also = nullptr;
   int64_t from_head = p.to.dim;
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(kMostThreads) rotate_and_store(const __grid_co
     return store_all(low, at);
   }
   constexpr bool kOneVector = kPairsInVector<N, INTERLEAVED>;
-  constexpr int P = kOneVector ? N / 2 : N;  // pairs of a thread
+  constexpr int P = kOneVector ? N / 2 : N;  // pairs per thread
   const unsigned pair = item * P, first = INTERLEAVED ? 2 * pair : pair,
                  second = INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(p.to.table.pairs);
   fetch_all(low, first);
@@ -126,7 +127,7 @@ void launch(const RopeToPages& p, cudaStream_t stream) {
         work, grid, static_cast<int>(work.width * work.tokens), 0, true, stream);
   };
   const auto of_heads = [&](auto interleaved) {
-    // Few tokens have few threads, each of which would wait for more.
+    // With few tokens there are few threads, and with several heads per thread each thread would wait for more loads.
     constexpr int64_t kManyTokens = 1024;
     if constexpr (N > 1) {
       if (places >= kManyTokens) return run(interleaved, std::integral_constant<int, 4>{});

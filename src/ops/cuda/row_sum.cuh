@@ -1,5 +1,5 @@
-// Rows shared by threads: a block of blockDim.y rows, blockDim.x threads each (8, 16 or whole warps), four vectors a
-// thread.
+// Rows that are shared by several threads: a block has blockDim.y rows and blockDim.x threads per row (8, 16 or whole
+// warps), with four vectors per thread.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace lazy::ops::cuda {
 
-constexpr int kHeld = 4;  // vectors that a thread holds: as many loads in flight a tensor
+constexpr int kHeld = 4;  // vectors that a thread has, and thus loads in flight per tensor
 
-// Threads for a row of so many vectors, at most `most`.
+// Number of threads for a row of `vectors` vectors, at most `most`.
 inline int threads_per_row(int64_t vectors, int most) {
   const int64_t wanted = (vectors + kHeld - 1) / kHeld;
   for (const int few : {8, 16, 32}) {
@@ -19,8 +19,8 @@ inline int threads_per_row(int64_t vectors, int most) {
   return static_cast<int>(std::min<int64_t>((wanted + 31) / 32 * 32, most));
 }
 
-// Sums each number over the threads of a row. Every thread of the block takes part. `room` is shared memory for a
-// number and warp; two calls with the same `room` need a __syncthreads between them.
+// Sums each of COUNT values over the threads of a row. All threads of the block must take part. The second argument is
+// shared memory for one value per warp. Two calls with the same memory need a __syncthreads in between.
 template <int COUNT>
 __device__ void row_sum(float (&x)[COUNT], float (&room)[COUNT][32]) {
   for (int step = min(blockDim.x, 32) / 2; step > 0; step /= 2) {
@@ -41,7 +41,7 @@ __device__ void row_sum(float (&x)[COUNT], float (&room)[COUNT][32]) {
   }
 }
 
-// N neighbouring weights, fp32 or of the rows' type.
+// Loads N adjacent weights, fp32 or in the dtype of the rows.
 template <typename W, int N>
 __device__ void load_weights(const W* weight, float (&out)[N]) {
   if constexpr (std::is_same_v<W, float>) {
@@ -51,7 +51,7 @@ __device__ void load_weights(const W* weight, float (&out)[N]) {
   }
 }
 
-// function(T{}, W{}) for the types of the rows and of the weight.
+// Calls function(T{}, W{}) for the dtypes of the rows and of the weight.
 template <typename Function>
 void with_types(kernels::DType type, kernels::DType weight_type, const Function& function) {
   with_type(type, [&](auto zero) {

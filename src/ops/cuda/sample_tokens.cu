@@ -1,7 +1,7 @@
-// Sampling of the next token, a block a row. With d = (largest score - score) / temperature, a token's weight is
-// exp(-d) as a fixed-point number and its key is d as one: tokens of falling scores have rising keys. What a filter
-// keeps is a prefix of the order by (key, id), so a prefix is found by its sum of weights or its number of tokens:
-// three digits of the key, one after the other, each by a histogram, then the id among equal keys.
+// Sampling of the next token; one block per row. With d = (largest score - score) / temperature, the weight of a token
+// is exp(-d) in fixed point, and its key is d in fixed point, so that tokens with lower scores have larger keys. Every
+// filter keeps a prefix of the order by (key, id). The end of a prefix is found by its sum of weights or its number of
+// tokens: first the three digits of the key, one after the other, each with a histogram, then the id among equal keys.
 #include <cfloat>
 #include <type_traits>
 
@@ -17,9 +17,9 @@ namespace {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kBlocks = 2;  // of a multiprocessor, so that 256 rows are under way at once
+constexpr int kBlocks = 2;  // per multiprocessor, so that 256 rows are processed at once
 constexpr int kDigitBits = 11, kBuckets = 1 << kDigitBits, kOwnBuckets = kBuckets / kThreads;
-constexpr float kKeySteps = 67108864.0f;        // 2^26 of a unit of d; keys end at d = 64
+constexpr float kKeySteps = 67108864.0f;        // 2^26 steps per unit of d; keys end at d = 64
 constexpr float kWeightSteps = 68719476736.0f;  // 2^36
 
 struct Amount {
@@ -27,10 +27,10 @@ struct Amount {
   uint32_t count;
 };
 
-// Where a prefix ends: the first token whose inclusive sum exceeds what was asked for.
+// The end of a prefix: the first token whose inclusive sum exceeds the given limit.
 struct Place {
   uint32_t key;
-  int id;  // tokens of this key up to this id belong to the prefix
+  int id;  // tokens of this key with an id up to this one belong to the prefix
 };
 
 struct Memory {
@@ -40,18 +40,19 @@ struct Memory {
   uint32_t warp_counts[kWarps];
   float scores[kWarps];
   int ids[kWarps];
-  Amount before;  // of the keys and tokens in front of the one looked for
+  Amount before;  // sum over the keys and tokens before the one that is searched
   uint32_t found;
   int id;
 };
 
-// ADJUSTED: where a row may be. Loops that ask for many scores at once are unrolled, and what adjusts one is so long
-// that these would not fit the instruction cache.
+// ADJUSTED: rows may have penalties and bias. Loops that load many scores at once are unrolled; with the code for the
+// adjustment, more unrolling would exceed the instruction cache.
 template <bool ADJUSTED>
 struct Row {
-  static constexpr int kAtOnce = ADJUSTED ? 2 : 16;  // scores that a thread asks for before it uses one
+  // Number of scores that a thread loads before it uses the first one.
+  static constexpr int kAtOnce = ADJUSTED ? 2 : 16;
   const float* logits;
-  const int32_t* counts;  // null: not adjusted
+  const int32_t* counts;  // null: no adjustment
   const float* bias;
   int vocabulary;
   float repetition, presence, frequency, inverse_temperature, largest;
@@ -64,7 +65,7 @@ struct Row {
     const int32_t text = seen & (kInPrompt - 1);
     return text > 0 ? x - (presence + frequency * static_cast<float>(text)) : x;
   }
-  // use(i, id, score) for i from 0 on and id = first, first + STEP, ... up to `end`; COUNT of them.
+  // Calls use(i, id, score) for COUNT tokens: i from 0, id = first, first + STEP, ..., as long as id < end.
   template <int STEP, int COUNT, typename Use>
   __device__ void scores(int first, int end, const Use& use) const {
     float x[COUNT];
@@ -101,7 +102,7 @@ __device__ inline Amount of_lane(const Amount& x, int lane) {
   return {__shfl_sync(~0u, x.weight, lane), __shfl_sync(~0u, x.count, lane)};
 }
 
-// Inclusive sum over a warp's threads.
+// Inclusive sum over the threads of a warp.
 __device__ inline Amount scan_warp(Amount x) {
   for (int step = 1; step < 32; step *= 2) {
     const Amount other{__shfl_up_sync(~0u, x.weight, step), __shfl_up_sync(~0u, x.count, step)};
@@ -110,11 +111,11 @@ __device__ inline Amount scan_warp(Amount x) {
   return x;
 }
 
-// Inclusive sum over the block's threads; `all` gets the sum of all.
+// Inclusive sum over the threads of the block; `all` receives the total.
 __device__ inline Amount scan(Amount x, Memory& m, Amount& all) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   x = scan_warp(x);
-  __syncthreads();  // the last call's sums are used up
+  __syncthreads();  // the sums of the previous call have been read
   if (lane == 31) {
     m.warp_weights[warp] = x.weight;
     m.warp_counts[warp] = x.count;
@@ -132,9 +133,9 @@ __device__ inline Amount scan(Amount x, Memory& m, Amount& all) {
   return x;
 }
 
-// The first id at which the sum of the tokens that in(id, d) lets through, behind `before`, is beyond what was asked
-// for: beyond_of(their sum)(sum). There must be one. First a warp has a stretch of ids, of which its lanes read
-// neighbours; then a thread has a part of the stretch that was found.
+// Returns the first id at which the sum of the tokens selected by in(id, d), added to `before`, exceeds the limit:
+// beyond_of(total)(sum) returns true. Such an id must exist. In a first pass, each warp has a range of ids, and its
+// lanes read adjacent ids. In a second pass, each thread has a part of the range that was found.
 template <typename Row, typename In, typename BeyondOf>
 __device__ int find_in_order(const Row& row, Memory& m, const Amount& before, const In& in, const BeyondOf& beyond_of) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -148,7 +149,7 @@ __device__ int find_in_order(const Row& row, Memory& m, const Amount& before, co
   row.template all_scores<32>(begin + lane, end, [&](int, int id, float x) { own = own + amount(id, x); });
   const Amount sum = before + scan(own, m, all);
   const auto beyond = beyond_of(all);
-  // A warp's sum begins with its first lane's, without that lane's own.
+  // The sum of a warp starts at the exclusive sum of its first lane.
   const Amount at_begin = of_lane(sum - own, 0), at_end = of_lane(sum, 31);
   if (lane == 0 && !beyond(at_begin) && beyond(at_end)) {
     m.before = at_begin;
@@ -174,12 +175,12 @@ __device__ int find_in_order(const Row& row, Memory& m, const Amount& before, co
   return id;
 }
 
-// The first token, in the order by (key, id), at which the sum of weights exceeds `weight`, or with by_count the number
-// of tokens exceeds `count`. There must be one.
+// Returns the first token, in the order by (key, id), at which the sum of weights exceeds `weight` or, with by_count,
+// the number of tokens exceeds `count`. Such a token must exist.
 template <typename Row>
 __device__ __noinline__ Place find(const Row& row, Memory& m, bool by_count, uint64_t weight, uint32_t count) {
   const auto beyond = [&](const Amount& sum) { return by_count ? sum.count > count : sum.weight > weight; };
-  uint32_t prefix = 0;  // digits found so far
+  uint32_t prefix = 0;  // digits of the key that were found so far
   int shift = 32;
   Amount before{};
 #pragma unroll 1
@@ -224,7 +225,7 @@ __device__ __noinline__ Place find(const Row& row, Memory& m, bool by_count, uin
   return {prefix, id};
 }
 
-// The sum of the weights that keep(id, d) lets through.
+// The sum of the weights of the tokens selected by keep(id, d).
 template <typename Row, typename Keep>
 __device__ __noinline__ uint64_t sum_of(const Row& row, Memory& m, const Keep& keep) {
   Amount own{}, all;
@@ -236,7 +237,7 @@ __device__ __noinline__ uint64_t sum_of(const Row& row, Memory& m, const Keep& k
   return all.weight;
 }
 
-// core/random.h's number `draw` + 1 of this seed.
+// Random number `draw` + 1 of this seed, equal to the generator of core/random.h.
 __device__ inline uint64_t random_number(uint64_t seed, uint64_t draw) {
   uint64_t z = seed + (draw + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -272,7 +273,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constan
                     .inverse_temperature = fminf(1 / temperature, FLT_MAX),
                     .largest = 0};
 
-  // The largest score, of equal ones the first.
+  // The largest score; of equal scores the one with the lowest id.
   float best = -INFINITY;
   int best_id = row.vocabulary;
   bool bad = false;
@@ -294,7 +295,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constan
   }
   bad = __syncthreads_or(bad);
   for (int w = 0; w < kWarps; ++w) take(m.scores[w], m.ids[w]);
-  bad = bad || isinf(best);  // then no token has a distance to it
+  bad = bad || isinf(best);  // the distances to an infinite score are undefined
   row.largest = best;
 
   int token = best_id;
@@ -304,9 +305,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constan
     const bool by_k = top_k > 0 && top_k < row.vocabulary, sorted = by_k || top_p < 1;
     const uint64_t random = random_number(static_cast<uint64_t>(number(SampleNumber::seed)),
                                           static_cast<uint64_t>(number(SampleNumber::draw)));
-    const auto likely = [&](float d) { return expf(-d) >= min_p; };  // a prefix too
+    const auto likely = [&](float d) { return expf(-d) >= min_p; };  // min_p keeps a prefix too
     if (sorted) {
-      // The prefix that is kept: all, the first k, of these the smallest one with a share top_p of their weight.
+      // The prefix to keep: all tokens, or the first k, or of these the smallest prefix with a share of top_p of the
+      // weight.
       Place last{~0u, row.vocabulary};
       const auto inside = [&](int id, float d) {
         const uint32_t key = key_of(d);

@@ -1,5 +1,6 @@
-// The short convolution with SiLU and its gradients. A thread has a vector of channels and walks along a run of tokens
-// with the last inputs in registers. TAPS 4 and 8 serve fewer: the first weights are zeros.
+// The short convolution with SiLU, and its gradients. A thread has a vector of channels and iterates over a run of
+// tokens with the last inputs in registers. The variants with TAPS 4 and 8 also compute fewer taps; the first weights
+// are then zero.
 #include "ops/cuda/short_convolution.h"
 
 #include <algorithm>
@@ -13,22 +14,22 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kAcross = 32, kRuns = 4;  // threads of a block: vectors of channels, runs of tokens
-constexpr int kRun = 32;                // tokens of a run
+constexpr int kRun = 32;                // number of tokens per run
 
 __host__ __device__ constexpr int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
-// The documents of the tokens that a thread comes to, one after the other.
+// Tracks the document of the tokens that a thread processes in order.
 struct Walk {
   const int32_t* starts;
   int documents, document = 0;
-  int64_t begin = 0, next = LLONG_MAX;  // of the token's own document; where the next one begins
+  int64_t begin = 0, next = LLONG_MAX;  // start of the document of the current token; start of the next document
 
   __device__ Walk(const ShortConvolution& a, int64_t first) : starts(a.cu_seqlens), documents(a.documents) {
     if (!starts) {
-      begin = LLONG_MIN / 2;  // the past is of the same document
+      begin = LLONG_MIN / 2;  // `past` belongs to the same document
       return;
     }
-    int low = 0, high = documents;  // the last that begins at `first` or before it
+    int low = 0, high = documents;  // binary search for the last document that starts at or before `first`
     while (low < high) {
       const int middle = (low + high + 1) / 2;
       if (starts[middle] <= first) {
@@ -41,7 +42,7 @@ struct Walk {
     begin = starts[document];
     if (document < documents) next = starts[document + 1];
   }
-  // To token t, the one after the last; true when a document begins there.
+  // Advances to token t, the successor of the previous token. Returns true if a document starts there.
   __device__ bool enter(int64_t t) {
     if (t < next) return false;
     begin = next;
@@ -55,7 +56,7 @@ template <typename T, int N, int TAPS>
 struct Channels {
   const ShortConvolution& a;
   int64_t b, channel;
-  float weight[TAPS][N], bias[N], window[TAPS][N] = {};  // window: the inputs that the taps see
+  float weight[TAPS][N], bias[N], window[TAPS][N] = {};  // window: the inputs of the taps
 
   __device__ Channels(const ShortConvolution& a, int64_t b, int64_t channel, int64_t first, const Walk& walk)
       : a(a), b(b), channel(channel) {
@@ -69,7 +70,7 @@ struct Channels {
       bias[i] = a.bias ? a.bias[channel + i] : 0;
     }
 #pragma unroll
-    for (int j = 1; j < TAPS; ++j) {  // before the first token
+    for (int j = 1; j < TAPS; ++j) {  // inputs before the first token
       const int64_t t = first - TAPS + j;
       if (t < walk.begin) continue;
       if (t >= 0) {
@@ -85,7 +86,7 @@ struct Channels {
   __device__ Bits<T, N> input(int64_t t) const {
     return load_once<T, N>(static_cast<const T*>(a.x) + b * a.batch_stride + t * a.token_stride + channel);
   }
-  // The next token's input joins the window; the sums that SiLU takes.
+  // Appends the input of the next token to the window, and computes the sums before SiLU.
   __device__ void step(Bits<T, N> x, bool begins, float (&sum)[N]) {
 #pragma unroll
     for (int j = 0; j + 1 < TAPS; ++j) {
@@ -104,7 +105,7 @@ struct Channels {
 
 template <typename T, int N, int TAPS>
 __global__ void __launch_bounds__(kAcross* kRuns) convolve(const ShortConvolution a) {
-  constexpr int kHeld = 4;  // tokens loaded at once
+  constexpr int kHeld = 4;  // number of tokens loaded at once
   const int64_t channel = (int64_t{blockIdx.x} * kAcross + threadIdx.x) * N;
   const int64_t first = ((a.first_block + blockIdx.y) * kRuns + threadIdx.y) * kRun, end = min(first + kRun, a.length);
   const int64_t b = a.first_sequence + blockIdx.z;
@@ -128,22 +129,22 @@ __global__ void __launch_bounds__(kAcross* kRuns) convolve(const ShortConvolutio
   }
 }
 
-// A token's gradient is complete when the last one that sees it has come: a run goes on for TAPS - 1 tokens. d_weight
-// counts the run's own tokens.
+// The gradient of an input is complete after the last token whose taps read it, so a run continues for TAPS - 1 tokens
+// after its end. d_weight includes only the tokens of the run itself.
 template <typename T, int N, int TAPS>
 __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvolution a) {
   __shared__ float shared[kRuns][kAcross * N];
   const int64_t channel = (int64_t{blockIdx.x} * kAcross + threadIdx.x) * N;
   const int64_t first = ((a.first_block + blockIdx.y) * kRuns + threadIdx.y) * kRun, end = min(first + kRun, a.length);
   const int64_t b = a.first_sequence + blockIdx.z;
-  float d_weight[TAPS + 1][N] = {};  // the last: of the bias
+  float d_weight[TAPS + 1][N] = {};  // the last row is the gradient of the bias
   if (channel < a.channels && first < a.length) {
     Walk walk(a, first);
     Channels<T, N, TAPS> c(a, b, channel, first, walk);
     const T* d_y = static_cast<const T*>(a.d_y) + b * a.length * a.channels + channel;
     T* d_x = static_cast<T*>(a.d_x) + b * a.length * a.channels + channel;
-    float d_window[TAPS][N] = {};  // of the window's inputs
-    constexpr int kHeld = 4;       // tokens loaded at once, before those in front of them are worked on
+    float d_window[TAPS][N] = {};  // gradients of the inputs in the window
+    constexpr int kHeld = 4;       // number of tokens loaded at once, before the previous ones are processed
     Bits<T, N> next_x[kHeld], next_dy[kHeld];
     const auto fetch = [&](int64_t top) {
 #pragma unroll
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvoluti
   float* part =
       a.parts + (b * blocks_of(a.length, kRuns * kRun) + a.first_block + blockIdx.y) * (a.taps + 1) * a.channels;
 #pragma unroll
-  for (int j = 0; j <= TAPS; ++j) {  // the runs in their order
+  for (int j = 0; j <= TAPS; ++j) {  // add the runs in order
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < N; ++i) shared[threadIdx.y][threadIdx.x * N + i] = d_weight[j][i];
@@ -239,7 +240,8 @@ void launch_any(const ShortConvolution& a, cudaStream_t stream) {
   const bool wide = aligned(a.x) && aligned(a.past) && aligned(a.y) && aligned(a.d_y) && aligned(a.d_x);
   with_type(a.type, [&](auto zero) {
     using T = decltype(zero);
-    // Gradients of 8 channels have 200 registers a thread, and too few warps wait for memory.
+    // With 8 channels, the gradients would need 200 registers per thread, and too few warps would hide the memory
+    // latency.
     constexpr int N = BACKWARD ? std::min(kWide<T>, 4) : kWide<T>;
     const bool vectors = wide && a.channels % N == 0 && a.batch_stride % N == 0 && a.token_stride % N == 0;
     const auto with_taps = [&](auto taps) {

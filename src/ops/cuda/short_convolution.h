@@ -1,5 +1,5 @@
-// The short convolution with SiLU on NVIDIA GPUs, as rows.h: device pointers, everything is queued on the stream,
-// nothing is allocated and nothing waits; results are bit-identical from run to run.
+// The short convolution with SiLU on NVIDIA GPUs. As in rows.h, the functions take device pointers and only launch work
+// on the stream; they do not allocate memory or synchronize. Results are bit-identical between runs.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -11,7 +11,7 @@ namespace lazy::ops::cuda {
 
 struct ShortConvolution {
   kernels::DType type;
-  const void* x;  // (batch, length, channels) at these steps, in elements; channels are contiguous
+  const void* x;  // (batch, length, channels) with these strides in elements; channels are contiguous
   int64_t batch_stride, token_stride;
   const float* weight;        // (channels, taps)
   const float* bias;          // (channels) or null
@@ -19,12 +19,13 @@ struct ShortConvolution {
   const int32_t* cu_seqlens;  // (documents + 1) or null
   int documents;
   int64_t batch, length, channels;
-  int64_t first_sequence = 0, first_block = 0;  // of a launch: those of the blocks with z = 0 and with y = 0
-  int taps;                                     // 1 to 8
-  void* y;                                      // forward, contiguous
-  const void* d_y;                              // backward, contiguous
-  void* d_x;                                    // contiguous
-  float* parts;  // (short_convolution_parts, taps + 1, channels): of d_weight and d_bias, to be added
+  // The sequence of the blocks with z = 0 and the run of the blocks with y = 0, for a launch that covers a part.
+  int64_t first_sequence = 0, first_block = 0;
+  int taps;         // 1 to 8
+  void* y;          // forward pass, contiguous
+  const void* d_y;  // backward pass, contiguous
+  void* d_x;        // contiguous
+  float* parts;     // (short_convolution_parts, taps + 1, channels): partial sums of d_weight and d_bias
 };
 
 void short_convolution(const ShortConvolution& arguments, cudaStream_t stream);

@@ -1,6 +1,7 @@
-// A worker warp of step_layers.cu: attention of the step's token, bit for bit that of decode's kernels. Of a head's
-// keys a piece is a block's. Scores of a part of it are a warp's. When all parts of the head are known, some warps sum
-// the piece's values, 16 dimensions or more each; then others add up the sums of pieces.
+// Attention of the token of a decode step, as part of a worker warp of step_layers.cu, bitwise equal to the decode
+// kernels. The keys of a head are divided into pieces, which are distributed over the blocks. Each piece consists of
+// two parts; one warp computes the scores of a part. When all parts of a head are known, some warps sum the values of
+// the piece, for at least 16 dimensions each. Finally other warps add the sums of the pieces.
 #pragma once
 #include "attention/cuda/decode_normalizers.cuh"
 #include "ops/cuda/step_worker.cuh"
@@ -11,17 +12,19 @@ template <typename T, int D>
 struct Attention {
   using Scores = decoding::TensorCores<T, D>;
   static constexpr int kUnitsOfPart = kPart / kUnitKeys;
-  static constexpr int kStageBytes = kUnitKeys * D * 2, kStages = Scores::kRingBytes / kStageBytes;  // of keys
-  static constexpr int kPiecesOfRow = D / 8, kRowsAtOnce = 32 / kPiecesOfRow;  // 16 bytes each; rows that a warp copies
-  static constexpr int kWords = D / 2, kOwnWords = kWords / 32;                // of a head; of a lane
+  // Size of the ring buffer of keys.
+  static constexpr int kStageBytes = kUnitKeys * D * 2, kStages = Scores::kRingBytes / kStageBytes;
+  // Number of 16-byte pieces per row, and number of rows that a warp copies at once.
+  static constexpr int kPiecesOfRow = D / 8, kRowsAtOnce = 32 / kPiecesOfRow;
+  static constexpr int kWords = D / 2, kOwnWords = kWords / 32;  // 32-bit words per head; per lane
   static_assert(kStages <= kUnitsOfPart && kUnitsOfPart == 4 && Scores::kDepth >= 2 && Scores::kDepth <= 4);
 
   const Worker<T, D>& w;
   decoding::Params p;
   decoding::Sequence sequence;
-  kernels::cuda::Keys seen;   // by the token
-  int all_pieces, all_parts;  // of a head
-  int first, count;           // the block's pieces, among all heads'
+  kernels::cuda::Keys seen;   // keys that the token sees
+  int all_pieces, all_parts;  // per head
+  int first, count;           // the block's pieces, counted over all heads
   uint64_t policy = decoding::read_once_policy();
 
   __device__ Attention(const Worker<T, D>& worker) : w(worker), p(worker.s.attention) {
@@ -49,7 +52,7 @@ struct Attention {
 
   __device__ bool scores_are_kept() const { return count * kPiece <= kScores; }
 
-  // The first keys of part `n` of the block, before the layer that they are of begins.
+  // Starts the copies of the first keys of part `n` of the block. They are issued before the layer starts.
   __device__ void begin_part(const StepLayer& l, int n) const {
     if (n >= 2 * count) return;
     const Piece& piece = piece_of(n / 2);
@@ -58,7 +61,8 @@ struct Attention {
     for (int unit = 0; unit < kStages; ++unit) copy_keys(l, piece, n % 2, unit);
   }
 
-  // Largest score and sum of exponentials of the block's parts, for all; scores, for its own values.
+  // Computes the largest score and the sum of exponentials of the block's parts and sends them to all blocks. The
+  // scores are stored for the block's own values.
   __device__ void score(const StepLayer& l, uint32_t flag) const {
 #pragma unroll 1
     for (int n = w.warp; n < 2 * count; n += kWorkers) {
@@ -67,16 +71,16 @@ struct Attention {
     }
   }
 
-  // Sums of the block's pieces, for all, by as many warps as there are.
+  // Computes the sums of the block's pieces and sends them to all blocks, with as many warps as available.
   __device__ void sum_values(const StepLayer& l, uint32_t flag) const {
-    constexpr int kGroups = D / 16;  // of dimensions; a warp has some of a piece
+    constexpr int kGroups = D / 16;  // groups of 16 dimensions; each warp has some groups of a piece
     if (count * kGroups / 4 > kWorkers / 2) return sum_pieces<4>(l, flag);
     if (count * kGroups / 2 > kWorkers / 2) return sum_pieces<2>(l, flag);
     sum_pieces<1>(l, flag);
   }
 
-  // Attention's results of all heads, by the pieces' sums. A warp has four words of a head, some lanes of it a group of
-  // spans each.
+  // Computes the attention outputs of all heads from the sums of the pieces. A warp has four words of a head, and
+  // groups of its lanes have some spans of pieces each.
   __device__ void add_pieces(uint32_t flag) const {
     constexpr int kGroups = decoding::kSumThreads / D, kSpan = decoding::kWarps;
     const int spans = max((all_pieces + kSpan - 1) / kSpan, 1), pieces = sequence.end > sequence.first ? all_pieces : 0;
@@ -136,8 +140,8 @@ struct Attention {
                              : p.scores + int64_t{piece.head} * p.columns + piece.number * kPiece;
   }
 
-  // A unit of keys to the worker's ring, but for the token's own key. 16 bytes at `i` of row r stand at i ^ r % 8, so
-  // that eight rows lie in all banks.
+  // Copies a unit of keys to the ring buffer of the worker, except for the key of the new token. The 16 bytes at index
+  // i of row r are stored at i ^ r % 8, so that eight rows are in different banks.
   __device__ void copy_keys(const StepLayer& l, const Piece& piece, int half, int unit) const {
     const int row = w.lane / kPiecesOfRow, i = w.lane % kPiecesOfRow;
     const int key = sequence.first + piece.number * kPiece + half * kPart + unit * kUnitKeys + row;
@@ -155,8 +159,8 @@ struct Attention {
     decoding::commit_copies();
   }
 
-  // Of a part, the keys whose scores a lane finishes, as in decode's kernels: of as many units as those take at once,
-  // two keys or two times one.
+  // Returns one of the two keys of a part whose scores this lane finishes. The order depends on how many units the
+  // decode kernels process at once (kDepth), so that the sums are bitwise equal.
   __device__ int lanes_key(int i) const {
     return Scores::kDepth == kUnitsOfPart ? 16 * w.c + 8 * i + w.g : 32 * i + 8 * w.c + w.g;
   }
@@ -166,7 +170,7 @@ struct Attention {
     const int half = n % 2, head = piece.head, index = piece.number * 2 + half;
     const int begin = sequence.first + index * kPart, keys = min(sequence.end - begin, kPart);
     if (keys <= 0) return;
-    const int own_key = sequence.length - 1 - begin;  // of the part, if it is here
+    const int own_key = sequence.length - 1 - begin;  // index in the part, if the part contains it
     const bool here = own_key >= 0 && own_key < keys;
     float bias[2];
 #pragma unroll
@@ -174,14 +178,14 @@ struct Attention {
       const int far = abs(own_key - lanes_key(i));
       bias[i] = far < p.bias_window ? __ldg(l.distance_bias + int64_t{head} * p.bias_window + far) : 0;
     }
-    // The head's q; the token's own key and value, too, for their pages.
+    // Receive q of the head, and the key and value of the new token, which are also written to their page.
     uint32_t q[D / 16][2], own_key_words[kOwnWords];
     {
       const Word* from[3 * kOwnWords];
       Word got[3 * kOwnWords][1];
 #pragma unroll
       for (int i = 0; i < 3 * kOwnWords; ++i) {
-        const int of = i / kOwnWords;  // q, k, v
+        const int of = i / kOwnWords;  // 0: q, 1: k, 2: v
         const Word* const word = w.s.heads + (of * p.heads + head) * kWords + i % kOwnWords * 32 + w.lane;
         from[i] = of == 0 || here ? word : nullptr;
       }
@@ -206,7 +210,7 @@ struct Attention {
       decoding::wait_for_copies<kStages - 1>();
       __syncwarp();
       char* const stage = w.own + unit % kStages * kStageBytes;
-      if (here && own_key / kUnitKeys == unit) {  // its page may not have it yet
+      if (here && own_key / kUnitKeys == unit) {  // the write to its page may not be visible yet
         const int row = own_key % kUnitKeys;
 #pragma unroll
         for (int i = 0; i < kOwnWords; ++i) {
@@ -266,7 +270,7 @@ struct Attention {
     __syncwarp();
   }
 
-  // Of a head: from its parts, which all blocks have.
+  // The softmax state of a head, merged from its parts of all blocks.
   __device__ decoding::RowState state_of(uint32_t flag, int head) const {
     decoding::RowTile t{};
     t.kv_head = head;
@@ -296,7 +300,7 @@ struct Attention {
 
   template <int GROUPS>
   __device__ void sum_pieces(const StepLayer& l, uint32_t flag) const {
-    constexpr int kWarps = D / 16 / GROUPS;  // of a piece
+    constexpr int kWarps = D / 16 / GROUPS;  // warps per piece
     static_assert(kWarps <= kWorkers);
     const int group = w.warp % kWarps * GROUPS;
 #pragma unroll 1
@@ -304,11 +308,11 @@ struct Attention {
       const Piece& piece = piece_of(n);
       const int begin = sequence.first + piece.number * kPiece, keys = min(sequence.end - begin, kPiece);
       const float* const kept = scores_of(piece, n);
-      float weight[kPiece / 32];  // scores at first
+      float weight[kPiece / 32];  // initially the scores
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) weight[i] = 32 * i + w.lane < keys ? kept[32 * i + w.lane] : -INFINITY;
       const decoding::RowState state = state_of(flag, piece.head);
-      // The keys that carry weight, in order, and none up to a whole unit.
+      // List of the keys with nonzero weight, in order, padded with absent keys to a whole unit.
       auto* const list_at = reinterpret_cast<int64_t*>(w.own + Scores::kRingBytes);
       auto* const list_weight = reinterpret_cast<float*>(list_at + Worker<T, D>::kListed);
       int listed = 0;
@@ -335,7 +339,7 @@ struct Attention {
 #pragma unroll
       for (int i = 0; i < GROUPS; ++i) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {  // column 0 and column 4
+        for (int h = 0; h < 2; ++h) {  // column 0: upper parts of the weights, column 4: lower parts
           const float x = sum[i][2 * h] + __shfl_xor_sync(~0u, sum[i][2 * h], 2);
           if (w.c == 0) put_word(to + 16 * i + 8 * h, flagged(x, flag));
         }
@@ -344,14 +348,14 @@ struct Attention {
     }
   }
 
-  // Rows of V come through the worker's ring, a unit of the list at a time. Column 0 of mma's B has the upper parts of
-  // the weights, column 4 the lower ones.
+  // Sums the listed rows of V, which are copied through the ring buffer of the worker, one unit of the list at a time.
+  // Column 0 of operand B of the mma instruction contains the upper parts of the weights, column 4 the lower parts.
   template <int GROUPS>
   __device__ void sum_listed(const StepLayer& l, int head, int group, const int64_t* list_at, const float* list_weight,
                              int units, float (&sum)[GROUPS][4]) const {
     constexpr int kRowBytes = GROUPS * 32, kBytes = kUnitKeys * kRowBytes, kStages = Scores::kRingBytes / kBytes;
     constexpr int kPiecesOfRow = 2 * GROUPS, kSwizzle = kPiecesOfRow < 8 ? 8 / kPiecesOfRow : 1;
-    // So that eight rows lie in all banks.
+    // Swizzled so that eight rows are in different banks.
     const auto place = [](int row, int i) { return row * kRowBytes + (i ^ row / kSwizzle % kPiecesOfRow % 8) * 16; };
     const uint32_t ring = kernels::cuda::shared_address(w.own);
     const T* const v = static_cast<const T*>(l.values) + head * p.v.head + group * 16;

@@ -1,11 +1,11 @@
-// The layers of a decoding step of one text in one kernel, a block a multiprocessor. A step is bound by latency: its
-// weights take 0.17 ms at the memory's pace, its 24 layers are some 170 dependent pieces of work. So nothing but data
-// that are needed goes from block to block (flagged_words.cuh), weights and keys come before they are needed, and what
-// is left on the way from one word to the next is short.
+// Persistent kernel for all layers of a decode step of one sequence, with one block per multiprocessor. A step is bound
+// by latency: reading its weights takes 0.17 ms at full memory bandwidth, while its 24 layers consist of some 170
+// dependent work items. Therefore blocks exchange only the data that they need (flagged_words.cuh), weights and keys
+// are prefetched, and the critical path between two exchanges is short.
 //
-// Seven hand-overs a layer: x -> q, k, v -> parts of scores -> sums of pieces -> attention's results -> x -> SwiGLU's
-// results -> x. A buffer of words is used once a layer: who writes it again has got words that depend, over the
-// hand-overs between, on all that was read of it.
+// There are seven exchanges per layer: x -> q, k, v -> partial scores -> sums of pieces -> attention outputs -> x ->
+// SwiGLU outputs -> x. Each buffer of words is used once per layer. A block overwrites a buffer only after it has
+// received words that depend, through the exchanges in between, on all reads of the previous contents.
 #include <algorithm>
 #include <climits>
 #include <optional>
@@ -22,7 +22,7 @@ namespace step {
 template <int D>
 constexpr int kSharedBytes = (static_cast<int>(sizeof(Shared<D>)) + 127) / 128 * 128;
 
-// q, k and v to their words, q and k turned. Number r of a unit is half r / 8 of a pair.
+// Writes q, k and v to their words; q and k are rotated. Element r of a unit belongs to half r / 8 of a pair.
 template <typename T, int D>
 __device__ void put_head(const Worker<T, D>& w, uint32_t flag, bool there, int unit, int r, float y) {
   const ToPages& pages = w.s.pages;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
         [&](bool there, int unit, int r, float y, Word) { put_head<T, D>(w, flag, there, unit, r, y); });
     attention.set_layer(l);
     attention.score(l, flag);
-    meet_workers();  // a piece's scores are two warps'
+    meet_workers();  // two warps compute the scores of a piece
     attention.sum_values(l, flag);
     if (layer + 1 < s.count) attention.begin_part(s.layers[layer + 1], warp);
     attention.add_pieces(flag);
@@ -112,17 +112,17 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
   meet_workers();
   if (threadIdx.x != 0) return;
   __threadfence();
-  if (atomicAdd(s.counter + 1, 1U) == gridDim.x - 1) {  // all have read the flag
+  if (atomicAdd(s.counter + 1, 1U) == gridDim.x - 1) {  // all blocks have read the flag
     s.counter[1] = 0;
     s.counter[0] = base + s.count;
   }
 #endif
 }
 
-// The kernel of a head size, and what is known of it on the current device.
+// The kernel for a head size, and its limits on the current device.
 struct Kernel {
   void (*run)(Layers) = nullptr;
-  int shared = 0, most_shared = 0, multiprocessors = 0;  // bytes of Shared and of a block
+  int shared = 0, most_shared = 0, multiprocessors = 0;  // bytes of Shared, and maximum bytes of a block
 };
 
 template <int D>
@@ -136,7 +136,7 @@ Kernel prepare() {
 }
 Kernel kernel_of(int64_t head_dim) { return head_dim == 64 ? prepare<64>() : prepare<128>(); }
 
-// A worker's memory, and slots of the ring in what is left.
+// Bytes of memory per worker, and number of slots of the ring buffer in the remaining shared memory.
 struct Room {
   int worker_bytes, slots;
 };
@@ -150,7 +150,7 @@ Room room_of(const StepLayers& p, const Kernel& kernel) {
           static_cast<int>(std::clamp<int64_t>(left / kSlotBytes, 0, kMostSlots))};
 }
 
-// The arguments but for the layers; null `words`: only their number.
+// The arguments except for the layers, and the number of workspace words. If p.words is null, only the number is valid.
 struct Plan {
   Layers arguments;
   int64_t words = 0;

@@ -1,7 +1,7 @@
-// What the parts of step_layers.cu share: its arguments, a block's shared memory, matrices and their slots.
+// Shared code of step_layers.cu: arguments, shared memory of a block, matrices and their slots.
 //
-// A block is a multiprocessor. Its kWorkers warps multiply and attend, one more warp brings the weights: they flow
-// through a ring of slots in shared memory, in the order of their use, and wait for nothing but room.
+// There is one block per multiprocessor. kWorkers warps compute products and attention. One more warp loads the weights
+// in the order of their use to a ring buffer of slots in shared memory; it waits only for free slots.
 #pragma once
 #include "attention/cuda/decode_products.cuh"
 #include "attention/cuda/hopper_copies.cuh"
@@ -13,41 +13,42 @@ namespace lazy::ops::cuda::step {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWorkers = kParts, kWorkerThreads = 32 * kWorkers, kLayerThreads = kWorkerThreads + 32;
-constexpr int kMostLayers = 30;  // of a launch
+constexpr int kMostLayers = 30;  // per launch
 constexpr int kUnits = 3;        // units of a matrix that are multiplied at once
 constexpr int kMostSlots = 6;
 
-// Keys of a warp's scores; of a piece, whose values are summed together; that lie on one page. As decode divides them
-// in a step of a model (attention/cuda/decode.cu).
+// Number of keys whose scores one warp computes (part), whose values are summed together (piece), and that are on one
+// page (unit). The decode kernels use the same division in a step of a model (attention/cuda/decode.cu).
 constexpr int kPart = 64, kPiece = 128, kUnitKeys = decoding::kPad;
-constexpr int kPieces = 64;    // of a block, whose places are found once
-constexpr int kScores = 2048;  // of a block, that are kept in shared memory
+constexpr int kPieces = 64;    // pieces of a block whose addresses are computed only once
+constexpr int kScores = 2048;  // scores of a block that are stored in shared memory
 
 struct Layers {
-  decoding::Params attention;  // what is a layer's own is the layer's
+  decoding::Params attention;  // fields that differ between layers are set per layer
   ToPages pages;               // positions, slots, table, interleaved, heads, kv_heads, dim
   int hidden, inner;
   float eps;
-  const void* x;  // before the first layer
-  void* y;        // behind the last one
-  // Two numbers of T a word: x in front of a layer, q with k and v, attention's results, x within a layer, SwiGLU's
-  // results. A float a word: largest score and sum of exponentials (heads, max_parts, 2); sums of pieces (heads,
-  // max_pieces, dim).
+  const void* x;  // input of the first layer
+  void* y;        // output of the last layer
+  // Buffers of words. With two elements of T per word: x before a layer (stream), q, k and v (heads), attention outputs
+  // (attended), x within a layer (middle), SwiGLU outputs (activated). With one float per word: largest score and sum
+  // of exponentials (parts: heads, max_parts, 2) and sums of pieces (sums: heads, max_pieces, dim).
   Word *stream, *heads, *attended, *middle, *activated, *parts, *sums;
   int max_pieces;
-  uint32_t* counter;  // (2): the last flag in use; blocks that are done
+  uint32_t* counter;  // (2): the last flag in use; number of finished blocks
   int count, slots, worker_bytes;
   StepLayer layers[kMostLayers];
 };
 static_assert(sizeof(Layers) <= 4 << 10);
 
-// A piece of a head's keys, and where its units lie in the cache, before the head's offset.
+// A piece of the keys of a head, and the offsets of its units in the cache without the offset of the head.
 struct Piece {
   int head, number;
   int64_t at[kPiece / kUnitKeys];
 };
 
-// The results of a product: its parts' numbers, unit by unit, for whole warps; the parts' sums of squares.
+// Results of a product: the sums of each part of the inner dimension for all units, padded to whole warps, and the sums
+// of squares of the parts.
 struct ProductRoom {
   float products[kParts][(kUnits * 16 + 31) / 32 * 32], squares[kParts];
 };
@@ -55,16 +56,16 @@ struct ProductRoom {
 template <int D>
 struct Shared {
   uint64_t full[kMostSlots], empty[kMostSlots];
-  ProductRoom rooms[2];  // in turn: some warps are still at the product in front
+  ProductRoom rooms[2];  // used alternately, because some warps may still read the previous product
   float scores[kScores];
-  float2 angles[D / 2];  // cosines and sines of the token's pairs
-  int64_t slot, length;  // of the token, of its sequence
+  float2 angles[D / 2];  // cosines and sines of the pairs of the token
+  int64_t slot, length;  // slot of the token, length of its sequence
   Piece pieces[kPieces], other[kWorkers];
 };
 
-// The matrices of a layer. A unit is what a block multiplies at least: so many rows, of which SwiGLU and the pairs of
-// RoPE have one half each. A block has every gridDim.x'th unit. A slot has some columns of a unit, whose rows are apart
-// by a little more, so that eight of them lie in all banks.
+// The matrices of a layer. A unit is the smallest number of rows that a block multiplies. With SwiGLU and RoPE pairs,
+// each half of a unit belongs to one half of the matrix. A block has every gridDim.x-th unit. A slot contains
+// some columns of a unit; its rows are padded, so that eight of them are in different banks.
 enum class Kind { heads, output, gate_up, down };
 __host__ __device__ constexpr bool has_halves(Kind kind) { return kind == Kind::heads || kind == Kind::gate_up; }
 __host__ __device__ constexpr int rows_of(Kind kind) { return has_halves(kind) ? 16 : 8; }
@@ -72,7 +73,7 @@ __host__ __device__ constexpr int columns_of(Kind kind) { return 8192 / rows_of(
 __host__ __device__ constexpr int pitch_of(Kind kind) { return 2 * columns_of(kind) + 64; }
 constexpr int kSlotBytes = 16 * pitch_of(Kind::heads);
 static_assert(kSlotBytes >= 8 * pitch_of(Kind::down));
-constexpr int kColumnsAtOnce = kParts * kChunk;  // a matrix has a multiple of them
+constexpr int kColumnsAtOnce = kParts * kChunk;  // the width of a matrix is a multiple of this
 
 struct Matrix {
   const void* W;
@@ -92,12 +93,13 @@ __device__ inline Matrix matrix_of(const Layers& s, const StepLayer& l, Kind kin
   }
   __builtin_unreachable();
 }
-// From one end or the other: some blocks have a unit more than others, but not of every matrix.
+// The first unit of this block. Some matrices are distributed from the last block on, so that the same blocks do not
+// always have one unit more.
 __device__ inline int first_unit(Kind kind) {
   const int block = blockIdx.x, blocks = gridDim.x;
   return kind == Kind::gate_up || kind == Kind::output ? blocks - 1 - block : block;
 }
-// Of a unit's row r in the matrix.
+// Returns the row of the matrix that is row r of a unit.
 __device__ inline int row_of_unit(const Layers& s, Kind kind, int unit, int r) {
   switch (kind) {
     case Kind::heads: {
@@ -111,7 +113,7 @@ __device__ inline int row_of_unit(const Layers& s, Kind kind, int unit, int r) {
   }
 }
 
-// A place in the ring, and in which round.
+// A position in the ring buffer, and the parity of the round.
 struct Slot {
   int number = 0, round = 0;
   __device__ void advance(int slots) {

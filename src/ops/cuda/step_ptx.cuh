@@ -1,5 +1,5 @@
-// PTX of a step's kernels: words of 64 bits in the second-level cache (step_layers.cu), a barrier of some of a block's
-// threads.
+// PTX instructions of the kernels of a decode step: 64-bit words in the L2 cache (step_layers.cu), and a barrier for a
+// subset of the threads of a block.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -19,9 +19,10 @@ __device__ inline void get_words(const uint64_t* from, uint64_t (&x)[1]) {
 __device__ inline void get_words(const uint64_t* from, uint64_t (&x)[2]) {
   asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(x[0]), "=l"(x[1]) : "l"(from) : "memory");
 }
-__device__ inline void let_others_write() {}  // between two reads of a word: for the emulator
+__device__ inline void let_others_write() {}  // called between two polls of a word; used by the emulator
 
-// THREADS of the block meet, all at the same place of the program; some may arrive elsewhere, without waiting.
+// Barrier of THREADS threads of the block. All must call it at the same place of the program; with arrive_threads, some
+// of them may arrive elsewhere without waiting.
 template <int THREADS>
 __device__ void meet_threads() {
   asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");

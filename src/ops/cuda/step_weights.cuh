@@ -1,10 +1,11 @@
-// The warp of a block that brings the weights (step_layers.cuh).
+// The warp of a block that loads the weights (step_layers.cuh).
 #pragma once
 #include "ops/cuda/step_layers.cuh"
 
 namespace lazy::ops::cuda::step {
 
-// What a layer reads beside matrices and keys, to the second-level cache: an array by every block.
+// Prefetches the inputs of a layer other than matrices and keys to the L2 cache. Each block prefetches some of the
+// arrays.
 __device__ inline void ask_for_vectors(const Layers& s, const StepLayer& l) {
   const int heads = s.attention.heads, blocks = gridDim.x;
   const auto vector = [&](int n, const float* from, int count) {
@@ -18,7 +19,7 @@ __device__ inline void ask_for_vectors(const Layers& s, const StepLayer& l) {
   vector(5, l.alibi_slopes, heads);
 }
 
-// All of the block's units, a lane a row.
+// Loads all units of the block. Each lane loads one row.
 template <typename T, int D>
 __device__ void bring_weights(const Layers& s, Shared<D>& shared, char* ring) {
   const int lane = threadIdx.x % 32, blocks = gridDim.x;

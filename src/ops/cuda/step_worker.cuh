@@ -9,22 +9,22 @@ __device__ inline void meet_workers() { meet_threads<kWorkerThreads>(); }
 template <typename T, int D>
 struct Worker {
   using Scores = decoding::TensorCores<T, D>;
-  // A worker's own memory: a ring of keys or values; the list of values and their weights; its part of x.
+  // Memory of a worker: a ring buffer of keys or values; the list of values and their weights; its part of x.
   static constexpr int kListed = kPiece + kUnitKeys, kListBytes = kListed * (8 + 4),
                        kXAt = Scores::kRingBytes + kListBytes;
 
   const Layers& s;
   Shared<D>& shared;
-  const char* weights;  // the ring of slots
+  const char* weights;  // the ring buffer of slots
   char* own;
   int warp, lane, g, c;  // lane = 4 g + c
   Slot slot{};
   int room = 0;
 
-  // A product of the block's units with x: words of `flag`, this worker's part of which it takes from the others. NORM:
-  // with the norm of x. `stream`: what the product is added to, if it is. finish(there, unit, r, y, before): number r
-  // of a unit's products and the stream's word, by a thread of its own; by whole warps, some of whose numbers are not
-  // there.
+  // Computes the product of the block's units with x. x is received as words with flag `flag`; each worker receives its
+  // part of the inner dimension. If the matrix has halves, x is normalized. `stream`: the words to which the product is
+  // added, or null. Calls finish(there, unit, r, y, before) for each element r of a unit, in a separate thread, with
+  // the word of the stream. Whole warps call finish; `there` is false for threads without an element.
   template <Kind KIND, typename Finish>
   __device__ void multiply(const Matrix& m, const float* norm_weight, const Word* x, uint32_t flag, const Word* stream,
                            const Finish& finish) {
@@ -37,7 +37,7 @@ struct Worker {
       const int units = min((m.units - first + blocks - 1) / blocks, kUnits);
       const int own_unit = threadIdx.x / kRows, r = threadIdx.x % kRows, unit = first + own_unit * blocks;
       const bool there = own_unit < units;
-      Word before[1] = {0};  // put by this thread, or by others long ago: asked for, not waited for
+      Word before[1] = {0};  // written by this thread or by others long ago: loaded without waiting
       if (stream && there) get_words(stream + unit * 4 + r / 2, before);
       if (!taken) take<kNorm, KIND == Kind::down ? 3 : 1>(m, norm_weight, x, flag);
       taken = true;
@@ -55,7 +55,7 @@ struct Worker {
       }
       ProductRoom& to = shared.rooms[room];
       room ^= 1;
-      if (c == 0) {  // the text's column
+      if (c == 0) {  // all columns of the result are equal; these lanes have column 0
 #pragma unroll
         for (int u = 0; u < kUnits; ++u) {
           to.products[warp][u * kRows + g] = sum[u][0];
@@ -81,14 +81,14 @@ struct Worker {
     }
   }
 
-  // Two neighbours' numbers to their word, by the first one.
+  // Stores the values of two adjacent lanes to one word; the first lane stores it.
   __device__ uint32_t put_pair(bool there, Word* to, float y, uint32_t flag) const {
     const float next = __shfl_down_sync(~0u, y, 1);
     const uint32_t both = kernels::cuda::pack<T>(y, next);
     if (there && lane % 2 == 0) put_word(to, flagged(both, flag));
     return both;
   }
-  // y added to the number of the stream's word that belongs to it.
+  // Adds y to the corresponding element of the word of the stream.
   __device__ static float add(Word before, const Word* from, uint32_t flag, int r, float y) {
     if (!is_of(before, flag)) before = wait_for_word(from, flag);
     const float2 a = kernels::cuda::unpack<T>(data(before));
@@ -96,7 +96,8 @@ struct Worker {
   }
 
  private:
-  // This worker's chunks of x to its own memory, times the norm's weights; then also as they are, for their squares.
+  // Receives this worker's chunks of x and stores them to its memory, multiplied by the norm weights. With NORM, the
+  // original values follow, for the sum of squares.
   template <bool NORM, int AT_ONCE>
   __device__ void take(const Matrix& m, const float* norm_weight, const Word* x, uint32_t flag) const {
     const int numbers = m.in / kParts;
@@ -118,7 +119,7 @@ struct Worker {
         auto* const to = reinterpret_cast<uint2*>(own + kXAt + 2 * (first + 128 * i));
         const uint2 v{data(got[i][0]), data(got[i][1])};
         if constexpr (NORM) {
-          float squares = 0;  // added up below, in the order of few_rows.cu
+          float squares = 0;  // unused: the squares are added below, in the order of few_rows.cu
           *to = {weigh_pair<T>(v.x, w[i].x, w[i].y, squares), weigh_pair<T>(v.y, w[i].z, w[i].w, squares)};
           to[numbers / 4] = v;
         } else {
@@ -140,7 +141,8 @@ struct Worker {
     return square;
   }
 
-  // This part's sums of UNITS units. The rows of a unit are rows of mma's A; x stands in all columns of B.
+  // Computes this part's sums of UNITS units. The rows of a unit are rows of operand A of the mma instruction; all
+  // columns of operand B contain x.
   template <Kind KIND, int UNITS>
   __device__ void add_units(const Matrix& m, float (&sum)[kUnits][4]) {
     constexpr int kRows = rows_of(KIND), kPitch = pitch_of(KIND), kEach = columns_of(KIND) / kColumnsAtOnce;

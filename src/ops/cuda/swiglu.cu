@@ -1,4 +1,4 @@
-// SwiGLU: silu(gate) * up and its gradients, element by element; rows of gate and up may be slices of a wider tensor.
+// SwiGLU: silu(gate) * up, and its gradients, elementwise. Rows of gate and up may be slices of a wider tensor.
 #include <algorithm>
 
 #include "ops/cuda/launch.h"
@@ -10,9 +10,9 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kHeld = 2;  // vectors of a tensor that a thread loads at once
+constexpr int kHeld = 2;  // vectors per tensor that a thread loads at once
 
-// Where vector `n` of a tensor without gaps begins in gate and up; rows have `vectors` of them.
+// Offsets in gate and up of vector `n` of a contiguous tensor whose rows have `vectors` vectors.
 struct Place {
   int64_t gate, up;
 };
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) forward(const Swiglu a, unsigned vec
   const unsigned first = blockIdx.x * (kThreads * kHeld) + threadIdx.x;
   Bits<T, N> gate[kHeld], up[kHeld];
 #pragma unroll
-  for (int k = 0; k < kHeld; ++k) {  // past the end the last vector is computed again and not written
+  for (int k = 0; k < kHeld; ++k) {  // after the end, the last vector is computed again and not written
     const Place at = place<N>(a, min(first + k * kThreads, total - 1), vectors);
     gate[k] = load_once<T, N>(static_cast<const T*>(a.gate) + at.gate);
     up[k] = load_once<T, N>(static_cast<const T*>(a.up) + at.up);
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads) backward(const Swiglu a, unsigned ve
   }
 }
 
-// Rows [row, row + rows) of a contiguous output, or of an input at steps of `stride`.
+// Returns the address of row `row` of a contiguous output or of an input with stride `stride`.
 template <typename T, typename Void>
 Void* rows_from(Void* data, int64_t row, int64_t stride) {
   using Element = std::conditional_t<std::is_const_v<Void>, const T, T>;

@@ -1,15 +1,15 @@
-// Pairs of q's, k's and v's numbers on their way from a product to step.h's ToPages.
+// Epilogue of a product that rotates pairs of q and k and writes q, k and v to their destination (ToPages in step.h).
 #pragma once
 #include "ops/cuda/rope_pairs.cuh"
 #include "ops/cuda/step.h"
 
 namespace lazy::ops::cuda {
 
-// A token has (heads + 2 kv_heads) * dim / 2 pairs: those of q's heads, of k's, of v's. Four neighbours from a multiple
-// of four on are of one head, and turned or not.
+// A token has (heads + 2 kv_heads) * dim / 2 pairs: first of the heads of q, then of k, then of v. Four adjacent pairs
+// that start at a multiple of four belong to one head, and either all or none of them are rotated.
 struct Pair {
-  int head, number;   // of the head
-  int first, second;  // dimensions
+  int head, number;   // number: index of the pair in the head
+  int first, second;  // dimensions of the two elements
   bool turned;
 };
 __device__ inline Pair pair_of(const ToPages& p, int index) {
@@ -24,7 +24,7 @@ __device__ inline Pair pair_of(const ToPages& p, int index) {
   return r;
 }
 
-// Of a token. Its angles may be asked for long before they are used.
+// Slot and position of a token. The angles can be loaded long before they are used.
 struct Place {
   int64_t slot, position;
 };
@@ -37,7 +37,7 @@ struct Angles {
 __device__ inline bool in_table(const ToPages& p, const Place& place) {
   return place.position >= 0 && place.position < p.table.positions;
 }
-// Of N neighbouring pairs from `pair` on, where the table has them.
+// Loads the angles of N adjacent pairs, starting at `pair`, if they are in the table.
 template <int N>
 __device__ Angles<N> angles_of(const ToPages& p, const Pair& pair, const Place& place) {
   Angles<N> r;
@@ -46,7 +46,7 @@ __device__ Angles<N> angles_of(const ToPages& p, const Pair& pair, const Place& 
   return r;
 }
 
-// Rounds N neighbouring pairs, turns them and stores them. N is 1 or 4.
+// Rounds N adjacent pairs, rotates them and stores them. N is 1 or 4.
 template <typename T, int N>
 __device__ void store_pairs(const ToPages& p, int64_t token, const Pair& pair, const Place& place, Angles<N> by,
                             const float (&x)[N], const float (&y)[N]) {

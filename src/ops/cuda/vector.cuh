@@ -1,5 +1,5 @@
-// Neighbouring elements of a row moved 16 or 8 bytes at a time, computed with as fp32 numbers. N = 1 serves rows that
-// are not aligned: the same kernels, one element at a time.
+// Loads and stores adjacent elements of a row, 16 or 8 bytes at a time, and converts them to fp32. N = 1 is for rows
+// that are not aligned: the same kernels then process one element at a time.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -13,13 +13,13 @@
 namespace lazy::ops::cuda {
 
 template <typename T>
-constexpr int kWide = 16 / static_cast<int>(sizeof(T));  // elements of 16 bytes
+constexpr int kWide = 16 / static_cast<int>(sizeof(T));  // number of elements in 16 bytes
 
-// N elements as they lie in memory.
+// N elements in their representation in memory.
 template <typename T, int N>
 using Bits = std::conditional_t<N == 1, T, std::conditional_t<N * sizeof(T) == 8, uint2, uint4>>;
 template <typename T, int N>
-constexpr int kWords = N* static_cast<int>(sizeof(T)) / 4;  // of 4 bytes, with N > 1
+constexpr int kWords = N* static_cast<int>(sizeof(T)) / 4;  // number of 4-byte words, with N > 1
 
 template <typename T, int N>
 __device__ Bits<T, N> load_once(const T* from) {
@@ -116,14 +116,14 @@ __device__ Bits<T, N> round_all(const float (&x)[N]) {
   }
 }
 
-// 1 / (1 + exp(-x)). Sixteen-bit results do not see the approximations' last bits.
+// 1 / (1 + exp(-x)). For 16-bit results, the error of the approximation is below the rounding error.
 template <typename T>
 __device__ float sigmoid(float x) {
   if constexpr (std::is_same_v<T, float>) return 1 / (1 + expf(-x));
   return __fdividef(1, 1 + __expf(-x));
 }
 
-// N neighbouring fp32 numbers that many threads read: weights, cosines. 16-byte aligned when N is 4 or 8.
+// Loads N adjacent fp32 numbers that many threads read, such as weights and cosines; 16-byte aligned if N is 4 or 8.
 template <int N>
 __device__ void load_floats(const float* from, float (&out)[N]) {
   if constexpr (N < 4) {
@@ -143,7 +143,7 @@ __device__ void load_floats(const float* from, float (&out)[N]) {
 
 inline bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
-// function(T{}) for the type of the rows.
+// Calls function(T{}) for the dtype of the rows.
 template <typename Function>
 void with_type(kernels::DType type, const Function& function) {
   if (type == kernels::DType::f32) return function(float{});

@@ -1,4 +1,4 @@
-// dense_product over LibTorch's stable ABI.
+// dense_product, implemented with the stable ABI of LibTorch.
 #include "ops/dense_product.h"
 
 #include <dlfcn.h>
@@ -10,9 +10,9 @@ namespace lazy::ops {
 
 namespace {
 
-constexpr int64_t kFewestRows = 64;  // oneDNN arranges b anew for every product; with fewer rows that takes longer
+constexpr int64_t kFewestRows = 64;  // oneDNN reorders b for every product; with fewer rows the reordering dominates
 
-// oneDNN's product x w^T by LibTorch's C interface; null where LibTorch was built without oneDNN.
+// The product x w^T of oneDNN through the C interface of LibTorch; null if LibTorch was built without oneDNN.
 using LinearPointwise = AOTITorchError(AtenTensorHandle x, AtenTensorHandle w, AtenTensorHandle* bias,
                                        const char* activation, const double** scalars, int64_t scalar_count,
                                        const char** algorithm, AtenTensorHandle* product);

@@ -1,5 +1,5 @@
-// Registration of the operators over LibTorch's stable ABI. The dispatcher passes every argument as a 64-bit value on a
-// stack; `boxed` turns a function of ordinary arguments into one of the stack.
+// Registration of the operators with the stable ABI of LibTorch. The dispatcher passes every argument as a 64-bit value
+// on a stack; `boxed` wraps a function with ordinary arguments in a function that takes them from the stack.
 #pragma once
 #include <torch/csrc/stable/library.h>
 
@@ -16,11 +16,11 @@
 
 namespace lazy::ops {
 
-// torch.use_deterministic_algorithms reaches the kernels as their argument, from Python.
+// Python passes the state of torch.use_deterministic_algorithms to the kernels as an argument.
 inline bool deterministic_algorithms() { return false; }
 
-// A tensor as it was when it was seen: the same memory, not modified since. It keeps the memory, so that no other
-// tensor comes to lie there.
+// Remembers a tensor and its version: is(t) tells whether t has the same memory and was not modified since. The object
+// holds a reference to the memory, so that no other tensor can get the same address.
 class SeenTensor {
  public:
   explicit SeenTensor(const at::Tensor& t) : tensor_(t), version_(t._version()) {}
@@ -34,18 +34,18 @@ class SeenTensor {
   int64_t version_;
 };
 
-// sum += a b: all of one type, or a and b of 16 bits and the sum in fp32 (on a GPU). The stable ABI passes no scalars,
-// such as addmm's factors: Python makes the call (python/lazy_attention/_registration.py).
+// sum += a b. All matrices have one dtype, or a and b have 16 bits and the sum is fp32 (on a GPU). The stable ABI
+// cannot pass scalars, such as the factors of addmm, so Python makes the call (python/lazy_attention/_registration.py).
 inline void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
   at::call<at::Tensor>("lazy::add_product", "", sum, a, b);
 }
 
-// Python's kernels for autograd and autocast, which come first, exclude both.
+// Nothing to do here: the autograd and autocast kernels in Python, which run first, exclude both.
 struct [[maybe_unused]] KernelGuard {};
 
 namespace stable {
 
-// The dispatcher's value as an owned argument; each value is read once.
+// Converts a value of the dispatcher to an owned argument. Each value may be read only once.
 template <typename T>
 struct Argument {
   static T read(StableIValue value) { return torch::stable::detail::to<T>(value); }
@@ -72,7 +72,7 @@ struct Argument<std::string_view> {
 template <typename T>
 struct Argument<std::optional<T>> {
   static std::optional<T> read(StableIValue value) {
-    const auto inner = torch::stable::detail::to<StableIValue*>(value);  // ours to delete
+    const auto inner = torch::stable::detail::to<StableIValue*>(value);  // this function owns the pointer
     if (!inner) return std::nullopt;
     const StableIValue content = *inner;
     delete inner;

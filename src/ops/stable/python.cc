@@ -1,14 +1,14 @@
-// What Python asks for without a tensor, through ctypes.
+// Functions without tensor arguments that Python calls through ctypes.
 #include "ops/attention_arguments.h"
 
-// Whether lazy::attention_forward keeps alive_sum on the current GPU, which its fake kernel has to know. `type` is
+// Whether lazy::attention_forward saves alive_sum on the current GPU. The fake kernel in Python needs this. `type` is
 // "float16" or "bfloat16".
 extern "C" int lazy_keeps_alive_sum(int64_t head_dim, int64_t value_dim, const char* type, const char* normalizer,
                                     int causal, int64_t window, int64_t bias_window, int alibi, double softcap,
                                     int deterministic) {
   using namespace lazy;
   const auto found = kernels::normalizer_from_name(normalizer);
-  if (!found) return 0;  // the kernel itself refuses it
+  if (!found) return 0;  // the kernel itself reports the error
   kernels::Problem p;
   p.head_dim = head_dim;
   p.value_dim = value_dim;

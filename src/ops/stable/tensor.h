@@ -1,9 +1,10 @@
-// The part of ATen that the operators use, over LibTorch's stable ABI: one binary of it serves every PyTorch from the
-// version that TORCH_TARGET_VERSION names.
+// The part of ATen that the operators use, implemented with the stable ABI of LibTorch: one binary works with every
+// PyTorch from version TORCH_TARGET_VERSION on.
 //
-// It stands in lazy::ops::at, which the code of lazy::ops finds before ::at: the same sources compile against ATen (the
-// program) and against this (the Python package). Names and meaning are ATen's. What the stable ABI has no counterpart
-// for is done in python/lazy_attention/_registration.py: autograd, autocast, fake kernels.
+// The classes are in lazy::ops::at, which the code of lazy::ops finds before ::at. Thus the same sources compile with
+// ATen (the program) and with this file (the Python package). Names and semantics are those known from ATen. Features
+// without a counterpart in the stable ABI are implemented in python/lazy_attention/_registration.py: autograd,
+// autocast, fake kernels.
 #pragma once
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/ops.h>
@@ -21,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-// As ATen's: the message alone, which Python sees as a RuntimeError.
+// Like the macro of ATen: throws only the message, which Python sees as a RuntimeError.
 #define TORCH_CHECK(condition, ...)                                                 \
   do {                                                                              \
     if (!(condition)) throw std::runtime_error(::lazy::ops::c10::str(__VA_ARGS__)); \
@@ -39,15 +40,15 @@ std::string str(const Values&... values) {
   return text.str();
 }
 
-using SymInt = int64_t;  // fake kernels, the only ones that see symbolic sizes, are in Python
+using SymInt = int64_t;  // symbolic sizes occur only in fake kernels, which are in Python
 using SymDimVector = std::vector<int64_t>;
 
 }  // namespace c10
 
 namespace at {
 
-// PyTorch hides its header-only classes in each library; those that contain them here go from liblazy_ops.so to
-// liblazy_ops_cuda.so, which are built together.
+// PyTorch gives its header-only classes hidden visibility in each library. The classes below contain them and are
+// passed between liblazy_ops.so and liblazy_ops_cuda.so, which are built together.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wattributes"
 
@@ -151,10 +152,10 @@ class Tensor {
   Tensor view(IntArrayRef sizes) const { return Tensor(torch::stable::view(stable(), sizes)); }
   Tensor view(ScalarType type) const { return call<Tensor>("aten::view", "dtype", *this, type); }
   Tensor narrow(int64_t dim, int64_t start, int64_t length) const {
-    torch::stable::Tensor self = stable();  // it takes a reference that is not const
+    torch::stable::Tensor self = stable();  // torch::stable::narrow takes a non-const reference
     return Tensor(torch::stable::narrow(self, dim, start, length));
   }
-  std::vector<Tensor> chunk(int64_t count, int64_t dim) const {  // of an axis that divides evenly
+  std::vector<Tensor> chunk(int64_t count, int64_t dim) const {  // requires that the axis is evenly divisible
     std::vector<Tensor> parts;
     const int64_t length = size(dim) / count;
     for (int64_t n = 0; n < count; ++n) parts.push_back(narrow(dim, n * length, length));
@@ -213,7 +214,7 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, const Function& fun
 }
 inline int get_num_threads() { return static_cast<int>(torch::stable::get_num_threads()); }
 
-// How a value of a call lies on the dispatcher's stack.
+// Converts a value to its representation on the stack of the dispatcher.
 inline StableIValue boxed(const Tensor& t) { return torch::stable::detail::from(t.stable()); }
 inline StableIValue boxed(IntArrayRef values) {
   return torch::stable::detail::from(static_cast<torch::headeronly::IntHeaderOnlyArrayRef>(values));
