@@ -29,7 +29,7 @@ def options():
     p.add_argument("--layers", type=int, default=24)
     p.add_argument("--width", type=int, default=1024)
     p.add_argument("--heads", type=int, default=16)
-    p.add_argument("--inner", type=int, help="inner width of SwiGLU; default: width x 8/3, rounded to 256")
+    p.add_argument("--inner", type=int, help="SwiGLU width; default: width x 8/3 rounded up to a multiple of 256")
     p.add_argument("--vocab", type=int, default=32000)
     p.add_argument("--tied", action="store_true", help="the head shares the embedding's weights")
     p.add_argument("--batch", type=int, default=8)

@@ -68,8 +68,8 @@ def rope(
         factor: the scaling factor.
         original_length: context length before the scaling.
         scaling_details: further parameters of the scaling: low_frequency and high_frequency ("llama3"); beta_fast,
-            beta_slow, truncate and attention_factor ("yarn"); pair_factors, the divisors of the frequencies
-            ("longrope").
+            beta_slow and truncate ("yarn"); attention_factor ("yarn" and "longrope"); pair_factors, the divisors of
+            the frequencies ("longrope").
 
     Returns a tensor of x's shape and type. Differentiable with respect to x. Raises RuntimeError, ``lazy::rope:
     expected ..., received ...``, for invalid arguments.
