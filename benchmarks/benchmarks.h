@@ -15,7 +15,7 @@ namespace lazy::benchmarks {
 // Speed of causal lazy::attention compared with PyTorch's scaled_dot_product_attention (softmax): on the CPU with the
 // same number of threads, on a GPU with its cuDNN and FlashAttention-2 kernels.
 struct AttentionBenchmark {
-  std::string device = "cpu";  // or cuda
+  std::string device = "cpu";  // or "cuda"
   int64_t batch = 1, length = 4096, heads = 8;
   std::vector<int64_t> head_dims = {64, 128};
   std::vector<std::string> dtypes = {"fp32", "bf16"};
@@ -67,8 +67,8 @@ nlohmann::json run_fused(const FusedBenchmark& options);
 // Comparison of the mixers: speed of training and of generation, and size of the state, by sequence length. The shapes
 // are taken from configs/models/*-340m.toml, optionally with fewer layers and a small vocabulary.
 struct MixersBenchmark {
-  std::string device = "auto";      // "cpu", "cuda"
-  std::string dtype = "auto";       // "fp32", "bf16"
+  std::string device = "auto";      // or "cpu", "cuda"
+  std::string dtype = "auto";       // or "fp32", "bf16"
   std::vector<std::string> models;  // "retnet", ...: configs/models/NAME-340m.toml; empty: all
   std::vector<int64_t> lengths;     // tokens per sequence; empty: 1024 on a CPU, 1024 to 65536 on a GPU
   int64_t layers = 0;               // 0: 2 on a CPU, the number of layers of the model on a GPU
@@ -87,10 +87,10 @@ nlohmann::json run_mixers(const MixersBenchmark& options);
 struct TrainBenchmark {
   ModelConfig model;
   std::string name;                    // name of the model in the output
-  std::string device = "auto";         // "cpu", "cuda"
-  std::string dtype = "auto";          // "fp32", "bf16"
+  std::string device = "auto";         // or "cpu", "cuda"
+  std::string dtype = "auto";          // or "fp32", "bf16"
   bool fp8 = false;                    // linear layers use fp8 matrix products
-  std::string checkpointing = "none";  // "mlp", "attention", "full"
+  std::string checkpointing = "none";  // or "mlp", "attention", "full"
   int64_t batch = 8, length = 4096;    // shape of a micro-batch
   int64_t accumulation = 1;
   int64_t steps = 10;                       // timed steps, after three warm-up steps
@@ -111,8 +111,8 @@ nlohmann::json measure_train(const TrainBenchmark& options);
 struct EvalBenchmark {
   ModelConfig model;
   std::string name;             // name of the model in the output
-  std::string device = "auto";  // "cpu", "cuda"
-  std::string dtype = "auto";   // "fp32", "bf16"
+  std::string device = "auto";  // or "cpu", "cuda"
+  std::string dtype = "auto";   // or "fp32", "bf16"
   int64_t questions = 64, choices = 4;
   int64_t context = 80, choice = 24;  // average number of tokens; actual lengths are 0.5 to 1.5 times as large
   int64_t batch = 16;                 // rows per batch in the plain method
@@ -128,8 +128,8 @@ nlohmann::json run_eval(const EvalBenchmark& options);
 struct SinksBenchmark {
   ModelConfig model;
   std::string name;             // name of the model in the output
-  std::string device = "auto";  // "cpu", "cuda"
-  std::string dtype = "auto";   // "fp32", "bf16"
+  std::string device = "auto";  // or "cpu", "cuda"
+  std::string dtype = "auto";   // or "fp32", "bf16"
   int64_t length = 0;           // tokens of the sequence; 0: 32768 on a GPU, 2048 on the CPU
   int64_t checked = 192;        // tokens of a shorter sequence whose statistics are compared with the definition
   int repeats = 5;              // number of runs; the median is reported
@@ -142,7 +142,7 @@ nlohmann::json run_sinks(const SinksBenchmark& options);
 // Speed of the tokenizer on one thread, compared with the Python package `tokenizers` (for tokenizer.json) or
 // `sentencepiece` (for .model files).
 struct TokenizerBenchmark {
-  std::string tokenizer;           // an argument of load_tokenizer
+  std::string tokenizer;           // folder or file for load_tokenizer()
   std::string text;                // file; its lines are the documents
   std::string python = "python3";  // interpreter that has the Python package
   int repeats = 5;                 // number of runs; the fastest is reported, for both implementations
