@@ -29,7 +29,7 @@ struct Variant {
   bool elastic, bias, stats = false, score_stats = false;
 };
 
-// PyTorch's attention by one of its kernels; on the CPU it has one.
+// A backend of PyTorch's scaled_dot_product_attention. The flags are ignored on the CPU, which has only one backend.
 struct Peer {
   std::string name;
   bool cudnn, flash;
@@ -79,7 +79,8 @@ std::vector<at::Tensor> wanted(const Inputs& in, const Variant& variant) {
   return list;
 }
 
-// The same mechanism from ATen operations in fp32, with an n x n matrix: the second reference of the tolerance.
+// Attention of the variant computed by ATen operations in fp32 with an n x n matrix. The tolerance of the check depends
+// on the error of this result.
 at::Tensor plain(const Inputs& in, const Variant& variant) {
   const at::Tensor q = in.q.transpose(1, 2).to(at::kFloat), k = in.k.transpose(1, 2).to(at::kFloat);
   const int64_t n = q.size(2);
@@ -96,7 +97,7 @@ at::Tensor plain(const Inputs& in, const Variant& variant) {
   return at::matmul(p, in.v.transpose(1, 2).to(at::kFloat)).transpose(1, 2).to(in.q.scalar_type());
 }
 
-// Output and gradients on a short problem.
+// Checks the output and the gradients on a short problem against the float64 reference.
 void check(const AttentionBenchmark& o, int64_t dim, at::ScalarType type, const Variant& variant) {
   AttentionBenchmark one_entry = o;
   one_entry.batch = 1;
@@ -127,8 +128,8 @@ struct Alive {
   double pairs = 0, tiles = 0;
 };
 
-// Shares of the visible pairs, and of the 64 x 64 tiles with a visible pair, that hold a positive weight. Tiles from
-// the first head's scores.
+// Fractions of the query-key pairs and of the 64 x 64 tiles that have a positive weight, relative to the pairs and
+// tiles that are visible under the causal mask. The tile fraction is computed for the first head of the first sequence.
 Alive alive_shares(const Inputs& in) {
   at::NoGradGuard guard;
   ops::AttentionOptions options;
@@ -162,8 +163,8 @@ double status_mib(const std::string& key) {
   return 0;
 }
 
-// Peak of resident memory above what is resident before, over one forward and backward; 0 where the system does not
-// say.
+// Increase of the peak memory, in MiB, during one forward and backward pass: allocated memory on a GPU, resident memory
+// on the CPU. Returns 0 if the system does not report the resident memory.
 double peak_mib(const Inputs& in, const Variant& variant) {
   if (in.q.is_cuda()) {
     auto* const allocator = at::getDeviceAllocator(at::kCUDA);
@@ -196,16 +197,16 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
   const double unit = device.is_cuda() ? 1e9 : 1e6;
   const std::string rate = device.is_cuda() ? "TFLOP/s" : "GFLOP/s";
   fmt::print(
-      "Causal attention, batch {}, length {}, {} heads, {}. Medians of {}. Each variant agrees with the float64 "
-      "definition.\n{} count 4 B H L^2 D / 2 forward and 3.5 times that with the backward; ratio = the peer's time / "
-      "ours.\n",
+      "Causal attention, batch {}, length {}, {} heads, {}. Medians of {} runs. Each variant agrees with the float64 "
+      "definition.\n{}: a forward pass counts as 4 B H L^2 D / 2 operations, forward and backward as 3.5 times that. "
+      "ratio = time of the peer / time of lazy::attention.\n",
       o.batch, o.length, o.heads, device.is_cuda() ? device.str() : fmt::format("{} threads", at::get_num_threads()),
       o.repeats, rate);
   for (const std::string& dtype : o.dtypes) {
     const at::ScalarType type = dtype == "fp32" ? at::kFloat : at::kBFloat16;
     std::vector<Peer> peers = {{"PyTorch SDPA", false, false}};
     if (device.is_cuda()) {
-      if (type == at::kFloat) fail("bench attention", "--dtype fp32: on a GPU the peers take bf16");
+      if (type == at::kFloat) fail("bench attention", "--dtype fp32: the peers on a GPU only support bf16");
       peers = {{"cuDNN", true, false}, {"FlashAttention-2", false, true}};
     }
     for (int64_t dim : o.head_dims) {
@@ -214,7 +215,7 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
       const double peak = peak_mib(in, variants.back());
       const Alive alive = alive_shares(in);
       const double flops = 2.0 * static_cast<double>(o.batch * o.heads * o.length * o.length * dim);
-      // 0 if memory that an earlier size allocated is reused.
+      // The peak is 0 if memory is reused that was allocated for an earlier problem size.
       const std::string memory =
           peak < 1 ? ""
                    : fmt::format("   peak memory {:.0f} MiB (n x n weights would take {:.0f})", peak,
@@ -228,7 +229,7 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
           dtype, dim, 100 * alive.pairs, 100 * alive.tiles, memory, "", "forward", rate, ratios, "+backward", rate,
           ratios);
       std::vector<std::string> names;
-      std::vector<std::function<void()>> works;  // forward, then forward and backward, of each
+      std::vector<std::function<void()>> works;  // per implementation: forward; forward and backward
       auto add = [&](const std::string& name, const std::function<at::Tensor()>& forward,
                      const std::vector<at::Tensor>& inputs) {
         names.push_back(name);

@@ -3,10 +3,11 @@
 
     python benchmarks/attention_counters.py build/liblazy_ops.so [--shape 8x4096x64 ...] [--case CASE ...] [--json FILE]
 
-Prints one line per kernel: microseconds (alone on the GPU, with unlocked clocks), then in percent of the peak: tensor
-cores, the special-function unit, FMA, ALU, issue slots, wavefronts of shared memory, L2 and DRAM; then the three
-largest stall reasons, in warps per issued instruction. Random inputs, bf16, causal, 16 heads, a bias of 512 distances;
-the scores of entmax15 have a standard deviation of 3. A case runs twice, the second time under ncu.
+Prints one line per kernel: the time in microseconds (the kernel runs alone, with unlocked clocks); the utilization in
+percent of the peak of tensor cores, special-function unit, FMA, ALU, issue slots, shared-memory wavefronts, L2 and
+DRAM; and the three largest stall reasons, in warps per issued instruction. The problems are causal, with random inputs,
+bf16, 16 heads, and a bias of 512 distances. The scores of entmax15 have a standard deviation of 3. Each case runs
+twice; ncu profiles the second run.
 """
 
 import argparse
@@ -43,7 +44,7 @@ STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 
 
 def run(operators, shape, case):
-    """What ncu watches: the second pass."""
+    """Runs one case twice. Only the second run is profiled by ncu."""
     import torch
 
     torch.ops.load_library(operators)
@@ -68,7 +69,7 @@ def run(operators, shape, case):
 
 
 def counters(a, shape, case):
-    """The kernels of one case in the order of their launches: name -> value of each metric."""
+    """Profiles one case. Returns one dictionary per kernel, in launch order, with its name and the measured values."""
     metrics = [TIME, *PEAKS.values(), *(STALL.format(x) for x in REASONS)]
     command = [a.ncu, "--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw"]
     command += ["--kernel-name-base", "demangled", "-k", "regex:lazy::", "--metrics", ",".join(metrics)]

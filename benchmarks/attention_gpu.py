@@ -5,8 +5,9 @@ The alternatives are SDPA with cuDNN and with FlashAttention-2 (softmax, no bias
 
     PYTHONPATH=python python benchmarks/attention_gpu.py [--json FILE] [--shape 8x4096x64 ...]
 
-Results are checked against a computation in fp32 before they are timed. Causal, bf16, 16 heads, random inputs.
-Prints medians over rounds that run every variant in turn, measured with CUDA events.
+Results are checked against a computation in fp32 before they are timed. The problems are causal, with random inputs in
+bf16 and 16 heads. Every round runs all variants in turn; the script prints medians over the rounds, measured with CUDA
+events.
 """
 
 import argparse
@@ -34,7 +35,7 @@ compiled_flex = torch.compile(flex_attention, dynamic=False)
 
 
 def plain(q, k, v, bias, tau):
-    """fp32, one head: (length, dim) each."""
+    """Reference for one head in fp32. q, k and v are (length, dim)."""
     length = q.shape[0]
     row = torch.arange(length, device="cuda")
     distance = row[:, None] - row
@@ -48,7 +49,7 @@ def plain(q, k, v, bias, tau):
 
 
 def variants(q, k, v, bias, tau):
-    """name -> (function, inputs of its gradient, has bias, is elastic)"""
+    """Returns {name: (function, tensors that require gradients, whether it uses the bias, whether it is elastic)}."""
 
     def sdpa(backend):
         def run():
@@ -133,7 +134,7 @@ def main():
 
                     both()
                     works[name, "both"] = both
-            except Exception as exception:  # a peer that does not run here is named and left out
+            except Exception as exception:  # report peers that do not run here
                 failed[name] = str(exception).split("\n")[0][:160]
                 works.pop((name, "forward"), None)
         times = medians(works, arguments.rounds)
@@ -166,7 +167,7 @@ def main():
         apart = ((once[0] - again[0]).abs().max() / once[0].abs().max()).item()
         same = all(torch.equal(a, b) for a, b in zip(once[1:], again[1:]))
         print(
-            f"ours, two backward passes: d_q differs by at most {apart:.1e} of its largest element, "
+            f"ours, two identical backward passes: d_q differs by at most {apart:.1e} of its largest element, "
             f"the other gradients {'are bit-identical' if same else 'DIFFER'}"
         )
         rows.append({"shape": shape, "variant": "run to run", "d_q": apart, "others_identical": same})

@@ -50,7 +50,8 @@ running, lock, stopped = set(), threading.Lock(), threading.Event()
 
 
 def steps(config):
-    """(name, output file, command) of each step in order: a later step may read the output of an earlier one."""
+    """Yields (name, output file, command) for each step, in order. A later step may read the output of an earlier
+    step."""
     run = a.output / config.stem
     model, corpus, where = run / "model", ["--corpus", a.corpus], ["--bos", "--device", "cuda" if a.gpus else "cpu"]
     train = [a.lazy, "train", config, "--set", f"data.corpus={a.corpus}", "--set", f"training.output={run}"]
@@ -79,7 +80,7 @@ def steps(config):
 
 
 def attends(model):
-    """Whether layers have weights for `lazy sinks` to measure."""
+    """Returns whether the model has attention layers, which `lazy sinks` can measure."""
     config = json.loads((model / "config.json").read_text())
     return not config["model_type"].startswith(("retnet", "mamba", "delta", "gated_delta", "ttt", "titans"))
 
@@ -157,7 +158,7 @@ def row(config):
         [
             config.stem,
             (f"{held[-1][1]:.3f}" if held else "")
-            + ("" if done else f" at step {held[-1][0] if held else 0}; not ended"),
+            + ("" if done else f" at step {held[-1][0] if held else 0}; not finished"),
             f"{statistics.median(speeds) / 1000:.1f}k" if speeds else "",
             f"{max(norms):.2g}" if norms else "",
             f"{tasks['results']['wikitext']['word_perplexity,none']:.0f}"
@@ -178,8 +179,8 @@ def table():
         "model",
         "held-out loss",
         "median tokens/s of training",
-        "largest gradient after a fifth",
-        "WikiText, perplexity a word",
+        "largest gradient norm after a fifth of the steps",
+        "WikiText, perplexity per word",
         "mean of eight accuracies, %",
         f"loss at {a.lengths.replace(',', ' / ')} tokens",
         "sink ratio",

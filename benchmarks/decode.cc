@@ -27,7 +27,7 @@ double alive_share(const DecodeInputs& in) {
   return stats[2].mean(at::kDouble).item<double>() / static_cast<double>(in.k.size(1));
 }
 
-// GB/s of a plain pass over more memory than a processor's cache holds.
+// Speed, in GB/s, of summing a tensor that is larger than the processor's cache.
 double memory_read_speed() {
   const at::Tensor numbers = at::ones({int64_t{1} << 27});
   return 4.0 * static_cast<double>(numbers.numel()) / medians_ms(5, {[&] { numbers.sum(); }})[0] / 1e6;
@@ -55,10 +55,11 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
                            {"threads", at::get_num_threads()},
                            {"score_scale", o.score_scale}};
   fmt::print(
-      "Decoding one token per sequence: batch {}, {} cached keys, {} heads ({} of keys and values), {} threads. "
-      "Medians of {}. Each variant\nagrees with the float64 definition. GB/s count what must be read: K and the "
-      "rows of V with nonzero weight; ratio = the faster\nPyTorch SDPA's time / ours. Each variant has a separate "
-      "KV cache, so that it finds no data of another in the processor's cache. Summing 512 MiB reads {:.1f} GB/s.\n",
+      "Decoding one token per sequence: batch {}, {} cached keys, {} query heads ({} key/value heads), {} threads. "
+      "Medians of {} runs. Each variant\nagrees with the float64 definition. GB/s: bytes of K and of the rows of V "
+      "with nonzero weight. ratio = time of the faster\nPyTorch SDPA variant / time of lazy::decode. Each variant has "
+      "a separate KV cache, so that it cannot profit from the data of another variant in the processor's cache. "
+      "Summing 512 MiB reads {:.1f} GB/s.\n",
       o.batch, o.keys, o.heads, o.kv_heads, at::get_num_threads(), o.repeats, read_speed);
   for (const std::string& dtype : o.dtypes) {
     const at::ScalarType type = dtype == "fp32" ? at::kFloat : at::kBFloat16;
@@ -66,7 +67,7 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
       for (const DecodeVariant& variant : variants) check(o, dim, type, variant);
       const DecodeInputs in = make_inputs(o, o.keys, dim, type, at::kCPU);
       const double alive = alive_share(in);
-      const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // K, or V
+      const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // bytes of K; V has as many
       fmt::print("\n{} head size {}   alive: {:.0f} % of keys\n{:28} {:>9} {:>7} {:>7}\n", dtype, dim, 100 * alive, "",
                  "time", "GB/s", "ratio");
       const bool grouped = o.heads != o.kv_heads;

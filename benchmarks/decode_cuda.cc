@@ -14,7 +14,7 @@ namespace {
 
 const DecodeVariant kSoftmax{"softmax", false, false, false, false};
 
-// Against float64 on a short cache, and two sequences of the long one.
+// Checks the variant against float64, on a short cache and on the first and last sequence of the long cache.
 void check(const DecodeBenchmark& o, const DecodeInputs& in, const DecodeCall& call, const DecodeVariant& variant) {
   const at::ScalarType type = in.q.scalar_type();
   const DecodeInputs few = make_inputs(o, 1000, in.q.size(3), type, at::kCUDA);
@@ -31,11 +31,11 @@ void check(const DecodeBenchmark& o, const DecodeInputs& in, const DecodeCall& c
 
 struct DecodePeer {
   std::string name;
-  std::function<at::Tensor()> work;  // (batch, heads, dim) in some shape
+  std::function<at::Tensor()> work;  // returns batch x heads x dim values; the shape depends on the peer
 };
 
-// Every way to ask for softmax decoding: two backends, two layouts of the cache, query heads of a group as heads or as
-// rows.
+// Returns all PyTorch calls that compute softmax decoding: two backends, two cache layouts, and the query heads of a
+// group passed either as heads or as query rows.
 std::vector<DecodePeer> peers(const DecodeInputs& in) {
   const int64_t batch = in.q.size(0), kv_heads = in.k.size(2), group = in.q.size(2) / kv_heads, dim = in.q.size(3);
   std::vector<DecodePeer> list;
@@ -55,7 +55,7 @@ std::vector<DecodePeer> peers(const DecodeInputs& in) {
   return list;
 }
 
-// Those that serve the problem, checked.
+// Returns the peers that support the problem, after checking their results.
 std::vector<DecodePeer> working_peers(const DecodeInputs& in) {
   const DecodeInputs one = in.sequence(0);
   const at::Tensor computed = plain(one, kSoftmax).flatten(), exact = plain(one, kSoftmax, at::kDouble).flatten();
@@ -66,7 +66,7 @@ std::vector<DecodePeer> working_peers(const DecodeInputs& in) {
       found = peer.work();
     } catch (const c10::Error& e) {
       const std::string text = e.what_without_backtrace();
-      fmt::print("{}: refused, {}\n", peer.name, text.substr(0, text.find('\n')));
+      fmt::print("{}: not supported: {}\n", peer.name, text.substr(0, text.find('\n')));
       continue;
     }
     require_agreement("bench decode", peer.name, in.q.scalar_type(), found.narrow(0, 0, 1).flatten(), computed, exact);
@@ -77,7 +77,8 @@ std::vector<DecodePeer> working_peers(const DecodeInputs& in) {
   return list;
 }
 
-// Fractions of the keys that are alive in a head, and in any head of a group. The latter rows of V must be read.
+// Returns the fraction of keys that are alive in a query head, and the fraction that are alive in at least one head of
+// a group. A kernel must read the rows of V of the latter.
 std::pair<double, double> alive_shares(const DecodeInputs& all) {
   const DecodeInputs in = all.sequence(0);
   const int64_t kv_heads = in.k.size(2), group = in.q.size(2) / kv_heads, n = in.k.size(1), dim = in.q.size(3);
@@ -88,7 +89,7 @@ std::pair<double, double> alive_shares(const DecodeInputs& all) {
   return {alive.to(at::kFloat).mean().item<double>(), alive.any(1).to(at::kFloat).mean().item<double>()};
 }
 
-// Bytes read and written a second by a copy of 2 GiB.
+// Speed of a 2 GiB copy in TB/s, counting the bytes read and the bytes written.
 double copy_speed() {
   const at::Tensor from = at::ones({int64_t{1} << 31}, at::TensorOptions(at::kCUDA).dtype(at::kByte)),
                    to = at::empty_like(from);
@@ -114,19 +115,16 @@ nlohmann::json run_decode_cuda(const DecodeBenchmark& o) {
                            {"bias_window", o.bias_window},
                            {"score_scale", o.score_scale}};
   fmt::print(
-      "Decoding one token per sequence on a GPU: batch {}, {} cached keys, {} heads ({} of keys and values). Medians "
-      "of "
-      "{}. "
-      "All agree with\nfloat64. TB/s of what has to be read: K and those rows of V that carry weight; ratio = the "
-      "fastest "
-      "peer's time / ours. A copy runs at {:.2f} TB/s.\n",
+      "Decoding one token per sequence on a GPU: batch {}, {} cached keys, {} query heads ({} key/value heads). "
+      "Medians of {} runs. All results agree with\nfloat64. TB/s: bytes of K and of the rows of V with nonzero "
+      "weight. ratio = time of the fastest peer / time of lazy::decode. A copy runs at {:.2f} TB/s.\n",
       o.batch, o.keys, o.heads, o.kv_heads, o.repeats, copy);
   for (const std::string& dtype : o.dtypes) {
     const at::ScalarType type = dtype == "fp32" ? at::kFloat : at::kBFloat16;
     for (const int64_t dim : o.head_dims) {
       const DecodeInputs in = make_inputs(o, o.keys, dim, type, at::kCUDA);
       const auto [alive, needed] = alive_shares(in);
-      const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // K, or V
+      const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // bytes of K; V has as many
       fmt::print("\n{} head size {}   alive: {:.0f} % of keys, {:.0f} % in a group of heads\n", dtype, dim, 100 * alive,
                  100 * needed);
       const std::vector<DecodePeer> others = working_peers(in);

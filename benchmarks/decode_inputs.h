@@ -1,5 +1,5 @@
-// What the decode benchmarks of CPU and GPU share: inputs, the variants of lazy::decode that are timed, and the same
-// from ATen operations.
+// Shared by the decode benchmarks on CPU and GPU: inputs, the timed variants of lazy::decode, and a reference
+// implementation with ATen operations.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -43,7 +43,7 @@ inline DecodeInputs make_inputs(const DecodeBenchmark& o, int64_t keys, int64_t 
           at::full({o.heads}, -1.0, at::TensorOptions(device))};
 }
 
-// The cache in memory order (batch, kv_heads, keys, dim), seen as before.
+// Returns a copy of the cache with memory order (batch, kv_heads, keys, dim), viewed with the shape of x.
 inline at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2).contiguous().transpose(1, 2); }
 
 struct DecodeCall {
@@ -66,7 +66,7 @@ inline DecodeCall prepare(DecodeInputs in, const DecodeVariant& variant) {
       pool.index_copy_(0, call.table.flatten(), whole.reshape(pool.sizes()));
       *x = pool;
     }
-  } else {  // a separate KV cache per variant, so that no variant finds data of another in the processor's cache
+  } else {  // separate memory per variant, so that no variant profits from cached data of another variant
     in.k = variant.heads_first ? heads_first(in.k) : in.k.clone();
     in.v = variant.heads_first ? heads_first(in.v) : in.v.clone();
   }
@@ -77,7 +77,7 @@ inline DecodeCall prepare(DecodeInputs in, const DecodeVariant& variant) {
   return call;
 }
 
-// The same from ATen operations, computed in `type`.
+// Reference: decode attention with ATen operations, computed in `type`.
 inline at::Tensor plain(const DecodeInputs& in, const DecodeVariant& variant, at::ScalarType type = at::kFloat) {
   const int64_t group = in.q.size(2) / in.k.size(2), n = in.k.size(1);
   const at::Tensor q = in.q.transpose(1, 2).to(type);

@@ -5,10 +5,11 @@
                                                          [--quick-tuning]
     LAZY_KERNEL=plain python benchmarks/entmax_gpu.py ...    # the general kernel instead of tensor cores
 
-They are compared with AdaSplash's Triton kernels for entmax-1.5 (pip install adasplash: AdaSplash-2 from version 0.2
-on, and AdaSplash-1), and with softmax by FlashAttention-2 and by our kernels. Causal, 16 heads. Queries are drawn such
-that scores have the given standard deviation: the larger it is, the fewer keys have weight. Outputs are compared with
-float64 before anything is timed. Prints medians over rounds that run every variant in turn, measured with CUDA events.
+The peers are AdaSplash's Triton kernels for entmax-1.5 (pip install adasplash; AdaSplash-1, and AdaSplash-2 since
+version 0.2), and softmax attention by FlashAttention-2 and by our kernels. The problems are causal with 16 heads.
+Queries are scaled so that the scores have the given standard deviation; a larger one means that fewer keys have weight.
+Outputs are compared with float64 before timing. Every round runs all variants in turn; the script prints medians over
+the rounds, measured with CUDA events.
 """
 
 import argparse
@@ -25,7 +26,8 @@ HEADS, CHECKED = 16, 1024
 
 
 def weights(scores, normalizer):
-    """float64, (rows, keys), -inf where hidden; thresholds by bisection."""
+    """Returns the attention weights (rows, keys) for float64 scores, which are -inf at hidden keys. The thresholds of
+    sparsemax and entmax-1.5 are found by bisection."""
     if normalizer == "softmax":
         return scores.softmax(-1)
     if normalizer == "sigmoid":
@@ -41,14 +43,14 @@ def weights(scores, normalizer):
 
 
 def causal_scores(q, k):
-    """Of one head, (rows, dim) each."""
+    """Returns the masked scores of one head. q and k are (rows, dim)."""
     return (q @ k.T / q.shape[1] ** 0.5).masked_fill(
         ~torch.ones(len(q), len(k), device=q.device, dtype=bool).tril(), -torch.inf
     )
 
 
 def alive_share(q, k):
-    """Of visible pairs of one head, under entmax-1.5."""
+    """Returns the fraction of the visible query-key pairs of one head that have a positive entmax-1.5 weight."""
     scores = causal_scores(q, k)
     return ((weights(scores, "entmax15") > 0).sum() / (scores > -torch.inf).sum()).item()
 
@@ -62,7 +64,7 @@ def error(run, q, k, v, normalizer):
 
 
 def variants(q, k, v):
-    """name -> (function, normalizer)"""
+    """Returns {name: (function, normalizer)}."""
     across = lambda x: x.transpose(1, 2)
     contiguous = [across(x).contiguous() for x in (q, k, v)]
 
@@ -75,7 +77,8 @@ def variants(q, k, v):
 
     out = {f"ours, {n}": (ours(n), n) for n in ("entmax15", "sparsemax", "sigmoid", "softmax")}
     out["FlashAttention-2, softmax"] = (flash, "softmax")
-    # They want (batch, heads, tokens, dim) contiguous, which a model that has it would not pay for.
+    # AdaSplash needs contiguous (batch, heads, tokens, dim) inputs. The copies are not timed, because a model could
+    # produce this layout directly.
     for name, attention in adasplash_peers().items():
         out[name] = (
             lambda attention=attention: across(attention(*(x.detach().requires_grad_() for x in contiguous))),
@@ -85,15 +88,16 @@ def variants(q, k, v):
 
 
 def adasplash_peers():
-    """name -> causal entmax-1.5 of (q, k, v); the names tell the package's version, and what it lacks is said."""
+    """Returns {name: function (q, k, v) -> causal entmax-1.5 attention}. The names contain the package's version.
+    Prints a message if a version of AdaSplash is not available."""
     try:
         import adasplash
     except ImportError as missing:
-        print(f"without AdaSplash ({missing})")
+        print(f"AdaSplash is not available ({missing})")
         return {}
     version = importlib.metadata.version("adasplash")
     if not hasattr(adasplash, "adasplash_v2"):
-        print(f"without AdaSplash-2: adasplash {version} has only AdaSplash-1 (expected 0.2 or later)")
+        print(f"AdaSplash-2 is not available: adasplash {version} only has AdaSplash-1 (expected 0.2 or later)")
         return {f"AdaSplash-1 ({version})": lambda q, k, v: adasplash.adasplash(q, k, v, is_causal=True)}
     return {
         f"AdaSplash-2 ({version})": adasplash.adasplash_v2,
@@ -102,7 +106,7 @@ def adasplash_peers():
 
 
 def both(run, inputs, d_out):
-    """Forward and backward; the inputs of the peers are separate leaf tensors."""
+    """Returns a function that runs forward and backward. Peers create separate leaf tensors as their inputs."""
 
     def work():
         found = run()
@@ -153,11 +157,11 @@ def main():
                         continue
                     both(run, (q, k, v), d_out)()
                     works[name, "forward"], works[name, "both"] = forward(run), both(run, (q, k, v), d_out)
-                except Exception as exception:  # a peer that does not run here is named and left out
+                except Exception as exception:  # report peers that do not run here
                     failed[name] = str(exception).split("\n")[0][:160]
             times = medians(works, a.rounds)
             print(
-                f"\n{batch} x {length}, head size {dim}, scores of deviation {scale:g} "
+                f"\n{batch} x {length}, head size {dim}, scores with standard deviation {scale:g} "
                 f"({100 * share:.0f} % of pairs alive in {cut} tokens under entmax-1.5), "
                 f"{torch.cuda.get_device_name()}, ms",
                 flush=True,

@@ -35,7 +35,8 @@ std::vector<eval::Window> questions(const EvalBenchmark& o) {
   return windows;
 }
 
-// Rows padded to their batch's longest, longest first; log-softmax over the logits of all positions.
+// The plain method: rows are sorted by descending length and padded to the longest row of their batch, and log-softmax
+// is applied to the logits of all positions. Returns the log-likelihood of each window.
 std::vector<double> plain(LanguageModel& model, const std::vector<eval::Window>& windows, int64_t batch) {
   const at::NoGradGuard guard;
   std::vector<size_t> order(windows.size());
@@ -83,7 +84,8 @@ nlohmann::json run_eval(const EvalBenchmark& options) {
   const auto found = eval::score(model, windows, {0, ""});
   double worst = 0;
   for (size_t i = 0; i < windows.size(); ++i) worst = std::max(worst, std::abs(found[i].log_likelihood - expected[i]));
-  // A sum of `choice` logarithms of about ln(vocabulary): relative rounding of the precision, generously.
+  // A log-likelihood is a sum of about `choice` terms of magnitude ln(vocabulary). The factors are generous bounds for
+  // the relative rounding error in bf16 and fp32.
   const double bound = (o.dtype == "bf16" ? 8e-3 : 1e-5) * static_cast<double>(o.choice) *
                        std::log(static_cast<double>(o.model.vocab_size));
   if (!(worst < bound)) fail_run("bench", "log-likelihoods differ by {:.2e}, more than {:.2e}", worst, bound);
@@ -94,13 +96,13 @@ nlohmann::json run_eval(const EvalBenchmark& options) {
                                             }});
   const auto count = static_cast<double>(windows.size());
   fmt::print(
-      "{}, {}, {}: {} questions of {} choices, {} tokens, {} of them to compute, {} scored; largest difference "
-      "{:.1e}\n\n",
+      "{}, {}, {}: {} questions with {} choices, {} tokens, {} of them computed, {} scored; largest difference of the "
+      "log-likelihoods {:.1e}\n\n",
       o.name, o.device, o.dtype, o.questions, o.choices, tokens, computed, scored, worst);
-  fmt::print("| way | ms | requests/s | speed |\n|---|---:|---:|---:|\n");
-  fmt::print("| padded rows, {} a batch, all logits | {:.0f} | {:.1f} | 1 |\n", o.batch, times[0],
+  fmt::print("| method | ms | requests/s | speed |\n|---|---:|---:|---:|\n");
+  fmt::print("| padded rows, {} per batch, all logits | {:.0f} | {:.1f} | 1 |\n", o.batch, times[0],
              1e3 * count / times[0]);
-  fmt::print("| packed, contexts shared, scored logits | {:.0f} | {:.1f} | {:.2f} |\n", times[1],
+  fmt::print("| packed, shared contexts, only scored logits | {:.0f} | {:.1f} | {:.2f} |\n", times[1],
              1e3 * count / times[1], times[0] / times[1]);
   return {{"model", o.name},
           {"device", o.device},

@@ -5,12 +5,13 @@
     python benchmarks/eval_peer.py --model DIR --data DIR --lazy build/lazy --device cuda --dtype bf16
 
 Run it with an interpreter that has lm_eval, torch, transformers and accelerate. The eight multiple-choice and LAMBADA
-sets are timed together, then WikiText (--each: also every set separately). Two times are measured: from the loaded
-model to the written results, and for whole processes. `lazy eval` always runs in a separate process. For the first
-time, the time that it takes for one document per task (process start and model loading) is subtracted. The harness is
-warmed up with the same documents; its start time consists of this, its imports and the loading. By default it does not
-compute bootstrapped standard errors (--bootstrap-iters 0), so that requests, scoring and records remain. The fastest of
-several --batch-size values and the best of --repeat runs are used.
+sets are timed together, then WikiText (--each: also every set separately). Two times are reported: the time from the
+loaded model to the written results, and the time of the whole process. `lazy eval` always runs in a separate process.
+Its start time is measured by a run with one document per task, and subtracted for the first of the two times. The
+harness is warmed up with the same documents; its start time consists of the warm-up, the imports and the loading of the
+model. By default the harness does not compute bootstrapped standard errors (--bootstrap-iters 0), so that only
+requests, scoring and the writing of records are timed. The fastest of several --batch-size values and the best of
+--repeat runs are used.
 
 The log-likelihoods are compared before a ratio is printed. In fp32 they must agree within 1e-3, or for a long text
 within the errors of fp32 sums (`allowed`). In bf16 the largest and the mean difference are printed, because both
@@ -31,12 +32,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parity"))
 import compare  # noqa: E402
 import rows  # noqa: E402
 
-# On a CPU both programs add up a token's exponentials over the vocabulary in fp32, with as many accumulators as a
-# vector has lanes: PyTorch's log_softmax with 8 (AVX2) or 16 (AVX-512), `lazy eval` with the lanes of its machine.
-# Additions to a larger running sum lose digits of small terms, all in one direction, so that the error of a text grows
-# with its tokens. An addition loses at most 2^-24 of the running sum. Compared with sums in float64, SmolLM2 (49,152
-# entries) loses 4 % of this bound with either number of lanes, on average over a WikiText document: 1.5e-5 nats per
-# token with 8 lanes, 7.3e-6 with 16. A tenth of the bound is allowed.
+# Rounding error of the log-softmax on a CPU. Both programs sum the exponentials of a token over the vocabulary in fp32,
+# with one accumulator per vector lane: PyTorch's log_softmax uses 8 (AVX2) or 16 (AVX-512), `lazy eval` uses the lanes
+# of the machine. Every addition of a small term to a large running sum loses at most 2^-24 of the running sum. These
+# errors have the same sign, so the error of a text grows with its number of tokens. Compared with sums in float64, the
+# actual error of SmolLM2 (vocabulary of 49,152) is 4 % of this bound for 8 and for 16 lanes, on average over a WikiText
+# document: 1.5e-5 nats per token with 8 lanes, 7.3e-6 with 16. The check allows 10 % of the bound.
 LANES, SHARE_LOST = 8, 0.1
 
 GROUPS = {"multiple choice and LAMBADA": [task for task in rows.TASKS if task != "wikitext"], "WikiText": ["wikitext"]}
@@ -88,17 +89,18 @@ def allowed(log_likelihood, tokens, vocabulary):
 
 
 def agreement(theirs, ours, lm):
-    """Number of requests, largest and mean difference of log-likelihoods, whether all agree within `allowed`."""
+    """Returns the number of requests, the largest and the mean difference of the log-likelihoods, and whether all
+    differences are within `allowed`."""
     differences, equal = [], True
     for task, run in theirs.items():
         for number, (requests, values, _) in run.documents.items():
             our_requests, our_values, _ = ours[task].documents[number]
             if requests != our_requests:
-                raise SystemExit(f"{task}: document {number}: other requests")
+                raise SystemExit(f"{task}: document {number}: the two programs have different requests")
             for request, x, y in zip(requests, values, our_values, strict=True):
                 differences.append(abs(x - y))
                 if differences[-1] > 1e-3:
-                    tokens = len(lm.tok_encode(request[-1]))  # of the continuation, or of the text
+                    tokens = len(lm.tok_encode(request[-1]))  # tokens of the continuation, or of the text
                     equal = equal and differences[-1] <= allowed(x, tokens, lm.model.config.vocab_size)
                 equal = equal and not math.isnan(differences[-1])
     return len(differences), max(differences), sum(differences) / len(differences), equal
@@ -115,7 +117,7 @@ def measure(a, models, harness_start, name, tasks):
             compare.load([f"{folder}/harness"]), compare.load([f"{folder}/lazy"]), next(iter(models.values()))
         )
     if a.dtype == "fp32" and not equal:
-        raise SystemExit(f"{name}: log-likelihoods differ by {largest:.2e}: nothing is timed that is not equal")
+        raise SystemExit(f"{name}: log-likelihoods differ by {largest:.2e}; no times are reported for unequal results")
     batch_size = min(times, key=times.get)
     there = times[batch_size]
     return {
@@ -175,7 +177,7 @@ def main():
             dtype=dtype,
             device=a.device,
         )
-        # One document of each warms caches, kernels and the harness's own modules.
+        # Warm up caches, kernels and the harness's modules with one document per task.
         harness.evaluate(models[size], a.data, rows.TASKS, limit=1, bootstrap_iters=0)
         harness_start = harness_start or time.perf_counter() - begin
     sets = dict(GROUPS)
@@ -183,7 +185,7 @@ def main():
         sets |= {task: [task] for task in GROUPS["multiple choice and LAMBADA"]}
     machine = torch.cuda.get_device_name() if a.device == "cuda" else f"{a.threads} CPU threads"
     print(f"\n{a.model}: {a.dtype} on {machine}, {'with' if a.bos else 'no'} BOS, limit {a.limit or 'none'}\n")
-    print("seconds: from the loaded model on, in brackets the start; the ratios of the former and of whole processes\n")
+    print("Seconds after loading the model (start time in brackets). Ratios: after loading, and of whole processes.\n")
     print(
         f"| {'set':<28} | requests | lazy eval     | harness       | batch | loaded | process | max diff | mean diff |"
     )

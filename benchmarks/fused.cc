@@ -23,7 +23,7 @@ using Tensors = std::vector<at::Tensor>;
 constexpr double kEps = 1e-6, kBase = 1e4;
 constexpr int64_t kHeadDim = 128;
 
-// Inputs of one call.
+// The inputs of all fused operators.
 struct FusedInputs {
   at::Tensor x, residual, weight, d_y;  // (rows, dim); weight (dim) fp32
   at::Tensor gate_up;                   // (rows, 2 dim)
@@ -40,7 +40,7 @@ FusedInputs make_inputs(int64_t rows, int64_t dim, const at::TensorOptions& opti
           at::randn({batch, rows / batch, 3 * dim}, options)};
 }
 
-// The queries of a product that made queries, keys and values: heads where they lie.
+// A view of the queries in the output of a fused QKV projection, with shape (batch, length, heads, head_dim).
 at::Tensor queries(const at::Tensor& qkv) {
   const int64_t dim = qkv.size(-1) / 3, head_dim = std::min(dim, kHeadDim);
   return qkv.narrow(-1, 0, dim).view({qkv.size(0), qkv.size(1), dim / head_dim, head_dim});
@@ -52,7 +52,7 @@ using SwigluBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, con
 
 struct Work {
   std::string name;
-  int reads_and_writes;  // tensors of rows x dim elements
+  int reads_and_writes;  // number of tensors of rows x dim elements that are read or written
   std::function<Tensors(const FusedInputs&)> run;
 };
 
@@ -103,7 +103,8 @@ at::Tensor plain_rope(const at::Tensor& x) {
   return at::cat({a * c - b * s, b * c + a * s}, -1);
 }
 
-// Values, and gradients for random output gradients, of our operator and of its plain form in fp32 and float64.
+// Compares the values of an operator, and its gradients for random output gradients, with a plain implementation in
+// fp32 and float64.
 void check(const std::string& what, at::ScalarType type, const Tensors& inputs,
            const std::function<at::Tensor(const Tensors&)>& ours,
            const std::function<at::Tensor(const Tensors&)>& plain) {
@@ -132,7 +133,7 @@ void check_all(int64_t dim, at::ScalarType type, const at::TensorOptions& option
   check(
       "rms_norm", type, {in.x, in.weight}, [](const Tensors& t) { return ops::rms_norm(t[0], t[1], kEps); },
       [](const Tensors& t) { return plain_norm(t[0], t[1]); });
-  // A sum that rounding does not change: both see the same.
+  // Multiples of 1/32, whose sum is exact in every type, so that both implementations normalize the same values.
   const auto thirty_seconds = [&] { return at::randint(-64, 64, in.x.sizes(), options).div(32); };
   check(
       "add_rms_norm", type, {thirty_seconds(), thirty_seconds(), in.weight},
@@ -152,8 +153,8 @@ void check_all(int64_t dim, at::ScalarType type, const at::TensorOptions& option
       [](const Tensors& t) { return plain_rope(queries(t[0])); });
 }
 
-// A work on one set of inputs after another, whose results live until their turn comes again: neither inputs nor
-// outputs are found in the processor's cache.
+// Returns a function that runs `work` on the next set of inputs at each call. The results of a set are kept until the
+// set is used again, so that neither inputs nor outputs are in the cache.
 std::function<void()> in_turn(const Work& work, const std::shared_ptr<const std::vector<FusedInputs>>& sets) {
   auto results = std::make_shared<std::vector<Tensors>>(sets->size());
   return [=, n = size_t{0}]() mutable {
@@ -174,9 +175,9 @@ nlohmann::json run_fused(const FusedBenchmark& o) {
   const int64_t rows = o.rows > 0 ? o.rows : gpu ? 32768 : 4096;
   nlohmann::json result = {{"device", o.device}, {"rows", rows}};
   fmt::print(
-      "Fused operators on {} rows, {}. Medians of {}. Each agrees with the float64 definition, values and gradients.\n"
-      "GB/s count each input and output once; ratio = of the copy's speed. RoPE reads heads of {} where they lie in a\n"
-      "product of three times the width.\n",
+      "Fused operators on {} rows, {}. Medians of {} runs. Values and gradients of all operators agree with float64.\n"
+      "GB/s count each input and output once. ratio = speed / speed of the copy. RoPE reads heads of size {} from the\n"
+      "output of a fused QKV projection.\n",
       rows, o.device, o.repeats, kHeadDim);
   for (const std::string& dtype : o.dtypes) {
     const at::ScalarType type = scalar_type(dtype);
@@ -188,13 +189,13 @@ nlohmann::json run_fused(const FusedBenchmark& o) {
       check_all(dim, type, options);
       const at::NoGradGuard guard;
       const double tensor = static_cast<double>(rows * dim) * static_cast<double>(c10::elementSize(type));
-      // Together more than a GPU's cache holds.
+      // The sets of inputs together exceed the cache of a GPU.
       const auto count = std::clamp<int64_t>(static_cast<int64_t>(256e6 / tensor), 2, 8);
       auto sets = std::make_shared<std::vector<FusedInputs>>();
       for (int64_t n = 0; n < count; ++n) sets->push_back(make_inputs(rows, dim, options));
       std::vector<double> ms;
       const std::vector<Work> list = works();
-      for (const Work& work : list) {  // one at a time: results take as much memory as inputs
+      for (const Work& work : list) {  // one operator at a time, because the results need as much memory as the inputs
         const std::vector<std::function<void()>> one{in_turn(work, sets)};
         ms.push_back(
             (gpu ? device_medians_ms(o.repeats, static_cast<int>(2 * count), one) : medians_ms(o.repeats, one))[0]);

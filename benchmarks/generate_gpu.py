@@ -56,7 +56,8 @@ NAMES = {
 
 
 def given_folders(a, scratch, length):
-    """Copies of the folders --models that accept texts of this length, and the first one in transformers."""
+    """Copies the folders of --models with max_position_embeddings of at least `length`. Returns the copies, and the
+    first model loaded by transformers."""
     folders = {}
     for n, given in enumerate(map(Path, a.models)):
         source = given if (given / "config.json").exists() else given / "model"
@@ -78,7 +79,8 @@ def given_folders(a, scratch, length):
 
 @torch.no_grad()
 def alive_rows(a, folder, length, queries=32):
-    """Means over layers and the last queries of one text: alive pairs, and keys alive for some head of a group."""
+    """Returns means over the layers and the last `queries` queries of one text: the fraction of alive query-key pairs,
+    the fraction of keys that are alive for at least one head of their group, and the bytes of K and V per token."""
     import lazy_attention.hf.attention as hf_attention
 
     shares = []
@@ -112,12 +114,13 @@ def alive_rows(a, folder, length, queries=32):
         hf_attention.attend = attend_lazily
     alive, union = (sum(column) / len(shares) for column in zip(*shares, strict=True))
     config = model.config
-    row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * length  # bytes of all keys
+    row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * length  # bytes of K in bf16
     return {"alive": alive, "alive_in_group": union, "bytes_softmax": 2 * row, "bytes": row * (1 + union)}
 
 
 def write_folders(a, scratch, length):
-    """Folders of one set of weights, with softmax and as Lazy Attention, and the configuration of transformers."""
+    """Writes two model folders with the same random weights, one with softmax and one with Lazy Attention. Returns the
+    folders and the softmax model of transformers."""
     config = llama_config(a, length, tie_word_embeddings=False)
     config.use_cache = True
     torch.manual_seed(1)
@@ -143,7 +146,7 @@ def write_folders(a, scratch, length):
     lazy.update(distance_bias_window=512, head_dim=a.width // a.heads, torch_dtype="bfloat16")
     (folders["lazy"] / "config.json").write_text(json.dumps(lazy, indent=2))
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    words = letters + [f"Ġw{n}" for n in range(a.vocab - len(letters))]  # each is whole text, so each is an event
+    words = letters + [f"Ġw{n}" for n in range(a.vocab - len(letters))]  # every token gives one event
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({word: n for n, word in enumerate(words)}, []))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -160,7 +163,7 @@ def serve(a, folder):
     try:
         line = process.stdout.readline()
         if not line:
-            raise SystemExit("lazy serve has ended")
+            raise SystemExit("lazy serve exited before it was ready")
         yield line.split()[-1]
     finally:
         process.terminate()
@@ -181,7 +184,7 @@ def prompts(a, count, length):
 
 
 def our_step(a, url, count, length):
-    """Milliseconds per token; the server processes the prompts once and caches them."""
+    """Returns the milliseconds per token of `lazy serve`. The server processes the prompts once and caches them."""
     texts = prompts(a, count, length)
 
     def seconds(tokens):
@@ -194,13 +197,13 @@ def our_step(a, url, count, length):
 
     few = 8
     for _ in range(2):
-        seconds(few + a.tokens)  # every shape of a step runs, then is recorded
+        seconds(few + a.tokens)  # warm-up: runs every step shape, then captures its CUDA graph
     runs = [(seconds(few + a.tokens) - seconds(few)) / a.tokens * 1e3 for _ in range(a.repeat)]
     return statistics.median(runs)
 
 
 class Stamps:
-    """A streamer that notes when tokens come."""
+    """A streamer for `generate` that records the time of each token."""
 
     def __init__(self):
         self.times = []
@@ -218,7 +221,7 @@ def their_times(a, model, count, length, tokens):
     stamps = Stamps()
     begin = time.perf_counter()
     more = {"cache_implementation": "static", "do_sample": False, "pad_token_id": 0}
-    vars(model).pop("_previous_max_cache_length", None)  # or every cache is as long as the longest one before
+    vars(model).pop("_previous_max_cache_length", None)  # reset the cache length
     with torch.no_grad():
         out = model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, streamer=stamps, **more)
     if out.shape != (count, length + tokens):
@@ -250,7 +253,7 @@ def run_steps(a, folders, model, results):
 
 
 def client(url, prompt, tokens, times):
-    """Times at which the pieces of a stream came."""
+    """Sends one streaming request and appends the arrival times of its events to `times`."""
     body = json.dumps({"prompt": prompt, "max_tokens": tokens, "temperature": 1, "stream": True, "ignore_eos": True})
     connection = http.client.HTTPConnection(urllib.parse.urlparse(url).netloc)
     connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
@@ -274,7 +277,8 @@ def clients(url, texts, tokens, start, results):
 
 
 def load(a, url, count, length, tokens):
-    """Seconds until all clients have their texts, and the gaps between pieces."""
+    """Runs `count` clients. Returns the seconds until all streams have finished, and the sorted times between
+    events."""
     texts = prompts(a, count, length)
     share = -(-count // a.processes)
     context = multiprocessing.get_context("fork")
@@ -290,22 +294,22 @@ def load(a, url, count, length, tokens):
     for process in processes:
         process.join()
     if empty := sum(not stamps for stamps in streams):
-        raise SystemExit(f"lazy serve: expected {count} streams of text, found {empty} without any")
+        raise SystemExit(f"lazy serve: expected {count} streams of text, found {empty} empty streams")
     return seconds, sorted(b - c for s in streams for b, c in zip(s[1:], s[:-1], strict=True))
 
 
 def their_load(a, model, length, tokens):
-    """The runs of transformers' continuous batching: as load()."""
+    """Measures transformers' continuous batching. Returns one result per run, in the form of load()."""
     from transformers.generation.continuous_batching.utils import WorkloadHints
 
     config = transformers.GenerationConfig(max_new_tokens=tokens, do_sample=False, pad_token_id=0, eos_token_id=-1)
     hints = WorkloadHints(max_prompt_length=length, max_generated_length=tokens, num_requests=a.clients)
     gc.collect()
     if a.device == "cuda":
-        torch.cuda.empty_cache()  # its cache takes what is free
+        torch.cuda.empty_cache()  # the KV cache of transformers uses all free memory
     runs = []
     with model.continuous_batching_context_manager(generation_config=config, workload_hints=hints) as manager:
-        for _ in range(2 + a.repeat):  # as many to warm up as ours
+        for _ in range(2 + a.repeat):  # two warm-up runs, as for lazy serve
             texts = prompts(a, a.clients, length)
             begin = time.perf_counter()
             manager.add_requests(texts, max_new_tokens=tokens, record_timestamps=True)
@@ -338,7 +342,7 @@ def run_server(a, folders, model, results):
     for kind, folder in folders.items():
         with serve(a, folder) as url:
             for _ in range(2):
-                load(a, url, a.clients, length, tokens)  # every shape of a step runs, then is recorded
+                load(a, url, a.clients, length, tokens)  # warm-up: runs every step shape, then captures it
             runs = [load(a, url, a.clients, length, tokens) for _ in range(a.repeat)]
         results[kind] = figures = figures_of(a.clients * tokens, runs)
         print(f"lazy serve, {kind}:", {key: round(x, 2) for key, x in figures.items()}, flush=True)
@@ -358,7 +362,7 @@ def run_server(a, folders, model, results):
 def run_start(a, folders, model, results):
     for kind, folder in folders.items():
         runs = []
-        for _ in range(a.repeat + 1):  # the first one finds files and libraries on the disk
+        for _ in range(a.repeat + 1):  # the first run reads files and libraries from the disk
             begin = time.perf_counter()
             with serve(a, folder) as url:
                 listens = time.perf_counter() - begin

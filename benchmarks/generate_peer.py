@@ -69,7 +69,7 @@ def write_gguf(folder, path, precision):
         else:
             writer.add_tensor(name, gguf.quantize(x, TYPES[precision]), raw_dtype=TYPES[precision])
 
-    def interleaved(x, count):  # llama.cpp rotates neighbouring pairs
+    def interleaved(x, count):  # llama.cpp rotates adjacent pairs
         rows = x.shape[0] // count
         return x.reshape(count, 2, rows // 2, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
 
@@ -128,7 +128,7 @@ class Ours:
             return json.load(answer)
 
     def equal_tokens(self, ids, text):
-        """How many of the tokens `ids` the text begins with."""
+        """Returns the number of leading tokens of `ids` whose text is a prefix of `text`."""
         for count in range(len(ids), 0, -1):
             if text.startswith(self.post("/detokenize", {"tokens": ids[:count]})["prompt"].lstrip(" ")):
                 return count
@@ -150,7 +150,7 @@ def measure(sides, a, vocabulary):
     """Times of each program. They run alternately, so that other load on the machine affects both."""
 
     def time_of(side, length, tokens):
-        prompt = [random.randrange(5, vocabulary) for _ in range(length)]  # nothing to reuse
+        prompt = [random.randrange(5, vocabulary) for _ in range(length)]  # random, so that no cached prefix is reused
         begin = time.perf_counter()
         side.generate(prompt, tokens)
         return time.perf_counter() - begin
@@ -194,9 +194,9 @@ def main():
                 if precision == "fp32":
                     start = [1, 50, 700, 901, 33]
                     equal = ours.equal_tokens(theirs.generate(start, 24), ours.generate(start, 24).lstrip(" "))
-                    print(f"greedy text of both in fp32: the first {equal} of 24 tokens are equal", flush=True)
+                    print(f"greedy decoding in fp32: the first {equal} of 24 tokens are equal", flush=True)
                     if equal < 8:
-                        raise SystemExit("the two sides do not compute the same model")
+                        raise SystemExit("the two programs do not compute the same model")
                 results[precision] = measure({"lazy": ours, "llama.cpp": theirs}, a, config["vocab_size"])
             del theirs
             for side, figures in results[precision].items():

@@ -10,7 +10,7 @@ def medians(works: dict, rounds: int) -> dict:
     for n in range(-3, rounds):
         for name, work in works.items():
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            work()  # not counted: keeps the GPU busy while the host queues the next
+            work()  # not timed: keeps the GPU busy while the host enqueues the timed run
             begin.record()
             work()
             end.record()

@@ -7,12 +7,12 @@
 The script analyzes the last period of work of every process of COMMAND that uses a GPU. A period of work is the time
 between two pauses of the GPU of more than --pause ms; of all periods, only those that are at least half as long as the
 longest are considered. It prints one line per kernel and grid, the most expensive first: total ms, number of launches,
-us per launch during which no earlier kernel was still running, and us per launch in all. Then it prints when the GPU
-was idle, by the preceding and the following kernel. --around prints the kernels from one whose name contains KERNEL to
-the next such kernel, in the middle of the period, with start and duration in us.
+us per launch during which no earlier kernel was still running, and total us per launch. Then it prints the idle times
+of the GPU, grouped by the preceding and the following kernel. --around KERNEL prints one sequence of kernels from the
+middle of the period, with start and duration in us: from a kernel whose name contains KERNEL to the next such kernel.
 
-ncu flushes the caches and serializes kernels; here they run as usual (lazy serve loses 0.5 to 2 % of its speed). Needs
-a C compiler and CUPTI 13, which PyTorch's package includes.
+In contrast to ncu, which flushes the caches and serializes kernels, the program runs almost as usual (lazy serve loses
+0.5 to 2 % of its speed). Needs a C compiler and CUPTI 13, which PyTorch's package includes.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Kernel(NamedTuple):
 
 
 def short(name):
-    """A mangled or plain name without types, namespaces and arguments."""
+    """Shortens a mangled or plain kernel name: removes types, namespaces and arguments."""
     if name.startswith("_Z"):
         parts, rest = [], re.sub(r"^_ZN?", "", name)
         while m := re.match(r"(\d+)", rest):
@@ -52,14 +52,15 @@ def read(path):
     for line in Path(path).read_text().splitlines():
         fields = line.split(",", 3)
         if len(fields) < 4:
-            continue  # cut off as the process ended
+            continue  # incomplete last line of a process that exited
         start, duration, grid, name = fields
         kernels.append(Kernel(int(start), int(duration), f"{short(name)}  {grid}".rstrip()))
     return sorted(kernels)
 
 
 def last_stretch(kernels, pause):
-    """pause: ns."""
+    """Returns the kernels of the last period of work that is at least half as long as the longest one. `pause` is the
+    minimum length, in ns, of a pause between two periods."""
     stretches, end = [], 0
     for k in kernels:
         if not stretches or k.start - end > pause:
@@ -71,7 +72,7 @@ def last_stretch(kernels, pause):
 
 
 def report(kernels, most, around):
-    """Lines of text."""
+    """Yields the lines of the report."""
     begin = end = kernels[0].start
     new, own, count = (collections.Counter() for _ in range(3))
     idle, idle_count = collections.Counter(), collections.Counter()
@@ -102,7 +103,7 @@ def report(kernels, most, around):
 
 
 def build(folder):
-    """The library to inject, by the headers and libraries of PyTorch's packages."""
+    """Compiles the library to inject with the headers and libraries of PyTorch's packages. Returns its path."""
     import torch
 
     cuda = Path(torch.__file__).parent.parent / "nvidia/cu13"
@@ -112,7 +113,7 @@ def build(folder):
     source = Path(__file__).with_name("kernel_trace.c")
     command = ["cc", "-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O2", "-fPIC", "-shared"]
     command += [source, "-o", library, f"-I{cuda / 'include'}", f"-L{cuda / 'lib'}", "-l:libcupti.so.13"]
-    # The package has no crt/, which its headers include: the toolkit does, and Triton.
+    # The headers of the package include files of crt/, which the package does not have. The CUDA toolkit and Triton do.
     triton = importlib.util.find_spec("triton")
     others = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
     others += [Path(triton.origin).parent / "backends/nvidia/include"] if triton else []

@@ -1,5 +1,5 @@
-// What kernel_times.py puts into a CUDA program (CUDA_INJECTION64_PATH): a line a kernel or copy, by CUPTI, to
-// $KERNEL_TRACE/PID.csv: start and duration in ns, blocks, name.
+// A library that kernel_times.py injects into a CUDA program (CUDA_INJECTION64_PATH). It uses CUPTI to write one line
+// per kernel or copy to $KERNEL_TRACE/PID.csv: start and duration in ns, grid size, name.
 #include <cupti.h>
 #include <stdio.h>
 #include <stdlib.h>

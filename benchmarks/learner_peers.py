@@ -1,4 +1,4 @@
-"""Models whose mixers learn during inference, as their authors run them: peers of train_peer.py.
+"""Peers of train_peer.py whose mixers learn during inference (TTT, Titans), in the implementations of other authors.
 
 `ttt-linear`, `ttt-mlp`: ttt.py of test-time-training/ttt-lm-pytorch, in the folder given by `--ttt-lm`. Our program
 loads its models, so the hidden states for equal weights are compared before anything is timed.
@@ -23,7 +23,7 @@ from peer_decoder import Block, Decoder, HeadLoss, chunk_loss
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-CHUNK = 64  # tokens of Titans' chunk and segment, as in ours
+CHUNK = 64  # tokens per chunk and per segment of Titans, the same as in our implementation
 
 
 def compiled(function, a):
@@ -38,7 +38,8 @@ def head_loss(a, hidden_of, weight):
 
 
 def hidden_states_of_ours(a, save, ids):
-    """[tokens, width] after the last norm, of `lazy probe` on the folder that save(folder) writes, fp32."""
+    """Returns the hidden states (tokens, width) after the last norm in fp32. They are computed by `lazy probe` for the
+    model folder that save(folder) writes."""
     from safetensors.torch import load_file
 
     with tempfile.TemporaryDirectory() as folder:
@@ -49,19 +50,20 @@ def hidden_states_of_ours(a, save, ids):
         command += ["--read", "final.hidden", "--save", "final.hidden", "--output", work / "hidden.safetensors"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            sys.exit(f"{a.peer[0]}: our program refuses the peer's folder: {done.stderr.strip()}")
+            sys.exit(f"{a.peer[0]}: `lazy probe` failed on the peer's model: {done.stderr.strip()}")
         return load_file(work / "hidden.safetensors")["final.hidden"]
 
 
 def expect_ours(a, save, hidden_states):
-    """Compares hidden_states(ids [1, length]) with ours, of the model that save(folder) writes."""
-    ids = torch.randint(0, a.vocab, (100,))  # with an incomplete chunk
+    """Exits with an error if hidden_states(ids), with ids (1, length), differs from the result of `lazy probe` for the
+    model folder that save(folder) writes."""
+    ids = torch.randint(0, a.vocab, (100,))  # not a multiple of the chunk length
     with torch.no_grad():
         theirs = hidden_states(ids[None])
     difference = (hidden_states_of_ours(a, save, ids) - theirs).abs().max().item()
     print(f"{a.peer[0]}: hidden states of equal weights differ by {difference:.1e} of {theirs.abs().max().item():.1f}")
     if not difference < 1e-4 * theirs.abs().max():
-        sys.exit(f"{a.peer[0]}: hidden states: expected a difference below 1e-4 of the largest, found {difference:.1e}")
+        sys.exit(f"{a.peer[0]}: hidden states: expected a difference below 1e-4 of the maximum, found {difference:.1e}")
 
 
 def ttt(a, kind):
@@ -72,7 +74,7 @@ def ttt(a, kind):
     sys.path.insert(0, a.ttt_lm)
     import ttt as authors
 
-    authors.TTTForCausalLM._tied_weights_keys = {}  # transformers 5 wants a dictionary
+    authors.TTTForCausalLM._tied_weights_keys = {}  # transformers 5 requires a dictionary
     model = authors.TTTForCausalLM(
         authors.TTTConfig(
             vocab_size=a.vocab,
@@ -83,7 +85,7 @@ def ttt(a, kind):
             ttt_layer_type=kind,
             ttt_base_lr=0.1 if kind == "mlp" else 1.0,
             mini_batch_size=16,
-            scan_checkpoint_group_size=0,  # nothing is recomputed: faster
+            scan_checkpoint_group_size=0,  # no recomputation, which is faster
             max_position_embeddings=a.length,
             pre_conv=False,
             use_gate=False,
@@ -99,7 +101,7 @@ def ttt(a, kind):
 
 
 class MemoryBlock(Block):
-    """A decoder's block with Titans' neural memory in the place of attention."""
+    """A decoder block with the neural memory of Titans instead of attention."""
 
     def __init__(self, width, heads, inner, eps):
         super().__init__(width, heads, inner, eps)
@@ -115,7 +117,7 @@ class MemoryBlock(Block):
 
 
 class Part(nn.Module):
-    """Numbers `begin` to `end` of every token."""
+    """Selects the elements `begin` to `end - 1` of the last dimension."""
 
     def __init__(self, begin, end):
         super().__init__()
@@ -126,9 +128,10 @@ class Part(nn.Module):
 
 
 class ResidualNorm(nn.Module):
-    """The package's ResidualNorm with our epsilon and without the norm's weight, which there learns in time, too.
+    """The ResidualNorm of titans-pytorch with our epsilon and without the norm's weight.
 
-    In ours it is an ordinary parameter, and starts as one.
+    In the package the weight is updated during inference as well. In our model it is an ordinary parameter that is
+    initialized to 1, so leaving it out gives the same function.
     """
 
     def __init__(self, model):
@@ -141,7 +144,7 @@ class ResidualNorm(nn.Module):
 
 
 class Convolution(nn.Module):
-    """Causal, of each channel by itself, and SiLU."""
+    """A causal depthwise convolution followed by SiLU."""
 
     def __init__(self, channels, taps=4):
         super().__init__()
@@ -153,9 +156,10 @@ class Convolution(nn.Module):
 
 
 class TokenMemoryBlock(nn.Module):
-    """A block of titans_lmm, whose parameters have our names, on the package's memory.
+    """A titans_lmm block that uses the memory of titans-pytorch. Its parameters have our names.
 
-    Streams and gates are computed outside the package, over the whole text; it takes its parts of them.
+    Queries, keys, values and gates are computed for the whole text outside of the package and concatenated. The
+    package's projections are replaced by `Part`, which selects the corresponding elements.
     """
 
     def __init__(self, width, heads, inner, eps):
@@ -193,7 +197,7 @@ class TokenMemoryBlock(nn.Module):
         for n, gate in enumerate((package.to_adaptive_step, package.to_momentum, package.to_decay_factor)):
             gate[0] = Part(3 * width + n * heads, 3 * width + (n + 1) * heads)
         package.retrieve_gate, package.combine_heads = None, nn.Identity()
-        package.memory_model.requires_grad_(False)  # what learns are memory_model_parameters, copies for each head
+        package.memory_model.requires_grad_(False)  # memory_model_parameters (one copy per head) is trained instead
         for weight in package.memory_model_parameters:
             weight.data = torch.randn_like(weight) * weight.shape[1] ** -0.5
         self.package = package
@@ -206,7 +210,7 @@ class TokenMemoryBlock(nn.Module):
         step, momentum, decay = (m[f"{name}_proj"](h) for name in ("step", "momentum", "decay"))
         step = step.sigmoid() * (-momentum).sigmoid() / max(q.shape[-1] // self.heads, CHUNK)
         tokens = torch.cat((q, k, v, step, momentum, decay), -1)
-        # Reentrant: torch.func.grad refuses the hooks of the other kind.
+        # Use reentrant checkpointing, because torch.func.grad does not support the hooks of the non-reentrant variant.
         answers = checkpoint(lambda tokens: self.package(tokens)[0], tokens, use_reentrant=True)
         x = x + m["o_proj"](F.silu(m["g_proj"](h)) * m["norm"](by_head(answers)).flatten(-2))
         h = self.mlp_norm(x)
@@ -214,7 +218,7 @@ class TokenMemoryBlock(nn.Module):
 
 
 def save_as_ours(a, model, folder):
-    """A Decoder of TokenMemoryBlocks as a folder that ours reads."""
+    """Saves a Decoder of TokenMemoryBlocks as a model folder of `lazy`."""
     from safetensors.torch import save_file
 
     tensors = {
@@ -255,7 +259,8 @@ def save_as_ours(a, model, folder):
 
 
 def own_weights(model):
-    """The package's memories start as one expanded tensor for all heads, which an optimizer cannot update."""
+    """Makes all parameters contiguous. The package initializes its memories as one expanded tensor for all heads, which
+    an optimizer cannot update."""
     for parameter in model.parameters():
         parameter.data = parameter.data.contiguous()
 
@@ -283,7 +288,7 @@ def titans(a, kind):
         neural_memory_segment_len=CHUNK,
         heads=a.heads,
         dim_head=a.width // a.heads,
-        ff_mult=3 * a.inner / (2 * a.width),  # its GEGLU has two thirds of ff_mult x width
+        ff_mult=3 * a.inner / (2 * a.width),  # the inner width of the package's GEGLU is 2/3 ff_mult dim
         use_flex_attn=a.device == "cuda",
     )
     own_weights(model)

@@ -1,4 +1,4 @@
-"""The shape of the peers' Llama: its command-line options and transformers' configuration of it."""
+"""Command-line options for the shape of a Llama model, and the corresponding configuration of transformers."""
 
 from transformers import LlamaConfig
 

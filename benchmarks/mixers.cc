@@ -26,7 +26,7 @@
 namespace lazy::benchmarks {
 namespace {
 
-constexpr char kTwin[] = "transformer";  // what the others are compared with
+constexpr char kTwin[] = "transformer";  // the softmax model to which the other models are compared
 constexpr int64_t kGenerated = 16;
 
 std::map<std::string, std::string> shipped_models() {
@@ -41,7 +41,7 @@ std::map<std::string, std::string> shipped_models() {
 ModelConfig shape(const std::string& name, const std::string& text, int64_t layers, int64_t length) {
   Config config = Config::parse(text, "models/" + name + "-340m.toml");
   ModelConfig m = ModelConfig::from_toml(config);
-  if (layers > 0) {  // the vocabulary's share, the same in all, would hide the layers'
+  if (layers > 0) {  // a large vocabulary would dominate the time of few layers
     m.num_layers = std::min(layers, m.num_layers);
     m.vocab_size = 256;
   }
@@ -57,7 +57,7 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return sum;
 }
 
-// Bytes for a sequence of the cache's length, without the spare capacity of keys and values beyond it.
+// Bytes of the state for a sequence of the cache's length. Unused capacity of the key and value tensors is not counted.
 int64_t state_bytes(const KVCache& cache) {
   int64_t sum = 0;
   for (const auto* tensors : {&cache.keys, &cache.values}) {
@@ -77,7 +77,7 @@ class MeasureInputs {
     model_.set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   }
 
-  // Texts of a length from here on.
+  // Creates random sequences of the given length for the following measurements.
   void take_length(int64_t length) {
     const int64_t batch = std::max<int64_t>(1, tokens_ / length);
     ids_ = at::randint(0, model_.config().vocab_size, {batch, length}, at::TensorOptions(at::kLong)).to(device_);
@@ -86,7 +86,7 @@ class MeasureInputs {
     steps_ = std::make_unique<CacheSteps>(model_, device_.is_cuda());
   }
 
-  // Forward and backward.
+  // Runs one forward and backward pass.
   void train() {
     const at::Tensor loss = model_.loss(ids_, labels_);
     loss.backward();
@@ -94,7 +94,7 @@ class MeasureInputs {
     for (const auto& item : model_.parameters()) item.second.mutable_grad().reset();
   }
 
-  // One text before the tokens that generate() times.
+  // Prefills the cache with one sequence. generate() continues from this cache.
   void read() {
     const at::NoGradGuard no_grad;
     constexpr int64_t kPiece = 2048;
@@ -131,7 +131,7 @@ class MeasureInputs {
 
 nlohmann::json measure(MeasureInputs& subject, const std::string& name, const MixersBenchmark& o, int64_t length) {
   subject.take_length(length);
-  train::memory_use(subject.device());  // from here on
+  train::memory_use(subject.device());  // resets the peak
   const double step_ms = subject.median_ms(o.steps, [&] { subject.train(); });
   double memory_gib = 0;
   for (const auto& [key, value] : train::memory_use(subject.device())) {
@@ -162,7 +162,7 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
   if (o.layers == 0 && !gpu) o.layers = 2;
   if (o.tokens == 0) o.tokens = gpu ? 32768 : 2048;
   const auto shipped = shipped_models();
-  std::vector<std::string> known, names = {kTwin};  // the twin first: the others are compared with it
+  std::vector<std::string> known, names = {kTwin};  // the softmax model is first
   for (const auto& item : shipped) known.push_back(item.first);
   for (const std::string& name : o.models.empty() ? known : o.models) {
     if (!shipped.count(name))
@@ -171,7 +171,7 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
   }
   nlohmann::json rows = nlohmann::json::array();
   std::vector<std::vector<std::string>> table = {
-      {"model", "length", "train tokens/s", "/ softmax", "ms a token", "/ softmax", "kept", "memory"}};
+      {"model", "length", "train tokens/s", "/ softmax", "ms per token", "/ softmax", "state", "memory"}};
   std::map<int64_t, nlohmann::json> twin;
   const int64_t longest = *std::max_element(o.lengths.begin(), o.lengths.end());
   for (const std::string& name : names) {

@@ -32,7 +32,7 @@ a = p.parse_args()
 if a.quick_tuning:
     quick_tuning.install()
 
-# Names in configs/models/ and FLA's classes, with what is not their default there.
+# Maps model names to (name in configs/models/, prefix of FLA's class names, arguments of FLA's configuration).
 SHAPES = {
     "retnet": ("retnet", "RetNet", {"hidden_size": 1024, "num_hidden_layers": 24, "num_heads": 4}),
     "delta_net": ("deltanet", "DeltaNet", {"hidden_size": 1024, "num_hidden_layers": 24, "num_heads": 8}),
@@ -68,7 +68,7 @@ def step_ms(model, length):
         for t in model.parameters():
             t.grad = None
 
-    for _ in range(3):  # compiles, and tunes
+    for _ in range(3):  # warm-up: compilation and autotuning
         step()
     times = []
     for _ in range(a.steps):
@@ -111,7 +111,7 @@ for name in a.model:
                 "train_tokens_per_second": 1000 * tokens / ms,
                 "peak_memory_bytes": torch.cuda.max_memory_allocated(),
             }
-        except (RuntimeError, NotImplementedError) as error:  # out of memory, or what FLA does not do here
+        except (RuntimeError, NotImplementedError) as error:  # out of memory, or not supported by FLA on this device
             row["error"] = str(error).splitlines()[0]
         mine = ours.get((SHAPES[name][0], length)) or ours.get((name, length))
         speed = row.get("train_tokens_per_second")

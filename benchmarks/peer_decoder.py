@@ -1,9 +1,9 @@
 """A softmax decoder as a skilled PyTorch user writes it; `lazy bench train` is compared with it.
 
-Llama's shape and mathematics: RMSNorm, rotation, causal attention, SwiGLU. Queries, keys and values come from one
-product, as do SwiGLU's halves; SDPA tries cuDNN first; torch.compile fuses norms, rotation and SwiGLU. The head and the
-loss process the rows in chunks and compute the gradients of each chunk in the forward pass, so that no logits are
-stored.
+The model has the architecture of Llama: RMSNorm, RoPE, causal attention, SwiGLU. Queries, keys and values are computed
+by one fused projection, and so are the gate and up projections of SwiGLU. SDPA prefers cuDNN. torch.compile fuses
+norms, RoPE and SwiGLU. The language-model head and the loss process the rows in chunks and compute the gradients of
+each chunk in the forward pass, so that the logits are not stored.
 """
 
 import torch
@@ -42,7 +42,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Token ids [batch, length] to hidden states [batch * length, width] after the last norm."""
+    """Maps token ids [batch, length] to the hidden states [batch * length, width] after the last norm."""
 
     def __init__(self, layers, width, heads, inner, vocab, length, tied, base=1e4, eps=1e-6, block=Block):
         super().__init__()
@@ -68,7 +68,8 @@ class Decoder(nn.Module):
 
 
 def chunk_loss(hidden, weight, targets, scale):
-    """Sum of the rows' cross-entropy times `scale`, and its gradients by hidden states and weights."""
+    """Returns the sum of the cross-entropies of the rows, multiplied by `scale`, and the gradients of this value with
+    respect to `hidden` and `weight`."""
     logits = (hidden @ weight.T).float()
     log_sum = logits.logsumexp(-1, keepdim=True)
     loss = (log_sum - logits.gather(-1, targets[:, None])).sum() * scale
@@ -101,7 +102,7 @@ class HeadLoss(torch.autograd.Function):
 
 
 class PeerDecoder:
-    """The decoder, compiled or not, as a function of ids [batch, length] and targets of the same shape."""
+    """Computes the loss of a decoder, optionally compiled, for ids [batch, length] and targets of the same shape."""
 
     def __init__(self, decoder, compiled, chunk=4096):
         self.decoder, self.chunk = decoder, chunk

@@ -39,7 +39,7 @@ try:
 
     print(fla_guard.lift())
 except ImportError as error:
-    print(f"without flash-linear-attention ({error})")
+    print(f"flash-linear-attention is not available ({error})")
     chunk_delta_rule = None
 DEVICE = "cuda"
 
@@ -53,7 +53,7 @@ def ours(q, k, v, log_decay=None, beta=None, skip=None, scale=1.0, delta=False):
 
 
 def variants(B, L):
-    """name -> (inputs, ours, FLA's or None)"""
+    """Returns {name: (inputs, our function, FLA's function or None)}."""
     rates = lambda H: torch.rand(B, L, H, device=DEVICE)
     decays = lambda H: -torch.rand(B, L, H, device=DEVICE) / 4
     keys = lambda G, K: F.normalize(torch.randn(B, L, G, K, device=DEVICE), dim=-1).bfloat16()
@@ -76,7 +76,7 @@ def variants(B, L):
             lambda q, k, v: ours(q, k, v, retention, scale=1 / 16),
             lambda q, k, v: first(chunk_retention(q, k, v)),
         ),
-        "SSD, 32 x 128 / 64, one group": (  # FLA's: keys and values of every head by itself
+        "SSD, 32 x 128 / 64, one group": (  # FLA needs separate keys and values per head
             [keys(1, 128), keys(1, 128), bf16(B, L, 32, 64), decays(32), rates(32)],
             lambda q, k, v, g, b: ours(q, k, v, g, b),
             lambda q, k, v, g, b: first(
@@ -124,7 +124,7 @@ for shape in a.shape:
         forwards = {"ours": lambda: mine(*inputs)}
         try:
             expected = [theirs(*inputs), *gradients(theirs, inputs, weights)] if theirs is not None else None
-        except Exception as error:  # Triton's errors have no common base
+        except Exception as error:  # Triton's errors have no common base class
             print(f"{name}, {shape}: FLA: {str(error).splitlines()[0]}")
             expected = None
         if expected is not None:

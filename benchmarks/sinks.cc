@@ -22,7 +22,8 @@ at::Tensor random_text(const LanguageModel& model, int64_t length) {
   return at::randint(0, model.config().vocab_size, {1, length}, at::TensorOptions(at::kLong)).to(model.device());
 }
 
-// [layer] (3, batch, heads, length), from full matrices of the queries and keys that the operator was given.
+// Returns the statistics of each layer, (3, batch, heads, length), computed from the full attention matrices. `inputs`
+// are the recorded queries and keys of each layer.
 std::vector<at::Tensor> by_definition(const LanguageModel& model,
                                       const std::vector<std::pair<at::Tensor, at::Tensor>>& inputs,
                                       at::ScalarType type) {
@@ -65,10 +66,10 @@ void check(LanguageModel& model, const std::vector<int64_t>& windows, int64_t le
   }
 }
 
-// The most memory that a GPU holds while `work` runs; 0 on a CPU.
+// Peak of the allocated GPU memory in bytes while `work` runs; 0 on a CPU.
 double peak_bytes(at::Device device, const std::function<void()>& work) {
   if (device.is_cpu()) return 0;
-  train::memory_use(device);  // forgets what was before
+  train::memory_use(device);  // resets the peak
   work();
   for (const auto& [name, value] : train::memory_use(device)) {
     if (name == "memory/max_active(GiB)") return value * (1 << 30);
@@ -104,10 +105,10 @@ nlohmann::json run_sinks(const SinksBenchmark& options) {
   const auto times = medians_ms(o.repeats, {plain, measured});
   const double bytes[] = {peak_bytes(device, plain), peak_bytes(device, measured)};
   const auto count = count_parameters(o.model).total;
-  fmt::print("{}: {} parameters, a text of {} tokens, {} on {}; statistics of {} tokens are the definition's\n\n",
+  fmt::print("{}: {} parameters, a text of {} tokens, {} on {}; statistics of {} tokens agree with the definition\n\n",
              o.name, human_count(static_cast<double>(count)), o.length, o.dtype, o.device,
              std::min(o.checked, o.length));
-  fmt::print("| pass | ms | to the plain one | peak memory, GiB | to the plain one |\n|---|---:|---:|---:|---:|\n");
+  fmt::print("| pass | ms | / plain forward | peak memory, GiB | / plain forward |\n|---|---:|---:|---:|---:|\n");
   const auto memory = [&](size_t n) {
     return bytes[n] > 0 ? fmt::format("{:.2f} | {:.3f}", bytes[n] / (1 << 30), bytes[n] / bytes[0])
                         : std::string("– | –");

@@ -3,11 +3,11 @@
 
     python benchmarks/sinks_peer.py --layers 24 --width 1024 --heads 16 [--longest 32768] [--json FILE]
 
-A Llama model with random weights reads one sequence with eager attention and returns the matrices of every layer; sink
-ratio and density are their means. Lengths are doubled from --shortest on until memory is exhausted. Then the longest
-length that fits is searched in steps of 1024 (or of --shortest, if that is less). For comparison, each length also runs
-the plain forward pass of the same model with SDPA; both are without logits. The first length is checked: the eager pass
-and the plain pass must have the same hidden states up to the rounding of the precision.
+A Llama model with random weights processes one sequence with eager attention and returns the attention matrices of
+every layer; sink ratio and density are means over these matrices. The length starts at --shortest and is doubled until
+memory is exhausted. Then the maximum length is determined by bisection in steps of 1024 (or of --shortest, if that is
+less). For comparison, the plain forward pass of the same model with SDPA also runs at each length. Both passes compute
+no logits. At the first length, the hidden states of the two passes must agree up to rounding errors.
 """
 
 import argparse
@@ -22,7 +22,7 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 add_shape(p)
 p.add_argument("--shortest", type=int, default=2048)
 p.add_argument("--longest", type=int, default=32768)
-p.add_argument("--repeats", type=int, default=3, help="medians of this many")
+p.add_argument("--repeats", type=int, default=3, help="number of runs; the median is reported")
 p.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
 p.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
 p.add_argument("--json")
@@ -40,7 +40,7 @@ def wait():
 
 @torch.no_grad()
 def by_matrices(ids):
-    """Sink ratio and density: means over layers, heads and queries."""
+    """Returns the sink ratio and the density, as means over layers, heads and queries."""
     model.set_attn_implementation("eager")
     matrices = model(ids, output_attentions=True).attentions
     first = torch.stack([m[..., 0].float().mean() for m in matrices]).mean()
@@ -55,7 +55,7 @@ def forward(ids):
 
 
 def timed(work, ids):
-    """Milliseconds and peak bytes; None where memory ends."""
+    """Returns the median milliseconds and the peak bytes of work(ids), or None if memory is exhausted."""
     try:
         work(ids)
         wait()
@@ -69,7 +69,7 @@ def timed(work, ids):
             times.append(1e3 * (time.perf_counter() - begin))
         peak = torch.cuda.max_memory_allocated() if a.device == "cuda" else 0
         return sorted(times)[len(times) // 2], peak
-    except RuntimeError as error:  # CUDA's torch.OutOfMemoryError, or the CPU allocator's own
+    except RuntimeError as error:  # torch.OutOfMemoryError on CUDA, or an error of the CPU allocator
         if "memory" not in str(error):
             raise
         return None
@@ -108,7 +108,7 @@ def check(length):
     bound = a.layers * (2**-8 if a.dtype == "bf16" else 2**-20)
     if not error < bound:
         raise SystemExit(
-            f"eager and SDPA differ by {error:.1e}, expected below {bound:.1e}: nothing is timed that is not equal"
+            f"eager and SDPA differ by {error:.1e}, expected below {bound:.1e}; unequal results are not timed"
         )
 
 
@@ -131,8 +131,8 @@ while length <= a.longest and rows and high - low > step:
     rows += [row] if row else []
 survives = max((r["length"] for r in rows), default=0)
 print(
-    f"\nthe longest text that passes: {survives} tokens"
-    + (", the longest that was tried" if survives == a.longest else "")
+    f"\nmaximum length that fits into memory: {survives} tokens"
+    + (", the maximum length that was tried" if survives == a.longest else "")
 )
 if a.json:
     with open(a.json, "w") as file:

@@ -15,8 +15,8 @@ namespace lazy::benchmarks {
 
 using Works = std::vector<std::function<void()>>;
 
-// Medians of measure(work) of each: one run before the first that counts, then rounds in which each runs once, so that
-// a temporary slowdown affects all of them and none finds its data in the cache.
+// Returns the median of measure(work) for each work. After one warm-up round, every round runs each work once, so that
+// a temporary slowdown affects all of them and no work finds its data in the cache.
 template <typename Measure>
 std::vector<double> medians(int rounds, const Works& works, const Measure& measure) {
   std::vector<std::vector<double>> times(works.size());
@@ -34,7 +34,7 @@ std::vector<double> medians(int rounds, const Works& works, const Measure& measu
   return medians;
 }
 
-// Milliseconds by the CPU's clock.
+// Median wall-clock times in milliseconds.
 inline std::vector<double> medians_ms(int rounds, const Works& works) {
   return medians(rounds, works, [](const auto& work) {
     const auto begin = std::chrono::steady_clock::now();
@@ -43,8 +43,10 @@ inline std::vector<double> medians_ms(int rounds, const Works& works) {
   });
 }
 
-// Milliseconds by the GPU's clock. PyTorch's CUDA libraries are not linked: they are loaded when a CUDA tensor exists.
-// A round queues `calls` of a work after one that is not counted, which keeps the GPU busy while the host queues.
+// Median GPU times in milliseconds per call, measured with CUDA events. The events use PyTorch's virtual device
+// interface, because its CUDA libraries are not linked; they are loaded before the first CUDA tensor is created. Each
+// measurement enqueues one call that is not timed, which keeps the GPU busy while the host enqueues the `calls` timed
+// calls.
 inline std::vector<double> device_medians_ms(int rounds, int calls, const Works& works) {
   const c10::impl::VirtualGuardImpl gpu(c10::DeviceType::CUDA);
   const c10::Stream stream = gpu.getStream(gpu.getDevice());

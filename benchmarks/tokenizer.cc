@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Encodes the same lines, and prints the fastest pass's seconds, the number of ids and where to find them.
+// Python script that encodes the same lines with the peer. It writes the ids to a file, and prints the name of the peer
+// and the seconds of the fastest pass.
 constexpr const char* kPeer = R"(
 import sys, time, array
 path, text, out, repeats = sys.argv[1:]
@@ -82,7 +83,7 @@ Peer run_peer(const TokenizerBenchmark& o, const std::string& file) {
   } else {
     std::string last = said.substr(0, said.find_last_not_of('\n') + 1);
     last = last.substr(last.rfind('\n') + 1);
-    fmt::print(stderr, "no peer: {} says: {}\n", o.python, last);
+    fmt::print(stderr, "the peer could not be run: {}: {}\n", o.python, last);
   }
   fs::remove_all(folder);
   return peer;
@@ -106,7 +107,7 @@ nlohmann::json run_tokenizer(const TokenizerBenchmark& o) {
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   const double megabytes = static_cast<double>(text.size()) / 1e6;
-  fmt::print("Encoding {} ({} lines, {} ids) on one thread, the fastest of {}.\n{:24} {:>9} {:>8} {:>7}\n", o.text,
+  fmt::print("Encoding {} ({} lines, {} ids) on one thread, fastest of {} runs.\n{:24} {:>9} {:>8} {:>7}\n", o.text,
              lines.size(), ids.size(), o.repeats, "", "time", "MB/s", "ratio");
   nlohmann::json result = {
       {"tokenizer", o.tokenizer}, {"text", o.text}, {"bytes", text.size()}, {"ids", ids.size()}, {"seconds", best}};

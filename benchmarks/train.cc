@@ -84,7 +84,7 @@ class Training {
     }
   }
 
-  // One optimizer step, as train/loop/step.cc does it; returns this rank's loss.
+  // Runs one optimizer step in the same way as train/loop/step.cc. Returns the loss of this rank.
   double step(Parts* parts = nullptr) {
     const DeviceClock clock(device_);
     std::vector<DeviceClock::Moment> moments;
@@ -128,7 +128,7 @@ class Training {
     return loss.item<double>();
   }
   at::Device device() const { return device_; }
-  // Seconds waited for the other ranks amid forward and backward so far: full sharding gathers weights there.
+  // Total seconds waited for other ranks during forward and backward passes, where full sharding gathers the weights.
   double waited() const { return data_parallel_->seconds_waited(); }
 
  private:
@@ -157,7 +157,7 @@ class Training {
   std::optional<train::Batches> batches_;
 };
 
-// Kernels (operators on a CPU) of a step by the time that they take.
+// Profiles one step. Returns the kernels (on a CPU: the operators) in descending order of their total time.
 Json profile_step(Training& training) {
   const bool gpu = training.device().is_cuda();
   train::Trace trace(training.device(), /*shapes=*/false);
@@ -192,7 +192,7 @@ void print(const TrainBenchmark& o, const Json& result) {
              o.fp8 ? "fp8" : result["dtype"].get<std::string>(), result["device"].get<std::string>(), o.checkpointing,
              result["ranks"] == 1 ? "" : fmt::format(", {} ranks ({})", result["ranks"].get<int>(), o.data_parallel));
   fmt::print("  {:.0f} tokens/s{}   {:.1f} TFLOP/s{}   {:.2f} GiB   first step after {:.1f} s\n",
-             number("tokens_per_second"), result["ranks"] == 1 ? "" : " a rank", number("tflops"),
+             number("tokens_per_second"), result["ranks"] == 1 ? "" : " per rank", number("tflops"),
              result.contains("mfu") ? fmt::format("   MFU {:.1f} %", 100 * number("mfu")) : "",
              number("peak_memory_bytes") / (1 << 30), number("first_step_seconds"));
   double host = number("step_ms");
@@ -204,7 +204,7 @@ void print(const TrainBenchmark& o, const Json& result) {
       number("step_ms"), number("data_ms"), number("forward_ms"), number("backward_ms"), number("communication_ms"),
       number("optimizer_ms"), host);
   if (number("waited_in_passes_ms") > 0) {
-    fmt::print("  of forward and backward {:.1f} ms were waits for the other ranks\n", number("waited_in_passes_ms"));
+    fmt::print("  forward and backward include {:.1f} ms of waiting for other ranks\n", number("waited_in_passes_ms"));
   }
   if (!result.contains("kernels")) return;
   fmt::print("  {:.1f} ms in kernels; the most expensive:\n", number("kernels_ms"));
@@ -259,7 +259,7 @@ Json measure(const TrainBenchmark& o, distributed::Communicator& communicator, a
               {"optimizer_ms", parts.optimizer / steps},
               {"first_step_seconds", first_step}};
   if (peak > 0) result["mfu"] = rate * flops / 1e12 / peak;
-  if (o.profile) result.update(profile_step(training));  // on all ranks, which take steps together
+  if (o.profile) result.update(profile_step(training));  // on all ranks, because a step is collective
   return result;
 }
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Speed of training of PyTorch peers compared with `lazy bench train`, in one run with one line per model.
+"""Training speed of PyTorch reference models (peers) compared with `lazy bench train`. Prints one line per model.
 
     python benchmarks/train_peer.py --layers 24 --width 1024 --batch 8 --length 4096 \\
         --ours build/lazy --config configs/models/transformer-340m.toml --config configs/models/lazy-340m.toml
 
-Peers: `decoder` (peer_decoder.py, a decoder as a skilled user writes it) and `transformers` (a Hugging Face Llama,
-SDPA), both with torch.compile and fused AdamW; and models whose mixers learn during inference (learner_peers.py).
-Precision of weights and moments: `fp32` (bf16 with autocast, as in our models) or `bf16`. Each model runs in a separate
-process, so that memory is measured separately. Tokens/s are for whole steps; model FLOP/s are 6 (N - embedding) + 6 L T
-d per token, as in `lazy bench train`.
+The peers are `decoder` (peer_decoder.py, a decoder as a skilled user writes it), `transformers` (a Hugging Face Llama
+with SDPA), both with torch.compile and fused AdamW, and models whose mixers learn during inference (learner_peers.py).
+The weights and the optimizer's moments are stored in `fp32` (and computed in bf16 by autocast, as in our models) or in
+`bf16`. Each model runs in a separate process, so that memory is measured separately. Tokens/s are for whole steps. The
+model FLOPs per token are 6 (N - embedding) + 6 L T d, as in `lazy bench train`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def options():
     p.add_argument("--layers", type=int, default=24)
     p.add_argument("--width", type=int, default=1024)
     p.add_argument("--heads", type=int, default=16)
-    p.add_argument("--inner", type=int, help="inner width of SwiGLU; default: width x 8/3, up to a multiple of 256")
+    p.add_argument("--inner", type=int, help="SwiGLU width; default: width x 8/3 rounded up to a multiple of 256")
     p.add_argument("--vocab", type=int, default=32000)
     p.add_argument("--tied", action="store_true", help="the head shares the embedding's weights")
     p.add_argument("--batch", type=int, default=8)
@@ -42,13 +42,13 @@ def options():
         help="default: decoder and transformers",
     )
     p.add_argument("--ttt-lm", help="folder of ttt-lm-pytorch, for ttt-linear and ttt-mlp")
-    p.add_argument("--precision", action="append", choices=["fp32", "bf16"], help="of weights; default: both")
+    p.add_argument("--precision", action="append", choices=["fp32", "bf16"], help="type of the weights; default: both")
     p.add_argument("--device", default="cuda")
     p.add_argument("--no-compile", action="store_true")
     p.add_argument("--ours", help="the program `lazy`, for rows of our models")
     p.add_argument("--config", action="append", default=[], help="a configuration for --ours (may be repeated)")
     p.add_argument("--json", help="write all rows to this file")
-    p.add_argument("--one", help=argparse.SUPPRESS)  # a child process: one peer, its row to this file
+    p.add_argument("--one", help=argparse.SUPPRESS)  # child process: measure one peer, write its row here
     a = p.parse_args()
     a.inner = a.inner or (a.width * 8 // 3 + 255) // 256 * 256
     if a.config and not a.ours:
@@ -57,7 +57,7 @@ def options():
 
 
 def build(a, peer):
-    """The model, and its mean loss as a function of inputs and targets [batch, length]."""
+    """Returns the model and a function that computes its mean loss from inputs and targets [batch, length]."""
     if peer == "decoder":
         from peer_decoder import Decoder, PeerDecoder
 
@@ -103,7 +103,8 @@ def measure(a):
         step()
     wait()
     warm = time.time() - begin
-    # Before anything is timed: untrained weights guess, and three steps on the same tokens learn.
+    # Sanity check before timing: the loss of untrained weights must be about log(vocabulary). After the timed steps on
+    # the same tokens, the loss must be smaller.
     if not abs(first - math.log(a.vocab)) < 0.5:
         sys.exit(
             f"{peer}, {precision}: loss of the first step: expected near {math.log(a.vocab):.3f}, found {first:.3f}"
@@ -132,7 +133,8 @@ def measure(a):
 
 
 def of_a_process(command, file, show=False):
-    """The JSON that a command writes to `file`; None, with its last lines, where it failed. show: what it prints."""
+    """Runs a command and returns the JSON that it writes to `file`. If the command fails, prints the end of its output
+    and returns None. show: also print the output of a successful command."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
         if show:

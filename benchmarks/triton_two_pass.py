@@ -1,8 +1,10 @@
 """Elastic-Softmax attention with a distance bias as a straightforward Triton kernel, forward only.
 
-The first sweep over the keys finds each row's largest score and sum, the second computes the scores again, the weights
-max(p + tau / i, 0) and their sum over V (arXiv 2601.00919, eq. 4 and 5). Causal, bf16 or fp16, q, k, v (batch, length,
-heads, head_dim) contiguous, lengths a multiple of 128.
+The first pass over the keys computes the maximum score and the sum of exponentials of each row. The second pass
+computes the scores again, the weights max(p + tau / i, 0), and the weighted sum of V (arXiv 2601.00919, equations 4 and
+5).
+Limitations: causal, bf16 or fp16; q, k and v are contiguous (batch, length, heads, head_dim); the length is a multiple
+of 128.
 """
 
 import torch
@@ -73,7 +75,8 @@ def _forward(
 
 
 def attention(q, k, v, bias, tau):
-    """tau (heads) below zero, bias (heads, window) or None, both fp32. Returns out like q."""
+    """Computes attention. tau: (heads), negative, fp32. bias: (heads, window), fp32, or None. Returns a tensor of the
+    shape and type of q."""
     batch, length, heads, dim = q.shape
     assert length % 128 == 0 and all(x.is_contiguous() for x in (q, k, v))
     out = torch.empty_like(q)

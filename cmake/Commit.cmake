@@ -1,4 +1,5 @@
-# Writes the source that holds the commit which is being built, where it has changed. Empty outside of a repository.
+# Writes a source file with the git commit that is being built, if the commit has changed since the last build. The
+# commit is an empty string outside of a repository.
 execute_process(COMMAND git -C "${SOURCE}" describe --always --dirty --abbrev=12 --exclude "*"
                 OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 file(CONFIGURE OUTPUT "${OUTPUT}" @ONLY CONTENT [[

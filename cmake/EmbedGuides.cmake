@@ -1,4 +1,4 @@
-# Writes the source that holds the text of GUIDES, Markdown files.
+# Writes a source file that contains the text of the Markdown files GUIDES.
 set(source "// Made by cmake/EmbedGuides.cmake.\n#include \"guides.h\"\n\n")
 string(APPEND source "const std::vector<lazy::cli::Guide> lazy::cli::kGuides = {\n")
 foreach(guide IN LISTS GUIDES)

@@ -1,14 +1,14 @@
 # Finds LibTorch inside an installed PyTorch wheel, without importing it and without a CUDA toolkit.
 #
-# The wheel's own TorchConfig.cmake stops on machines that have no CUDA toolkit, even when only the CPU
-# parts are wanted; most newcomers have none. So the libraries are named here directly.
+# TorchConfig.cmake of a CUDA wheel fails on machines without a CUDA toolkit, even if only the CPU libraries are needed.
+# Therefore this file finds the libraries directly.
 #
 # Input:   LAZY_PYTHON       interpreter that has PyTorch installed (cache or environment; default .venv)
 # Targets: LibTorch::cpu       libtorch_cpu + libc10
-#          LibTorch::c10_cuda  streams and devices (only when LibTorch_CUDA_VERSION is not empty). libtorch_cuda itself
-#                              is never linked: it is loaded where there is a GPU (src/ops/load_cuda.h)
+#          LibTorch::c10_cuda  streams and devices (only if LibTorch_CUDA_VERSION is not empty). libtorch_cuda is not
+#                              linked; it is loaded at run time if there is a GPU (src/ops/load_cuda.h)
 # Sets:    LibTorch_VERSION, LibTorch_DIR (the `torch` folder), LibTorch_RPATH (folders for the run path),
-#          LibTorch_CUDA_VERSION (what the wheel was built with, such as 13.0; empty for a CPU wheel)
+#          LibTorch_CUDA_VERSION (CUDA version with which the wheel was built, such as 13.0; empty for a CPU wheel)
 
 if(NOT LAZY_PYTHON)
   if(DEFINED ENV{LAZY_PYTHON} AND NOT "$ENV{LAZY_PYTHON}" STREQUAL "")
@@ -41,7 +41,7 @@ list(GET _torch_lines 2 LibTorch_CUDA_VERSION)
 find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS "${LibTorch_DIR}/lib" NO_DEFAULT_PATH)
 find_library(LibTorch_C10_LIBRARY c10 PATHS "${LibTorch_DIR}/lib" NO_DEFAULT_PATH)
 
-# The CUDA wheel's CPU library still needs libcudart and libcupti, which PyPI ships in sibling packages.
+# libtorch_cpu of a CUDA wheel needs libcudart and libcupti, which are in separate PyPI packages.
 get_filename_component(_site "${LibTorch_DIR}" DIRECTORY)
 file(GLOB _nvidia_libs LIST_DIRECTORIES TRUE "${_site}/nvidia/*/lib")
 set(LibTorch_RPATH "${LibTorch_DIR}/lib" ${_nvidia_libs})
@@ -57,7 +57,7 @@ if(NOT TARGET LibTorch::cpu)
   target_include_directories(LibTorch::cpu SYSTEM INTERFACE
     "${LibTorch_DIR}/include" "${LibTorch_DIR}/include/torch/csrc/api/include")
   target_link_libraries(LibTorch::cpu INTERFACE "${LibTorch_CPU_LIBRARY}" "${LibTorch_C10_LIBRARY}")
-  # libcudart and libcupti are found at run time through the run path; the linker need not see them.
+  # libcudart and libcupti are found at run time through the run path. They need not be known to the linker.
   target_link_options(LibTorch::cpu INTERFACE "-Wl,--allow-shlib-undefined")
   if(LibTorch_CUDA_VERSION AND LibTorch_C10_CUDA_LIBRARY)
     add_library(LibTorch::c10_cuda INTERFACE IMPORTED)

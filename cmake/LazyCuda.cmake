@@ -1,10 +1,10 @@
-# Whether the CUDA kernels are built. They need nvcc of PyTorch's own major version; a GPU is needed to run them, not to
-# build them.
+# Decides whether the CUDA kernels are built. This requires an nvcc with the same major version as PyTorch's CUDA, but
+# no GPU.
 #
-# Input:  LAZY_CUDA                AUTO (default: where a fitting nvcc and a PyTorch with CUDA are), ON, OFF
+# Input:  LAZY_CUDA                AUTO (default: ON if there are a suitable nvcc and a PyTorch with CUDA), ON, OFF
 #         LAZY_CUDA_ARCHITECTURES  of the portable kernels; the Hopper kernels only exist for sm_90a
 # Sets:   LAZY_WITH_CUDA
-set(LAZY_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (where nvcc and a PyTorch with CUDA are), ON, OFF")
+set(LAZY_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (if nvcc and a PyTorch with CUDA are found), ON, OFF")
 set(LAZY_CUDA_ARCHITECTURES "80;90-real" CACHE STRING
     "GPU architectures of the portable CUDA kernels (80: machine code for every 8.x, PTX for later ones)")
 set(LAZY_WITH_CUDA OFF)
@@ -25,9 +25,9 @@ else()
   if(NOT CMAKE_CUDA_COMPILER)
     set(_why "there is no CUDA compiler (nvcc)")
   else()
-    set(CMAKE_CUDA_ARCHITECTURES 80)          # every target names its own; the compiler test wants one
+    set(CMAKE_CUDA_ARCHITECTURES 80)          # for the compiler test; every target sets its architectures
     enable_language(CUDA)
-    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20
+    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know the C++20 option of nvcc
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     endif()
     find_package(CUDAToolkit REQUIRED)

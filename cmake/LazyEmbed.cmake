@@ -1,5 +1,5 @@
-# lazy_embed(HEADER CONSTANT FILE): writes HEADER into the build of the including folder, with the text of FILE as the
-# constant lazy::CONSTANT. The program carries such files, so there is none to find when it runs.
+# lazy_embed(HEADER CONSTANT FILE): writes HEADER into the build folder of the calling directory. HEADER defines the
+# constant lazy::CONSTANT with the text of FILE. Embedded files need not be found when the program runs.
 set(LAZY_EMBED_TEMPLATE "${CMAKE_CURRENT_LIST_DIR}/embedded_file.h.in")
 function(lazy_embed header constant file)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")

@@ -1,6 +1,6 @@
-# The component `program` of an installation, `make install PREFIX=DIR`: DIR/bin/lazy, its libraries in DIR/lib/lazy,
-# the Python package of `lazy uptrain` in DIR/share/lazy/python, where apps/lazy/uptrain.cc looks for it, and the
-# licenses. PyTorch is not copied: the run path names the installation that the program was built with.
+# Defines the installation component `program` for `make install PREFIX=DIR`: DIR/bin/lazy, its libraries in
+# DIR/lib/lazy, the Python package of `lazy uptrain` in DIR/share/lazy/python (where apps/lazy/uptrain.cc looks for it),
+# and the licenses. PyTorch is not copied: the run path refers to the PyTorch installation that was used for the build.
 set(libraries lazy_ops)
 foreach(library lazy_ops_cuda lazy_nccl)
   if(TARGET ${library})

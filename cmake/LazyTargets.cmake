@@ -1,13 +1,13 @@
-# Helpers so that each directory's CMakeLists.txt states only its sources and what is particular to it.
+# CMake functions that keep the CMakeLists.txt of each directory short.
 
-# A fresh build spends most of its time in the same headers, once per file: GCC instantiates every pending template of a
-# precompiled header at the end of each file (1.2 s for ATen with JSON), and each file generates code for the JSON and
-# formatting templates that it uses. Unity builds compile several sources as one file and pay that once per batch.
-# Switch it off to work on one file for a long time, or to find a missing include.
+# A fresh build spends most of its time in headers that every file includes: GCC instantiates every pending template of
+# a precompiled header at the end of each file (1.2 s for ATen with JSON), and each file generates code for the JSON and
+# formatting templates that it uses. Unity builds compile several sources as one file, so that this cost occurs once per
+# batch. Switch the option off to recompile a single file often, or to find missing includes.
 option(LAZY_UNITY "Compile several sources as one file: a fresh build takes half the CPU time" ON)
 
-# PyTorch's wheel carries headers of fmt, newer than the system's, without exporting the library. A folder that holds
-# nothing but the system's fmt headers goes before the wheel's, so that all of our files use one fmt.
+# PyTorch's wheel contains fmt headers that are newer than the system's, but does not export the library. A folder that
+# only contains the system's fmt headers precedes the wheel's include path, so that all files use the system's version.
 function(lazy_use_system_fmt target)
   if(TARGET fmt::fmt)
     get_target_property(headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
@@ -21,8 +21,8 @@ function(lazy_use_system_fmt target)
   endif()
 endfunction()
 
-# There are two precompiled headers: cmake/torch_pch.h for sources that use ATen, cmake/std_pch.h for all others. A file
-# still includes what it uses.
+# There are two precompiled headers: cmake/torch_pch.h for sources that use ATen, cmake/std_pch.h for all other sources.
+# Every source file must nevertheless include the headers that it uses.
 function(lazy_use_precompiled_header target kind)
   set(carrier lazy_${kind}_pch)
   if(NOT TARGET ${carrier})
@@ -39,8 +39,8 @@ function(lazy_use_precompiled_header target kind)
 endfunction()
 
 # lazy_sources(target [OPTIMIZE level] [BATCH n] [SOURCES ...] [TORCH_SOURCES ...]): compiles sources for `target`, with
-# the target's libraries, definitions and include directories. TORCH_SOURCES use ATen. OPTIMIZE replaces the Release
-# build's -O3: `1` where nothing is computed. BATCH is the number of sources of a unity file.
+# the target's libraries, definitions and include directories. TORCH_SOURCES use ATen. OPTIMIZE replaces -O3 of the
+# Release build (`1` for code that is not performance critical). BATCH is the number of sources per unity file.
 function(lazy_sources target)
   cmake_parse_arguments(ARG "" "OPTIMIZE;BATCH" "SOURCES;TORCH_SOURCES" ${ARGN})
   if(NOT ARG_BATCH)
@@ -71,8 +71,8 @@ function(lazy_sources target)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
 
-# lazy_library(name [DEPS ...] [arguments of lazy_sources]): a static library of the given sources. With TORCH_SOURCES it
-# links LibTorch.
+# lazy_library(name [DEPS ...] [arguments of lazy_sources]): a static library of the given sources. With TORCH_SOURCES
+# it links LibTorch.
 function(lazy_library name)
   cmake_parse_arguments(ARG "" "OPTIMIZE;BATCH" "DEPS;SOURCES;TORCH_SOURCES" ${ARGN})
   add_library(${name} STATIC)
@@ -85,35 +85,36 @@ function(lazy_library name)
                SOURCES ${ARG_SOURCES} TORCH_SOURCES ${ARG_TORCH_SOURCES})
 endfunction()
 
-# One or more ctest entries NAME.LABEL.1 ... NAME.LABEL.SHARDS that together run the tests of a GoogleTest binary that
-# FILTER selects. A shard is one process: loading LibTorch takes longer than most tests. Results go to
-# test-results/NAME.LABEL.N.xml, which scripts/test_summary.py reads.
+# Adds the ctest entries NAME.LABEL.1, ..., NAME.LABEL.SHARDS, which together run the tests of a GoogleTest binary that
+# FILTER selects. Each shard is one process with many tests, because loading LibTorch takes longer than most tests. The
+# results are written to test-results/NAME.LABEL.N.xml, which scripts/test_summary.py reads.
 function(lazy_test_shards binary label shards filter)
   foreach(shard RANGE 1 ${shards})
     math(EXPR index "${shard} - 1")
     set(test ${binary}.${label}.${shard})
     add_test(NAME ${test} COMMAND ${binary} --gtest_brief=1 "--gtest_filter=${filter}"
                                             "--gtest_output=xml:${CMAKE_BINARY_DIR}/test-results/${test}.xml")
-    # OMP_WAIT_POLICY: other tests run at the same time, and threads that spin would take their cores.
-    # No GPU: a test that leaves the device to "auto" would compare another device's rounding, and several ranks would
-    # share one GPU. scripts/test_gpu.sh runs the binaries on a GPU.
+    # OMP_WAIT_POLICY=passive: other tests run in parallel, and spinning threads would occupy their cores.
+    # CUDA_VISIBLE_DEVICES is empty: with a GPU, tests with the device "auto" would compare results with different
+    # rounding, and several ranks would share one GPU. scripts/test_gpu.sh runs the binaries on a GPU.
     set_tests_properties(${test} PROPERTIES TIMEOUT 1800 LABELS ${label}
       ENVIRONMENT "OMP_WAIT_POLICY=passive;GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}"
       ENVIRONMENT_MODIFICATION CUDA_VISIBLE_DEVICES=set:)
   endforeach()
 endfunction()
 
-# lazy_tests(name [TORCH] [PLAIN] DEPS ... [SHARDS n] [SLOW n] [DATA] [REAL] [ALONE] [UNIT pattern] [EXCEPT pattern]): a
-# GoogleTest binary of every .cc file in the calling directory. The end of a test suite's name is its label:
+# lazy_tests(name [TORCH] [PLAIN] DEPS ... [SHARDS n] [SLOW n] [DATA] [REAL] [ALONE] [UNIT pattern] [EXCEPT pattern]):
+# builds a GoogleTest binary from all .cc files in the calling directory. The suffix of a test suite's name is its
+# label:
 #   *Slow   longer than about two seconds: not part of `make check`
 #   *Data   needs LAZY_TEST_DATA
 #   *Real   needs real checkpoints
 #   *Alone  each test runs in a separate process, because it changes the state of its process
-# all others are unit tests. SHARDS and SLOW are the numbers of processes for the unit and the slow tests; SLOW, DATA,
-# REAL and ALONE say which labels occur (tests/repository checks that none is missing). UNIT: only these are unit tests
-# and all others are slow, whatever their names are (emulated kernels, whose tests are quick on a GPU). EXCEPT: tests
-# that only GPUs run.
-# TORCH links LibTorch; PLAIN uses no precompiled header.
+# All other suites are unit tests. SHARDS and SLOW are the numbers of processes for the unit tests and the slow tests.
+# SLOW, DATA, REAL and ALONE must be given if the label occurs (tests/repository checks this). UNIT: only tests that
+# match the pattern are unit tests, and all other tests are slow, regardless of their names (used for emulated kernels,
+# whose tests are fast on a GPU). EXCEPT: tests that only run on a GPU. TORCH links LibTorch. PLAIN uses no precompiled
+# header.
 function(lazy_tests name)
   cmake_parse_arguments(ARG "TORCH;PLAIN;DATA;REAL;ALONE" "SHARDS;SLOW;UNIT;EXCEPT;BATCH" "DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
@@ -125,7 +126,7 @@ function(lazy_tests name)
                                              LAZY_BINARY="${CMAKE_BINARY_DIR}/lazy"
                                              LAZY_TEST_PYTHON="${LAZY_PYTHON}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} lazy_flags GTest::gtest GTest::gmock GTest::gtest_main)
-  # Tests compute little themselves: half the compile time, the same code under test.
+  # -O1 halves the compile time of the test sources. The code under test is in libraries and is not affected.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(NOT ARG_BATCH)
     set(ARG_BATCH 6)

@@ -1,10 +1,10 @@
-# SentencePiece 0.2.0, library and trainer, as one static library: target `lazy_sentencepiece`.
+# Builds the static library `lazy_sentencepiece` from SentencePiece 0.2.0 (library and trainer).
 #
-# Built from the archive that PyPI's `sentencepiece` package carries, which `make setup` unpacks into .deps/.
-# A system's shared libsentencepiece cannot be used: it exports FLAGS_minloglevel, and so does LibTorch's c10, as an
-# object of another type; in one program the two share memory. The same could happen with the protobuf and Abseil
-# copies inside it (LibTorch carries protobuf as well). So the clashing names are renamed by the preprocessor here and
-# everything is hidden; tests/data/sentencepiece_symbols_test.cc fails when a name gets out again.
+# The source is the archive of PyPI's `sentencepiece` package, which `make setup` unpacks into .deps/. The system's
+# shared libsentencepiece cannot be used: it exports FLAGS_minloglevel, and LibTorch's c10 exports an object of a
+# different type with the same name; in one program, both names refer to the same memory. The same could happen with its
+# copies of protobuf and Abseil (LibTorch also contains protobuf). Therefore the conflicting names are renamed by the
+# preprocessor, and all symbols are hidden. tests/data/sentencepiece_symbols_test.cc fails if such a name is exported.
 
 set(LAZY_SENTENCEPIECE_DIR "${PROJECT_SOURCE_DIR}/.deps/sentencepiece-0.2.0" CACHE PATH
     "Unpacked source archive of PyPI's sentencepiece 0.2.0")
@@ -32,12 +32,13 @@ target_compile_definitions(lazy_sentencepiece
     google=lazy_spm_google absl=lazy_spm_absl sentencepiece=lazy_spm
     FLAGS_minloglevel=lazy_spm_FLAGS_minloglevel FLAGS_help=lazy_spm_FLAGS_help FLAGS_version=lazy_spm_FLAGS_version
   PRIVATE HAVE_PTHREAD=1 _USE_INTERNAL_STRING_VIEW)
-# -w: not our code. -O2 in every configuration: an unoptimized trainer would take minutes.
+# -w disables warnings in third-party code. -O2 is used in every configuration, because an unoptimized trainer would
+# take minutes.
 target_compile_options(lazy_sentencepiece PRIVATE -w -O2 -fvisibility=hidden -fvisibility-inlines-hidden)
 target_precompile_headers(lazy_sentencepiece PRIVATE <algorithm> <fstream> <functional> <map> <memory> <set> <sstream>
                           <string> <unordered_map> <vector>)
 set_target_properties(lazy_sentencepiece PROPERTIES CXX_STANDARD 17 UNITY_BUILD ${LAZY_UNITY} UNITY_BUILD_BATCH_SIZE 12)
-# protobuf's sources define and undefine macros around themselves.
+# The sources of protobuf define and undefine macros, so they cannot be part of a unity file.
 set(_spm_alone ${_spm_sources})
 list(FILTER _spm_alone INCLUDE REGEX "/(builtin_pb|protobuf-lite)/")
 set_source_files_properties(${_spm_alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -1,4 +1,4 @@
-// Precompiled for sources that do not use ATen: the standard library, fmt and JSON.
+// Precompiled header of the sources that do not use ATen: the standard library, fmt and JSON.
 #pragma once
 #include <fmt/format.h>
 

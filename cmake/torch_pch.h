@@ -1,5 +1,5 @@
-// Precompiled for sources that use ATen. The dispatcher's and autograd's headers are not in it: they would double what
-// every file pays, and only operators include them.
+// Precompiled header of the sources that use ATen. It does not include the headers of the dispatcher and of autograd:
+// only operators use them, and they would double the compile time that the precompiled header adds to every file.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

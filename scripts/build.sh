@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Configures once and builds. Usage: scripts/build.sh PRESET FOLDER [TARGET...]
+# Configures the build folder if necessary, and builds. Usage: scripts/build.sh PRESET FOLDER [TARGET...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/say.sh
@@ -7,7 +7,7 @@ preset=$1 folder=$2
 shift 2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# Configuring again is only needed when the preset changes; Ninja reruns CMake when its files do.
+# The folder is configured only when it is new or the preset has changed. Ninja reruns CMake if a CMake file changes.
 if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.preset" 2>/dev/null)" != "$preset" ]; then
   say "configuring ($preset)"
   cmake --preset "$preset" -B "$folder" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }

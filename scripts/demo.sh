@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The main job on real text: tokenizer, shards, a Lazy model and its softmax twin on equal tokens, evaluation, sink
-# measures, samples, report. Every stage is kept: an interrupted demo continues where it stopped.
-# LAZY_DEMO_TEXT names a file or folder of your own; the default is the prose of Perl's manual (package perl-doc).
+# Demonstrates the complete workflow on real text: trains a tokenizer, prepares the corpus, trains a Lazy model and a
+# softmax model on the same tokens, evaluates both, measures their attention sinks, generates samples, and writes a
+# report. The output of every stage is kept, so that an interrupted demo continues where it stopped.
+# The environment variable LAZY_DEMO_TEXT names a file or folder with the text. The default is the Perl manual (Debian
+# package perl-doc).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/say.sh
@@ -21,7 +23,7 @@ fi
 start=$SECONDS
 mkdir -p "$out"
 
-# Another text or another configuration starts over: a mixture of both would be nobody's result.
+# If the text or a configuration has changed, start over. Otherwise the results would mix two different settings.
 key=$( (printf '%s\n' "${text[@]}"; cat configs/demo*.toml) | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$out/key" 2>/dev/null)" != "$key" ]; then
   rm -rf "$out/corpus" "$out/lazy" "$out/softmax" "$out/report.html"
@@ -46,7 +48,7 @@ done
 say "4/5 evaluation, sinks, samples"
 for kind in softmax lazy; do
   run=$out/$kind
-  # The maps of both models show the same heads: those that are the strongest sinks under softmax.
+  # The attention maps of both models show the same heads: the heads with the strongest sinks in the softmax model.
   maps=$([ $kind = softmax ] && echo auto || echo "$out/softmax/sinks.json")
   [ -f "$run/eval.json" ] ||
     "$lazy" eval "$run/model" --tasks heldout --corpus "$out/corpus" --bos --output "$run/eval.json"

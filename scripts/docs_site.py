@@ -1,10 +1,10 @@
-"""Hooks of MkDocs (mkdocs.yml): the pages of the site that are not files of docs/.
+"""MkDocs hooks (see mkdocs.yml) that add the pages that are not files of docs/.
 
-- The pages at the top of the repository: README.md is the site's home, docs/README.md its list of guides.
-- reference/: what `lazy COMMAND --help` prints, and the docstrings of the Python package.
-- repository/: the files and folders outside docs/ that a page links to, so that the site needs no other one.
+- Pages in the root directory of the repository: README.md becomes the home page, docs/README.md the list of guides.
+- reference/: the output of `lazy COMMAND --help`, and the docstrings of the Python package.
+- repository/: the files and folders outside docs/ that a page links to, so that no link leaves the site.
 
-Links in a page are written for the repository; on_page_markdown turns them into the site's.
+Links in the Markdown files are relative paths in the repository; on_page_markdown converts them to paths in the site.
 """
 
 import ast
@@ -18,7 +18,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
-# Page of the repository -> page of the site. Other pages of docs/ keep their paths.
+# Maps pages of the repository to pages of the site. All other pages of docs/ keep their paths.
 MOVED = {
     "README.md": "index.md",
     "docs/README.md": "guides.md",
@@ -33,7 +33,7 @@ LANGUAGES = {".cc": "cpp", ".h": "cpp", ".cu": "cuda", ".py": "python", ".sh": "
 
 
 def site_path(source):
-    """The site's page for a path of the repository."""
+    """Returns the path in the site for a path in the repository."""
     if source in MOVED:
         return MOVED[source]
     if source.startswith("docs/") and not source.startswith("docs/results/evidence"):
@@ -42,7 +42,7 @@ def site_path(source):
 
 
 def links(markdown, change):
-    """The text with change(target) in the place of every link's target outside of code."""
+    """Replaces the target of every link outside of code blocks by change(target). Returns the new text."""
     parts, last = [], 0
     for block in [*CODE.finditer(markdown), None]:
         prose = markdown[last : block.start() if block else None]
@@ -54,7 +54,7 @@ def links(markdown, change):
 
 
 def target_of(source, target):
-    """(path in the repository, anchor) of a link in a page of the repository; None for an address on the web."""
+    """Resolves a link in the page `source`. Returns (path in the repository, anchor), or None for an external URL."""
     if re.match(r"\w+:", target):
         return None
     path, _, anchor = target.partition("#")
@@ -62,7 +62,7 @@ def target_of(source, target):
 
 
 def repository_page(source):
-    """A page that shows a file of the repository, or lists a folder."""
+    """Returns the Markdown text of a page that shows a file of the repository or lists a folder."""
     place = ROOT / source
     head = f"---\nsearch: {{exclude: true}}\n---\n# {source}\n\n"
     if place.is_dir():
@@ -75,7 +75,7 @@ def repository_page(source):
 
 
 def usage(program, *command):
-    """What `lazy COMMAND --help` prints, and the names of its subcommands."""
+    """Returns the output of `lazy COMMAND --help` and the names of the command's subcommands."""
     text = subprocess.run(
         [program, *command, "--help"],
         capture_output=True,
@@ -87,7 +87,7 @@ def usage(program, *command):
 
 
 def command_pages():
-    """Path and text of a page for each command of `lazy`."""
+    """Yields (path, text) of the page of each `lazy` command."""
     program = ROOT / "build" / "lazy"
     if not program.is_file():
         raise PluginError(f"expected the program {program}, found none: run `make` first")
@@ -100,7 +100,7 @@ def command_pages():
 
 
 def public_names(package):
-    """__all__ of a package, without importing it."""
+    """Returns __all__ of a package without importing the package."""
     tree = ast.parse((ROOT / "python" / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
@@ -109,7 +109,7 @@ def public_names(package):
 
 
 def python_page(title, package):
-    names = [name for name in public_names(package) if not name.isupper()]  # not the constants
+    names = [name for name in public_names(package) if not name.isupper()]  # omit constants
     return f"# {title}\n\n" + "\n".join(f"::: {package}.{name}\n" for name in names)
 
 
@@ -123,7 +123,8 @@ def on_files(files, config):
     commands = dict(command_pages())
     pages |= commands
 
-    # Files of the repository that a page links to; a folder's page links to all that lie in it.
+    # Add a page for every file or folder of the repository that a page links to, directly or indirectly. The page of a
+    # folder links to all files in the folder.
     documents = {SOURCES.get(file.src_uri, f"docs/{file.src_uri}") for file in files if file.is_documentation_page()}
     queue = sorted(documents | MOVED.keys())
     while queue:
@@ -158,7 +159,7 @@ def on_files(files, config):
 
 
 def source_of(page):
-    """The repository's path of a page of the site."""
+    """Returns the path in the repository for a page of the site, or None for generated reference pages."""
     site = page.file.src_uri
     if site in SOURCES:
         return SOURCES[site]
@@ -172,7 +173,7 @@ def on_page_markdown(markdown, page, config, files):
     if source is None:
         return markdown
     if source == "README.md":
-        page.meta["hide"] = ["navigation"]  # it would list this page alone
+        page.meta["hide"] = ["navigation"]  # it would only list this page
 
     def change(target):
         found = target_of(source, target)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Copies drawings of an HTML report into one standalone SVG file.
+"""Copies drawings from an HTML report into one standalone SVG file.
 
 Usage: extract_figure.py REPORT.html FIGURE.svg LABEL... [--columns N] [--legend NAME,NAME] [--no-titles]
        extract_figure.py REPORT.html --list
 
-A LABEL selects every drawing whose accessible name contains it. Drawings keep the report's light colours; a legend of
-the report's runs stands above them with --legend.
+A LABEL selects every drawing whose accessible name (aria-label) contains it. Drawings keep the report's light colors.
+--legend adds a legend of the named runs above the drawings.
 """
 
 import argparse
@@ -14,12 +14,12 @@ import re
 import sys
 from pathlib import Path
 
-SIZES = ("at-middle", "small", "heat", "bar", "at-square")  # one size of each drawing; the others repeat it
+SIZES = ("at-middle", "small", "heat", "bar", "at-square")  # each drawing has several sizes; use these
 GAP, TITLE, LEGEND = 24, 22, 28
 
 
 def drawings(page):
-    """(label, class, width, height, markup) of every top-level <svg>."""
+    """Yields (label, class, width, height, markup) for every top-level <svg> element."""
     depth, start = 0, 0
     for tag in re.finditer(r"<svg\b[^>]*>|</svg>", page):
         if tag[0] != "</svg>":
@@ -66,14 +66,14 @@ def light_style(page, body):
 
 
 def legend(page, names, width):
-    """Marks and names of the runs, wrapped to the width; returns the markup and its height."""
+    """Draws a legend with the marks and names of the runs, wrapped at `width`. Returns the markup and its height."""
     found = dict()
     for mark, name in re.findall(r'<svg class="swatch"[^>]*>(.*?)</svg>([^<]+)', page):
         found.setdefault(html.unescape(name).strip(), mark)
     out, x, y = [], 0, 0
     for name in names:
         if name not in found:
-            sys.exit(f"no run is called {name}; there are {', '.join(found)}")
+            sys.exit(f"unknown run {name}; the runs are {', '.join(found)}")
         step = 40 + 8 * len(name)
         if x and x + step > width:
             x, y = 0, y + LEGEND
@@ -100,7 +100,7 @@ def main():
         return
     chosen = [d for label in options.labels for d in found if label in d[0]]
     if not chosen:
-        sys.exit(f"{options.report}: no drawing is called {options.labels}; --list names them")
+        sys.exit(f"{options.report}: no drawing has a label of {options.labels}; --list prints all labels")
 
     columns = [0.0] * min(options.columns, len(chosen))
     for n, (_, _, width, _, _) in enumerate(chosen):

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets (clang, libFuzzer, AddressSanitizer, UndefinedBehaviorSanitizer) and runs each, two at a time.
-# Usage: scripts/fuzz.sh SEEDS [TARGET...]     SEEDS: the folder that fuzz_tests leaves in its build folder
-# FUZZ_SECONDS (default 5) is the time of each target. FUZZ_SEED (default 0: another each time) fixes the order of what
-# is tried, so that a run of the tests can be repeated. What was learned stays in build-fuzz/corpus, inputs that show a
-# defect in build-fuzz/found. Where clang++ -fsanitize=fuzzer does not link, fuzzing is skipped, and that is said.
+# Builds the fuzz targets (clang, libFuzzer, AddressSanitizer, UndefinedBehaviorSanitizer) and runs them, two at a time.
+# Usage: scripts/fuzz.sh SEEDS [TARGET...]     SEEDS: folder of seed inputs that fuzz_tests writes in its build folder
+# FUZZ_SECONDS (default 5) is the time per target in seconds. FUZZ_SEED is libFuzzer's random seed, for reproducible
+# runs (default 0: a different seed in every run). The corpus is kept in build-fuzz/corpus. Inputs that trigger a defect
+# are written to build-fuzz/found. If clang++ -fsanitize=fuzzer does not link, the script prints a message and exits
+# successfully.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/say.sh
@@ -27,7 +28,7 @@ if [ $# -gt 0 ]; then targets=("$@"); else
     case $name in *_test) ;; *) targets+=("$name") ;; esac
   done
 fi
-# The readers take paths: files go to memory where there is such a file system.
+# Some targets write each input to a temporary file. Put these files on a memory file system if there is one.
 if [ -w /dev/shm ]; then
   TMPDIR=$(mktemp -d /dev/shm/lazy-fuzz-XXXXXX)
   export TMPDIR
@@ -47,7 +48,7 @@ run_one() {
     echo "$name: FOUND SOMETHING (exit code $status); the end of $log:"
     grep -aE 'fuzz: |ERROR|[Ee]rror in|what\(\)|SUMMARY|runtime error|#[0-9]+ .* in lazy|Test unit written' "$log" |
       head -n 20 | sed 's/^/  /'
-    echo "  again: $folder/$name FILE, where FILE is the unit named above"
+    echo "  to reproduce: $folder/$name FILE, where FILE is the test unit named above"
     return 1
   fi
   printf '%-16s %9s inputs, %s\n' "$name" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
@@ -55,5 +56,5 @@ run_one() {
 }
 export -f run_one
 export folder seconds seeds
-say "fuzzing, $seconds s a target"
+say "fuzzing, $seconds s per target"
 printf '%s\n' "${targets[@]}" | xargs -P "${FUZZ_JOBS:-2}" -I{} bash -euo pipefail -c 'run_one {}'

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Size of the source tree: files, lines, words of documentation, time of a build.
+# Prints statistics of the source tree: number of files and lines, words of documentation, CPU time of a build.
 # Usage: scripts/house.sh [BUILD_FOLDER]
-# The core-seconds come from BUILD_FOLDER/.ninja_log and are those of a full build of the targets `lazy` and `lazy_ops`
-# only if that folder has just built them from nothing, without hits in a compiler cache.
+# The core-seconds are the sum of the command durations in BUILD_FOLDER/.ninja_log. They are the cost of a full build
+# only if the folder contains a fresh build of the targets `lazy` and `lazy_ops` without hits in a compiler cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
@@ -23,7 +23,7 @@ rooms = [path for path in tracked("src", "apps", "include") if path.suffix in na
 sizes = {path: lines(path) for path in rooms}
 longest = max(sizes, key=sizes.get)
 tests = [path for path in tracked("tests") if path.suffix in native]
-# Pages that `lazy repro` makes are no prose.
+# Pages that `lazy repro` generates are counted separately from the documentation.
 made = [path for path in tracked("docs/results/README.md", "docs/results/small/*.md")]
 documents = [path for path in tracked("docs/*.md", "docs/**/*.md") if path not in made]
 wide = 0
@@ -47,7 +47,8 @@ rows = [
 
 log = pathlib.Path(sys.argv[1]) / ".ninja_log"
 if log.is_file():
-    # start, end (ms), mtime, output, hash. The last entry of an output counts; several outputs of one command share it.
+    # Columns: start, end (ms), mtime, output, hash of the command. Outputs of the same command have the same hash. If a
+    # command occurs several times, its last entry counts.
     commands = {}
     for line in log.read_text().splitlines()[1:]:
         start, end, _, output, digest = line.split("\t")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formatting, Python lint and spelling of every file, clang-tidy of the changed ones. Fails if anything is to be mended.
-# Usage: scripts/lint.sh check           clang-format, ruff, codespell, lines of at most 120 columns, wording
+# Checks formatting, Python lint and spelling of all files, and runs clang-tidy on changed files. Fails if a check
+# fails. Usage: scripts/lint.sh check           clang-format, ruff, codespell, lines of at most 120 columns, wording
 #        scripts/lint.sh format          formats in place
 #        scripts/lint.sh tidy FOLDER     clang-tidy over the sources that differ from LAZY_BASE (default: HEAD~1);
 #                                        FOLDER is a build folder with compile_commands.json
@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/say.sh
 
-# The tools live in a virtual environment of their own, installed from pinned versions.
+# The tools are installed with pinned versions in a separate virtual environment.
 tools=$PWD/.deps/lint
 wanted=$(sha256sum scripts/requirements-lint.txt | cut -d' ' -f1)
 if [ "$(cat "$tools/stamp" 2>/dev/null)" != "$wanted" ]; then
@@ -47,7 +47,7 @@ case "${1:-check}" in
     base=${LAZY_BASE:-HEAD~1}
     git rev-parse --quiet --verify "$base" >/dev/null ||
       { echo "lint: no commit $base to compare with, nothing is tidied"; exit 0; }
-    # clang cannot read GCC's precompiled headers: a copy of the compile commands leaves them out.
+    # clang cannot read GCC's precompiled headers. Use a copy of the compile commands without them.
     mkdir -p "$folder/lint"
     sed -E 's/-include [^ ]*cmake_pch[^ ]*//g; s/-fpch-preprocess//g; s/-Winvalid-pch//g' \
       "$folder/compile_commands.json" > "$folder/lint/compile_commands.json"

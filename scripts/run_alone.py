@@ -3,8 +3,9 @@
 
 Usage: run_alone.py BINARY FILTER RESULTS.xml
 
-For tests that change the state of their process (signal handlers, memory limits, threads, environment variables).
-Prints the output of tests that failed, and writes one XML file in GoogleTest's form. Exit code 1 if a test failed.
+This is for tests that change the state of their process (signal handlers, memory limits, threads, environment
+variables). The script prints the output of failed tests, and writes one XML file in GoogleTest's format. The exit code
+is 1 if a test failed.
 """
 
 import os
@@ -15,7 +16,7 @@ import xml.etree.ElementTree as ElementTree
 
 
 def list_tests(binary, selection):
-    """The full names of the tests that the filter selects."""
+    """Returns the full names of the tests that the filter selects."""
     listing = subprocess.run(
         [binary, "--gtest_list_tests", f"--gtest_filter={selection}"], check=True, capture_output=True, text=True
     ).stdout

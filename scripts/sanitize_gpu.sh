@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# compute-sanitizer (memcheck, racecheck, synccheck) on a reduced list of the GPU tests: our kernels only, at short
-# lengths. All of it has a time limit; what was not finished by then is said. On the Hopper kernels racecheck does not
-# follow barriers written as PTX (docs/kernels-cuda.md), so what it reports there is listed and does not count as a
-# failure.
+# Runs compute-sanitizer (memcheck, racecheck, synccheck) on a selection of the GPU tests with short sequences. Only
+# kernels of this project are instrumented. LIMIT is the time limit of the whole run; tests that have not finished by
+# then are listed. racecheck does not support barriers written in PTX, which the Hopper kernels use
+# (docs/kernels-cuda.md). Its reports for Hopper kernels are therefore listed, but do not count as failures.
 # Usage: scripts/sanitize_gpu.sh FOLDER [OUTPUT FOLDER]
 #        JOBS=16 LIMIT=300 (seconds) TOOLS="memcheck racecheck synccheck" ONLY=REGEX (names)
 set -uo pipefail
@@ -16,7 +16,7 @@ if [ ! -x "$sanitizer" ]; then
   exit 2
 fi
 
-# name, binary, gtest filter; what takes longest first
+# Columns: name, test binary, gtest filter. The slowest entries come first.
 lists='step-recurrences mixer_tests Mixers/CacheStepsOf.*
 hopper attention_tests Hopper/Cuda.*bfloat16*_63:Hopper/Cuda.*float16_elastic_1:All/CudaKernels.One*hopper
 hopper-700 attention_tests All/CudaKernels.DefaultRuns*hopper

@@ -1,4 +1,4 @@
-# To be sourced. say TEXT: a heading on standard error, bold on a terminal that wants colours (NO_COLOR is empty).
+# Source this file. `say TEXT` prints a heading to standard error, in bold on a terminal unless NO_COLOR is set.
 say() {
   if [ -t 2 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
     printf '\033[1m==> %s\033[0m\n' "$*" >&2

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Prepares a machine: system packages, a virtual environment with the pinned PyTorch, SentencePiece's source.
+# Prepares a machine: installs system packages, creates a virtual environment with the pinned PyTorch version, and
+# downloads the source of SentencePiece.
 # Usage: scripts/setup.sh [python|test]
-#   python  adds the packages that `import torch`, `import lazy_attention.hf` and the examples need
-#   test    adds the Python packages that the tests compare with
-# Does nothing that is already done. LAZY_PYTHON names an interpreter with PyTorch to use instead of .venv.
+#   python  also installs the packages that `import torch`, `import lazy_attention.hf` and the examples need
+#   test    also installs the Python packages that the tests use as references
+# Steps that are already done are skipped. LAZY_PYTHON names a Python interpreter with PyTorch to use instead of .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/say.sh
@@ -37,7 +38,7 @@ if command -v dpkg-query >/dev/null; then
       apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
   fi
 else
-  say "this is no Debian-like system: make sure that these are installed: ${packages[*]}"
+  say "this system has no dpkg: make sure that the following packages are installed: ${packages[*]}"
 fi
 
 # 2. PyTorch.
@@ -60,12 +61,13 @@ else
     pip_quiet --no-deps -r scripts/requirements.txt
     stamp scripts/requirements.txt > .venv/base.stamp
   fi
-  # A GPU needs the whole set of CUDA libraries; so does `import torch`, which the tests' peers do.
+  # PyTorch's CUDA libraries are required on machines with a GPU, and by `import torch`, which some tests use.
   wanted=""
   [ -e /dev/nvidiactl ] && wanted=scripts/requirements.txt
   [ "${1:-}" = test ] && wanted=scripts/requirements-test.txt
   full=.venv/full.stamp
-  # A separate stamp: the packages of "test" include those of "python" (tests/repository/test_setup.py).
+  # "python" has a separate stamp file. It is already satisfied if the packages of "test" are installed, because they
+  # include the packages of "python" (checked by tests/repository/test_setup.py).
   [ "${1:-}" = python ] && wanted=scripts/requirements-python.txt full=.venv/python.stamp
   if [ "${1:-}" = python ] && [ "$(cat .venv/full.stamp 2>/dev/null)" = "$(stamp scripts/requirements-test.txt)" ]; then
     wanted=""
@@ -73,14 +75,15 @@ else
   if [ -n "$wanted" ] && [ "$(cat "$full" 2>/dev/null)" != "$(stamp "$wanted")" ]; then
     what="PyTorch's CUDA libraries"
     [ "${1:-}" = test ] && what="the packages that the tests compare with"
-    [ "${1:-}" = python ] && what="what Python needs to import PyTorch, and transformers"
+    [ "${1:-}" = python ] && what="transformers and the packages that are needed to import PyTorch"
     say "installing $what (about 3 GB)"
     pip_quiet -r "$wanted"
     stamp "$wanted" > "$full"
   fi
 fi
 
-# 3. SentencePiece, as source: Debian's shared library and LibTorch overwrite each other's flags in one program.
+# 3. SentencePiece, built from source: Debian's shared library and LibTorch overwrite each other's command-line flags if
+# they are linked into the same program.
 sentencepiece=.deps/sentencepiece-0.2.0
 sentencepiece_hash=a52c19171daaf2e697dc6cbe67684e0fa341b1248966f6aebb541de654d15843
 if [ ! -f "$sentencepiece/sentencepiece/CMakeLists.txt" ]; then
@@ -90,7 +93,7 @@ if [ ! -f "$sentencepiece/sentencepiece/CMakeLists.txt" ]; then
   "$fetcher" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: -d .deps \
     sentencepiece==0.2.0
   echo "$sentencepiece_hash  $sentencepiece.tar.gz" | sha256sum --check --quiet ||
-    stop "$sentencepiece.tar.gz is not the file that was pinned"
+    stop "$sentencepiece.tar.gz does not have the pinned checksum"
   rm -rf "$sentencepiece.tmp" && mkdir "$sentencepiece.tmp"
   tar -xzf "$sentencepiece.tar.gz" -C "$sentencepiece.tmp" --strip-components=1
   mv "$sentencepiece.tmp" "$sentencepiece"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of a build folder, then names what was skipped and why, what failed, and the slowest tests.
+# Runs the tests of a build folder. Then lists the skipped tests with reasons, the failed tests and the slowest tests.
 # Usage: scripts/test.sh FOLDER [LABEL...] [-- ctest options]
-#   LABEL: unit, slow, data, real (default: all). JOBS: processes at once (default: the number of cores).
+#   LABEL: unit, slow, data, real (default: all). JOBS: number of parallel processes (default: the number of cores).
 #   One binary: scripts/test.sh build -- -R model_tests
 #   One test:   build/tests/model_tests --gtest_filter='Suite.Name'
 set -euo pipefail
@@ -21,7 +21,7 @@ else
   LAZY_TEST_DATA=$(realpath "$LAZY_TEST_DATA")
   export LAZY_TEST_DATA
 fi
-# Several test processes run at once: threads that wait for work must not spin on the cores that others need.
+# Several test processes run in parallel. Idle OpenMP threads must not spin on the cores that other processes need.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0:detect_odr_violation=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Runs the tests of operators, recurrences and decoding steps on the GPU: the binaries of `make test` with
-# LAZY_TEST_DEVICE=cuda, one process a core, since the float64 reference on the CPU takes the time. Prints how many ran
-# as each binary ends, what failed, and what had not ended within LIMIT seconds.
-# Usage: scripts/test_gpu.sh FOLDER [gtest filter]          JOBS=16 LIMIT=3600 LINES_SHOWN=40 (of a failed test)
+# Runs the tests of operators, recurrences and decode steps on the GPU: the test binaries of `make test` with
+# LAZY_TEST_DEVICE=cuda. One process per core is started, because the float64 reference on the CPU takes most of the
+# time. For each binary the script prints the number of tests, the failed tests, and the tests that did not finish
+# within LIMIT seconds.
+# Usage: scripts/test_gpu.sh FOLDER [gtest filter]
+# Environment: JOBS=16, LIMIT=3600 (seconds), LINES_SHOWN=40 (number of output lines shown for a failed test)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1 filter=${2:-*}
@@ -13,7 +15,7 @@ export LAZY_TEST_DEVICE=cuda OMP_NUM_THREADS=1
 status=0
 for binary in attention_tests ops_tests mixer_tests serve_tests; do
   only=$filter
-  [ "$binary-$filter" = "serve_tests-*" ] && only='*DeviceSteps*:*Preemption*'  # the others are of the CPU
+  [ "$binary-$filter" = "serve_tests-*" ] && only='*DeviceSteps*:*Preemption*'  # other serve_tests run on the CPU
   began=$SECONDS left=$((limit - SECONDS))
   for n in $(seq 0 $((jobs - 1))); do
     GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$n timeout $((left > 1 ? left : 1)) "$folder/tests/$binary" \
@@ -34,7 +36,7 @@ for path in sys.argv[4:]:
         if line.startswith("skipped: ") and line not in said:
             said.add(line)
             print(line)
-        if not mark or (mark[1] != "RUN" and mark[2] != running):  # gtest lists what failed once more at the end
+        if not mark or (mark[1] != "RUN" and mark[2] != running):  # gtest repeats the failed tests at the end
             lines.append(line)
             continue
         if mark[1] == "RUN":

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The numerical tests as an older processor rounds: PyTorch's kernels, MKL and oneDNN are held to AVX2, then to SSE.
-# Usage: scripts/test_isa.sh FOLDER [ctest options]
-# An error bound that only holds for the instructions of one machine fails here.
+# Runs the numerical tests with the instruction sets of older processors: PyTorch's kernels, MKL and oneDNN are
+# restricted to AVX2, then to SSE. Usage: scripts/test_isa.sh FOLDER [ctest options]
+# This detects error bounds that only hold for the rounding of one instruction set.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/say.sh

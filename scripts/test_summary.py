@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Summarizes the XML files that test processes left in a folder: counts, failures, skipped tests, the slowest tests.
+"""Summarizes the XML files of test processes in a folder: counts, failed tests, skipped tests and slowest tests.
 
 Usage: test_summary.py FOLDER [--slowest N] [--table FILE]
 
-Reads GoogleTest's and pytest's XML. If FOLDER has ctest's own results (ctest.junit), a process that failed without a
-failed test, such as one that crashed or timed out, is listed as failed too. --table writes one line per test (seconds,
+Reads the XML files of GoogleTest and pytest. If FOLDER has the results of ctest (ctest.junit), processes that failed
+without a failed test (crashes, timeouts) are listed as failed, too. --table writes one line per test (seconds,
 process, test) in descending order of time. The last line is "N passed, N failed, N skipped".
 """
 
@@ -17,7 +17,7 @@ Case = collections.namedtuple("Case", "process name seconds outcome reason")
 
 
 def read_case(process, case):
-    """One test of an XML file."""
+    """Converts a <testcase> element to a Case."""
     skipped = case.find("skipped")
     failures = case.findall("failure") + case.findall("error")
     name = f"{case.get('classname')}.{case.get('name')}"
@@ -30,7 +30,7 @@ def read_case(process, case):
 
 
 def read_cases(folder):
-    """Every test of every XML file below `folder`."""
+    """Returns the tests of all XML files in `folder`."""
     cases = []
     for path in sorted(pathlib.Path(folder).glob("*.xml")):
         root = ElementTree.parse(path).getroot()
@@ -39,7 +39,7 @@ def read_cases(folder):
 
 
 def failed_processes(folder, cases):
-    """Processes that ctest reports as failed although none of their tests has."""
+    """Returns a Case for every process that ctest reports as failed although none of its tests has failed."""
     path = pathlib.Path(folder) / "ctest.junit"
     if not path.exists():
         return []
@@ -52,12 +52,12 @@ def failed_processes(folder, cases):
 
 
 def print_skipped(cases):
-    """Skipped tests, grouped by reason."""
+    """Prints the skipped tests, grouped by reason."""
     reasons = collections.defaultdict(list)
     for case in cases:
         if case.outcome == "skipped":
             lines = [line for line in case.reason.splitlines() if line.strip()]
-            # GoogleTest's message begins with the file and the line.
+            # The first line of a GoogleTest message is the source location. Use the last line.
             reason = lines[-1] if lines else "no reason given"
             reasons[reason.strip()].append(case.name)
     if reasons:

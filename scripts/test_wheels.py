@@ -1,11 +1,12 @@
-"""Installs the wheels of dist/ into fresh environments, one for each PyTorch, and tests them there without a compiler.
+"""Installs the wheels of dist/ into fresh environments, one per PyTorch version, and tests them without a compiler.
 
 Usage: test_wheels.py [--torch 2.11,2.13,2.15] [--python INTERPRETER] [--only operator|cli]
 Run by `make test-wheels` with the Python of .deps/wheels, which has uv and packaging. Packages come from uv's cache, so
 that only the first run downloads. Environments are build-wheels/test/torch-VERSION and build-wheels/test/cli.
 
-Prints a table and writes it to build-wheels/test/results.json. Exit code 1 if a test fails, if a wheel does not admit a
-PyTorch that it should serve, or if importing lazy_attention adds more than 0.3 s to importing torch.
+Prints a table and writes it to build-wheels/test/results.json. The exit code is 1 if a test fails, if the metadata of
+the operator wheel excludes one of the PyTorch versions, or if importing lazy_attention takes more than 0.3 s in
+addition to importing torch.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build-wheels" / "test"
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
-TORCH = "2.11,2.13,2.15"  # the oldest that the operator wheel serves, one between, the newest
-IMPORT_SECONDS = 0.3  # at most, beside torch's own
-# All that a machine without compilers has to have, beside Python's environment.
+TORCH = "2.11,2.13,2.15"  # oldest supported version, one in between, newest
+IMPORT_SECONDS = 0.3  # maximum import time of lazy_attention, without the import time of torch
+# The only system programs on the PATH during the tests. They simulate a machine without compilers.
 PROGRAMS = "sh bash env uname cat ls cp mv rm mkdir ldconfig ldd grep sed".split()
 
 
@@ -76,7 +77,7 @@ def say(text: str) -> None:
 
 
 def without_compilers(environment: Path) -> dict[str, str]:
-    """The variables of a machine without compilers, with the environment's programs first on the PATH."""
+    """Returns the environment variables for running programs of `environment` as on a machine without compilers."""
     programs = WORK / "programs"
     programs.mkdir(parents=True, exist_ok=True)
     for name in PROGRAMS:
@@ -87,7 +88,7 @@ def without_compilers(environment: Path) -> dict[str, str]:
     return kept | {
         "PATH": f"{environment / 'bin'}:{programs}",
         "VIRTUAL_ENV": str(environment),
-        "TORCHINDUCTOR_CACHE_DIR": str(environment / "inductor"),  # no code that was compiled for another run
+        "TORCHINDUCTOR_CACHE_DIR": str(environment / "inductor"),  # do not reuse code compiled by earlier runs
         "OMP_NUM_THREADS": "1",
     }
 
@@ -106,7 +107,7 @@ def install(environment: Path, *packages: str) -> float:
 
 
 def test_packages() -> list[str]:
-    """What the Python tests compare with, at the versions of scripts/requirements-test.txt, PyTorch excepted."""
+    """Returns the packages of scripts/requirements-test.txt, which the Python tests need, without PyTorch."""
     lines = (ROOT / "scripts" / "requirements-test.txt").read_text().splitlines()
     return [line for line in lines if line and not line.startswith(("#", "torch=="))]
 
@@ -139,8 +140,8 @@ def import_seconds(environment: Path) -> float:
     command = [str(environment / "bin" / "python"), "-c", code]
     variables = without_compilers(environment)
     run = lambda: float(subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout)
-    run()  # reads the files once
-    return min(run() for _ in range(5))  # the others waited for what else the machine does
+    run()  # warm up the file cache
+    return min(run() for _ in range(5))  # the minimum is least affected by other processes
 
 
 def test_operator(wheel: Wheel, torch: str, python: str, lazy: Path | None) -> Row:
@@ -159,7 +160,8 @@ def test_operator(wheel: Wheel, torch: str, python: str, lazy: Path | None) -> R
     if lazy:
         variables["LAZY_BINARY"] = str(lazy)
     run_pytest(environment, variables, row, str(ROOT / "tests" / "python"))
-    # PyTorch's inductor is a compiler's user: what asks for it runs once more where one is.
+    # PyTorch's inductor needs a C++ compiler. If there is one, run the tests that use inductor again with the full
+    # PATH.
     if shutil.which("g++"):
         run_pytest(
             environment,
@@ -172,7 +174,7 @@ def test_operator(wheel: Wheel, torch: str, python: str, lazy: Path | None) -> R
     return row
 
 
-# A model from nothing to a report. {docs}: text. Each line is one test.
+# Commands of a complete workflow, from the corpus to the report. {docs} is a folder of text. Each line is one test.
 JOURNEY = """
 lazy --version
 lazy help
@@ -222,7 +224,7 @@ def check(row: Row, name: str, right: bool, output: str) -> None:
 
 
 def serve_once(row: Row, variables: dict[str, str], folder: Path) -> None:
-    """One completion over HTTP."""
+    """Tests `lazy serve` with one completion request over HTTP."""
     command = ["lazy", "serve", "tiny=runs/tiny/model", "--port", "0"]
     with (folder / "serve.log").open("w") as log:
         server = subprocess.Popen(command, env=variables, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
@@ -246,7 +248,7 @@ def serve_once(row: Row, variables: dict[str, str], folder: Path) -> None:
 
 
 def test_cli(wheel: Wheel, python: str) -> tuple[Row, Path]:
-    say(f"lazy-attention-cli, which wants PyTorch {wheel.torch}")
+    say(f"lazy-attention-cli, which requires PyTorch {wheel.torch}")
     row = wheel.row("lazy-attention-cli", str(wheel.torch).removeprefix("=="))
     environment = new_environment("cli", python)
     row.install_s = install(environment, str(wheel.path))
@@ -294,7 +296,7 @@ def main() -> None:
     a = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     rows, lazy = [], None
-    if a.only == "operator":  # beside the program of an earlier run, if there was one
+    if a.only == "operator":  # use `lazy` of an earlier run, if there is one
         lazy = next(WORK.glob("cli/bin/lazy"), None)
     else:
         row, lazy = test_cli(Wheel("lazy_attention_cli"), a.python)

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Builds the wheels of the operator and of the program into dist/. Usage: scripts/wheels.sh [operator] [cli]
-# The same commit gives the same bytes in the same folder: times are the commit's, and no path of this machine gets in
-# but as a hash in the names that nvcc makes.
-# The build folders stay in build-wheels/, so that a second run compiles only what changed.
+# Builds are reproducible: the same commit in the same folder gives the same bytes. Time stamps are set to the time of
+# the commit. Paths of the machine only affect the hashes in symbol names that nvcc generates.
+# The build folders are kept in build-wheels/, so that a second run only compiles changed files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/say.sh
 stop() { printf 'wheels: %s\n' "$*" >&2; exit 1; }
 
-most=60000000                  # bytes of a wheel
+most=60000000                  # maximum size of a wheel in bytes
 policy=manylinux_2_34          # glibc 2.34 and GCC 11's libstdc++: Red Hat 9, Ubuntu 22.04, Debian 12
-# Not put into the wheels, as PyTorch brings them: its libraries, OpenMP's (one for a process), the CUDA run time.
+# Libraries that are excluded from the wheels because PyTorch provides them: PyTorch itself, OpenMP (a process must have
+# only one copy) and the CUDA runtime.
 brought=('libtorch*.so' 'libc10*.so' libgomp.so.1 'libcudart.so.*')
 
 declare -A source=([operator]=. [cli]=packaging/cli) name=([operator]=lazy_attention [cli]=lazy_attention_cli)

@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LABELS = ("slow", "data", "real", "gpu")  # every other test is labelled `unit`
 
-# The environment variables that name build results, with the location of each file below LAZY_BUILD_DIR. CMake sets all
-# of them; for a run by hand LAZY_BUILD_DIR is enough.
+# Environment variables with the paths of build results, and the default location of each file in LAZY_BUILD_DIR. CMake
+# sets all variables; for a manual run it is sufficient to set LAZY_BUILD_DIR.
 BUILD_RESULTS = {
     "LAZY_BINARY": "lazy",
     "LAZY_KERNEL_LIBRARY": "src/attention/liblazy_attention.a",
@@ -25,7 +25,7 @@ BUILD_RESULTS = {
 
 
 def set_defaults():
-    """Names the build results that LAZY_BUILD_DIR contains, unless their variables are set."""
+    """Sets the variables that are not set to the files that exist in LAZY_BUILD_DIR."""
     folder = os.environ.get("LAZY_BUILD_DIR")
     for variable, relative in BUILD_RESULTS.items() if folder else ():
         path = Path(folder).resolve() / relative
@@ -33,18 +33,18 @@ def set_defaults():
             os.environ.setdefault(variable, str(path))
 
 
-set_defaults()  # before test modules are imported: some read the variables then
+set_defaults()  # must run before test modules are imported, because some modules read the variables on import
 
 
 def pytest_ignore_collect(collection_path, config):
-    """With `-m LABEL` for one of LABELS, files without that marker are not imported, which saves seconds."""
+    """With `-m LABEL` for one of LABELS, ignores files without that marker. Not importing them saves seconds."""
     label = config.getoption("markexpr")
     if label in LABELS and collection_path.suffix == ".py" and collection_path.is_file():
         return f"mark.{label}" not in collection_path.read_text(encoding="utf-8") or None
     return None
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+@pytest.hookimpl(tryfirst=True)  # must run before pytest evaluates `-m`
 def pytest_collection_modifyitems(items):
     for item in items:
         found = [label for label in LABELS if item.get_closest_marker(label)]
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items):
 
 
 def built(variable):
-    """The build result that the environment variable names; skips the test if the variable is not set."""
+    """Returns the build result to which the environment variable refers. Skips the test if the variable is not set."""
     path = os.environ.get(variable)
     if not path:
         pytest.skip(f"{variable} is not set: LAZY_BUILD_DIR names no build folder with {BUILD_RESULTS[variable]}")
@@ -65,7 +65,7 @@ def built(variable):
 
 @pytest.fixture(scope="session")
 def root():
-    """The source tree."""
+    """Root folder of the source tree."""
     return ROOT
 
 

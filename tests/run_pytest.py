@@ -1,7 +1,7 @@
-"""Runs pytest and tells ctest when nothing could run: run_pytest.py [pytest options], in the source tree.
+"""Runs pytest in the source tree, and reports to ctest if no test could run: run_pytest.py [pytest options].
 
     .venv/bin/python tests/run_pytest.py -m unit                     the tests with one label
-    .venv/bin/python tests/run_pytest.py tests/serve -m slow         those of one directory
+    .venv/bin/python tests/run_pytest.py tests/serve -m slow         the slow tests of one directory
     .venv/bin/python tests/run_pytest.py tests/python/test_layer.py -k cache
 
 Build results are taken from LAZY_BUILD_DIR, default `build` in the source tree. The exit code is 77, which ctest
@@ -25,7 +25,7 @@ import pytest  # noqa: E402
 
 
 class Outcomes:
-    """Counts the tests that ran and the reasons of those that were skipped."""
+    """Counts the tests that ran, and the skipped tests by reason."""
 
     def __init__(self):
         self.ran, self.skipped = 0, {}

@@ -1,11 +1,11 @@
-// An experiment: the forward of Elastic-Softmax with scores and exponentials computed only once. A cluster of C blocks
-// processes 128 rows. Each block has every C-th tile of their keys and keeps its unnormalized probabilities in
-// registers, as fp16, until the blocks have exchanged the maxima and sums of the rows through distributed shared
-// memory. Then it computes the weights from its probabilities, multiplies them by its values, and sends its part of the
-// outputs to the block that writes them.
+// An experiment: a forward kernel of Elastic-Softmax that computes scores and exponentials only once. A cluster of C
+// blocks processes 128 query rows. Each block processes every C-th tile of their keys, and keeps the unnormalized
+// probabilities in registers as fp16 until the blocks have exchanged the maxima and sums of the rows through
+// distributed shared memory. Then each block computes the weights from its probabilities, multiplies them by its tiles
+// of V, and sends its partial outputs to the block that writes these rows.
 //
-// Causal, bf16, head size 64, tau below zero, no distance bias, lengths that are multiples of 128 up to 512 C. Built
-// and run by run.py in this directory.
+// Limitations: causal, bf16, head size 64, negative tau, no distance bias, lengths that are multiples of 128 up to 512
+// C. run.py in this directory builds and runs the kernel.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -28,7 +28,7 @@ using hopper::kLn2;
 using hopper::kLog2e;
 using hopper::quad_sum;
 
-// M rows in two warpgroups, tiles of N keys, at most TILES of them a block.
+// M query rows in two warpgroups; tiles of N keys, at most TILES tiles per block.
 constexpr int D = 64, M = 128, N = 128, TILES = 4, STAGES = 8, THREADS = 384;
 constexpr int kTileBytes = N * D * 2, kOutBytes = M * D * 4;
 
@@ -56,7 +56,7 @@ __device__ inline uint32_t remote(uint32_t address, int rank) {
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
-// Stores that count on an mbarrier of the block that receives them.
+// Asynchronous stores to the shared memory of another block. They complete transactions on an mbarrier of that block.
 __device__ inline void send(uint32_t to, float x, float y, uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
                "r"(__float_as_uint(x)), "r"(__float_as_uint(y)), "r"(barrier)
@@ -80,7 +80,7 @@ __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// exp2 without the special-function unit: 2^n times a polynomial, good to 6e-6 for x from -126 on.
+// exp2 without the special-function unit: 2^n times a polynomial. The relative error is below 6e-6 for x >= -126.
 __device__ inline float exp2_polynomial(float x) {
   float y;
   asm("max.NaN.f32 %0, %1, 0fC2FC0000;" : "=f"(y) : "f"(x));  // -126
@@ -89,12 +89,13 @@ __device__ inline float exp2_polynomial(float x) {
   return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
 }
 
-// What a variant leaves out, for timing only.
+// Flags for timing variants that skip a part of the computation. Their results are wrong.
 constexpr int kNoExchange = 1, kNoExponentials = 2, kNoSum = 4;
 
-// exp2(s c - base) of a thread's part of a tile, as fp16 in the order of a product's left side, and their sums. The
-// base is the row's largest score of the block's first tile, until a later tile leaves what fp16 holds: then it is that
-// tile's, and `scale` brings what was kept to it.
+// Computes exp2(s c - base) for the scores of one tile that this thread has, stores them as fp16 in the register layout
+// of a left matrix operand, and adds them to the row sums. The base of a row is its largest score in the first tile of
+// the block. If the exponentials of a later tile exceed the range of fp16, the base becomes the maximum of that tile,
+// and `scale` rescales the stored exponentials of the earlier tiles.
 template <int POLYNOMIALS, int SKIP, typename Scale>
 __device__ __forceinline__ void keep_exponentials(bool first, const float (&s)[N / 2], float c, float (&base)[2],
                                                   float (&sum)[2], uint32_t (&held)[N / 16][4], Scale scale) {
@@ -111,7 +112,7 @@ __device__ __forceinline__ void keep_exponentials(bool first, const float (&s)[N
   }
   float part[2][2];
 #pragma unroll 1
-  for (int tries = 0; tries < 2; ++tries) {  // one copy of the loop: the registers do not suffice for the code of two
+  for (int tries = 0; tries < 2; ++tries) {  // not unrolled: two copies of the code would need too many registers
     part[0][0] = part[0][1] = part[1][0] = part[1][1] = 0;
 #pragma unroll
     for (int k = 0; k < N / 16; ++k) {
@@ -152,9 +153,10 @@ __device__ inline void shrink_held(uint32_t (&held)[N / 16][4], const float (&by
   }
 }
 
-// The items of a cluster: all row blocks of a head, the longest first, then the next of its heads.
+// A work item of a cluster: one block of rows of one head. A cluster processes all row blocks of a head, starting with
+// the last one (which has the most keys), and then continues with its next head.
 struct Item {
-  int head, row;  // head: of all batches
+  int head, row;  // head: index over batches and heads; row: index of the row block
   __device__ void next(int blocks, int clusters) {
     if (--row < 0) {
       row = blocks - 1;
@@ -163,7 +165,7 @@ struct Item {
   }
 };
 
-// POLYNOMIALS of every eight exponentials are computed without the special-function unit.
+// POLYNOMIALS of every eight exponentials are computed by polynomials instead of the special-function unit.
 template <int C, int POLYNOMIALS, int SKIP>
 __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Arguments a) {
   extern __shared__ char unaligned[];
@@ -184,7 +186,8 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
   if constexpr (C > 1) cluster_barrier();
   constexpr bool EXCHANGE = C > 1 && !(SKIP & kNoExchange);
   const int group = warpgroup() - 1;
-  // Of an item's tiles the block has first, first + C, ...; the odd ones fall to another block every time.
+  // A block processes the tiles first, first + C, ... of an item. The first tile depends on the item, so that the
+  // remaining tiles are assigned to a different block for every item.
   auto first_tile = [&](int index) { return (rank + index) % C; };
   auto tile_count = [&](const Item& item, int first) { return first <= item.row ? (item.row - first) / C + 1 : 0; };
 
@@ -213,12 +216,12 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
 
   alloc_registers<240>();
   const int lane = threadIdx.x % 32, warp = group * 4 + threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
-  const int own_row = warp * 16 + lane / 4;  // and the one 8 below
+  const int own_row = warp * 16 + lane / 4;  // this thread also has row own_row + 8
   const uint32_t sq = descriptor_base(shared_address(memory) + group * 64 * 128);
   const uint32_t sk = descriptor_base(shared_address(memory) + 2 * kTileBytes);
   const uint32_t sv = descriptor_base(shared_address(memory) + 2 * kTileBytes, N * 128);
   const bool writes = C == 1 || group == rank * 2 / C;  // this warpgroup writes the block's rows of the output
-  constexpr int own_warps = 8 / C;                      // the rows of so many warps are the block's to write
+  constexpr int own_warps = 8 / C;                      // the block writes the rows of this many warps
   auto write_rows = [&](const Item& item, int index) {
     wait_for_cluster(&sm.outs, index % 2);
     T* const out = a.out + (static_cast<int64_t>(item.head / a.heads) * a.length + item.row * M) * a.heads * D +
@@ -337,7 +340,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
 #pragma unroll
         for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, held[j][k], descriptor(tile + descriptor_units(k * 2048)), 1);
         wgmma_commit();
-        if (j > 0) {  // the next weights are made under this product
+        if (j > 0) {  // the next weights are computed while this product runs
           wgmma_wait<1>();
           if (lane == 0) barrier_arrive(&sm.kv.empty[(use + j - 1) % STAGES]);
         }
@@ -355,7 +358,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
       const uint32_t barrier = remote(shared_address(&sm.outs), to);
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) send(slot + n * 512, &o[4 * n], barrier);
-    } else {  // through shared memory, so that global stores are whole 16 bytes
+    } else {  // stage in shared memory, so that global stores have 16 bytes
       char* const rows = out_slots + warp * 2048;
       __syncwarp();
 #pragma unroll
@@ -379,7 +382,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
   }
   if constexpr (EXCHANGE) {
     if (writes && index > 0) write_rows(before, index - 1);
-    cluster_barrier();  // no block leaves while another may still send to it
+    cluster_barrier();  // a block must not exit while other blocks may send to it
   }
 }
 
@@ -412,15 +415,16 @@ void launch(const Arguments& a, cudaStream_t stream) {
 }  // namespace on_chip
 }  // namespace lazy::kernels::cuda
 
-// variant: 0; 10 n: n of eight exponentials by polynomials; 1, 2, 4: what is left out, for timing only.
-// (batch, length, heads, 64) bf16; lse (batch, heads, length). Zero when it was launched.
+// Launches the kernel. variant 0: the normal kernel; 10 n: n of every eight exponentials are computed by polynomials; a
+// sum of 1, 2 and 4: skip parts of the computation (kNoExchange, kNoExponentials, kNoSum). q, k, v, out: (batch,
+// length, heads, 64), bf16; lse: (batch, heads, length). Returns 0 on success.
 extern "C" int on_chip_forward(int blocks, int variant, int batch, int length, int heads, const void* q, const void* k,
                                const void* v, const float* tau, void* out, float* lse, void* stream) try {
   using namespace lazy::kernels;
   using namespace lazy::kernels::cuda;
   namespace on_chip = lazy::kernels::cuda::on_chip;
   if (length % on_chip::M != 0 || length > blocks * on_chip::TILES * on_chip::N)
-    throw std::runtime_error("no such length");
+    throw std::runtime_error("expected a length that is a multiple of 128 and at most 512 keys per block");
   Params p{};
   p.head_dim = on_chip::D;
   p.batch = batch;
@@ -490,7 +494,7 @@ extern "C" int on_chip_forward(int blocks, int variant, int batch, int length, i
       on_chip::launch<8, 0, 7>(a, queue);
       break;
     default:
-      throw std::runtime_error("clusters have 1, 2, 4 or 8 blocks");
+      throw std::runtime_error("expected 1, 2, 4 or 8 blocks per cluster and a known variant");
   }
   return 0;
 } catch (const std::exception& error) {

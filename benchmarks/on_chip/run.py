@@ -2,9 +2,10 @@
 
     python benchmarks/on_chip/run.py build/liblazy_ops.so [--json FILE] [--built FILE.so]
 
-The kernels of the library are the Hopper and the portable kernels. The script builds the experiment with nvcc, checks
-it against float64 (random inputs, large scores, scores that grow along the row) and times it: causal, bf16, head size
-64, 32768 tokens of 16 heads, no distance bias, medians over rounds that run every variant in turn.
+The experiment is compared with the Hopper kernels and the portable kernels of the library. The script builds it with
+nvcc, checks it against float64 (random inputs, large scores, scores that grow along the row) and times it. The problems
+are causal, bf16, head size 64, 32768 tokens, 16 heads, without distance bias. Every round runs all variants in turn;
+the script prints medians over the rounds.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from gpu_medians import medians  # noqa: E402
 
 HEADS, TOKENS, LENGTHS, CLUSTERS = 16, 32768, (512, 1024, 2048, 4096), (1, 2, 4, 8)
 ROWS = 512  # keys that a block keeps on chip
-LEFT_OUT = {1: "exchange", 2: "exponentials", 4: "sum over V", 7: "any of these"}  # wrong results, for timing
+LEFT_OUT = {1: "exchange", 2: "exponentials", 4: "sum over V", 7: "any of these"}  # variants for timing only
 
 
 def build(folder):
@@ -70,7 +71,7 @@ def inputs(length, kind):
     q, k, v = (torch.randn(TOKENS // length, length, HEADS, 64, device="cuda") for _ in range(3))
     if kind == "large":
         q *= 8
-    if kind == "growing":  # later keys beat the earlier by hundreds: what was kept has to be scaled
+    if kind == "growing":  # scores grow by hundreds: stored values are rescaled
         k = 0.1 * k + torch.linspace(0, 8, length, device="cuda")[:, None, None]
         q = q.abs()
     return *(x.to(torch.bfloat16) for x in (q, k, v)), torch.full((HEADS,), -1.0, device="cuda")
@@ -100,7 +101,7 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--built", help="shared library of the experiment that was built before")
     parser.add_argument(
-        "--portable", action="store_true", help="only time the kernel that LAZY_KERNEL names (used by itself)"
+        "--portable", action="store_true", help="only time the kernel that LAZY_KERNEL names (internal option)"
     )
     parser.add_argument("--rounds", type=int, default=15)
     a = parser.parse_args()
@@ -138,7 +139,7 @@ def main():
                 ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
             )
             if failed:
-                raise RuntimeError(f"cluster of {cluster}: not launched")
+                raise RuntimeError(f"cluster of {cluster}: the kernel could not be launched")
             return out
 
         run.lse = lse

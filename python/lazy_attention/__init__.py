@@ -1,4 +1,4 @@
-"""Lazy Attention for PyTorch: the operator, a layer, and Hugging Face transformers glue (arXiv 2601.00919).
+"""Lazy Attention for PyTorch: the operator, a layer, and the Hugging Face transformers integration (arXiv 2601.00919).
 
     import torch, lazy_attention
     q = torch.randn(1, 128, 8, 64)

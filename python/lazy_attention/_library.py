@@ -1,7 +1,7 @@
 """Finds and loads liblazy_ops.so and liblazy_ops_cuda.so, which register torch.ops.lazy.*.
 
-Searched in this order: beside this file (an installed package), the path in the environment variable
-LAZY_OPS_LIBRARY, the build folder of the source tree that this file lies in.
+The following locations are searched in this order: the directory of this file (an installed package), the path in the
+environment variable LAZY_OPS_LIBRARY, and the build folder of the source tree that contains this file.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 
 def source_tree() -> Path | None:
-    """The source tree that this file is in; None for an installed package."""
+    """Returns the root of the source tree that contains this file, or None for an installed package."""
     tree = Path(__file__).resolve().parents[2]
     return tree if (tree / "src" / "ops").is_dir() else None
 
 
 def explain_missing_torch(error: Exception) -> ImportError:
-    """The error to raise if PyTorch cannot be imported. `make` installs PyTorch without the packages that Python needs
-    to import it, because the program `lazy` does not use them."""
+    """Returns the error to raise if PyTorch cannot be imported. `make` installs PyTorch without the packages that
+    Python needs to import it, because the program `lazy` does not use them."""
     remedy = "install PyTorch 2.11 or later"
     if tree := source_tree():
         remedy = f"run `make python` in {tree}, which completes .venv"
@@ -36,11 +36,11 @@ from . import _registration
 
 NAME = "liblazy_ops.so"
 CUDA_NAME = "liblazy_ops_cuda.so"
-OLDEST = (2, 11)  # PyTorch whose stable ABI the libraries use; TORCH_TARGET_VERSION in python/CMakeLists.txt
+OLDEST = (2, 11)  # minimum PyTorch version; must match TORCH_TARGET_VERSION in python/CMakeLists.txt
 
 
 def find() -> Path:
-    """The library's path. FileNotFoundError lists every place that was searched."""
+    """Returns the path of the operator library. Raises FileNotFoundError, which lists every path that was searched."""
     places = [Path(__file__).resolve().parent / NAME]
     named = os.environ.get("LAZY_OPS_LIBRARY")
     if named:
@@ -58,14 +58,15 @@ def find() -> Path:
 
 
 def check_version(version: str) -> None:
-    """ImportError for a PyTorch that is older than the libraries' stable ABI."""
+    """Raises ImportError if PyTorch is older than the stable ABI that the libraries use."""
     if tuple(int(number) for number in version.split(".")[:2]) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise ImportError(f"lazy_attention: expected PyTorch {oldest} or later, found {version}")
 
 
 def load_cuda(path: Path) -> str:
-    """Loads the kernels for CUDA tensors. Returns why it could not: everything else works without them."""
+    """Loads the CUDA kernels. Returns an empty string on success, otherwise the reason for the failure. The failure is
+    not an error, because the CPU kernels work without the CUDA library."""
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} was built without CUDA"
     if not path.is_file():
@@ -78,10 +79,10 @@ def load_cuda(path: Path) -> str:
 
 
 def load() -> Path:
-    """Registers the operators in this process; does nothing when they are registered already."""
+    """Registers the operators in this process, unless they are already registered. Returns the library's path."""
     check_version(torch.__version__)
     path = find()
-    if hasattr(torch.ops.lazy, "attention"):  # another copy came first: a second registration would abort
+    if hasattr(torch.ops.lazy, "attention"):  # registered already; registering twice would abort
         return path
     try:
         torch.ops.load_library(str(path))

@@ -1,7 +1,8 @@
-"""What the operators of liblazy_ops.so need beyond their kernels: shapes (fake kernels), autograd and autocast.
+"""Registers fake kernels (output shapes), autograd formulas and autocast rules for the operators of liblazy_ops.so.
 
-LibTorch's stable ABI, over which the kernels are registered, has none of these. The program `lazy` registers its own in
-C++ (src/ops/*_autograd.cc) over the same kernels: every backward is an operator of its own that serves both.
+The library registers its kernels through LibTorch's stable ABI, which supports none of these. The program `lazy`
+registers autograd formulas for the same kernels in C++ (src/ops/*_autograd.cc). Every backward pass is a separate
+operator, so that the Python and the C++ formulas call the same kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.autograd import forward_ad
 
 ops = torch.ops.lazy
 SIXTEEN_BITS = {torch.float16: b"float16", torch.bfloat16: b"bfloat16"}
-# The operators that have kernels for both devices.
+# The operators that have both a CPU and a CUDA kernel.
 KERNELS = (
     "attention",
     "attention_forward",
@@ -34,7 +35,7 @@ KERNELS = (
     "linear_cross_entropy_and_gradients",
 )
 
-# The operators that have no gradient in reverse mode either.
+# The operators that support neither forward-mode nor reverse-mode differentiation.
 NO_GRADIENT = (
     "add_product",
     "attention_backward",
@@ -45,12 +46,13 @@ NO_GRADIENT = (
     "swiglu_halves_backward",
 )
 
-_library: torch_library.Library  # kept: what it registered goes with it
-_keeps_alive_sum = None  # of the C library
+_library: torch_library.Library  # kept alive: destroying a Library removes its registrations
+_keeps_alive_sum = None  # the C function lazy_keeps_alive_sum of liblazy_ops.so, set by register()
 
 
 def register(library: ctypes.CDLL, without_cuda: str) -> None:
-    """Once a process. `without_cuda` says why tensors on a GPU are not served; empty: they are."""
+    """Registers everything in this module. Must be called once per process. `without_cuda` is the reason why there are
+    no CUDA kernels; it is empty if the CUDA kernels are loaded."""
     global _library, _keeps_alive_sum
     _library = _ReverseModeLibrary("lazy", "FRAGMENT")
     _keeps_alive_sum = library.lazy_keeps_alive_sum
@@ -71,7 +73,8 @@ def register(library: ctypes.CDLL, without_cuda: str) -> None:
 
 
 class _ReverseModeLibrary(torch_library.Library):
-    """A library whose Autograd kernels refuse tangents, whether they are registered here or by PyTorch's helpers."""
+    """A library that adds a check to every Autograd kernel: forward-mode tangents raise an error. The check also
+    applies to kernels that are registered by PyTorch's helper functions."""
 
     def impl(self, op_name, fn, dispatch_key="", **options):
         kernel = _reverse_mode_only(op_name, fn) if dispatch_key == "Autograd" else fn
@@ -79,14 +82,15 @@ class _ReverseModeLibrary(torch_library.Library):
 
 
 def _reverse_mode_only(name: str, kernel):
-    """The Autograd kernel `kernel`, preceded by a check that no input has a tangent.
+    """Wraps the Autograd kernel `kernel` in a check that no input has a forward-mode tangent.
 
-    Kernels drop tangents silently: PyTorch raises an error only in torch.autograd.Function.apply, which is called only
-    if an input requires a gradient. torch.func.jvp enters a dual level too, so that its inputs are dual tensors here.
+    Without the check, the kernels would drop tangents silently: PyTorch raises an error only in
+    torch.autograd.Function.apply, which is called only if an input requires a gradient. The inputs of torch.func.jvp
+    are dual tensors as well, so the check also detects them.
     """
 
-    def checked(*arguments, **options):  # the key set is among the arguments: naming it would double the overhead
-        if forward_ad._current_level >= 0:  # otherwise no tensor has a tangent; reading a tangent takes microseconds
+    def checked(*arguments, **options):  # `arguments` includes the dispatch key set
+        if forward_ad._current_level >= 0:  # skips the slow check (microseconds) outside of dual levels
             _refuse_tangents(name, (*arguments, *options.values()))
         return kernel(*arguments, **options)
 
@@ -102,7 +106,8 @@ def _refuse_tangents(name: str, arguments: tuple) -> None:
 
 
 def _add_product(sum, a, b):
-    """sum += a b, for the kernels, whose stable ABI passes no scalars such as addmm's factors."""
+    """Computes sum += a @ b. The C++ kernels call this operator instead of addmm, because the stable ABI cannot pass
+    the scalar factors of addmm."""
     if a.dtype == sum.dtype:
         return torch.addmm(sum, a, b, out=sum)
     return torch.addmm(sum, a, b, out_dtype=sum.dtype, out=sum)
@@ -115,7 +120,8 @@ def _refusal(name: str, reason: str):
     return refuse
 
 
-# Fake kernels: shapes and types of the results. Arguments that do not fit are refused by the kernels.
+# Fake kernels. They return empty tensors with the shapes and types of the results. They do not validate the arguments;
+# the real kernels do.
 
 
 def _outputs(q: Tensor, v: Tensor, normalizer: str, return_stats: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -130,12 +136,13 @@ def _outputs(q: Tensor, v: Tensor, normalizer: str, return_stats: int) -> tuple[
 
 @functools.cache
 def _defaults(operator: str) -> dict:
-    """The operator's arguments in order, with the schema's defaults; None where it has none."""
+    """Maps the operator's argument names, in schema order, to their default values (None without a default)."""
     return {a.name: a.default_value for a in getattr(ops, operator).default._schema.arguments}
 
 
 def _named(operator: str, arguments: tuple, options: dict) -> SimpleNamespace:
-    """The arguments of a call by name, in the schema's order. PyTorch leaves out those that equal a default."""
+    """Returns the arguments of a call by name, in schema order. PyTorch omits arguments that equal their default, so
+    the defaults are filled in here."""
     defaults = _defaults(operator)
     return SimpleNamespace(**{**defaults, **dict(zip(defaults, arguments)), **options})
 
@@ -148,7 +155,8 @@ def _fake_attention(*arguments, **options):
 def _fake_attention_forward(*arguments):
     a = _named("attention_forward", arguments, {})
     out, lse, stats = _outputs(a.q, a.v, a.normalizer, a.return_stats)
-    # As empty_alive_sum in src/ops/attention.cc: neither lengths nor the tensors' device decide.
+    # Must make the same decision as empty_alive_sum in src/ops/attention.cc. The decision depends neither on the
+    # sequence lengths nor on the device.
     kept = a.q.dtype in SIXTEEN_BITS and _keeps_alive_sum(
         int(a.q.shape[-1]),
         int(a.v.shape[-1]),
@@ -176,7 +184,8 @@ def _fake_decode(*arguments, **options):
 
 
 def _kept_type(dtype: torch.dtype) -> torch.dtype:
-    """As kept_gradient_type in src/ops/linear_cross_entropy.cc."""
+    """Type in which the forward pass stores the gradients; must equal kept_gradient_type in
+    src/ops/linear_cross_entropy.cc."""
     return torch.float32 if dtype == torch.float16 else dtype
 
 
@@ -234,7 +243,8 @@ def _below_autograd(keys: torch._C.DispatchKeySet) -> torch._C.DispatchKeySet:
 
 
 def _attention(keys, *tensors, **options):
-    """Gradients go through attention_forward, which also returns what attention_backward wants to have kept."""
+    """Autograd kernel of attention. If a gradient is required, it calls attention_forward, which also returns the
+    tensors that attention_backward needs."""
     options["deterministic"] = options.get("deterministic", False) or torch.are_deterministic_algorithms_enabled()
     if _wants_gradient(*tensors, options.get("alibi_slopes")):
         return ops.attention_forward(*vars(_named("attention", tensors, options)).values())[:3]
@@ -254,7 +264,7 @@ def _save_attention(ctx, inputs, output) -> None:
 
 def _attention_backward(ctx, d_out, *_):
     *tensors, cu_q, cu_k, out, lse, alive_sum = ctx.saved_tensors
-    none = (None,) * 11  # of the arguments that are no tensors or have no gradient
+    none = (None,) * 11  # gradients of the non-tensor and non-differentiable arguments
     if d_out is None:
         return (None,) * 7 + none
     mask = [t is not None and needed for t, needed in zip(tensors, ctx.needs_input_grad)]
@@ -266,7 +276,8 @@ def _attention_backward(ctx, d_out, *_):
 
 
 def _loss(keys, hidden, weight, labels, ignore_index=-100):
-    """Where a gradient is wanted, the forward pass computes it with each chunk's logits, and the backward scales it."""
+    """Autograd kernel of linear_cross_entropy. If a gradient is required, the forward pass computes it together with
+    the logits of each chunk, and the backward pass only multiplies it by d_loss."""
     if _wants_gradient(hidden, weight):
         want = (hidden.requires_grad, weight.requires_grad)
         return ops.linear_cross_entropy_and_gradients(hidden, weight, labels, ignore_index, *want)[:3]
@@ -322,7 +333,8 @@ def _swiglu_backward(ctx, d_y):
     return ops.swiglu_backward(d_y, *ctx.saved_tensors)
 
 
-# The operators with tensors among their keyword arguments, which register_autograd does not take.
+# Operators with tensors among their keyword arguments. torch.library.register_autograd does not support such operators,
+# so they use torch.autograd.Function.
 
 
 def _rotated(keys, x, base, offset, inverse, positions, options):
@@ -333,7 +345,8 @@ def _rotated(keys, x, base, offset, inverse, positions, options):
 
 
 class _Rope(torch.autograd.Function):
-    """The operator is linear and its transpose is the inverse rotation, so every derivative is the operator itself."""
+    """Autograd function of rope. The operator is linear and its transpose is the inverse rotation. The backward pass
+    therefore calls the same operator with `inverse` negated, which makes derivatives of any order available."""
 
     @staticmethod
     def forward(ctx, keys, x, base, offset, inverse, positions, options):
@@ -371,7 +384,7 @@ class _Decode(torch.autograd.Function):
 def _decode(keys, *tensors, **options):
     inputs = [t for t in (*tensors, *options.values()) if isinstance(t, Tensor)]
     call = _Decode.apply if _wants_gradient(*inputs) else _decoded
-    return call(keys, tensors, options, *inputs)  # autograd sees tensors that are arguments themselves
+    return call(keys, tensors, options, *inputs)  # Function.apply only tracks tensors that are direct arguments
 
 
 def _no_second_derivative(name: str):
@@ -399,7 +412,8 @@ def _register_autograd() -> None:
     register("rms_norm", _norm_backward, _save_norm)
     register("add_rms_norm", _add_norm_backward, _save_add_norm)
     register("swiglu", _swiglu_backward, _save_swiglu)
-    # A second derivative is refused when it is computed, not when the first is taken with create_graph.
+    # A second derivative raises an error when it is computed. Computing the first derivative with create_graph=True is
+    # allowed.
     for name in ("attention", "rms_norm", "swiglu", "swiglu_halves", "linear_cross_entropy"):
         register(f"{name}_backward", _no_second_derivative(f"{name}_backward"))
 
@@ -408,8 +422,9 @@ def _register_autograd() -> None:
 
 
 def _register_autocast(device: str) -> None:
-    """q, k and v are cast as PyTorch's own attention casts them, and the output projection's operands as its linear;
-    the per-head parameters stay in fp32."""
+    """Registers the autocast rules of one device. q, k and v are cast to the autocast type, like the inputs of
+    PyTorch's scaled_dot_product_attention. The hidden states and the weight of linear_cross_entropy are cast as well,
+    like the inputs of torch.nn.functional.linear. The per-head parameters stay in fp32."""
     key = "Autocast" + device.upper()
     no_autocast = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
@@ -418,7 +433,7 @@ def _register_autocast(device: str) -> None:
         return t.to(torch.get_autocast_dtype(device)) if fits else t
 
     def register(name: str, operator, first: int, last: int) -> None:
-        """Arguments first to last - 1 are cast."""
+        """Registers an autocast kernel that casts the arguments first, ..., last - 1."""
 
         def kernel(*arguments, **options):
             with torch._C._ExcludeDispatchKeyGuard(no_autocast):

@@ -1,4 +1,4 @@
-"""lazy_attention.decode: the operator torch.ops.lazy.decode, one to a few query rows against a long cache."""
+"""lazy_attention.decode: the operator torch.ops.lazy.decode, attention of a few query rows to a long KV cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .operator import AttentionOutput, Normalizer, Offset, attention, check_layout, check_types
 
-FEW_ROWS = 8  # largest number of query rows that uses decode; equal to the constant in src/ops/decode.h
+FEW_ROWS = 8  # maximum number of query rows for which decode is used; must equal the constant in src/ops/decode.h
 
 
 def decode(
@@ -33,28 +33,30 @@ def decode(
     return_stats: bool = False,
     return_score_stats: bool = False,
 ) -> Tensor | AttentionOutput:
-    """Attention of each sequence's newest tokens to its cache, as `lazy_attention.attention` defines it.
+    """Attention of each sequence's newest tokens to its KV cache, as defined by `lazy_attention.attention`.
 
-    Scores are computed once, and only rows of V with weight are read. It has no gradient. The layout is (batch, length,
-    heads, head_dim): transformers' caches, (batch, kv heads, length, head_dim), need ``transpose(1, 2)``.
+    Scores are computed once, and only the rows of V with a nonzero weight are read. The operator has no gradient. The
+    layout is (batch, length, heads, head_dim). The caches of transformers have the layout (batch, kv heads, length,
+    head_dim) and need ``transpose(1, 2)``.
 
     Args:
-        q: (batch, rows, heads, head_dim): the newest tokens; the cache already holds their keys. Scores are kept, a
-            float for each row and key, so rows should be few.
-        k_cache: (batch, capacity, kv heads, head_dim); paged: (pages, page size, kv heads, head_dim).
-        v_cache: as k_cache, with value dim.
-        cache_lengths: (batch), int32 or int64: keys in each sequence's cache. Nothing beyond is read.
-        block_table: (batch, pages of a sequence at most), int32 or int64: key j of sequence b is token j % page_size
-            of page block_table[b, j // page_size]. None: the cache is not paged.
-        visible_count: (batch), int32 or int64: the count that tau / c_i (and sigmoid's -ln c_i) use for the newest
-            row, where a cache has evicted keys. Default: the keys that the row sees.
+        q: (batch, rows, heads, head_dim), the queries of the newest tokens, whose keys must already be in the cache.
+            The operator stores one float per query row and key, so the number of rows should be small.
+        k_cache: (batch, capacity, kv heads, head_dim). Paged cache: (pages, page size, kv heads, head_dim).
+        v_cache: same shape as k_cache, except that the last dimension is the value dim.
+        cache_lengths: (batch), int32 or int64: number of keys in each sequence's cache. Keys after these are not read.
+        block_table: (batch, maximum number of pages per sequence), int32 or int64: key j of sequence b is token
+            j % page_size of page block_table[b, j // page_size]. None: the cache is not paged.
+        visible_count: (batch), int32 or int64: the key count c_i of the newest query row, which is used in tau / c_i
+            and in the sigmoid bias -ln c_i. Pass it if keys have been evicted from the cache. Default: the number of
+            keys that the row sees.
 
-    The other arguments are those of `lazy_attention.attention`.
+    The other arguments are the same as in `lazy_attention.attention`.
 
     Returns out (batch, rows, heads, value dim), or `lazy_attention.AttentionOutput`.
 
-    Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for wrong shapes and types, a length beyond the
-    capacity and a page out of range. Raises TypeError for a number, list or array where a tensor is expected.
+    Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for wrong shapes and types, for a length above
+    the capacity and for a page index out of range. Raises TypeError for a number, list or array in place of a tensor.
     """
     check_types(
         "decode",
@@ -96,7 +98,8 @@ def decode(
 
 
 def attention_or_decode(q: Tensor, k: Tensor, v: Tensor, **arguments) -> Tensor | AttentionOutput:
-    """`attention` of whole caches, through `decode` where gradients are off and few rows meet more keys."""
+    """Attention to a whole cache. Calls `decode` if gradients are disabled, there are at most FEW_ROWS query rows and
+    there are more keys than query rows. Otherwise calls `attention`."""
     if torch.is_grad_enabled() or q.shape[1] > FEW_ROWS or q.shape[1] >= k.shape[1]:
         return attention(q, k, v, **arguments)
     lengths = torch.full((q.shape[0],), k.shape[1], device=q.device)

@@ -1,14 +1,15 @@
-"""Fetches the nine benchmarks and FineWeb-Edu from the Hugging Face Hub, on a machine with a network.
+"""Downloads the nine benchmarks and FineWeb-Edu from the Hugging Face Hub.
 
     python -m lazy_attention.download --data data                     the nine benchmarks, for `lazy eval --data data`
     python -m lazy_attention.download --data data piqa boolq --train  two of them, with examples for --num-fewshot
     python -m lazy_attention.download --data data fineweb-edu-10BT --shards 0-3
         then: lazy data prepare data/HuggingFaceFW/fineweb-edu/sample/10BT --output corpus --tokenizer tokenizer.model
 
-Files keep their paths on the Hub, below DIR/OWNER/NAME. Each is written under a temporary name, checked against the
-size and checksum that the Hub states, and renamed; an interrupted run continues where it stopped. HF_ENDPOINT names
-another server, HF_TOKEN a token. huggingface_hub fetches the files where it is installed (--plain: never). Without
-PyTorch and the operator library this file runs by itself: python -I python/lazy_attention/download.py --data data.
+The files are stored in DIR/OWNER/NAME under the same relative paths as on the Hub. Each file is written under a
+temporary name, compared with the size and checksum that the Hub reports, and then renamed. An interrupted run continues
+where it stopped. The environment variable HF_ENDPOINT selects another server, and HF_TOKEN sets the access token. The
+script uses huggingface_hub if it is installed, unless --plain is given. The script can also run without PyTorch and
+without the operator library: python -I python/lazy_attention/download.py --data data.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ CORPORA = {f"fineweb-edu-{size}": ("HuggingFaceFW/fineweb-edu", f"sample/{size}/
 
 
 class DownloadError(Exception):
-    """One line for the user."""
+    """An error whose message is printed to the user as one line."""
 
 
 def endpoint():
@@ -58,13 +59,14 @@ def open_url(url, first_byte=0):
     request = urllib.request.Request(url, headers={"User-Agent": "lazy-attention"})
     if first_byte:
         request.add_header("Range", f"bytes={first_byte}-")
-    if os.environ.get("HF_TOKEN"):  # not for the storage that the Hub redirects to
+    if os.environ.get("HF_TOKEN"):  # not sent to the storage server of a redirect
         request.add_unredirected_header("Authorization", "Bearer " + os.environ["HF_TOKEN"])
     return urllib.request.urlopen(request, timeout=60)
 
 
 def patiently(action, what, retries):
-    """Network trouble is tried again, after 1, 2, 4 ... seconds; an answer of the server (404, 401) is not."""
+    """Runs `action` and retries it after network errors and temporary HTTP errors, waiting 1, 2, 4, ... (at most 30)
+    seconds. Other HTTP errors, such as 401 and 404, are not retried."""
     for attempt in range(retries + 1):
         try:
             return action()
@@ -78,7 +80,8 @@ def patiently(action, what, retries):
 
 
 def list_files(repository, revision, retries):
-    """[{"path", "size", "oid", "lfs": {"oid"}}, ...] of a data set, page by page."""
+    """Returns the files of a data set as [{"path", "size", "oid", "lfs": {"oid"}}, ...]. The Hub returns the list in
+    several pages."""
     url = f"{endpoint()}/api/datasets/{repository}/tree/{urllib.parse.quote(revision, safe='')}?recursive=true"
     files = []
     while url:
@@ -95,7 +98,7 @@ def list_files(repository, revision, retries):
 
 
 def wanted_files(name, arguments):
-    """(data set, revision, files) of a benchmark or a corpus."""
+    """Returns (data set, revision, files) for a benchmark or a corpus."""
     if name in CORPORA:
         repository, prefix = CORPORA[name]
         files = [
@@ -130,7 +133,8 @@ def wanted_files(name, arguments):
 
 
 def checksum_error(path, file):
-    """None, or what is wrong with a fetched file: its size, SHA-256 (large files) or git's SHA-1."""
+    """Compares a downloaded file with the size and checksum that the Hub reports (SHA-256 for LFS files, git's SHA-1
+    for the others). Returns None if they match, otherwise an error message."""
     size = path.stat().st_size
     if size != file["size"]:
         return f"expected {file['size']} bytes, found {size}"
@@ -144,7 +148,7 @@ def checksum_error(path, file):
 
 
 class Progress:
-    """A line that moves on a terminal; elsewhere a line a file."""
+    """Progress display of one file: a continuously updated line on a terminal, otherwise one line per finished file."""
 
     def __init__(self, title, total):
         self.title, self.total, self.begin, self.shown, self.done = title, total, time.monotonic(), 0.0, 0
@@ -170,7 +174,7 @@ class Progress:
 
 
 def fetch_plain(url, partial, file, retries, progress):
-    """Fills the partial file, going on after what it holds already."""
+    """Downloads `url` into the file `partial`, and resumes the download if the file already has a part of the data."""
 
     def attempt():
         have = partial.stat().st_size if partial.exists() else 0
@@ -184,7 +188,7 @@ def fetch_plain(url, partial, file, retries, progress):
                 out.write(block)
                 progress.add(len(block))
         size = partial.stat().st_size
-        if size < file["size"]:  # a connection cut short reads like the end
+        if size < file["size"]:  # read() also returns b"" if the connection breaks
             raise ConnectionError(f"the connection ended after {size} of {file['size']} bytes")
 
     patiently(attempt, url, retries)
@@ -197,7 +201,7 @@ def fetch_by_hub(hub, repository, revision, file, partial):
 
 
 def fetch(repository, revision, file, target, arguments, hub):
-    partial = target.with_name(target.name + ".partial")  # a name that `lazy data prepare` does not take for a shard
+    partial = target.with_name(target.name + ".partial")  # `lazy data prepare` ignores this suffix
     target.parent.mkdir(parents=True, exist_ok=True)
     place = f"{urllib.parse.quote(revision, safe='')}/{urllib.parse.quote(file['path'])}"
     url = f"{endpoint()}/datasets/{repository}/resolve/{place}"
@@ -207,7 +211,7 @@ def fetch(repository, revision, file, target, arguments, hub):
         if hub and not continued:
             try:
                 fetch_by_hub(hub, repository, revision, file, partial)
-            except Exception as error:  # its exceptions are many and change between versions
+            except Exception as error:  # the exception types of huggingface_hub differ between versions
                 raise DownloadError(f"{url}: {' '.join(str(error).split())}") from error
         else:
             fetch_plain(url, partial, file, arguments.retries, progress)
@@ -215,7 +219,7 @@ def fetch(repository, revision, file, target, arguments, hub):
         if not wrong:
             break
         partial.unlink()
-        if last or not continued:  # what was continued may have been another version: once more from the start
+        if last or not continued:  # a resumed file may be of an older version: retry from the start
             raise DownloadError(f"{url}: {wrong}")
     with open(partial, "rb") as content:
         os.fsync(content.fileno())
@@ -243,7 +247,7 @@ def download(names, arguments):
     for entry in missing:
         fetch(*entry, arguments, hub)
     print(
-        f"{len(missing)} files fetched, {len(plan) - len(missing)} there already, below {arguments.data}",
+        f"{len(missing)} files downloaded, {len(plan) - len(missing)} already present, in {arguments.data}",
         file=sys.stderr,
     )
 
@@ -268,15 +272,17 @@ def main(words=None):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"{', '.join(known)} (default: the nine benchmarks)")
-    parser.add_argument("--data", default="data", metavar="DIR", help="where to put them (default: %(default)s)")
+    parser.add_argument("--data", default="data", metavar="DIR", help="target folder (default: %(default)s)")
     parser.add_argument(
-        "--train", action="store_true", help="the benchmarks' training splits too, for few-shot prompts"
+        "--train", action="store_true", help="also download the benchmarks' training splits, for few-shot prompts"
     )
     parser.add_argument(
-        "--shards", type=shard_list, help="of a corpus: which of its files, such as 0-3,7 (default: all)"
+        "--shards", type=shard_list, help="numbers of the corpus files to download, such as 0-3,7 (default: all)"
     )
-    parser.add_argument("--retries", type=int, default=5, help="after network trouble (default: %(default)s)")
-    parser.add_argument("--plain", action="store_true", help="HTTPS without huggingface_hub")
+    parser.add_argument(
+        "--retries", type=int, default=5, help="number of retries after network errors (default: %(default)s)"
+    )
+    parser.add_argument("--plain", action="store_true", help="do not use huggingface_hub")
     arguments = parser.parse_args(words)
     for name in arguments.sets:
         if name not in known:
@@ -293,7 +299,7 @@ def main(words=None):
         print(f"download: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("download: stopped; the same command continues", file=sys.stderr)
+        print("download: stopped; run the same command again to continue", file=sys.stderr)
         return 130
     return 0
 

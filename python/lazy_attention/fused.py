@@ -24,7 +24,8 @@ def _served(*tensors: Tensor) -> bool:
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """``x / sqrt(mean(x^2) + eps) * weight`` over the last dimension, sums in fp32.
 
-    x: (..., dim); weight: (dim), fp32 or x's type. Returns a tensor like x. Gradients for both.
+    x: (..., dim); weight: (dim), in fp32 or in x's type. Returns a tensor of x's shape and type. Differentiable with
+    respect to x and weight.
     """
     if _served(x) and weight.dtype in (torch.float32, x.dtype):
         return torch.ops.lazy.rms_norm(x, weight, eps)
@@ -33,7 +34,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """``silu(gate) * up``. Both (..., dim), same shape and type. Gradients for both."""
+    """``silu(gate) * up``. Both tensors are (..., dim) and have the same type. Differentiable with respect to both."""
     return torch.ops.lazy.swiglu(gate, up) if _served(gate, up) else F.silu(gate) * up
 
 
@@ -50,23 +51,28 @@ def rope(
     original_length: int = 0,
     **scaling_details: float | bool | Sequence[float],
 ) -> Tensor:
-    """Rotary position embedding: pair n of a head turns by ``position * base ** (-2 n / rotary_dim)`` radians.
-    Angles in fp64, cosines and sines rounded to fp32.
+    """Rotary position embedding: rotates pair n of each head by ``position * base ** (-2 n / rotary_dim)`` radians.
+    Angles are computed in fp64; their cosines and sines are rounded to fp32.
 
     Args:
         x: (batch, length, heads, head_dim), or packed (tokens, heads, head_dim).
-        base: theta, above 1.
-        offset: position of the first token, at least 0. Not with ``positions``.
-        positions: (length) or (batch, length), integers from 0: a position a token. Default offset, offset + 1, ...
-        rotary_dim: the dimensions that turn, even, the first ones of each head; -1: all.
-        interleaved: pairs (2n, 2n + 1); otherwise (n, n + rotary_dim / 2), as Llama, Qwen and gpt-oss.
-        scaling: of long-context models, see docs/operator.md.
-        factor: of the scaling.
-        original_length: of the scaling.
-        scaling_details: low_frequency and high_frequency; beta_fast, beta_slow, truncate and attention_factor;
-            pair_factors, the divisors of the frequencies for "longrope".
+        base: the base theta of the rotation frequencies, greater than 1.
+        offset: position of the first token, at least 0. Cannot be combined with ``positions``.
+        positions: (length) or (batch, length), non-negative integers: the position of each token. Default: offset,
+            offset + 1, ...
+        rotary_dim: number of rotated dimensions per head, an even number. The first dimensions of each head are
+            rotated. -1 rotates all of them.
+        interleaved: True rotates the pairs (2n, 2n + 1). False rotates the pairs (n, n + rotary_dim / 2), as in Llama,
+            Qwen and gpt-oss.
+        scaling: frequency scaling of long-context models, see docs/operator.md.
+        factor: the scaling factor.
+        original_length: context length before the scaling.
+        scaling_details: further parameters of the scaling: low_frequency and high_frequency ("llama3"); beta_fast,
+            beta_slow and truncate ("yarn"); attention_factor ("yarn" and "longrope"); pair_factors, the divisors of
+            the frequencies ("longrope").
 
-    Returns a tensor of x's shape and type. Gradient for x. RuntimeError, ``lazy::rope: expected ..., received ...``.
+    Returns a tensor of x's shape and type. Differentiable with respect to x. Raises RuntimeError, ``lazy::rope:
+    expected ..., received ...``, for invalid arguments.
     """
     options = dict(
         positions=positions,
@@ -81,7 +87,8 @@ def rope(
         return torch.ops.lazy.rope(x, base, offset, **options)
     if x.dtype != torch.float64:
         return torch.ops.lazy.rope(x.float(), base, offset, **options).to(x.dtype)
-    # float64 products of the fp32 cosines and sines, which the operator returns for unit vectors.
+    # The operator does not support float64. Apply it to unit vectors to obtain the fp32 cosines and sines, then rotate
+    # in float64.
     dims = x.shape[-1] if rotary_dim == -1 else rotary_dim
     step, half = (2, 1) if interleaved else (1, dims // 2)
     first = torch.arange(dims // 2, device=x.device) * step
@@ -97,9 +104,9 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, ignore_
 
     Args:
         hidden: (tokens, dim), float32 or bfloat16.
-        weight: (vocabulary, dim), of hidden's type; under autocast both are cast to autocast's.
-        labels: (tokens), int64; ``ignore_index`` is not counted.
+        weight: (vocabulary, dim), in hidden's type. Under autocast, hidden and weight are cast to the autocast type.
+        labels: (tokens), int64. Tokens whose label is ``ignore_index`` are excluded from the mean.
 
-    Returns a float32 scalar, NaN when no label counts. Gradients for hidden and weight.
+    Returns a float32 scalar, or NaN if all tokens are excluded. Differentiable with respect to hidden and weight.
     """
     return torch.ops.lazy.linear_cross_entropy(hidden, weight, labels, ignore_index)[0]

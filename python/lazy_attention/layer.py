@@ -14,9 +14,11 @@ from .per_head import gathered, read, warn_of_rounding
 
 
 class KVCache:
-    """Keys and values of one layer, of all tokens so far. For inference only: a RuntimeError where gradients are on.
+    """The keys and values of all previous tokens, for one layer. For inference only: raises RuntimeError if gradients
+    are enabled.
 
-    ``keys`` and ``values`` are (batch, capacity, kv heads, head_dim), filled up to ``length``; the capacity doubles.
+    ``keys`` and ``values`` are (batch, capacity, kv heads, head_dim). The first ``length`` positions are valid. The
+    capacity doubles when it is exhausted.
     """
 
     def __init__(self) -> None:
@@ -25,9 +27,9 @@ class KVCache:
         self.length = 0
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends (batch, tokens, kv heads, head_dim) and returns all keys and values, as views."""
+        """Appends keys and values (batch, tokens, kv heads, head_dim). Returns views of all keys and values."""
         if torch.is_grad_enabled():
-            raise RuntimeError("KVCache: expected gradients to be off (torch.no_grad()), for a cache serves inference")
+            raise RuntimeError("KVCache: expected torch.no_grad(), because the cache only supports inference")
         end = self.length + keys.shape[1]
         self.keys = self._append(self.keys, keys, end)
         self.values = self._append(self.values, values, end)
@@ -46,37 +48,38 @@ class KVCache:
 
 
 class LazyAttention(nn.Module):
-    """Lazy Attention (arXiv 2601.00919): rotary positions with a large base, a learned bias on the distance, and
-    Elastic-Softmax (equations 4 and 5, see `lazy_attention.attention`), between projections without biases.
+    """Attention layer of arXiv 2601.00919: query, key, value and output projections, rotary positions with a large
+    base, a learned distance bias, and Elastic-Softmax (equations 4 and 5, see `lazy_attention.attention`).
 
     Args:
         hidden_size: width of the input and output.
         num_heads: query heads.
-        num_kv_heads: key and value heads, a divisor of num_heads. Default num_heads.
-        head_dim: default hidden_size / num_heads.
-        normalizer: see `lazy_attention.attention`. "elastic" has the parameter ``softmax_offset`` (tau, (heads)),
-            "softmax_sink" the parameter ``sinks`` (heads).
+        num_kv_heads: number of key and value heads, a divisor of num_heads. Default: num_heads.
+        head_dim: dimension of each head. Default: hidden_size / num_heads.
+        normalizer: see `lazy_attention.attention`. With "elastic" the layer has the parameter ``softmax_offset`` (tau,
+            shape (heads)), with "softmax_sink" the parameter ``sinks`` (heads).
         offset: "per_visible" (tau / visible keys) or "constant" (tau).
         tau: initial value of tau; the paper's is -1.
-        tau_trainable: False fixes tau at its initial value, as a buffer of the same name.
-        distance_bias_window: W, entries a head of the parameter ``learnable_bias_diagonals``; 0: no distance bias.
-        distance_bias_std: standard deviation of its initial values.
-        rope_base: base of the rotary embedding; None: none. The paper uses a base larger than 1e4.
+        tau_trainable: False makes tau a buffer of the same name, fixed at its initial value.
+        distance_bias_window: number W of entries per head in the parameter ``learnable_bias_diagonals`` (heads, W); 0
+            means no distance bias.
+        distance_bias_std: standard deviation of the initial values of the distance bias.
+        rope_base: base of the rotary embedding; None means no rotary embedding. The paper uses a base larger than 1e4.
         rope_options: further keyword arguments of `lazy_attention.rope` (rotary_dim, interleaved, scaling, ...).
-        window: sliding window in keys, the query's own included; -1: none.
-        softcap: soft-capping of the scores, see `lazy_attention.attention`; None: none.
-        causal: False lets queries see later keys; the distance bias then is used on both sides.
-        bias: biases in the projections.
-        gate: "head" or "element": every head's output is multiplied by sigmoid(gate_proj(x)), a number a head or an
-            element (gated attention, arXiv 2505.06708); "none".
+        window: size of the sliding window in keys, including the query's own key; -1 means no window.
+        softcap: soft-capping of the scores, see `lazy_attention.attention`; None means no soft-capping.
+        causal: False lets queries see later keys; the distance bias then depends on |i - j|.
+        bias: whether the query, key, value and output projections have biases.
+        gate: output gate (gated attention, arXiv 2505.06708). "head" and "element" multiply the output of every head by
+            sigmoid(gate_proj(x)), which has one value per head or one value per element. "none" disables the gate.
         sink: initial value of the sinks of "softmax_sink".
-        sink_trainable: False fixes them, as a buffer (off-by-one softmax at 0).
+        sink_trainable: False makes the sinks a buffer, fixed at their initial value (0: off-by-one softmax).
 
-    Parameter names are those of our checkpoints (``attn.*`` in model.safetensors). ``softmax_offset``, ``sinks`` and
-    ``learnable_bias_diagonals`` are in fp32 for every ``dtype``; ``layer.bfloat16()`` and ``layer.to`` round them, and
-    the next forward pass warns of it.
+    The parameters have the same names as in the checkpoints of `lazy` (``attn.*`` in model.safetensors).
+    ``softmax_offset``, ``sinks`` and ``learnable_bias_diagonals`` are created in fp32 for every ``dtype``.
+    ``layer.bfloat16()`` and ``layer.to`` round them; the next forward pass then emits a warning.
 
-    Raises ValueError for head counts that do not divide, and what `lazy_attention.attention` raises.
+    Raises ValueError if num_heads is not a multiple of num_kv_heads, and every error of `lazy_attention.attention`.
     """
 
     def __init__(
@@ -156,7 +159,7 @@ class LazyAttention(nn.Module):
     PER_HEAD = ("learnable_bias_diagonals", "softmax_offset", "sinks")
 
     def reset_attention_parameters(self) -> None:
-        """Initial values of tau, the sinks and the distance bias; the projections keep nn.Linear's."""
+        """Initializes tau, the sinks and the distance bias. The projections keep the initial values of nn.Linear."""
         bias, tau, sinks = (read(self, name) for name in self.PER_HEAD)
         if tau is not None:
             nn.init.constant_(tau, self.tau_init)
@@ -166,7 +169,8 @@ class LazyAttention(nn.Module):
             nn.init.normal_(bias, 0.0, self.distance_bias_std)
 
     def per_head_arguments(self, q: Tensor) -> dict[str, Tensor | None]:
-        """distance_bias, tau and sink of the operator for queries q: fp32, or fp64 if q is fp64."""
+        """Returns the arguments distance_bias, tau and sink of the operator, in fp64 if q is fp64 and otherwise in
+        fp32."""
         dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
         values = gathered(self, self.PER_HEAD)
         warn_of_rounding(values[self.PER_HEAD.index("softmax_offset")])
@@ -183,7 +187,8 @@ class LazyAttention(nn.Module):
         )
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k, v of x (..., hidden_size), as (..., heads, head_dim), not rotated."""
+        """Projects x (..., hidden_size) to q (..., heads, head_dim) and k, v (..., kv heads, head_dim), without
+        RoPE."""
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         return (
             q.unflatten(-1, (self.num_heads, self.head_dim)),
@@ -192,7 +197,8 @@ class LazyAttention(nn.Module):
         )
 
     def gated(self, out: Tensor, x: Tensor) -> Tensor:
-        """Heads' outputs (..., heads, head_dim), multiplied by the gates of the layer's input x, if there are any."""
+        """Multiplies the head outputs (..., heads, head_dim) by the gates, which are computed from the layer's input x.
+        Returns them unchanged if the layer has no gate."""
         if self.gate_proj is None:
             return out
         return out * torch.sigmoid(self.gate_proj(x)).unflatten(-1, (self.num_heads, -1))
@@ -207,7 +213,7 @@ class LazyAttention(nn.Module):
         return_stats: bool = False,
         return_score_stats: bool = False,
     ) -> Tensor | AttentionOutput:
-        """The operator with this layer's parameters and settings."""
+        """Calls the operator with this layer's parameters and settings."""
         arguments = dict(
             **self.per_head_arguments(q),
             normalizer=self.normalizer,
@@ -235,14 +241,14 @@ class LazyAttention(nn.Module):
         """
         Args:
             x: (batch, length, hidden_size), or (tokens, hidden_size) with ``cu_seqlens``.
-            cache: read and extended; positions go on where it ends.
+            cache: the KV cache, which is read and extended. Positions continue after its last token.
             cu_seqlens: (documents + 1), cumulative lengths of packed documents.
             positions: (length) or (batch, length), for the rotary embedding. Default: 0, 1, 2, ... after the cache;
-                packed documents need no others, because only differences count.
+                The default also works for packed documents, because RoPE only depends on position differences.
             return_stats: return (out, stats) with the statistics of `lazy_attention.AttentionOutput`.
-            return_score_stats: the same, with those of the scores.
+            return_score_stats: return (out, stats) with the statistics and the score statistics.
 
-        Returns out like x.
+        Returns a tensor of the same shape as x.
         """
         packed = cu_seqlens is not None
         if x.dim() != (2 if packed else 3):

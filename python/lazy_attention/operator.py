@@ -19,19 +19,20 @@ class AttentionOutput(NamedTuple):
     """Result of `attention` with ``return_lse``, ``return_stats`` or ``return_score_stats``."""
 
     out: Tensor
-    """Like q, with v's last dimension."""
+    """The attention output: q's shape and type, except that the last dimension has v's size."""
     lse: Tensor
     """fp32 (batch, heads, length), packed (heads, tokens): natural log-sum-exp of the visible scores, with the sink's
     term for "softmax_sink"; the row's threshold for "sparsemax" and "entmax15"; the log of the denominator for
     "softpick"; empty for "sigmoid". No gradient."""
     stats: Tensor
-    """fp32 (3, batch, heads, length), packed (3, heads, tokens): weight on the sequence's first key, released mass
-    ``1 - sum of weights``, number of alive keys. With ``return_score_stats`` (5, ...): behind these, of the scores
-    s_ij that the query sees, whatever the normalizer: their maximum, and the entropy of their softmax in nats (without
-    the sink). Empty if neither is asked for. No gradient."""
+    """fp32 (3, batch, heads, length), packed (3, heads, tokens): the weight on the sequence's first key, the released
+    mass ``1 - sum of weights``, and the number of alive keys (keys with a nonzero weight). With ``return_score_stats``
+    the shape is (5, ...), and two statistics of the visible scores s_ij follow: their maximum, and the entropy in nats
+    of their softmax without the sink. Both are independent of the normalizer. Empty if no statistics are requested. No
+    gradient."""
 
 
-# The shapes that messages name; packed tensors have no batch axis.
+# Expected shapes, for error messages. Packed tensors have no batch axis.
 _SHAPES = {
     **dict.fromkeys(("q", "k", "v", "k_cache", "v_cache"), "(batch, length, heads, head_dim)"),
     **dict.fromkeys(("tau", "sink", "alibi_slopes"), "(heads)"),
@@ -86,8 +87,8 @@ def check_layout(operator: str, q: Tensor, k: Tensor, causal: bool, per_head: tu
         "transpose the result back"
     )
     if not fits(heads, kv_heads):
-        # Without a parameter of another size, more heads than key heads are a layout with heads that do not divide, not
-        # one with more queries than keys.
+        # If no parameter has a different size and q has more heads than k, the cause is an invalid number of heads
+        # rather than a transposed layout, because a transposed layout would mean more queries than keys.
         evidence = any(size != heads for size in sizes) or heads < kv_heads
         if evidence and fits(length, key_length):
             received = f"heads {heads}, kv heads {kv_heads}" + (f", per-head parameters of {sizes[0]}" if sizes else "")
@@ -182,8 +183,8 @@ def attention(
 
     **Layout: q, k, v and the result are (batch, length, heads, head_dim)**, as in FlashAttention. PyTorch's
     ``scaled_dot_product_attention`` has (batch, heads, length, head_dim): transpose dimensions 1 and 2 of q, k, v and
-    of the result. A call whose sizes fit only that layout is a RuntimeError. The mistake cannot be detected if q and k
-    have the same shape and there is no per-head parameter.
+    of the result. A call whose sizes fit only PyTorch's layout raises RuntimeError. The mistake cannot be detected if q
+    and k have the same shape and no per-head parameter is passed.
 
         s_ij      = scale q_i . k_j + distance_bias[h, |i - j|] - alibi_slopes[h] |i - j|        (equation 4)
         weight_ij = max(softmax(s_i)_j + tau_h / c_i, 0)          normalizer "elastic"           (equation 5)
@@ -201,45 +202,48 @@ def attention(
 
     Args:
         q: (batch, length, heads, head_dim); packed by ``cu_seqlens``: (tokens, heads, head_dim). float32, bfloat16 or
-            float16; float64 runs the reference in plain loops, for checking. head_dim 1 to 256. Any strides.
+            float16; float64 runs a slow reference implementation for tests. head_dim is 1 to 256. Strides are
+            arbitrary.
         k: (batch, key length, kv heads, head_dim); heads is a multiple of kv heads (grouped queries).
         v: (batch, key length, kv heads, value dim).
-        distance_bias: (heads, W), added to the score at distance d = |i - j| < W, nothing beyond. Default none.
-        tau: (heads), with "elastic" only, and then required. -1 is the paper's initial value.
-        sink: (heads), with "softmax_sink" only, and then required: a logit that takes weight and has no value.
-        alibi_slopes: (heads), subtracted times the distance.
+        distance_bias: (heads, W), added to the scores at distances d = |i - j| < W. Default: no bias.
+        tau: (heads), required by "elastic" and not allowed with other normalizers. The paper's initial value is -1.
+        sink: (heads), required by "softmax_sink" and not allowed with other normalizers: a logit that receives weight
+            but has no value vector.
+        alibi_slopes: (heads), ALiBi: the slope times the distance is subtracted from the score.
         offset: "per_visible" adds tau / c_i, "constant" adds tau.
-        sigmoid_bias: with "sigmoid" only; default -ln c_i.
-        scale: default head_dim ** -0.5.
-        softcap: c, a number above zero: ``c tanh(scale q_i . k_j / c)`` takes the place of ``scale q_i . k_j``, before
-            the distance bias, ALiBi, the mask and the normalizer (Gemma 2, FlashAttention). None or 0: no soft-capping.
-        causal: bottom-right aligned: the last query sees the last key, so that a KV cache needs nothing special.
-        window: a query sees the ``window`` latest keys, its own included; not causal: keys at distance < window.
-            -1: all.
-        cu_seqlens_q: (documents + 1), int32 or int64, cumulative lengths of packed documents. Positions and the
-            visible count start anew in each.
-        cu_seqlens_k: the same of the keys.
-        return_lse: return an `AttentionOutput` instead of the result alone.
-        return_stats: the same, with the statistics.
-        return_score_stats: the same, with the statistics of the scores too.
-        deterministic: same bits in every run, and elastic's gradients from exact sums instead of a rounded result (the
-            CPU kernels always have both).
+        sigmoid_bias: b in the table, only allowed with "sigmoid". Default: -ln c_i.
+        scale: factor of the dot products. Default: head_dim ** -0.5.
+        softcap: a positive number c: ``c tanh(scale q_i . k_j / c)`` replaces ``scale q_i . k_j``, before the distance
+            bias, ALiBi, the mask and the normalizer (as in Gemma 2 and FlashAttention). None or 0: no soft-capping.
+        causal: the causal mask is bottom-right aligned: the last query sees the last key, as required for a KV cache.
+        window: a query sees the latest ``window`` keys, including its own key. Without causal: the keys at distances
+            less than window. -1: no window.
+        cu_seqlens_q: (documents + 1), int32 or int64, cumulative query lengths of packed documents. Positions and the
+            visible count c_i restart in each document.
+        cu_seqlens_k: (documents + 1), cumulative key lengths of the packed documents.
+        return_lse: return an `AttentionOutput` instead of only the output tensor.
+        return_stats: return an `AttentionOutput` with statistics.
+        return_score_stats: return an `AttentionOutput` with statistics and score statistics.
+        deterministic: results are bitwise reproducible, and the gradients of "elastic" use exact sums instead of a
+            rounded result. The CPU kernels always do both.
 
-    The parameters distance_bias, tau, sink and alibi_slopes are float32 (float64 when q is). Under ``torch.autocast``
-    float32, bfloat16 and float16 q, k, v are cast to autocast's type, as PyTorch's own attention does; the parameters
-    are not, because they decide which pairs are alive.
+    The parameters distance_bias, tau, sink and alibi_slopes are float32 (float64 if q is float64). Under
+    ``torch.autocast``, q, k and v of the types float32, bfloat16 and float16 are cast to the autocast type, as in
+    PyTorch's scaled_dot_product_attention. The parameters are not cast, because they decide which query-key pairs have
+    a nonzero weight.
 
     Returns:
         out, (batch, length, heads, value dim), of q's type; or `AttentionOutput`.
 
-    Gradients: q, k, v, distance_bias, tau, sink, alibi_slopes. A second derivative is a RuntimeError.
-    A forward-mode derivative (``torch.func.jvp``, dual tensors) is a NotImplementedError.
+    Differentiable with respect to q, k, v, distance_bias, tau, sink and alibi_slopes. A second derivative raises
+    RuntimeError. A forward-mode derivative (``torch.func.jvp``, dual tensors) raises NotImplementedError.
 
     Raises:
         TypeError: a number, list or array where a tensor is expected, or a window that is not an integer.
-        RuntimeError: ``lazy::attention: expected ..., received ...``, before anything is computed: shapes, types,
-            devices, a parameter that the normalizer does not take, cu_seqlens that fall, or a problem that no fast
-            kernel serves (there is no silent slow path).
+        RuntimeError: ``lazy::attention: expected ..., received ...``, before anything is computed, for invalid shapes,
+            types or devices, a parameter that the normalizer does not use, decreasing cu_seqlens, or a problem that no
+            fast kernel supports (the operator never falls back to a slow implementation).
     """
     check_types(
         "attention",

@@ -54,7 +54,8 @@ def separate(layer: nn.Module, names: Sequence[str]) -> PerHead | None:
     layer.add_module(CHILD, child)
     layer.register_state_dict_post_hook(_remove_child_from_keys)
     layer.register_load_state_dict_pre_hook(_add_child_to_keys)
-    # torch.distributed.checkpoint.state_dict asks modules whose hooks rename keys for {name: child module}.
+    # torch.distributed.checkpoint.state_dict calls _fqn_modifiers of modules whose hooks rename keys. It returns
+    # {parameter name: name of the child module}.
     layer._fqn_modifiers = functools.partial(dict, dict.fromkeys(moved, CHILD))
     return child
 
@@ -75,8 +76,8 @@ def _add_child_to_keys(layer: nn.Module, state_dict: dict, prefix: str, *_) -> N
 
 
 def warn_of_rounding(tau: Tensor | None) -> None:
-    """Warns, once per process and place, that something has cast tau: FSDP2's mixed precision, ``model.to`` or
-    ``layer.bfloat16()``."""
+    """Warns if tau has been cast to 16 bits, for example by FSDP2's mixed precision, ``model.to`` or
+    ``layer.bfloat16()``. Python shows the warning once per call site."""
     if tau is not None and tau.dtype in (torch.bfloat16, torch.float16) and not torch.compiler.is_compiling():
         warnings.warn(
             f"Lazy Attention: tau is {tau.dtype} and has been rounded, probably together with the distance bias, "

@@ -1,6 +1,6 @@
-"""lazy_attention.probe: the tensors at named places of a model's pass, as streamed statistics or whole.
+"""lazy_attention.probe: reads statistics or whole tensors at named places of a model's forward pass.
 
-It runs the command `lazy probe`, which `make` builds. Places and interventions: docs/sinks.md.
+It runs the command `lazy probe`, which `make` builds. docs/sinks.md describes the places and the interventions.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ CHANGES = ("set_zero", "replace", "add", "swap_positions")
 
 @dataclass
 class PlaceStatistics:
-    """One place's tensor, without its batch: numbers over all finite entries, and by position if it has positions."""
+    """Statistics of the tensor at one place, without the batch dimension. The scalars are computed over all finite
+    entries. norm and variance are computed for each position, if the tensor has a position dimension."""
 
     shape: tuple[int, ...]
     mean: float
     deviation: float
     lowest: float
     highest: float
-    norm: Tensor | None = None  # (length): L2 norm of each position's entries, all heads together
-    variance: Tensor | None = None  # (length): their unbiased variance
+    norm: Tensor | None = None  # (length): L2 norm of the entries of each position, over all heads
+    variance: Tensor | None = None  # (length): unbiased variance of the entries of each position, over all heads
 
 
 @dataclass
@@ -41,11 +42,11 @@ class Probed:
     """Result of `probe`."""
 
     ids: list[int]
-    places: dict[str, PlaceStatistics]  # in the order of the pass
-    tensors: dict[str, Tensor]  # the saved places: fp32, on the CPU, without the batch
+    places: dict[str, PlaceStatistics]  # in execution order
+    tensors: dict[str, Tensor]  # tensors of the saved places: fp32, on the CPU, without the batch dimension
     attention: dict[
         str, Tensor
-    ]  # sink_ratio, density, released_mass, alive_fraction: (layers, heads); {} of other mixers
+    ]  # sink_ratio, density, released_mass, alive_fraction: (layers, heads); {} for models without attention
 
 
 def probe(
@@ -64,19 +65,19 @@ def probe(
     """Runs one text through a model and reads tensors at named places.
 
     Args:
-        model: a model folder, or a transformers model: which is first written to a temporary folder of the size of
-            its weights. Families and places are those of `lazy sinks` (docs/sinks.md).
-        text: a string, or token ids that are taken as they are.
-        read: places to measure, patterns of ``*``, ``?`` and ``[a-z]``: ``"layers.*.residual"``. None: every place but
-            attention's scores and weights, whose memory is quadratic in the length.
-        save: places whose whole tensors are returned; they are measured as well.
-        interventions: pairs of "set_zero", "replace", "add" or "swap_positions" and its argument, as on the command
-            line, applied in order: ``("add", "layers.1.residual[0]=epe[1] - epe[0]")``.
-        tokenizer: of a transformers model, for a string; a folder has its own.
-        bos: BOS before a string.
-        length: tokens at most.
-        device: "cpu", "cuda", or "auto": a GPU where there is one.
-        dtype: "fp32" or "bf16", of the computation.
+        model: a model folder, or a transformers model, whose weights are first written to a temporary folder. The
+            supported families and places are the same as for `lazy sinks` (docs/sinks.md).
+        text: a string, or token ids that are used unchanged.
+        read: names of the places to measure, with the wildcards ``*``, ``?`` and ``[a-z]``: ``"layers.*.residual"``. If
+            it is empty: every place except the attention scores and weights, whose memory is quadratic in the length.
+        save: places whose whole tensors are returned in addition to their statistics.
+        interventions: pairs of an operation ("set_zero", "replace", "add" or "swap_positions") and its argument as on
+            the command line, applied in order: ``("add", "layers.1.residual[0]=epe[1] - epe[0]")``.
+        tokenizer: tokenizer for a string and a transformers model. A model folder has its own tokenizer.
+        bos: whether to insert a BOS token before a string.
+        length: maximum number of tokens.
+        device: "cpu", "cuda", or "auto" (a GPU if available).
+        dtype: "fp32" or "bf16", the type of the computation.
     """
     with tempfile.TemporaryDirectory(prefix="lazy-probe-") as temporary:
         work = Path(temporary)
@@ -106,8 +107,9 @@ def probe(
 
 
 def program() -> Path:
-    """The command `lazy`: named by LAZY_BINARY, of the build folder with this library, beside the interpreter (of the
-    package lazy-attention-cli in the same environment), or on PATH."""
+    """Returns the path of the command `lazy`. If the environment variable LAZY_BINARY is set, only its path is tried.
+    Otherwise the function searches the build folder of the loaded library, the directory of the Python interpreter
+    (where the package lazy-attention-cli installs the command) and PATH."""
     named = os.environ.get("LAZY_BINARY")
     built, installed = LIBRARY.parent.with_name("lazy"), Path(sys.executable).with_name("lazy")
     places = [Path(named)] if named else [built, installed, Path(shutil.which("lazy") or "lazy")]
@@ -146,7 +148,7 @@ def _text_options(text, model, tokenizer, bos: bool, work: Path) -> list[str]:
         ids = [tokenizer.bos_token_id, *ids] if bos else ids
     else:
         if bos:
-            raise ValueError("probe: bos=True goes with a string; ids are taken as they are")
+            raise ValueError("probe: bos=True requires a string; token ids are used unchanged")
         ids = torch.as_tensor(text)
         if ids.dim() != 1:
             raise ValueError(f"probe: expected the ids of one text, found shape {tuple(ids.shape)}")
@@ -161,12 +163,12 @@ def _statistics(values: dict) -> PlaceStatistics:
 
 
 def _numbers(values: list) -> Tensor:
-    """JSON has null for what is no number, such as the variance of a single entry."""
+    """Converts a JSON list to a tensor. JSON null represents NaN, such as the variance of a single entry."""
     return torch.tensor([float("nan") if v is None else v for v in values], dtype=torch.float64)
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    """The fp32 tensors of a file that `lazy` wrote."""
+    """Reads the fp32 tensors of a safetensors file that `lazy` has written."""
     data = bytearray(path.read_bytes())
     begin = 8 + int.from_bytes(data[:8], "little")
     out = {}

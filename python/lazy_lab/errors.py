@@ -1,14 +1,14 @@
-"""The two kinds of errors of a command, as in the program: the user's input is wrong, or the run failed."""
+"""Errors of a command, with the same exit codes as in the program `lazy`: wrong user input, or a failed run."""
 
 
 class UserError(Exception):
-    """The input must be corrected: exit code 2."""
+    """The user's input is wrong. Exit code 2."""
 
     exit_code = 2
 
 
 class RunError(Exception):
-    """The run failed although the request was right: exit code 1, or that of the failed command."""
+    """The run failed although the input was valid. The exit code is 1 or the exit code of the failed command."""
 
     def __init__(self, message, exit_code=1):
         super().__init__(message)
@@ -16,7 +16,7 @@ class RunError(Exception):
 
 
 class Stopped(Exception):
-    """A signal ended the command."""
+    """A signal stopped the command. The exit code is 128 + the signal's number, as in a shell."""
 
     def __init__(self, signal_number):
         super().__init__(signal_number)

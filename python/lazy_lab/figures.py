@@ -1,4 +1,4 @@
-"""The five figures of the report of `lazy uptrain`, as SVG text, from results.json."""
+"""Draws the five figures of the `lazy uptrain` report from results.json. Every figure is a string with an SVG image."""
 
 import io
 
@@ -16,7 +16,7 @@ STYLE = {
 plt.rcParams.update(
     {
         "svg.fonttype": "none",
-        "svg.hashsalt": "lazy",  # the same results give the same bytes
+        "svg.hashsalt": "lazy",  # makes the SVG output reproducible
         "font.family": "sans-serif",
         "font.size": 9,
         "axes.spines.top": False,
@@ -45,13 +45,13 @@ def axes(x, y, size=(6.4, 3.4)):
 
 
 def powers_of_two(ax):
-    """A logarithmic axis of lengths, with plain numbers."""
+    """Makes the x axis logarithmic, with plain numbers as tick labels."""
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter(ScalarFormatter())
 
 
 def by_kind(results, part):
-    """{kind: [models that have the part]}, in the order of STYLE."""
+    """Returns {kind: [models with results for `part`]} in the order of STYLE, without empty lists."""
     return {
         kind: found
         for kind in STYLE
@@ -60,13 +60,13 @@ def by_kind(results, part):
 
 
 def mean_of(models, values):
-    """The mean over models of lists of equal length."""
+    """Returns the elementwise mean over the models of values(model), a list of the same length for every model."""
     lists = [values(model) for model in models]
     return [sum(column) / len(lists) for column in zip(*lists)]
 
 
 def smoothed(losses, width):
-    """Means of the last `width` values."""
+    """Returns the moving average over the last `width` losses."""
     return [
         sum(losses[max(0, i + 1 - width) : i + 1]) / len(losses[max(0, i + 1 - width) : i + 1])
         for i in range(len(losses))
@@ -121,7 +121,7 @@ def alive_by_head(results):
 
 
 def draw_curve(ax, kind, x, y):
-    """The curve of one kind of model, in its style."""
+    """Draws the curve of one kind of model in the color and line style of STYLE."""
     label, color, line = STYLE[kind]
     ax.plot(x, y, line, color=color, marker="o", ms=3, label=label)
 

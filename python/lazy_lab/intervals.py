@@ -8,7 +8,8 @@ LEVEL = 0.95
 
 @dataclass
 class Interval:
-    """A mean over `count` values, with the bounds of its confidence interval, or None for fewer than two values."""
+    """A mean over `count` values and the bounds of its confidence interval. The bounds are None for fewer than two
+    values."""
 
     mean: float
     count: int
@@ -17,7 +18,7 @@ class Interval:
 
 
 def student_interval(values):
-    """Mean and two-sided 95 % Student t interval of the mean."""
+    """Returns the mean and its two-sided 95 % Student t interval."""
     values = list(values)
     mean = sum(values) / len(values)
     if len(values) < 2:
@@ -30,7 +31,7 @@ def student_interval(values):
 
 
 def paired_difference(first, second):
-    """Interval of second - first over the seeds that both have; the arguments map seeds to values. None if no seed is
-    common."""
+    """Returns the interval of the paired differences second - first. Both arguments map seeds to values; only the seeds
+    that occur in both are used. Returns None if they have no seed in common."""
     seeds = sorted(first.keys() & second.keys())
     return student_interval(second[seed] - first[seed] for seed in seeds) if seeds else None

@@ -1,4 +1,4 @@
-"""The arguments of `lazy uptrain`: their checks, and which of them a folder of results was begun with."""
+"""Checks the arguments of `lazy uptrain`, and compares them with the arguments of earlier calls on the same folder."""
 
 import hashlib
 import importlib.util
@@ -13,29 +13,31 @@ from pathlib import Path
 from .errors import UserError
 from .steps import read_object, write_atomic
 
-MAX_PASSES = 4  # over the training text; further passes improve a model little
+MAX_PASSES = 4  # maximum number of epochs over the training text; more epochs improve a model little
 SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 GROUPS = ("train", "eval", "speed", "report")
-# What every training of a folder has in common. A later call may change the others, for example add seeds or tasks.
+# Options that must be the same for all trainings in one output folder. A later call may change the other options, for
+# example add seeds or tasks.
 FIXED = ("tokens", "window", "to", "anneal", "seq_len", "batch_tokens", "lr", "weight_decay", "dtype", "validation")
-PREPARATION = ("window", "validation")  # those that the converted model and the corpus depend on
+PREPARATION = ("window", "validation")  # options that affect the converted model or the corpus
 
 
 def parse_count(text, name, powers_of_two=False):
-    """30M, 1.5b, 500k or 1000. Context lengths count in powers of two: 8k is 8192."""
+    """Parses a number such as 30M, 1.5b, 500k or 1000. With `powers_of_two`, used for context lengths, 8k is 8192."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgb]?)", text.strip().lower())
     factor = SUFFIXES[match[2]] if match else 1
     if match and powers_of_two and match[2]:
         factor = 1024 ** {"k": 1, "m": 2}.get(match[2], 3)
     number = float(match[1]) * factor if match else 0.0
-    if number < 1 or not number.is_integer():  # infinity is none
+    if number < 1 or not number.is_integer():  # also rejects infinity
         raise UserError(f"{name}: expected a number such as 30M or 500k, found '{text}'")
     return int(number)
 
 
 @dataclass
 class Options:
-    """The fields are the keys of the JSON object that apps/lazy/uptrain.cc passes, which has found the model folder."""
+    """The checked arguments. The fields have the names of the keys in the JSON object that apps/lazy/uptrain.cc passes.
+    apps/lazy/uptrain.cc has already resolved the model folder."""
 
     program: str
     line: str
@@ -43,7 +45,7 @@ class Options:
     model: Path
     text: list[Path]
     corpus: Path | None
-    max_document: int  # bytes, 0: documents of the text are not cut
+    max_document: int  # in bytes; 0: documents are not split
     validation: float
     tokens: int
     output: Path
@@ -84,7 +86,7 @@ class Options:
 
 
 def parse(arguments):
-    """Options from the JSON object of the program. Raises UserError for the first argument that is wrong."""
+    """Converts the JSON object of the program to Options. Raises UserError for the first wrong argument."""
     a = dict(arguments)
     if not a["model"]:
         raise UserError("expected a model folder, found no argument")
@@ -113,15 +115,15 @@ def parse(arguments):
             f"--batch-size: expected a divisor of the {sequences} sequences of a step "
             f"(on each of {a['gpus']} ranks), found {a['batch_size'] or 1}"
         )
-    for name in ("to", "lr", "weight_decay"):  # JSON has null for infinities and NaN
+    for name in ("to", "lr", "weight_decay"):  # infinity and NaN are null in JSON
         if a[name] is None or not math.isfinite(a[name]):
-            raise UserError(f"--{name.replace('_', '-')}: expected a finite number, found another one")
+            raise UserError(f"--{name.replace('_', '-')}: expected a finite number, found infinity or NaN")
     if len(set(a["seed"])) < len(a["seed"]):
         raise UserError(f"--seed: expected different seeds, found {','.join(map(str, a['seed']))}")
     if a["gpus"] > 1 and importlib.util.find_spec("torch") is None:
         raise UserError(f"--gpus {a['gpus']}: expected PyTorch in {sys.executable}, whose torchrun starts the ranks")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("expected one process, found a launcher's rank; --gpus N starts torchrun for the trainings")
+        raise UserError("expected no launcher, found WORLD_SIZE > 1; --gpus N starts torchrun for the trainings")
     tokens = parse_count(a["tokens"], "--tokens")
     if tokens < a["batch_tokens"]:
         raise UserError(f"--tokens: expected at least one step of --batch-tokens ({a['batch_tokens']}), found {tokens}")
@@ -146,7 +148,8 @@ def digest(*parts):
 
 
 def model_identity(folder):
-    """Digest of config.json and of the names and sizes of all files, which a copy on another machine has too."""
+    """Returns a digest of config.json and of the names and sizes of all files in the folder. A copy of the model on
+    another machine has the same digest."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     return digest((folder / "config.json").read_bytes(), *(f"{path.name} {path.stat().st_size}" for path in files))
 
@@ -157,7 +160,8 @@ def text_identity(paths):
 
 
 def check_folder(options):
-    """Records what the trainings of the folder have in common, or compares it with an earlier call's record."""
+    """Writes the options that all trainings of the output folder share to uptrain.json. If an earlier call has written
+    the file, compares the options with it and raises UserError if they differ."""
     record = options.output / "uptrain.json"
     corpus = options.corpus
     current = {"model": model_identity(options.model)}
@@ -170,7 +174,7 @@ def check_folder(options):
             raise UserError(f"--output {options.output}: expected a folder, found a file")
         options.output.mkdir(parents=True, exist_ok=True)
         others = [path.name for path in options.output.iterdir() if not path.name.startswith(record.name)]
-        if others and not record.exists():  # else another process has begun it meanwhile
+        if others and not record.exists():  # the record exists if another process has just created it
             raise UserError(
                 f"--output {options.output}: expected a new folder or one of `lazy uptrain`, found {others[0]}"
             )
@@ -182,15 +186,16 @@ def check_folder(options):
         if begun.get(name) != current.get(name):
             option = "--" + name.replace("_", "-") if name != "model" else "model"
             raise UserError(
-                f"{options.output} was begun with other arguments: {option}: expected {begun.get(name, 'none')}, "
-                f"found {current.get(name, 'none')}; name another --output"
+                f"{options.output} was created with other arguments: {option}: expected {begun.get(name, 'none')}, "
+                f"found {current.get(name, 'none')}; choose another --output"
             )
     if undecided:
         write_atomic(record, json.dumps(current, indent=2) + "\n")
 
 
 def forget_training_settings(options):
-    """Lets the next call choose other settings of the trainings, unless one of them has begun."""
+    """Removes the training settings from uptrain.json if no training has started, so that the next call can change
+    them."""
     record = options.output / "uptrain.json"
     if not (options.output / "runs").exists():
         begun = json.loads(record.read_text(encoding="utf-8"))
@@ -199,7 +204,8 @@ def forget_training_settings(options):
 
 
 def check_corpus(options):
-    """The number of passes over the training text, which `--tokens` needs."""
+    """Checks that the corpus is large enough. Returns the number of epochs over the training text that `--tokens`
+    requires, and the splits of the corpus."""
     path = options.corpus_folder / "corpus.json"
     splits = read_object(path, "splits", "tokenizer")["splits"]
     for split in ("train", "validation"):

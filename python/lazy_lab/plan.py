@@ -1,11 +1,11 @@
-"""The steps of `lazy uptrain`: which commands of `lazy` compute which files of the results' folder.
+"""Defines the steps of `lazy uptrain`: the `lazy` commands that compute the files of the output folder.
 
 OUTPUT/
-  converted/                  the Lazy model before training: the same function as the given one
-  corpus/                     of --text
+  converted/                  the Lazy model before training, which computes the same outputs as the given model
+  corpus/                     the corpus prepared from --text
   runs/lazy-seed1/, runs/softmax-seed1/     run folders of `lazy train`
-  measured/before/, measured/lazy-seed1/, ...     JSON of `lazy eval`, `lazy sinks`, `lazy generate`
-  steps/                      records and logs
+  measured/before/, measured/lazy-seed1/, ...     JSON output of `lazy eval`, `lazy sinks` and `lazy generate`
+  steps/                      records and logs of the steps
 """
 
 import array
@@ -24,7 +24,8 @@ GROUP_TITLES = {"softmax": "softmax control", "lazy": "Lazy model"}
 
 
 def micro_batch(options, gpu):
-    """Sequences of a micro-batch: the largest divisor of a rank's step within a number of tokens."""
+    """Returns the number of sequences per micro-batch: --batch-size if given, otherwise the largest divisor of the
+    sequences per rank and step for which a micro-batch has at most 32768 tokens on a GPU, or 4096 on a CPU."""
     if options.batch_size:
         return options.batch_size
     sequences = options.batch_tokens // options.seq_len // options.gpus
@@ -39,7 +40,7 @@ def toml_value(value):
 
 
 def toml(sections):
-    """The text of a configuration: {section: {key: value}}."""
+    """Formats a configuration {section: {key: value}} as TOML."""
     return "\n".join(
         f"[{section}]\n" + "".join(f"{key} = {toml_value(value)}\n" for key, value in keys.items())
         for section, keys in sections.items()
@@ -47,7 +48,8 @@ def toml(sections):
 
 
 def training(options, kind, seed, gpu, bos, tokenizer):
-    """The configuration of one training. The control differs in [model] and in the folder alone."""
+    """Returns the configuration of one training. The configurations of the softmax control and of the Lazy model only
+    differ in the section [model] and in the output folder."""
     model = {"from": options.model}
     if kind == "lazy":
         schedule = {"from": 0.0, "to": options.to, "steps": options.anneal}
@@ -59,7 +61,7 @@ def training(options, kind, seed, gpu, bos, tokenizer):
     if not has_bos:
         data |= {"bos_per_document": False, "eos_per_document": has_eos}
     batch = micro_batch(options, gpu)
-    # Ten validations of together 5 % of the run's tokens.
+    # The ten validations of a run together process about 5 % as many tokens as the training.
     batches = max(1, min(16, round(0.005 * options.tokens / (batch * options.seq_len))))
     return {
         "model": model,
@@ -83,7 +85,8 @@ def training(options, kind, seed, gpu, bos, tokenizer):
 
 
 def without_training(options, gpu, bos, tokenizer):
-    """The configuration of one step at the rate 0, with the offset shifted: the Lazy model without training."""
+    """Returns the configuration of a single training step with learning rate 0, after which the offset has its final
+    value. The resulting model shows the effect of the offset without any training."""
     sections = training(options, "lazy", 1, gpu, bos, tokenizer)
     sections["model"]["offset_schedule"] |= {"from": options.to, "steps": 1}
     output = options.output / "runs" / "untrained"
@@ -95,7 +98,8 @@ def without_training(options, gpu, bos, tokenizer):
 
 
 def shard_ids(corpus, split, count):
-    """The first `count` token ids of a split, which is repeated if it is shorter. docs/data.md has the format."""
+    """Returns the first `count` token ids of a split. A shorter split is repeated. docs/data.md describes the file
+    format."""
     ids = array.array("I")
     for name in read_object(corpus / "corpus.json", "splits")["splits"][split]["shards"]:
         with open(corpus / name, "rb") as file:
@@ -115,7 +119,8 @@ def shard_ids(corpus, split, count):
 
 
 def first_steps(options):
-    """What everything else needs: the converted model, the corpus, and whether the tokenizer puts BOS first."""
+    """Returns the steps that all other steps depend on: they convert the model, prepare the corpus, and find out
+    whether the tokenizer inserts BOS before a text."""
     converted, folder = options.output / "converted", options.output / "steps"
     folder.mkdir(parents=True, exist_ok=True)
     text, probe = folder / "bos-text.txt", folder / "bos-ids.json"
@@ -158,20 +163,21 @@ def first_steps(options):
 
 
 def begins_with_bos(options):
-    """Whether the tokenizer puts BOS before a text, from the step `bos`."""
+    """Returns whether the tokenizer inserts BOS before a text, according to the result of the step `bos`."""
     ids = read_object(options.output / "steps" / "bos-ids.json", "ids")["ids"]
     tokenizer = read_object(options.corpus_folder / "corpus.json", "tokenizer")["tokenizer"]
     return bool(ids) and ids[0] == tokenizer.get("bos_id")
 
 
 def positions_length(options, limit, splits):
-    """The window of the loss by position: a power of two within the model's limit and the held-out text."""
+    """Returns the sequence length for the measurement of loss by position: the largest power of two that exceeds
+    neither MAX_POSITIONS, nor the larger of `limit` and --seq-len, nor the number of held-out tokens."""
     most = min(MAX_POSITIONS, max(limit, options.seq_len), splits["validation"]["tokens"])
     return 1 << (most.bit_length() - 1)
 
 
 class Plan:
-    """The steps after the first ones. `limit` is the model's max_position_embeddings."""
+    """All steps after first_steps(). `limit` is the model's max_position_embeddings."""
 
     def __init__(self, options, gpu, limit, splits):
         self.options, self.gpu = options, gpu
@@ -184,9 +190,9 @@ class Plan:
         return ["softmax", "lazy"] if self.options.control else ["lazy"]
 
     def steps(self):
-        """Seed by seed, so that the results of an interrupted command are of whole pairs. The step without training is
-        the first: `lazy train` refuses in seconds what every training would refuse, such as a corpus of another
-        tokenizer."""
+        """Returns the steps ordered by seed, so that an interrupted command leaves complete pairs of a control and a
+        Lazy model. The step `train-untrained` is first, because it reports within seconds every error that would also
+        stop the trainings, such as a corpus with a different tokenizer."""
         runs = self.options.output / "runs"
         steps = [self.untrained(), *self.measurements("before", self.options.model, [])]
         steps += self.measurements("untrained", runs / "untrained" / "model", ["train-untrained"])
@@ -235,7 +241,8 @@ class Plan:
         )
 
     def measurements(self, name, model, needs):
-        """Held-out loss, benchmarks, attention weights and loss by position of one model."""
+        """Yields the steps that measure the held-out loss, the attention weights, the loss by position and the
+        benchmarks of one model."""
         options, folder = self.options, self.options.output / "measured" / name
         corpus = ["--corpus", str(options.corpus_folder)]
         bos = ["--bos"] if self.bos else []
@@ -259,8 +266,8 @@ class Plan:
             yield step("tasks", "benchmarks", {"tasks": options.tasks}, tasks)
 
     def speeds(self):
-        """Time per token of the softmax model and of the first Lazy model, each after a prompt of held-out text, and
-        the bytes of K and V that such a decode step needs."""
+        """Returns the steps that measure decoding after a prompt of held-out text, for the given model and for the Lazy
+        model of the first seed: the time per token, and the bytes of K and V that a decode step needs."""
         options, steps = self.options, []
         lazy = f"lazy-seed{options.all_seeds[0]}"
         models = [("before", options.model, []), (lazy, options.output / "runs" / lazy / "model", [f"train-{lazy}"])]

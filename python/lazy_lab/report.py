@@ -1,4 +1,4 @@
-"""The report of `lazy uptrain`: report.html and report.md, from results.json alone."""
+"""Writes the report of `lazy uptrain` (report.html and report.md). The only input is results.json."""
 
 import importlib.util
 import json
@@ -18,10 +18,10 @@ def missing_packages():
 
 @dataclass
 class Measure:
-    """One row of the table: the value of each model, and how to print it."""
+    """One row of the report's table: a function that returns the value of a model, and the number format."""
 
     title: str
-    value: object  # function of a model of results.json; None if it was not measured
+    value: object  # function: entry of "models" in results.json -> number, or None if not measured
     digits: int = 3
     unit: str = ""
     scale: float = 1.0
@@ -77,13 +77,14 @@ def printed(interval: Interval | None, measure, signed=False):
 
 
 def values_of(results, kind, measure):
-    """{seed: value} of the models of one kind."""
+    """Returns {seed: value} for the models of one kind, without models for which the value was not measured."""
     values = {m["seed"]: measure.value(m) for m in results["models"] if m["model"] == kind}
     return {seed: value for seed, value in values.items() if value is not None}
 
 
 def table(results):
-    """Rows of texts: title, the kinds of KINDS, Lazy - softmax; rows without any value are left out."""
+    """Returns the rows of the table as lists of strings: the title, one cell per kind of KINDS, and the difference Lazy
+    - softmax. Rows without any value are omitted."""
     rows = []
     for measure in measures(results):
         values = {kind: values_of(results, kind, measure) for kind in KINDS}
@@ -96,7 +97,7 @@ def table(results):
 
 
 def summary(results):
-    """The first line of the page: how many trainings the figures are from."""
+    """Returns the first line of the page, which states how many trainings the results are based on."""
     seeds = {kind: sorted(m["seed"] for m in results["models"] if m["model"] == kind) for kind in ("softmax", "lazy")}
     counts = [len(found) for found in seeds.values() if found]
     if not counts:
@@ -127,7 +128,7 @@ def settings(results):
 
 
 def read_results(folder):
-    """results.json of the folder."""
+    """Reads results.json of the folder and checks its format."""
     path = folder / "results.json"
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
@@ -142,7 +143,7 @@ def read_results(folder):
 
 
 def write_report(folder):
-    """Writes the two pages from results.json of the folder. Returns their paths."""
+    """Writes report.html and report.md from results.json of the folder. Returns the paths of the two files."""
     results = read_results(folder)
     import jinja2
 

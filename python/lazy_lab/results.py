@@ -1,13 +1,16 @@
-"""results.json: everything that the steps have measured so far, without statistics, so that no package is needed."""
+"""Collects all measurements of the finished steps into results.json. Statistics are computed later by the report, so
+that this module only needs the standard library."""
 
 import datetime
 import json
 import math
 
 FORMAT = "lazy-uptrain/1"
-# The given model, the Lazy model with the shifted offset before training, the trained control and the trained model.
+# Kinds of models: the given model, the Lazy model with the final offset but without training, the trained softmax
+# control, and the trained Lazy model.
 KINDS = ("before", "untrained", "softmax", "lazy")
-# The measure of a task that comparisons use; of other tasks the first one. docs/evaluation.md has the definitions.
+# The metric of a task that is used for comparisons. Other tasks use acc if they have it, otherwise their first metric.
+# docs/evaluation.md defines the metrics.
 HEADLINES = {"hellaswag": "acc_norm", "arc_challenge": "acc_norm", "wikitext": "word_perplexity"}
 
 
@@ -16,7 +19,8 @@ def read_json(path):
 
 
 def task_measures(results):
-    """{task: {measure: value}} of a file of `lazy eval`, with `headline`."""
+    """Converts the JSON output of `lazy eval` to {task: {metric: value}}. The additional key `headline` names the
+    metric that is used for comparisons."""
     tasks = {}
     for task, values in results["results"].items():
         measures = {
@@ -32,7 +36,8 @@ def task_measures(results):
 
 
 def training_log(run):
-    """Losses by step of a run's log.jsonl, and its speed."""
+    """Returns the training losses and validation losses by step, and the median tokens per second, from log.jsonl of a
+    run folder."""
     losses, validation, speeds = [], [], []
     log = run / "log.jsonl"
     for line in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
@@ -50,7 +55,7 @@ def training_log(run):
 
 
 def one_model(folder, run):
-    """What was measured of one model; absent parts are left out."""
+    """Returns the measurements of one model. Measurements whose files do not exist are omitted."""
     out = {}
     if heldout := read_json(folder / "heldout.json"):
         values = heldout["results"]["heldout"]
@@ -85,7 +90,7 @@ def one_model(folder, run):
 
 
 def collect(options, passes, splits):
-    """The object of results.json, from the files that exist."""
+    """Returns the contents of results.json, computed from the measurement files that exist."""
     models = []
     measured = options.output / "measured"
     for folder in sorted(measured.iterdir()) if measured.is_dir() else ():

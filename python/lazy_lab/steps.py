@@ -1,7 +1,7 @@
-"""Resumable steps: each has a command and a record of the inputs that its output was computed from.
+"""Resumable steps. Every step runs a command and then records the inputs from which its output was computed.
 
-A step whose record names the same inputs is not computed again. Several processes may work in one folder: a step is
-locked while it is computed, and other processes compute other steps meanwhile.
+A step is skipped if its record has the same inputs. Several processes can work in the same folder: a step is locked
+while it is computed, and other processes compute other steps in the meantime.
 """
 
 import contextlib
@@ -24,18 +24,18 @@ POLL_SECONDS = 2
 
 
 def write_atomic(path, text):
-    """Writes a file that is complete or absent."""
+    """Writes a file atomically: under a temporary name that is renamed when the file is complete."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
-    except OSError:  # a full disk
+    except OSError:  # for example, the disk is full
         temporary.unlink(missing_ok=True)
         raise
 
 
 def read_object(path, *keys):
-    """The JSON object of a file, which must have these keys."""
+    """Reads a JSON object from a file. Raises UserError if it is not an object or lacks one of `keys`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -54,7 +54,8 @@ def say(text):
 
 @dataclass
 class Step:
-    """One command. `inputs` is what decides its output, as JSON, besides the outputs of the steps in `needs`."""
+    """One command. Its output must depend only on `inputs` (a JSON object) and on the outputs of the steps in
+    `needs`."""
 
     name: str
     title: str
@@ -63,32 +64,32 @@ class Step:
     outputs: list[Path]
     command: list[str] = field(default_factory=list)  # arguments of `lazy`
     needs: list[str] = field(default_factory=list)
-    launcher: list[str] = field(default_factory=list)  # what starts `lazy`, such as torchrun
+    launcher: list[str] = field(default_factory=list)  # command prefix that starts `lazy`, such as torchrun
     stdin: Callable[[], bytes] | None = None
     stdout: Path | None = None  # default: the step's log
-    continues: bool = False  # the command continues with what an interrupted one has left
+    continues: bool = False  # the command can resume from partial output, which is kept
 
 
 class Runner:
-    """Runs steps in the folder `folder`."""
+    """Runs steps. Records, locks and logs are stored in `folder`/steps."""
 
     def __init__(self, folder, program, threads=0):
         self.folder = folder / "steps"
         self.program = [program, *(["--threads", str(threads)] if threads else [])]
         self.stopped = 0
         self.child = None
-        self.after = lambda step: None  # called after each step that was computed
+        self.after = lambda step: None  # called after each computed step
 
     def record_path(self, step):
         return self.folder / f"{step.name}.json"
 
     def key(self, step, steps):
-        """Digest of the inputs of the step and of the steps that it needs."""
+        """Returns a digest of the inputs of the step and, recursively, of the steps that it needs."""
         inputs = [step.inputs, [self.key(steps[name], steps) for name in step.needs]]
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
     def record(self, step, steps):
-        """The record of a finished step, or None."""
+        """Returns the record of a step, or None if the step is not finished or its inputs have changed."""
         try:
             record = json.loads(self.record_path(step).read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
@@ -97,14 +98,15 @@ class Runner:
         return record if current and all(output.exists() for output in step.outputs) else None
 
     def stop(self, number, _frame):
-        """A terminal's Ctrl-C reaches the child too. `lazy train` then saves a checkpoint."""
+        """Signal handler. Forwards SIGTERM to the child process. SIGINT is not forwarded, because the terminal sends it
+        to the child as well. `lazy train` saves a checkpoint when it receives a signal."""
         self.stopped = number
         if number != signal.SIGINT and self.child:
             self.child.send_signal(number)
 
     @contextlib.contextmanager
     def lock(self, step):
-        """Yields whether this process has the lock of the step; another process may have it."""
+        """Tries to lock the step. Yields True if this process has the lock, or False if another process has it."""
         with open(self.folder / f"{step.name}.lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,8 +115,8 @@ class Runner:
                 yield False
 
     def run(self, steps, selected):
-        """Computes the selected steps. Returns the names of those whose prerequisites are neither selected nor
-        finished."""
+        """Computes the selected steps. Returns the names of the selected steps that could not run because a
+        prerequisite is neither selected nor finished."""
         self.folder.mkdir(parents=True, exist_ok=True)
         previous = {number: signal.signal(number, self.stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -175,7 +177,7 @@ class Runner:
             try:
                 self.child.communicate(step.stdin() if step.stdin else None)
             except BrokenPipeError:
-                pass  # the child ended before it read everything; its exit code says why
+                pass  # the child exited before it read all input; its exit code is checked below
             code = self.child.wait()
             self.child = None
         self.check_stopped()

@@ -1,4 +1,4 @@
-"""`lazy uptrain`: converts a pretrained model, continues its training as a Lazy model, and reports what that gives."""
+"""`lazy uptrain`: converts a pretrained model to Lazy Attention, continues its training, and reports the results."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ from .steps import Runner, say, write_atomic
 
 
 def program_json(options, *arguments):
-    """The JSON that a quick command of `lazy` prints."""
+    """Runs a short `lazy` command and returns the JSON value that it prints."""
     done = subprocess.run([options.program, *arguments], capture_output=True, text=True)
     if done.returncode != 0:
         message = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("lazy: ")
@@ -23,7 +23,7 @@ def program_json(options, *arguments):
 
 
 def resolve_dtype(options):
-    """Whether the commands use a GPU; `dtype` becomes fp32 or bf16."""
+    """Returns whether the commands use a GPU. Replaces the dtype "auto" by "bf16" on a GPU and by "fp32" on a CPU."""
     gpu = options.device == "cuda"
     if options.device == "auto":
         gpu = any(device.startswith("cuda") for device in program_json(options, "info", "--json")["devices"])
@@ -33,16 +33,16 @@ def resolve_dtype(options):
 
 
 def estimate(runner, step, steps):
-    """After a training: the time that the trainings left will take at its speed."""
+    """After a training step: prints its duration and the estimated duration of the remaining trainings."""
     trainings = [other for other in steps.values() if other.group == "train" and "steps" in other.inputs]
     left = sum(not runner.record(other, steps) for other in trainings)
     if step in trainings and left:
         minutes = runner.record(step, steps)["seconds"] / 60
-        say(f"this training took {minutes:.1f} minutes; {left} left: about {minutes * left:.0f} minutes")
+        say(f"this training took {minutes:.1f} minutes; {left} trainings remain, about {minutes * left:.0f} minutes")
 
 
 def lacking(folder):
-    """What the report needs and this Python lacks, in one line, or None."""
+    """Returns a message that names the missing Python packages of the report, or None if all are installed."""
     missing = report.missing_packages()
     mend = f"`{sys.executable} -m pip install {' '.join(missing)}`, then `lazy uptrain --report-only {folder}`"
     return f"the report needs Python packages that {sys.executable} lacks: {mend}" if missing else None
@@ -56,7 +56,7 @@ def write_pages(folder):
 def run(arguments):
     if arguments["report_only"]:
         folder = Path(arguments["report_only"])
-        report.read_results(folder)  # a wrong folder is named before missing packages
+        report.read_results(folder)  # report a wrong folder before missing packages
         if line := lacking(folder):
             raise UserError(line)
         return write_pages(folder)
@@ -98,27 +98,25 @@ def run(arguments):
     blocked = runner.run(first + planned, selected)
     write_results()
     for name in blocked:
-        say(f"left out, as the step before it is not finished: {steps[name].title}")
+        say(f"skipped, because a required step is not finished: {steps[name].title}")
     print(results)
     if "report" in groups:
-        line = lacking(options.output)  # the measurements are complete without it
+        line = lacking(options.output)  # not an error: the measurements are complete without the report
         say(line) if line else write_pages(options.output)
 
 
 def main(arguments):
-    """`arguments` is the JSON object of apps/lazy/uptrain.cc. Returns the exit code."""
+    """Runs `lazy uptrain`. `arguments` is the JSON object that apps/lazy/uptrain.cc passes. Returns the exit code."""
     try:
         run(arguments)
         return 0
     except (UserError, RunError) as error:
-        mend = "" if error.exit_code == 2 else "; the same command continues from there"
+        mend = "" if error.exit_code == 2 else "; run the same command again to continue"
         say(f"{error}{mend}")
         return error.exit_code
-    except OSError as error:  # a full disk, a folder that cannot be written
-        say(
-            f"{error.filename or arguments['output']}: {error.strerror or error}; the same command continues from there"
-        )
+    except OSError as error:  # for example, a full disk or a folder without write permission
+        say(f"{error.filename or arguments['output']}: {error.strerror or error}; run the same command to continue")
         return 1
     except (Stopped, KeyboardInterrupt) as stopped:
-        say("stopped; the same command continues from there")
+        say("stopped; run the same command again to continue")
         return getattr(stopped, "exit_code", 128 + signal.SIGINT)

@@ -1,6 +1,6 @@
-"""Files that earlier versions wrote are read by the program under test, with the same results.
+"""Files written by earlier versions must be readable by the current program, with the same results.
 
-Losses are compared to 1e-4: another processor adds in another order.
+Losses are compared with a tolerance of 1e-4, because the order of summation depends on the processor.
 """
 
 import json
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parametrize("old", VERSIONS, ids=lambda folder: folder.
 
 @pytest.fixture
 def files(old, tmp_path):
-    """A copy of the files."""
+    """A writable copy of the files of an earlier version."""
     return shutil.copytree(old, tmp_path / "files")
 
 
@@ -33,17 +33,17 @@ def run(lazy_binary, files):
 
 
 def losses(log):
-    """{step: loss}; the last entry of a step counts."""
+    """Returns {step: loss}. If a step has several entries, the last one is used."""
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     return {e["step"]: e["loss_metrics/global_avg_loss"] for e in entries if "loss_metrics/global_avg_loss" in e}
 
 
-def test_a_corpus_is_read(run):
+def test_old_corpus_can_be_read(run):
     run("data", "inspect", "corpus")
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_model_has_the_same_held_out_loss(run, files, model):
+def test_old_model_has_the_same_held_out_loss(run, files, model):
     run("eval", f"{model}/model", "--corpus", "corpus", "--bos", "--output", "new.json")
     new, before = (json.loads((files / name).read_text()) for name in ("new.json", f"{model}/eval.json"))
     expected = {key: value for key, value in before["results"]["heldout"].items() if key.startswith("loss,")}
@@ -53,8 +53,8 @@ def test_a_model_has_the_same_held_out_loss(run, files, model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
-def test_a_checkpoint_resumes_with_the_same_losses(run, files, old, model):
-    """Steps 4 to 6 again."""
+def test_old_checkpoint_resumes_with_the_same_losses(run, files, old, model):
+    """Repeats steps 4 to 6 from the checkpoint of step 3."""
     expected = losses(old / model / "log.jsonl")
     (files / model / "log.jsonl").write_text("")
     shutil.rmtree(files / model / "model")
@@ -65,13 +65,14 @@ def test_a_checkpoint_resumes_with_the_same_losses(run, files, old, model):
     run("report", model, "--output", "page.html")
 
 
-def test_records_of_a_recipe_have_the_same_findings(run, files, old):
-    """Every step counts as done. Intervals are not compared: today they are over seeds, and the old records have one.
-    Neither is the held-out loss: its sequences had other separators than the training's, so it is measured again."""
+def test_old_recipe_records_give_the_same_findings(run, files, old):
+    """All steps of the old records count as finished. Intervals are not compared, because they are now computed over
+    seeds and the old records have only one seed. The held-out loss is not compared either: it is measured again,
+    because its sequences used other separators than the training sequences."""
     run("repro", "fig10", "--scale", "tiny", "--corpus", "corpus", "--device", "cpu", "--report")
     new, before = (json.loads((folder / "repro/tiny/fig10.json").read_text()) for folder in (files, old))
     for report in (new, before):
-        for key in ("command", "date", "version", "unfinished"):  # of the report, not of the results
+        for key in ("command", "date", "version", "unfinished"):  # metadata of the report
             del report[key]
         report["steps"] = [step for step in report["steps"] if step["kind"] != "heldout"]
         report["findings"] = [
@@ -89,6 +90,6 @@ def test_old_files_of_sinks_count_layers_from_1(run, files):
         assert f"Layer {map['layer'] - 1}, head {map['head'] - 1}" in page
 
 
-def test_a_report_is_written_from_old_runs(run, files):
+def test_report_can_be_written_from_old_runs(run, files):
     run("report", *MODELS, "--output", "page.html")
     assert (files / "page.html").is_file()

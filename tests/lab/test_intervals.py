@@ -8,7 +8,7 @@ from lazy_lab.intervals import paired_difference, student_interval
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0], [0.3, -0.1, 0.2], [5.0, 5.0, 5.5, 4.9, 5.2]])
-def test_the_interval_is_students(values):
+def test_interval_matches_scipy(values):
     found = student_interval(values)
     mean = stats.tmean(values)
     low, high = stats.t.interval(0.95, len(values) - 1, mean, stats.sem(values))

@@ -63,7 +63,7 @@ def arguments(tmp_path):
 @pytest.mark.parametrize(
     ("text", "number"), [("30M", 30_000_000), ("1.5b", 1_500_000_000), ("500k", 500_000), ("17", 17), ("2G", 2 * 10**9)]
 )
-def test_numbers_of_tokens(text, number):
+def test_token_counts_are_parsed(text, number):
     assert parse_count(text, "--tokens") == number
 
 
@@ -72,7 +72,7 @@ def test_lengths_count_in_powers_of_two():
 
 
 @pytest.mark.parametrize("text", ["", "M", "0", "-1", "1.5", "3 M M", "1e6", "nan"])
-def test_other_numbers_are_refused(text):
+def test_invalid_numbers_are_rejected(text):
     with pytest.raises(UserError, match="--tokens"):
         parse_count(text, "--tokens")
 
@@ -102,14 +102,14 @@ def test_other_numbers_are_refused(text):
         ({"weight_decay": None}, "--weight-decay"),
     ],
 )
-def test_wrong_arguments_are_named(arguments, tmp_path, change, named, monkeypatch):
+def test_wrong_arguments_are_named_in_the_error(arguments, tmp_path, change, named, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as error:
         parse(arguments | change)
     assert named in str(error.value) and "\n" not in str(error.value)
 
 
-def test_passes_over_the_text(arguments):
+def test_number_of_epochs_is_checked(arguments):
     assert check_corpus(parse(arguments))[0] == pytest.approx(20 * 512 / 10000)
     with pytest.raises(UserError, match="--tokens"):
         check_corpus(parse(arguments | {"tokens": "50k"}))
@@ -121,14 +121,14 @@ def test_passes_over_the_text(arguments):
     ("change", "option"),
     [({"lr": 1e-3}, "--lr"), ({"tokens": "11k"}, "--tokens"), ({"window": 8}, "--window"), ({"to": -0.5}, "--to")],
 )
-def test_a_folder_keeps_the_arguments_of_its_trainings(arguments, change, option):
+def test_folder_rejects_other_training_arguments(arguments, change, option):
     check_folder(parse(arguments))
     check_folder(parse(arguments | {"seeds": 3, "control": False, "lengths": ["2k"]}))
     with pytest.raises(UserError, match=option):
         check_folder(parse(arguments | change))
 
 
-def test_refused_settings_may_be_corrected_until_a_training_begins(arguments, tmp_path):
+def test_rejected_settings_can_be_changed_until_a_training_starts(arguments, tmp_path):
     check_folder(parse(arguments | {"tokens": "50k"}))
     forget_training_settings(parse(arguments))
     with pytest.raises(UserError, match="--window"):
@@ -142,7 +142,7 @@ def test_refused_settings_may_be_corrected_until_a_training_begins(arguments, tm
         check_folder(parse(arguments))
 
 
-def test_a_folder_keeps_its_model_and_corpus(arguments, tmp_path):
+def test_folder_rejects_another_model_or_corpus(arguments, tmp_path):
     check_folder(parse(arguments))
     (tmp_path / "model" / "config.json").write_text('{"hidden_size": 8}')
     with pytest.raises(UserError, match="model"):
@@ -152,7 +152,7 @@ def test_a_folder_keeps_its_model_and_corpus(arguments, tmp_path):
         check_folder(parse(arguments | {"corpus": "", "text": [str(tmp_path / "book.txt")]}))
 
 
-def test_two_processes_begin_a_folder(arguments, tmp_path, monkeypatch):
+def test_two_processes_can_create_a_folder_concurrently(arguments, tmp_path, monkeypatch):
     options, record = parse(arguments), tmp_path / "out" / "uptrain.json"
     listed = Path.iterdir
 
@@ -170,7 +170,7 @@ def test_two_processes_begin_a_folder(arguments, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"a"', "{}", '{"splits": {}}'])
-def test_damaged_files_are_named(arguments, tmp_path, text):
+def test_damaged_files_are_named_in_the_error(arguments, tmp_path, text):
     options = parse(arguments)
     (tmp_path / "corpus" / "corpus.json").write_text(text)
     with pytest.raises(UserError, match="corpus.json"):
@@ -181,7 +181,7 @@ def test_damaged_files_are_named(arguments, tmp_path, text):
         check_folder(options)
 
 
-def test_a_full_disk_is_one_line(arguments, monkeypatch, capsys, tmp_path):
+def test_full_disk_gives_a_one_line_error(arguments, monkeypatch, capsys, tmp_path):
     def full(path, *_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
@@ -193,7 +193,7 @@ def test_a_full_disk_is_one_line(arguments, monkeypatch, capsys, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_what_a_training_refuses_is_found_before_the_measurements(arguments):
+def test_training_errors_are_found_before_the_measurements(arguments):
     options = parse(arguments)
     (options.output / "steps").mkdir(parents=True)
     (options.output / "steps" / "bos-ids.json").write_text('{"ids": [1]}')
@@ -201,14 +201,14 @@ def test_what_a_training_refuses_is_found_before_the_measurements(arguments):
     assert steps[0].command[0] == "train"
 
 
-def test_other_folders_are_left_alone(arguments, tmp_path):
+def test_unrelated_folders_are_not_changed(arguments, tmp_path):
     with pytest.raises(UserError, match="--output"):
         check_folder(parse(arguments | {"output": str(tmp_path)}))
     with pytest.raises(UserError, match="--output"):
         check_folder(parse(arguments | {"output": str(tmp_path / "book.txt")}))
 
 
-def test_both_trainings_differ_in_model_and_folder_alone(arguments):
+def test_both_trainings_differ_only_in_model_and_folder(arguments):
     options = parse(arguments)
     lazy, softmax = (training(options, kind, 3, False, False, CORPUS["tokenizer"]) for kind in ("lazy", "softmax"))
     assert tomllib.loads(toml(lazy))["model"]["offset_schedule"] == {"from": 0.0, "to": -1.0, "steps": 0.35}
@@ -227,7 +227,7 @@ def test_both_trainings_differ_in_model_and_folder_alone(arguments):
         ({"bos_id": -1, "eos_id": -1}, {"bos_per_document": False, "eos_per_document": False}),
     ],
 )
-def test_documents_begin_as_the_tokenizer_allows(arguments, tokenizer, data):
+def test_document_separators_depend_on_the_tokenizer(arguments, tokenizer, data):
     found = training(parse(arguments), "lazy", 1, False, False, tokenizer)["data"]
     assert {key: value for key, value in found.items() if key != "corpus"} == data
 
@@ -239,7 +239,7 @@ def test_micro_batches_divide_a_step(arguments):
     assert micro_batch(parse(arguments | {"batch_size": 4}), True) == 4
 
 
-def test_prompts_are_the_ids_of_the_shards(lazy_binary, tmp_path):
+def test_prompts_match_the_ids_of_the_shards(lazy_binary, tmp_path):
     text = "The cat sat near the mat. " * 40
     (tmp_path / "a.txt").write_text(text)
     (tmp_path / "b.txt").write_text(text)
@@ -261,7 +261,7 @@ def test_prompts_are_the_ids_of_the_shards(lazy_binary, tmp_path):
         ("uptrain model --device tpu", 2),
     ],
 )
-def test_the_program_ends_with_one_line(arguments, lazy_binary, tmp_path, line, code):
+def test_program_gives_a_one_line_error(arguments, lazy_binary, tmp_path, line, code):
     environment = os.environ | {"LAZY_PYTHON": sys.executable}
     done = subprocess.run([lazy_binary, *line.split()], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == code

@@ -1,4 +1,4 @@
-"""Each report in docs/results/uptraining equals what `lazy uptrain --report-only` makes of its results.json."""
+"""Each report in docs/results/uptraining equals the output of `lazy uptrain --report-only` for its results.json."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ FOLDERS = sorted((Path(__file__).parents[2] / "docs/results/uptraining").iterdir
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_report_is_made_from_the_results(folder, tmp_path):
+def test_report_matches_the_results(folder, tmp_path):
     shutil.copy(folder / "results.json", tmp_path)
     write_report(tmp_path)
     assert (tmp_path / "report.md").read_text() == (folder / "report.md").read_text()

@@ -1,4 +1,4 @@
-"""The report of `lazy uptrain`, from small results.json."""
+"""The report of `lazy uptrain`, tested with a small results.json."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def test_a_report_has_the_table_and_five_figures(tmp_path):
         assert all(cell in text for cell in cells)
 
 
-def test_single_trainings_are_named_in_the_first_line(tmp_path):
+def test_first_line_mentions_single_trainings(tmp_path):
     page, text = write(tmp_path, results())
     for found in (page[page.index("<body>") :], text):
         assert "One training each" in re.sub("<[^>]*>", "", found).strip().splitlines()[0 if found is not text else 2]
@@ -47,7 +47,7 @@ def test_several_seeds_give_a_paired_interval(tmp_path):
     assert "One training" not in write(tmp_path, results(softmax, lazy))[1]
 
 
-def test_absent_measurements_are_left_out(tmp_path):
+def test_missing_measurements_are_omitted(tmp_path):
     content = results(softmax=())
     for model in content["models"]:
         for part in ("tasks", "positions", "speed", "attention"):
@@ -62,7 +62,7 @@ def test_equal_results_give_equal_pages(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": "lazy-uptrain/0"}', None])
-def test_other_files_are_refused(tmp_path, content):
+def test_other_files_are_rejected(tmp_path, content):
     if content is not None:
         (tmp_path / "results.json").write_text(content)
     with pytest.raises(UserError, match="results.json"):

@@ -1,4 +1,4 @@
-"""Resumable steps, with a program that appends its arguments to a file and writes its output."""
+"""Resumable steps, tested with a program that appends its arguments to a file and writes an output file."""
 
 import fcntl
 import json
@@ -66,21 +66,21 @@ def test_a_finished_step_is_not_computed_again(work):
     assert work.called() == []
 
 
-def test_other_inputs_compute_a_step_and_those_that_need_it(work):
+def test_changed_inputs_recompute_a_step_and_dependent_steps(work):
     work.run(work.step("a"), work.step("b", needs=["a"]), work.step("c"))
     work.called()
     work.run(work.step("a", what="other"), work.step("b", needs=["a"]), work.step("c"))
     assert work.called() == ["a", "b"]
 
 
-def test_a_lost_output_is_computed_again(work, tmp_path):
+def test_missing_output_is_computed_again(work, tmp_path):
     work.run(work.step("a"))
     (tmp_path / "a").unlink()
     work.run(work.step("a"))
     assert work.called() == ["a", "a"]
 
 
-def test_a_failed_step_ends_the_run_and_is_repeated(work):
+def test_failed_step_stops_the_run_and_is_repeated(work):
     with pytest.raises(RunError) as error:
         work.run(work.step("a", what="fail"), work.step("b"))
     assert error.value.exit_code == 3 and "compute a" in str(error.value)
@@ -88,7 +88,7 @@ def test_a_failed_step_ends_the_run_and_is_repeated(work):
     assert work.called() == ["a", "a", "b"]
 
 
-def test_a_signal_reaches_the_command_and_ends_the_run(work):
+def test_signal_is_forwarded_to_the_command_and_stops_the_run(work):
     with pytest.raises(Stopped) as stopped:
         work.run(work.step("a", what="stop"), work.step("b"))
     assert stopped.value.exit_code == 128 + signal.SIGTERM
@@ -97,7 +97,7 @@ def test_a_signal_reaches_the_command_and_ends_the_run(work):
     assert work.called() == ["a", "b"]
 
 
-def test_steps_without_their_prerequisites_are_left_out(work):
+def test_steps_with_missing_prerequisites_are_skipped(work):
     steps = work.step("a"), work.step("b", needs=["a"]), work.step("c"), work.step("d", needs=["b"])
     assert work.run(*steps, selected={"b", "c", "d"}) == ["b", "d"]
     assert work.called() == ["c"]
@@ -106,7 +106,7 @@ def test_steps_without_their_prerequisites_are_left_out(work):
 
 
 def test_two_processes_share_the_steps(work, tmp_path):
-    """While another process has the lock of the first step, the second step is computed."""
+    """If another process has locked the first step, the second step is computed in the meantime."""
     (tmp_path / "steps").mkdir()
     with open(tmp_path / "steps" / "a.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -116,7 +116,7 @@ def test_two_processes_share_the_steps(work, tmp_path):
     assert work.called() == ["b", "a"]
 
 
-def test_standard_input_and_output(work, tmp_path):
+def test_step_redirects_standard_input_and_output(work, tmp_path):
     out = tmp_path / "out"
     work.run(work.step("a", stdin=lambda: b"some text", stdout=out))
     assert out.read_text() == "printed some text\n"

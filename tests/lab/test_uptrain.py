@@ -15,7 +15,7 @@ LENGTH = 128
 
 
 def write_model(root, lazy_binary, folder):
-    """A Llama-like folder with random weights and a tokenizer that is trained on the documentation."""
+    """Writes a Llama-like model folder with random weights and a tokenizer that is trained on the documentation."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     corpus = folder.with_name("tokenizer-corpus")
@@ -38,7 +38,7 @@ def write_model(root, lazy_binary, folder):
     shutil.copytree(corpus / "tokenizer", folder, dirs_exist_ok=True)
 
 
-def test_uptrain(root, lazy_binary, tmp_path):
+def test_uptrain_can_be_interrupted_continued_and_repeated(root, lazy_binary, tmp_path):
     model, out = tmp_path / "model", tmp_path / "out"
     write_model(root, lazy_binary, model)
     command = [lazy_binary, "uptrain", model, "--text", root / "docs", "--tokens", "160k", "--output", out, "--control"]
@@ -51,7 +51,7 @@ def test_uptrain(root, lazy_binary, tmp_path):
             command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
 
-    # Ctrl-C in the first training.
+    # Interrupt the first training with SIGINT.
     with call() as process:
         while not (out / "runs" / "softmax-seed1" / "log.jsonl").exists() and process.poll() is None:
             time.sleep(0.1)
@@ -67,7 +67,7 @@ def test_uptrain(root, lazy_binary, tmp_path):
     results = json.loads((out / "results.json").read_text())
     before, untrained, softmax, lazy = results["models"]
     assert [model["model"] for model in results["models"]] == ["before", "untrained", "softmax", "lazy"]
-    # Both learned, on as many tokens, and the offset has removed weights from the Lazy model alone.
+    # Both models have learned, with the same number of tokens. Only the Lazy model has weights that the offset removed.
     for trained in (softmax, lazy):
         assert trained["heldout"]["loss"] < before["heldout"]["loss"] - 0.5
         assert trained["training"]["loss"][-1][0] == results["steps"]
@@ -78,19 +78,19 @@ def test_uptrain(root, lazy_binary, tmp_path):
     for model in (before, lazy):
         assert [speed["length"] for speed in model["speed"]] == [128, 256]
         assert all(speed["seconds_per_token"] > 0 for speed in model["speed"])
-    # What transformers or the program read afterwards.
+    # Files that transformers or the program can read.
     assert (out / "runs" / "lazy-seed1" / "model" / "config.json").exists()
 
-    # Nothing is computed again.
+    # A second call computes nothing.
     records = {path: path.stat().st_mtime_ns for path in (out / "steps").glob("*.json")}
     with call() as process:
         assert process.wait(timeout=120) == 0, process.stderr.read()
     assert {path: path.stat().st_mtime_ns for path in (out / "steps").glob("*.json")} == records
-    if (out / "report.html").exists():  # where the packages of the report are installed
+    if (out / "report.html").exists():  # if the packages of the report are installed
         assert (out / "report.html").read_text(encoding="utf-8").count("<svg") == 5
 
 
-def test_one_file_is_enough_text_and_refused_tokens_can_be_lowered(root, lazy_binary, tmp_path):
+def test_single_text_file_works_and_rejected_tokens_can_be_lowered(root, lazy_binary, tmp_path):
     write_model(root, lazy_binary, tmp_path / "model")
     (tmp_path / "book.txt").write_text((root / "docs" / "serve.md").read_text(encoding="utf-8"), encoding="utf-8")
     command = [lazy_binary, "uptrain", "model", "--text", "book.txt", "--seq-len", "64", "--batch-tokens", "512"]
@@ -108,7 +108,7 @@ def test_one_file_is_enough_text_and_refused_tokens_can_be_lowered(root, lazy_bi
     assert corrected.returncode == 0, corrected.stderr
 
 
-def test_a_lazy_model_is_refused_before_anything_is_written(root, lazy_binary, tmp_path):
+def test_lazy_model_is_rejected_before_files_are_written(root, lazy_binary, tmp_path):
     model = root / "tests/compatibility/v0.1/lazy/model"
     (tmp_path / "book.txt").write_text("A text.")
     command = [lazy_binary, "uptrain", model, "--text", "book.txt", "--tokens", "200k", "--output", "out"]

@@ -1,4 +1,4 @@
-"""Results of `lazy uptrain` as the tests of the report need them: two layers of two heads, small numbers."""
+"""Generates small results of `lazy uptrain` for the tests of the report: two layers with two heads each."""
 
 import copy
 
@@ -24,7 +24,7 @@ def trained(kind, seed, loss):
 
 
 def results(softmax=(2.0,), lazy=(2.1,)):
-    """An object of results.json with the given held-out losses, by seeds from 1 on."""
+    """Returns the contents of a results.json. The arguments are the held-out losses for the seeds 1, 2, ..."""
     speed = [{"length": 128, "prompt_tokens": 128, "tokens": 8, "first_token_seconds": 0.1, "seconds_per_token": 0.002}]
     models = [copy.deepcopy(MODEL) | {"model": "before", "seed": None, "speed": speed}]
     models += [trained("untrained", None, 3.6)]

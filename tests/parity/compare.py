@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Compares results and samples of lm-evaluation-harness with those of `lazy eval`, request by request.
+"""Compares results and samples of lm-evaluation-harness with results and samples of `lazy eval`, for every request.
 
     python tests/parity/compare.py HARNESS_FOLDER [...] --lazy FOLDER [--tolerance 1e-3]
 
-A folder is searched for results_*.json and samples_TASK_*.jsonl; of several runs of a task the latest counts. Metrics
-and standard errors must be equal as the tables print them, to four decimals. The harness adds up a window's
-log-likelihoods in fp32, so that a long text's l is uncertain by 2^-23 of itself, and exp(l / n) by ln(perplexity)
-2^-23: what differs by no more than that passes, and is counted apart.
-Exit code: 0 equal, 1 different, 2 nothing to compare.
+The script searches the folders for results_*.json and samples_TASK_*.jsonl. If there are several runs of a task, the
+latest one is used. Metrics and standard errors must be equal when rounded to four decimals, as in the printed tables.
+The harness sums the log-likelihoods of a window in fp32. Therefore the log-likelihood l of a long text has a relative
+error of up to 2^-23, and the perplexity exp(l / n) a relative error of up to ln(perplexity) 2^-23. Differences within
+these errors are accepted and counted separately. Exit code: 0 equal, 1 different, 2 nothing to compare.
 """
 
 import argparse
@@ -30,12 +30,14 @@ class Run:
 
 
 def likelihoods(sample):
-    """Log-likelihoods of a document's requests: [["-1.5", "False"], ...], or ["-1.5"] of a rolling one."""
+    """Returns the log-likelihoods of a document's requests. A sample has [["-1.5", "False"], ...], or ["-1.5"] for
+    rolling log-likelihoods."""
     return [float(r[0] if isinstance(r, list) else r) for r in sample["filtered_resps"]]
 
 
 def prompts(sample):
-    """The texts of its requests: {"gen_args_0": {"arg_0": context, "arg_1": continuation}, ...}."""
+    """Returns the texts of a document's requests. A sample has {"gen_args_0": {"arg_0": context, "arg_1":
+    continuation}, ...}."""
     arguments = sample["arguments"]
     return [
         [request[f"arg_{j}"] for j in range(len(request))]
@@ -58,7 +60,7 @@ def read_run(results_file, task):
 
 
 def load(folders):
-    """{task: Run} of the latest results below the folders."""
+    """Returns {task: Run} with the latest results of each task in the folders and their subfolders."""
     files = [f for folder in folders for f in Path(folder).rglob("results_*.json")]
     runs = {}
     for file in sorted(files, key=lambda f: f.name):
@@ -68,7 +70,8 @@ def load(folders):
 
 
 def agreement(name, there, here):
-    """ "printed", "rounding" (a perplexity beyond fp32's digits) or None."""
+    """Returns "printed" if the values are equal in a table, "rounding" if two perplexities differ only by fp32
+    rounding, and otherwise None."""
     if not all(isinstance(value, (int, float)) for value in (there, here)):
         return "printed" if there == here else None
     if f"{there:.4f}" == f"{here:.4f}":
@@ -79,14 +82,15 @@ def agreement(name, there, here):
 
 
 def compare_task(task, theirs, ours, tolerance):
-    """(differences of the requests, how many values agree in which way, lines on what is wrong)"""
+    """Returns the differences of the log-likelihoods, the number of values for each kind of agreement, and a list of
+    error messages."""
     wrong, agreed = [], {"printed": 0, "rounding": 0, "long": 0}
     if theirs.version != ours.version:
-        wrong.append(f"version {theirs.version} there, {ours.version} here")
+        wrong.append(f"version {theirs.version} in the harness, {ours.version} in lazy")
     if not theirs.documents or not ours.documents:
         wrong.append("samples are missing " + ("there" if not theirs.documents else "here"))
     if theirs.documents.keys() != ours.documents.keys():
-        wrong.append(f"{len(theirs.documents)} documents there, {len(ours.documents)} here")
+        wrong.append(f"{len(theirs.documents)} documents in the harness, {len(ours.documents)} in lazy")
     differences, beyond, decided = [], [], []
     for number in sorted(theirs.documents.keys() & ours.documents.keys()):
         (requests, values, accuracies), (our_requests, our_values, our_accuracies) = (
@@ -95,7 +99,7 @@ def compare_task(task, theirs, ours, tolerance):
         )
         if requests != our_requests or len(values) != len(our_values):
             wrong.append(
-                f"document {number}: other requests: {str(requests)[:200]} there, {str(our_requests)[:200]} here"
+                f"document {number}: different requests: harness {str(requests)[:200]}, lazy {str(our_requests)[:200]}"
             )
             continue
         for x, y in zip(values, our_values):
@@ -105,13 +109,13 @@ def compare_task(task, theirs, ours, tolerance):
                 continue
             if difference <= abs(x) * FP32:
                 agreed["long"] += 1
-            else:  # a NaN too
+            else:  # also if a value is NaN
                 beyond.append(difference)
         if accuracies != our_accuracies:
             decided.append(number)
     if decided:
         wrong.append(
-            f"decided otherwise in documents {', '.join(map(str, decided[:10]))}{' ...' if len(decided) > 10 else ''}"
+            f"different answers in documents {', '.join(map(str, decided[:10]))}{' ...' if len(decided) > 10 else ''}"
         )
     if beyond:
         wrong.append(
@@ -120,14 +124,14 @@ def compare_task(task, theirs, ours, tolerance):
     for name, value in theirs.metrics.items():
         how = agreement(name, value, ours.metrics.get(name, "missing"))
         if not how:
-            wrong.append(f"{name}: {value} there, {ours.metrics.get(name, 'missing')} here")
+            wrong.append(f"{name}: {value} in the harness, {ours.metrics.get(name, 'missing')} in lazy")
         elif value != "N/A":
             agreed[how] += 1
     return differences, agreed, wrong[:20]
 
 
 def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
-    """Prints a table and a verdict; returns the exit code."""
+    """Compares the runs of all tasks, prints a table and a verdict, and returns the exit code."""
     tasks = list(theirs)
     if not tasks:
         print("parity: FAIL: no results of lm-evaluation-harness to compare with", file=out)
@@ -148,11 +152,10 @@ def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
         largest, mean = (max(differences), sum(differences) / len(differences)) if differences else (float("nan"),) * 2
         state = wrong[0] if wrong else f"{agreed['printed']} equal as printed"
         if not wrong and agreed["rounding"]:
-            state += f", {agreed['rounding']} to fp32's rounding"
+            state += f", {agreed['rounding']} equal up to fp32 rounding"
         if not wrong and agreed["long"]:
             state += (
-                f"; {agreed['long']} requests differ by more than {tolerance:g}, "
-                "within fp32's rounding of their own size"
+                f"; {agreed['long']} requests differ by more than {tolerance:g}, but within the rounding error of fp32"
             )
         print(
             f"{task:<16} {len(theirs[task].documents):>9} {len(differences):>8} {largest:>11.2e} {mean:>11.2e}  "
@@ -173,9 +176,9 @@ def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("harness", nargs="+", help="folders with lm-evaluation-harness's results and samples")
-    parser.add_argument("--lazy", required=True, action="append", help="folder with those of `lazy eval`")
+    parser.add_argument("--lazy", required=True, action="append", help="folder with the output of `lazy eval`")
     parser.add_argument(
-        "--tolerance", type=float, default=1e-3, help="of a request's log-likelihood (default %(default)s)"
+        "--tolerance", type=float, default=1e-3, help="tolerance of log-likelihoods (default %(default)s)"
     )
     arguments = parser.parse_args()
     return compare(load(arguments.harness), load(arguments.lazy), arguments.tolerance)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Which of the two is nearer the truth? Long texts' log-likelihoods in float64 beside lm-evaluation-harness's and ours.
+"""Compares the log-likelihoods of long texts in lm-evaluation-harness and in `lazy eval` with float64 results.
 
     python tests/parity/exact.py HARNESS_FOLDER --lazy FOLDER --model DIR [--texts 4]
 
-Takes the texts of WikiText on which the two differ most, of runs without BOS, and computes them by transformers in
-float64 over the same windows. Prints each one's distance from that. Needs torch and transformers, and no network.
+The script selects the WikiText documents for which the two programs differ most, from runs without BOS. It computes the
+log-likelihoods of these documents by transformers in float64 over the same windows, and prints the difference of each
+program from this result. It needs torch and transformers, but no network.
 """
 
 import argparse
@@ -13,7 +14,8 @@ import compare
 
 
 def windows(ids, first, length):
-    """(input, targets) of each pass: full windows follow one token; the last one is filled up to its left."""
+    """Yields (input, targets) for each forward pass. A full window has one context token before its targets. The last
+    window is extended to the left to the full length."""
     yield [first] + ids[: length - 1], ids[:length]
     for begin in range(length, len(ids), length):
         end = min(begin + length, len(ids))
@@ -23,7 +25,7 @@ def windows(ids, first, length):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("harness", help="folder with lm-evaluation-harness's results and samples")
-    p.add_argument("--lazy", required=True, help="folder with those of `lazy eval`")
+    p.add_argument("--lazy", required=True, help="folder with the output of `lazy eval`")
     p.add_argument("--model", required=True, help="model folder")
     p.add_argument("--texts", type=int, default=4, help="how many (default %(default)s)")
     a = p.parse_args()

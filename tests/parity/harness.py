@@ -1,4 +1,4 @@
-"""lm-evaluation-harness 0.4.13 on rows of a folder: its own task definitions and its `hf` model, offline.
+"""Runs lm-evaluation-harness 0.4.13 offline on local rows, with its own task definitions and its `hf` model.
 
 Needs an interpreter with lm_eval, torch and transformers."""
 
@@ -19,19 +19,20 @@ def offline():
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"):
         os.environ.setdefault(name, "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # One warning a cut request would be thousands of lines.
+    # The harness logs one warning per truncated request, which would be thousands of lines.
     os.environ.setdefault("LOGLEVEL", "ERROR")
 
 
 def serve_rows(data):
-    """Lets the harness's task definitions find the rows of the folder where they ask the Hub."""
+    """Replaces datasets.load_dataset, so that the harness's task definitions use the rows of the folder instead of the
+    Hub."""
     import datasets
 
     def load_dataset(path, name=None, **_):
         for task, (wanted, configuration, split, _) in local.SETS.items():
             if (path, name) == (wanted, configuration):
                 table = datasets.Dataset.from_list(local.rows(task, data))
-                # The definitions name a training split too, for examples in the prompt.
+                # The definitions also need a training split, for few-shot examples in the prompt.
                 train = local.rows(task, data, train=True)
                 return datasets.DatasetDict(
                     {split: table, "train": datasets.Dataset.from_list(train) if train else table}
@@ -43,7 +44,7 @@ def serve_rows(data):
 
 @functools.cache
 def definitions():
-    """The harness's own task definitions, without an index of its other thousands."""
+    """Returns the harness's task definitions of the nine benchmarks, without indexing its thousands of other tasks."""
     import lm_eval.tasks
 
     folder = Path(lm_eval.tasks.__file__).parent
@@ -52,7 +53,7 @@ def definitions():
 
 
 def load(model, *, bos=None, batch_size=16, max_length=None, dtype="float32", device="cpu"):
-    """The harness's `hf` model."""
+    """Loads the harness's `hf` model."""
     offline()
     import lm_eval
     import torch
@@ -63,12 +64,13 @@ def load(model, *, bos=None, batch_size=16, max_length=None, dtype="float32", de
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     torch.backends.cuda.matmul.allow_tf32 = False
     if dtype == "float32":
-        torch.backends.cuda.enable_mem_efficient_sdp(False)  # its fp32 products are sums of TF32 ones
+        torch.backends.cuda.enable_mem_efficient_sdp(False)  # it computes fp32 products in TF32
     return HFLM(str(model), dtype=dtype, add_bos_token=bos, batch_size=batch_size, max_length=max_length, device=device)
 
 
 def evaluate(lm, data, tasks, output=None, *, limit=None, num_fewshot=None, bootstrap_iters=100000):
-    """simple_evaluate of the tasks; results and samples go below `output` as the harness's own command writes them."""
+    """Calls simple_evaluate for the tasks. Writes results and samples to `output` in the same form as the harness's
+    command."""
     offline()
     import lm_eval
     from lm_eval.loggers import EvaluationTracker
@@ -106,7 +108,8 @@ def _digest(paths, words):
 def cached(
     model, data, tasks, cache, *, bos=None, limit=None, num_fewshot=None, max_length=None, batch_size=16, device="cpu"
 ):
-    """Folders with the tasks' results, evaluated unless the same model, rows and options have been before."""
+    """Returns folders with the results of the tasks. A task is only evaluated if no cached results exist for the
+    same model, rows and options."""
     files = sorted(p for p in Path(model).iterdir() if p.is_file())
     lm, folders = None, []
     for task in tasks:
@@ -121,6 +124,6 @@ def cached(
         shutil.rmtree(partial, ignore_errors=True)
         evaluate(lm, data, [task], partial, limit=limit, num_fewshot=num_fewshot)
         if not any(partial.rglob(f"samples_{task}_*.jsonl")):
-            raise SystemExit(f"lm_eval wrote no samples of {task}")  # it only warns when it cannot write
+            raise SystemExit(f"lm_eval wrote no samples of {task}")  # the harness only logs a warning if writing fails
         partial.rename(folder)
     return folders

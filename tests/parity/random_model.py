@@ -3,8 +3,9 @@
 
     python tests/parity/random_model.py FOLDER --tokenizer DIR [--hidden 512 --layers 12 --heads 8 --intermediate 1408]
 
-Needs torch and transformers, and no network. Weights are wider than an untrained model's, so that what it says is far
-from uniform: differences between two programs show in it, and the likeliest token is one.
+The script needs torch and transformers, but no network. The weights have a larger standard deviation than in an
+untrained model, so that the predicted distributions are far from uniform. Then differences between two programs are
+visible, and the most likely token is unambiguous.
 """
 
 import argparse
@@ -18,7 +19,7 @@ def main():
     p.add_argument(
         "--tokenizer",
         required=True,
-        help="folder with tokenizer.json and tokenizer_config.json, of 32000 ids or --vocabulary",
+        help="folder with tokenizer.json and tokenizer_config.json; the tokenizer has 32000 ids or --vocabulary",
     )
     p.add_argument("--vocabulary", type=int, default=32000)
     p.add_argument("--hidden", type=int, default=128)
@@ -26,7 +27,7 @@ def main():
     p.add_argument("--heads", type=int, default=4)
     p.add_argument("--intermediate", type=int, default=352)
     p.add_argument("--length", type=int, default=1024, help="max_position_embeddings (default %(default)s)")
-    p.add_argument("--untied", action="store_true", help="a head of its own")
+    p.add_argument("--untied", action="store_true", help="do not share the embedding's weights with the head")
     p.add_argument("--scale", type=float, default=0.06, help="standard deviation of the weights (default %(default)s)")
     p.add_argument("--seed", type=int, default=1)
     a = p.parse_args()

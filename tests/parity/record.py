@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes expected/harness.json: lm-evaluation-harness's figures for the tiny model and the rows of tests/parity/data.
+"""Writes expected/harness.json: results of lm-evaluation-harness for the tiny model and the rows of tests/parity/data.
 
-    python tests/parity/record.py        by an interpreter with lm_eval 0.4.13, torch, transformers and accelerate
+    python tests/parity/record.py        needs lm_eval 0.4.13, torch, transformers and accelerate
 
 test_parity.py compares `lazy eval` with the file.
 """
@@ -19,7 +19,7 @@ EXPECTED = HERE / "expected" / "harness.json"
 
 
 def expected_runs(name):
-    """{task: Run} as recorded; name: "bos" (a BOS token before every text) or "no_bos"."""
+    """Returns the recorded {task: Run}. name: "bos" (with a BOS token before every text) or "no_bos"."""
     tasks = json.loads(EXPECTED.read_text(encoding="utf-8"))["runs"][name]
     return {
         task: compare.Run(run["metrics"], run["version"], {int(n): tuple(d) for n, d in run["documents"].items()})
@@ -46,7 +46,7 @@ def main():
                 for task, run in runs.items()
             }
     EXPECTED.parent.mkdir(exist_ok=True)
-    # One line per value, so that a difference shows in `git diff`.
+    # Write one line per value, so that `git diff` shows which values have changed.
     EXPECTED.write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -1,11 +1,11 @@
-"""Benchmark rows as `lazy eval --data DIR` reads them, turned into the columns of the Hub's data sets, so that
-lm-evaluation-harness's own task definitions run on them without a network."""
+"""Reads the benchmark rows of `lazy eval --data DIR` and converts them to the columns of the Hub's data sets, so that
+the task definitions of lm-evaluation-harness can use them without a network."""
 
 import json
 import re
 from pathlib import Path
 
-# Task of lm-evaluation-harness: (the data set it asks the Hub for, its configuration, split, names below DIR)
+# Task of lm-evaluation-harness: (data set on the Hub, its configuration, split, file names in DIR)
 SETS = {
     "wikitext": (
         "EleutherAI/wikitext_document_level",
@@ -26,18 +26,18 @@ TASKS = list(SETS)
 
 
 def find(task, data, train=False):
-    """The task's file below DIR or DIR/eval; None where there is no TASK-train.jsonl."""
+    """Returns the task's file in DIR or DIR/eval. With `train`, returns TASK-train.jsonl or None."""
     for folder in (Path(data), Path(data) / "eval"):
         for name in [f"{task}-train.jsonl"] if train else SETS[task][3]:
             if (folder / name).exists():
                 return folder / name
     if train:
         return None
-    raise FileNotFoundError(f"{data}: task {task}: expected {SETS[task][3][0]} there, found none")
+    raise FileNotFoundError(f"{data}: task {task}: expected a file {SETS[task][3][0]}, found none")
 
 
 def pages(raw):
-    """The pages of a raw WikiText file: a page begins at a heading with one equals sign on each side."""
+    """Splits a raw WikiText file into pages. A page begins at a heading with one equals sign on each side."""
     result, page = [], []
     for line in raw.split("\n"):
         heading = line.replace("= = =", "===").replace("= =", "==").strip()
@@ -50,8 +50,9 @@ def pages(raw):
 
 
 def _hellaswag(row):
-    # Rows past the context rule: split anywhere at ": ", the harness joins the parts to the same text and cleans it.
-    # (It joins ctx_a and ctx_b by a space, which its cleaning strips again where ctx_b is empty.)
+    # Rows with a single text: the harness joins the activity label and the context by ": " and cleans the result, so
+    # the text can be split at any ": ". The harness also joins ctx_a and ctx_b by a space, which its cleaning removes
+    # if ctx_b is empty.
     if "query" not in row:
         return row
     label, _, context = row["query"].partition(": ")
@@ -71,12 +72,12 @@ def _boolq(row):
 
 
 def rows(task, data, train=False):
-    """A list of dictionaries with the Hub's columns."""
+    """Returns a list of dictionaries with the columns of the data set on the Hub."""
     file = find(task, data, train)
     text = file.read_text(encoding="utf-8") if file else ""
     if task == "wikitext":
         return [{"page": page} for page in pages(text)]
-    # Not str.splitlines(), which also parts lines at U+2028 and the like inside a string.
+    # str.splitlines() would also split at characters such as U+2028, which can occur inside a JSON string.
     loaded = [json.loads(line) for line in re.split(r"\r?\n", text) if line.strip()]
     convert = {"hellaswag": _hellaswag, "boolq": _boolq}.get(task, lambda row: row)
     return [convert(row) for row in loaded]

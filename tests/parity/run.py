@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Parity of `lazy eval` with lm-evaluation-harness 0.4.13 on one model folder, in fp32, request by request.
+"""Compares `lazy eval` with lm-evaluation-harness 0.4.13 on one model folder in fp32, for every request.
 
     python tests/parity/run.py --model DIR --data DIR --lazy build/lazy [--limit N] [--bos | --no-bos]
                                [--tasks piqa,...] [--device cuda]
 
-Run it by an interpreter with lm_eval 0.4.13, torch, transformers and accelerate; it needs no network. The folder holds
-a model that transformers and `lazy` both load; the data folder is that of `lazy eval --data`. The harness's part is
-kept below --cache and computed again only for another model, other rows or other options. Exit code: 0 parity, 1 a
-difference, 2 no comparison.
+Run the script with an interpreter that has lm_eval 0.4.13, torch, transformers and accelerate; it needs no network.
+Both transformers and `lazy` must be able to load the model folder. --data has the same meaning as for `lazy eval`. The
+results of the harness are cached in --cache and computed again only if the model, the rows or the options change. Exit
+code: 0 equal, 1 different, 2 no comparison.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import rows
 
 
 def run_lazy(a, tasks, output):
-    """`lazy eval` of the tasks, its results and samples below `output`."""
+    """Runs `lazy eval` for the tasks. It writes results and samples to `output`."""
     command = [
         a.lazy,
         "eval",
@@ -53,27 +53,27 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--model", required=True, help="model folder")
     p.add_argument("--data", required=True, help="folder with the benchmarks' files")
-    p.add_argument("--lazy", help="the lazy program; without it only the harness's part is computed")
+    p.add_argument("--lazy", help="the lazy program; without it only the harness runs")
     p.add_argument("--tasks", default=",".join(rows.TASKS), help="default: %(default)s")
-    p.add_argument("--limit", type=int, help="documents a task at most")
+    p.add_argument("--limit", type=int, help="maximum number of documents per task")
     p.add_argument("--num-fewshot", type=int, help="examples in the prompt")
-    p.add_argument("--max-length", type=int, help="default: the model's")
+    p.add_argument("--max-length", type=int, help="maximum length in tokens (default: the model's)")
     p.add_argument(
         "--bos",
         action=argparse.BooleanOptionalAction,
-        help="BOS before every text or none (the harness's add_bos_token; default: as the tokenizer does, in both)",
+        help="whether to insert BOS before every text, in both programs (default: the tokenizer's setting)",
     )
     p.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both (default %(default)s)")
     p.add_argument("--batch-size", type=int, default=16, help="of the harness")
-    p.add_argument("--tolerance", type=float, default=1e-3, help="of a request's log-likelihood (default %(default)s)")
-    p.add_argument("--cache", default="build/parity", help="where the harness's results are kept (default %(default)s)")
+    p.add_argument("--tolerance", type=float, default=1e-3, help="tolerance of log-likelihoods (default %(default)s)")
+    p.add_argument("--cache", default="build/parity", help="folder for the harness's results (default %(default)s)")
     p.add_argument("--output", help="keep the results of `lazy eval` in this folder")
     a = p.parse_args()
     tasks = a.tasks.split(",")
     for task in tasks:
         if task not in rows.SETS:
             p.error(f"task '{task}': expected one of {', '.join(rows.TASKS)}")
-    import harness  # after the arguments: --help needs no lm_eval
+    import harness  # not at the top, so that --help works without lm_eval
 
     theirs = harness.cached(
         a.model,

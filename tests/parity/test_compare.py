@@ -1,4 +1,4 @@
-"""The comparison of test_parity.py itself: it must find a difference of any kind."""
+"""Tests that the comparison of test_parity.py detects every kind of difference."""
 
 import copy
 import io
@@ -46,7 +46,7 @@ def responses(*values):
 
 @pytest.fixture
 def compared(tmp_path):
-    """Writes the harness's results and ours and compares them."""
+    """Returns a function that writes results of the harness and of `lazy eval` and compares them."""
 
     def load(side, results, samples):
         folder = tmp_path / side / "model"
@@ -66,7 +66,7 @@ def compared(tmp_path):
     return run
 
 
-def test_equal_results(compared):
+def test_equal_results_pass(compared):
     found = compared()
     assert (found.status, found.wrong, found.differences) == (0, [], [0] * 4)
     assert found.agreed == {"printed": 3, "rounding": 0, "long": 0}
@@ -74,7 +74,7 @@ def test_equal_results(compared):
     assert found.status == 0 and found.differences == pytest.approx([5e-4, 0, 0, 0])
 
 
-# What is changed, and what the one line about it must name.
+# Changes of the results, and the values that the error message must contain.
 DIFFERENCES = {
     "a log-likelihood": (dict(samples=changed_sample(1, filtered_resps=responses("-1.0", "-2.002"))), ["2.00e-03"]),
     "a NaN": (dict(samples=changed_sample(1, filtered_resps=responses("-1.0", "nan"))), ["nan"]),
@@ -88,15 +88,15 @@ DIFFERENCES = {
 
 
 @pytest.mark.parametrize("what", DIFFERENCES)
-def test_a_difference_fails(compared, what):
+def test_each_kind_of_difference_fails(compared, what):
     change, names = DIFFERENCES[what]
     found = compared(**change)
     assert found.status == 1 and len(found.wrong) == 1 and re.search(naming(*names), found.wrong[0]), found.wrong
 
 
-def test_long_text(compared):
-    """At -50000 neighbouring fp32 numbers are further apart than 1e-3: half of that distance passes and is counted,
-    twice the distance fails."""
+def test_long_text_may_differ_by_fp32_rounding(compared):
+    """At -50000 the distance between adjacent fp32 numbers exceeds the tolerance 1e-3. A difference of half this
+    distance is accepted and counted separately; a difference of twice this distance fails."""
     theirs = [SAMPLES[0], sample(1, [-50000.0, -2.0], acc=0.0)]
     half = changed_sample(1, theirs, filtered_resps=responses("-50000.002", "-2.0"))
     found = compared(theirs=theirs, samples=half)
@@ -105,7 +105,7 @@ def test_long_text(compared):
     assert compared(theirs=theirs, samples=twice).status == 1
 
 
-def test_missing_results(compared, tmp_path):
+def test_missing_results_fail(compared, tmp_path):
     assert compare.compare({}, {}, out=io.StringIO()) == 2
     compared()
     assert compare.compare(compare.load([tmp_path / "theirs"]), {}, out=io.StringIO()) == 1
@@ -125,5 +125,5 @@ def test_missing_results(compared, tmp_path):
         ("perplexity,none", 41.9876, float("nan"), None),
     ],
 )
-def test_agreement_of_values(name, there, here, expected):
+def test_agreement_classifies_values(name, there, here, expected):
     assert compare.agreement(name, there, here) == expected

@@ -1,4 +1,4 @@
-"""`lazy eval` on the tiny model and the rows of tests/parity/data, against lm-evaluation-harness."""
+"""Compares `lazy eval` with lm-evaluation-harness on the tiny model and the rows of tests/parity/data."""
 
 import os
 import subprocess
@@ -22,15 +22,15 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_results_equal_the_recorded_ones(lazy_binary, model, mode, tmp_path):
+def test_results_match_the_recorded_results(lazy_binary, model, mode, tmp_path):
     command = [lazy_binary, "eval", model, "--tasks", ",".join(rows.TASKS), "--data", HERE / "data", "--log-samples"]
     subprocess.run([*command, "--output", tmp_path, *MODES[mode]], check=True, stdout=subprocess.DEVNULL)
-    # The tiny model's tokenizer adds BOS.
+    # The tokenizer of the tiny model inserts BOS by default.
     assert compare.compare(record.expected_runs("no_bos" if mode == "no_bos" else "bos"), compare.load([tmp_path])) == 0
 
 
 def harness_python():
-    """LAZY_LM_EVAL_PYTHON; skips the test without an interpreter that can run the harness."""
+    """Returns the interpreter LAZY_LM_EVAL_PYTHON. Skips the test if it is not set or cannot run the harness."""
     python = os.environ.get("LAZY_LM_EVAL_PYTHON")
     if not python:
         pytest.skip("LAZY_LM_EVAL_PYTHON is not set: an interpreter with lm_eval 0.4.13")
@@ -42,6 +42,6 @@ def harness_python():
 
 @pytest.mark.data
 @pytest.mark.parametrize("mode", MODES)
-def test_results_equal_the_harness(lazy_binary, model, mode, tmp_path):
+def test_results_match_the_harness(lazy_binary, model, mode, tmp_path):
     command = [harness_python(), HERE / "run.py", "--model", model, "--data", HERE / "data", "--lazy", lazy_binary]
     assert subprocess.run([*command, "--cache", tmp_path, *MODES[mode]]).returncode == 0

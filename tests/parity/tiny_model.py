@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a tiny Llama model folder whose every weight follows from integer arithmetic: the same bytes on every machine.
+"""Writes a tiny Llama model folder. All weights are computed by integer arithmetic, so that the files are the same on
+every machine.
 
     python tests/parity/tiny_model.py FOLDER
 
-The tokenizer is a byte-level BPE learnt from the rows in tests/parity/data. Standard library only."""
+The tokenizer is a byte-level BPE that is trained on the rows in tests/parity/data. The script only needs the standard
+library."""
 
 import collections
 import json
@@ -17,7 +19,8 @@ MASK = (1 << 64) - 1
 
 
 def byte_symbols():
-    """Byte-level BPE writes a byte as a printable character: itself where it is one, else from U+0100 on."""
+    """Returns the characters with which byte-level BPE represents the 256 bytes: printable bytes as themselves, the
+    other bytes as U+0100, U+0101, ..."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(0x100, 0x200))
     return {b: chr(b) if b in printable else chr(next(others)) for b in range(256)}
@@ -95,7 +98,7 @@ def tokenizer(text):
 
 
 def uniform(state):
-    """splitmix64: the next state and a number in [-1, 1), a multiple of 2^-23."""
+    """splitmix64. Returns the next state and a number in [-1, 1) that is a multiple of 2^-23."""
     state = (state + 0x9E3779B97F4A7C15) & MASK
     z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
@@ -103,7 +106,7 @@ def uniform(state):
 
 
 def weights():
-    """(name, shape, bytes) in order. Scales are powers of two, so every weight is exact in fp32."""
+    """Yields (name, shape, bytes) of each tensor. Scales are powers of two, so every weight is exact in fp32."""
     head = HIDDEN // HEADS
     tensors = [("model.embed_tokens.weight", (VOCABULARY, HIDDEN), 1.0)]
     for i in range(LAYERS):
@@ -133,7 +136,7 @@ def write(folder, length=LENGTH):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     data = Path(__file__).parent / "data"
-    # Without LAMBADA's rows, whose last ones end in a word that this model predicts.
+    # Exclude the rows of LAMBADA, because the last rows end in a word that this model predicts.
     text = "\n".join(
         file.read_text(encoding="utf-8") for file in sorted(data.iterdir()) if not file.name.startswith("lambada")
     )

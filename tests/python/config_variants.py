@@ -1,4 +1,4 @@
-"""Tiny models of the families that both programs read, and random changes of their config.json.
+"""Tiny models of the families that transformers and `lazy` both support, and random changes of their config.json.
 
 test_config_keys.py compares the logits of the changed folders.
 """
@@ -6,7 +6,7 @@ test_config_keys.py compares the logits of the changed folders.
 import copy
 import json
 
-# Norms have a large epsilon so that another one shows in the logits.
+# The epsilon of the norms is large, so that a changed epsilon is visible in the logits.
 DECODER = dict(
     vocab_size=61,
     hidden_size=32,
@@ -72,7 +72,7 @@ SLIDING = ["sliding_attention", "full_attention"]
 GEMMA = {**DECODER, "sliding_window": 6, "query_pre_attn_scalar": 20}
 LAZY = {**DECODER, "distance_bias_window": 10, "distance_bias_init_std": 0.5}
 
-# The configurations of each family whose keys are changed; each of them must itself have equal logits.
+# Base configurations of each family. Their keys are changed by the tests. Without changes, the logits must be equal.
 FAMILIES = {
     "llama": [DECODER, *({**DECODER, "rope_parameters": rope} for rope in ROPES), {**DECODER, "attention_bias": True}],
     "mistral": [
@@ -267,7 +267,7 @@ VALUES = {
     "rope_scaling": "rope",
     "rope_parameters": "rope",
 }
-# Keys that a configuration class does not declare: those of other families, of older versions, and common mistakes.
+# Keys that a configuration class does not declare: keys of other families or of older versions, and common mistakes.
 EXTRA = (
     "is_causal per_layer_config auto_map quantization_config attention_chunk_size transformers_weights "
     "fusion_config kv_sharing_modes pruned_heads torch_dtype rope_theta rope_scaling rope_parameters "
@@ -285,7 +285,7 @@ for key, tries in dict(
     logits_scaling=2.0, residual_multiplier=0.5, embedding_multiplier=2.0, attention_multiplier=0.2
 ).items():
     VALUES.setdefault(key, [tries, 0, 1, 1.0, 3])
-# Keys that cannot change the logits; they are changed less often.
+# Keys that cannot affect the logits. They are changed less often.
 IRRELEVANT = dict(
     use_cache=[True, False],
     output_attentions=[True, False],
@@ -330,8 +330,8 @@ IRRELEVANT = dict(
 ABSENT = object()
 
 
-# Names of flash-linear-attention, which are read in these families if the name of transformers is absent: the folder is
-# then one of flash-linear-attention, and transformers computes another function.
+# Key names of flash-linear-attention. For these families, `lazy` reads them if the name of transformers is missing, and
+# treats the folder as one of flash-linear-attention, for which transformers computes other logits.
 FLA_NAMES = {
     "mamba2": {"norm_eps": "layer_norm_epsilon", "rms_norm_eps": "layer_norm_epsilon"},
     "lazy_attention": {
@@ -343,8 +343,8 @@ FLA_NAMES = {
 
 
 def rope_value(chance, old):
-    """A RoPE dictionary: a changed one of the folder, or another one."""
-    if isinstance(old, dict) and "full_attention" in old and chance.random() < 0.8:  # one for each type of layer
+    """Returns a RoPE dictionary: the folder's dictionary with changes, or a different one."""
+    if isinstance(old, dict) and "full_attention" in old and chance.random() < 0.8:  # one entry per layer type
         kind = chance.choice(sorted(old))
         return {**old, kind: rope_value(chance, old[kind])}
     if isinstance(old, dict) and old and chance.random() < 0.5:
@@ -409,7 +409,7 @@ def changed(chance, key, old):
 
 
 def variant(chance, config):
-    """The configuration with one to three changed keys, and the changes as text."""
+    """Returns the configuration with one to three changed keys, and a description of the changes."""
     config, text = copy.deepcopy(config), []
     declared = sorted(set(config) - {"model_type", *IRRELEVANT})
     for _ in range(chance.choice([1, 1, 2, 3])):

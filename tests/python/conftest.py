@@ -1,4 +1,4 @@
-"""Fixtures of the tests of python/lazy_attention. The package is the installed one, or else that of the source tree."""
+"""Fixtures of the tests of python/lazy_attention. If the package is not installed, the source tree is used."""
 
 import importlib.util
 import os
@@ -15,7 +15,7 @@ if importlib.util.find_spec("lazy_attention") is None:  # neither installed nor 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread_per_program():
-    """Results of programs are compared bit by bit: their sums must be in one order."""
+    """Limits programs to one thread. Some results are compared bitwise, so the order of summation must be fixed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         yield
@@ -23,12 +23,12 @@ def one_thread_per_program():
 
 @pytest.fixture(autouse=True)
 def same_start():
-    """Every test begins with the same state of PyTorch, whichever tests ran before it."""
-    import torch  # not above: a run that selects none of these tests does not wait for it
+    """Resets the state of PyTorch before every test, so that tests do not depend on earlier tests."""
+    import torch  # imported here, so that runs without these tests do not wait for the import
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float32)
     yield
     if "torch._dynamo" in sys.modules:
-        torch._dynamo.reset()  # compiled functions count towards a limit per process
+        torch._dynamo.reset()  # the number of compiled functions per process is limited

@@ -1,13 +1,14 @@
-"""Attention by its definition in plain PyTorch, with n x n matrices, and the rules by which results are compared."""
+"""Reference implementation of attention in plain PyTorch with n x n matrices, and functions that compare results."""
 
 import torch
 
 PARAMETER = {"elastic": "tau", "softmax_sink": "sink"}
-NORMALIZERS = ["elastic", "softmax", "softmax_sink", "sigmoid"]  # that `attention` below computes
+NORMALIZERS = ["elastic", "softmax", "softmax_sink", "sigmoid"]  # supported by `attention` below
 
 
 def visible_pairs(n, m, causal, window):
-    """(n, m) bool and the distances (n, m): query i stands at key i + m - n."""
+    """Returns the mask (n, m), True for visible pairs, and the distances (n, m). The position of query i is i + m -
+    n."""
     distance = torch.arange(n)[:, None] + (m - n) - torch.arange(m)[None]
     seen = distance >= 0 if causal else torch.ones(n, m, dtype=torch.bool)
     if window > 0:
@@ -32,7 +33,8 @@ def attention(
     causal=True,
     window=-1,
 ):
-    """As torch.ops.lazy.attention; softmax, elastic, softmax_sink and sigmoid."""
+    """Computes the same function as torch.ops.lazy.attention, for the normalizers softmax, elastic, softmax_sink and
+    sigmoid."""
     heads, group = q.shape[2], q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
     seen, distance = visible_pairs(q.shape[1], k.shape[1], causal, window)
@@ -66,15 +68,16 @@ def distance_of(a, b):
 
 
 def close(result, exact, plain, what=""):
-    """At most twice as far from the float64 result as the plain computation of that precision, plus one rounding."""
+    """Asserts that the error of `result` relative to the float64 result `exact` is at most twice the error of the plain
+    computation in the same precision, plus one rounding."""
     rounding = torch.finfo(result.dtype).eps / 2 * exact.double().square().mean().sqrt().item()
     ours, theirs = distance_of(result, exact), distance_of(plain, exact)
     assert ours <= 2 * theirs + rounding, f"{what}: {ours:.3e} from float64, plain PyTorch {theirs:.3e}"
 
 
 def close_float64(result, other, other_fp32, what=""):
-    """Two float64 results: their rounding errors are those of fp32, scaled by the ratio of the precisions. Each of
-    the two may have twice the error of one plain computation."""
+    """Asserts that two float64 results agree. The expected rounding error is the error of the plain fp32 computation,
+    scaled by the ratio of the precisions. Each of the two results may have twice this error."""
     assert result.dtype == other.dtype == torch.float64
     scale = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
     rounding = torch.finfo(torch.float64).eps * other.square().mean().sqrt().item()
@@ -84,7 +87,8 @@ def close_float64(result, other, other_fp32, what=""):
 
 
 class Pool:
-    """Results of several draws, compared as one: few numbers say little about rounding errors."""
+    """Collects the results of several random inputs and compares them together, because rounding errors of only a few
+    numbers vary strongly."""
 
     def __init__(self):
         self.results = {}

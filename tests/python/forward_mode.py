@@ -1,4 +1,4 @@
-"""Forward-mode differentiation of every operator in the namespace `lazy` is a NotImplementedError that names it.
+"""Checks that forward-mode differentiation of every operator of the namespace `lazy` raises NotImplementedError.
 
 `forward_mode.py LIBRARY` checks the operators of the program's liblazy_ops.so. They need a process without the Python
 package, which registers the same names. test_forward_mode.py checks the operators of the package.
@@ -15,13 +15,13 @@ PREFIX = "lazy::"
 
 
 def registered():
-    """The names of all operators in the namespace, without the namespace."""
+    """Returns the names of all operators in the namespace `lazy`, without the namespace."""
     names = torch._C._dispatch_get_all_op_names()
     return sorted(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))
 
 
 def attention_calls():
-    """Calls of attention, attention_forward, attention_backward and decode: with every optional tensor."""
+    """Returns calls of attention, attention_forward, attention_backward and decode with all optional tensors."""
     lazy, calls = torch.ops.lazy, {}
     q, k, v, slopes = torch.randn(1, 5, 4, 8), torch.randn(1, 5, 2, 8), torch.randn(1, 5, 2, 8), torch.rand(4)
     bias, tau, sink, lengths = torch.randn(4, 3), torch.full((4,), -0.9), torch.randn(4), torch.tensor([5])
@@ -41,11 +41,12 @@ def attention_calls():
 
 
 def calls():
-    """For each operator its calls: positional arguments and keyword arguments."""
+    """Returns {operator: [(positional arguments, keyword arguments), ...]}."""
     x, weight, labels = torch.randn(4, 16), torch.rand(16), torch.tensor([0, 1, 2, 3])
     head, part = torch.randn(10, 16), torch.randn(16, 16)
     q, long_x, taps = torch.randn(1, 5, 2, 8), torch.randn(2, 9, 8), torch.randn(8, 1, 4)
-    # lazy::linear_recurrence has no CPU kernel. The Meta kernel comes after the Autograd kernel as well.
+    # lazy::linear_recurrence has no CPU kernel, so Meta tensors are used. The Autograd kernel runs before the Meta
+    # kernel.
     wide = torch.randn(1, 64, 2, 64, device="meta", dtype=torch.bfloat16)
     decay, skip, state = (torch.randn(*shape, device="meta") for shape in ((1, 64, 2), (2,), (1, 2, 64, 64)))
     recurrence = (wide, wide, wide, decay, None, skip, state, None, 1.0, False)
@@ -93,7 +94,7 @@ WAYS = {
 
 
 def expect_refused(name, way, function, x):
-    """`function` of x, differentiated in forward mode, is an error that names the operator `name`."""
+    """Asserts that forward-mode differentiation of `function` at x raises an error that names the operator `name`."""
     try:
         result = WAYS[way](function, x)
     except NotImplementedError as error:
@@ -103,7 +104,7 @@ def expect_refused(name, way, function, x):
 
 
 def check(name):
-    """Every floating-point input of every call of an operator, in all ways."""
+    """Checks all calls of an operator, with a tangent for each floating-point input, by all forward-mode APIs."""
     operator = getattr(torch.ops.lazy, name).default
     for arguments, options in calls()[name]:
         leaves, structure = pytree.tree_flatten((arguments, options))
@@ -118,7 +119,7 @@ def check(name):
         for place in places:
             for way in WAYS:
                 expect_refused(name, way, lambda x: call([*leaves[:place], x, *leaves[place + 1 :]]), leaves[place])  # noqa: B023
-        with forward_ad.dual_level():  # an input without a tangent is no error
+        with forward_ad.dual_level():  # inputs without tangents are allowed
             call(leaves)
 
 

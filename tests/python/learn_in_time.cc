@@ -1,5 +1,6 @@
-// learn_in_time ttt|memory IN.safetensors OUT.safetensors: the time recurrences of TTT and Titans for the Python tests.
-// IN holds the inputs by name and d_out; OUT gets `out`, the dual form's, and the gradient of each input as d_NAME.
+// learn_in_time ttt|memory IN.safetensors OUT.safetensors: runs the recurrences of TTT and Titans for the Python tests.
+// IN contains the inputs by name and d_out. The program writes the output of the dual form (`out`) and the gradient of
+// each input (d_NAME) to OUT.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 

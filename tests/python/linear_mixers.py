@@ -1,12 +1,12 @@
-"""RetNet, Mamba2, DeltaNet and Gated DeltaNet as decoders in plain PyTorch: one token after the other, in the
-precision of their weights. `recurrence` may be replaced by a peer's."""
+"""RetNet, Mamba2, DeltaNet and Gated DeltaNet decoders in plain PyTorch. They process the tokens sequentially, in the
+precision of their weights. `recurrence` can be replaced by another implementation."""
 
 import torch
 import torch.nn.functional as F
 
 
 def loop(q, k, v, log_decay, beta, scale, delta):
-    """q, k (B, L, H, K), v (B, L, H, V), log_decay and beta (B, L, H) -> (B, L, H, V)"""
+    """Sequential recurrence. q, k: (B, L, H, K); v: (B, L, H, V); log_decay, beta: (B, L, H). Returns (B, L, H, V)."""
     state = v.new_zeros(*q.shape[:1], *q.shape[2:], v.shape[-1])
     out = []
     for t in range(q.shape[1]):

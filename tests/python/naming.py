@@ -1,11 +1,11 @@
-"""What the message of an error must name: ``pytest.raises(ValueError, match=naming("num_heads", 5))``."""
+"""Patterns for error messages: ``pytest.raises(ValueError, match=naming("num_heads", 5))``."""
 
 import re
 
 
 def naming(*values) -> str:
-    """A pattern for messages that name every value, in any order. A value is a whole token: "head" is not found in
-    "head_dim", nor 4 in 14."""
+    """Returns a pattern that matches messages that contain all values, in any order. Only whole words match: "head"
+    does not match in "head_dim", and 4 does not match in 14."""
     pattern = r"\A"
     for text in map(str, values):
         begin = r"(?<!\w)" if re.match(r"\w", text) else ""

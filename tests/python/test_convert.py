@@ -1,4 +1,4 @@
-"""`lazy convert`: GGUF files, against the models that they were made of."""
+"""`lazy convert` for GGUF files, compared with the models from which the files were created."""
 
 import os
 import subprocess
@@ -61,13 +61,13 @@ def gguf_name(name, architecture):
 
 
 def interleaved(weight, heads):
-    """llama.cpp's order of the rows of q and k."""
+    """Reorders the rows of q or k as in llama.cpp."""
     rows, columns = weight.shape
     return weight.reshape(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
 
 
 def write_gguf(path, architecture, model, change=None):
-    """A GGUF file of the model with a byte-level tokenizer: the bytes, "ab", <s> and </s>."""
+    """Writes a GGUF file of the model, with a byte-level tokenizer that has the 256 bytes, "ab", <s> and </s>."""
     writer = gguf.GGUFWriter(str(path), architecture)
     config = model.config
     writer.add_block_count(config.num_hidden_layers)
@@ -131,7 +131,7 @@ def tiny(name, **changes):
     model = getattr(transformers, f"{name}ForCausalLM")(config).float().eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-        if parameter.dim() == 1:  # so that 1 + weight - 1 is the weight
+        if parameter.dim() == 1:  # values for which 1 + weight - 1 is exact
             parameter.data = (parameter.data * 64).round() / 64
     return model
 
@@ -147,7 +147,7 @@ def tiny(name, **changes):
         ("Gemma3", "gemma3", True),
     ],
 )
-def test_the_model_comes_back(lazy_binary, tmp_path, name, architecture, tied):
+def test_gguf_conversion_restores_the_model(lazy_binary, tmp_path, name, architecture, tied):
     model = tiny(name, tie_word_embeddings=tied)
     write_gguf(tmp_path / "m.gguf", architecture, model)
     run = convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder")
@@ -174,7 +174,7 @@ def test_the_model_comes_back(lazy_binary, tmp_path, name, architecture, tied):
     assert own.stdout.split() == ["256", "49", "258"]
 
 
-def test_bf16_is_rounded_to_nearest(lazy_binary, tmp_path):
+def test_bf16_rounds_to_nearest(lazy_binary, tmp_path):
     model = tiny("Llama")
     write_gguf(tmp_path / "m.gguf", "llama", model)
     assert convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder", "--dtype", "bf16").returncode == 0
@@ -191,7 +191,7 @@ def test_bf16_is_rounded_to_nearest(lazy_binary, tmp_path):
         (lambda w: w.add_tensor("rope_freqs.weight", torch.ones(8).numpy()), ["rope_freqs.weight"]),
     ],
 )
-def test_what_is_not_supported_is_refused(lazy_binary, tmp_path, change, names):
+def test_unsupported_contents_are_rejected(lazy_binary, tmp_path, change, names):
     write_gguf(tmp_path / "m.gguf", "llama", tiny("Llama"), change)
     run = convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder")
     assert run.returncode == 2 and len(run.stderr.splitlines()) == 1, run.stderr
@@ -199,7 +199,7 @@ def test_what_is_not_supported_is_refused(lazy_binary, tmp_path, change, names):
     assert not (tmp_path / "folder").exists()
 
 
-def test_other_files_and_architectures_are_refused(lazy_binary, tmp_path):
+def test_other_files_and_architectures_are_rejected(lazy_binary, tmp_path):
     write_gguf(tmp_path / "m.gguf", "gemma", tiny("Llama"))
     assert "gemma" in convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder").stderr
     (tmp_path / "text.gguf").write_text("no GGUF file")

@@ -1,4 +1,4 @@
-"""`lazy convert --from-torch`: what torch.save wrote, against the tensors that it wrote."""
+"""`lazy convert --from-torch` for files of torch.save, compared with the saved tensors."""
 
 import collections
 import json
@@ -50,7 +50,7 @@ def drawn(shapes):
 
 
 def gpt2(prefix=""):
-    """Without prefix and with buffers, as GPT-2 was published in 2019."""
+    """Tensors of a GPT-2 model, without a prefix and with buffers, as published in 2019."""
     d = WIDTH
     shapes = {"wte.weight": (WORDS, d), "wpe.weight": (16, d), "ln_f.weight": (d,), "ln_f.bias": (d,)}
     for n in range(LAYERS):
@@ -65,7 +65,7 @@ def gpt2(prefix=""):
 
 
 def transformer_xl():
-    """With tied tensors by both names, as transformers 4 saved it."""
+    """Tensors of a Transformer-XL model. Tied tensors occur under both names, as saved by transformers 4."""
     d, inner, ends = WIDTH, 24, [7, 15, WORDS]
     shapes = {"crit.cluster_weight": (2, 16), "crit.cluster_bias": (2,), "crit.out_projs.0": (d, 16)}
     for n, (begin, end) in enumerate(zip([0, *ends], ends)):
@@ -119,7 +119,7 @@ def read(reader, folder, ids, out):
 
 @pytest.mark.parametrize("archive", [True, False])
 @pytest.mark.parametrize("config, model", [(GPT2, gpt2), (TRANSFORMER_XL, transformer_xl)])
-def test_published_models(lazy_binary, built_file, tmp_path, config, model, archive):
+def test_published_models_are_converted(lazy_binary, built_file, tmp_path, config, model, archive):
     tensors, buffers = model()
     saved = collections.OrderedDict(tensors | buffers)
     source = folder_of(tmp_path / "source", config, content=saved, _use_new_zipfile_serialization=archive)
@@ -130,7 +130,7 @@ def test_published_models(lazy_binary, built_file, tmp_path, config, model, arch
     copied = {"config.json", "tokenizer.json", "vocab.txt", "chat_template.jinja", "generation_config.json"}
     assert {file.name for file in (tmp_path / "out").iterdir()} == {*copied, "model.safetensors"}
     assert all((tmp_path / "out" / name).read_text() == (source / name).read_text() for name in copied)
-    # The model computes what it computes from safetensors with each tied tensor once.
+    # The result is the same as for a safetensors file that contains each tied tensor only once.
     once = folder_of(tmp_path / "once", config)
     names = {tensor.data_ptr(): name for name, tensor in reversed(tensors.items())}
     safetensors.save_file({name: tensors[name] for name in names.values()}, once / "model.safetensors")
@@ -141,10 +141,10 @@ def test_published_models(lazy_binary, built_file, tmp_path, config, model, arch
     assert torch.equal(found, expected)
 
 
-def test_shards_of_views_and_one_file_with_another_name(lazy_binary, tmp_path):
+def test_converts_shards_with_views_and_files_with_other_names(lazy_binary, tmp_path):
     tensors = gpt2("transformer.")[0] | {"lm_head.weight": torch.randn(WORDS, WIDTH)}
     tensors = {name: tensor.bfloat16() if "mlp" in name else tensor.half() for name, tensor in tensors.items()}
-    views = {  # transposed in memory, or a part of a larger storage
+    views = {  # transposed views, or parts of a larger storage
         name: tensor.t().contiguous().t() if tensor.dim() == 2 else torch.cat((tensor, tensor))[: len(tensor)]
         for name, tensor in tensors.items()
     }
@@ -163,7 +163,7 @@ def test_shards_of_views_and_one_file_with_another_name(lazy_binary, tmp_path):
 
 
 class Command:
-    """Runs a command when it is unpickled."""
+    """An object that runs a command when it is unpickled."""
 
     def __init__(self, file):
         self.file = file
@@ -178,7 +178,7 @@ def changed(**changes):
 
 
 @pytest.mark.parametrize("archive", [True, False])
-def test_code_is_refused_and_not_run(lazy_binary, tmp_path, archive):
+def test_code_is_rejected_and_not_executed(lazy_binary, tmp_path, archive):
     content = changed(more=Command(tmp_path / "ran"))
     source = folder_of(tmp_path / "source", GPT2, content=content, _use_new_zipfile_serialization=archive)
     expect_refused(lazy_binary, tmp_path, source, ["pytorch_model.bin", "system", "weights_only"])
@@ -187,7 +187,7 @@ def test_code_is_refused_and_not_run(lazy_binary, tmp_path, archive):
 
 def expect_refused(lazy_binary, tmp_path, source, names):
     done = convert(lazy_binary, source, "--output", tmp_path / "out")
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("converting ")]  # without progress
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("converting ")]  # without progress lines
     assert done.returncode == 2 and len(lines) == 1, done.stderr
     assert all(name in lines[0] for name in names), lines
     assert not list(tmp_path.glob("out*"))
@@ -205,12 +205,12 @@ def expect_refused(lazy_binary, tmp_path, source, names):
         (lambda: torch.nn.Linear(2, 2), ["pytorch_model.bin", "Linear", "weights_only"]),
     ],
 )
-def test_other_contents_are_refused(lazy_binary, tmp_path, content, names):
+def test_other_contents_are_rejected(lazy_binary, tmp_path, content, names):
     source = folder_of(tmp_path / "source", GPT2, content=content())
     expect_refused(lazy_binary, tmp_path, source, [str(source), *names])
 
 
-def test_damaged_files_are_refused(lazy_binary, tmp_path):
+def test_damaged_files_are_rejected(lazy_binary, tmp_path):
     source = folder_of(tmp_path / "source", GPT2, content=changed())
     file = source / "pytorch_model.bin"
     whole = file.read_bytes()
@@ -219,7 +219,7 @@ def test_damaged_files_are_refused(lazy_binary, tmp_path):
         expect_refused(lazy_binary, tmp_path, source, ["pytorch_model.bin", "torch.save"])
 
 
-def test_missing_files_are_named(lazy_binary, tmp_path):
+def test_missing_files_are_named_in_the_error(lazy_binary, tmp_path):
     source = folder_of(tmp_path / "source", GPT2)
     expect_refused(lazy_binary, tmp_path, source, [str(source), "pytorch_model.bin"])
     expect_refused(lazy_binary, tmp_path, tmp_path / "none", [str(tmp_path / "none")])

@@ -1,4 +1,4 @@
-"""lazy_attention.decode against the definition: contiguous and paged caches, several rows, every normalizer."""
+"""Compares lazy_attention.decode with the definition: contiguous and paged caches, several rows, all normalizers."""
 
 import definition
 import lazy_attention
@@ -35,7 +35,7 @@ def row_by_row(function, q, k, v, parameters, **options):
 
 
 def paged(cache, page_size, poison):
-    """The cache's rows on shuffled pages; what no sequence holds is poisoned."""
+    """Copies the rows of a cache to shuffled pages. Unused rows of the pages are set to `poison`."""
     pages = -(-cache.shape[1] // page_size)
     order = torch.randperm(len(cache) * pages).view(len(cache), pages)
     store = torch.full((len(cache) * pages, page_size, *cache.shape[2:]), poison, dtype=cache.dtype)
@@ -48,7 +48,7 @@ def paged(cache, page_size, poison):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("variant", [dict(), dict(window=10), dict(softcap=2.0)], ids=str)
 @pytest.mark.parametrize("normalizer", ["elastic", "softmax", "softmax_sink", "sigmoid"])
-def test_equals_the_definition(normalizer, variant, dtype):
+def test_decode_matches_the_definition(normalizer, variant, dtype):
     pool = Pool()
     for _ in range(3):
         (q, k, v), parameters = problem(normalizer)
@@ -72,8 +72,8 @@ def test_equals_the_definition(normalizer, variant, dtype):
 
 
 @pytest.mark.parametrize("normalizer", ["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15"])
-def test_equals_attention(normalizer):
-    """lse, statistics and results of the other operator, in float64: the same definition."""
+def test_decode_matches_attention(normalizer):
+    """decode and attention return the same results, lse and statistics in float64."""
     (q, k, v), parameters = problem(normalizer)
     ours = decode(
         q, k, v, torch.tensor(LENGTHS), *parameters, normalizer=normalizer, return_lse=True, return_score_stats=True
@@ -94,11 +94,11 @@ def test_equals_attention(normalizer):
     torch.testing.assert_close(ours.lse, torch.cat([p.lse for p in parts]))
 
 
-def test_visible_count_of_a_cache_that_evicted_keys():
+def test_visible_count_for_a_cache_with_evicted_keys():
     (q, k, v), (bias, tau, _) = problem("elastic")
     counts = torch.tensor(LENGTHS) * 2
     ours = decode(q[:, :1], k, v, torch.tensor(LENGTHS), bias, tau, visible_count=counts)
-    for b, n in enumerate(LENGTHS):  # tau / (2 n) is half of tau, over n
+    for b, n in enumerate(LENGTHS):  # a count of 2 n is equivalent to half of tau
         exact = definition.attention(q[b : b + 1, :1], k[b : b + 1, :n], v[b : b + 1, :n], bias, tau / 2)
         torch.testing.assert_close(ours[b : b + 1], exact)
 
@@ -111,7 +111,7 @@ def test_opcheck_and_compile():
     assert torch.equal(compiled(q, k, v, lengths, *parameters), decode(q, k, v, lengths, *parameters))
 
 
-def test_a_gradient_is_a_clear_error():
+def test_gradient_raises_an_error():
     (q, k, v), parameters = problem("softmax", torch.float32)
     slopes = torch.full((q.shape[2],), 0.1, requires_grad=True)
     for out in (
@@ -131,14 +131,14 @@ def test_a_gradient_is_a_clear_error():
         (dict(visible_count=torch.tensor([1, 1, 1])), ("visible_count[0]", 1)),
     ],
 )
-def test_errors(change, names):
+def test_invalid_arguments_raise_errors(change, names):
     (q, k, v), (bias, tau, _) = problem("elastic", torch.float32)
     arguments = dict(q=q, k_cache=k, v_cache=v, cache_lengths=torch.tensor(LENGTHS), distance_bias=bias, tau=tau)
     with pytest.raises(RuntimeError, match=naming("lazy::decode", *names)):
         decode(**arguments | change)
 
 
-def test_autocast():
+def test_autocast_casts_the_inputs():
     (q, k, v), (bias, tau, _) = problem("elastic", torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         out = decode(q, k, v, torch.tensor(LENGTHS), bias, tau)

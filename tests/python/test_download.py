@@ -1,4 +1,4 @@
-"""python -m lazy_attention.download against a server of this process. The program needs only the standard library."""
+"""Tests python -m lazy_attention.download with a local HTTP server in this process."""
 
 import hashlib
 import http.server
@@ -27,9 +27,9 @@ SMALL, LARGE = b"a small file\n" * 7, bytes(range(256)) * 5000
 
 
 class Hub(Handler):
-    """What of the Hub's interface is used: the list of files by pages, and files behind a redirect, with ranges."""
+    """The part of the Hub's HTTP interface that is used: paged lists of files, and redirected downloads with ranges."""
 
-    def do_HEAD(self):  # huggingface_hub asks for a file's checksum first
+    def do_HEAD(self):  # huggingface_hub requests the checksum of a file first
         parts = [urllib.parse.unquote(part) for part in urllib.parse.urlparse(self.path).path.split("/")[1:]]
         self.server.log.append((self.path, dict(self.headers)))
         files = self.server.sets["/".join(parts[1:3])]
@@ -124,7 +124,8 @@ def server(monkeypatch):
     thread.start()
     monkeypatch.setenv("HF_ENDPOINT", server.root)
     monkeypatch.setenv("HF_TOKEN", "hf_test")
-    # No waiting between attempts. The name in the module is replaced, because time.sleep belongs to the whole process.
+    # Do not wait between attempts. Replace the module's reference to `time`, because patching time.sleep would affect
+    # the whole process.
     monkeypatch.setattr(download, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=time.monotonic))
     yield server
     server.shutdown()
@@ -134,7 +135,7 @@ def server(monkeypatch):
 
 @pytest.fixture
 def run(server, tmp_path, capsys):
-    """Exit code and standard error of the program."""
+    """Returns a function that runs the program and returns its exit code and standard error."""
 
     def run(*words):
         status = download.main(["--data", str(tmp_path), "--plain", *words])
@@ -145,17 +146,17 @@ def run(server, tmp_path, capsys):
 
 @pytest.fixture
 def files(tmp_path):
-    """A function that returns {name: content} of what was downloaded."""
+    """A function that returns the downloaded files as {name: content}."""
     return lambda: {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
 
 
 def expect_error(result, *named, status=1):
-    """One line that names the values."""
+    """Asserts that the program fails with a one-line message that contains the values."""
     assert result[0] == status and result[1].count("\n") == 1
     assert re.search(naming(*named), result[1]), result[1]
 
 
-def test_lays_files_where_they_are_looked_for(run, files, server):
+def test_files_are_stored_where_lazy_eval_looks_for_them(run, files, server):
     assert run("piqa", "arc_easy")[0] == 0
     assert files() == {
         "baber/piqa/default/validation/0000.parquet": SMALL,
@@ -164,20 +165,20 @@ def test_lays_files_where_they_are_looked_for(run, files, server):
     requests = len(server.log)
     assert run("piqa", "--train")[0] == 0
     assert files()["baber/piqa/default/train/0000.parquet"] == b"train"
-    assert not [path for path, _ in server.log[requests:] if "validation" in path]  # the file is there already
-    # The token goes to the Hub, not to the storage that it redirects to.
+    assert not [path for path, _ in server.log[requests:] if "validation" in path]  # the file already exists
+    # The token is sent to the Hub, but not to the storage server of the redirect.
     for path, headers in server.log:
         assert ("Authorization" in headers) == (not path.startswith("/storage")), path
 
 
-def test_corpus_by_shards(run, files):
+def test_selected_shards_of_a_corpus_are_downloaded(run, files):
     assert run("fineweb-edu-10BT", "--shards", "0,2")[0] == 0
     folder = "HuggingFaceFW/fineweb-edu/sample/10BT/"
     assert files() == {folder + "000_00000.parquet": LARGE + b"\0", folder + "002_00000.parquet": LARGE + b"\2"}
     expect_error(run("fineweb-edu-10BT", "--shards", "3"), "fineweb-edu-10BT", "--shards", 0, 2, 3)
 
 
-def test_a_cut_connection_is_resumed_where_it_ended(run, files, server):
+def test_broken_connection_is_resumed(run, files, server):
     server.cuts = [300000, 500000]
     assert run("fineweb-edu-10BT", "--shards", "1")[0] == 0
     assert list(files().values()) == [LARGE + b"\1"]
@@ -185,7 +186,7 @@ def test_a_cut_connection_is_resumed_where_it_ended(run, files, server):
     assert ranges == [None, "bytes=300000-", "bytes=800000-"]
 
 
-def test_a_stopped_run_is_continued_by_the_next(run, files, server):
+def test_next_run_continues_an_interrupted_run(run, files, server):
     server.cuts = [300000]
     expect_error(run("fineweb-edu-10BT", "--shards", "1", "--retries", "0"), "300000", "1280001")
     assert [Path(name).suffix for name in files()] == [".partial"]
@@ -194,7 +195,7 @@ def test_a_stopped_run_is_continued_by_the_next(run, files, server):
     assert list(files().values()) == [LARGE + b"\1"]
 
 
-def test_a_partial_file_of_another_version_is_fetched_anew(run, files, tmp_path):
+def test_partial_file_of_another_version_is_downloaded_again(run, files, tmp_path):
     target = tmp_path / "baber/piqa/default/validation/0000.parquet.partial"
     target.parent.mkdir(parents=True)
     target.write_bytes(b"something else")
@@ -202,25 +203,25 @@ def test_a_partial_file_of_another_version_is_fetched_anew(run, files, tmp_path)
     assert files() == {"baber/piqa/default/validation/0000.parquet": SMALL}
 
 
-def test_a_wrong_checksum_leaves_nothing(run, files, server):
+def test_file_with_a_wrong_checksum_is_removed(run, files, server):
     server.corrupt = 9
     for name in (["piqa"], ["fineweb-edu-10BT", "--shards", "0"]):
         expect_error(run(*name), "checksum")
     assert files() == {}
 
 
-def test_answers_of_the_server(run, server):
+def test_http_errors_are_reported_or_retried(run, server):
     expect_error(run("boolq"), "aps/super_glue", "404", server.root + "/api/")
     assert len(server.log) == 1  # no second attempt
     server.failures = [503, 500]
-    assert run("piqa")[0] == 0  # temporary errors: another attempt
+    assert run("piqa")[0] == 0  # temporary errors are retried
     server.failures = [503] * 3
     status, err = run("piqa", "--retries", "2")
     assert status == 1 and "503" in err
 
 
 @pytest.mark.skipif(importlib.util.find_spec("huggingface_hub") is None, reason="huggingface_hub is not installed")
-def test_by_huggingface_hub(files, server, tmp_path, monkeypatch):
+def test_download_with_huggingface_hub(files, server, tmp_path, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     command = [sys.executable, "-I", str(PATH), "--data", str(tmp_path)]
     environment = os.environ | {"HF_HOME": str(tmp_path.parent / "unused")}
@@ -239,13 +240,13 @@ def test_by_huggingface_hub(files, server, tmp_path, monkeypatch):
     assert done.returncode == 1 and "checksum" in done.stderr
 
 
-def test_no_server(run, monkeypatch):
+def test_unreachable_server_is_reported(run, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     status, err = run("piqa", "--retries", "1")
     assert status == 1 and "baber/piqa" in err
 
 
-def test_unknown_sets_and_shards(run):
+def test_unknown_sets_and_shards_are_rejected(run):
     expect_error(run("piqua"), "piqua", "'piqa'", status=2)
     assert download.shard_list("7,0-2") == [0, 1, 2, 7]
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""sparsemax and entmax-1.5 against the entmax package (deep-spin/entmax), forward and every gradient."""
+"""Compares sparsemax and entmax-1.5 with the entmax package (deep-spin/entmax): results and all gradients."""
 
 import importlib.metadata
 
@@ -27,7 +27,7 @@ def package_attention(q, k, v, bias, normalizer, causal, window):
     "causal, window, n, m", [(True, -1, 13, 13), (True, 5, 13, 13), (True, -1, 4, 17), (False, -1, 6, 11)]
 )
 @pytest.mark.parametrize("normalizer", FUNCTIONS)
-def test_result_gradients_and_support(normalizer, causal, window, n, m, dtype):
+def test_result_gradients_and_support_match_the_entmax_package(normalizer, causal, window, n, m, dtype):
     print(f"entmax {importlib.metadata.version('entmax')}")
     pool = Pool()
     for _ in range(4):
@@ -53,6 +53,6 @@ def test_result_gradients_and_support(normalizer, causal, window, n, m, dtype):
         for name, *three in zip(("out", "q", "k", "v", "bias"), ours, wide, theirs(single)[1]):
             pool.add(name, *three)
         alive = (weights > 0).sum(-1)
-        assert alive.max() < m or m < 3, "a case in which nothing is cut off tests little"
+        assert alive.max() < m or m < 3, "some keys must have zero weight, otherwise the case tests little"
         assert torch.equal(stats[2].long(), alive), "the same keys are alive"
     pool.check()

@@ -1,4 +1,4 @@
-"""`lazy export` keeps what belongs to the tokenizer, to chats and to generation."""
+"""`lazy export` preserves the files and keys for the tokenizer, chats and generation."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ def test_metadata_is_copied(lazy_binary, model):
     assert read(exported / "config.json")["pad_token_id"] == 0
 
 
-def test_keys_that_are_not_read_are_kept(lazy_binary, model):
+def test_unknown_keys_are_preserved(lazy_binary, model):
     others = {
         "task_specific_params": {"text-generation": {"max_length": 50}},
         "id2label": {"0": "no", "1": "yes"},
@@ -51,13 +51,13 @@ def test_keys_that_are_not_read_are_kept(lazy_binary, model):
     source = read(model / "config.json")
     (model / "config.json").write_text(json.dumps({**source, **others, **dropped, "num_heads": 2}))
     exported = read(export(lazy_binary, model) / "config.json")
-    others["a_number_of_python"] = {"__float__": "Infinity"}  # JSON itself has no infinity
+    others["a_number_of_python"] = {"__float__": "Infinity"}  # JSON cannot represent infinity
     assert {key: exported.get(key) for key in others} == others
     assert "dtype" not in exported and "auto_map" not in exported
     assert source.items() <= {**exported, "torch_dtype": source["torch_dtype"]}.items()
 
 
-def test_ids_that_the_source_leaves_open_are_the_tokenizers(lazy_binary, model):
+def test_missing_token_ids_are_read_from_the_tokenizer(lazy_binary, model):
     (model / "generation_config.json").unlink()
     config = {key: value for key, value in read(model / "config.json").items() if not key.endswith("_token_id")}
     (model / "config.json").write_text(json.dumps(config))

@@ -1,4 +1,4 @@
-"""Forward-mode differentiation is a NotImplementedError, never a tangent that is None or zero."""
+"""Forward-mode differentiation raises NotImplementedError. It must never return a tangent that is None or zero."""
 
 import pathlib
 import subprocess
@@ -23,12 +23,12 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", forward_mode.registered())
-def test_every_operator_refuses_tangents(name):
-    """An operator without calls in forward_mode.py fails here."""
+def test_every_operator_rejects_tangents(name):
+    """The test also fails for an operator that has no calls in forward_mode.py."""
     forward_mode.check(name)
 
 
-def test_operators_of_the_program_refuse_tangents(built_file):
+def test_operators_of_the_program_reject_tangents(built_file):
     script = pathlib.Path(forward_mode.__file__)
     command = [sys.executable, script, built_file("LAZY_TORCH_OPS_LIBRARY")]
     process = subprocess.run(command, capture_output=True, text=True)
@@ -37,7 +37,7 @@ def test_operators_of_the_program_refuse_tangents(built_file):
 
 @pytest.mark.parametrize("autocast", [False, True], ids=["plain", "autocast"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_refuse_tangents(name, autocast):
+def test_functions_reject_tangents(name, autocast):
     function, shape = FUNCTIONS[name]
     x = torch.randn(shape)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
@@ -54,13 +54,13 @@ def test_message_names_the_alternative():
     )
 
 
-def test_layer_refuses_tangents():
+def test_layer_rejects_tangents():
     layer = lazy.LazyAttention(hidden_size=32, num_heads=4, num_kv_heads=2, distance_bias_window=8)
     x, parameters = torch.randn(1, 6, 32), dict(layer.named_parameters())
     for way in WAYS:
         expect_refused("rope", way, layer, x)
     for name, parameter in parameters.items():
-        if name.startswith("o_proj"):  # after the operators
+        if name.startswith("o_proj"):  # o_proj is applied after the operators
             continue
         with pytest.raises(NotImplementedError, match="lazy::"):
             torch.func.jvp(
@@ -72,7 +72,7 @@ def test_layer_refuses_tangents():
 
 @pytest.mark.parametrize("order", ["vmap of jvp", "jvp of vmap", "jvp of jvp"])
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_nested_transforms(order):
+def test_nested_transforms_reject_tangents(order):
     def function(x):
         return lazy.swiglu(x, x)
 
@@ -90,8 +90,8 @@ def test_nested_transforms(order):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_other_tensors_may_have_tangents(name):
-    """In a dual level the operators compute as outside of it, gradients included."""
+def test_tangents_of_unrelated_tensors_are_allowed(name):
+    """Inside a dual level, the operators return the same results and gradients as outside of it."""
     function, shape = FUNCTIONS[name]
     x = torch.randn(shape, requires_grad=name != "decode")
 
@@ -112,7 +112,7 @@ def test_other_tensors_may_have_tangents(name):
 
 
 @pytest.mark.parametrize("way", ["dual", "jvp"])
-def test_compiled_functions_refuse_tangents(way):
+def test_compiled_functions_reject_tangents(way):
     x = torch.randn(4, 32)
     inside = torch.compile(lambda x: WAYS[way](lambda y: lazy.swiglu(y, y), x), backend="aot_eager")
     with pytest.raises(NotImplementedError, match="lazy::swiglu"):

@@ -1,4 +1,5 @@
-"""FSDP2 with bf16 parameters: shard_heads keeps tau and the distance bias in fp32. Two gloo processes on the CPU."""
+"""FSDP2 with bf16 parameters: shard_heads keeps tau and the distance bias in fp32. Uses two gloo processes on the
+CPU."""
 
 import datetime
 import warnings
@@ -28,7 +29,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 SHAPE = TINY | dict(intermediate_size=48, max_position_embeddings=64)
-TAU = -0.99871  # becomes -1.0 in bf16
+TAU = -0.99871  # is rounded to -1.0 in bf16
 IDS = torch.arange(40).view(2, 20) * 7 % 61
 PARAMETERS = ("softmax_offset", "learnable_bias_diagonals", "sinks", "lazy_tau", "lazy_distance_bias")
 
@@ -66,14 +67,14 @@ def fixed_tau():
 
 
 def shard(model):
-    """A user's own calls of fully_shard: every layer, then the model."""
+    """Calls fully_shard as a user would: for every layer, then for the model."""
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for layer in model.model.layers:
         fully_shard(layer, mp_policy=policy)
     fully_shard(model, mp_policy=policy)
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            module.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction
+            module.set_force_sum_reduction_for_comms(True)  # gloo only supports sums
     return model
 
 
@@ -114,7 +115,7 @@ def check(make, checkpointing, folder):
     with torch.no_grad():  # an evaluation between two steps
         model(ids, use_cache=False)
 
-    # Names and values of checkpoints.
+    # Check the names and values in checkpoints.
     state = model.state_dict()
     assert sorted(state) == sorted(keys)
     full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
@@ -128,11 +129,11 @@ def check(make, checkpointing, folder):
     assert of_optimizer["state"].keys() == {n for n, _ in plain.named_parameters()}
     set_optimizer_state_dict(model, optimizer, of_optimizer)
     model.save_pretrained(folder / "saved")
-    dist.barrier()  # the first process has written the folder
+    dist.barrier()  # wait until the first process has written the folder
 
 
 def check_meta_device(make, folder):
-    """A model that is built without memory, sharded, and then receives the first process's weights."""
+    """Builds a model on the meta device, shards it, and loads the weights of the first process."""
     values = make().state_dict()
     with torch.device("meta"):
         model = make()
@@ -144,7 +145,7 @@ def check_meta_device(make, folder):
 
 
 def compare_bits(seen, plain):
-    """The operator received the parameters of `plain`, bit for bit, and queries in bf16."""
+    """Asserts that the operator received bf16 queries and parameters that are bitwise equal to those in `plain`."""
     layers = [m for m in plain.modules() if hasattr(m, "q_proj")]
     assert len(seen) == len(layers)
     for (dtype, bias, tau, sink), layer in zip(seen, layers):
@@ -161,7 +162,8 @@ def compare_bits(seen, plain):
 
 
 def compare_gradients(gradients, plain):
-    """Close to the mean of the gradients of both sequences in one process with bf16 weights."""
+    """Asserts that the gradients are close to the mean of the gradients of both sequences, which are computed in one
+    process with bf16 weights."""
     for name, parameter in plain.named_parameters():
         if not name.endswith(PARAMETERS):
             parameter.data = parameter.data.to(torch.bfloat16)
@@ -173,7 +175,7 @@ def compare_gradients(gradients, plain):
 
 
 def without_shard_heads(make, folder):
-    """What shard_heads prevents."""
+    """Shards a model without shard_heads and records the resulting rounding or error."""
     try:
         model, seen = shard(make()), []
         gathered = lazy_attention.layer.gathered
@@ -205,13 +207,13 @@ def process(rank, function, kinds, folder):
             function(*arguments, folder / name)
             if rank == 0:
                 print(f"{function.__name__} {name}: done", flush=True)
-        dist.barrier()  # neither process ends while the other one still communicates
+        dist.barrier()  # a process must not exit while the other one communicates
     finally:
         dist.destroy_process_group()
 
 
 def in_two_processes(folder, function, kinds):
-    """Calls function(*arguments, folder / name) for every kind {name: arguments} in two processes."""
+    """Calls function(*arguments, folder / name) in two processes, for every entry name: arguments of `kinds`."""
     # The processes import this module by its name, tests.python.test_fsdp, from the source tree.
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
@@ -233,12 +235,12 @@ def test_tau_and_bias_are_exact_and_trained(tmp_path):
 
 
 @pytest.mark.slow
-def test_weights_arrive_from_the_first_process(tmp_path):
+def test_weights_are_loaded_from_the_first_process(tmp_path):
     in_two_processes(tmp_path, check_meta_device, {make.__name__: (make,) for make in (lazy, lazy_bf16)})
 
 
 @pytest.mark.slow
-def test_without_shard_heads_tau_is_rounded_or_refused(tmp_path):
+def test_without_shard_heads_tau_is_rounded_or_rejected(tmp_path):
     """If this fails, a new PyTorch may have made shard_heads unnecessary."""
     in_two_processes(tmp_path, without_shard_heads, {"lazy": (lazy,), "lazy_bf16": (lazy_bf16,)})
     rounded = (tmp_path / "lazy" / "result").read_text()
@@ -246,7 +248,7 @@ def test_without_shard_heads_tau_is_rounded_or_refused(tmp_path):
     assert "uniform original parameter dtype" in (tmp_path / "lazy_bf16" / "result").read_text()
 
 
-def test_separate_parameters_change_nothing_in_one_process():
+def test_separate_does_not_change_results_in_one_process():
     layer, x = lazy_attention.LazyAttention(32, 4, distance_bias_window=8), torch.randn(1, 9, 32)
     before, expected = layer.state_dict(), layer(x)
     separate(layer, layer.PER_HEAD)
@@ -262,7 +264,7 @@ def test_separate_parameters_change_nothing_in_one_process():
     assert torch.equal(read(other, "softmax_offset"), torch.full((4,), -1.0))
 
 
-def test_shard_heads_names_what_is_wrong():
+def test_shard_heads_errors_name_the_cause():
     with pytest.raises(ValueError, match=naming("shard_heads", "per-head", "Linear")):
         hf.shard_heads(nn.Linear(2, 2))
     with pytest.raises(ValueError, match=naming("shard_heads", "mp_policy")):

@@ -1,4 +1,5 @@
-"""Models with sinks and sliding windows against normalizer "softmax_sink": gpt-oss, GraniteSWA, MiMo-V2-Flash."""
+"""Compares the normalizer "softmax_sink" with models that have sinks and sliding windows: gpt-oss, GraniteSWA,
+MiMo-V2-Flash."""
 
 import copy
 
@@ -23,7 +24,7 @@ from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 
 
 class Layer(torch.nn.Module):
-    """What eager_attention_forward and ours look at."""
+    """The attributes of an attention layer that eager_attention_forward and lazy_attention_forward read."""
 
     def __init__(self, sinks, groups):
         super().__init__()
@@ -32,7 +33,7 @@ class Layer(torch.nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("window, n, m", [(None, 14, 14), (5, 14, 14), (None, 3, 14), (5, 1, 14)])
-def test_attention_and_its_gradients(window, n, m, dtype):
+def test_attention_and_gradients_match_transformers(window, n, m, dtype):
     pool = Pool()
     for _ in range(4):
         exact = [
@@ -73,11 +74,11 @@ def tiny(**changes):
     )
     config = GptOssConfig(**settings | changes)
     model = GptOssForCausalLM(config).eval()
-    model.set_experts_implementation("eager")  # the grouped product knows no float64
+    model.set_experts_implementation("eager")  # the grouped matrix product does not support float64
     return model
 
 
-# Rotary bases by layer, 0: none; four multipliers.
+# GraniteSWA has a rotary base per layer (0: no RoPE) and four multipliers.
 def tiny_granite_swa():
     torch.manual_seed(1)
     settings = {name: value for name, value in TINY.items() if name != "head_dim"}  # hidden_size over the heads
@@ -99,7 +100,8 @@ def tiny_granite_swa():
     return model
 
 
-# Sinks in the layers with a window alone, which have twice the key heads; values narrower than keys.
+# In MiMo-V2-Flash only the layers with a sliding window have sinks. These layers have twice as many key heads. The
+# value dimension is smaller than the key dimension.
 def tiny_mimo_v2_flash():
     torch.manual_seed(1)
     settings = TINY | dict(
@@ -120,7 +122,7 @@ def tiny_mimo_v2_flash():
 
 
 @pytest.mark.parametrize("make", [tiny, tiny_granite_swa, tiny_mimo_v2_flash])
-def test_whole_model_loss_gradients_and_generation(make):
+def test_loss_gradients_and_generation_of_whole_models_match_transformers(make):
     model, ids = make(), torch.randint(0, 61, (2, 20))
     assert set(model.config.layer_types) == {"sliding_attention", "full_attention"}
 
@@ -144,6 +146,6 @@ def test_whole_model_loss_gradients_and_generation(make):
     assert sinks and all(gradient.abs().max() > 0 for gradient in sinks)
 
 
-def test_elastic_offset_refuses_layers_with_sinks():
+def test_layers_with_sinks_reject_the_elastic_normalizer():
     with pytest.raises(ValueError, match=naming("make_lazy", "gpt_oss")):
         hf.make_lazy(tiny())

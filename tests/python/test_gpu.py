@@ -1,4 +1,4 @@
-"""The operators on a GPU as PyTorch users meet them: opcheck, compile, autocast, CUDA graphs, Hugging Face."""
+"""The operators on a GPU with features of PyTorch: opcheck, compile, autocast, CUDA graphs, Hugging Face models."""
 
 import itertools
 import re
@@ -24,7 +24,7 @@ def leaf(*shape, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("head_dim", [16, 64, 80, 128])
 @pytest.mark.parametrize("softcap", [None, 2.0])
-def test_forward_and_gradients_are_the_definition(dtype, head_dim, softcap):
+def test_forward_and_gradients_match_the_definition(dtype, head_dim, softcap):
     q, k, v = (
         leaf(2, 150, 4, head_dim, dtype=dtype),
         leaf(2, 150, 2, head_dim, dtype=dtype),
@@ -55,7 +55,7 @@ def test_forward_and_gradients_are_the_definition(dtype, head_dim, softcap):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("normalizer", ["softmax", "sigmoid"])
 @pytest.mark.parametrize("head_dim", [40, 64, 128])
-def test_statistics_of_scores_are_those_of_float64(dtype, normalizer, head_dim):
+def test_score_statistics_match_float64(dtype, normalizer, head_dim):
     q, k, v = (leaf(2, 300, heads, head_dim, dtype=dtype).detach() for heads in (4, 2, 2))
     exact = [t.cpu().double() for t in (q, k, v)]
     ours = lazy_attention.attention(q, k, v, normalizer=normalizer, return_score_stats=True)
@@ -78,7 +78,7 @@ def test_opcheck():
     library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "return_stats": 2})
     for dtype, softcap in itertools.product(
         (torch.float32, torch.bfloat16), (None, 30.0)
-    ):  # with alive_sum and without
+    ):  # with and without alive_sum
         half = (*(leaf(1, 200, 4, 64, dtype=dtype) for _ in range(3)), leaf(4, 4), tau)
         options = (None, None, "elastic", "per_visible", None, None, softcap, True, -1, None, None, 0, False)
         library.opcheck(lazy.attention_forward.default, half + options, test_utils=("test_schema", "test_faketensor"))
@@ -94,7 +94,7 @@ def test_opcheck():
     library.opcheck(lazy.linear_cross_entropy.default, (leaf(7, 16), leaf(7, 16), labels))
 
 
-def test_packed_documents_on_either_device_and_their_mistakes():
+def test_cu_seqlens_on_cpu_or_gpu_are_accepted_and_checked():
     q = leaf(1000, 4, 64, dtype=torch.bfloat16)
     cu = torch.tensor([0, 300, 300, 1000], dtype=torch.int32)
     call = lambda c: lazy_attention.attention(q, q, q, normalizer="softmax", cu_seqlens_q=c, cu_seqlens_k=c)
@@ -110,7 +110,7 @@ def test_packed_documents_on_either_device_and_their_mistakes():
         call(torch.tensor([0, 999]).cuda())
 
 
-def test_bad_calls_are_refused_and_leave_the_gpu_usable():
+def test_invalid_calls_raise_errors_and_leave_the_gpu_usable():
     q = leaf(1, 64, 2, 64)
     for wrong in (
         lambda: lazy_attention.attention(q, q.cpu(), q, normalizer="softmax"),
@@ -123,7 +123,7 @@ def test_bad_calls_are_refused_and_leave_the_gpu_usable():
     assert torch.isfinite(lazy_attention.attention(q, q, q, normalizer="softmax")).all()
 
 
-def test_autocast_computes_in_its_type():
+def test_autocast_computes_in_the_autocast_type():
     layer, x = LazyAttention(128, 2, 1, distance_bias_window=8).cuda(), torch.randn(2, 40, 128, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
         out = layer(x)
@@ -142,7 +142,7 @@ def test_compile_fullgraph(dtype):
 
 
 def recorded(function):
-    """The CUDA graph of function(), and its result."""
+    """Captures function() in a CUDA graph. Returns the graph and the result."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -154,7 +154,7 @@ def recorded(function):
     return graph, result
 
 
-def test_cuda_graph_of_forward_and_backward():
+def test_cuda_graph_captures_forward_and_backward():
     layer, x = (
         LazyAttention(128, 2, 1, distance_bias_window=8).cuda().bfloat16(),
         torch.randn(2, 300, 128, device="cuda", dtype=torch.bfloat16),
@@ -169,10 +169,10 @@ def test_cuda_graph_of_forward_and_backward():
     expected = step()
     graph, captured = recorded(step)
     graph.replay()
-    torch.testing.assert_close(captured, expected, rtol=2e-2, atol=2e-2)  # d_q's sums come in any order
+    torch.testing.assert_close(captured, expected, rtol=2e-2, atol=2e-2)  # the order of summation in d_q varies
 
 
-def test_deterministic_gives_the_same_bits():
+def test_deterministic_results_are_bitwise_reproducible():
     q, k, v = (leaf(2, 1000, 4, 64, dtype=torch.bfloat16) for _ in range(3))
     tau = torch.full((4,), -1.0, device="cuda").requires_grad_()
     d_out = torch.randn_like(q)
@@ -187,7 +187,7 @@ def test_deterministic_gives_the_same_bits():
         assert all(torch.equal(a, b) for a, b in zip(first, gradients()))
 
 
-def test_forced_kernels():
+def test_lazy_kernel_selects_the_kernel():
     script = """
 import torch, lazy_attention
 torch.manual_seed(0)
@@ -211,7 +211,7 @@ print(lazy_attention.attention(q, q, q, tau=torch.full((2,), -1.0, device="cuda"
     assert re.search(naming("LAZY_KERNEL", "automatic", "plain", "hopper", "fast"), unknown.stderr)
 
 
-def test_a_hugging_face_llama_trains_compiled():
+def test_compiled_hugging_face_llama_can_be_trained():
     transformers = pytest.importorskip("transformers")
     if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 0):
         pytest.skip(f"transformers {transformers.__version__} is older than 5")
@@ -248,7 +248,8 @@ def test_a_hugging_face_llama_trains_compiled():
 
 
 def rows_by_definition(q, k, v, tau, rows, d_out):
-    """Output and d_q of some rows of one head in float64, causal elastic: (rows, dim) each."""
+    """Returns the output and d_q of some rows of one head in float64, (rows, dim) each, for causal "elastic"
+    attention."""
     q = q[rows].double().requires_grad_()
     s = (q @ k.double().T * q.shape[1] ** -0.5).masked_fill(
         torch.arange(len(k), device="cuda") > rows[:, None], -torch.inf
@@ -258,8 +259,8 @@ def rows_by_definition(q, k, v, tau, rows, d_out):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_length_of_131072(dtype):
-    n = 131072 if dtype != torch.float32 else 16384  # the plain kernel takes its time
+def test_attention_of_131072_tokens(dtype):
+    n = 131072 if dtype != torch.float32 else 16384  # the plain kernel is slow
     q, k, v = (leaf(1, n, 2, 64, dtype=dtype) for _ in range(3))
     tau = torch.full((2,), -1.0, device="cuda")
     d_out = torch.randn_like(q)
@@ -274,8 +275,8 @@ def test_a_length_of_131072(dtype):
         assert (found.double() - truth).norm() <= eps * truth.norm()
 
 
-def test_strides_beyond_two_to_the_31():
-    n, step = 60000, 40000  # the last token lies at element 2.4e9
+def test_strides_above_2_to_the_31():
+    n, step = 60000, 40000  # the offset of the last token is 2.4e9 elements
     if torch.cuda.mem_get_info()[0] < 12e9:
         pytest.skip("less than 12 GB of GPU memory free")
     far = torch.empty(n * step, device="cuda", dtype=torch.bfloat16)
@@ -295,16 +296,17 @@ def test_strides_beyond_two_to_the_31():
 
 
 def documents(*lengths):
-    """cu_seqlens of documents of these lengths."""
+    """Returns cu_seqlens for documents of the given lengths."""
     return torch.tensor((0, *lengths), device="cuda").cumsum(0).int()
 
 
-# The same number of documents and of tokens, so that a graph that was recorded with one serves the others.
+# All layouts have the same number of documents and tokens, so that a graph captured with one can be replayed with
+# others.
 LAYOUTS = [(100, 400, 100), (1, 598, 1), (300, 0, 300), (599, 1, 0), (200, 200, 200)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_compiled_graphs_follow_packed_documents(dtype):
+def test_cuda_graphs_of_compiled_functions_read_new_document_lengths(dtype):
     layer = LazyAttention(128, 2, 1, distance_bias_window=8).cuda().to(dtype)
     compiled = torch.compile(layer, mode="reduce-overhead")
     x, d_y = (torch.randn(600, 128, device="cuda", dtype=dtype) for _ in range(2))
@@ -315,14 +317,14 @@ def test_compiled_graphs_follow_packed_documents(dtype):
         gradients = torch.autograd.grad(y, [x_here, *layer.parameters()], d_y)
         return [t.clone() for t in (y, *gradients)]
 
-    for lengths in LAYOUTS + LAYOUTS:  # the first calls warm up and record
+    for lengths in LAYOUTS + LAYOUTS:  # the first calls warm up and capture the graph
         torch.compiler.cudagraph_mark_step_begin()
         for found, expected in zip(step(compiled, documents(*lengths)), step(layer, documents(*lengths))):
             assert (found - expected).norm() <= 1e-2 * expected.norm(), lengths
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_a_recorded_graph_reads_the_lengths_of_its_replay(dtype):
+def test_cuda_graph_replay_reads_new_document_lengths(dtype):
     q, k, v = (torch.randn(600, 2, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     cu = documents(*LAYOUTS[0]).to(dtype)
 
@@ -336,7 +338,7 @@ def test_a_recorded_graph_reads_the_lengths_of_its_replay(dtype):
         assert torch.equal(out, attend(documents(*lengths))), lengths
 
 
-def test_wrong_lengths_in_a_replay_are_an_error():
+def test_wrong_document_lengths_in_a_graph_replay_raise_an_error():
     script = """
 import torch, lazy_attention
 q = torch.randn(600, 2, 64, device="cuda", dtype=torch.bfloat16)
@@ -356,7 +358,7 @@ torch.cuda.synchronize()
     assert re.search(naming("cu_seqlens_q", "600", str(1 << 30)), run.stdout), run.stdout
 
 
-MANY = 70000  # sequences: more than a grid has blocks along y or z
+MANY = 70000  # number of sequences; exceeds the maximum grid size in y and z
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -420,8 +422,8 @@ def test_attention_of_many_sequences(dtype):
 
 
 def attention_of_float16(q, k, v, tau):
-    """Output, lse, statistics, gradients of q, k and v (1, length, 1, 64), and the same in float64 and in float32."""
-    d_out = 256 * torch.randn_like(q)  # as a loss that is scaled for float16
+    """Returns output, lse, statistics and gradients for q, k, v (1, length, 1, 64) in float16, float64 and float32."""
+    d_out = 256 * torch.randn_like(q)  # as with loss scaling for float16
 
     def by_definition(q, k, v, tau):
         scores = (q[0, :, 0] @ k[0, :, 0].T) / 8
@@ -442,9 +444,9 @@ def attention_of_float16(q, k, v, tau):
     return ours, results(by_definition, torch.float64), results(by_definition, torch.float32)
 
 
-def test_float16_weights_that_are_tiny():
-    """Nearly uniform weights over so many keys that each is below float16's smallest normal number: not worse than
-    bfloat16."""
+def test_float16_with_subnormal_weights_is_accurate():
+    """The weights are nearly uniform over so many keys that each weight is below the smallest normal float16 number.
+    The error must not exceed the error in bfloat16."""
     keys, rows = 65536, 200
     q = (0.01 * torch.randn(1, rows, 1, 64, device="cuda")).half()
     k, v = (torch.randn(1, keys, 1, 64, device="cuda").half() for _ in range(2))
@@ -455,8 +457,8 @@ def test_float16_weights_that_are_tiny():
 
 
 @pytest.mark.parametrize("size", [1e-4, 1.0, 200.0])
-def test_statistics_of_float16_neither_overflow_nor_vanish(size):
-    """Scores up to 3e5, and sums of squares that float16 does not hold."""
+def test_float16_statistics_do_not_overflow_or_underflow(size):
+    """The scores are up to 3e5, and sums of squares exceed the range of float16."""
     q, k, v = ((size * torch.randn(1, 3000, 1, 64, device="cuda")).half() for _ in range(3))
     found, exact, plain = attention_of_float16(q, k, v, torch.full((1,), -0.7, device="cuda"))
     definition.close(found[0], exact[0], plain[0].half(), "out")
@@ -482,7 +484,7 @@ def test_statistics_of_float16_neither_overflow_nor_vanish(size):
 
 
 @pytest.mark.parametrize("base", [1e4, 1e7])
-def test_rotary_tables_of_float16_at_far_positions(base):
+def test_float16_rope_at_large_positions(base):
     x = torch.randn(1, 64, 2, 64, device="cuda").half()
     x[:, ::2] *= 2e4
     x[:, 1::4] *= 1e-4
@@ -492,7 +494,7 @@ def test_rotary_tables_of_float16_at_far_positions(base):
     a, b = x.double().chunk(2, -1)
     expected = torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
     found = lazy_attention.rope(x, base=base, positions=positions).double()
-    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)  # where the two terms cancel, their rounding stays
+    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)  # scale of rounding errors under cancellation
     fits = expected.abs() < 65504
     assert ((found - expected).abs() <= 2**-11 * expected.abs() + 2**-20 * pair + 2**-25)[fits].all()
     assert torch.isinf(found[expected.abs() > 65520]).all()
@@ -500,8 +502,8 @@ def test_rotary_tables_of_float16_at_far_positions(base):
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_second_gpu_while_the_first_is_current(first):
-    """Every operator, called and recorded; `first`: the GPU that the process uses first."""
+def test_operators_on_a_gpu_that_is_not_current(first):
+    """Every operator is called directly and captured in a CUDA graph. `first`: the GPU that the process uses first."""
     script = """
 import sys
 import torch, lazy_attention

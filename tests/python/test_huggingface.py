@@ -1,4 +1,4 @@
-"""attn_implementation="lazy" in models of transformers, against their eager attention; make_lazy."""
+"""Compares attn_implementation="lazy" in models of transformers with eager attention, and tests make_lazy."""
 
 import copy
 import random
@@ -42,9 +42,10 @@ MODELS = [llama, mistral, qwen3]
 
 
 def both(model, rows=slice(None), **inputs):
-    """Logits of "lazy" as close to float64 as eager's; rows: what counts (padding's logits mean nothing).
+    """Asserts that the logits of "lazy" are as close to float64 as the logits of "eager". rows: the compared rows;
+    logits of padding are ignored.
 
-    In float64 eager computes its softmax in fp32, so PyTorch's own attention gives the exact result."""
+    Eager attention computes the softmax in fp32 even for float64 models, so SDPA is used for the exact result."""
     wide = copy.deepcopy(model).double()
     with torch.no_grad():
         wide.set_attn_implementation("sdpa")
@@ -58,11 +59,11 @@ def both(model, rows=slice(None), **inputs):
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_plain_sequences(make):
+def test_plain_sequences_match_eager(make):
     both(make(), input_ids=torch.randint(0, 61, (2, 20)))
 
 
-def test_soft_capping_of_gemma2():
+def test_soft_capping_of_gemma2_matches_eager():
     torch.manual_seed(1)
     config = transformers.Gemma2Config(**SHAPE, attn_logit_softcapping=0.05, sliding_window=6)
     model, ids = transformers.Gemma2ForCausalLM(config).eval(), torch.randint(0, 61, (2, 20))
@@ -75,7 +76,7 @@ def test_soft_capping_of_gemma2():
     plain, ours = logits(model, "eager"), logits(model, "lazy")
     wide = copy.deepcopy(model).double()
     exact = logits(wide, "lazy")
-    torch.testing.assert_close(exact, logits(wide, "eager"), rtol=1e-5, atol=1e-6)  # eager's softmax is in fp32
+    torch.testing.assert_close(exact, logits(wide, "eager"), rtol=1e-5, atol=1e-6)  # eager computes softmax in fp32
     definition.close(ours, exact, plain)
     for layer in model.model.layers:
         layer.self_attn.attn_logit_softcapping = None
@@ -83,14 +84,14 @@ def test_soft_capping_of_gemma2():
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_padding_on_either_side_and_both(make):
+def test_left_and_right_padding_match_eager(make):
     ids, mask = torch.randint(0, 61, (4, 20)), torch.ones(4, 20, dtype=torch.long)
     mask[0, :7], mask[1, 15:], mask[2, :4], mask[2, 18:] = 0, 0, 0, 0
     both(make(), rows=mask.bool(), input_ids=ids, attention_mask=mask)
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_packed_position_ids(make):
+def test_packed_position_ids_match_eager(make):
     positions = torch.stack(
         (
             torch.cat((torch.arange(9), torch.arange(11))),
@@ -100,7 +101,7 @@ def test_packed_position_ids(make):
     both(make(), input_ids=torch.randint(0, 61, (2, 20)), position_ids=positions, use_cache=False)
 
 
-def test_flattened_batches_of_the_data_collator():
+def test_flattened_batches_of_the_data_collator_match_eager():
     model, ids = llama(), torch.randint(0, 61, (1, 20))
     positions = torch.cat((torch.arange(9), torch.arange(11)))[None]
     cu = torch.tensor([0, 9, 20], dtype=torch.int32)
@@ -120,7 +121,7 @@ def test_flattened_batches_of_the_data_collator():
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("make", MODELS)
-def test_generation_equals_eager(make, cache):
+def test_generation_matches_eager(make, cache):
     model, ids = make(), torch.randint(0, 61, (2, 9))
     mask = torch.ones_like(ids)
     mask[0, :3] = 0  # left padding
@@ -135,7 +136,7 @@ def test_generation_equals_eager(make, cache):
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_continues_a_cache_by_several_tokens(make):
+def test_cache_can_be_extended_by_several_tokens(make):
     model, ids = make(), torch.randint(0, 61, (2, 20))
     model.set_attn_implementation("lazy")
     with torch.no_grad():
@@ -147,7 +148,7 @@ def test_continues_a_cache_by_several_tokens(make):
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_gradients_equal_eager(make):
+def test_gradients_match_eager(make):
     model, ids, mask = make(), torch.randint(0, 61, (2, 20)), torch.ones(2, 20, dtype=torch.long)
     mask[1, 15:] = 0
     labels = ids.masked_fill(mask == 0, -100)
@@ -160,7 +161,7 @@ def test_gradients_equal_eager(make):
 
     exact = grads(copy.deepcopy(model).double(), "sdpa")
     plain, ours = copy.deepcopy(grads(model, "eager")), grads(model, "lazy")
-    # One comparison for the whole model: every gradient passes through every later layer's rounding.
+    # Compare the gradients of the whole model at once, because the rounding of later layers affects all gradients.
     flat = [torch.cat([g[name].flatten() for name in exact]) for g in (ours, exact, plain)]
     definition.close(*flat)
 
@@ -191,8 +192,8 @@ def test_compiles_in_one_graph(make):
     torch.testing.assert_close(*padded)
 
 
-def test_bidirectional_padding():
-    """Encoders: every query sees the row's run of ones."""
+def test_bidirectional_attention_with_padding_matches_eager():
+    """As in encoders, every query sees all keys of its row that are not padding."""
     mask = torch.ones(2, 6, dtype=torch.bool)
     mask[0, 4:], mask[1, :2] = False, False
     from transformers.masking_utils import bidirectional_mask_function
@@ -217,7 +218,7 @@ def test_bidirectional_padding():
         (dict(output_attentions=True), ("output_attentions=False", "eager")),
     ],
 )
-def test_what_cannot_be_expressed_is_a_clear_error(change, names):
+def test_unsupported_features_raise_errors(change, names):
     model = llama()
     model.set_attn_implementation("lazy")
     with pytest.raises(ValueError, match=naming('attn_implementation="lazy"', *names)):
@@ -237,7 +238,7 @@ def test_errors_of_the_attention_function():
         hf.lazy_attention_forward(layer, q, q, q, None)
 
 
-def test_masks_of_other_patterns_are_refused():
+def test_unsupported_mask_patterns_are_rejected():
     from transformers.masking_utils import blockwise_overlay, causal_mask_function, or_masks
 
     def prefix(batch, head, q, k):
@@ -250,7 +251,7 @@ def test_masks_of_other_patterns_are_refused():
                 hf.lazy_mask(1, 6, 6, mask_function=function, use_vmap=vmap)
 
 
-def test_chunked_attention_is_documents():
+def test_chunked_attention_is_converted_to_documents():
     from transformers.masking_utils import chunked_causal_mask_function
 
     function = chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long))
@@ -258,7 +259,7 @@ def test_chunked_attention_is_documents():
 
 
 def visible(documents, batch, q_length, kv_length, window):
-    """What the operator sees by a result of lazy_mask, (batch, q_length, kv_length)."""
+    """Returns the pairs (batch, q_length, kv_length) that are visible to the operator for a result of lazy_mask."""
     if documents is None:
         seen, _ = definition.visible_pairs(q_length, kv_length, True, window or -1)
         return seen.expand(batch, -1, -1)
@@ -273,11 +274,12 @@ def visible(documents, batch, q_length, kv_length, window):
 
 
 @pytest.mark.parametrize("compiling", [False, True])
-def test_masks_equal_transformers_own(compiling, monkeypatch):
-    """Random lengths, caches (growing and of a fixed size), windows, padding and packing, against sdpa_mask."""
+def test_masks_match_sdpa_mask(compiling, monkeypatch):
+    """Compares lazy_mask with sdpa_mask for random lengths, caches (growing or fixed size), windows, padding and
+    packing."""
     from transformers import masking_utils as masks
 
-    if compiling:  # the path without a look at values
+    if compiling:  # the code path for torch.compile, which cannot read values
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     draw = random.Random(5)
     kinds = set()
@@ -322,18 +324,18 @@ def test_masks_equal_transformers_own(compiling, monkeypatch):
         documents = hf.lazy_mask(**arguments, device="cpu")
         ours = visible(documents, batch, q_length, kv_length, window)
         theirs = masks.sdpa_mask(**arguments, allow_is_causal_skip=False)[:, 0]
-        real = torch.ones(batch, q_length, dtype=torch.bool)  # queries that are no padding
+        real = torch.ones(batch, q_length, dtype=torch.bool)  # queries that are not padding
         if padding is not None:
             real = padding[:, past:]
         assert torch.equal(ours[real], theirs[real]), arguments
         kinds.add((documents is None, packed, padding is None, window is None, spare > 0, past > 0))
-    assert len(kinds) > 15  # the draws cover the ground
+    assert len(kinds) > 15  # enough different kinds of masks were drawn
 
 
 # --- Elastic-Softmax in a model of transformers ---
 
 
-def test_make_lazy_with_a_neutral_start_changes_nothing():
+def test_make_lazy_with_default_arguments_does_not_change_logits():
     model, ids = llama(), torch.randint(0, 61, (2, 12))
     model.set_attn_implementation("lazy")
     before = model(ids).logits
@@ -343,7 +345,7 @@ def test_make_lazy_with_a_neutral_start_changes_nothing():
     assert not torch.equal(hf.make_lazy(model, 8, tau=-1.0, reset=True)(ids).logits, before)
 
 
-def test_make_lazy_equals_the_definition_and_trains():
+def test_make_lazy_matches_the_definition_and_can_be_trained():
     model, ids = (
         hf.make_lazy(llama(), distance_bias_window=8, tau=-0.7, distance_bias_std=0.5),
         torch.randint(0, 61, (2, 12)),
@@ -377,7 +379,7 @@ def test_make_lazy_equals_the_definition_and_trains():
     assert torch.equal(text, model.generate(ids[:, :5], max_new_tokens=8, do_sample=False, use_cache=False))
 
 
-def test_a_constant_offset_from_the_configuration():
+def test_constant_offset_is_read_from_the_configuration():
     model, ids = llama(), torch.randint(0, 61, (1, 12))
     model.set_attn_implementation("lazy")
     model.config.lazy_normalizer, model.config.lazy_tau = "elastic", -1.0
@@ -386,7 +388,7 @@ def test_a_constant_offset_from_the_configuration():
     assert torch.equal(by_config, by_parameter)
 
 
-def test_make_lazy_refuses_attention_that_leaves_out_tau_and_the_bias():
+def test_converted_models_reject_other_attention_implementations():
     ids = torch.randint(0, 61, (1, 12))
     model = hf.make_lazy(llama(), distance_bias_window=8)
     for other in ("eager", "sdpa"):

@@ -1,4 +1,5 @@
-"""PyTorch's machinery around the operator: compile, export, autocast, checkpointing, data parallel training."""
+"""The operator with features of PyTorch: compile, export, autocast, activation checkpointing, data parallel
+training."""
 
 import copy
 import os
@@ -37,7 +38,7 @@ def test_compile_fullgraph_forward_and_backward(backend):
     compiled = torch.compile(layer, fullgraph=True, backend=backend)
     try:
         out = compiled(x)
-    except Exception as error:  # no compiler on this machine is no fault of the operator
+    except Exception as error:  # skip the test if the C++ compiler is missing
         if backend == "inductor" and "InvalidCxxCompiler" in repr(error):
             pytest.skip(f"PyTorch's inductor finds no C++ compiler: {error}")
         raise
@@ -74,7 +75,7 @@ def test_compile_under_autocast():
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_activation_checkpointing_gives_the_same_bits(reentrant):
+def test_activation_checkpointing_gives_bitwise_equal_gradients(reentrant):
     layer, x = make(), torch.randn(2, 10, 32, requires_grad=True)
     plain = gradients_of(layer, layer(x))
     again = gradients_of(layer, checkpoint(layer, x, use_reentrant=reentrant))
@@ -100,7 +101,7 @@ def test_deepcopy():
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
 
 
-def test_second_derivative_of_the_layer_is_an_error():
+def test_second_derivative_of_the_layer_raises_an_error():
     layer, x = make(), torch.randn(1, 5, 32, requires_grad=True)
     (first,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="lazy::"):
@@ -128,7 +129,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_distributed_data_parallel_equals_one_process():
+def test_distributed_data_parallel_matches_one_process():
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this PyTorch has no gloo")
     data = torch.randn(3, 2, 4, 10, 32)  # steps, ranks, batch, length, width

@@ -1,4 +1,4 @@
-"""benchmarks/kernel_times.py: what it makes of a trace, and that its C source compiles."""
+"""benchmarks/kernel_times.py: checks the report of a trace, and that the C source compiles."""
 
 from pathlib import Path
 
@@ -22,21 +22,21 @@ def trace(folder, *lines):
     return path
 
 
-def test_names_are_short(tool):
+def test_kernel_names_are_shortened(tool):
     assert tool.short(X) == "x<64, 1>"
     assert tool.short(Y) == "y"
     assert tool.short("copy of 12 bytes") == "copy of 12 bytes"
 
 
-def test_the_last_stretch_is_reported(tool, tmp_path):
+def test_last_period_of_work_is_reported(tool, tmp_path):
     second = 20_000_000
     path = trace(
         tmp_path,
         (0, 9_000, Y),
         (second, 3_000_000, X),
-        (second + 2_000_000, 6_000_000, Y),  # 1 ms beside x
+        (second + 2_000_000, 6_000_000, Y),  # overlaps x by 1 ms
         (second + 10_000_000, 1_000_000, X),
-        (3 * second, 100, X),  # short
+        (3 * second, 100, X),  # too short to be reported
     )
     stretch = tool.last_stretch(tool.read(path), 15e6)
     assert [k.start for k in stretch] == [second, second + 2_000_000, second + 10_000_000]
@@ -55,7 +55,7 @@ def test_the_last_stretch_is_reported(tool, tmp_path):
 
 
 @pytest.mark.slow  # starts a compiler
-def test_the_library_is_built(tool, tmp_path):
+def test_injected_library_can_be_built(tool, tmp_path):
     torch = pytest.importorskip("torch")
     if not (Path(torch.__file__).parent.parent / "nvidia/cu13/include/cupti.h").is_file():
         pytest.skip("needs CUPTI's header")

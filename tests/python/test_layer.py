@@ -1,4 +1,4 @@
-"""lazy_attention.LazyAttention: the paper's layer, its cache, packed documents, parameters."""
+"""lazy_attention.LazyAttention: the equations of the paper, the KV cache, packed documents, parameters."""
 
 import copy
 import warnings
@@ -18,7 +18,7 @@ def make(**settings):
 
 
 def plain_layer(layer, x):
-    """The layer's equations in plain PyTorch, in x's type; between the projections at least in fp32."""
+    """Computes the layer's equations in plain PyTorch: projections in x's type, attention at least in fp32."""
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     q, k, v = layer.project(x)
     if layer.rope_base is not None:
@@ -64,7 +64,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_equals_its_equations(settings):
+def test_layer_matches_its_equations(settings):
     pool = Pool()
     for _ in range(4):
         layer = make(**settings)
@@ -86,7 +86,7 @@ def test_equals_its_equations(settings):
     pool.check()
 
 
-def test_float64_equals_its_equations():
+def test_float64_layer_matches_its_equations():
     layer = make()
     x = torch.randn(2, 11, 32)
     single = plain_layer(layer, x)
@@ -94,7 +94,7 @@ def test_float64_equals_its_equations():
     definition.close_float64(layer(x.double()), plain_layer(layer, x.double()), single)
 
 
-def test_parameters_have_the_checkpoints_names():
+def test_parameters_have_the_names_of_checkpoints():
     names = {name for name, _ in make().named_parameters()}
     assert names == {
         "q_proj.weight",
@@ -113,8 +113,8 @@ def test_parameters_have_the_checkpoints_names():
 @pytest.mark.parametrize(
     "settings", [dict(), dict(window=4), dict(rope_options=dict(rotary_dim=4, interleaved=True))], ids=str
 )
-def test_cache_equals_the_whole_sequence(settings):
-    """Single tokens go through decode, longer pieces through attention."""
+def test_cache_matches_a_pass_over_the_whole_sequence(settings):
+    """Single tokens are computed by decode, longer pieces by attention."""
     layer, x = make(**settings), torch.randn(2, 12, 32)
     with torch.no_grad():
         whole, exact = layer(x), copy.deepcopy(layer).double()(x.double())
@@ -125,7 +125,7 @@ def test_cache_equals_the_whole_sequence(settings):
     definition.close(torch.cat(parts, 1), exact, whole)
 
 
-def test_cache_grows_and_refuses_gradients():
+def test_cache_grows_and_rejects_gradients():
     cache, chunk = KVCache(), torch.randn(1, 100, 2, 4)
     with torch.no_grad():
         for n in range(1, 8):
@@ -137,7 +137,7 @@ def test_cache_grows_and_refuses_gradients():
         make()(torch.randn(1, 3, 32), cache=KVCache())
 
 
-def test_packed_documents_equal_single_ones():
+def test_packed_documents_match_separate_documents():
     layer, x = make(), torch.randn(12, 32)
     cu = torch.tensor([0, 4, 12])
     packed, exact = layer(x, cu_seqlens=cu), copy.deepcopy(layer).double()
@@ -172,7 +172,7 @@ def test_bfloat16(autocast):
 
 
 @pytest.mark.filterwarnings("always")
-def test_rounding_of_tau_is_a_warning():
+def test_rounding_of_tau_emits_a_warning():
     layer, x = make().bfloat16(), torch.randn(1, 5, 32).bfloat16()
     with pytest.warns(UserWarning, match=naming("tau", "torch.bfloat16", "LazyAttention", "dtype")):
         layer(x)
@@ -193,7 +193,7 @@ def test_statistics():
 
 
 def test_trains():
-    """Token mixing is needed: the target is the sequence moved by one."""
+    """The target is the sequence shifted by one token, so the model must mix tokens."""
     layer = make(distance_bias_window=8)
     x = torch.randn(8, 16, 32)
     target = torch.cat((torch.zeros(8, 1, 32), x[:, :-1]), 1)
@@ -218,12 +218,12 @@ def test_trains():
         (dict(num_heads=4, distance_bias_window=-1), ("distance_bias_window", 0, -1)),
     ],
 )
-def test_construction_errors(arguments, names):
+def test_invalid_constructor_arguments_raise_errors(arguments, names):
     with pytest.raises(ValueError, match=naming("LazyAttention", *names)):
         LazyAttention(32, **arguments)
 
 
-def test_call_errors():
+def test_invalid_calls_raise_errors():
     layer = make()
     with pytest.raises(ValueError, match=naming("LazyAttention", "x", "batch", "length", "hidden_size", "(3, 32)")):
         layer(torch.zeros(3, 32))

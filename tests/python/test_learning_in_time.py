@@ -1,7 +1,7 @@
-"""TTT and the neural memory of Titans (C++, dual form) against loops that take every gradient step.
+"""Compares TTT and the neural memory of Titans (C++, dual form) with loops that compute every gradient step.
 
-The loops go through torch.autograd. The memory is also compared with titans-pytorch. Compared are outputs and the outer
-gradient of every input, in float64.
+The loops use torch.autograd. The memory is also compared with titans-pytorch. The tests compare the outputs and the
+outer gradients of all inputs in float64.
 """
 
 import importlib.metadata
@@ -46,7 +46,7 @@ def gate(*shape, bias=0.0):
 
 
 def ttt_by_steps(x, layers, size):
-    """One sequence and head after the other; x: name -> tensor."""
+    """Processes sequences and heads sequentially. x: {name: tensor}."""
     rows = []
     for n in range(x["q"].shape[0]):
         heads = []
@@ -77,7 +77,7 @@ def ttt_by_steps(x, layers, size):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2], ids=["linear", "mlp"])
-def test_ttt_against_single_steps(layers, tmp_path):
+def test_ttt_matches_single_gradient_steps(layers, tmp_path):
     batch, length, heads, dim, size = 2, 39, 2, 6, 16
     inner = dim if layers == 1 else 4 * dim
     x = {name: leaf(batch, length, heads, dim) for name in "qkv"}
@@ -136,7 +136,7 @@ def memory_by_steps(x, depth, chunk):
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
-def test_memory_against_single_steps(depth, normalized, tmp_path):
+def test_memory_matches_single_gradient_steps(depth, normalized, tmp_path):
     batch, length, heads, dim, chunk = 2, 37, 2, 6, 16
     x = {name: leaf(batch, length, heads, dim, std=dim**-0.5) for name in "qkv"}
     x["step"] = (0.1 * torch.rand(batch, length, heads, dtype=torch.float64)).requires_grad_()
@@ -154,11 +154,13 @@ def test_memory_against_single_steps(depth, normalized, tmp_path):
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("chunk", [1, 8])
 @pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
-def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path, monkeypatch):
-    """Its `batch_size` is our chunk (where gradients are taken), its `chunk_size` 1 (gates of every token).
+def test_memory_matches_titans_pytorch(depth, chunk, normalized, tmp_path, monkeypatch):
+    """`batch_size` of the package is our chunk size (the interval at which gradients are computed). `chunk_size` is 1,
+    so that gates are computed per token.
 
-    Its own are: the mean instead of the sum in the loss, norms of the input, a gate of the output and no convolution or
-    L2 norm of keys; all of these are switched off or left outside.
+    The package differs from our model: its loss is a mean instead of a sum, it normalizes the input and gates the
+    output, and it has no convolutions and no L2 norm of the keys. These differences are disabled or excluded from the
+    comparison.
     """
     titans_pytorch = pytest.importorskip(
         "titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5"
@@ -206,7 +208,8 @@ def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path, monke
     cotangent = torch.randn_like(out)
     got = ours("memory", {**x, "chunk": torch.tensor(chunk)}, cotangent, tmp_path)
     torch.testing.assert_close(got["out"], out, rtol=1e-9, atol=1e-10)
-    # The outer gradient of everything the package trains, through what ours says about the recurrence's inputs.
+    # Compare the outer gradients of all trained parameters of the package. For our model they are derived from the
+    # gradients of the inputs of the recurrence.
     names = [name for name in x if name[0] != "W" and name != "norm_weight"]
     trained = [p for p in peer.parameters() if p.requires_grad]
     theirs = torch.autograd.grad(out, trained, cotangent, retain_graph=True, allow_unused=True)

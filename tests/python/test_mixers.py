@@ -1,4 +1,5 @@
-"""The linear recurrences' models, written by C++, against their definitions in float64 and against their peers."""
+"""Compares the models with linear recurrences, which the C++ program write_mixers writes, with their definitions in
+float64 and with other implementations."""
 
 import importlib.metadata
 import importlib.util
@@ -31,7 +32,7 @@ KINDS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     if not WRITER:
-        pytest.skip("LAZY_TEST_MIXERS does not name the program tests/write_mixers of a build folder")
+        pytest.skip("LAZY_TEST_MIXERS is not set to the program tests/write_mixers of a build folder")
     path = tmp_path_factory.mktemp("mixers")
     names = subprocess.run([WRITER, path], check=True, capture_output=True, text=True).stdout.split()
     assert names == KINDS
@@ -58,8 +59,8 @@ def by_definition(folder, name, dtype, recurrence=linear_mixers.loop):
     )
 
 
-# Parameters of one kind are compared together. What a handful of numbers happens to lose (the decays of two heads) says
-# nothing about two ways of adding: for those only the first bound holds.
+# Gradients of parameters of the same kind are compared together. Rounding errors of only a few numbers (such as the
+# decays of two heads) vary too much to compare two orders of summation, so only the first bound is checked for them.
 def compare(expected, exact, plain, what):
     definition.close(expected["logits"], exact[0], plain[0], what)
     kinds = {}
@@ -74,13 +75,13 @@ def compare(expected, exact, plain, what):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_logits_and_gradients_are_the_definitions(folder, name):
+def test_logits_and_gradients_match_the_definitions(folder, name):
     expected = load(folder, name, torch.float32)[2]
     compare(expected, by_definition(folder, name, torch.float64), by_definition(folder, name, torch.float32), name)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_greedy_text_with_a_state_is_the_whole_sequences(folder, name):
+def test_greedy_decode_with_state_matches_full_forward(folder, name):
     weights, config, expected = load(folder, name, torch.float64)
     ids, text = expected["ids"][:1, :37], expected["text"]
     with torch.no_grad():
@@ -89,7 +90,8 @@ def test_greedy_text_with_a_state_is_the_whole_sequences(folder, name):
 
 
 def naive(*modules):
-    """Functions of FLA's pure PyTorch references, from their files: importing the package needs a GPU's Triton."""
+    """Returns FLA's reference functions in plain PyTorch. They are loaded from their files, because importing the
+    package requires Triton with a GPU."""
     spec = importlib.util.find_spec("fla")
     if spec is None or importlib.util.find_spec("einops") is None:
         pytest.skip("flash-linear-attention (its fla-core) and einops are not installed; written against 0.6.0")
@@ -139,7 +141,7 @@ def gated_delta_rule(q, k, v, log_decay, beta, scale, delta):
         ("gated_delta_net", gated_delta_rule),
     ],
 )
-def test_logits_and_gradients_with_flas_references(folder, name, peer):
+def test_logits_and_gradients_match_references_of_fla(folder, name, peer):
     expected = load(folder, name, torch.float32)[2]
     theirs = by_definition(folder, name, torch.float32, peer)
     compare(expected, by_definition(folder, name, torch.float64), theirs, name)
@@ -159,10 +161,10 @@ def fla_models():
     return fla.models
 
 
-# Its kernels need a GPU; names, shapes and configurations do not.
+# The kernels of FLA need a GPU. Tensor names, shapes and configurations can be checked without one.
 @pytest.mark.data
 @pytest.mark.parametrize("name", KINDS)
-def test_flas_classes_load_our_folders(folder, name):
+def test_fla_classes_load_our_folders(folder, name):
     models = fla_models()
     kind = max((k for k in FLA_CLASSES if name.startswith(k)), key=len)
     cls = getattr(models, FLA_CLASSES[kind] + "ForCausalLM")
@@ -175,10 +177,10 @@ def test_flas_classes_load_our_folders(folder, name):
 
 @pytest.mark.data
 @pytest.mark.parametrize("kind", FLA_CLASSES)
-def test_we_load_flas_folders(kind, tmp_path):
+def test_our_program_loads_fla_folders(kind, tmp_path):
     models, reader = fla_models(), os.environ.get("LAZY_TEST_MODELS")
     if not reader:
-        pytest.skip("LAZY_TEST_MODELS does not name the program tests/write_models of a build folder")
+        pytest.skip("LAZY_TEST_MODELS is not set to the program tests/write_models of a build folder")
     sizes = {
         "retnet": {"num_heads": 2},
         "mamba2": {"head_dim": 32, "state_size": 16, "expand": 2},
@@ -203,7 +205,7 @@ def test_we_load_flas_folders(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["mamba2", "mamba2_limited"])
-def test_mamba2_folder_in_transformers(folder, kind):
+def test_mamba2_folder_matches_transformers(folder, kind):
     transformers = pytest.importorskip("transformers")
     print(f"transformers {transformers.__version__}, Mamba2ForCausalLM")
     expected = safetensors.load_file(folder / f"{kind}.safetensors")

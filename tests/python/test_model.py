@@ -1,4 +1,4 @@
-"""LazyForCausalLM: our model folders, read by transformers, against the C++ model."""
+"""Compares LazyForCausalLM, which loads our model folders in transformers, with the C++ model."""
 
 import copy
 import os
@@ -23,7 +23,7 @@ KINDS = ["lazy", "grouped_tied", "constant_offset_fixed", "window_no_bias", "sof
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     if not WRITER:
-        pytest.skip("LAZY_TEST_MODELS does not name the program tests/write_models of a build folder")
+        pytest.skip("LAZY_TEST_MODELS is not set to the program tests/write_models of a build folder")
     path = tmp_path_factory.mktemp("models")
     names = subprocess.run([WRITER, "write", path], check=True, capture_output=True, text=True).stdout.split()
     assert names == KINDS
@@ -37,7 +37,7 @@ def load(folder, name, **options):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_logits_and_greedy_text_equal_the_cpp_model(folder, name):
+def test_logits_and_greedy_text_match_the_cpp_model(folder, name):
     expected = safetensors.load_file(folder / f"{name}.safetensors")
     model, ids = load(folder, name), expected["ids"]
     with torch.no_grad():
@@ -62,7 +62,7 @@ def test_logits_and_greedy_text_equal_the_cpp_model(folder, name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_save_pretrained_round_trip_here_and_in_cpp(folder, name, tmp_path):
+def test_save_pretrained_round_trips_in_python_and_cpp(folder, name, tmp_path):
     expected = safetensors.load_file(folder / f"{name}.safetensors")
     model = load(folder, name)
     model.save_pretrained(tmp_path / "saved")
@@ -75,7 +75,7 @@ def test_save_pretrained_round_trip_here_and_in_cpp(folder, name, tmp_path):
     assert torch.equal(safetensors.load_file(out)["logits"], expected["logits"]), "the C++ model reads what we save"
 
 
-def test_sharded_folder(folder, tmp_path):
+def test_sharded_folder_can_be_loaded(folder, tmp_path):
     model = load(folder, "lazy")
     model.save_pretrained(tmp_path / "shards", max_shard_size="50KB")
     assert (tmp_path / "shards" / "model.safetensors.index.json").is_file()
@@ -95,7 +95,7 @@ def test_configuration_round_trip(folder, tmp_path):
     assert again | {"_name_or_path": ""} == config.to_dict() | {"_name_or_path": ""}
 
 
-def test_bfloat16_keeps_what_decides_liveness_in_fp32(folder, monkeypatch):
+def test_bfloat16_model_keeps_per_head_parameters_in_fp32(folder, monkeypatch):
     fixed = load(folder, "constant_offset_fixed", dtype=torch.bfloat16).model.layers[0].attn.softmax_offset
     assert fixed.dtype == torch.float32 and torch.equal(fixed, torch.full((4,), -0.01))
     model = load(folder, "lazy", dtype=torch.bfloat16)
@@ -186,7 +186,7 @@ def test_outputs():
         full = model(ids, output_hidden_states=True, labels=ids)
         torch.testing.assert_close(
             model(ids, logits_to_keep=1).logits, full.logits[:, -1:]
-        )  # a product of another shape
+        )  # the matrix product has another shape
         assert len(full.hidden_states) == 3
         torch.testing.assert_close(model.lm_head(full.hidden_states[-1]), full.logits)
         shifted = torch.nn.functional.cross_entropy(full.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
@@ -210,20 +210,20 @@ def test_outputs():
         ),
     ],
 )
-def test_configurations_that_the_decoder_cannot_compute(changes, names):
+def test_unsupported_configurations_are_rejected(changes, names):
     with pytest.raises(Exception, match=naming(*names)):
         small(**changes)
 
 
-def test_other_attention_implementations_are_refused(folder, tmp_path):
+def test_other_attention_implementations_are_rejected(folder, tmp_path):
     shutil.copytree(folder / "lazy", tmp_path / "lazy")
     with pytest.raises(ValueError, match=naming('attn_implementation="lazy"')):
         load(tmp_path, "lazy", attn_implementation="eager")
 
 
-def test_attention_of_others_cannot_be_set_later():
+def test_other_attention_implementations_cannot_be_set_later():
     model, ids = small().eval(), torch.randint(1, 61, (1, 9))
-    assert not model.is_backend_compatible()  # vLLM's question: may it put its own attention function in
+    assert not model.is_backend_compatible()  # vLLM checks this before it replaces the attention
     with pytest.raises(ValueError) as error:
         model.set_attn_implementation("sdpa")
     assert str(error.value) == 'LazyForCausalLM: expected attn_implementation="lazy" (or none), received "sdpa"'

@@ -1,4 +1,4 @@
-"""`lazy export`, `sinks` and `serve` on folders of SmolLM3, OLMo 2, Phi-3, Gemma 2 and 3 that transformers wrote."""
+"""`lazy export`, `sinks` and `serve` with SmolLM3, OLMo 2, Phi-3, Gemma 2 and Gemma 3 folders of transformers."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ CONFIGS = {
     "phi3": Phi3Config(**SHAPE, sliding_window=9, partial_rotary_factor=0.5),
     "phi3_longrope": Phi3Config(
         **SHAPE,
-        original_max_position_embeddings=26,  # the greedy text begins below it and ends above it
+        original_max_position_embeddings=26,  # the greedy text crosses this position
         partial_rotary_factor=0.75,
         rope_scaling={"type": "longrope", "short_factor": [1.0, 1.2, 2.0], "long_factor": [1.5, 6.0, 30.0]},
     ),
@@ -53,7 +53,7 @@ PROMPT = list(range(5, 25))
 
 @pytest.fixture(scope="module", params=CONFIGS)
 def folder(request, root, tmp_path_factory):
-    """A folder with random weights and a tokenizer of 320 tokens."""
+    """A model folder with random weights and a tokenizer with 320 tokens."""
     folder = tmp_path_factory.mktemp(request.param) / "model"
     torch.manual_seed(1)
     AutoModelForCausalLM.from_config(CONFIGS[request.param]).save_pretrained(folder)
@@ -87,7 +87,7 @@ def test_sinks_measures_the_folder(lazy_binary, folder, tmp_path):
     assert json.loads(out.read_text())
 
 
-def test_served_greedy_text_is_that_of_transformers(lazy_binary, folder):
+def test_served_greedy_text_matches_transformers(lazy_binary, folder):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ids = torch.tensor([PROMPT])
     made = model.generate(

@@ -1,5 +1,5 @@
-"""ONNX's own test cases of its Attention operator (opset 23 and 24), where they apply: no masks, no
-scores as a result. Past keys and values are put before the new ones, as that operator does."""
+"""Test cases of ONNX for its Attention operator (opset 23 and 24), if they are applicable: no masks and no scores as
+outputs. Past keys and values are concatenated before the new ones, as in ONNX."""
 
 import importlib
 import warnings
@@ -19,7 +19,7 @@ def import_attention(package):
 def cases():
     from onnx.backend.test.case import node
 
-    # collect_testcases imports every operator's module, whose cases take 10 s to compute.
+    # collect_testcases would import the modules of all operators and compute their cases, which takes 10 s.
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setattr(node, "import_recursive", import_attention)
@@ -35,11 +35,11 @@ def settings(node):
 
 
 def why_not(case):
-    """The first reason for which a case says nothing about this operator; None when it does."""
+    """Returns the first reason why a case is not applicable to lazy::attention, or None if it is applicable."""
     node = case.model.graph.node[0]
     attributes, given = settings(node), arguments(case)
     if given["mask"] is not None:
-        return "a mask of its own"
+        return "an explicit mask"
     if attributes.get("right_window_size", -1) >= 0 or (
         attributes.get("left_window_size", -1) >= 0 and not attributes.get("is_causal")
     ):
@@ -55,7 +55,7 @@ PLACES = ("Q", "K", "V", "mask", "past_key", "past_value", "lengths")
 
 
 def arguments(case):
-    """The node's inputs by place, None where left out."""
+    """Returns the inputs of the node by position, None for omitted inputs."""
     node, (inputs, _) = case.model.graph.node[0], case.data_sets[0]
     values, given = iter(inputs), dict.fromkeys(PLACES)
     for place, name in zip(PLACES, node.input):
@@ -67,13 +67,13 @@ ALL = cases()
 APPLY = [c for c in ALL if why_not(c) is None]
 
 
-def test_enough_cases_apply():
+def test_enough_onnx_cases_are_applicable():
     print(f"{len(APPLY)} of {len(ALL)} cases apply")
     assert len(APPLY) >= 30, {c.name: why_not(c) for c in ALL}
 
 
 @pytest.mark.parametrize("case", APPLY, ids=[c.name for c in APPLY])
-def test_equals_onnx(case):
+def test_attention_matches_onnx(case):
     node, (_, outputs) = case.model.graph.node[0], case.data_sets[0]
     attributes, given = settings(node), arguments(case)
     dtype = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}[str(given["Q"].dtype)]
@@ -101,8 +101,8 @@ def test_equals_onnx(case):
         softcap=attributes.get("softcap"),
         window=window + 1 if window >= 0 else -1,
     )
-    # ONNX aligns causal attention at the first key, unless it is told how many keys of a row are used; this operator
-    # at the last: keys that no query sees are left out.
+    # ONNX aligns the causal mask at the first key, unless the number of used keys per row is given. lazy::attention
+    # aligns it at the last key. Therefore keys that no query sees are removed.
     used = [past + n] * len(q) if causal else [k.shape[1]] * len(q)
     if given["lengths"] is not None:
         used = given["lengths"].tolist()
@@ -115,10 +115,10 @@ def test_equals_onnx(case):
             definition.attention(low[0][b : b + 1].double(), *(t[b : b + 1, :m].double() for t in low[1:]), **options)
             for b, m in enumerate(used)
         ]
-    ).nan_to_num()  # a row that sees nothing is zero
+    ).nan_to_num()  # rows without visible keys are zero
     expected = tensor(outputs[0])
     expected = expected.view_as(exact) if flat else expected.transpose(1, 2)
-    # The vector is this problem's, not another's: it is as near to the float64 result as its type lets it be.
+    # Check the expected vector of ONNX: it must agree with the float64 result up to the rounding of its type.
     assert (expected - exact).abs().max() <= 8 * torch.finfo(dtype).eps * exact.abs().max()
-    # ONNX's vector is a plain computation in this type: this operator may be twice as far from float64.
+    # ONNX's vector is a plain computation in this type. The error of lazy::attention may be twice as large.
     definition.close(out, exact, expected.to(dtype), case.name)

@@ -17,11 +17,12 @@ from naming import naming
 from torch import library
 
 NORMALIZERS = list(typing.get_args(lazy_attention.operator.Normalizer))
-PLAIN = definition.NORMALIZERS  # sparsemax and entmax15 meet their package in test_entmax
+PLAIN = definition.NORMALIZERS  # test_entmax.py tests sparsemax and entmax15
 
 
 def inputs(normalizer, dtype=torch.float64, n=9, m=9, heads=4, kv_heads=2, window=5):
-    """q, k, v, distance_bias, tau, sink: leaves; None where the normalizer takes none."""
+    """Returns leaf tensors q, k, v, distance_bias, tau, sink. tau and sink are None if the normalizer does not use
+    them."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     q, k, v = (
         leaf(2, n, heads, 8, dtype=dtype),
@@ -50,7 +51,7 @@ VARIANTS = [
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @pytest.mark.parametrize("normalizer", PLAIN)
-def test_result_and_gradients_equal_the_definition(normalizer, variant, dtype):
+def test_result_and_gradients_match_the_definition(normalizer, variant, dtype):
     pool = definition.Pool()
     for _ in range(4):
         exact = inputs(normalizer, n=7)
@@ -70,20 +71,20 @@ def test_result_and_gradients_equal_the_definition(normalizer, variant, dtype):
 
 
 @pytest.mark.parametrize("offset", ["per_visible", "constant"])
-def test_elastic_offsets(offset):
+def test_elastic_offsets_match_the_definition(offset):
     tensors = inputs("elastic")
     single = as_type(tensors, torch.float32)
     exact = definition.attention(*tensors, offset=offset)
     close(attention(*single, offset=offset), exact, definition.attention(*single, offset=offset))
 
 
-def test_a_softcap_of_zero_is_none():
+def test_softcap_of_zero_disables_soft_capping():
     q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
     assert torch.equal(attention(q, k, v, bias, tau, softcap=0.0), attention(q, k, v, bias, tau))
     assert not torch.equal(attention(q, k, v, bias, tau, softcap=0.5), attention(q, k, v, bias, tau))
 
 
-def test_returns_lse_and_statistics_only_when_asked():
+def test_lse_and_statistics_are_returned_only_on_request():
     q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
     out = attention(q, k, v, bias, tau)
     full = attention(q, k, v, bias, tau, return_lse=True, return_stats=True)
@@ -102,7 +103,7 @@ def test_returns_lse_and_statistics_only_when_asked():
 
 
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_statistics_of_scores_are_those_of_softmax(normalizer):
+def test_score_statistics_match_softmax(normalizer):
     q, k, v, bias, tau, sink = (None if t is None else t.detach() for t in inputs(normalizer, torch.float32, n=9, m=12))
     stats = attention(q, k, v, bias, tau, sink, normalizer=normalizer, window=5, return_score_stats=True).stats
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k.repeat_interleave(q.shape[2] // k.shape[2], 2)) * q.shape[-1] ** -0.5
@@ -115,7 +116,7 @@ def test_statistics_of_scores_are_those_of_softmax(normalizer):
     torch.testing.assert_close(stats[4], torch.distributions.Categorical(logits=scores).entropy())
 
 
-def test_packed_documents_equal_single_ones():
+def test_packed_documents_match_separate_documents():
     q, k, v, bias, tau, _ = inputs("elastic", torch.float32, n=12, m=12)
     cu = torch.tensor([0, 5, 5, 12, 24])
     packed = attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), bias, tau, cu_seqlens_q=cu, cu_seqlens_k=cu)
@@ -168,7 +169,7 @@ def test_opcheck_of_layouts():
 
 
 @pytest.mark.parametrize("normalizer", ["elastic", "softmax"])
-def test_second_derivative_is_a_clear_error(normalizer):
+def test_second_derivative_raises_an_error(normalizer):
     q, k, v, bias, tau, _ = inputs(normalizer, torch.float32)
     out = attention(q, k, v, bias, tau, normalizer=normalizer)
     (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
@@ -176,7 +177,7 @@ def test_second_derivative_is_a_clear_error(normalizer):
         torch.autograd.grad(first.sum(), q)
 
 
-def test_autocast_computes_in_its_type_and_leaves_the_parameters():
+def test_autocast_casts_inputs_but_not_parameters():
     q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         out = attention(q, k, v, bias, tau)
@@ -207,7 +208,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("change, names", ERRORS, ids=["-".join(map(str, names)) for _, names in ERRORS])
-def test_errors_name_what_was_expected_and_received(change, names):
+def test_errors_name_expected_and_received_values(change, names):
     q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
     arguments = dict(q=q, k=k, v=v, distance_bias=bias, tau=tau) | change
     with pytest.raises(RuntimeError, match=naming("lazy::attention", *names)):
@@ -215,7 +216,7 @@ def test_errors_name_what_was_expected_and_received(change, names):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
-def test_fused_operators_serve_every_type(dtype):
+def test_fused_operators_support_every_type(dtype):
     x, up, weight = leaf(3, 5, 8, dtype=dtype), leaf(3, 5, 8, dtype=dtype), leaf(8)
     wide = weight.double() if dtype == torch.float64 else weight
     norm = lazy_attention.rms_norm(x, wide)
@@ -243,8 +244,9 @@ def test_fused_operators_serve_every_type(dtype):
     ],
     ids=str,
 )
-def test_rope(options):
-    """By offset and by positions; float64 and float16 like float32; the gradient turns back."""
+def test_rope_matches_the_definition(options):
+    """Tests offset and positions, float64 and float16 compared with float32, and the gradient (the inverse
+    rotation)."""
     x = leaf(2, 60, 3, 8)
     exact = lazy_attention.rope(x.double(), 1e4, 3, **options)
     assert exact.dtype == torch.float64
@@ -282,7 +284,7 @@ def test_rope(options):
     close(turned_back, exact, exact.float())
 
 
-def test_linear_cross_entropy_equals_pytorchs():
+def test_linear_cross_entropy_matches_pytorch():
     hidden, weight, labels = leaf(70, 8), leaf(11, 8), torch.randint(0, 11, (70,))
     labels[2] = -100
 
@@ -299,7 +301,7 @@ def test_linear_cross_entropy_equals_pytorchs():
         run(plain, hidden, weight),
     )
     for name, ours, exact, single in zip(("loss", "hidden", "weight"), *results):
-        if name == "loss":  # one number: PyTorch's may be exact by chance
+        if name == "loss":  # the error of a single number may be zero by chance
             assert abs(ours.item() - exact.item()) <= 2 * torch.finfo(torch.float32).eps * abs(exact.item())
         else:
             close(ours, exact, single, name)
@@ -314,7 +316,7 @@ def test_linear_cross_entropy_under_autocast():
     assert hidden.grad.dtype == weight.grad.dtype == torch.float32
 
 
-def test_library_is_found_by_the_documented_order(tmp_path, monkeypatch):
+def test_library_is_searched_in_the_documented_order(tmp_path, monkeypatch):
     from lazy_attention import _library
 
     package, tree = tmp_path / "tree" / "python" / "lazy_attention", tmp_path / "tree"
@@ -326,19 +328,20 @@ def test_library_is_found_by_the_documented_order(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as error:
         _library.find()
     assert all(str(place) in str(error.value) for place in (named, beside, built))
-    for place in (built, named, beside):  # from the last choice to the first
+    for place in (built, named, beside):  # in ascending priority
         place.touch()
         assert _library.find() == place
 
 
-def test_version_is_the_projects():
+def test_version_matches_the_project():
     project = (pathlib.Path(__file__).parents[2] / "CMakeLists.txt").read_text()
     assert re.search(r"project\(lazy VERSION ([0-9.]+)", project)[1] == lazy_attention.__version__
 
 
-# oneDNN's product had its stack in the heap, where a signal handler overwrote other objects (ops/signal_stack.h).
+# Regression test: the matrix product of oneDNN used a stack in the heap, and signal handlers that ran on this stack
+# overwrote other objects (ops/signal_stack.h).
 @pytest.mark.slow
-def test_signals_during_linear_cross_entropy_leave_the_heap_alone():
+def test_signals_during_linear_cross_entropy_do_not_corrupt_the_heap():
     script = """
 import os, signal, threading, time, torch, lazy_attention
 torch.set_num_threads(1)
@@ -376,11 +379,11 @@ def sdpa_layout(heads=8, kv_heads=2, length=12, key_length=12):
         (dict(), dict(normalizer="softmax", alibi_slopes=torch.zeros(8))),
         (dict(), dict(normalizer="softmax", distance_bias=torch.zeros(8, 5))),
         (dict(), dict(normalizer="softmax_sink", sink=torch.zeros(8))),
-        (dict(key_length=20), dict(normalizer="softmax")),  # queries that continue a cache
+        (dict(key_length=20), dict(normalizer="softmax")),  # queries after a cache
         (dict(length=1), dict(normalizer="softmax")),
     ],
 )
-def test_the_layout_of_sdpa_is_refused(shape, parameters):
+def test_sdpa_layout_is_rejected(shape, parameters):
     q, k, v = sdpa_layout(**shape)
     names = ("(batch, length, heads, head_dim)", "scaled_dot_product_attention", "transpose(1, 2)")
     with pytest.raises(RuntimeError, match=naming("lazy::attention", *names)):
@@ -394,8 +397,8 @@ def test_the_layout_of_sdpa_is_refused(shape, parameters):
             lazy_attention.decode(q.transpose(1, 2), k, v, lengths, **parameters)
 
 
-def test_the_layout_of_sdpa_with_grouped_heads_is_a_warning():
-    q, k, v = sdpa_layout()  # a valid call: 8 queries of 12 heads, and 2 keys
+def test_sdpa_layout_with_grouped_heads_emits_a_warning():
+    q, k, v = sdpa_layout()  # interpreted as 8 queries with 12 heads, and 2 keys
     with pytest.warns(UserWarning, match=naming("lazy::attention", "scaled_dot_product_attention")):
         attention(q, k, v, normalizer="softmax")
 
@@ -407,7 +410,7 @@ def test_other_wrong_sizes_do_not_mention_the_layout():
     assert "scaled_dot_product_attention" not in str(error.value)
 
 
-def test_heads_that_do_not_divide_are_not_taken_for_another_layout():
+def test_invalid_head_counts_are_not_reported_as_sdpa_layout():
     for length, parameters in ((8, {}), (8, dict(tau=torch.zeros(6))), (6, dict(tau=torch.zeros(6)))):
         q, k = torch.randn(1, length, 6, 16), torch.randn(1, length, 4, 16)
         with pytest.raises(RuntimeError, match=naming("lazy::attention", "multiple", 6, 4)) as error:
@@ -429,13 +432,13 @@ def test_heads_that_do_not_divide_are_not_taken_for_another_layout():
         (dict(cu_seqlens_q=[0, 8], cu_seqlens_k=[0, 8]), ("cu_seqlens_q", "(documents + 1)", "list")),
     ],
 )
-def test_arguments_of_another_type_are_named(function, arguments, names):
+def test_arguments_of_wrong_types_are_named_in_the_error(function, arguments, names):
     q = torch.randn(1, 8, 4, 16)
     with pytest.raises(TypeError, match=naming("lazy::attention", *names)):
         function(q, q, q, **dict(tau=torch.zeros(4)) | arguments)
 
 
-def test_arguments_of_decode_of_another_type_are_named():
+def test_decode_arguments_of_wrong_types_are_named_in_the_error():
     q, tau = torch.randn(1, 8, 4, 16), torch.zeros(4)
     for lengths in (8, [8], None):
         with pytest.raises(TypeError, match=naming("lazy::decode", "cache_lengths", "(batch)", type(lengths).__name__)):

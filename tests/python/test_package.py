@@ -16,7 +16,7 @@ PACKAGE = Path(lazy_attention.__file__).parent
 
 
 def python(code: str, *path) -> str:
-    """What a fresh interpreter prints, with folders before its path."""
+    """Runs code in a new interpreter, with the folders `path` first in sys.path. Returns its output."""
     code = f"import sys; sys.path[:0] = {[str(folder) for folder in path]}\n" + code
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -30,12 +30,12 @@ def test_import_does_not_load_transformers():
 
 
 @pytest.mark.slow
-def test_operators_pass_pytorchs_own_checks():
+def test_operators_pass_the_checks_of_pytorch():
     script = Path(__file__).parents[1] / "ops" / "check_operators.py"
     python(f"import runpy; sys.argv = ['', 'lazy_attention']; runpy.run_path({str(script)!r})", PACKAGE.parent)
 
 
-def test_an_older_pytorch_is_one_clear_line():
+def test_older_pytorch_gives_a_one_line_error():
     _library.check_version(torch.__version__)
     _library.check_version("2.11.0+cpu")
     _library.check_version("3.0.0a0+git1234")
@@ -58,10 +58,10 @@ except RuntimeError as error:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("content", [None, "no library"])
-def test_without_a_library_for_the_gpu_the_cpu_is_served(content, tmp_path):
+def test_cpu_operators_work_without_the_cuda_library(content, tmp_path):
     shutil.copytree(PACKAGE, tmp_path / "lazy_attention", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copy(lazy_attention.LIBRARY, tmp_path / "lazy_attention")
-    brought = PACKAGE.with_name("lazy_attention.libs")  # a wheel's libraries of other projects
+    brought = PACKAGE.with_name("lazy_attention.libs")  # third-party libraries in the wheel
     if brought.is_dir():
         shutil.copytree(brought, tmp_path / brought.name)
     library = tmp_path / "lazy_attention" / _library.CUDA_NAME
@@ -75,7 +75,7 @@ def test_without_a_library_for_the_gpu_the_cpu_is_served(content, tmp_path):
 
 
 @pytest.mark.parametrize("in_tree", [True, False])
-def test_a_pytorch_that_cannot_be_imported_is_one_line(tmp_path, in_tree):
+def test_failed_import_of_pytorch_gives_a_one_line_error(tmp_path, in_tree):
     """In the source tree, the line names `make python`, which installs what PyTorch needs."""
     shutil.copytree(PACKAGE, tmp_path / "python" / "lazy_attention", ignore=shutil.ignore_patterns("*.so"))
     if in_tree:

@@ -1,4 +1,4 @@
-"""The packages lazy-attention and lazy-attention-cli: what their pyproject.toml say, and how the program starts."""
+"""The packages lazy-attention and lazy-attention-cli: contents of pyproject.toml, and the start of the program."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def torch_of(requirements):
     return next(found for text in requirements if (found := Requirement(text)).name == "torch")
 
 
-def test_both_have_the_projects_version():
+def test_both_packages_have_the_version_of_the_project():
     for folder in (ROOT, CLI):
         source = read(folder)["tool"]["scikit-build"]["metadata"]["version"]
         project = (folder / source["input"]).resolve()
@@ -31,20 +31,20 @@ def test_both_have_the_projects_version():
         assert read(folder)["project"]["requires-python"] == read(ROOT)["project"]["requires-python"]
 
 
-def test_the_program_wants_the_pytorch_that_it_is_built_with():
+def test_program_requires_the_pytorch_version_of_its_build():
     cli, operator = read(CLI), read(ROOT)
     wanted = torch_of(cli["project"]["dependencies"])
     least = re.search(r"find_package\(LibTorch ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
-    assert str(wanted.specifier) == f"=={least}.*"  # LibTorch's C++ interface is another one in each minor version
+    assert str(wanted.specifier) == f"=={least}.*"  # LibTorch's C++ ABI changes in each minor version
     assert torch_of(cli["build-system"]["requires"]) == wanted
-    # The operator is built with the oldest version that it serves.
+    # The operator is built with the oldest supported PyTorch version.
     assert torch_of(operator["build-system"]["requires"]) == wanted
     assert torch_of(operator["project"]["dependencies"]).specifier.contains(f"{least}.0")
 
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """The package as it is installed, in a site-packages of its own with a PyTorch beside it."""
+    """The installed package in a separate site-packages folder that also contains a mock PyTorch."""
     monkeypatch.syspath_prepend(str(CLI))
     import lazy_attention_cli
 
@@ -59,7 +59,7 @@ def program(tmp_path, monkeypatch):
     return lazy_attention_cli
 
 
-def test_the_program_is_started_with_this_python(program, monkeypatch):
+def test_program_uses_the_current_python_interpreter(program, monkeypatch):
     started = []
     monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
     monkeypatch.setenv("LAZY_PYTHON", "")
@@ -70,7 +70,7 @@ def test_the_program_is_started_with_this_python(program, monkeypatch):
     assert environment["LAZY_PYTHON"] == sys.executable and environment["LD_LIBRARY_PATH"] == "/opt/lib"
 
 
-def test_pytorch_of_another_folder_is_named_to_the_loader(program, tmp_path, monkeypatch):
+def test_library_path_includes_pytorch_of_another_folder(program, tmp_path, monkeypatch):
     torch = tmp_path / "other" / "torch"
     torch.mkdir(parents=True)
     (torch / "version.py").write_text("__version__ = '2.11.0'\n")
@@ -85,7 +85,7 @@ def test_pytorch_of_another_folder_is_named_to_the_loader(program, tmp_path, mon
     assert environment["LAZY_PYTHON"] == "/usr/bin/python3"
 
 
-def test_another_pytorch_is_refused_in_one_line(program, monkeypatch):
+def test_other_pytorch_version_gives_a_one_line_error(program, monkeypatch):
     torch = program.torch_folder()
     (torch / "version.py").write_text("__version__ = '2.13.0'\n")
     with pytest.raises(SystemExit) as stop:

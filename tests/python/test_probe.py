@@ -1,4 +1,4 @@
-"""lazy_attention.probe against transformers: the same hidden states, weights and statistics under the same names."""
+"""Compares the hidden states, attention weights and statistics of lazy_attention.probe with transformers."""
 
 import pytest
 import torch
@@ -61,7 +61,7 @@ def close(ours, theirs):
 
 
 @pytest.mark.parametrize("make", [gpt2, llama, qwen3])
-def test_tensors_and_statistics_are_those_of_transformers(make):
+def test_tensors_and_statistics_match_transformers(make):
     model = make()
     theirs = expected(model)
     found = lazy_attention.probe(model, IDS, save=["layers.*.residual", "layers.*.attention.weights", "final.hidden"])
@@ -83,7 +83,7 @@ def test_tensors_and_statistics_are_those_of_transformers(make):
         close(found.attention["density"][layer], weights[:, :, 1:].sum(2).mean(1))
         assert (found.attention["alive_fraction"][layer] == 1).all()
     close(found.tensors["final.hidden"], theirs.hidden_states[-1][0])
-    # Every place in the order of the pass, and only what was asked for.
+    # The places are in execution order, and only the requested places are returned.
     names = list(found.places)
     assert names[0] == "embedding.tokens" and names[-1] == "final.hidden"
     assert names.index("layers.0.mlp.output") < names.index("layers.1.residual")
@@ -122,7 +122,7 @@ def test_folders_texts_and_interventions(tmp_path):
     )  # nothing before it
 
 
-def test_a_wrong_call_is_one_line(tmp_path):
+def test_invalid_call_gives_a_one_line_error(tmp_path):
     model = gpt2()
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=naming("probe", "layers.0.residuel", "layers.0.residual")):
@@ -139,7 +139,7 @@ def test_a_wrong_call_is_one_line(tmp_path):
         lazy_attention.probe(7, IDS)
 
 
-def test_the_program_is_named_or_found(monkeypatch, tmp_path):
+def test_program_path_is_configured_or_found(monkeypatch, tmp_path):
     monkeypatch.setenv("LAZY_BINARY", str(tmp_path / "nothing"))
     with pytest.raises(FileNotFoundError, match=naming("LAZY_BINARY")):
         lazy_attention.probe(tmp_path, IDS)

@@ -1,7 +1,8 @@
-"""Gated attention, off-by-one softmax and Softpick: their definitions, and their authors' code where it is at hand.
+"""Gated attention, off-by-one softmax and Softpick, compared with their definitions and with the authors' code.
 
-LAZY_GATED_ATTENTION is a folder with modeling_qwen3.py, configuration_qwen3.py of github.com/qiuzh20/gated_attention,
-LAZY_SOFTPICK one with naive_softpick_attn.py of github.com/zaydzuhri/softpick-attention."""
+The authors' code is optional. LAZY_GATED_ATTENTION is the path of a folder with modeling_qwen3.py and
+configuration_qwen3.py of github.com/qiuzh20/gated_attention. LAZY_SOFTPICK is the path of a folder with
+naive_softpick_attn.py of github.com/zaydzuhri/softpick-attention."""
 
 import importlib
 import os
@@ -16,7 +17,8 @@ from naming import naming
 
 
 def module_of(variable, name, monkeypatch):
-    """Module NAME of the folder that the environment variable names, as part of a package until the test ends."""
+    """Imports the module `name` from the folder that the environment variable names. The module is part of a temporary
+    package until the test ends."""
     folder = os.environ.get(variable)
     if not folder:
         pytest.skip(f"{variable} is not set")
@@ -38,7 +40,7 @@ def close(ours, theirs, tolerance=1e-5):
 
 
 @pytest.mark.parametrize("gate, rows", [("head", 6), ("element", 48)])
-def test_gate_multiplies_every_heads_output(gate, rows):
+def test_gate_multiplies_the_output_of_every_head(gate, rows):
     gated, x = layer(gate=gate), torch.randn(2, 13, 48)
     assert gated.gate_proj.weight.shape == (rows, 48)
     plain = layer()
@@ -56,7 +58,7 @@ def test_gate_multiplies_every_heads_output(gate, rows):
         close(getattr(gated, name).weight.grad, gradient)
 
 
-def test_fixed_sinks_are_off_by_one_softmax():
+def test_fixed_sinks_match_off_by_one_softmax():
     fixed = layer(normalizer="softmax_sink", sink_trainable=False)
     assert "sinks" in dict(fixed.named_buffers())
     q, k, v = (torch.randn(1, 9, 2, 8) for _ in range(3))
@@ -65,14 +67,14 @@ def test_fixed_sinks_are_off_by_one_softmax():
     close(out, torch.einsum("bhij,bjhd->bihd", e / (1 + e.sum(-1, keepdim=True)), v))
 
 
-def test_gate_is_one_of_three():
+def test_unknown_gate_is_rejected():
     with pytest.raises(ValueError, match=naming("gate", "none", "head", "element", "both")):
         layer(gate="both")
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("gate", ["head", "element"])
-def test_gated_attention_is_the_authors(gate, monkeypatch):
+def test_gated_attention_matches_the_authors_code(gate, monkeypatch):
     theirs = module_of("LAZY_GATED_ATTENTION", "modeling_qwen3", monkeypatch)
     config = types.SimpleNamespace(
         hidden_size=48,
@@ -90,7 +92,7 @@ def test_gated_attention_is_the_authors(gate, monkeypatch):
         elementwise_attn_output_gate=gate == "element",
     )
 
-    class Rotary(torch.nn.Module):  # theirs asks transformers 4 for its frequencies
+    class Rotary(torch.nn.Module):  # the authors' class needs transformers 4
         def __init__(self, config):
             super().__init__()
 
@@ -99,7 +101,7 @@ def test_gated_attention_is_the_authors(gate, monkeypatch):
     attention = theirs.Qwen3Attention(config, 0)
     groups = [p.unflatten(0, (2, -1)) for p in (ours.q_proj.weight, ours.gate_proj.weight)]
     with torch.no_grad():
-        attention.q_proj.weight.copy_(torch.cat(groups, 1).flatten(0, 1))  # each kv head's queries, then their gates
+        attention.q_proj.weight.copy_(torch.cat(groups, 1).flatten(0, 1))  # per kv head: queries, then gates
         for name in ("k_proj", "v_proj", "o_proj"):
             getattr(attention, name).weight.copy_(getattr(ours, name).weight)
     angles = torch.arange(17)[:, None] * 1e4 ** (-torch.arange(4) / 4)
@@ -110,9 +112,9 @@ def test_gated_attention_is_the_authors(gate, monkeypatch):
 
 
 @pytest.mark.data
-def test_softpick_is_the_authors(monkeypatch):
+def test_softpick_matches_the_authors_code(monkeypatch):
     if os.environ.get("LAZY_SOFTPICK") and importlib.util.find_spec("einops") is None:
-        # The authors' code needs it for another layout than ours.
+        # The authors' code imports einops for a layout that this test does not use.
         monkeypatch.setitem(sys.modules, "einops", types.SimpleNamespace(rearrange=None))
     theirs = module_of("LAZY_SOFTPICK", "naive_softpick_attn", monkeypatch)
     q, k, v = (torch.randn(2, 4, 19, 16, requires_grad=True) for _ in range(3))

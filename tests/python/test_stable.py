@@ -1,4 +1,4 @@
-"""Calls over LibTorch's stable ABI that only the kernels for a GPU make, on the CPU (stable_functions.cc)."""
+"""CPU tests of functions for LibTorch's stable ABI that otherwise only GPU kernels call (stable_functions.cc)."""
 
 import os
 
@@ -8,7 +8,7 @@ import torch
 
 LIBRARY = os.environ.get("LAZY_TEST_STABLE")
 if not LIBRARY:
-    pytest.skip("LAZY_TEST_STABLE does not name stable_functions of a build folder", allow_module_level=True)
+    pytest.skip("LAZY_TEST_STABLE is not set to stable_functions of a build folder", allow_module_level=True)
 torch.ops.load_library(LIBRARY)
 ops = torch.ops.lazy_test
 

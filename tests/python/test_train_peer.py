@@ -1,4 +1,4 @@
-"""The peers of `lazy bench train`: the decoder computes Llama's loss and gradients, and the command's rows."""
+"""The peers of `lazy bench train`: the decoder has the same loss and gradients as Llama; rows of the command."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ SHAPE = {"layers": 2, "width": 32, "heads": 2, "inner": 48, "vocab": 67}
 
 
 def pairs(decoder, llama):
-    """(parameter of the decoder, the same weights in the Llama) for every parameter of the decoder."""
+    """Yields (parameter of the decoder, corresponding weights of the Llama model)."""
     yield decoder.embedding.weight, [llama.model.embed_tokens.weight]
     yield decoder.norm.weight, [llama.model.norm.weight]
     yield decoder.head.weight, [llama.lm_head.weight]
@@ -30,7 +30,7 @@ def pairs(decoder, llama):
         yield ours.down.weight, [mlp.down_proj.weight]
 
 
-def test_decoder_equals_a_hugging_face_llama(monkeypatch):
+def test_decoder_matches_a_hugging_face_llama(monkeypatch):
     transformers = pytest.importorskip("transformers")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import peer_decoder
@@ -53,18 +53,18 @@ def test_decoder_equals_a_hugging_face_llama(monkeypatch):
                 weight.copy_(torch.randn_like(weight) / 4 + (weight.dim() == 1))
             ours.copy_(torch.cat(theirs))
     ids, targets = torch.randint(0, SHAPE["vocab"], (2, 3, 40)).unbind(0)
-    loss = peer_decoder.PeerDecoder(decoder, compiled=False, chunk=50).loss(ids, targets)  # 120 rows: the last chunk 20
+    loss = peer_decoder.PeerDecoder(decoder, compiled=False, chunk=50).loss(ids, targets)  # the last chunk has 20 rows
     expected = llama(input_ids=ids, labels=ids, shift_labels=targets).loss
     (3 * loss).backward()
     (3 * expected).backward()
-    # Rotation angles, and the loss's sums, are fp32.
+    # RoPE angles and the sums of the loss are computed in fp32.
     torch.testing.assert_close(loss.double(), expected.double(), rtol=1e-5, atol=1e-5)
     for ours, theirs in pairs(decoder, llama):
         torch.testing.assert_close(ours.grad, torch.cat([w.grad for w in theirs]), rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.slow
-def test_rows_of_every_peer(tmp_path):
+def test_every_peer_produces_a_row(tmp_path):
     pytest.importorskip("transformers")
     file = tmp_path / "rows.json"
     shape = "--layers 1 --width 32 --heads 2 --vocab 67 --batch 2 --length 16 --steps 2 --tied"
@@ -80,7 +80,7 @@ def test_rows_of_every_peer(tmp_path):
 
 
 @pytest.mark.data
-def test_titans_pytorch_of_our_function(monkeypatch):
+def test_titans_pytorch_peer_matches_our_model(monkeypatch):
     pytest.importorskip("titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import learner_peers
@@ -89,7 +89,7 @@ def test_titans_pytorch_of_our_function(monkeypatch):
     rest = {"length": 128, "tied": True, "no_compile": True, "ours": os.environ["LAZY_BINARY"]}
     a = argparse.Namespace(**SHAPE, **rest, peer=[peer])
     torch.manual_seed(0)
-    model, loss = learner_peers.build(a, peer)  # with the comparison
+    model, loss = learner_peers.build(a, peer)  # also compares the hidden states
     with pytest.raises(SystemExit, match=naming(peer, "1e-4")):
         learner_peers.expect_ours(
             a, lambda folder: learner_peers.save_as_ours(a, model, folder), lambda ids: 1.001 * model(ids)
@@ -100,7 +100,7 @@ def test_titans_pytorch_of_our_function(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_row_that_fails_is_said(tmp_path):
+def test_failed_row_is_reported(tmp_path):
     command = [sys.executable, BENCHMARKS / "train_peer.py", "--ours", "/bin/false", "--config", "a.toml", "--device"]
     shape = "--layers 1 --width 32 --heads 2 --vocab 67 --batch 1 --length 8 --steps 1 --peer decoder --precision fp32"
     done = subprocess.run([*command, "cpu", "--no-compile", *shape.split()], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The shape of the tiny decoders that tests build, in the names of transformers' configurations."""
+"""Shape of the tiny decoders in the tests, with the key names of transformers' configurations."""
 
 TINY = dict(
     vocab_size=61,

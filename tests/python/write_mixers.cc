@@ -35,7 +35,7 @@ std::vector<std::pair<std::string, ModelConfig>> models() {
     c.init_std = 0.12;
     c.mixer = kind.defaults;
     c.mixer.type = *lazy::kMixerTypes.find(mixer);
-    c.mixer.chunk = 16;  // the text is several chunks and a part of one
+    c.mixer.chunk = 16;  // the sequence has several chunks and an incomplete one
     c.mlp.enabled = kind.mlp;
     return out.emplace_back(name, c).second;
   };
@@ -82,7 +82,7 @@ void write(const std::filesystem::path& folder) {
   const at::Tensor weights = at::randn({2, 75, kVocabulary}, generator);
   for (const auto& [name, config] : models()) {
     LanguageModel model(config, 17);
-    for (const auto& [parameter, tensor] : model.parameters()) {  // no norm that does nothing, no bias that is zero
+    for (const auto& [parameter, tensor] : model.parameters()) {  // random norm weights and biases
       const at::NoGradGuard guard;
       if (tensor.dim() == 1) tensor.add_(at::randn(tensor.sizes(), generator), 0.2);
     }

@@ -25,7 +25,7 @@ constexpr int64_t kVocabulary = 211, kPrompt = 7, kText = 24;
 
 at::Tensor logits(LanguageModel& model, const at::Tensor& ids) { return model.logits(model.forward(ids).hidden); }
 
-// The first `kPrompt` ids of the first row, continued greedily through the KV cache.
+// Continues the first `kPrompt` ids of the first row by greedy decoding with the KV cache.
 at::Tensor greedy(LanguageModel& model, const at::Tensor& ids) {
   lazy::KVCache cache;
   at::Tensor next = ids.narrow(0, 0, 1).narrow(1, 0, kPrompt).contiguous(), text = at::empty({kText}, at::kLong);

@@ -13,14 +13,15 @@ LANGUAGES = ("", "sh", "bash", "text")
 
 
 def commands(text):
-    """(line, words) of every `lazy ...` in the code blocks; a line that ends in a backslash continues on the next."""
+    """Yields (line, words) for every `lazy ...` command in the code blocks. A line that ends in a backslash continues
+    on the next line."""
     for block in BLOCK.finditer(text):
         line = text.count("\n", 0, block.start(2)) + 1
         for row in re.findall(r"(?:.*\\\n)*.*\n", block[2] if block[1] in LANGUAGES else ""):
             for part in re.split(r"&&|\|\|?|;|[<(]\(|\$\(", row.replace("\\\n", " ")):
                 try:
                     words = shlex.split(part.rstrip(")"), comments=True)
-                except ValueError:  # a quoted pipe sign split the quotation
+                except ValueError:  # the command was split at a quoted pipe character
                     continue
                 while words and (re.match(r"[A-Z_]+=", words[0]) or words[0] in ("$", "env", "time", "torchrun")):
                     words.pop(0)
@@ -39,14 +40,14 @@ class Program:
         return done.stdout if done.returncode == 0 else None
 
     def subcommands(self, *command):
-        text = self.help(*command)  # subcommands are in sections; options begin with a dash
+        text = self.help(*command)  # the help lists subcommands in sections; options begin with a dash
         return re.findall(r"^  ([a-z][\w-]*) {2,}(?=\S)", text, re.M) if " SUBCOMMAND\n" in text else []
 
     def problems(self, words):
         command = []
         usages = [self.help()]
         while words and (names := self.subcommands(*command)):
-            if words[0].startswith("-"):  # an option of the program itself
+            if words[0].startswith("-"):  # a global option of the program
                 break
             if words[0] not in names and not re.fullmatch(r"[A-Z_]+|\.\.\.", words[0]):
                 yield f"no such command: lazy {' '.join([*command, words[0]])}"
@@ -63,7 +64,7 @@ class Program:
 
 
 def check(pages, program):
-    """(number of commands, [PAGE:LINE: what is wrong])"""
+    """Returns the number of commands and a list of errors "PAGE:LINE: message"."""
     found, errors = 0, []
     for page, text in pages:
         for line, words in commands(text):

@@ -1,8 +1,8 @@
-"""The documentation's links, anchors and paths exist, and its lines fit into 120 columns.
+"""Checks that links, anchors and paths in the documentation exist, and that lines have at most 120 columns.
 
-Checked are README.md and the other pages at the top, docs/ and examples/. A path is a word that begins with a
-directory of the repository (`src/`, `configs/`, ...); `*` is a pattern, and names in capitals (NAME.toml) are
-placeholders. Tables and code may be wider.
+The test checks the pages in the root directory, docs/ and examples/. A path is a word that begins with a directory of
+the repository (`src/`, `configs/`, ...). `*` is a wildcard, and names in capitals (NAME.toml) are placeholders. Tables
+and code may be wider.
 """
 
 import re
@@ -17,7 +17,7 @@ COLUMNS = 120
 
 
 def anchors(page):
-    """The names of a page's headings on the web: lower case, without punctuation, spaces as hyphens."""
+    """Returns the anchors of a page's headings: lower case, without punctuation, with hyphens instead of spaces."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page, flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -44,7 +44,7 @@ def path_problem(root, text):
 
 
 def problems(root):
-    """PAGE:LINE: what is wrong, for every page below `root`."""
+    """Returns a list of errors "PAGE:LINE: message" for all pages below `root`."""
     root = root.resolve()
     pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.md")]
     errors = []
@@ -80,7 +80,7 @@ def page(tmp_path):
     return tmp_path / "docs" / "README.md"
 
 
-def test_a_right_page_is_accepted(page, tmp_path):
+def test_correct_page_is_accepted(page, tmp_path):
     page.write_text(RIGHT, encoding="utf-8")
     assert problems(tmp_path) == []
 
@@ -97,7 +97,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("mistake", WRONG)
-def test_a_mistake_is_reported(page, tmp_path, mistake):
+def test_each_kind_of_mistake_is_reported(page, tmp_path, mistake):
     page.write_text(f"{RIGHT}{WRONG[mistake]}\n", encoding="utf-8")
     (tmp_path.parent / "x").touch()
     assert [problem.split(":")[:2] for problem in problems(tmp_path)] == [["docs/README.md", "3"]]

@@ -1,8 +1,8 @@
-"""No CUDA kernel reads or writes local memory that it does not have.
+"""Checks that no CUDA kernel accesses local memory without having any.
 
-nvcc 13.0 created local memory for shared-memory pointers that a kernel kept in structs. The emulator computes such a
-kernel as it was written, and ptxas counts no spill, so only a GPU or the instructions show the fault. Needs cuobjdump,
-from PATH, CUDA_HOME or Triton.
+nvcc 13.0 generated accesses to local memory for shared-memory pointers that a kernel stored in structs. The emulator
+executes such a kernel correctly, and ptxas reports no spill, so the fault is only visible on a GPU or in the machine
+instructions. The test needs cuobjdump from PATH, CUDA_HOME or Triton.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ARCHITECTURE = "sm_90"  # with its variants, such as sm_90a
+ARCHITECTURE = "sm_90"  # including variants such as sm_90a
 
 
 def cuobjdump():
@@ -31,7 +31,7 @@ def lines(*command):
 
 
 def unexpected_accesses(usage, instructions):
-    """(number of kernels, {kernel without local memory: its first access to local memory})
+    """Returns the number of kernels and {kernel without local memory: its first access to local memory}.
 
     usage and instructions: the output of cuobjdump -res-usage and -sass.
     """

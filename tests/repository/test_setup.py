@@ -1,4 +1,4 @@
-"""The lists of packages that scripts/setup.sh installs."""
+"""Tests of the package lists that scripts/setup.sh installs."""
 
 
 def pins(path):
@@ -6,12 +6,12 @@ def pins(path):
     return {line.split("==")[0]: line for line in lines if line}
 
 
-def test_packages_of_make_python_are_packages_of_the_tests(root):
+def test_packages_of_the_tests_include_packages_of_make_python(root):
     """scripts/setup.sh installs nothing for `make python` if the packages of the tests are already installed."""
     python, tests = (pins(root / "scripts" / f"requirements-{name}.txt") for name in ("python", "test"))
     assert python and python.items() <= tests.items()
 
 
-def test_every_list_names_the_same_pytorch(root):
+def test_all_lists_require_the_same_pytorch(root):
     found = [pins(root / "scripts" / f"requirements{name}.txt")["torch"] for name in ("", "-python", "-test")]
     assert len(set(found)) == 1

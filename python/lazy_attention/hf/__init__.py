@@ -1,8 +1,9 @@
-"""Hugging Face transformers glue. Importing this registers, for the process,
+"""Integration with Hugging Face transformers. Importing this module registers the following in the process:
 
-- ``attn_implementation="lazy"``: any model that goes through AttentionInterface computes with our operator;
-- ``LazyConfig`` and ``LazyForCausalLM`` (model_type "lazy_attention") with AutoConfig and AutoModelForCausalLM;
-- the families that ``make_lazy`` converts (model_type "lazy_llama", "lazy_gemma3_text", ...) with the Auto classes.
+- ``attn_implementation="lazy"``: any model that uses AttentionInterface can compute attention with our operator;
+- ``LazyConfig`` and ``LazyForCausalLM`` (model_type "lazy_attention"), with AutoConfig and AutoModelForCausalLM;
+- the model families that ``make_lazy`` converts (model_type "lazy_llama", "lazy_gemma3_text", ...), with the Auto
+  classes.
 """
 
 from transformers import AttentionInterface, AutoConfig, AutoModel, AutoModelForCausalLM

@@ -1,4 +1,4 @@
-"""attn_implementation="lazy": the operator behind transformers' AttentionInterface."""
+"""attn_implementation="lazy": calls the operator through transformers' AttentionInterface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def _expect(ok: bool, message: str) -> None:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **arguments) -> Tensor:
-    """query (batch, length, heads, head_dim), key and value alike; mask: what ``lazy_mask`` returns. Out like query."""
+    """Attention with a mask returned by ``lazy_mask``. query is (batch, length, heads, head_dim); key and value are
+    (batch, key length, kv heads, head_dim). Returns a tensor of query's shape."""
     if mask is None:
         return attention_or_decode(query, key, value, **arguments)
     _expect(
@@ -37,7 +38,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **arg
 
 
 def _setting(module: nn.Module, name: str, default=None, parameter: Tensor | None = None):
-    """`parameter` or ``module.lazy_*`` (of this layer), else ``config.lazy_*`` (a constant of the model)."""
+    """Returns `parameter` if it is given. Otherwise looks up `name` in this layer (``module.lazy_*``), then in the
+    model configuration (``config.lazy_*``), and returns `default` if neither has it."""
     found = getattr(module, name, None) if parameter is None else parameter
     if found is None:
         found = getattr(getattr(module, "config", None), name, None)
@@ -60,26 +62,27 @@ def lazy_attention_forward(
 ) -> tuple[Tensor, None]:
     """Attention of a transformers model through torch.ops.lazy.attention, without an n x n matrix.
 
-    Softmax by default; with sinks (``s_aux`` or ``module.sinks``, gpt-oss) "softmax_sink". Otherwise each layer's
-    ``module.lazy_*`` or the model's ``config.lazy_*`` say:
+    The default normalizer is "softmax", or "softmax_sink" for models with sinks (``s_aux`` or ``module.sinks``, as in
+    gpt-oss). The following attributes of the layer (``module.lazy_*``) or of the model configuration
+    (``config.lazy_*``) override the defaults:
 
     - ``lazy_normalizer``: "softmax", "elastic", "sigmoid", "sparsemax" or "entmax15";
     - ``lazy_offset``: "per_visible" or "constant";
-    - ``lazy_tau``: (heads), a parameter of the layer; in the configuration a number;
+    - ``lazy_tau``: a parameter (heads) of the layer, or a number in the configuration;
     - ``lazy_distance_bias``: (heads, W), a parameter of the layer.
 
-    ``lazy_attention.hf.make_lazy`` adds them to a model.
+    ``lazy_attention.hf.make_lazy`` adds these attributes to a model.
 
-    Args: as every function of AttentionInterface: query (batch, heads, length, head_dim), key and value (batch, kv
-    heads, key length, head_dim), a key longer than the query being a KV cache. Returns (batch, length, heads,
-    head_dim) and None. ValueError for what the operator does not do: attention dropout, returning the weights, a mask
-    of another kind, paged caches.
+    Args: the arguments of every AttentionInterface function: query (batch, heads, length, head_dim), key and value
+    (batch, kv heads, key length, head_dim). With a KV cache, the key length exceeds the query length. Returns the
+    output (batch, length, heads, head_dim) and None. Raises ValueError for unsupported features: attention dropout,
+    returning the attention weights, masks that ``lazy_mask`` did not create, and paged caches.
     """
     _expect(not dropout, f"attention dropout 0, received {dropout}")
     for name in ("position_bias", "cache", "head_mask"):
         _expect(kwargs.get(name) is None, f"no {name}, received one")
     _expect(
-        not kwargs.get("output_attentions"), 'output_attentions=False: the weights never exist; use "eager" to see them'
+        not kwargs.get("output_attentions"), 'output_attentions=False: the weights are not stored; use "eager" for them'
     )
     if s_aux is None:
         s_aux = getattr(module, "sinks", None)
@@ -96,8 +99,8 @@ def lazy_attention_forward(
     made_lazy = hasattr(getattr(module, "config", None), "distance_bias_window")
     _expect(
         not made_lazy or own_tau is not None,
-        "layers with tau, as the configuration says, received one without: build the model by AutoModel's from_config "
-        "or from_pretrained, or call make_lazy on the model and load its state_dict",
+        "layers with tau, as in the configuration, received a layer without tau: build the model by AutoModel's "
+        "from_config or from_pretrained, or call make_lazy on the model and load its state_dict",
     )
     normalizer = _setting(module, "lazy_normalizer", "softmax" if s_aux is None else "softmax_sink")
     _expect(
@@ -111,7 +114,7 @@ def lazy_attention_forward(
         tau = _setting(module, "lazy_tau", -1.0, own_tau)
         if not isinstance(tau, Tensor):
             tau = torch.full((query.shape[1],), float(tau), device=query.device)
-    # bf16 models under fp32 rotary tables, and fp32 models under autocast, hand over mixed types.
+    # The types differ for bf16 models with fp32 rotary tables and for fp32 models under autocast.
     types = {query.dtype, key.dtype, value.dtype}
     if len(types) > 1 and not torch.is_autocast_enabled(query.device.type):
         query, key = query.to(value.dtype), key.to(value.dtype)

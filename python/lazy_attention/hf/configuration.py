@@ -9,18 +9,21 @@ from transformers import LlamaConfig
 @strict
 class LazyConfig(LlamaConfig):
     """A Llama-like decoder (pre-RMSNorm, rotary attention, SwiGLU, no biases) whose attention is
-    `lazy_attention.LazyAttention`. The keys are LlamaConfig's and these:
+    `lazy_attention.LazyAttention`. It has all keys of LlamaConfig and the following ones:
 
-    attention_gate: "none", "head" or "element", see `lazy_attention.LazyAttention`. sink_trainable, sink_init:
-    whether the sinks of "softmax_sink" are trained, and their initial value.
-    normalizer: see `lazy_attention.attention`. offset: "per_visible" or "constant". offset_trainable: tau is
-    trained. offset_init: its initial value. distance_bias_window: W, 0: none. distance_bias_init_std: standard
-    deviation of the bias's initial values. sliding_window: keys, the query's own included; -1 or null: none.
-    positions, rope_interleaved: what `lazy train` may write; only RoPE over halves of a head is computed here.
+    attention_gate: "none", "head" or "element", see `lazy_attention.LazyAttention`. sink_trainable: whether the sinks
+    of the normalizer "softmax_sink" are trained. sink_init: initial value of the sinks.
+    normalizer: see `lazy_attention.attention`. offset: "per_visible" or "constant". offset_trainable: whether tau is
+    trained. offset_init: initial value of tau. distance_bias_window: number W of distances with a bias; 0 means no
+    distance bias. distance_bias_init_std: standard deviation of the initial values of the distance bias.
+    sliding_window: number of visible keys, including the query's own key; -1 or null means no window.
+    positions, rope_interleaved: `lazy train` may write other values, but this class only supports "rope" with the pairs
+    (n, n + head_dim / 2).
     """
 
     model_type = "lazy_attention"
-    # Llama's plans name modules that this model does not have. LazyForCausalLM refuses tensor parallelism.
+    # The parallelism plans of LlamaConfig refer to modules that this model does not have. LazyForCausalLM raises an
+    # error if tensor parallelism is requested.
     base_model_tp_plan = None
     base_model_pp_plan = None
 
@@ -40,13 +43,13 @@ class LazyConfig(LlamaConfig):
 
     def __post_init__(self, **kwargs):
         if self.sliding_window is not None and self.sliding_window < 1:
-            self.sliding_window = None  # transformers' caches take any number for a window
+            self.sliding_window = None  # transformers' caches treat every number as a window
         if self.rope_parameters is None and "rope_theta" not in kwargs:
             self.rope_parameters = {"rope_type": "default", "rope_theta": 1.5e5}
         super().__post_init__(**kwargs)
 
     def rope_options(self) -> dict:
-        """Keyword arguments of `lazy_attention.rope` for the scaling in ``rope_parameters``."""
+        """Returns the keyword arguments of `lazy_attention.rope` for the scaling in ``rope_parameters``."""
         found = self.rope_parameters
         if found["rope_type"] == "default":
             return {}
@@ -70,11 +73,11 @@ class LazyConfig(LlamaConfig):
             raise ValueError(f'rope_type: expected "default" or "llama3", found "{self.rope_parameters["rope_type"]}"')
         factor = self.rope_parameters.get("partial_rotary_factor")
         if factor not in (None, 1):
-            raise ValueError(f"partial_rotary_factor: expected 1, found {factor}: `lazy eval` computes these models")
+            raise ValueError(f"partial_rotary_factor: expected 1, found {factor}: use `lazy eval` for these models")
         if self.positions != "rope" or self.rope_interleaved:
             found = "interleaved pairs" if self.positions == "rope" else f'"{self.positions}"'
             raise ValueError(
-                f'positions: expected "rope" over halves of a head, found {found}: `lazy eval` computes these models'
+                f'positions: expected "rope" over halves of a head, found {found}: use `lazy eval` for these models'
             )
         if self.attention_gate not in ("none", "head", "element"):
             raise ValueError(f'attention_gate: expected "none", "head" or "element", found "{self.attention_gate}"')

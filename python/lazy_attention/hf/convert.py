@@ -24,25 +24,25 @@ def make_lazy(
     """Replaces softmax attention by Lazy Attention (arXiv 2601.00919, equations 4 and 5) in every layer, in place.
 
     Each attention layer gets the fp32 parameters ``lazy_tau`` (heads) and, unless ``distance_bias_window`` is 0,
-    ``lazy_distance_bias`` (heads, W), drawn from N(0, distance_bias_std^2). The class of the model and of its
-    configuration becomes that with Lazy Attention (LazyLlamaForCausalLM for LlamaForCausalLM), which computes through
-    ``attn_implementation="lazy"`` and refuses every other. Rotary positions, sliding windows, soft-capping and norms of
-    queries and keys stay as they are.
+    ``lazy_distance_bias`` (heads, W), drawn from N(0, distance_bias_std^2). The classes of the model and of its
+    configuration are replaced by the corresponding Lazy Attention classes (LlamaForCausalLM becomes
+    LazyLlamaForCausalLM), which only support ``attn_implementation="lazy"``. Rotary positions, sliding windows,
+    soft-capping and query/key norms are unchanged.
 
-    The defaults, tau = 0 and a bias of zeros, leave the function of a pretrained model unchanged; docs/python.md shows
-    how to anneal tau to -1, the paper's initial value, during training. To train from random weights, pass
-    ``tau=-1.0`` and the paper's ``distance_bias_std=1e-3``. ``tau_trainable=False`` makes tau a buffer of the same
-    name.
+    With the defaults (tau = 0 and a zero bias), a pretrained model computes the same outputs as before. docs/python.md
+    shows how to anneal tau to -1, the paper's initial value, during training. To train from random weights, pass
+    ``tau=-1.0`` and the paper's ``distance_bias_std=1e-3``. With ``tau_trainable=False``, tau is a buffer with the same
+    name instead of a parameter.
 
     A second call with the same arguments changes nothing, so that trained parameters are never overwritten
-    silently. A call with other arguments raises ValueError. ``reset=True`` draws new initial values with the arguments
-    given, in both cases.
+    silently. A second call with different arguments raises ValueError. In both cases, ``reset=True`` replaces the
+    parameters by new initial values for the given arguments.
 
-    ``save_pretrained`` writes a folder that ``AutoModelForCausalLM.from_pretrained`` reads after
-    ``import lazy_attention.hf``, and that the program `lazy` reads.
+    ``save_pretrained`` writes a folder that the program `lazy` can read. ``AutoModelForCausalLM.from_pretrained`` can
+    read it after ``import lazy_attention.hf``.
 
-    Returns the model. Raises ValueError for other families than `lazy_attention.hf.FAMILIES`, for models whose layers
-    compute Lazy Attention already (LazyForCausalLM), and for models that are sharded already.
+    Returns the model. Raises ValueError for families that are not in `lazy_attention.hf.FAMILIES`, for models whose
+    layers already compute Lazy Attention (LazyForCausalLM), and for models that are already sharded.
     """
     converted = isinstance(model, LazyFamilyModel)
     if isinstance(model, LazyPreTrained) and not converted:
@@ -97,7 +97,7 @@ def make_lazy(
             module.config = config
     if not converted:
         model.__class__ = lazy_model_class(type(model))
-        # The folder or repository that the model came from holds another function.
+        # The folder or repository that the model was loaded from contains the unconverted model.
         model.name_or_path = config.name_or_path = ""
     model.add_lazy_parameters()
     return model

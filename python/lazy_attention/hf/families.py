@@ -1,7 +1,8 @@
-"""The transformers families with Lazy Attention: for each base class a class with tau and the distance bias per layer.
+"""Lazy Attention variants of transformers model families. Each variant adds tau and a distance bias to every layer.
 
-A folder has the base family's config.json and tensors, with ``model_type`` "lazy_llama" for "llama", the keys of
-`lazy_config_class`, and fp32 tensors ``model.layers.N.self_attn.lazy_tau`` (heads) and, unless the window is 0,
+A model folder has the config.json and the tensors of the base family with these differences: ``model_type`` has the
+prefix "lazy_" ("lazy_llama" for "llama"), config.json has the additional keys of `lazy_config_class`, and there are
+fp32 tensors ``model.layers.N.self_attn.lazy_tau`` (heads) and, unless distance_bias_window is 0,
 ``model.layers.N.self_attn.lazy_distance_bias`` (heads, W).
 """
 
@@ -34,7 +35,8 @@ from ..per_head import read
 from .attention import LAZY_PARAMETERS
 from .pretrained import LazyPreTrained
 
-# Softmax attention with rotary positions and without sinks, in layers named self_attn with a projection o_proj.
+# All of these families have softmax attention with rotary positions and without sinks. Their attention layers are named
+# self_attn and have an output projection o_proj.
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "gemma2", "gemma3_text")
 _AUTO_CLASSES = (
     AutoModel,
@@ -45,7 +47,8 @@ _AUTO_CLASSES = (
 )
 
 
-# Parts of the tensor names of LazyForCausalLM, as which Llama and Mistral models were saved before, and here.
+# Pairs (old, new) of parts of tensor names. Earlier versions saved converted Llama and Mistral models with the tensor
+# names of LazyForCausalLM (old). This module uses the new names.
 _NAMES = (
     (".embeddings.", ".embed_tokens."),
     (".attn.softmax_offset", ".self_attn.lazy_tau"),
@@ -58,17 +61,17 @@ _NAMES = (
 
 @functools.cache
 def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
-    """The configuration of a family with Lazy Attention: `base` and these keys.
+    """Returns a configuration class that extends `base` by the following keys.
 
-    normalizer: "elastic". offset: "per_visible" or "constant". offset_trainable: tau is trained. offset_init: its
-    initial value. distance_bias_window: W, 0: none. distance_bias_init_std: standard deviation of the bias's initial
-    values.
+    normalizer: "elastic". offset: "per_visible" or "constant". offset_trainable: whether tau is trained. offset_init:
+    initial value of tau. distance_bias_window: number W of distances with a bias; 0 means no distance bias.
+    distance_bias_init_std: standard deviation of the initial values of the distance bias.
     """
 
     @strict
     class Config(base):
         model_type = f"lazy_{base.model_type}"
-        # Tau and the distance bias have no sharding plan. LazyPreTrained refuses tensor parallelism.
+        # Tau and the distance bias have no sharding plan. LazyPreTrained raises an error for tensor parallelism.
         base_model_tp_plan = None
         base_model_pp_plan = None
 
@@ -99,13 +102,13 @@ def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
 
 @functools.cache
 def lazy_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
-    """The class of a model of `base` with Lazy Attention."""
+    """Returns a subclass of the transformers model class `base` that computes Lazy Attention."""
     made = type(f"Lazy{base.__name__}", (LazyFamilyModel, base), {"config_class": lazy_config_class(base.config_class)})
     return _published(made, made.__name__)
 
 
 def _published(made: type, name: str) -> type:
-    """Gives the class its name in this module, by which pickle finds it."""
+    """Publishes the class as an attribute of this module, so that pickle can find it by name."""
     made.__name__ = made.__qualname__ = name
     made.__module__ = __name__
     globals()[name] = made
@@ -113,7 +116,8 @@ def _published(made: type, name: str) -> type:
 
 
 class LazyFamilyModel(LazyPreTrained):
-    """Tau and the distance bias in every attention layer of a transformers model, by its configuration's keys."""
+    """Mixin that adds tau and the distance bias to every attention layer of a transformers model, according to the keys
+    of the model configuration."""
 
     def __init__(self, config: PreTrainedConfig, *args, **kwargs):
         if not isinstance(config, self.config_class):
@@ -125,8 +129,8 @@ class LazyFamilyModel(LazyPreTrained):
 
     @classmethod
     def from_pretrained(cls, folder, *args, output_loading_info: bool = False, **kwargs):
-        """transformers' method. Raises ValueError if the folder has a distance bias that its configuration does not
-        describe: transformers would only warn, and compute another function."""
+        """Loads a model like the method of transformers. Raises ValueError if the folder has a distance bias that its
+        configuration does not describe. transformers would only warn and ignore the distance bias."""
         model, info = super().from_pretrained(folder, *args, output_loading_info=True, **kwargs)
         unexpected = sorted(name for name in info["unexpected_keys"] if name.rpartition(".")[2] in LAZY_PARAMETERS)
         if unexpected:
@@ -137,12 +141,13 @@ class LazyFamilyModel(LazyPreTrained):
         return (model, info) if output_loading_info else model
 
     def add_lazy_parameters(self) -> None:
-        """Gives every attention layer the parameters of the configuration, with initial values."""
+        """Adds initialized tau and distance bias parameters to every attention layer, as described by the
+        configuration."""
         config = self.config
         for layer in attention_layers(self):
             layer.lazy_normalizer, layer.lazy_offset = config.normalizer, config.offset
             fp32 = dict(dtype=torch.float32, device=layer.o_proj.weight.device)
-            for name in LAZY_PARAMETERS:  # of an earlier make_lazy
+            for name in LAZY_PARAMETERS:  # remove the parameters of an earlier make_lazy call
                 layer._parameters.pop(name, None)
                 layer._buffers.pop(name, None)
             tau = torch.empty(config.num_attention_heads, **fp32)
@@ -159,7 +164,7 @@ class LazyFamilyModel(LazyPreTrained):
 
     @torch.no_grad()
     def initialize_lazy_parameters(self) -> None:
-        """Initial values of tau and the distance bias. Tensors that from_pretrained has loaded stay."""
+        """Initializes tau and the distance bias. Tensors that from_pretrained has loaded are not changed."""
         for layer in attention_layers(self):
             tau, bias = (read(layer, name) for name in LAZY_PARAMETERS)
             if tau is not None:
@@ -172,8 +177,8 @@ class LazyFamilyModel(LazyPreTrained):
         self.initialize_lazy_parameters()
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args):
-        """load_state_dict accepts the tensor names of LazyForCausalLM too, so that a training run can continue from
-        such a checkpoint (Trainer's resume_from_checkpoint)."""
+        """Also accepts the tensor names of LazyForCausalLM, so that load_state_dict (and the resume_from_checkpoint
+        option of Trainer) can read such a checkpoint."""
         if f"{prefix}model.embeddings.weight" in state_dict:
             for name in list(state_dict):
                 old, new = next((pair for pair in _NAMES if pair[0] in name), ("", ""))
@@ -181,9 +186,10 @@ class LazyFamilyModel(LazyPreTrained):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def save_pretrained(self, save_directory, *args, **kwargs):
-        """Writes a folder that `AutoModelForCausalLM.from_pretrained` reads after ``import lazy_attention.hf``, and
-        the program `lazy`. Arguments: those of transformers' method. Every process must call it if the model is sharded
-        by FSDP2. Raises ValueError for a model with adapters whose base has no folder, because it was converted here.
+        """Writes a folder that the program `lazy` can read. `AutoModelForCausalLM.from_pretrained` can read it after
+        ``import lazy_attention.hf``. The arguments are the same as in transformers. If the model is sharded by FSDP2,
+        every process must call this method. Raises ValueError for a model with adapters whose base model was converted
+        in this process and therefore has no folder.
         """
         if getattr(self, "_hf_peft_config_loaded", False) and not self.name_or_path:
             raise ValueError(
@@ -198,7 +204,8 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def _refuse_others(layer: nn.Module, _) -> None:
-    """A layer's forward pre-hook, for an implementation that was set elsewhere than in the model."""
+    """Forward pre-hook of an attention layer. Raises ValueError if the layer's configuration selects another attention
+    implementation than "lazy", for example because it was changed without the model's methods."""
     found = layer.config._attn_implementation
     if found != "lazy":
         raise ValueError(
@@ -208,7 +215,8 @@ def _refuse_others(layer: nn.Module, _) -> None:
 
 
 def register() -> None:
-    """Registers the families that the installed transformers has with its Auto classes."""
+    """Registers the Lazy Attention classes with the Auto classes, for the families that the installed transformers
+    version provides."""
     for family in FAMILIES:
         if family not in CONFIG_MAPPING:
             continue
@@ -218,7 +226,7 @@ def register() -> None:
         for auto in _AUTO_CLASSES:
             if base in auto._model_mapping:
                 auto.register(config, lazy_model_class(auto._model_mapping[base]))
-        # AutoTokenizer chooses a class by model_type: the same one as for the base family.
+        # AutoTokenizer selects the tokenizer class by model_type. Use the same class as for the base family.
         TOKENIZER_MAPPING_NAMES[config.model_type] = TOKENIZER_MAPPING_NAMES.get(family)
         if family in MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS:
             MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS.add(config.model_type)

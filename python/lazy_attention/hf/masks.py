@@ -1,11 +1,12 @@
-"""Turns what transformers says about masks into packed documents, the form that the operator takes.
+"""Converts transformers' attention masks to packed documents, the form that the operator accepts.
 
-transformers describes a mask by a function of (batch, head, query, key) indices and a padding mask; models hand the
-result to the attention function. The operator expresses: causal (or full) attention, a sliding window, and documents
-that do not see each other. Padding becomes documents too: a run of padding keys is a document of its own, so nothing is
-gathered or copied. The result is None (every batch row is one document), or an int32 tensor (1, 1, 2, documents + 1):
-cu_seqlens of the queries and of the keys, over the batch's rows one after the other. Four dimensions, because
-transformers passes four-dimensional masks on as they are.
+transformers describes a mask by a padding mask and a function of the indices (batch, head, query, key). Models pass the
+converted mask to the attention function. The operator supports causal or full attention, a sliding window, and packed
+documents that do not see each other. Padding is represented by documents, too: each run of padding keys is a separate
+document, so that no tensor has to be gathered or copied. The converted mask is None if every batch row is one document.
+Otherwise it is an int32 tensor (1, 1, 2, documents + 1) with the cu_seqlens of the queries and of the keys, in which
+the rows of the batch are concatenated. It has four dimensions because transformers passes four-dimensional masks
+unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def is_documents(mask: Tensor) -> bool:
 
 
 def _evaluator(mask_function: Callable, batch: int, use_vmap: bool, device) -> Callable[[Tensor, Tensor], Tensor]:
-    """(rows of queries (n), of keys (n)) -> visible (batch, n), for index functions and for those that need vmap."""
+    """Returns a function that evaluates the mask for n pairs of a query and a key in every batch row. Its arguments are
+    the query positions (n) and the key positions (n); its result is a bool tensor (batch, n), True if the query sees
+    the key. `use_vmap` evaluates mask functions that only accept scalar indices."""
     rows = torch.arange(batch, device=device)[:, None]
     head = torch.zeros((), dtype=torch.long, device=device)
     if not use_vmap:
@@ -39,7 +42,8 @@ def _check(
     kv_length: int,
     window: int | None,
 ) -> None:
-    """Probes the mask at distances -1, 1, 2, 4, ... and at the window's edge: n log n places instead of n^2."""
+    """Raises ValueError if the mask differs from the documents and the window. Only the distances -1, 1, 2, 4, ... and
+    the edge of the window are tested, which takes O(n log n) instead of O(n^2) evaluations."""
     distances = {-1} | {2**n for n in range(kv_length.bit_length())}
     if window is not None:
         distances |= {window - 1, window}
@@ -70,22 +74,23 @@ def _documents_of_keys(
     device,
     check: bool,
 ) -> Tensor:
-    """A document's number for every key, (batch, kv_length), never falling."""
+    """Returns the document index of every key, (batch, kv_length). The indices of a row are non-decreasing."""
     visible = _evaluator(mask_function, batch, use_vmap, device)
     keys = torch.arange(kv_length, device=device) + kv_offset
     first = q_offset + torch.zeros((), dtype=torch.long, device=device)  # position of the first query
     last = first + q_length - 1
-    # Before the first query: what it sees is its document; what only the window hides may belong to it as well.
+    # Keys before the first query: the keys that the first query sees belong to its document. Keys that are hidden by
+    # the window may belong to the same document.
     before = visible(first.expand(kv_length), torch.minimum(keys, first))
     if window is not None:
         before = before | (first - keys >= window)
-    # From the first query on: a document begins where a query does not see its predecessor.
+    # Keys from the first query onward: a document begins at every query that does not see the preceding key.
     behind = torch.minimum(keys, last)
     after = visible(behind, (behind - 1).clamp_min(kv_offset))
     if window == 1:
         after = torch.ones_like(after)
     linked = torch.where(keys <= first, torch.cat((before[:, :1], before[:, :-1]), 1) == before, after)
-    linked = linked & (keys != last + 1)  # keys that no query has reached yet
+    linked = linked & (keys != last + 1)  # cache slots after the last query form a separate document
     linked = torch.cat((torch.ones_like(linked[:, :1]), linked[:, 1:]), 1)
     document = (~linked).cumsum(1)
     if check:
@@ -94,13 +99,14 @@ def _documents_of_keys(
 
 
 def _cu_seqlens(begins: Tensor, queries_before: Tensor, q_length: int) -> Tensor:
-    """begins (batch, kv_length): a document begins at this key; queries_before (batch, kv_length): of its row."""
+    """Computes the cu_seqlens of queries and keys. begins (batch, kv_length): True where a document begins at this key.
+    queries_before (batch, kv_length): number of queries of the same batch row before this key."""
     batch, kv_length = begins.shape
     total = batch * kv_length
     row = torch.arange(batch, device=begins.device)[:, None]
     index = torch.arange(total, device=begins.device)
     ends = begins.new_full((1,), total, dtype=torch.long)
-    if torch.compiler.is_compiling():  # a fixed number of documents: empty ones at the end
+    if torch.compiler.is_compiling():  # static shape: pad with empty documents at the end
         begin = torch.where(begins.flatten(), index, total).sort().values
     else:
         begin = begins.flatten().nonzero()[:, 0]
@@ -123,10 +129,10 @@ def lazy_mask(
     device="cpu",
     **_,
 ) -> Tensor | None:
-    """transformers' mask interface for attn_implementation="lazy"; its arguments are those of ``sdpa_mask``.
+    """Mask function for attn_implementation="lazy". It has the same arguments as transformers' ``sdpa_mask``.
 
-    ValueError for a mask that the operator cannot express. torch.compile cannot read values, so compiled code is
-    trusted to pass masks of the supported kinds.
+    Raises ValueError for a mask that the operator cannot represent. Under torch.compile the values of the mask cannot
+    be read, so the mask is not checked.
     """
     compiling = torch.compiler.is_compiling()
     padding = None
@@ -136,7 +142,7 @@ def lazy_mask(
         padding = padding[:, kv_offset : kv_offset + kv_length].expand(batch_size, -1)
         if not compiling and bool(padding.all()):
             padding = None
-    start = q_offset - kv_offset  # the first query's key
+    start = q_offset - kv_offset  # index of the first query's own key
     fills = not isinstance(start, Tensor) and start + q_length == kv_length
     full = mask_function is bidirectional_mask_function
     if padding is None and (full or (mask_function is causal_mask_function and fills)):
@@ -175,13 +181,14 @@ def _check_padding(padding: Tensor, edges: Tensor) -> None:
     if bool((runs > 1).any()):
         row = int(runs.argmax())
         raise ValueError(
-            f'attn_implementation="lazy": expected a padding mask whose ones are one run a row, received '
+            f'attn_implementation="lazy": expected a padding mask with one run of ones per row, received '
             f"{int(runs[row])} runs in row {row}; to generate from a padded batch, pad on the left"
         )
 
 
 def _full_attention_documents(padding: Tensor, q_length: int, compiling: bool) -> Tensor:
-    """Every query of a row sees the row's run of ones, whatever the queries' positions (encoders, cross-attention)."""
+    """Documents for full attention (encoders, cross-attention): every query of a batch row sees all keys that are not
+    padding, regardless of its position."""
     edges = padding[:, 1:] != padding[:, :-1]
     if not compiling:
         _check_padding(padding, edges)

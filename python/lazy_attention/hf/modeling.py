@@ -1,4 +1,4 @@
-"""LazyForCausalLM: the decoder of our model folders, tensor names included, as a transformers model."""
+"""LazyForCausalLM: the decoder of the `lazy` program as a transformers model, with the same tensor names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .attention import attend
 from .configuration import LazyConfig
 from .pretrained import LazyPreTrained
 
-# What this transformers calls a model's cache among arguments and outputs: its name since 5.24, and the one before.
+# Name of the KV-cache argument and output in the installed transformers version: "cache" since 5.24, previously
+# "past_key_values".
 CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
 
 
@@ -33,7 +34,7 @@ class LazyNorm(nn.Module):
 
 
 class LazyDecoderAttention(LazyAttention):
-    """LazyAttention on transformers' caches and masks."""
+    """LazyAttention with transformers' KV caches and masks."""
 
     def __init__(self, config: LazyConfig, layer_idx: int):
         window = -1 if config.sliding_window is None else config.sliding_window
@@ -192,8 +193,8 @@ class LazyModel(LazyPreTrainedModel):
 
 
 class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
-    """A decoder with Lazy Attention and a language-model head. Loads and writes the folders of `lazy train`,
-    `lazy export`; `AutoModelForCausalLM.from_pretrained(folder)` finds it by ``model_type``."""
+    """A decoder with Lazy Attention and a language-model head. It reads and writes the folders of `lazy train` and
+    `lazy export`. `AutoModelForCausalLM.from_pretrained(folder)` selects this class by ``model_type``."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.weight"}
 
@@ -226,11 +227,12 @@ class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
         cache: Cache | None = None,
         **kwargs,
     ) -> CausalLMOutputWithPast | tuple:
-        """Arguments and results of transformers' causal language models: input_ids (batch, length) int64;
-        attention_mask (batch, length), 0 at padding; labels like input_ids, -100: not counted, shifted here.
-        logits (batch, length or logits_to_keep, vocabulary), loss in nats a token."""
+        """The arguments and results are the same as for other causal language models of transformers. input_ids:
+        (batch, length), int64. attention_mask: (batch, length), 0 at padding. labels: the same shape as input_ids, not
+        shifted by the caller; the label -100 is excluded from the loss. The result has logits (batch, length or
+        logits_to_keep, vocabulary) and the loss in nats per token."""
         if output_attentions:
-            raise ValueError("LazyForCausalLM: expected output_attentions=False: the weights never exist")
+            raise ValueError("LazyForCausalLM: expected output_attentions=False: the weights are not stored")
         result = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

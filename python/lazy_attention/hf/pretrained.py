@@ -1,4 +1,5 @@
-"""What every Lazy Attention model of this package adds to a transformers model: refusals, fp32 parameters, saving."""
+"""Base class of all Lazy Attention models of this package. It rejects unsupported options, keeps the per-head
+parameters in fp32, and saves models that are sharded by FSDP2."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ from .sharding import full_state_dict
 
 
 class LazyPreTrained:
-    """A base class to put before the model's own transformers class."""
+    """Mixin that must precede the transformers model class in the list of base classes."""
 
-    # No other implementation computes tau, the distance bias and the sinks; vLLM's backend of transformers asks this.
+    # vLLM's transformers backend reads this attribute. It must be False because no other attention implementation
+    # supports tau, the distance bias and the sinks.
     _supports_attention_backend = False
-    # They decide which pairs are alive: fp32 whatever the model's type.
+    # These parameters decide which query-key pairs have a nonzero weight. They stay in fp32 for every model type.
     _keep_in_fp32_modules_strict = ["softmax_offset", "learnable_bias_diagonals", "sinks", *LAZY_PARAMETERS]
 
     def __init__(self, config, *args, **kwargs):
@@ -24,7 +26,8 @@ class LazyPreTrained:
 
     @classmethod
     def expect_lazy(cls, implementation: str) -> None:
-        """Every other one would leave out tau, the distance bias and the sinks, silently."""
+        """Raises ValueError for any other attention implementation, because it would silently ignore tau, the distance
+        bias and the sinks."""
         if implementation != "lazy":
             raise ValueError(
                 f'{cls.__name__}: expected attn_implementation="lazy" (or none), received "{implementation}"'
@@ -35,7 +38,8 @@ class LazyPreTrained:
 
     @classmethod
     def prepare_distribute_model(cls, distributed_config, *args, **kwargs):
-        """Refuses what transformers' own parallelism would compute wrongly, before processes are set up."""
+        """Raises ValueError for parallelism options under which transformers would compute wrong results. The check
+        runs before the process group is set up."""
         if distributed_config is not None:
             given = distributed_config
             given = DistributedConfig.from_dict(given) if isinstance(given, dict) else given
@@ -54,10 +58,11 @@ class LazyPreTrained:
         return super().prepare_distribute_model(distributed_config, *args, **kwargs)
 
     def save_pretrained(self, save_directory, *args, state_dict=None, distributed_checkpoint=False, **kwargs):
-        """transformers' method; a model under FSDP2 is gathered first, so every process must call it."""
+        """Saves the model like the method of transformers. A model that is sharded by FSDP2 is gathered first, so every
+        process must call this method."""
         if state_dict is None and not distributed_checkpoint and any(isinstance(p, DTensor) for p in self.parameters()):
             state_dict = full_state_dict(self)
-            if state_dict is None:  # the first process writes
+            if state_dict is None:  # only the first process writes files
                 return
         super().save_pretrained(
             save_directory, *args, state_dict=state_dict, distributed_checkpoint=distributed_checkpoint, **kwargs

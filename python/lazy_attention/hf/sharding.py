@@ -12,7 +12,7 @@ from .attention import LAZY_PARAMETERS
 
 
 def shard_heads(model: nn.Module, mesh=None, **options) -> nn.Module:
-    """Makes the per-head parameters of every attention layer (tau, the distance bias, the sinks) an FSDP2 unit in fp32.
+    """Wraps the per-head parameters of every attention layer (tau, distance bias, sinks) in an fp32 FSDP2 unit.
 
     Call it before ``fully_shard`` is applied to the model or its layers. Without it, FSDP2 either casts tau and the
     bias to ``MixedPrecisionPolicy.param_dtype``, or refuses a unit that mixes bf16 and fp32 parameters. The parameters
