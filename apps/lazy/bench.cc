@@ -134,8 +134,9 @@ static void bench_train(Command command) {
   command.add_option("--accumulation", b.accumulation, "Micro-batches per step").positive().show_default();
   command.add_option("--steps", b.steps, "Number of timed steps").positive().show_default();
   command.add_flag("--fp8", b.fp8, "Linear layers in 8-bit floating point, as with training.precision");
-  command.add_option("--checkpointing", b.checkpointing,
-                     "Activation checkpointing: the part that the backward pass recomputes")
+  command
+      .add_option("--checkpointing", b.checkpointing,
+                  "Activation checkpointing: the part that the backward pass recomputes")
       .one_of({"none", "mlp", "attention", "full"})
       .show_default();
   command.add_option("--corpus", b.corpus, "Corpus of `lazy data prepare` (default: random tokens on the device)");
@@ -169,8 +170,8 @@ static void bench_sinks(Command command) {
   command.add_option("--length", b.length, "Tokens of the text; 0: 32768 on a GPU, 2048 on the CPU")
       .non_negative()
       .show_default();
-  command.add_option("--check", b.checked,
-                     "Number of tokens whose statistics are compared with full attention matrices")
+  command
+      .add_option("--check", b.checked, "Number of tokens whose statistics are compared with full attention matrices")
       .range(2, 4096)
       .show_default();
   command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
@@ -229,8 +230,8 @@ LAZY_COMMAND(bench, "Compare speed with a reference, after checking the results"
       "configs/lazy-340m-15b.toml --profile\n  lazy bench eval configs/sink-55m-lazy.toml\n  lazy bench mixers "
       "--length 1024,4096\n  lazy bench sinks configs/models/lazy-340m.toml --length 32768\n"
       "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
-  lazy::cli::bench_attention(command.add_subcommand("attention",
-                                                    "lazy::attention compared with PyTorch's softmax SDPA"));
+  lazy::cli::bench_attention(
+      command.add_subcommand("attention", "lazy::attention compared with PyTorch's softmax SDPA"));
   lazy::cli::bench_decode(command.add_subcommand("decode", "lazy::decode compared with PyTorch's softmax SDPA"));
   lazy::cli::bench_fused(command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU compared with a memory copy"));
   lazy::cli::bench_train(command.add_subcommand("train", "Complete training steps of the model of a configuration"));

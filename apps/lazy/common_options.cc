@@ -36,8 +36,8 @@ void add_placement_options(Command command, std::string& device, std::string& dt
 void add_sampling_options(Command command, SamplingOptions& sampling, const std::string& seeds) {
   command.add_option("--temperature", sampling.temperature, "0: greedy").show_default();
   command.add_option("--top-k", sampling.top_k, "Sample from the k most likely tokens; 0: all").show_default();
-  command.add_option("--top-p", sampling.top_p,
-                     "Sample from the most likely tokens that together have this probability")
+  command
+      .add_option("--top-p", sampling.top_p, "Sample from the most likely tokens that together have this probability")
       .show_default();
   command
       .add_option("--repetition-penalty", sampling.repetition_penalty,
@@ -52,12 +52,11 @@ void place_model(LanguageModel& model, const std::string& device, const std::str
 }
 
 void add_interventions(Command command) {
-  for (const auto& [option, help] : {std::pair{"--set-zero",
-                                               "NAME[INDEX]: set part of a weight or an activation to zero"},
-                                     {"--replace", "NAME[INDEX]=VALUE"},
-                                     {"--add", "NAME[INDEX]=VALUE"},
-                                     {"--swap-positions",
-                                      "NAME=I,J: swap two positions of an activation or two rows of a weight"}}) {
+  for (const auto& [option, help] :
+       {std::pair{"--set-zero", "NAME[INDEX]: set part of a weight or an activation to zero"},
+        {"--replace", "NAME[INDEX]=VALUE"},
+        {"--add", "NAME[INDEX]=VALUE"},
+        {"--swap-positions", "NAME=I,J: swap two positions of an activation or two rows of a weight"}}) {
     command.add_option(option, help).repeatable().group("Interventions");
   }
 }

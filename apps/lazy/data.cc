@@ -44,8 +44,9 @@ void add_prepare(cli::Command data) {
   const auto tokenizer = command.add_exclusive_group("tokenizer", "The tokenizer (exactly one of these options)");
   tokenizer.add_option("--tokenizer", options->tokenizer,
                        "\"bytes\", a .model file, a tokenizer.json, or a folder with one of these");
-  tokenizer.add_option("--train-tokenizer", options->train_pieces,
-                       "Train a SentencePiece BPE tokenizer with this many tokens")
+  tokenizer
+      .add_option("--train-tokenizer", options->train_pieces,
+                  "Train a SentencePiece BPE tokenizer with this many tokens")
       .positive();
   cli::add_download_option(command, *download);
   command.add_option("--train-bytes", options->train_bytes, "Amount of text that is sampled to train the tokenizer")
@@ -77,8 +78,7 @@ void add_prepare(cli::Command data) {
   command.add_option("--validation", options->validation, "Fraction of the documents in the validation split")
       .range(0.0, 0.999)
       .show_default();
-  command
-      .add_option("--seed", options->seed, "Seed of the split and of the tokenizer's training sample")
+  command.add_option("--seed", options->seed, "Seed of the split and of the tokenizer's training sample")
       .show_default();
   command.add_option("--shard-size", options->shard_bytes, "Target size of a shard file").byte_size().show_default();
   command.add_flag("--force", options->replace, "Replace an existing corpus");
@@ -125,9 +125,8 @@ void add_inspect(cli::Command data) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  const cli::Command command =
-      data.add_subcommand("inspect",
-                          "Show the contents of a corpus or a shard, or the corpora that a configuration reads");
+  const cli::Command command = data.add_subcommand(
+      "inspect", "Show the contents of a corpus or a shard, or the corpora that a configuration reads");
   command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)").required();
   command.add_option("--documents", options->inspect.documents, "Number of documents to show as text").show_default();
   command.add_option("--first", options->inspect.first, "Index of the first document to show").show_default();

@@ -73,8 +73,9 @@ void add_length_options(Command command, LengthArguments& a) {
                   "Also measure with rope-base=X, positions=yarn:4 or cache=streaming:4+508 (separated by commas); "
                   "repeatable")
       .group(group);
-  command.add_flag("--per-document", o.per_document,
-                   "Windows end at the end of their document (default: documents are concatenated)")
+  command
+      .add_flag("--per-document", o.per_document,
+                "Windows end at the end of their document (default: documents are concatenated)")
       .group(group);
   command.add_option("--stride", o.stride, "Stride of sliding windows in tokens").positive().group(group);
   command

@@ -78,12 +78,14 @@ void report(const Protocol& protocol, const EvidenceArguments& a, bool as_json) 
 
 void add_evidence_options(Command command, EvidenceArguments& a) {
   const std::string group = "evidence";
-  command.add_option("--block", a.blocks,
-                     "Run this block of the protocol (may be repeated; default: all blocks, in order)")
+  command
+      .add_option("--block", a.blocks,
+                  "Run this block of the protocol (may be repeated; default: all blocks, in order)")
       .repeatable()
       .group(group);
-  command.add_option("--seconds", a.seconds,
-                     "Do not start runs that are expected to end later than this many seconds from now")
+  command
+      .add_option("--seconds", a.seconds,
+                  "Do not start runs that are expected to end later than this many seconds from now")
       .positive()
       .group(group);
   command
@@ -95,8 +97,8 @@ void add_evidence_options(Command command, EvidenceArguments& a) {
                   "Folder of the records; recipes use these records instead of training and measuring again")
       .show_default()
       .group(group);
-  command.add_flag("--list", a.list,
-                   "Run nothing: print the runs, which of them are recorded, and the expected seconds")
+  command
+      .add_flag("--list", a.list, "Run nothing: print the runs, which of them are recorded, and the expected seconds")
       .group(group);
   command.add_option("--protocol", a.protocol, "Protocol file (default: the built-in configs/evidence.toml)")
       .group(group);

@@ -98,8 +98,8 @@ void run(GenerateArguments options) {
     if (prompts.back().empty() && !options.no_bos && folder.tokenizer->bos_id()) {
       prompts.back().push_back(*folder.tokenizer->bos_id());
     }
-    if (prompts.back().empty()) fail("generate",
-                                     "the prompt is empty and the tokenizer has no BOS token to begin with");
+    if (prompts.back().empty())
+      fail("generate", "the prompt is empty and the tokenizer has no BOS token to begin with");
     const std::vector<int32_t> ids(prompts.back().begin(), prompts.back().end());
     check_embedding_rows(ids, config, *folder.tokenizer, "generate");
     if (!options.model_options.streaming() &&
@@ -154,8 +154,7 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   auto o = std::make_shared<GenerateArguments>();
   command.add_option("model", o->model, "Model folder, or run folder of `lazy train`").required();
   cli::add_download_option(command, o->download);
-  command
-      .add_option("--prompt", o->prompts, "Text to continue; may be repeated (all texts are generated in one batch)")
+  command.add_option("--prompt", o->prompts, "Text to continue; may be repeated (all texts are generated in one batch)")
       .repeatable();
   command.add_option("--prompt-file", o->prompt_files, "File with a text to continue; may be repeated").repeatable();
   command.add_option("--max-tokens", o->max_tokens, "Maximum number of new tokens per text")

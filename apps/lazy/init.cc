@@ -143,9 +143,10 @@ Corpus prepare(const InitArguments& o) {
   corpus.command += prepare.train_pieces ? fmt::format(" --train-tokenizer {}", prepare.train_pieces)
                                          : " --tokenizer " + cli::shell_word(prepare.tokenizer);
   if (prepare.documents.max_bytes > 0) {
-    corpus.facts.push_back(fmt::format("Documents are cut at {}, so that there are enough documents for a validation "
-                                       "split.",
-                                       human_bytes(static_cast<double>(prepare.documents.max_bytes))));
+    corpus.facts.push_back(
+        fmt::format("Documents are cut at {}, so that there are enough documents for a validation "
+                    "split.",
+                    human_bytes(static_cast<double>(prepare.documents.max_bytes))));
     corpus.command += fmt::format(" --max-document {}", prepare.documents.max_bytes);
   }
   log::info("{}", corpus.facts.front());

@@ -285,8 +285,8 @@ void repro(const ReproArguments& a) {
     const auto steps = static_cast<int64_t>(run.steps.size());
     if (a.report && std::none_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.found; })) {
       if (a.recipe != "all")
-        lazy::fail("repro", "--report: expected finished steps of {} in {}, found none of {}", recipe->name,
-                   a.output, steps);
+        lazy::fail("repro", "--report: expected finished steps of {} in {}, found none of {}", recipe->name, a.output,
+                   steps);
       continue;
     }
     if (!a.report && run.unfinished > 0) {
@@ -322,8 +322,9 @@ void repro(const ReproArguments& a) {
 
 LAZY_COMMAND(repro, "Reproduce the tables and figures of the paper", [](lazy::cli::Command command) {
   auto a = std::make_shared<ReproArguments>();
-  command.add_option("recipe", a->recipe,
-                     "list, all, evidence, a recipe's name, or the file of a custom recipe (FILE.toml)")
+  command
+      .add_option("recipe", a->recipe,
+                  "list, all, evidence, a recipe's name, or the file of a custom recipe (FILE.toml)")
       .required();
   command.add_option("page", a->evidence.page,
                      "--report: the page to write in place of the reports below --output, - for standard output");
@@ -337,8 +338,7 @@ LAZY_COMMAND(repro, "Reproduce the tables and figures of the paper", [](lazy::cl
   command
       .add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")
       .repeatable();
-  command.add_option("--model", a->models, "Model folder for a study, DIR or NAME=DIR (may be repeated)")
-      .repeatable();
+  command.add_option("--model", a->models, "Model folder for a study, DIR or NAME=DIR (may be repeated)").repeatable();
   lazy::cli::add_download_option(command, a->download);
   command.add_option("--seeds", a->seeds, "Number of training runs (seeds) per model").range(1, 100).show_default();
   command

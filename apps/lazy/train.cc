@@ -39,8 +39,7 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
     speed.peak_tflops = config.peak_tflops > 0 ? config.peak_tflops : lazy::peak_bf16_tflops_of(gpu);
   }
   if (speed.peak_tflops == 0) {
-    lazy::fail("plan", "--gpu {}: its TFLOP/s are unknown; add --peak-tflops and --gpu-memory",
-               gpu);
+    lazy::fail("plan", "--gpu {}: its TFLOP/s are unknown; add --peak-tflops and --gpu-memory", gpu);
   }
   const auto plan = lazy::train::make_plan(config, arguments.plan);
   fmt::print("{}", arguments.json ? plan.dump(2) + "\n" : lazy::train::plan_text(plan));
@@ -55,8 +54,8 @@ void add_plan_options(lazy::cli::Command command, TrainArguments& arguments) {
        {command.add_option("--gpus", plan.gpus, "GPUs to plan for").range(1, 1 << 20).show_default(),
         command.add_option("--gpu", plan.gpu,
                            "GPU model, such as H100 or A100 (default: the GPU of this machine, else H200)"),
-        command.add_option("--gpu-memory", plan.gpu_memory_gib,
-                           "Usable GiB of memory per GPU (default: as on an H200)").positive(),
+        command.add_option("--gpu-memory", plan.gpu_memory_gib, "Usable GiB of memory per GPU (default: as on an H200)")
+            .positive(),
         command
             .add_option("--peak-tflops", plan.speed.peak_tflops,
                         "Dense bf16 TFLOP/s per GPU (default: metrics.peak_tflops, else the value for --gpu)")

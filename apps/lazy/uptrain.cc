@@ -113,8 +113,7 @@ LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure t
       .show_default();
   command.add_option("--lr", a->lr, "Peak learning rate").positive().show_default();
   command.add_option("--weight-decay", a->weight_decay, "Weight decay of AdamW").non_negative().show_default();
-  command
-      .add_option("--tasks", a->tasks, "Benchmarks, with the names of `lazy eval --tasks`; requires --data")
+  command.add_option("--tasks", a->tasks, "Benchmarks, with the names of `lazy eval --tasks`; requires --data")
       .comma_separated();
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
   command.add_option("--lengths", a->lengths, "Context lengths at which the decoding speed is measured")
@@ -124,8 +123,7 @@ LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure t
   command.add_option("--dtype", a->dtype, "Computing precision; auto: bf16 on a GPU, fp32 on a CPU")
       .one_of({"auto", "fp32", "bf16"})
       .show_default();
-  command
-      .add_option("--gpus", a->gpus, "Number of GPUs (ranks) per training run, started with torchrun")
+  command.add_option("--gpus", a->gpus, "Number of GPUs (ranks) per training run, started with torchrun")
       .range(1, 1024)
       .show_default();
   command.add_option("--only", a->only, "Run only these groups of steps")

@@ -27,8 +27,8 @@ struct GradientBucket {
   // layout of the bucket.
   at::Tensor view(const Slot& slot, const at::Tensor& flat_tensor) const;
   void allocate();
-  // Copies the gradient of the parameter into `flat`, or zeros if the gradient is missing, and replaces grad() by a view
-  // of it. Does nothing if grad() already is this view.
+  // Copies the gradient of the parameter into `flat`, or zeros if the gradient is missing, and replaces grad() by a
+  // view of it. Does nothing if grad() already is this view.
   void fill(Slot& slot);
   bool complete() const;
 };

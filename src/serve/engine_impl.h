@@ -29,7 +29,7 @@ struct Engine::Impl {
     std::vector<ScoredToken> prompt;                // scored prompt tokens, if prompt_logprobs is set
     std::unique_ptr<SequenceStore::Memory> memory;  // null while the request waits
     int64_t computed = 0;                           // tokens with keys or states in memory, including queued ones
-    int64_t to_read = 0;  // leading tokens of `ids` that prefill computes: the prompt, or all after a preemption
+    int64_t to_read = 0;       // leading tokens of `ids` that prefill computes: the prompt, or all after a preemption
     int64_t prompt_read = 0;   // number of prompt tokens that were computed at least once
     bool prompt_sent = false;  // on_prompt was called
     int overtaken = 0;         // number of later requests that started while this one waited

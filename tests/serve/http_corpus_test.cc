@@ -129,8 +129,8 @@ std::vector<Conversation> framing() {
   out.push_back({post(sized(kJson), kJson) + kNext, "200 200"});
   // The body is not JSON, and must not be read as a request.
   out.push_back({post(sized(kNext), kNext) + kNext, "400 200"});
-  out.push_back({post("Content-Length: 100\r\n", kJson), ""});    // incomplete body
-  out.push_back({post("", "") + kNext, "400 200"});               // no body
+  out.push_back({post("Content-Length: 100\r\n", kJson), ""});  // incomplete body
+  out.push_back({post("", "") + kNext, "400 200"});             // no body
   out.push_back({get("/version", "Host: x\r\n" + sized(kNext)) + kNext + kNext, "200 200"});
   out.push_back({get("/version", "Host: x\r\nTransfer-Encoding: chunked\r\n") + chunked_json() + kNext, "200 200"});
   return out;

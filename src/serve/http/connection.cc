@@ -62,8 +62,7 @@ void Connection::start() {
 
 void Connection::refuse() {
   net::dispatch(strand_, [self = shared_from_this()] {
-    self->refuse_request(
-        {503, "the server has reached its connection limit; try again later", "too_many_connections"});
+    self->refuse_request({503, "the server has reached its connection limit; try again later", "too_many_connections"});
     self->read_more();
   });
 }

@@ -8,8 +8,8 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr HttpProblem kBadFraming{
-    400, "Transfer-Encoding and Content-Length: expected chunked or one length", "bad_framing"};
+constexpr HttpProblem kBadFraming{400, "Transfer-Encoding and Content-Length: expected chunked or one length",
+                                  "bad_framing"};
 
 // Compares two strings without regard to the case of ASCII letters.
 bool iequals(std::string_view a, std::string_view b) {

@@ -316,11 +316,10 @@ Api::Start Api::generate(const std::string& endpoint, Protocol protocol, Model m
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto length = static_cast<int64_t>(prompts[i].size());
     if (length > most || *fields.max_tokens > most - length) {
-      throw ApiError(
-          400,
-          fmt::format("prompt: {} tokens and max_tokens = {} exceed the limit of {} tokens per request",
-                      length, *fields.max_tokens, most),
-          protocol == Protocol::chat ? "messages" : "prompt", "context_length_exceeded");
+      throw ApiError(400,
+                     fmt::format("prompt: {} tokens and max_tokens = {} exceed the limit of {} tokens per request",
+                                 length, *fields.max_tokens, most),
+                     protocol == Protocol::chat ? "messages" : "prompt", "context_length_exceeded");
     }
     job.prompts.push_back({std::move(prompts[i]), std::move(texts[i])});
   }

@@ -91,8 +91,8 @@ std::string prometheus_text(const ServerMetrics& server, const HttpCounters& htt
   };
   histogram("lazy_time_to_first_token_seconds", "Time from the arrival of a request to the first token of a sequence.",
             &ModelMetrics::first_token);
-  histogram("lazy_time_between_tokens_seconds",
-            "Time between two tokens of a sequence.", &ModelMetrics::between_tokens);
+  histogram("lazy_time_between_tokens_seconds", "Time between two tokens of a sequence.",
+            &ModelMetrics::between_tokens);
   return out;
 }
 
