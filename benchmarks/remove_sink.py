@@ -5,9 +5,9 @@
     PYTHONPATH=python python benchmarks/remove_sink.py --model DIR --corpus corpus --json out.json --variants lazy,null
 
 The model is a folder of transformers with softmax attention. Every variant continues its training on the same tokens
-with the recipe of `lazy uptrain`: sequences of 2048, AdamW, warm-up and cosine decay, bf16 with fp32 weights. No variant
-has a distance bias. Before the first step all variants compute the given model's function, except that the null key has
-the small weight of a key with the score 0.
+with the recipe of `lazy uptrain`: sequences of 2048, AdamW, warm-up and cosine decay, bf16 with fp32 weights. The
+variants have no distance bias. Before the first step, all variants compute the given model's function, except that the
+null key has the small weight of a key with the score 0.
 
     softmax       the given model
     lazy          weights ReLU(p_ij + tau / i) with p the softmax, tau learned and shifted from 0 to -1
