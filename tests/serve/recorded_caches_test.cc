@@ -79,7 +79,8 @@ TEST_P(RecordedCaches, CancelledRequest_DoesNotChangeOtherTexts) {
   Engine engine(model_, with_recording(true));
   for (const size_t length : {5, 6}) {
     auto gone = std::make_shared<Collector>();
-    const auto submission = engine.submit(request(prompt(10, 2), 5000, {}), gone);
+    const auto submission = engine.submit(request(prompt(10, 2), 4000, {}), gone);
+    ASSERT_EQ(submission.refusal, Engine::Refusal::none) << submission.message;
     const auto stays = submit(engine, request(prompt(length, length), 30, {.temperature = 0}));
     EXPECT_TRUE(gone->wait_for_tokens(9));
     engine.cancel(submission.id);
