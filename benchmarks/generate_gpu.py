@@ -77,45 +77,33 @@ def given_folders(a, scratch, length):
     return folders, model
 
 
-@torch.no_grad()
-def alive_rows(a, folder, length, queries=32):
-    """Returns means over the layers and the last `queries` queries of one text: the fraction of alive query-key pairs,
-    the fraction of keys that are alive for at least one head of their group, and the bytes of K and V per token."""
-    import lazy_attention.hf.attention as hf_attention
-
-    shares = []
-
-    def attend(query, key, value, mask, *, distance_bias=None, tau=None, scale=None, window=-1, **_):
-        out = attend_lazily(
-            query, key, value, mask, distance_bias=distance_bias, tau=tau, scale=scale, window=window, **_
-        )
-        q_HLD, k_HLD = (t[0].transpose(0, 1).double() for t in (query[:, -queries:], key))
-        group = len(q_HLD) // len(k_HLD)
-        s_HLK = q_HLD @ k_HLD.repeat_interleave(group, 0).mT * (scale or q_HLD.shape[-1] ** -0.5)
-        at = torch.arange(key.shape[1] - s_HLK.shape[1], key.shape[1], device=key.device)
-        distance = at[:, None] - torch.arange(key.shape[1], device=key.device)
-        if distance_bias is not None:
-            near = (distance >= 0) & (distance < distance_bias.shape[1])
-            s_HLK += torch.where(near, distance_bias.double()[:, distance.clamp(0, distance_bias.shape[1] - 1)], 0)
-        visible = (distance >= 0) & ((distance < window) if window > 0 else torch.ones_like(distance, dtype=torch.bool))
-        count = visible.sum(-1, keepdim=True)
-        p_HLK = s_HLK.masked_fill(~visible, -torch.inf).softmax(-1)
-        alive = (p_HLK + tau.double()[:, None, None] / count > 0) & visible
-        union = alive.unflatten(0, (-1, group)).any(1)
-        shares.append([(x.sum(-1, keepdim=True) / count).mean().item() for x in (alive, union)])
-        return out
-
-    attend_lazily = hf_attention.attend
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(a.device).eval()
-    hf_attention.attend = attend
-    try:
-        model.model(torch.tensor(prompts(a, 1, length), device=a.device), use_cache=False)
-    finally:
-        hf_attention.attend = attend_lazily
-    alive, union = (sum(column) / len(shares) for column in zip(*shares, strict=True))
-    config = model.config
-    row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * length  # bytes of K in bf16
-    return {"alive": alive, "alive_in_group": union, "bytes_softmax": 2 * row, "bytes": row * (1 + union)}
+def alive_rows(a, folder, length):
+    """What a decode step after one text of `length` tokens reads, by `lazy sinks --measures decode`: alive pairs, keys
+    that are alive for some head of a group, and bytes of K and V without and with skipping rows of V."""
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "sinks.json"
+        command = [
+            a.lazy,
+            "sinks",
+            str(folder),
+            "--text",
+            a.text,
+            "--length",
+            str(length),
+            "--samples",
+            "1",
+            "--no-bos",
+        ]
+        command += ["--maps", "none", "--measures", "decode", "--device", a.device, "--dtype", a.dtype]
+        subprocess.run([*command, "--json", str(file)], check=True, capture_output=True)
+        decode = json.loads(file.read_text())["further"]["decode"]
+    alive, union = (statistics.fmean(decode[name]) for name in ("alive", "alive_in_group"))
+    return {
+        "alive": alive,
+        "alive_in_group": union,
+        "bytes_softmax": decode["visible_bytes"],
+        "bytes": decode["alive_bytes"],
+    }
 
 
 def write_folders(a, scratch, length):
