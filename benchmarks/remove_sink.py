@@ -53,7 +53,7 @@ class HeadParameters(nn.Module):
         super().__init__()
         self.variant = variant
         self.shift = 0.0
-        self.statistics = None  # a function of (q, k, this), called instead of training the layer
+        self.statistics = None  # during measurements: a function that receives the weights of each forward pass
         if variant in SHIFTS:
             self.offset = nn.Parameter(torch.zeros(heads))
         if variant in ("null", "softmax-null"):

@@ -36,7 +36,7 @@ static void add_shapes(Command command, Settings<Benchmark>& s) {
   command.add_option("--dtype", b.dtypes, "fp32, bf16").one_of({"fp32", "bf16"}).show_default();
   command
       .add_option("--score-scale", b.score_scale,
-                  "Standard deviation of the scores; larger values give fewer non-zero weights")
+                  "Standard deviation of the attention scores; with a larger value, fewer weights are above zero")
       .positive()
       .show_default();
   command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
@@ -146,7 +146,7 @@ static void bench_train(Command command) {
   command.add_flag("--profile", b.profile, "Also report the ten most expensive kernels");
   command.callback([s] {
     const nlohmann::json result = benchmarks::run_train(s->read());
-    if (!result.is_null()) write_json(result, s->json);  // null on all ranks except the first
+    if (!result.is_null()) write_json(result, s->json);  // only rank 0 has a result
   });
 }
 
@@ -190,7 +190,8 @@ static void bench_mixers(Command command) {
   command.add_option("--length", b.lengths, "Tokens per text (default: 1024; on a GPU 1024,4096,16384,65536)")
       .comma_separated()
       .positive();
-  command.add_option("--layers", b.layers, "Layers; 0: 2 on the CPU, the number of layers of the model on a GPU")
+  command
+      .add_option("--layers", b.layers, "Number of layers; 0 (default): 2 on a CPU, all layers of the model on a GPU")
       .non_negative()
       .show_default();
   command.add_option("--tokens", b.tokens, "Tokens per training step; 0: 2048 on the CPU, 32768 on a GPU")

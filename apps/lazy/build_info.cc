@@ -92,7 +92,7 @@ std::string version_line() {
 }
 
 Json build_info() {
-  Json cuda = cuda_support(), out;  // first, because it initializes CUDA
+  Json cuda = cuda_support(), out;  // called first, because this call initializes CUDA
   out["version"] = LAZY_VERSION;
   out["commit"] = kCommit;
   out["compiler"] = __VERSION__;

@@ -57,7 +57,7 @@ class InputLines {
     for (;;) {
       if (const size_t end = buffer_.find('\n'); end != std::string::npos) return take(end, 1);
       if (ended_) return buffer_.empty() ? std::nullopt : std::optional(take(buffer_.size(), 0));
-      // A signal that arrives between the check and poll() is noticed after at most 100 ms.
+      // poll() has a timeout of 100 ms, so that a signal that arrives after must_stop() is handled within this time.
       pollfd state{STDIN_FILENO, POLLIN, 0};
       if (must_stop()) return std::nullopt;
       if (::poll(&state, 1, 100) <= 0) continue;

@@ -18,7 +18,7 @@ namespace lazy::cli {
 
 namespace {
 
-// CLI11 stores the choices inside a function, so they are recorded here.
+// The allowed values of each option. CLI11 stores them inside a validator, which cannot return them.
 std::map<const CLI::Option*, std::vector<std::string>>& choices() {
   static std::map<const CLI::Option*, std::vector<std::string>> instance;
   return instance;
@@ -188,7 +188,8 @@ void share_cores(int spins) {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   ::setenv("GOMP_SPINCOUNT", std::to_string(spins).c_str(), 1);
-  // Returns only on failure; then this run is slower when other processes use the cores.
+  // execv() returns only if it fails. The program then continues with the default spin count of OpenMP, which is slower
+  // if other processes use the cores.
   ::execv(program.c_str(), argv.data());
 }
 

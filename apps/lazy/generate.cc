@@ -26,7 +26,7 @@ namespace lazy {
 namespace {
 
 // Limit of the cache in bytes; further texts wait until memory is free.
-constexpr int64_t kMostCache = int64_t{8} << 30;
+constexpr int64_t kMaxCache = int64_t{8} << 30;
 
 struct GenerateArguments {
   std::string model, json, device = "auto", dtype = "auto";
@@ -49,7 +49,7 @@ struct Text {
 EngineOptions engine_options(const LanguageModel& model, const GenerateArguments& arguments,
                              const std::vector<std::vector<int64_t>>& prompts) {
   constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-  EngineOptions options{.cache_bytes = kMostCache, .max_waiting = kUnlimited};
+  EngineOptions options{.cache_bytes = kMaxCache, .max_waiting = kUnlimited};
   options.streaming = arguments.model_options.streaming();
   const auto tokens_of = [&](const auto& prompt) { return static_cast<int64_t>(prompt.size()) + arguments.max_tokens; };
   for (const auto& prompt : prompts)  // a text may exceed the training length
@@ -61,7 +61,7 @@ EngineOptions engine_options(const LanguageModel& model, const GenerateArguments
       pages += arguments.samples * ((tokens + options.page_tokens - 1) / options.page_tokens);
     }
     const int64_t page = page_bytes(model.config(), options.page_tokens, model.compute_dtype());
-    options.cache_bytes = std::min(pages, std::max<int64_t>(kMostCache / page, 1)) * page;
+    options.cache_bytes = std::min(pages, std::max<int64_t>(kMaxCache / page, 1)) * page;
   }
   return options;
 }

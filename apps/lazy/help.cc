@@ -14,8 +14,8 @@
 namespace lazy::cli {
 namespace {
 
-constexpr int kColumns = 80;       // if the output is not a terminal
-constexpr int kMostColumns = 120;  // longer lines are hard to read
+constexpr int kColumns = 80;      // if the output is not a terminal
+constexpr int kMaxColumns = 120;  // longer lines are hard to read
 
 const Guide* find_guide(const std::string& topic) {
   const auto found = std::find_if(kGuides.begin(), kGuides.end(), [&](const Guide& g) { return g.topic == topic; });
@@ -52,7 +52,7 @@ void show(const Command& program, const std::string& topic) {
       std::any_of(commands.begin(), commands.end(), [&](const CommandDescription& c) { return c.name == topic; });
   if (const Guide* guide = find_guide(topic)) {
     MarkdownStyle style;
-    style.width = std::min(terminal_width(STDOUT_FILENO, kColumns), kMostColumns);
+    style.width = std::min(terminal_width(STDOUT_FILENO, kColumns), kMaxColumns);
     style.heading = [](const std::string& text) { return bold(text, STDOUT_FILENO); };
     style.replace = guide_link;
     fmt::print("{}", render_markdown(guide->text, style));

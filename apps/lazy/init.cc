@@ -244,7 +244,7 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
                                  ? fmt::format("The limit is {:g} passes, because more passes improve little. More "
                                                "text would allow "
                                                "more steps.",
-                                               train::kMostPasses)
+                                               train::kMaxPasses)
                                  : "The time does not allow more steps."));
   out += fmt::format("steps = {}\n", s.steps);
   out += comment("If the machine is slower than measured, fewer steps are run and the learning rate decays earlier.");

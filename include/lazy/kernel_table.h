@@ -22,7 +22,7 @@ const char* name(CudaKernel kernel);
 inline constexpr int kAnyCapability = std::numeric_limits<int>::max();
 
 // Dynamic shared memory in bytes that a block can request on every GPU from sm_80 on.
-inline constexpr int kLeastSharedMemory = 99 * 1024;
+inline constexpr int kMinSharedMemory = 99 * 1024;
 
 // One instantiation of a tensor-core kernel. It covers forward and backward for each type in kTensorCoreTypes.
 struct KernelEntry {

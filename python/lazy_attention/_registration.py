@@ -333,8 +333,8 @@ def _swiglu_backward(ctx, d_y):
     return ops.swiglu_backward(d_y, *ctx.saved_tensors)
 
 
-# Operators with tensors among their keyword arguments. torch.library.register_autograd does not support such operators,
-# so they use torch.autograd.Function.
+# Operators with tensors among their keyword arguments use torch.autograd.Function, because PyTorch's register_autograd
+# does not support such operators.
 
 
 def _rotated(keys, x, base, offset, inverse, positions, options):

@@ -10,7 +10,7 @@
 namespace lazy {
 namespace {
 
-constexpr int64_t kMostRecords = 32;  // maximum number of graphs; each occupies several megabytes
+constexpr int64_t kMaxRecords = 32;  // maximum number of graphs; each occupies several megabytes
 
 int64_t cycle_of(const LanguageModel& model) {
   const ModelConfig& c = model.config();
@@ -26,7 +26,7 @@ int64_t cycle_of(const LanguageModel& model) {
       return 1;
     case MixerType::ttt_linear:
     case MixerType::ttt_mlp:
-      return c.mixer.chunk <= kMostRecords ? c.mixer.chunk : 0;
+      return c.mixer.chunk <= kMaxRecords ? c.mixer.chunk : 0;
     default:
       return 0;  // Titans: each token of a long chunk needs a different graph
   }

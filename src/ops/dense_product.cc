@@ -13,7 +13,7 @@ namespace lazy::ops {
 
 namespace {
 
-constexpr int64_t kFewestRows = 64;  // oneDNN reorders b for every product; with fewer rows the reordering dominates
+constexpr int64_t kMinRows = 64;  // oneDNN reorders b for every product; with fewer rows the reordering dominates
 
 // The oneDNN product, which the compiler of PyTorch uses too. LibTorch may have been built without it.
 const std::optional<c10::OperatorHandle>& onednn() {
@@ -22,8 +22,8 @@ const std::optional<c10::OperatorHandle>& onednn() {
 }
 
 bool served(const at::Tensor& a, const at::Tensor& b, at::ScalarType type = at::kFloat) {
-  return a.is_cpu() && a.scalar_type() == type && b.scalar_type() == type && a.size(0) >= kFewestRows &&
-         a.numel() > 0 && b.numel() > 0 && at::globalContext().userEnabledMkldnn() && onednn();
+  return a.is_cpu() && a.scalar_type() == type && b.scalar_type() == type && a.size(0) >= kMinRows && a.numel() > 0 &&
+         b.numel() > 0 && at::globalContext().userEnabledMkldnn() && onednn();
 }
 
 at::Tensor by_onednn(const at::Tensor& a, const at::Tensor& b) {
@@ -47,9 +47,9 @@ bool multiplies_bf16() {
 bool widened(const at::Tensor& a, const at::Tensor& b) { return !multiplies_bf16() && served(a, b, at::kBFloat16); }
 
 at::Tensor by_widening(const at::Tensor& a, const at::Tensor& b) {
-  constexpr int64_t kMostAtOnce = 1 << 23;  // elements of b: 32 MB in fp32
+  constexpr int64_t kMaxAtOnce = 1 << 23;  // elements of b: 32 MB in fp32
   const at::Tensor wide = a.to(at::kFloat);
-  const int64_t rows = std::max<int64_t>(kMostAtOnce / b.size(1), 1);
+  const int64_t rows = std::max<int64_t>(kMaxAtOnce / b.size(1), 1);
   at::Tensor out = at::empty({a.size(0), b.size(0)}, a.options());
   for (int64_t n = 0; n < b.size(0); n += rows) {
     const int64_t count = std::min(rows, b.size(0) - n);

@@ -18,7 +18,7 @@ bool serves(const at::Tensor& x) {
 }  // namespace
 
 bool serves_recurrence_step(const LinearRecurrence& in) {
-  return serves(in.v) && in.q.size(3) <= kMostStepKeys && in.v.size(3) % 4 == 0 && !in.documents.defined();
+  return serves(in.v) && in.q.size(3) <= kMaxStepKeys && in.v.size(3) % 4 == 0 && !in.documents.defined();
 }
 
 std::pair<at::Tensor, at::Tensor> recurrence_step(const LinearRecurrence& in) {

@@ -59,7 +59,7 @@ RopeKey rope_key(const RopeArguments& a) {
 }
 
 void check_last_rope_position(int64_t last) {
-  LAZY_CHECK("rope", last < kMostRopePositions, "positions below ", kMostRopePositions, ", received ", last);
+  LAZY_CHECK("rope", last < kMaxRopePositions, "positions below ", kMaxRopePositions, ", received ", last);
 }
 
 namespace {

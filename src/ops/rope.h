@@ -62,7 +62,7 @@ using RopeKey = std::tuple<double, int64_t, std::string, double, int64_t, double
 RopeKey rope_key(const RopeArguments& a);
 
 // The table of this many positions needs at least one gigabyte.
-constexpr int64_t kMostRopePositions = int64_t{1} << 24;
+constexpr int64_t kMaxRopePositions = int64_t{1} << 24;
 void check_last_rope_position(int64_t last);
 
 }  // namespace lazy::ops

@@ -8,7 +8,7 @@
 
 namespace lazy::ops {
 
-static constexpr int64_t kFewestPositions = 8192;  // minimum size of a table: 2 MiB with a head size of 64
+static constexpr int64_t kMinPositions = 8192;  // minimum size of a table: 2 MiB with a head size of 64
 
 cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t device) {
   static std::mutex mutex;
@@ -17,9 +17,9 @@ cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t dev
   cuda::RopeTable& known = tables[{device, rope_key(a)}];
   if (known.pairs == 0 || known.positions < positions) {
     const RopeFrequencies frequencies = rope_frequencies(a.base, a.rotary_dim, a.scaling);
-    const int64_t doubled = std::min(2 * known.positions, kMostRopePositions);
+    const int64_t doubled = std::min(2 * known.positions, kMaxRopePositions);
     known = cuda::make_rope_table(frequencies.per_pair, frequencies.attention_factor,
-                                  std::max({positions, doubled, kFewestPositions}));
+                                  std::max({positions, doubled, kMinPositions}));
   }
   return known;
 }
@@ -67,7 +67,7 @@ void rope_into(const at::Tensor& x, const RopeArguments& arguments, bool inverse
     }
     a.places_batch_stride = positions->dim() == 2 ? positions->stride(0) : 0;
     a.places_token_stride = positions->stride(-1);
-    last = std::min(last, kMostRopePositions - 1);
+    last = std::min(last, kMaxRopePositions - 1);
   } else {
     a.offset = arguments.offset;
     last += a.offset;

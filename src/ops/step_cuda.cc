@@ -89,7 +89,7 @@ cuda::ToPages to_pages(const PagePlaces& to, const at::Tensor& positions, const 
     const RopeArguments rope{to.rope_base, 0, to.rope.rotary_dim < 0 ? a.dim : to.rope.rotary_dim, to.rope.interleaved,
                              to.rope.scaling};
     check_rope(q, OptionalTensor(to.rope.positions), rope);
-    a.table = rope_table(rope, std::min(to.longest, kMostRopePositions), q.get_device());
+    a.table = rope_table(rope, std::min(to.longest, kMaxRopePositions), q.get_device());
   }
   return a;
 }
@@ -235,7 +235,7 @@ void pinned_copy(const at::Tensor& to, const at::Tensor& from) {
                                                 stream.unwrap());
 }
 
-static_assert(kMostStepKeys == cuda::kMostStepKeys);
+static_assert(kMaxStepKeys == cuda::kMaxStepKeys);
 
 at::Tensor numbers(const at::Tensor& t) { return t.defined() ? t.to(at::kFloat).contiguous() : t; }
 

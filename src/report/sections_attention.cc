@@ -143,7 +143,7 @@ std::string shaded_text(const AttentionMap& map) {
 }
 
 // More maps than these are chosen from, one at a time.
-constexpr size_t kMostPanels = 8;
+constexpr size_t kMaxPanels = 8;
 
 std::string browser(const std::vector<AttentionMap>& maps, const std::string& id) {
   MapAxis layers{"layer", {}}, heads{"head", {}};
@@ -169,7 +169,7 @@ std::string attention_maps(const std::vector<RunData>& runs) {
   for (size_t i = 0; i < runs.size(); ++i) {
     if (!runs[i].sinks || runs[i].sinks->maps.empty()) continue;
     std::string panels;
-    if (runs[i].sinks->maps.size() > kMostPanels) {
+    if (runs[i].sinks->maps.size() > kMaxPanels) {
       body += fmt::format("<h3>{}</h3>{}", run_name(runs, i), browser(runs[i].sinks->maps, fmt::format("maps{}", i)));
       if (!runs[i].sinks->command.empty()) commands += (commands.empty() ? "" : ", ") + code(runs[i].sinks->command);
       continue;

@@ -17,7 +17,7 @@ namespace lazy::report {
 
 namespace {
 
-constexpr size_t kMostLayers = 12;  // pictures of distance biases; deeper models show evenly spaced layers
+constexpr size_t kMaxLayers = 12;  // pictures of distance biases; deeper models show evenly spaced layers
 
 double mean(const std::vector<double>& values) {
   double sum = 0;
@@ -111,7 +111,7 @@ std::string learned_distance_bias(const std::vector<RunData>& runs) {
     if (range.low > range.high) continue;
     range.widen();
     std::vector<size_t> layers;
-    const size_t shown = std::min(kMostLayers, bias.size());
+    const size_t shown = std::min(kMaxLayers, bias.size());
     for (size_t k = 0; k < shown; ++k) layers.push_back(shown == 1 ? 0 : k * (bias.size() - 1) / (shown - 1));
     std::string panels;
     for (size_t l : layers) {

@@ -110,7 +110,7 @@ std::vector<double> thinned(const std::vector<double>& values, size_t most) {
 
 namespace {
 
-constexpr int64_t kMostBytes = 16 << 20;
+constexpr int64_t kMaxMeasuredBytes = 16 << 20;
 
 // A file with a zero byte near its beginning is binary.
 bool is_text(const fs::path& path) {
@@ -193,7 +193,7 @@ std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const To
   std::vector<int32_t> ids;
   RawBatch raw;
   int64_t bytes = 0;
-  while (bytes < kMostBytes && reader.next(raw)) {
+  while (bytes < kMaxMeasuredBytes && reader.next(raw)) {
     for (const std::string& document : extract_documents(std::move(raw), reader.options()).documents) {
       const auto more = tokenizer.encode(document);
       ids.insert(ids.end(), more.begin(), more.end());

@@ -14,7 +14,7 @@
 namespace lazy::repro {
 namespace {
 
-constexpr int64_t kFewestItems = 8;  // texts or heads of one model: fewer say too little of others
+constexpr int64_t kMinItems = 8;  // texts or heads of one model: fewer say too little of others
 constexpr const char* kGiven = "given";
 using Doubles = std::vector<double>;
 
@@ -225,7 +225,7 @@ std::string rule_of(const ClaimSpec& c) {
 
 // What one training's texts say, which decides nothing.
 std::string over_its_texts(const SeedEffect& effect, const MeasureSpec& measure) {
-  if (effect.items.size() < kFewestItems || measure.items.empty()) return "";
+  if (effect.items.size() < kMinItems || measure.items.empty()) return "";
   const UnitEstimate e = over_units(effect.items, Region{});
   if (!e.interval) return "";
   return fmt::format("over its {} {} [{:.4g}, {:.4g}], which says nothing of another training", effect.items.size(),
@@ -269,7 +269,7 @@ TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& pref
   if (ruled) {
     out.rule = Rule{region_of(c)};
     out.rule->units = c.units;
-    if (c.units != "seeds") out.rule->least = kFewestItems;
+    if (c.units != "seeds") out.rule->least = kMinItems;
   }
   if (effects.empty()) {
     f.reason = missing.empty() ? c.otherwise_input : missing;

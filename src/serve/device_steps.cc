@@ -17,7 +17,7 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kLeastWidth = 64;  // minimum block-table width of a captured step, in pages
+constexpr int64_t kMinWidth = 64;  // minimum block-table width of a captured step, in pages
 
 at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
   return at::empty(shape, at::TensorOptions().dtype(type).pinned_memory(pinned));
@@ -48,10 +48,10 @@ DeviceSteps::DeviceSteps(LanguageModel& model, const PagedKeys& pages, int64_t p
   last_ = at::zeros({slots + 1}, numbers);
   tokens_ = at::zeros({most_rows_}, numbers);
   logprobs_ = at::zeros({most_rows_}, numbers.dtype(at::kFloat));
-  const int64_t likely = std::min(kMostLikely, c.vocab_size);
+  const int64_t likely = std::min(kMaxLikely, c.vocab_size);
   likely_ids_ = at::zeros({most_rows_, likely}, numbers);
   likely_ = at::zeros({most_rows_, likely}, numbers.dtype(at::kFloat));
-  const int64_t width = std::max(power_above(pages.keys.front().size(0)), kLeastWidth);
+  const int64_t width = std::max(power_above(pages.keys.front().size(0)), kMinWidth);
   input_ = at::zeros({most_rows_ * (4 + ops::kSampleNumberCount + width)}, numbers);
 }
 
@@ -141,7 +141,7 @@ std::unique_ptr<DeviceSteps::Result> DeviceSteps::step(std::span<const Row> rows
   int64_t longest = 1;
   for (const Row& row : rows) longest = std::max(longest, row.position / page_size_ + 1);
   const Shape shape = shape_of(rows, std::max(power_above(static_cast<int64_t>(rows.size())), least_rows_),
-                               std::max(power_above(longest), kLeastWidth));
+                               std::max(power_above(longest), kMinWidth));
   send(rows, shape);
   recorded_.run(shape, [this, shape] { run(shape); });
   return fetch(rows, shape.scored);

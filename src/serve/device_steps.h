@@ -50,7 +50,7 @@ class DeviceSteps {
     c10::Event arrived{c10::DeviceType::CPU};
     bool waits = false;
   };
-  static constexpr int64_t kMostLikely = 20;  // maximum number of log-probabilities of most likely tokens per row
+  static constexpr int64_t kMaxLikely = 20;  // maximum number of log-probabilities of most likely tokens per row
 
   // `pages` supplies the K and V pools; its other fields are ignored. `model` and `pages` must outlive this object.
   DeviceSteps(LanguageModel& model, const PagedKeys& pages, int64_t page_size, int64_t slots, bool record);

@@ -15,10 +15,10 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kPassTokens = 4096;    // tokens per pass on a GPU: enough to keep it busy
-constexpr int64_t kKeyTile = 128;        // maximum number of keys per tile of a GPU attention kernel
-constexpr int64_t kLeastSequences = 32;  // minimum number of sequences of a captured pass
-constexpr size_t kMostRecorded = 64;     // maximum number of captured shapes
+constexpr int64_t kPassTokens = 4096;  // tokens per pass on a GPU: enough to keep it busy
+constexpr int64_t kKeyTile = 128;      // maximum number of keys per tile of a GPU attention kernel
+constexpr int64_t kMinSequences = 32;  // minimum number of sequences of a captured pass
+constexpr size_t kMaxRecorded = 64;    // maximum number of captured shapes
 
 }  // namespace
 
@@ -78,7 +78,7 @@ PackedPasses::Layout PackedPasses::lay_out(std::span<const Part> parts, bool las
     out.longest = std::max(out.longest, end);
   }
   // The number of rows is constant, so that the matrix products of a row do not depend on the other rows.
-  if (last_tokens_only) out.rows.resize(static_cast<size_t>(kMostEnds), 0);
+  if (last_tokens_only) out.rows.resize(static_cast<size_t>(kMaxLogitRows), 0);
   return out;
 }
 
@@ -93,7 +93,7 @@ PackedPasses::Shape PackedPasses::pad(Layout& layout) const {
   }
   const auto real = static_cast<int64_t>(layout.sources.size()), keys = quarter_above(real, kKeyTile);
   if (keys > real) layout.add_zeros(keys - real);
-  const int64_t sequences = power_above(std::max(static_cast<int64_t>(layout.ends_q.size()) - 1, kLeastSequences));
+  const int64_t sequences = power_above(std::max(static_cast<int64_t>(layout.ends_q.size()) - 1, kMinSequences));
   while (static_cast<int64_t>(layout.ends_q.size()) <= sequences) layout.end_sequence(0);
   layout.longest = power_above(std::max(layout.longest, most_tokens_));
   const ModelConfig& c = model_.config();
@@ -150,8 +150,8 @@ void PackedPasses::run_recorded(const Layout& layout, const Shape& shape, Record
   paged.positions = next(most_tokens_).unsqueeze(0);
   paged.slots = next(most_tokens_);
   paged.sources = next(shape.keys);
-  const at::Tensor rows = shape.last_tokens_only ? next(kMostEnds) : at::Tensor();
-  const at::Tensor hidden = shape.last_tokens_only ? hidden_.narrow(0, 0, kMostEnds) : hidden_;
+  const at::Tensor rows = shape.last_tokens_only ? next(kMaxLogitRows) : at::Tensor();
+  const at::Tensor hidden = shape.last_tokens_only ? hidden_.narrow(0, 0, kMaxLogitRows) : hidden_;
   const std::vector<at::Tensor> cu_seqlens = recorded.offsets.chunk(2);
   paged.cu_seqlens_q = cu_seqlens[0];
   paged.cu_seqlens_k = cu_seqlens[1];
@@ -170,7 +170,7 @@ at::Tensor PackedPasses::run(std::span<const Part> parts, bool last_tokens_only)
     run_recorded(layout, shape, known->second);
     return hidden_;
   }
-  if (records_ && recorded_.size() < kMostRecorded) recorded_.emplace(shape, Recorded{});
+  if (records_ && recorded_.size() < kMaxRecorded) recorded_.emplace(shape, Recorded{});
   return run_once(layout);
 }
 

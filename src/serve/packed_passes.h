@@ -42,7 +42,7 @@ class PackedPasses {
   // With last_tokens_only, the result has only the last token's hidden state of each sequence that its parts complete,
   // for at most 256 sequences. In this case nothing after the attention of the last layer is computed for other tokens.
   at::Tensor run(std::span<const Part> parts, bool last_tokens_only);
-  static constexpr int64_t kMostEnds = 256;
+  static constexpr int64_t kMaxLogitRows = 256;
 
  private:
   struct Layout;

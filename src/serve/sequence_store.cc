@@ -88,7 +88,7 @@ class PagedStore : public SequenceStore {
   }
 
   PassSize pass_size() const override {
-    if (packed_passes_) return {SIZE_MAX, packed_passes_->most_tokens(), PackedPasses::kMostEnds};
+    if (packed_passes_) return {SIZE_MAX, packed_passes_->most_tokens(), PackedPasses::kMaxLogitRows};
     return {1, pool_.chunk(), 1};
   }
 

@@ -18,21 +18,21 @@ namespace lazy::train {
 
 namespace {
 
-constexpr int64_t kLeastSequences = 8;              // minimum number of sequences in the validation split
+constexpr int64_t kMinSequences = 8;                // minimum number of sequences in the validation split
 constexpr int64_t kShortest = 32, kLongest = 4096;  // limits of the sequence length in tokens
 constexpr int64_t kLongestFromPretrained = 2048;
 constexpr double kRateFromPretrained = 3e-4;
 // desired number of steps per run: with fewer, larger steps a model learns less from the same tokens
 constexpr int64_t kStepsWanted = 2000;
-constexpr int64_t kMostStepTokens = 1 << 19;
-constexpr int64_t kLeastStepTokens = 1 << 10,
-                  kLeastGpuStepTokens = 1 << 14;  // smaller steps are dominated by fixed costs
-constexpr int64_t kFewestSteps = 200;
+constexpr int64_t kMaxStepTokens = 1 << 19;
+constexpr int64_t kMinStepTokens = 1 << 10,
+                  kMinGpuStepTokens = 1 << 14;  // smaller steps are dominated by fixed costs
+constexpr int64_t kMinSteps = 200;
 constexpr int64_t kValidations = 10;
 constexpr double kValidationShare = 0.05;  // share of the time of the training steps
 constexpr double kForwardShare = 1.0 / 3;  // share of a training step
 // Duration of one speed measurement in seconds: this share of the requested training time, within these limits.
-constexpr double kMeasureShare = 1.0 / 60, kLeastMeasure = 0.5, kMostMeasure = 20;
+constexpr double kMeasureShare = 1.0 / 60, kMinMeasure = 0.5, kMaxMeasure = 20;
 // assumed speedup of shapes that have not been measured, relative to the FLOP/s of the last measured shape
 constexpr double kHoped = 2;
 constexpr double kFirstFlops = 5e9;  // initial guess in FLOP/s for the first measurement: one slow core
@@ -48,7 +48,7 @@ double expected_loss(double parameters, double tokens) {
 }
 
 double usable_seconds(const SizingRequest& r) { return kStepsShare * r.seconds; }
-double most_tokens(const SizingRequest& r) { return kMostPasses * static_cast<double>(r.train_tokens); }
+double most_tokens(const SizingRequest& r) { return kMaxPasses * static_cast<double>(r.train_tokens); }
 
 MemoryQuery memory_query(const RunSize& size, const SizingRequest& r, const ModelConfig& model) {
   MemoryQuery query;
@@ -69,13 +69,13 @@ bool lay_out(RunSize& size, const SizingRequest& r, double tokens_per_second) {
   size.limited_by_text = in_time > most_tokens(r);
   const double tokens = std::min(in_time, most_tokens(r));
   // Long contexts only help after a model has learned short ones, and the cost of attention grows quadratically.
-  const int64_t longest = std::min(r.validation_tokens / kLeastSequences, r.train_tokens / kLeastSequences);
+  const int64_t longest = std::min(r.validation_tokens / kMinSequences, r.train_tokens / kMinSequences);
   size.seq_len = r.model ? std::min(r.model->max_length, kLongestFromPretrained)
                          : std::clamp(power_of_two(2 * std::cbrt(tokens)), kShortest, kLongest);
   while (size.seq_len > kShortest && size.seq_len > longest) size.seq_len /= 2;
-  const auto least = static_cast<double>(r.gpu ? kLeastGpuStepTokens : kLeastStepTokens);
-  const double step_tokens = std::min(std::max(tokens / kStepsWanted, std::min(least, tokens / kFewestSteps)),
-                                      static_cast<double>(kMostStepTokens));
+  const auto least = static_cast<double>(r.gpu ? kMinGpuStepTokens : kMinStepTokens);
+  const double step_tokens = std::min(std::max(tokens / kStepsWanted, std::min(least, tokens / kMinSteps)),
+                                      static_cast<double>(kMaxStepTokens));
   const int64_t sequences = power_of_two(step_tokens / static_cast<double>(size.seq_len));
   size.batch_size = sequences;
   size.accumulation = 1;
@@ -153,9 +153,9 @@ ModelConfig model_of(const RunSize& size, const SizingRequest& r) {
 }
 
 RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
-  if (std::min(r.validation_tokens, r.train_tokens) < kLeastSequences * kShortest) {
+  if (std::min(r.validation_tokens, r.train_tokens) < kMinSequences * kShortest) {
     fail("init", "the text is too small: expected at least {} tokens each for training and validation, found {} and {}",
-         kLeastSequences * kShortest, r.train_tokens, r.validation_tokens);
+         kMinSequences * kShortest, r.train_tokens, r.validation_tokens);
   }
   const std::vector<Shape> ladder = r.model ? std::vector<Shape>(1) : shape_ladder();
   std::vector<double> measured(ladder.size(), 0);  // tokens per second; 0: not measured
@@ -163,7 +163,7 @@ RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
   const auto flops = [&](size_t n) { return flops_per_token(model_of(sizes[n], r), sizes[n].seq_len); };
   double rate = kFirstFlops;  // FLOP/s of the last measured shape
   double hoped = 1;
-  const double seconds = std::clamp(kMeasureShare * r.seconds, kLeastMeasure, kMostMeasure);
+  const double seconds = std::clamp(kMeasureShare * r.seconds, kMinMeasure, kMaxMeasure);
   size_t best = 0;
   const auto too_little_memory = [&](const RunSize& size) {
     fail("init", "memory: expected at least {} for a model of width {}, found {}",

@@ -56,7 +56,7 @@ using MeasureSpeed = std::function<double(const RunSize& size, double guess, dou
 // is too small or if no shape fits in memory.
 RunSize choose_size(const SizingRequest& request, const MeasureSpeed& measure);
 
-inline constexpr double kMostPasses = 4;  // additional passes over a text help less and less (arXiv:2305.16264)
+inline constexpr double kMaxPasses = 4;  // additional passes over a text help less and less (arXiv:2305.16264)
 // share of the time limit for training steps; the rest is startup, validation and checkpoints
 inline constexpr double kStepsShare = 0.9;
 

@@ -1,4 +1,4 @@
-"""Runs torch.library.opcheck and related checks on the operators.
+"""Runs PyTorch's opcheck and related checks on the operators.
 Usage: check_operators.py LIBRARY checks the operators of the program (path of liblazy_ops.so);
 check_operators.py lazy_attention checks the operators of the Python package.
 """

@@ -118,7 +118,8 @@ def check(name):
         assert places, name
         for place in places:
             for way in WAYS:
-                expect_refused(name, way, lambda x: call([*leaves[:place], x, *leaves[place + 1 :]]), leaves[place])  # noqa: B023
+                with_input = lambda x, at=place: call([*leaves[:at], x, *leaves[at + 1 :]])  # noqa: B023
+                expect_refused(name, way, with_input, leaves[place])
         with forward_ad.dual_level():  # inputs without tangents are allowed
             call(leaves)
 

@@ -77,8 +77,8 @@ TEST(Sizing, ShortText_RunIsLimitedByPasses) {
     const SizingRequest r = request(seconds, 2'000'000);
     const RunSize size = Machine().choose(r);
     EXPECT_TRUE(size.limited_by_text);
-    EXPECT_LE(size.passes, kMostPasses);
-    EXPECT_GT(size.passes, kMostPasses - 0.1);
+    EXPECT_LE(size.passes, kMaxPasses);
+    EXPECT_GT(size.passes, kMaxPasses - 0.1);
     EXPECT_LT(size.seconds, r.seconds);
     EXPECT_GT(size.layer_parameters, 1'000'000);
     EXPECT_LE(size.layer_parameters, size.steps * size.step_tokens() * 101 / 100);  // at least one token per parameter

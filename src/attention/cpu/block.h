@@ -52,7 +52,7 @@ inline float product_scale(const Problem& p) {
   return static_cast<float>(p.softcap > 0 ? p.scale / p.softcap : p.scale);
 }
 
-constexpr int64_t kMostRows = 60;
+constexpr int64_t kMaxRows = 60;
 // Rows per block: the largest number for which the strips of scores fit in L2. It is a multiple of 6 (the rows of a
 // register block) and at most 60.
 int64_t rows_per_block(const Problem& p, int64_t longest, int strips);

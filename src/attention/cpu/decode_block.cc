@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kBlock = 64;  // keys per block; their addresses and the lists of alive keys stay in L1
-constexpr size_t kMostDims = 256;
+constexpr size_t kMaxDims = 256;
 
 // Loads from a cache by element type, as one vector of fp32 or as two vectors. `pair` for bf16 returns the even and the
 // odd elements, which a shift and a mask extract from 32-bit words; the queries' elements are stored in the same order.
@@ -166,7 +166,7 @@ HWY_INLINE VF products_of(const uint8_t* const* keys, int64_t skip, const float*
 void decode_load(const Problem& p, const Decode<float>& a, const DecodeSequence& s) {
   const size_t pairs =
       p.dtype == DType::bf16 && whole_vectors(a.k, p.head_dim) ? p.head_dim / (2 * kLanes) * 2 * kLanes : 0;
-  float row_of_q[kMostDims];
+  float row_of_q[kMaxDims];
   for (int64_t row = 0; row < p.heads * p.q_length; ++row) {
     const DecodeRow at = decode_row(p, row);
     float* to = s.q + row * s.q_stride;
@@ -197,10 +197,10 @@ HWY_INLINE void score_block(const Problem& p, const Decode<float>& a, const Deco
   const bool direct = in_place && (group_rows == 1 || p.dtype == DType::f32);
   const VF scale = hn::Set(F(), product_scale(p));
   const int64_t lanes = kLanes;
-  HWY_ALIGN float copies[kLanes * kMostDims];
+  HWY_ALIGN float copies[kLanes * kMaxDims];
   const uint8_t* some[kLanes];
   const uint8_t* copied[kLanes];
-  for (size_t n = 0; n < kLanes; ++n) copied[n] = reinterpret_cast<const uint8_t*>(copies + n * kMostDims);
+  for (size_t n = 0; n < kLanes; ++n) copied[n] = reinterpret_cast<const uint8_t*>(copies + n * kMaxDims);
   for (int64_t n0 = 0; n0 < count; n0 += lanes) {
     for (int64_t n = 0; n < lanes; ++n) some[n] = keys[std::min(n0 + n, count - 1)];
     for (int64_t h = heads.begin; h < heads.end; ++h) {
@@ -212,7 +212,7 @@ HWY_INLINE void score_block(const Problem& p, const Decode<float>& a, const Deco
       }
       if (!direct) {
         for (int64_t n = 0; n < lanes; ++n) {
-          float* to = copies + n * kMostDims;
+          float* to = copies + n * kMaxDims;
           if (!in_place) {
             copy_row(p.dtype, some[n] + skip, a.k.dim, p.head_dim, to);
           } else {
@@ -361,7 +361,7 @@ void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence
                   size_t count, size_t step) {
   const F f;
   const DecodeRow at = decode_row(p, row);
-  HWY_ALIGN float sum[kMostDims];
+  HWY_ALIGN float sum[kMaxDims];
   for (size_t d = 0; d < s.v_stride; d += kLanes) {
     VF total = hn::Zero(f);
     for (size_t n = 0; n < count; ++n) total = hn::Add(total, hn::LoadU(f, parts + n * step + row * s.v_stride + d));

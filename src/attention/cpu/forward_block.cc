@@ -28,7 +28,7 @@ void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& bl
   }
   std::fill_n(out, rows * packed.v_stride, 0.0f);
   times_panels(p, block, q, p.head_dim, p.head_dim, packed.k_panels, product_scale(p), strip, stride);
-  bool sparse[kMostRows / kRows] = {};
+  bool sparse[kMaxRows / kRows] = {};
   for (size_t group = 0; group < rows; group += kRows) {
     const size_t last = std::min<size_t>(group + kRows, rows);
     int64_t alive_pairs = 0, visible_pairs = 0;

@@ -13,7 +13,7 @@ namespace lazy::kernels::cpu {
 int64_t rows_per_block(const Problem& p, int64_t widest, int strips) {
   constexpr int64_t kStripFloats = 512 * 1024;  // 2 MiB of scores
   const int64_t rows = kStripFloats / std::max<int64_t>(strips * widest, 1) / 6 * 6;
-  return std::clamp<int64_t>(rows, 12, kMostRows);
+  return std::clamp<int64_t>(rows, 12, kMaxRows);
 }
 
 Schedule make_schedule(const Problem& p, int strips) {
@@ -26,7 +26,7 @@ Schedule make_schedule(const Problem& p, int strips) {
     for (int64_t h = 0; h < p.kv_heads; ++h) schedule.units.push_back({s, h, {}});
   }
   int64_t widest = schedule.longest_keys;
-  if (p.window >= 0) widest = std::min(widest, (p.causal ? 1 : 2) * p.window + kMostRows + 64);
+  if (p.window >= 0) widest = std::min(widest, (p.causal ? 1 : 2) * p.window + kMaxRows + 64);
   schedule.widest = static_cast<int64_t>(round_up(widest, kKeyChunk));
   schedule.rows = rows_per_block(p, schedule.widest, strips);
   return schedule;

@@ -50,7 +50,7 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   // 2048 bytes are an upper bound of the static shared memory.
   constexpr int needed = S::bytes + Diagonals<S::MI, S::M>::bytes(kMaxBlockBias) + 2048;
   constexpr int shared_memory = find_entry(CudaKernel::portable, F, D)->shared_memory;
-  static_assert(needed <= (shared_memory ? shared_memory : kLeastSharedMemory));
+  static_assert(needed <= (shared_memory ? shared_memory : kMinSharedMemory));
   const int key_tiles = tile_count(p, p.k_length, S::N), dq_tiles = tile_count(p, p.q_length, 64);
   const int key_bytes = S::bytes + (p.bias_slabs ? Diagonals<S::MI, S::M>::bytes(p.bias_window) : 0);
   if (p.dq_sum) {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace adaptive_names;
 
-constexpr int64_t kMostScores = int64_t{1} << 25;  // maximum number of log-probabilities computed per chunk
+constexpr int64_t kMaxScores = int64_t{1} << 25;  // maximum number of log-probabilities computed per chunk
 
 }  // namespace
 
@@ -78,7 +78,7 @@ at::Tensor AdaptiveTables::log_probabilities(const at::Tensor& hidden) const {
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> AdaptiveTables::cross_entropy(const at::Tensor& hidden,
                                                                              const at::Tensor& labels) const {
-  const int64_t count = hidden.size(0), block = std::max<int64_t>(1, kMostScores / vocab_size_);
+  const int64_t count = hidden.size(0), block = std::max<int64_t>(1, kMaxScores / vocab_size_);
   const at::Tensor counted = labels.ne(-100), label = labels.clamp_min(0);
   std::vector<at::Tensor> log_probs, best;
   for (int64_t begin = 0; begin < count; begin += block) {

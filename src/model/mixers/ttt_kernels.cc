@@ -288,8 +288,8 @@ struct PostNormNode : torch::autograd::Function<PostNormNode> {
     const at::Tensor &x = saved[0], &weight = saved[1], d_y = gradients[0].contiguous(), d_x = at::empty_like(x);
     const c10::DeviceGuard device(x.device());
     ops::TttNorm p = problem(x, weight);
-    constexpr int64_t kRowsOfAPart = 64, kMostParts = 512;
-    p.part_count = std::clamp<int64_t>(p.rows / kRowsOfAPart, 1, kMostParts);
+    constexpr int64_t kRowsOfAPart = 64, kMaxParts = 512;
+    p.part_count = std::clamp<int64_t>(p.rows / kRowsOfAPart, 1, kMaxParts);
     const at::Tensor parts = at::empty({p.part_count, 2, p.dim}, weight.options());
     p.d_y = d_y.const_data_ptr(), p.d_x = d_x.mutable_data_ptr(), p.parts = Call::write(parts);
     kernels(x).ttt_norm_backward(p);

@@ -16,7 +16,7 @@ constexpr int kStep = 4 * kHeld * kThreads;
 // kept_rows_kernel: number of float4 vectors per thread in registers and in shared memory. The vectors for shared
 // memory are loaded in two parts.
 constexpr int kKeepingThreads = 512, kInRegisters = 6, kInShared = 10;
-constexpr int kMostKept = 4 * (kInRegisters + kInShared) * kKeepingThreads;
+constexpr int kMaxKept = 4 * (kInRegisters + kInShared) * kKeepingThreads;
 constexpr int kKeptBytes = 16 * kInShared * kKeepingThreads;
 
 // Running maximum of the logits, and the sum of exp(x - largest).
@@ -265,7 +265,7 @@ void cross_entropy(const CrossEntropy& a, cudaStream_t stream) {
   } else {
     with_type(a.type, [&](auto zero) {
       using T = decltype(zero);
-      if (a.vocabulary > kMostKept) return rows_kernel<T, true><<<blocks, kThreads, 0, stream>>>(a);
+      if (a.vocabulary > kMaxKept) return rows_kernel<T, true><<<blocks, kThreads, 0, stream>>>(a);
       check(cudaFuncSetAttribute(kept_rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kKeptBytes),
             "linear_cross_entropy");
       kept_rows_kernel<T><<<blocks, kKeepingThreads, kKeptBytes, stream>>>(a);

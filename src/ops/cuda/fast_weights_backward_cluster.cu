@@ -46,7 +46,7 @@ constexpr int kBytes =
     (6 * kTile + 5 * kT + 4 * kGroups * kT + 6 * kWarps + kOwned * kDim + Units::numbers(kFactors) + 2) *
         static_cast<int>(sizeof(float)) +
     (12 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
-static_assert(kBytes <= kMostBytes && (Units::numbers(kFactors) + 2) % 4 == 0);
+static_assert(kBytes <= kMaxSharedBytes && (Units::numbers(kFactors) + 2) % 4 == 0);
 
 // The inner products of the gradients dW and dS after the chunk with W and S of a layer. They are the gradients of the
 // coefficients keep, carry and momentum_keep.

@@ -21,7 +21,7 @@ constexpr int kOwned = kT / kBlocks;  // number of tokens whose sums over the bl
 static_assert(kOwned == kWarps);      // each warp has one of these tokens
 
 constexpr int kRow = kDim + 8, kTile = kDim * kRow;  // a quarter-warp reads pairs of four rows from different banks
-constexpr int kMostBytes = 227 << 10;                // maximum shared memory of a kernel
+constexpr int kMaxSharedBytes = 227 << 10;           // maximum shared memory of a kernel
 
 using Tile = Share<kWarps, kT, kDim>;
 
@@ -403,7 +403,7 @@ __device__ inline void fetch_factors(Half* tile, const Half* from) {
 // been compiled for sm_90 or later.
 template <typename Kernel>
 bool serves(const FastWeightsProblem& p, Kernel kernel) {
-  if (!p.momentum || p.tanh || p.T != kT || p.H != kHidden || kMostBytes > most_shared_memory("fast_weights"))
+  if (!p.momentum || p.tanh || p.T != kT || p.H != kHidden || kMaxSharedBytes > most_shared_memory("fast_weights"))
     return false;
   cudaFuncAttributes attributes;
   check(cudaFuncGetAttributes(&attributes, kernel), "fast_weights");

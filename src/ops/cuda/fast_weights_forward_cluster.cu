@@ -14,7 +14,7 @@ enum { kState, kFirstW = kState, kFirstS, kLastW, kLastS, kX, kReadSteps, kB, kS
 constexpr int kBytes = (6 * kTile + 3 * kT + kOwned + Units::numbers(kFactors) + 3) * static_cast<int>(sizeof(float)) +
                        (11 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
 static_assert((kOwned + Units::numbers(kFactors) + 3) % 4 == 0);
-static_assert(kBytes <= kMostBytes);
+static_assert(kBytes <= kMaxSharedBytes);
 
 }  // namespace
 

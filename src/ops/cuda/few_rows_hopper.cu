@@ -24,12 +24,12 @@ namespace step {
 namespace decoding = kernels::cuda::decoding;
 using kernels::cuda::wgmma_wait;
 
-constexpr int kLeastRows = 65;
+constexpr int kMinHopperRows = 65;
 // With the other shared memory of a block, this is at most kSharedPercent of the shared memory of a multiprocessor.
 constexpr int kRingBytes = 180 << 10;
 // Shared memory of a multiprocessor: all of it, the part for blocks by kSharedPercent, and the system's part per block.
 constexpr int kSharedOfAll = 228 << 10, kSharedOfBlocks = 196 << 10, kSharedOfSystem = 1 << 10;
-constexpr int64_t kMostPrefetched = 8 << 20;  // elements of W
+constexpr int64_t kMaxPrefetched = 8 << 20;  // elements of W
 
 // The 16 bytes of W of each lane.
 struct Fragments {
@@ -84,7 +84,7 @@ __device__ void store_sums(const float (&sum)[SUMS], float* to, int stride) {
 // kernel could not do it early enough, because its blocks do not fit on the multiprocessors while this kernel runs.
 __device__ inline void prefetch_next(const FewRows& p, int t) {
   constexpr int kPiece = 2048;
-  if (p.next_bytes > 2 * kMostPrefetched) return;
+  if (p.next_bytes > 2 * kMaxPrefetched) return;
   const int64_t blocks = gridDim.x * gridDim.y, block = blockIdx.y * gridDim.x + blockIdx.x;
   for (int64_t at = (t * blocks + block) * kPiece; at < p.next_bytes; at += 128 * blocks * kPiece) {
     const auto bytes = static_cast<int>(min(p.next_bytes - at, int64_t{kPiece})) & ~15;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
     if constexpr (N::kGives) dealloc_registers<N::kLeft>();
     const int t = threadIdx.x - N::kConsumers;
     // If not all blocks run at once, this prefetch would load more into the L2 cache than it can hold.
-    if (p.out * in <= kMostPrefetched) {
+    if (p.out * in <= kMaxPrefetched) {
       for (int row = t; row < N::kRowsW; row += 128) prefetch_bytes(w_row(row), 2 * in);
       prefetch_next(p, t);
     }
@@ -362,7 +362,7 @@ bool multiply_by_clusters(const FewRows& p, int multiprocessors, cudaStream_t st
 
 bool few_rows_hopper(const FewRows& p, cudaStream_t stream) {
   using namespace step;
-  if (p.rows < kLeastRows || p.in % (kParts * kChunk) != 0 || p.out % 4 != 0) return false;
+  if (p.rows < kMinHopperRows || p.in % (kParts * kChunk) != 0 || p.out % 4 != 0) return false;
   if (decoding::gpu_attribute(cudaDevAttrComputeCapabilityMajor) != 9) return false;
   const int multiprocessors = decoding::gpu_attribute(cudaDevAttrMultiProcessorCount);
   const auto of_type = [&](auto type) {

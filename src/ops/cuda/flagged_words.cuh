@@ -18,7 +18,7 @@ __device__ inline uint32_t data(Word x) { return static_cast<uint32_t>(x); }
 __device__ inline float number(Word x) { return __uint_as_float(data(x)); }
 __device__ inline bool is_of(Word x, uint32_t flag) { return static_cast<uint32_t>(x >> 32) == flag; }
 
-constexpr unsigned kMostPolls = 1 << 22;  // a few seconds
+constexpr unsigned kMaxPolls = 1 << 22;  // a few seconds
 
 static __device__ __noinline__ void give_up() {
   printf("lazy: timeout in block %u of %u while waiting for other blocks\n", blockIdx.x, gridDim.x);
@@ -52,7 +52,7 @@ __device__ void wait_for_words(const Word* const (&from)[N], uint32_t flag, Word
       all = all && done[i];
     }
     if (all) return;
-    if (polls == kMostPolls) give_up();
+    if (polls == kMaxPolls) give_up();
     let_others_write();
   }
 }

@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kThreads) copy(const __grid_constant__ PinnedC
 
 void pinned_copy(const PinnedCopy& p, cudaStream_t stream) {
   if (p.words == 0) return;
-  constexpr int64_t kMostBlocks = 64;  // enough to saturate the bus
-  const int64_t blocks = std::min((p.words + kThreads * kAtOnce - 1) / (kThreads * kAtOnce), kMostBlocks);
+  constexpr int64_t kMaxBlocks = 64;  // enough to saturate the bus
+  const int64_t blocks = std::min((p.words + kThreads * kAtOnce - 1) / (kThreads * kAtOnce), kMaxBlocks);
   kernels::cuda::decoding::start<copy>(p, static_cast<unsigned>(blocks), kThreads, 0, false, stream);
 }
 

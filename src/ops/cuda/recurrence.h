@@ -20,7 +20,7 @@ constexpr int kChunk = 64;
 
 // Lower bound of log decays. Its exponential is 0 at bf16 precision, and a sum of 64 such values is still precise in
 // fp32.
-constexpr float kLeastLogDecay = -100;
+constexpr float kMinLogDecay = -100;
 
 // A tensor (B, L, heads, dim) with its strides in elements. The last axis is contiguous; rows are aligned to 16 bytes.
 struct RecurrenceRows {

@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
       for (int w = 0; w < kThreads / 32; ++w) end += exchanged[8][w];
       end = end * g.read[kChunk - 1] + exchanged[0][1] + exchanged[1][1] + later + (warp == 0 ? exchanged[1][0] : 0);
       const float own = a.constant_decay ? 0 : a.log_decay[((at.b * a.L) + at.first + i) * a.H + at.h];
-      a.d_log_decay[place] = own < kLeastLogDecay ? 0 : end;
+      a.d_log_decay[place] = own < kMinLogDecay ? 0 : end;
     }
     if (a.d_beta) a.d_beta[place] = DELTA ? sums[3] : 0;
   }

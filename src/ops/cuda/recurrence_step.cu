@@ -137,7 +137,7 @@ void recurrence_step(const RecurrenceStep& p, cudaStream_t stream) {
     if (p.key_dim <= kRows) return start_recur<T, 1>(p, stream);
     if (p.key_dim <= 2 * kRows) return start_recur<T, 2>(p, stream);
     if (p.key_dim <= 4 * kRows) return start_recur<T, 4>(p, stream);
-    start_recur<T, kMostStepKeys / kRows>(p, stream);
+    start_recur<T, kMaxStepKeys / kRows>(p, stream);
   });
 }
 

@@ -8,12 +8,12 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 // Threads past the last row or the end of a row load the last valid elements and write nothing. This avoids branches
 // between the loads.
 template <typename T, typename W, int N, bool RESIDUAL, bool LONG>
-__global__ void __launch_bounds__(kMostThreads) normalize(const RmsNorm a) {
+__global__ void __launch_bounds__(kMaxThreads) normalize(const RmsNorm a) {
   using Index = std::conditional_t<LONG, int64_t, int>;
   __shared__ float room[1][32];
   const int64_t own = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kMostThreads) normalize(const RmsNorm a) {
 
 template <typename T, typename W, int N, bool RESIDUAL>
 void launch(const RmsNorm& a, cudaStream_t stream) {
-  const int threads = threads_per_row(a.dim / N, kMostThreads), rows = std::max(1, 256 / threads);
+  const int threads = threads_per_row(a.dim / N, kMaxThreads), rows = std::max(1, 256 / threads);
   const auto blocks = static_cast<unsigned>((a.rows + rows - 1) / rows);
   const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
   if (a.dim / N > int64_t{kHeld} * threads) {

@@ -10,7 +10,7 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kMostThreads = 512;
+constexpr int kMaxThreads = 512;
 constexpr int kShared = 256;  // maximum number of threads of a block with several rows
 
 template <int N>
@@ -27,7 +27,7 @@ __device__ void store_floats(float* to, const float (&x)[N]) {
 // nothing. LONG: rows that do not fit in the registers of a block are read twice, and the partial sums of d_weight are
 // accumulated in memory.
 template <typename T, typename W, int N, bool MORE, bool LONG>
-__global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward a, int64_t rows_per_part) {
+__global__ void __launch_bounds__(kMaxThreads) gradients(const RmsNormBackward a, int64_t rows_per_part) {
   using Index = std::conditional_t<LONG, int64_t, int>;
   __shared__ float room[2][2][32];
   __shared__ alignas(16) float shared[LONG ? 1 : kShared * N];
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(1024) sum_parts(const float* parts, int64_t co
 
 template <typename T, typename W, int N, bool MORE>
 void launch(const RmsNormBackward& a, cudaStream_t stream) {
-  const int threads = threads_per_row(a.dim / N, kMostThreads), rows = std::max(1, kShared / threads);
+  const int threads = threads_per_row(a.dim / N, kMaxThreads), rows = std::max(1, kShared / threads);
   const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
   const int64_t parts = rms_norm_parts(a.rows, a.dim), rows_per_part = (a.rows + parts - 1) / parts;
   if (a.dim / N > int64_t{kHeld} * threads) {

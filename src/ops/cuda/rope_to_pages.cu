@@ -15,7 +15,7 @@ namespace {
 
 namespace decoding = kernels::cuda::decoding;
 
-constexpr unsigned kMostThreads = 256;
+constexpr unsigned kMaxThreads = 256;
 
 struct Work {
   RopeToPages p;
@@ -32,7 +32,7 @@ __device__ Bits<T, N> fetch(const T* from) {
 
 // HEADS: number of heads in a group. Their distance is the number of groups.
 template <typename T, int N, bool INTERLEAVED, int HEADS>
-__global__ void __launch_bounds__(kMostThreads) rotate_and_store(const __grid_constant__ Work work) {
+__global__ void __launch_bounds__(kMaxThreads) rotate_and_store(const __grid_constant__ Work work) {
   decoding::let_next_start();
   decoding::wait_for_launcher();
   const RopeToPages& p = work.p;
@@ -119,8 +119,8 @@ void launch(const RopeToPages& p, cudaStream_t stream) {
     work.groups = groups_of(p.to.heads);
     work.kv_groups = groups_of(p.to.kv_heads);
     const unsigned all = (work.groups + work.kv_groups) * work.items + work.kv_groups * work.of_value;
-    work.width = std::min(all, kMostThreads);
-    work.tokens = kMostThreads / work.width;
+    work.width = std::min(all, kMaxThreads);
+    work.tokens = kMaxThreads / work.width;
     const dim3 grid(static_cast<unsigned>((places + work.tokens - 1) / work.tokens),
                     (all + work.width - 1) / work.width);
     decoding::start<rotate_and_store<T, N, decltype(interleaved)::value, HEADS>>(

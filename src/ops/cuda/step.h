@@ -125,7 +125,7 @@ struct PinnedCopy {
 void pinned_copy(const PinnedCopy& arguments, cudaStream_t stream);
 
 // One token of a linear recurrence (cuda/recurrence.h), with fp32 arithmetic.
-constexpr int64_t kMostStepKeys = 512;
+constexpr int64_t kMaxStepKeys = 512;
 struct RecurrenceStep {
   DType type;
   const void *q, *k, *v;  // (batch, groups, key_dim), (batch, heads, value_dim) with these strides in elements

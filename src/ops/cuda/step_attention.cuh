@@ -372,7 +372,7 @@ struct Attention {
       }
       decoding::commit_copies();
     };
-    constexpr int kMostUnits = kPiece / kUnitKeys, kAhead = kStages < kMostUnits ? kStages : kMostUnits;
+    constexpr int kMaxUnits = kPiece / kUnitKeys, kAhead = kStages < kMaxUnits ? kStages : kMaxUnits;
 #pragma unroll 1
     for (int unit = 0; unit < kAhead; ++unit) copy(unit);
     const int key = w.lane / 16 * 8 + w.lane % 8;

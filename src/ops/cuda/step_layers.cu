@@ -147,7 +147,7 @@ Room room_of(const StepLayers& p, const Kernel& kernel) {
       ((small ? Worker<__nv_bfloat16, 64>::kXAt : Worker<__nv_bfloat16, 128>::kXAt) + x + 127) / 128 * 128;
   const int64_t left = kernel.most_shared - kernel.shared - kWorkers * worker;
   return {static_cast<int>(std::min<int64_t>(worker, INT_MAX)),
-          static_cast<int>(std::clamp<int64_t>(left / kSlotBytes, 0, kMostSlots))};
+          static_cast<int>(std::clamp<int64_t>(left / kSlotBytes, 0, kMaxSlots))};
 }
 
 // The arguments except for the layers, and the number of workspace words. If p.words is null, only the number is valid.
@@ -236,8 +236,8 @@ void step_layers(const StepLayers& p, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = &together;
   config.numAttrs = 1;
-  for (int64_t first = 0; first < p.count; first += kMostLayers) {
-    s.count = static_cast<int>(std::min<int64_t>(p.count - first, kMostLayers));
+  for (int64_t first = 0; first < p.count; first += kMaxLayers) {
+    s.count = static_cast<int>(std::min<int64_t>(p.count - first, kMaxLayers));
     std::copy_n(p.layers + first, s.count, s.layers);
     kernels::cuda::check(cudaLaunchKernelEx(&config, kernel.run, s), "step_layers");
     s.x = p.y;

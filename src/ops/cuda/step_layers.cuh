@@ -13,9 +13,9 @@ namespace lazy::ops::cuda::step {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWorkers = kParts, kWorkerThreads = 32 * kWorkers, kLayerThreads = kWorkerThreads + 32;
-constexpr int kMostLayers = 30;  // per launch
-constexpr int kUnits = 3;        // units of a matrix that are multiplied at once
-constexpr int kMostSlots = 6;
+constexpr int kMaxLayers = 30;  // per launch
+constexpr int kUnits = 3;       // units of a matrix that are multiplied at once
+constexpr int kMaxSlots = 6;
 
 // Number of keys whose scores one warp computes (part), whose values are summed together (piece), and that are on one
 // page (unit). The decode kernels use the same division in a step of a model (attention/cuda/decode.cu).
@@ -37,7 +37,7 @@ struct Layers {
   int max_pieces;
   uint32_t* counter;  // (2): the last flag in use; number of finished blocks
   int count, slots, worker_bytes;
-  StepLayer layers[kMostLayers];
+  StepLayer layers[kMaxLayers];
 };
 static_assert(sizeof(Layers) <= 4 << 10);
 
@@ -55,7 +55,7 @@ struct ProductRoom {
 
 template <int D>
 struct Shared {
-  uint64_t full[kMostSlots], empty[kMostSlots];
+  uint64_t full[kMaxSlots], empty[kMaxSlots];
   ProductRoom rooms[2];  // used alternately, because some warps may still read the previous product
   float scores[kScores];
   float2 angles[D / 2];  // cosines and sines of the pairs of the token

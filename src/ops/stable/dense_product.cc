@@ -10,7 +10,7 @@ namespace lazy::ops {
 
 namespace {
 
-constexpr int64_t kFewestRows = 64;  // oneDNN reorders b for every product; with fewer rows the reordering dominates
+constexpr int64_t kMinRows = 64;  // oneDNN reorders b for every product; with fewer rows the reordering dominates
 
 // The product x w^T of oneDNN through the C interface of LibTorch; null if LibTorch was built without oneDNN.
 using LinearPointwise = AOTITorchError(AtenTensorHandle x, AtenTensorHandle w, AtenTensorHandle* bias,
@@ -27,7 +27,7 @@ LinearPointwise* onednn() {
 
 at::Tensor dense_product(const at::Tensor& a, const at::Tensor& b) {
   const bool served = a.is_cpu() && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat &&
-                      a.size(0) >= kFewestRows && a.numel() > 0 && b.numel() > 0 && onednn();
+                      a.size(0) >= kMinRows && a.numel() > 0 && b.numel() > 0 && onednn();
   if (!served) return at::mm(a, b.t());
   use_signal_stack();
   AtenTensorHandle product = nullptr;

@@ -31,10 +31,10 @@ LAZY_EMULATED_SHARED(char, memory);
 }
 // Shared memory of all blocks of a cluster.
 namespace lazy::ops::cuda::learning {
-alignas(128) thread_local float memory[emulated::kMostBlocks * emulated::kSharedStride / sizeof(float)];
+alignas(128) thread_local float memory[emulated::kMaxBlocks * emulated::kSharedStride / sizeof(float)];
 }
 namespace lazy::ops::cuda::step {
-alignas(128) thread_local char memory[emulated::kMostBlocks * emulated::kSharedStride];
+alignas(128) thread_local char memory[emulated::kMaxBlocks * emulated::kSharedStride];
 }
 
 emulated::Index threadIdx, blockIdx, blockDim, gridDim;
@@ -229,7 +229,7 @@ char* memory_of(char* own, int rank) {
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster) {
   if (shared_bytes > static_cast<size_t>(gpu.shared_most))
     fail("the launch requests more shared memory than the GPU has");
-  if (cluster > kMostBlocks || grid.x % cluster != 0)
+  if (cluster > kMaxBlocks || grid.x % cluster != 0)
     fail("the grid size is not a multiple of the cluster size, or the cluster is too large");
   if (grid.y > 65535 || grid.z > 65535) fail("the grid is larger than CUDA allows");
   gridDim = grid;

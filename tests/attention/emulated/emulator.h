@@ -38,7 +38,7 @@ inline Gpu gpu;
 // Distance in bytes between the shared memories of the blocks of a cluster. It is larger than the memory of a block, so
 // that writes beyond the memory are detected.
 constexpr size_t kSharedStride = (227 << 10) + 128;
-constexpr unsigned kMostBlocks = 8;
+constexpr unsigned kMaxBlocks = 8;
 
 // Launches a kernel: `kernel` is called once per thread. cluster: number of blocks that run concurrently.
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster = 1);
