@@ -19,7 +19,7 @@ struct Measured {
 };
 
 // 55M: tokens/s of the trainings of docs/results/small/table1.md, of TTT and Titans those of `lazy bench train`; 340M:
-// `lazy bench mixers` (docs/mixers.md). TTT and Titans were not measured at 340M: the 55M value is used for both.
+// `lazy bench mixers` (docs/figures.md). TTT and Titans were not measured at 340M: the 55M value is used for both.
 constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
                                             {"mamba2", 0.15, 0.22},
                                             {"delta_net", 0.27, 0.37},
@@ -31,7 +31,7 @@ constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
                                             {"titans_mag", 0.092, 0.092},
                                             {"titans_mal", 0.095, 0.095}}};
 
-// softmax and Elastic-Softmax: 0.37 (55M, Lazy) to 0.40 (340M, Lazy) and 0.45 (softmax), docs/training.md. The
+// softmax and Elastic-Softmax: 0.37 (55M, Lazy) to 0.40 (340M, Lazy) and 0.45 (softmax), docs/figures.md. The
 // normalizers that the portable kernels serve: sparsemax trains at 0.27 at 55M parameters.
 constexpr double kAttention = 0.37, kPortable = 0.26;
 
@@ -110,7 +110,7 @@ std::string basis(const Scale& scale) {
   return scale.name == "tiny"
              ? "arithmetic over 0.025 TFLOP/s, measured with one thread on a busy machine"
              : "arithmetic over the share of an H200's 989 TFLOP/s at which each mixer and normalizer was measured: "
-               "37 % for softmax and Elastic-Softmax, 5 to 38 % for the others (docs/training.md, docs/mixers.md)";
+               "37 % for softmax and Elastic-Softmax, 5 to 38 % for the others (docs/figures.md)";
 }
 
 Cost cost(const std::vector<Step>& plan, const Conditions& conditions, const std::filesystem::path& configs) {
