@@ -25,7 +25,7 @@ install: setup  ## install the program as PREFIX/bin/lazy (default: ~/.local); i
 	@scripts/build.sh $(PRESET) build lazy_program
 	@cmake --install build --prefix "$(PREFIX)" --component program
 
-python:         ## build the package lazy_attention and install what importing it needs into .venv (about 3 GB)
+python:         ## build the package lazy_attention and install what importing it needs into .venv (4.3 GB)
 	@scripts/setup.sh python
 	@scripts/build.sh $(PRESET) build lazy lazy_ops lazy_python
 
