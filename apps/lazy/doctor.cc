@@ -71,7 +71,9 @@ Check check_gpu() {
       mend = fmt::format("{} -m pip install --force-reinstall torch=={}   (the installed torch is a CPU build)",
                          python_interpreter(), torch_version());
     } else if (!fs::exists(ops::library_beside("liblazy_ops_cuda.so"))) {
-      mend = "install the CUDA toolkit (nvcc) of PyTorch's major version, then `rm -r build; make` in the checkout";
+      mend =
+          "install the CUDA toolkit (nvcc) of PyTorch's major version, then `rm -r build; make LAZY_CUDA=on` in the "
+          "checkout";
     }
     return {"GPU", State::broken, error.what(), mend};
   }

@@ -1,4 +1,4 @@
-"""Tests of scripts/setup.sh and of the package lists that it installs."""
+"""Tests of scripts/setup.sh, of the package lists that it installs, and of scripts/build.sh."""
 
 import os
 import shutil
@@ -92,3 +92,44 @@ def test_packages_of_the_tests_include_packages_of_make_python(root):
 def test_all_lists_require_the_same_pytorch(root):
     found = [pins(root / "scripts" / f"requirements{name}.txt")["torch"] for name in ("", "-python", "-test")]
     assert len(set(found)) == 1
+
+
+# `cmake --preset ...` logs its arguments and writes the files that a configured build folder has.
+CMAKE = """#!/bin/sh
+[ "$1" = --preset ] || exit 0
+echo "$*" >> cmake.log
+mkdir -p "$4"
+touch "$4/build.ninja"
+echo "$5" | sed 's/^-DLAZY_CUDA=/LAZY_CUDA:STRING=/' > "$4/CMakeCache.txt"
+"""
+
+
+def test_build_folder_keeps_cuda_setting(root, tmp_path):
+    (tmp_path / "scripts").mkdir()
+    for name in ("build.sh", "say.sh"):
+        shutil.copy(root / "scripts" / name, tmp_path / "scripts")
+    (tmp_path / "cmake").write_text(CMAKE)
+    (tmp_path / "cmake").chmod(0o755)
+
+    def configured(cuda, preset="release"):
+        """Runs build.sh. Returns the value of LAZY_CUDA with which CMake was started, or None if it was not started."""
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LAZY_CUDA": cuda}
+        command = ["bash", tmp_path / "scripts/build.sh", preset, "build", "lazy"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        log = tmp_path / "cmake.log"
+        calls = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return calls[0].rpartition("-DLAZY_CUDA=")[2] if calls else None
+
+    assert configured("") == "AUTO"
+    assert configured("auto") is None
+    assert configured("off") == "OFF"
+    assert configured("") is None and configured("OFF") is None
+    assert configured("", preset="debug") == "OFF"
+    assert configured("on", preset="debug") == "ON"
+
+    environment = {"PATH": os.environ["PATH"], "LAZY_CUDA": "no"}
+    command = ["bash", tmp_path / "scripts/build.sh", "release", "build"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2 and "LAZY_CUDA" in done.stderr and "found no" in done.stderr
