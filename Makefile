@@ -12,20 +12,26 @@ PRESET ?= $(if $(CI),ci,release)
 JOBS   ?= $(shell nproc)
 PREFIX ?= $(HOME)/.local
 export LAZY_PYTHON
+# on, off or auto; if it is not set, a build folder keeps its setting (scripts/build.sh).
+export LAZY_CUDA
+# The program with its CUDA kernels, which take minutes to compile, on a machine with a GPU or if LAZY_CUDA requests them.
+PROGRAM := $(if $(wildcard /dev/nvidiactl)$(filter on ON,$(LAZY_CUDA)),lazy_program,lazy lazy_ops)
+# CUDA kernels that the build folder already has are brought up to date before they are installed.
+INSTALLED := $(if $(wildcard build/liblazy_ops_cuda.so),lazy_program,$(PROGRAM))
 # The tests find real text, tokenizers and benchmarks here, and skip what needs them where it is unset.
 export LAZY_TEST_DATA
 
 setup:          ## install system packages, the virtual environment and SentencePiece's source
 	@scripts/setup.sh
 
-build: setup    ## build build/lazy and build/liblazy_ops.so
-	@scripts/build.sh $(PRESET) build lazy lazy_ops
+build: setup    ## build build/lazy and build/liblazy_ops.so; with a GPU or LAZY_CUDA=on, also the CUDA kernels
+	@scripts/build.sh $(PRESET) build $(PROGRAM)
 
 install: setup  ## install the program as PREFIX/bin/lazy (default: ~/.local); it uses the PyTorch that it was built with
-	@scripts/build.sh $(PRESET) build lazy_program
+	@scripts/build.sh $(PRESET) build $(INSTALLED)
 	@cmake --install build --prefix "$(PREFIX)" --component program
 
-python:         ## build the package lazy_attention and install what importing it needs into .venv (about 3 GB)
+python:         ## build the package lazy_attention and install what importing it needs into .venv (4.3 GB)
 	@scripts/setup.sh python
 	@scripts/build.sh $(PRESET) build lazy lazy_ops lazy_python
 
@@ -101,3 +107,6 @@ clean:          ## remove build folders and wheels; .venv and .deps stay
 
 help:
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1\t/' | expand -t 20
+	@echo
+	@echo 'LAZY_CUDA=off     omits the CUDA kernels in all targets; on requires them; auto: if there is an nvcc. It is kept in build/'
+	@echo 'LAZY_PYTHON=FILE  uses the PyTorch of this interpreter instead of .venv'

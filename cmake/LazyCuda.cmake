@@ -48,6 +48,8 @@ elseif(LAZY_CUDA STREQUAL "ON")
   message(FATAL_ERROR "LAZY_CUDA=ON: ${_why}")
 else()
   message(STATUS "CUDA kernels: not built, ${_why}")
+  # Libraries of an earlier build would be loaded, although they do not match the other libraries.
+  file(REMOVE "${CMAKE_BINARY_DIR}/liblazy_ops_cuda.so" "${CMAKE_BINARY_DIR}/python/liblazy_ops_cuda.so")
 endif()
 
 # lazy_cuda_objects(name SOURCES ... [ARCHITECTURES ...]): CUDA sources as an object library.

@@ -48,7 +48,29 @@ case "$(uname -m)" in
 esac
 mkdir -p .deps
 stamp() { sha256sum "$1" | cut -d' ' -f1; }
-pip_quiet() { "$python" -m pip install --quiet --disable-pip-version-check "$@"; }
+# Installs packages into .venv. pip stores its downloads in .venv/tmp, because /tmp may be a small file system in memory,
+# and keeps no copy of them in its cache.
+pip_install() {
+  local status=0
+  rm -rf .venv/tmp && mkdir .venv/tmp
+  TMPDIR=$PWD/.venv/tmp "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir "$@" || status=$?
+  rm -rf .venv/tmp
+  return "$status"
+}
+# need_space SIZE: stops if the file system of .venv has too little space for .venv to grow to SIZE MiB. In addition to
+# the packages, it must have space for pip's downloads, which are smaller than the packages: at most 2300 MiB.
+need_space() {
+  local present free growth downloads
+  present=$(du -sm .venv/ | cut -f1)
+  free=$(df -Pm .venv/ | awk 'NR == 2 { print $4 }')
+  growth=$(($1 - present))
+  [ "$growth" -gt 0 ] || return 0
+  downloads=$((growth * 55 / 100 < 2300 ? growth * 55 / 100 : 2300))
+  [ "$free" -ge $((growth + downloads)) ] && return 0
+  stop "$PWD/.venv: installing the packages needs $(gib $((growth + downloads))) of free space, found $(gib "$free");" \
+    "free some space, or set LAZY_PYTHON to an interpreter that has them"
+}
+gib() { awk -v mib="$1" 'BEGIN { printf "%.1f GiB", mib / 1024 }'; }
 if [ -n "${LAZY_PYTHON:-}" ]; then
   python=$LAZY_PYTHON
   "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' ||
@@ -56,11 +78,6 @@ if [ -n "${LAZY_PYTHON:-}" ]; then
 else
   python=.venv/bin/python
   [ -x "$python" ] || { say "creating .venv"; python3 -m venv .venv; }
-  if [ "$(cat .venv/base.stamp 2>/dev/null)" != "$(stamp scripts/requirements.txt)" ]; then
-    say "installing PyTorch into .venv"
-    pip_quiet --no-deps -r scripts/requirements.txt
-    stamp scripts/requirements.txt > .venv/base.stamp
-  fi
   # PyTorch's CUDA libraries are required on machines with a GPU, and by `import torch`, which some tests use.
   wanted=""
   [ -e /dev/nvidiactl ] && wanted=scripts/requirements.txt
@@ -72,12 +89,23 @@ else
   if [ "${1:-}" = python ] && [ "$(cat .venv/full.stamp 2>/dev/null)" = "$(stamp scripts/requirements-test.txt)" ]; then
     wanted=""
   fi
-  if [ -n "$wanted" ] && [ "$(cat "$full" 2>/dev/null)" != "$(stamp "$wanted")" ]; then
+  if [ -n "$wanted" ] && [ "$(cat "$full" 2>/dev/null)" = "$(stamp "$wanted")" ]; then wanted=""; fi
+  base=""
+  [ "$(cat .venv/base.stamp 2>/dev/null)" = "$(stamp scripts/requirements.txt)" ] || base=yes
+  # Measured sizes of .venv with PyTorch 2.11.0 on x86-64: 1246 MiB with PyTorch alone, 5416 MiB with the packages of
+  # the tests.
+  if [ -n "$wanted" ]; then need_space 5450; elif [ -n "$base" ]; then need_space 1280; fi
+  if [ -n "$base" ]; then
+    say "installing PyTorch into .venv (a download of 0.5 GB, 1.2 GB on disk)"
+    pip_install --no-deps -r scripts/requirements.txt
+    stamp scripts/requirements.txt > .venv/base.stamp
+  fi
+  if [ -n "$wanted" ]; then
     what="PyTorch's CUDA libraries"
     [ "${1:-}" = test ] && what="the packages that the tests compare with"
     [ "${1:-}" = python ] && what="transformers and the packages that are needed to import PyTorch"
-    say "installing $what (about 3 GB)"
-    pip_quiet -r "$wanted"
+    say "installing $what (a download of 2.3 GB, 4.3 GB on disk)"
+    pip_install -r "$wanted"
     stamp "$wanted" > "$full"
   fi
 fi

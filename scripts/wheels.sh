@@ -40,7 +40,7 @@ for what in "$@"; do
   log=$PWD/build-wheels/$what.log
   pip wheel --verbose --disable-pip-version-check --no-deps --no-build-isolation -w "$made/raw" \
     -C build-dir="$build" -C cmake.define.LAZY_PYTHON="${LAZY_PYTHON:-$PWD/.venv/bin/python}" \
-    "./${source[$what]}" >"$log" 2>&1 || { tail -40 "$log" >&2; stop "building failed, the whole log is $log"; }
+    ${LAZY_CUDA:+-C cmake.define.LAZY_CUDA="${LAZY_CUDA^^}"} "./${source[$what]}" >"$log" 2>&1 || { tail -40 "$log" >&2; stop "building failed, the whole log is $log"; }
   auditwheel repair --plat "${policy}_$(uname -m)" "${brought[@]/#/--exclude=}" -w "$made/repaired" \
     "$made"/raw/*.whl >>"$log" 2>&1 || { tail -20 "$log" >&2; stop "auditwheel failed, the whole log is $log"; }
   wheel=$(echo "$made"/repaired/*.whl)

@@ -1,10 +1,8 @@
 // `lazy doctor`: describes this installation, its missing parts, and the commands that fix them.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <fmt/ranges.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,8 +13,10 @@
 #include "command.h"
 #include "core/error.h"
 #include "core/python_child.h"
+#include "core/python_service.h"
 #include "core/terminal.h"
 #include "data/tokenizers/unicode.h"
+#include "find_packages.h"
 #include "model/device.h"
 #include "model/torch_build.h"
 #include "ops/load_cuda.h"
@@ -71,33 +71,74 @@ Check check_gpu() {
       mend = fmt::format("{} -m pip install --force-reinstall torch=={}   (the installed torch is a CPU build)",
                          python_interpreter(), torch_version());
     } else if (!fs::exists(ops::library_beside("liblazy_ops_cuda.so"))) {
-      mend = "install the CUDA toolkit (nvcc) of PyTorch's major version, then `rm -r build; make` in the checkout";
+      mend =
+          "install the CUDA toolkit (nvcc) of PyTorch's major version, then `rm -r build; make LAZY_CUDA=on` in the "
+          "checkout";
     }
     return {"GPU", State::broken, error.what(), mend};
   }
 }
 
-// Checks a Python package that `lazy` needs for one of its features.
-Check check_python(const std::string& feature, const std::string& package) {
-  const std::string python = python_interpreter();
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
-    posix_spawn_file_actions_addopen(&actions, stream, "/dev/null", O_WRONLY, 0);
-  pid_t child;
-  int status = spawn_python(child, "import " + package, {}, actions);
-  posix_spawn_file_actions_destroy(&actions);
-  if (status == 0) ::waitpid(child, &status, 0);
-  if (status == 0) return {feature, State::ok, fmt::format("{} of {}", package, python), ""};
-  return {feature, State::missing, fmt::format("{} lacks {}", python, package),
-          fmt::format("{} -m pip install {}   (LAZY_PYTHON selects another interpreter)", python, package)};
+// A feature that runs Python, and the packages that it imports.
+struct PythonFeature {
+  const char* subject;
+  std::vector<std::string> packages;
+};
+
+const std::vector<PythonFeature>& python_features() {
+  static const std::vector<PythonFeature> features{
+      {"chat templates", {"jinja2"}},
+      {"other tokenizers", {"tokenizers"}},
+      {"GGUF files", {"gguf", "numpy"}},
+      {"PyTorch files", {"torch", "safetensors"}},
+      {"Parquet files", {"pyarrow"}},
+      {"Hub downloads", {"huggingface_hub"}},
+      {"lazy uptrain", {"jinja2", "matplotlib", "scipy"}},
+  };
+  return features;
+}
+
+// Checks the Python interpreter and the packages of all features, and appends the results. The last one names the
+// command that installs all missing packages.
+void check_python(std::vector<Check>& out) {
+  std::vector<std::string> packages;
+  for (const PythonFeature& feature : python_features()) {
+    for (const std::string& package : feature.packages) {
+      if (std::find(packages.begin(), packages.end(), package) == packages.end()) packages.push_back(package);
+    }
+  }
+  const PythonInterpreter python = find_python_interpreter();
+  Check check{"Python", State::ok, fmt::format("{} (from {})", python.path, python.origin), ""};
+  std::vector<std::string> missing = packages;
+  std::string install;
+  try {
+    const Json answer = PythonService("doctor", "Python packages", kFindPackages, {{"packages", packages}}).start();
+    missing = answer.at("missing").get<std::vector<std::string>>();
+    install = answer.at("install").get<std::string>();
+  } catch (const std::exception& error) {
+    check = {"Python", State::missing, error.what(), "set LAZY_PYTHON to a Python interpreter"};
+  }
+  out.push_back(check);
+  for (const PythonFeature& feature : python_features()) {
+    std::vector<std::string> lacking;
+    for (const std::string& package : feature.packages) {
+      if (std::find(missing.begin(), missing.end(), package) != missing.end()) lacking.push_back(package);
+    }
+    if (lacking.empty()) {
+      out.push_back({feature.subject, State::ok, fmt::format("{}", fmt::join(feature.packages, ", ")), ""});
+    } else {
+      out.push_back({feature.subject, State::missing, fmt::format("not installed: {}", fmt::join(lacking, ", ")), ""});
+    }
+  }
+  if (missing.empty() || install.empty()) return;
+  out.push_back({"Python packages", State::missing, fmt::format("{} of {}", missing.size(), packages.size()),
+                 fmt::format("{} {}", install, fmt::join(missing, " "))});
 }
 
 std::vector<Check> checks() {
   std::vector<Check> out{check_attention(/*gpu=*/false), check_gpu()};
   if (cuda_loaded()) out.push_back(check_attention(/*gpu=*/true));
-  out.push_back(check_python("chat templates", "jinja2"));
-  out.push_back(check_python("Parquet files", "pyarrow"));
+  check_python(out);
   out.push_back({"gzip and zstd files", State::ok, "part of the program", ""});
   out.push_back({"tokenizers", State::ok, "bytes, SentencePiece, tokenizer.json: part of the program", ""});
   if (has_nfc()) {

@@ -140,7 +140,7 @@ Examples:
   lazy generate up/runs/lazy-seed1 --prompt "Once upon a time"
 
 Writes up/results.json, up/report.html and up/report.md; up/runs/lazy-seed1/model is the model. The report needs Python
-(python3 or LAZY_PYTHON) with jinja2, matplotlib and scipy; the measurements need no package.)");
+with jinja2, matplotlib and scipy (see `lazy doctor`); the measurements need no package.)");
   command.callback([a, command] { run(*a, command); });
 });
 

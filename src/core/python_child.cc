@@ -32,10 +32,18 @@ struct PythonCommand {
 
 }  // namespace
 
-std::string python_interpreter() {
-  const char* named = std::getenv("LAZY_PYTHON");
-  return named && *named ? named : "python3";
+PythonInterpreter find_python_interpreter(const std::string& of_build) {
+  if (const char* named = std::getenv("LAZY_PYTHON"); named && *named) return {named, "LAZY_PYTHON"};
+  std::error_code unreadable;  // for example a folder of another user
+  if (std::filesystem::is_regular_file(of_build, unreadable) && ::access(of_build.c_str(), X_OK) == 0) {
+    return {of_build, "the environment that the program was built with"};
+  }
+  return {"python3", "PATH"};
 }
+
+PythonInterpreter find_python_interpreter() { return find_python_interpreter(LAZY_BUILD_PYTHON); }
+
+std::string python_interpreter() { return find_python_interpreter().path; }
 
 int spawn_python(pid_t& child, const std::string& script, const std::vector<std::string>& arguments,
                  posix_spawn_file_actions_t& actions, const posix_spawnattr_t* attributes) {

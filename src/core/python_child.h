@@ -8,7 +8,20 @@
 
 namespace lazy {
 
-// Returns $LAZY_PYTHON, or "python3" if it is unset or empty.
+struct PythonInterpreter {
+  std::string path;    // a path, or a name that is searched on PATH
+  std::string origin;  // what determined the path, for messages
+};
+
+// Returns the interpreter of all Python child processes: LAZY_PYTHON if it is set and not empty, or else `of_build` if
+// it is an executable file, or else python3.
+PythonInterpreter find_python_interpreter(const std::string& of_build);
+
+// The same, where `of_build` is the interpreter whose PyTorch this program was built with. Programs in wheels do not
+// record it.
+PythonInterpreter find_python_interpreter();
+
+// Returns find_python_interpreter().path.
 std::string python_interpreter();
 
 // Starts the interpreter with the source text `script`; sys.argv[1:] contains `arguments`. Returns 0, or an errno if

@@ -11,6 +11,7 @@
 #include "model/blocks/storage.h"
 #include "model/families/families.h"
 #include "model/language_model_impl.h"
+#include "model_card.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -372,6 +373,7 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
       {"_from_model_config", true}, {"bos_token_id", token(c.bos_token_id)}, {"eos_token_id", token(c.eos_token_id)}};
   write_safetensors_sharded(directory, "model", out);
   write_file_atomic(directory / "generation_config.json", generation.dump(2) + "\n");
+  if (c.architecture().starts_with("Lazy")) write_file_atomic(directory / "README.md", kModelCard);
   write_file_atomic(directory / "config.json", config.dump(2) + "\n");
 }
 

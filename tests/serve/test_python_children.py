@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ PLANTED = "open(__file__ + '.ran', 'w').close()\nraise SystemExit(9)\n"
 
 
 def imported_names(root):
-    """Names of all modules that scripts in src/ import, and of the standard library's modules, which they import."""
+    """Names of the modules that the program's scripts import, and of the standard library, which they import."""
     names = set(sys.stdlib_module_names) | {
         "jinja2",
         "pyarrow",
@@ -27,7 +28,7 @@ def imported_names(root):
         "sitecustomize",
         "usercustomize",
     }
-    for script in (root / "src").rglob("*.py"):
+    for script in [*(root / "src").rglob("*.py"), *(root / "apps").rglob("*.py")]:
         for node in ast.walk(ast.parse(script.read_text())):
             if isinstance(node, ast.Import):
                 names |= {alias.name.split(".")[0] for alias in node.names}
@@ -64,7 +65,7 @@ def test_working_directory_is_not_imported(lazy_binary, planted, path):
     assert done.returncode == 0, done.stderr
     assert "2 documents" in done.stdout + done.stderr
     done = subprocess.run([lazy_binary, "doctor"], cwd=planted, env=env, capture_output=True, text=True)
-    assert "pyarrow of" in done.stdout and "jinja2 of" in done.stdout, done.stdout
+    assert re.search(r"ok +chat templates", done.stdout) and re.search(r"ok +Parquet", done.stdout), done.stdout
     assert not list(planted.glob("*.ran"))
 
 
@@ -72,7 +73,8 @@ def test_relative_interpreter_path_is_found(lazy_binary, tmp_path):
     os.symlink(sys.executable, tmp_path / "interpreter")
     env = environment(LAZY_PYTHON="./interpreter", PYTHONPATH=os.pathsep.join(sys.path))
     done = subprocess.run([lazy_binary, "doctor"], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert "jinja2 of ./interpreter" in done.stdout, done.stdout
+    assert re.search(r"ok +Python +\./interpreter", done.stdout), done.stdout
+    assert re.search(r"ok +chat templates", done.stdout), done.stdout
 
 
 # Locales other than UTF-8 are rarely installed. A Python whose streams use Latin-1 or GBK has the same effect.
@@ -104,3 +106,50 @@ def test_paths_with_arbitrary_bytes_are_readable(lazy_binary, tmp_path):
     command = [lazy_binary, "data", "prepare", folder / "rows.parquet", "--output", "corpus", "--tokenizer", "bytes"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(LC_ALL="C"), capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+def doctor(lazy_binary, environment):
+    """Returns the checks of `lazy doctor` by subject."""
+    done = subprocess.run([lazy_binary, "doctor", "--json"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {check["subject"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+def interpreter(path, packages):
+    """Writes a program that runs this Python with empty modules of the given names as its only packages."""
+    folder = path.parent / "packages"
+    folder.mkdir()
+    for name in packages:
+        (folder / f"{name}.py").write_text("")
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{folder}" exec "{sys.executable}" -S "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_doctor_names_missing_packages_and_one_command(lazy_binary, tmp_path):
+    python = interpreter(tmp_path / "python", ["jinja2", "numpy", "scipy"])
+    found = doctor(lazy_binary, {"LAZY_PYTHON": python})
+    assert python in found["Python"]["found"] and "LAZY_PYTHON" in found["Python"]["found"]
+    assert found["chat templates"]["state"] == "ok"
+    for subject, missing in {
+        "GGUF files": {"gguf"},
+        "PyTorch files": {"torch", "safetensors"},
+        "Parquet files": {"pyarrow"},
+        "Hub downloads": {"huggingface_hub"},
+        "lazy uptrain": {"matplotlib"},
+    }.items():
+        assert found[subject]["state"] == "missing"
+        assert set(found[subject]["found"].partition(": ")[2].split(", ")) == missing
+    command = found["Python packages"]["mend"]
+    assert "jinja2" not in command
+    assert {"gguf", "torch", "safetensors", "pyarrow", "huggingface_hub", "matplotlib"} <= set(command.split())
+
+
+def test_program_finds_interpreter_of_its_build_without_path(lazy_binary):
+    """A service has neither LAZY_PYTHON nor the virtual environment on its PATH."""
+    build = Path(lazy_binary).parent
+    [python] = re.findall(r"^LAZY_PYTHON:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)
+    if not os.access(python, os.X_OK):
+        pytest.skip("the build does not use a Python environment with a fixed path")
+    found = doctor(lazy_binary, {"PATH": "/nonexistent"})
+    assert found["Python"]["found"].startswith(python) and found["chat templates"]["state"] == "ok"

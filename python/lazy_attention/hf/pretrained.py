@@ -3,6 +3,9 @@ parameters in fp32, and saves models that are sharded by FSDP2."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from torch.distributed.tensor import DTensor
 from transformers.distributed import DistributedConfig
 
@@ -58,8 +61,8 @@ class LazyPreTrained:
         return super().prepare_distribute_model(distributed_config, *args, **kwargs)
 
     def save_pretrained(self, save_directory, *args, state_dict=None, distributed_checkpoint=False, **kwargs):
-        """Saves the model like the method of transformers. A model that is sharded by FSDP2 is gathered first, so every
-        process must call this method."""
+        """Saves the model like the method of transformers, with a README.md that explains how to load it. A model that
+        is sharded by FSDP2 is gathered first, so every process must call this method."""
         if state_dict is None and not distributed_checkpoint and any(isinstance(p, DTensor) for p in self.parameters()):
             state_dict = full_state_dict(self)
             if state_dict is None:  # only the first process writes files
@@ -67,3 +70,6 @@ class LazyPreTrained:
         super().save_pretrained(
             save_directory, *args, state_dict=state_dict, distributed_checkpoint=distributed_checkpoint, **kwargs
         )
+        card = Path(save_directory) / "README.md"
+        if card.parent.is_dir() and not card.exists():
+            shutil.copyfile(Path(__file__).with_name("model_card.md"), card)

@@ -45,8 +45,8 @@ class ByteStream {
 std::unique_ptr<ByteStream> open_stream(const std::filesystem::path& path);
 
 // Reads the rows of `column` (a dotted path selects a struct member) as JSON lines with this single field. Rows without
-// a value are skipped and counted. kAllColumns returns complete rows. A Python process with pyarrow reads the file
-// ($LAZY_PYTHON, else python3) and holds a part of a row group in memory. Throws Error if Python, pyarrow or the column
+// a value are skipped and counted. kAllColumns returns complete rows. A Python process (core/python_child.h)
+// with pyarrow reads the file and holds a part of a row group in memory. Throws Error if Python, pyarrow or the column
 // is missing or if the file is damaged.
 inline constexpr const char* kAllColumns = "*";
 std::unique_ptr<ByteStream> open_parquet(const std::filesystem::path& path, const std::string& column);
