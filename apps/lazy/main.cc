@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
   app.fallthrough();
   int threads = 0;
   bool verbose = false;
-  app.add_option("--threads", threads, "CPU threads (default: all cores)")->check(CLI::PositiveNumber);
+  lazy::cli::Option(app.add_option("--threads", threads, "CPU threads (default: all cores)")).positive();
   app.add_flag("-v,--verbose", verbose, "Print debugging messages");
   app.set_version_flag("--version", lazy::cli::version_line, "Print the version and exit");
   app.parse_complete_callback([&] {
