@@ -24,6 +24,16 @@ std::map<const CLI::Option*, std::vector<std::string>>& choices() {
   return instance;
 }
 
+// Requires a number above 0, or from 0 on. CLI11's own checks print the largest double in their messages.
+void require_number(CLI::Option* option, bool allow_zero) {
+  const auto check = [allow_zero](const std::string& text) -> std::string {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && (value > 0 || (allow_zero && value == 0))) return "";
+    return std::string("expected a number ") + (allow_zero ? "of 0 or more" : "above 0") + ", found '" + text + "'";
+  };
+  option->check(check, allow_zero ? "NONNEGATIVE" : "POSITIVE");
+}
+
 }  // namespace
 
 Option Option::required() const { return Option(option_->required()); }
@@ -37,8 +47,14 @@ Option Option::suggests(const std::vector<std::string>& values) const {
   choices()[option_] = values;
   return *this;
 }
-Option Option::positive() const { return Option(option_->check(CLI::PositiveNumber)); }
-Option Option::non_negative() const { return Option(option_->check(CLI::NonNegativeNumber)); }
+Option Option::positive() const {
+  require_number(option_, false);
+  return *this;
+}
+Option Option::non_negative() const {
+  require_number(option_, true);
+  return *this;
+}
 Option Option::range(int low, int high) const { return Option(option_->check(CLI::Range(low, high))); }
 Option Option::range(double low, double high) const { return Option(option_->check(CLI::Range(low, high))); }
 Option Option::existing_file() const { return Option(option_->check(CLI::ExistingFile)); }

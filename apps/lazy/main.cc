@@ -11,6 +11,7 @@
 
 #include "build_info.h"
 #include "command.h"
+#include "unknown_options.h"
 
 #include "core/error.h"
 #include "core/known_names.h"
@@ -51,14 +52,25 @@ std::string command_path(const CLI::App& command) {
   return command.get_parent() ? above + (above.empty() ? "" : " ") + command.get_name() : "";
 }
 
+// Returns the names of the options that the command and its parents have.
+std::vector<std::string> option_names(CLI::App& command) {
+  std::vector<std::string> names;
+  for (CLI::App* at = &command; at; at = at->get_parent()) {
+    for (const auto& option : lazy::cli::Command(at).describe().options) {
+      names.insert(names.end(), option.names.begin(), option.names.end());
+    }
+  }
+  return names;
+}
+
 // Returns the error message for an invalid command line. For a mistyped command, CLI11 only says that a command is
-// required.
-std::string explain(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* last = &app;
+// required, and it lists unknown options in reverse order.
+std::string explain(CLI::App& app, const CLI::ParseError& error) {
+  CLI::App* last = &app;
   while (!last->get_subcommands().empty()) last = last->get_subcommands().front();
   const std::string path = command_path(*last);
   std::string problem = error.what();
-  const auto words = app.remaining(/*recurse=*/true);
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
   const bool no_command = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
                           last->get_require_subcommand_min() > 0;
   if (no_command && !words.empty() && !words.front().starts_with('-')) {
@@ -68,6 +80,8 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     }
     problem = fmt::format("{}expected a command, found '{}'{}", path.empty() ? "" : path + ": ", words.front(),
                           lazy::did_you_mean(words.front(), known));
+  } else if (const auto unknown = lazy::cli::describe_unknown_options(words, option_names(*last)); !unknown.empty()) {
+    problem = fmt::format("{}{}", path.empty() ? "" : path + ": ", unknown);
   }
   return fmt::format("lazy: {}\nRun `lazy {}{}--help` for the usage.\n", problem, path, path.empty() ? "" : " ");
 }
@@ -80,7 +94,7 @@ int main(int argc, char** argv) {
   app.fallthrough();
   int threads = 0;
   bool verbose = false;
-  app.add_option("--threads", threads, "CPU threads (default: all cores)")->check(CLI::PositiveNumber);
+  lazy::cli::Option(app.add_option("--threads", threads, "CPU threads (default: all cores)")).positive();
   app.add_flag("-v,--verbose", verbose, "Print debugging messages");
   app.set_version_flag("--version", lazy::cli::version_line, "Print the version and exit");
   app.parse_complete_callback([&] {

@@ -3,9 +3,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <list>
+#include <mutex>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -46,17 +50,57 @@ std::pair<std::string, std::string> name_and_folder(const std::string& argument)
   return {at == std::string::npos ? folder : argument.substr(0, at), folder};
 }
 
-serve::ServedModel load(const std::string& argument, const cli::ServingOptions& options, bool download,
-                        std::list<cli::ServedFolder>& loaded) {
-  const auto [name, folder] = name_and_folder(argument);
-  if (name.empty() || folder.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
-  const std::string path = cli::resolve_model_folder("serve", folder, download);
-  serve::ServedModel model = loaded.emplace_back("serve", path, name, options).model;
-  if (!model.chat_problem.empty()) {  // completions work without a chat template
-    log::warn("{}: {}; chat completions of this model are refused", path, model.chat_problem);
+struct NamedFolder {
+  std::string name, path;
+};
+
+// Checks the names and finds the folders of all models before the first one is loaded.
+std::vector<NamedFolder> find_models(const ServeArguments& options) {
+  std::vector<std::pair<std::string, std::string>> given;
+  for (const std::string& argument : options.models) {
+    given.push_back(name_and_folder(argument));
+    const auto& [name, folder] = given.back();
+    if (name.empty() || folder.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
+    for (size_t i = 0; i + 1 < given.size(); ++i) {
+      if (given[i].first == name) fail("serve", "two models have the name {}; NAME=FOLDER sets a name", name);
+    }
   }
-  return model;
+  std::vector<NamedFolder> models;
+  for (const auto& [name, folder] : given) {
+    models.push_back({name, cli::resolve_model_folder("serve", folder, options.download)});
+  }
+  return models;
 }
+
+serve::ServedModel load(const NamedFolder& model, const cli::ServingOptions& options,
+                        std::list<cli::ServedFolder>& loaded) {
+  serve::ServedModel served = loaded.emplace_back("serve", model.path, model.name, options).model;
+  if (!served.chat_problem.empty()) {  // completions work without a chat template
+    log::warn("{}: {}; chat completions of this model are refused", model.path, served.chat_problem);
+  }
+  return served;
+}
+
+// While this object exists, a signal ends the process immediately: loading a model cannot be interrupted, and no
+// request has been accepted yet.
+class EndOnSignal {
+ public:
+  EndOnSignal() : thread_(watch) {}
+
+ private:
+  static void watch(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any changed;
+    std::unique_lock lock(mutex);
+    const auto received = [] { return cli::drain_signal() != 0; };
+    while (!changed.wait_for(lock, stop, kPoll, received)) {
+      if (stop.stop_requested()) return;
+    }
+    log::info("received SIG{} while models are being loaded: exiting", cli::signal_name(cli::drain_signal()));
+    std::_Exit(0);  // the other threads still load the model
+  }
+  std::jthread thread_;
+};
 
 // Waits until the running requests end, or cancels them after a second signal. `poll` is called while waiting.
 void drain(serve::HttpServer& server, serve::Api& api, std::list<cli::ServedFolder>& models, double write_seconds,
@@ -83,10 +127,16 @@ void drain(serve::HttpServer& server, serve::Api& api, std::list<cli::ServedFold
          seconds_since(begin) < (cli::end_signal() != 0 ? kCancelledSeconds : write_seconds)) {
     poll();
   }
+  const int64_t unanswered = server.unanswered();
   server.stop();
   if (const int signal = cli::end_signal()) {
     throw Interrupted(
         fmt::format("serve: a second signal (SIG{}) cancelled the running requests", cli::signal_name(signal)), signal);
+  }
+  if (unanswered > 0) {
+    log::warn("drained; {} of the answers were not read completely by their clients", unanswered);
+  } else {
+    log::info("drained; all requests have been answered");
   }
 }
 
@@ -128,12 +178,9 @@ void run(ServeArguments options) {
               server.address());
   }
   std::vector<serve::ServedModel> models;
-  for (const std::string& argument : options.models) {
-    models.push_back(load(argument, options.serving, options.download, loaded));
-    for (size_t i = 0; i + 1 < models.size(); ++i) {
-      if (models[i].id == models.back().id) fail("serve", "two models have the name {}", models.back().id);
-    }
-    if (cli::drain_signal() != 0) return;
+  {
+    const EndOnSignal end_on_signal;
+    for (const NamedFolder& folder : find_models(options)) models.push_back(load(folder, options.serving, loaded));
   }
   api = std::make_unique<serve::Api>(std::move(models), std::move(keys));
   api->set_http_counters([&server] { return server.counters(); });
@@ -149,8 +196,11 @@ void run(ServeArguments options) {
     std::this_thread::sleep_for(kPoll);
   }
   cli::begin_drain();
-  log::info("received SIG{}: draining; new requests are rejected, and a second signal cancels the running ones",
-            cli::signal_name(cli::drain_signal()));
+  const int64_t unanswered = server.unanswered();
+  log::info(
+      "received SIG{}: draining; waiting for {} request{}, new requests are rejected, and a second signal cancels the "
+      "running ones",
+      cli::signal_name(cli::drain_signal()), unanswered, unanswered == 1 ? "" : "s");
   drain(server, *api, loaded, options.limits.write, reopen_log);
 }
 

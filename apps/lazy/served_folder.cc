@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
 #include <limits>
 #include <utility>
 
 #include "common_options.h"
 #include "model_path.h"
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "model/context_length.h"
@@ -31,13 +33,47 @@ void add_serving_options(Command command, ServingOptions& options, const std::st
       .group(memory);
 }
 
+namespace {
+
+// Returns the size of the folder's weights in GiB.
+double weights_gib(const std::string& path) {
+  uintmax_t bytes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(path)) {
+    if (file.path().extension() == ".safetensors") bytes += file.file_size();
+  }
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+ModelFolder load_with_message(const std::string& path, const std::string& name, const ModelOptions& options) {
+  log::info("{}: loading {:.2f} GiB of weights from {}", name, weights_gib(path), path);
+  return load_model_folder(path, options);
+}
+
+// Warns if requests may be longer than the texts that the model was trained on. Positions that were not learned do not
+// exist.
+void check_max_model_len(const char* operation, const std::string& name, const ModelConfig& config,
+                         const EngineOptions& options) {
+  const int64_t length = context_length(config);
+  if (options.streaming || options.max_model_len <= length) return;
+  if (config.positions.kind == PositionKind::learned) {
+    fail(operation, "--max-model-len: {} has learned positions for {} tokens: expected at most {}, found {}", name,
+         length, length, options.max_model_len);
+  }
+  log::warn(
+      "{}: --max-model-len {} exceeds the model's context length of {} tokens; the quality of longer texts may be poor",
+      name, options.max_model_len, length);
+}
+
+}  // namespace
+
 ServedFolder::ServedFolder(const char* operation, const std::string& path, const std::string& name,
                            ServingOptions options)
-    : folder(load_model_folder(path, options.model)) {
+    : folder(load_with_message(path, name, options.model)) {
   const std::string device = resolve_device(options.device), dtype = resolve_dtype(options.dtype, device);
   place_model(folder.model, device, dtype);
   options.engine.cache_bytes = static_cast<int64_t>(options.cache_gib * (1 << 30));
   options.engine.streaming = options.model.streaming();
+  check_max_model_len(operation, name, folder.model.config(), options.engine);
   engine = std::make_unique<Engine>(folder.model, options.engine);
 
   const ModelConfig& config = folder.model.config();
@@ -65,12 +101,15 @@ ServedFolder::ServedFolder(const char* operation, const std::string& path, const
   model.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   const int64_t cached = engine->cache_tokens();
-  log::info("{}: {}{}{} on {}; context length {}, cache {}{:g} GiB, up to {} tokens per request", name, dtype,
-            options.model.weights.empty() ? "" : ", weights " + options.model.weights,
-            options.model.quantize.empty() ? "" : ", quantized to " + options.model.quantize, device,
-            context_length(config),
-            cached < std::numeric_limits<int64_t>::max() ? fmt::format("of {} tokens in ", cached) : "of states in ",
-            options.cache_gib, engine->max_request_tokens());
+  log::info(
+      "{}: loaded in {:.1f} s: {}{}{} on {}; context length {}, cache {}{:g} GiB, up to {} tokens per request, {}",
+      name, seconds_since(begin), dtype, options.model.weights.empty() ? "" : ", weights " + options.model.weights,
+      options.model.quantize.empty() ? "" : ", quantized to " + options.model.quantize, device, context_length(config),
+      cached < std::numeric_limits<int64_t>::max() ? fmt::format("of {} tokens in ", cached) : "of states in ",
+      options.cache_gib, engine->max_request_tokens(),
+      model.chat                    ? "chat template"
+      : model.chat_template.empty() ? "no chat template"
+                                    : "unusable chat template");
 }
 
 }  // namespace lazy::cli

@@ -5,6 +5,7 @@
 
 #include "command.h"
 
+#include "core/clock.h"
 #include "generate/model_folder.h"
 #include "model/model_options.h"
 #include "serve/attention_inspector.h"
@@ -30,7 +31,8 @@ struct ServedFolder {
   ServedFolder(const ServedFolder&) = delete;
   ServedFolder& operator=(const ServedFolder&) = delete;
 
-  ModelFolder folder;  // its tokenizer is moved to `model`
+  Clock::time_point begin = Clock::now();  // when loading began; declared first because `folder` loads the model
+  ModelFolder folder;                      // its tokenizer is moved to `model`
   std::unique_ptr<Engine> engine;
   std::unique_ptr<AttentionInspector> inspector;  // null if the model has no attention weights to report
   serve::ServedModel model;

@@ -16,6 +16,7 @@ namespace lazy {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
@@ -137,6 +138,46 @@ TEST_F(CommandLine, InvalidCommandLine_ErrorNamesTheHelp) {
     const auto [status, out] = lazy(arguments);
     EXPECT_EQ(status, 2) << arguments;
     EXPECT_THAT(out, Names({std::string(help)}));
+  }
+}
+
+// Each unknown option is named in the order of the command line, with the option to use instead.
+TEST_F(CommandLine, UnknownOptions_HaveAdvice) {
+  const auto expect = [&](const std::string& arguments, const std::vector<std::string>& parts) {
+    const auto [status, out] = lazy(arguments);
+    EXPECT_EQ(status, 2) << arguments;
+    size_t at = 0;
+    for (const std::string& part : parts) {
+      at = out.find(part, at);
+      ASSERT_NE(at, std::string::npos) << arguments << ": " << part << " is missing or out of order in: " << out;
+      at += part.size();
+    }
+  };
+  expect("serve model --ctx-size 4096 -ngl 99 --max-num-seqs=8 --served-model-name x",
+         {"--ctx-size", "--max-model-len", "-ngl", "--device", "--max-num-seqs", "--max-running", "--served-model-name",
+          "NAME=FOLDER"});
+  expect("serve --model model --gpu_memory_utilization 0.9",
+         {"--model", "without an option", "--gpu_memory", "--cache-gib"});
+  expect("serve model --api-key secret -tp 2", {"--api-key", "--api-key-file", "-tp", "one device"});
+  expect("chat model -c 4096 --temp 0", {"-c", "--max-model-len", "--temp", "--temperature"});
+  expect("generate model -n 5 -p x --temperture 1",
+         {"-n", "--max-tokens", "-p", "--prompt", "--temperture", "--temperature"});
+  expect("eval model --num_fewshot 5", {"--num_fewshot", "--num-fewshot"});
+  expect("data prepare text --outptu corpus", {"data prepare", "--outptu", "--output"});  // not: --output is required
+  expect("train config.toml --lr 1e-3", {"train", "--lr", "--set"});
+  expect("--cache-gib 2 serve model", {"--cache-gib", "after the command"});
+  expect("tokenize --zzzzzzzz", {"tokenize", "--zzzzzzzz"});
+  // Advice names only options that the command has, and values of options are not repeated.
+  EXPECT_THAT(lazy("tokenize --ctx-size 4096").second, Not(AnyOf(HasSubstr("--max-model-len"), HasSubstr("4096"))));
+}
+
+TEST_F(CommandLine, NumberOutOfRange_IsNamedInTheError) {
+  for (const auto& [arguments, option] : {std::pair("serve model --max-model-len -5", "--max-model-len"),
+                                          std::pair("serve model --max-running 0", "--max-running")}) {
+    const auto [status, out] = lazy(arguments);
+    EXPECT_EQ(status, 2) << arguments;
+    EXPECT_THAT(out, Names({std::string(option), std::string("0")}));
+    EXPECT_LT(out.size(), 200u) << out;
   }
 }
 

@@ -69,6 +69,31 @@ TEST(ChatTemplates, Errors_AreOneLine) {
   EXPECT_THROW(ChatTemplate("x", Json::object()), Error);
 }
 
+// An assistant message that only calls tools has no content, and its arguments are JSON text.
+TEST(ChatTemplates, ToolHistory_HasTheFormThatTheTemplateSupports) {
+  SKIP_WITHOUT_JINJA();
+  const auto rendered = [](const std::string& source, const char* message) {
+    return make_template(source)->render(Json::parse(message), Json::object());
+  };
+  const char* const call = R"([{"role": "assistant", "content": null,
+      "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": null}"}}]}])";
+  // Templates that fail at null or print it get an empty text.
+  EXPECT_EQ(rendered("{{ '<' + messages[0].content + '>' }}", call), "<>");
+  EXPECT_EQ(rendered("<{{ messages[0].content }}>", call), "<>");
+  EXPECT_EQ(rendered("{{ '<' ~ messages[0].content ~ '>' }}", call), "<>");
+  EXPECT_EQ(rendered("<{{ messages[0]['content'] + '' }}>", R"([{"role": "assistant", "tool_calls": []}])"), "<>");
+  // Templates that distinguish null from an empty text get null.
+  EXPECT_EQ(rendered("{% if messages[0].content is none %}call{% endif %}", call), "call");
+  const std::string arguments = "messages[0].tool_calls[0].function.arguments";
+  EXPECT_EQ(rendered("{{ " + arguments + " | tojson }}", call), R"({"b": 1, "a": null})");
+  EXPECT_EQ(rendered("{% for key in " + arguments + " %}{{ key }};{% endfor %}", call), "b;a;");
+  EXPECT_EQ(rendered("{{ '<' + " + arguments + " + '>' }}", call), R"(<{"b": 1, "a": null}>)");
+  // An error names the line of the template.
+  const std::string problem = error_of([&] { rendered("{% set x = 1 %}\n\n{{ 1 + messages[0].role }}", call); });
+  EXPECT_THAT(problem, Names({std::string("template"), std::string("line 3")}));
+  EXPECT_THAT(problem, ::testing::Not(::testing::AnyOf(::testing::HasSubstr("Traceback"), ::testing::HasSubstr("\n"))));
+}
+
 TEST(ChatTemplates, EndlessTemplate_IsStopped) {
   SKIP_WITHOUT_JINJA();
   const auto chat = make_template(
@@ -147,6 +172,27 @@ TEST(Chat, ToolsAndReservedNames_AreRefused) {
   refused("chat_template_kwargs", {{"messages", nlohmann::json::array()}});
   refused("chat_template_kwargs", 3);
   refused("documents", "x");
+}
+
+TEST(Chat, FullContext_ErrorNamesLengthAndLimit) {
+  SKIP_WITHOUT_JINJA();
+  ChatServer server(make_template("{{ messages[0].content }}"));
+  const auto post = [&](size_t length, nlohmann::json body) {
+    body["messages"] = {{{"role", "user"}, {"content", std::string(length, 'x')}}};
+    return server.post(body);
+  };
+  for (const size_t length : {size_t{1000}, size_t{1200}}) {
+    const Reply reply = post(length, nlohmann::json::object());
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_EQ(reply.json()["error"]["code"], "context_length_exceeded");
+    const auto message = reply.json()["error"]["message"].get<std::string>();
+    EXPECT_THAT(message, Names({"messages", length, 1000}));
+    EXPECT_THAT(message, ::testing::Not(::testing::HasSubstr("max_tokens")));  // the client has not sent it
+  }
+  const Reply reply = post(990, {{"max_tokens", 11}});
+  EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({"messages", 990, 1000, "max_tokens", 11}));
+  EXPECT_EQ(post(999, nlohmann::json::object()).json()["usage"]["completion_tokens"], 1);
+  EXPECT_EQ(post(1000, {{"max_tokens", 0}}).status, 200);
 }
 
 TEST(Chat, BrokenTemplate_IsAServerError) {

@@ -108,6 +108,33 @@ TEST(AccessLog, ClientDisconnect_IsLoggedAs499) {
   EXPECT_EQ(access_lines(file).front()[4], "499");
 }
 
+TEST(AccessLog, FailedStreamsAndRefusedHeads_HaveTheirStatusAndPath) {
+  const lazy::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "access.log";
+  FakeEngine::Options options;
+  options.step = std::chrono::milliseconds(20);
+  options.next = [](const GenerationRequest&, int64_t n) { return n < 3 ? 'a' : -1; };  // fails after three tokens
+  HttpLimits limits;
+  limits.max_body_bytes = 100;
+  limits.max_header_bytes = 1000;
+  TestServer server(options, limits, {}, 2, {}, std::make_shared<AccessLog>(file.string()));
+  const Reply stream = server.complete({{"prompt", "x"}, {"stream", true}});
+  EXPECT_EQ(stream.status, 200);  // the error is an event
+  EXPECT_EQ(server.client().post("/v1/completions?key=secret", std::string(200, 'x'), "X-Request-Id: mine\r\n").status,
+            413);
+  EXPECT_EQ(server.client().get("/health", "A: " + std::string(2000, 'x') + "\r\n").status, 431);
+  server.http.stop();
+  const auto lines = access_lines(file);
+  ASSERT_EQ(lines.size(), 3u);
+  const std::vector<std::vector<std::string>> expected{
+      {"POST", "/v1/completions", "500"}, {"POST", "/v1/completions", "413"}, {"GET", "/health", "431"}};
+  for (size_t i = 0; i < lines.size(); ++i) {
+    ASSERT_EQ(lines[i].size(), 8u);
+    EXPECT_EQ(std::vector<std::string>(lines[i].begin() + 2, lines[i].begin() + 5), expected[i]);
+  }
+  EXPECT_EQ(lines[1][7], "mine");
+}
+
 TEST(AccessLog, Fields_AreEscaped) {
   AccessRecord record{.client = "::1", .method = "GET", .path = "/a b\n\"\xff", .status = 404};
   EXPECT_THAT(access_line(record), EndsWith(" ::1 GET /a%20b%0A%22%FF 404 0 0.000 -\n"));

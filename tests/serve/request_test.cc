@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "core/file.h"
+#include "core/text.h"
+#include "serve/openai/unsupported_fields.h"
 #include "support/error_of.h"
 
 namespace lazy::serve {
@@ -205,6 +209,72 @@ TEST(ChatRequest, TextParts_AreJoined_AndBothLimitNamesAreAccepted) {
   EXPECT_EQ(request.max_tokens, 7);
   EXPECT_EQ(request.logprobs, 2);
   EXPECT_TRUE(unknown.empty());
+}
+
+// Parses a minimal valid request with one more field. Returns the field that the error names, or "" if the request is
+// valid. In this case the field must not be reported as unknown.
+std::string refused_field(Endpoint endpoint, const std::string& name, const json& value) {
+  const bool chat = endpoint == Endpoint::chat;
+  json body = chat ? json{{"messages", {{{"role", "user"}, {"content", "x"}}}}} : json{{"prompt", "x"}};
+  body[name] = value;
+  std::vector<std::string> unknown;
+  try {
+    if (chat) {
+      parse_chat_body(body, unknown);
+    } else {
+      parse_completion(body, unknown);
+    }
+  } catch (const ApiError& e) {
+    EXPECT_EQ(e.status(), 400);
+    EXPECT_THAT(e.what(), Names({name}));
+    return e.param();
+  }
+  EXPECT_TRUE(unknown.empty()) << name;
+  return "";
+}
+
+TEST(CompletionRequest, UnsupportedFields_AreRefusedUnlessTheyRequestTheDefault) {
+  const json other = {{"x", 12345}};  // a value that no field accepts
+  for (const Endpoint endpoint : {Endpoint::completions, Endpoint::chat}) {
+    for (const UnsupportedField& field : unsupported_fields()) {
+      if ((field.endpoints & static_cast<int>(endpoint)) == 0) continue;
+      const std::string name(field.name);
+      EXPECT_EQ(refused_field(endpoint, name, other), field.accepted.empty() ? "" : name);
+      EXPECT_EQ(refused_field(endpoint, name, nullptr), "");
+      if (field.accepted.empty()) continue;
+      for (const json& value : json::parse(field.accepted)) EXPECT_EQ(refused_field(endpoint, name, value), "");
+    }
+  }
+  // Fields that a client may expect to work.
+  for (const Endpoint endpoint : {Endpoint::completions, Endpoint::chat}) {
+    EXPECT_EQ(refused_field(endpoint, "tools", {{{"type", "function"}}}), "tools");
+    EXPECT_EQ(refused_field(endpoint, "tool_choice", "required"), "tool_choice");
+    EXPECT_EQ(refused_field(endpoint, "response_format", {{"type", "json_object"}}), "response_format");
+    EXPECT_EQ(refused_field(endpoint, "guided_choice", {"yes", "no"}), "guided_choice");
+    EXPECT_EQ(refused_field(endpoint, "min_tokens", 5), "min_tokens");
+    EXPECT_EQ(refused_field(endpoint, "n_predict", 5), "n_predict");
+    EXPECT_EQ(refused_field(endpoint, "suffix", "x"), "suffix");
+    EXPECT_EQ(refused_field(endpoint, "cache_prompt", true), "");
+  }
+}
+
+// Every name is in the table of docs/serve.md that says what happens to it.
+TEST(CompletionRequest, UnsupportedFields_AreDocumented) {
+  const std::string page = read_file(LAZY_SOURCE_DIR "/docs/serve.md");
+  const auto names_after = [&](const std::string& heading) {
+    std::set<std::string> names;
+    const size_t begin = page.find(heading);
+    EXPECT_NE(begin, std::string::npos) << heading;
+    const std::vector<std::string> parts = split(page.substr(begin, page.find("\n#", begin + 1) - begin), '`');
+    for (size_t i = 1; i < parts.size(); i += 2) names.insert(parts[i]);
+    return names;
+  };
+  const auto refused = names_after("### Fields that are refused"), ignored = names_after("### Fields that are ignored");
+  for (const UnsupportedField& field : unsupported_fields()) {
+    const std::string name(field.name);
+    EXPECT_EQ(refused.contains(name), !field.accepted.empty()) << name;
+    EXPECT_EQ(ignored.contains(name), field.accepted.empty()) << name;
+  }
 }
 
 TEST(Body, Body_MustBeOneJsonObject) {

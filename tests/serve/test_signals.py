@@ -107,6 +107,49 @@ def test_nohup_is_respected(lazy_binary, model_folder):
         signal.signal(signal.SIGHUP, before)
 
 
+def test_drain_says_what_it_waits_for(lazy_binary, model_folder, tmp_path):
+    with open(tmp_path / "log", "w") as file, started(lazy_binary, model_folder, log=file) as server:
+        with stream(server, max_tokens=500) as answer:
+            server.process.send_signal(signal.SIGTERM)
+            assert events(answer)[-1]["choices"][0]["finish_reason"] == "length"
+        assert server.process.wait(60) == 0
+    [begin, end] = [line for line in (tmp_path / "log").read_text().splitlines() if "drain" in line]
+    assert "SIGTERM" in begin and "1 request" in begin and "all requests" in end
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signal_while_loading_ends_the_server_at_once(lazy_binary, model_folder, tmp_path, name):
+    """The interpreter of the chat template never answers, so the model is not loaded within 60 s."""
+    copy_of_model(model_folder, tmp_path / "model")
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\nexec cat > /dev/null\n")
+    silent.chmod(0o755)
+    command = [lazy_binary, "serve", str(tmp_path / "model"), "--port", "0", "--device", "cpu"]
+    environment = {**os.environ, "LAZY_PYTHON": str(silent)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        line = process.stderr.readline()
+        assert "loading" in line and "GiB" in line, line
+        begin = time.monotonic()
+        process.send_signal(getattr(signal, name))
+        messages = process.stderr.read()
+        assert process.wait(60) == 0
+        assert time.monotonic() - begin < 20
+        assert name in messages.splitlines()[-1], messages
+
+
+def test_model_names_and_folders_are_checked_before_loading(lazy_binary, model_folder):
+    for models, names in (
+        ([f"a={model_folder}", "a=missing"], ["two models", "name a"]),
+        ([model_folder, model_folder + "/"], ["two models", model_folder]),
+        ([model_folder, "missing"], ["missing"]),
+    ):
+        command = [lazy_binary, "serve", *models, "--port", "0", "--device", "cpu"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2
+        [line] = done.stderr.strip().splitlines()
+        assert all(name in line for name in names), line
+
+
 @pytest.mark.parametrize("origin", ["https://example.org/", "example.org", "https://example.org/page"])
 def test_invalid_origins_are_refused(lazy_binary, model_folder, origin):
     command = [lazy_binary, "serve", model_folder, "--port", "0", "--allowed-origins", origin]
@@ -147,8 +190,35 @@ def test_start_message_names_precision_and_cache(lazy_binary, model_folder, tmp_
     options = ("--dtype", "fp32", "--weights", "int8", "--cache-gib", "0.25", "--max-model-len", "999")
     text, _ = messages_of(lazy_binary, model_folder, tmp_path / "log", *options)
     [line] = [line for line in text.splitlines() if "fp32" in line]
-    for part in ("int8", "cpu", "context length 32", "0.25 GiB", "999 tokens per request"):
+    for part in ("int8", "cpu", "context length 32", "0.25 GiB", "999 tokens per request", "no chat template"):
         assert part in line, line
+    # 999 tokens are more than the model was trained on.
+    [warning] = [line for line in text.splitlines() if "warning" in line]
+    assert "--max-model-len 999" in warning and "32" in warning
+
+
+def test_context_of_learned_positions_cannot_be_exceeded(lazy_binary, model_folder, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    vocabulary = json.loads((Path(model_folder) / "config.json").read_text())["vocab_size"]
+    config = transformers.GPT2Config(n_layer=1, n_embd=16, n_head=2, n_positions=32, vocab_size=vocabulary)
+    folder = tmp_path / "model"
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    for file in Path(model_folder).glob("tokenizer*"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    command = [lazy_binary, "serve", str(folder), "--port", "0", "--device", "cpu", "--max-model-len", "33"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert "--max-model-len" in last and "32" in last and "33" in last, last
+
+
+def test_start_message_names_the_chat_template(lazy_binary, model_folder, tmp_path):
+    pytest.importorskip("jinja2")
+    copy_of_model(model_folder, tmp_path / "model")
+    env = {"LAZY_PYTHON": sys.executable}
+    text, (status, _) = messages_of(lazy_binary, tmp_path / "model", tmp_path / "log", env=env)
+    assert status == 200
+    assert ", chat template" in text and "no chat template" not in text
 
 
 def test_wrong_interpreter_gives_status_500(lazy_binary, model_folder, tmp_path):

@@ -88,6 +88,19 @@ void Connection::begin_record() {
   begin_ = Clock::now();
 }
 
+// Copies the method, the path and the request id, as far as they have been read, to `incoming_` and to the log record.
+// Returns false if the request target is invalid.
+bool Connection::record_head() {
+  const auto& head = parser_->get();
+  incoming_ = {};
+  incoming_.method = record_.method = text(head.method_string());
+  const bool valid_target = parse_target({head.target().data(), head.target().size()}, incoming_);
+  if (valid_target) record_.path = incoming_.path;
+  const std::string given_id = text(head["X-Request-Id"]);
+  if (is_request_id(given_id)) record_.request_id = given_id;
+  return valid_target;
+}
+
 // Writes one log record per request, after the end of its response.
 void Connection::log_request(int status) {
   if (!std::exchange(unlogged_, false) || !pool_->access_log) return;
@@ -194,6 +207,7 @@ void Connection::parse() {
 
 // Refuses a request that the parser does not accept.
 void Connection::refuse_bytes(error_code error) {
+  record_head();
   if (error == http::error::header_limit) {
     if (parser_->get().target().empty()) {
       refuse_request({414, "the request line is longer than the server allows", "uri_too_long"});
@@ -214,22 +228,17 @@ void Connection::refuse_bytes(error_code error) {
 // Checks the request head before the body is read. Returns false if the request was refused.
 bool Connection::accept_head() {
   const auto& head = parser_->get();
-  record_.method = text(head.method_string());
-  const std::string given_id = text(head["X-Request-Id"]);
-  if (is_request_id(given_id)) record_.request_id = given_id;
+  const bool valid_target = record_head();
   if (const auto problem = check_head(head, parser_->chunked())) {
     ++pool_->malformed;
     refuse_request(*problem);
     return false;
   }
-  incoming_ = {};
-  incoming_.method = text(head.method_string());
-  if (!parse_target({head.target().data(), head.target().size()}, incoming_)) {
+  if (!valid_target) {
     ++pool_->malformed;
     refuse_request({400, "the request target is not a valid path", "bad_target"});
     return false;
   }
-  record_.path = incoming_.path;
   incoming_.authorization = text(head[http::field::authorization]);
   origin_ = text(head[http::field::origin]);
   requested_method_ = text(head[http::field::access_control_request_method]);

@@ -74,6 +74,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse_request(const HttpProblem& problem);
   void set_busy(bool busy);
   void begin_record();
+  bool record_head();
   void log_request(int status);
 
   // connection_answer.cc: responses
@@ -82,7 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void write_cors();
   void begin_stream(const std::string& content_type);
   void write_chunk(std::string_view data);
-  void end_stream();
+  void end_stream(int status);
   void finish();  // the response is complete, except for data that is not yet written
   void flush();
   void on_written(boost::system::error_code error, size_t bytes);

@@ -35,8 +35,8 @@ class Connection::Answer final : public Exchange {
   void write(std::string_view data) override {
     if (const auto connection = current(true)) connection->write_chunk(data);
   }
-  void end_stream() override {
-    if (const auto connection = current(true)) connection->end_stream();
+  void end_stream(int status) override {
+    if (const auto connection = current(true)) connection->end_stream(status);
   }
   void on_gone(std::function<void(Gone)> callback) override {
     const auto connection = connection_.lock();
@@ -126,7 +126,8 @@ void Connection::write_chunk(std::string_view data) {
   }
 }
 
-void Connection::end_stream() {
+void Connection::end_stream(int status) {
+  record_.status = status;
   if (chunked_) out_ += "0\r\n\r\n";
   finish();
 }

@@ -41,7 +41,8 @@ class Exchange {
   virtual void respond(HttpResponse response) = 0;
   virtual void begin_stream(const std::string& content_type) = 0;
   virtual void write(std::string_view data) = 0;
-  virtual void end_stream() = 0;
+  // status: how the stream ended, for the access log; the client has received status 200.
+  virtual void end_stream(int status) = 0;
   // Sets a callback that is called at most once, on the strand, if the response ends before it is complete.
   virtual void on_gone(std::function<void(Gone)> callback) = 0;
 };

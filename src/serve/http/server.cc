@@ -171,6 +171,8 @@ HttpCounters HttpServer::counters() const {
       static_cast<int64_t>(pool.open.size()), pool.accepted, pool.refused, pool.malformed, pool.timeouts, pool.gone};
 }
 
+int64_t HttpServer::unanswered() const { return impl_->pool->busy; }
+
 void HttpServer::drain() {
   impl_->pool->draining = true;
   impl_->each([](Connection& connection) { connection.drain(); });

@@ -41,6 +41,7 @@ class HttpServer {
   std::string address() const;  // for example "http://127.0.0.1:8080"
   bool is_local() const;        // true for a loopback address: only this machine can connect
   HttpCounters counters() const;
+  int64_t unanswered() const;  // number of requests that are being read or answered
   // Closes idle connections. Every other connection is closed after its current response.
   void drain();
   // Waits until no request is being read or answered, but no longer than `seconds`. Returns false on timeout.

@@ -236,8 +236,10 @@ Api::Start Api::completions(const HttpRequest& request) {
   for (Prompt& prompt : fields.prompts) {
     if (const auto* text = std::get_if<std::string>(&prompt)) {
       if (const int64_t most = model->engine->max_request_tokens(); model->surely_longer(*text, most)) {
-        throw ApiError(400, fmt::format("prompt: exceeds the limit of {} tokens per request", most), "prompt",
-                       "context_length_exceeded");
+        throw ApiError(
+            400,
+            fmt::format("prompt: a text of {} bytes exceeds the limit of {} tokens per request", text->size(), most),
+            "prompt", "context_length_exceeded");
       }
       std::vector<int64_t> ids = model->encode(*text, special || text->empty());
       if (ids.empty() && model->tokenizer->bos_id()) ids.push_back(*model->tokenizer->bos_id());
@@ -295,9 +297,9 @@ Api::Start Api::chat(const HttpRequest& request) {
   std::vector<int64_t> prompt = encode_chat(*model, fields);
   if (prompt.empty()) wrong_field("messages", "the chat template rendered an empty text");
   check_ids(prompt, model->vocab_size, "messages");
-  if (!fields.max_tokens) {
+  if (!fields.max_tokens) {  // the rest of the context, of which the answer needs at least one token
     const int64_t rest = model->engine->max_request_tokens() - static_cast<int64_t>(prompt.size());
-    fields.max_tokens = std::max<int64_t>(rest, 0);
+    fields.max_tokens = std::max<int64_t>(rest, 1);
   }
   return generate("/v1/chat/completions", Protocol::chat, model, std::move(fields), false, {std::move(prompt)}, {""});
 }
@@ -316,10 +318,14 @@ Api::Start Api::generate(const std::string& endpoint, Protocol protocol, Model m
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto length = static_cast<int64_t>(prompts[i].size());
     if (length > most || *fields.max_tokens > most - length) {
-      throw ApiError(400,
-                     fmt::format("prompt: {} tokens and max_tokens = {} exceed the limit of {} tokens per request",
-                                 length, *fields.max_tokens, most),
-                     protocol == Protocol::chat ? "messages" : "prompt", "context_length_exceeded");
+      const char* field = protocol == Protocol::chat ? "messages" : "prompt";
+      const std::string problem = length >= most
+                                      ? "which leaves no token for the generated text"
+                                      : fmt::format("which leaves {} for the generated text; max_tokens is {}",
+                                                    most - length, *fields.max_tokens);
+      throw ApiError(
+          400, fmt::format("{}: {} tokens of the limit of {} tokens per request, {}", field, length, most, problem),
+          field, "context_length_exceeded");
     }
     job.prompts.push_back({std::move(prompts[i]), std::move(texts[i])});
   }

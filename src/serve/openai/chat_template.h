@@ -21,10 +21,12 @@ class ChatTemplate {
   // Python or its package jinja2 is missing.
   ChatTemplate(const std::string& source, const nlohmann::ordered_json& variables, const char* operation = "serve");
   ~ChatTemplate();
-  // Returns the text of the prompt. messages: an array of objects, passed to the template unchanged. variables:
-  // additional variables; `tools` and `documents` are None by default, as in transformers. Throws Error with the
-  // template's message if the template rejects the messages (raise_exception), and RunError if rendering takes longer
-  // than a few seconds. Thread-safe.
+  // Returns the text of the prompt. messages: an array of objects. The template receives them with two changes: the
+  // arguments of tool calls, a JSON text in OpenAI's API, are objects unless the template needs the text, and a null
+  // content is an empty text if the template fails at null or prints None. variables: additional variables; `tools` and
+  // `documents` are None by default, as in transformers. Throws Error with the template's message if the template
+  // rejects the messages (raise_exception), or with the line of the template if it cannot render them. Throws RunError
+  // if rendering takes longer than a few seconds. Thread-safe.
   std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& variables);
 
  private:

@@ -146,8 +146,6 @@ std::vector<int64_t> Fields::ids(const std::string& name) {
   return out;
 }
 
-void Fields::ignore(std::initializer_list<const char*> names) { known_.insert(names.begin(), names.end()); }
-
 std::vector<std::string> Fields::unknown() const {
   std::vector<std::string> out;
   for (const auto& [name, value] : object_.items()) {

@@ -33,8 +33,6 @@ class Fields {
   std::string string(const std::string& name, const std::string& fallback);
   std::string required_string(const std::string& name);
   std::vector<int64_t> ids(const std::string& name);  // an array of token ids; empty if the field is missing
-  // Marks supported fields that have no effect, so that unknown() does not report them.
-  void ignore(std::initializer_list<const char*> names);
   // Names of the fields that no call above has mentioned.
   std::vector<std::string> unknown() const;
 

@@ -247,7 +247,7 @@ void GenerationTask::finish() {
     open_stream();
     if (job_.fields.include_usage) exchange_->write(sse(usage_chunk(job_.head, usage)));
     exchange_->write(sse(kSseDone));
-    exchange_->end_stream();
+    exchange_->end_stream(200);
   } else {
     std::vector<ChoicePart> parts;
     for (const auto& choice : choices_) parts.push_back(part_of(*choice));
@@ -263,7 +263,7 @@ void GenerationTask::fail(const ApiError& error) {
   if (streaming_) {
     exchange_->write(sse(error.body()));
     exchange_->write(sse(kSseDone));
-    exchange_->end_stream();
+    exchange_->end_stream(error.status());
   } else {
     exchange_->respond(error.response());
   }

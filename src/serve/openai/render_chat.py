@@ -7,11 +7,63 @@ request.
 import datetime
 import json
 import sys
+import traceback
 
 
 def answer(**fields):
     sys.stdout.buffer.write(json.dumps(fields).encode() + b"\n")
     sys.stdout.buffer.flush()
+
+
+def with_argument_objects(messages):
+    """Replaces the JSON text of the arguments of tool calls, as in OpenAI's API, by the object that it describes."""
+
+    def converted(call):
+        try:
+            arguments = json.loads(call["function"]["arguments"])
+        except (KeyError, TypeError, ValueError):
+            return call
+        is_object = isinstance(arguments, dict)
+        return {**call, "function": {**call["function"], "arguments": arguments}} if is_object else call
+
+    def calls(message):
+        return isinstance(message.get("tool_calls"), list)
+
+    return [{**m, "tool_calls": [converted(c) for c in m["tool_calls"]]} if calls(m) else m for m in messages]
+
+
+def with_empty_contents(messages):
+    """Replaces null and missing contents by an empty text."""
+    return [{**m, "content": ""} if m.get("content") is None else m for m in messages]
+
+
+def render(template, variables):
+    """Renders the form of the messages that the template supports.
+
+    Templates expect the arguments of a tool call as an object, some of them as JSON text. Many templates distinguish a
+    content of null from an empty text; others fail at null or print None.
+    """
+    sent = variables["messages"]
+    objects = with_argument_objects(sent)
+    failure = None
+    for messages in [objects] if objects == sent else [objects, sent]:
+        texts = []
+        empty = with_empty_contents(messages)
+        for form in [messages] if empty == messages else [messages, empty]:
+            try:
+                texts.append(template.render(**{**variables, "messages": form}))
+            except Exception as error:  # a template may raise any exception
+                failure = failure or error
+        if texts:
+            return min(texts, key=lambda text: text.count("None"))  # the first one if the counts are equal
+    raise failure
+
+
+def location(error):
+    """Returns the line of the template that raised the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == "<template>"]
+    return f"line {lines[-1]}: " if lines else ""
 
 
 def main():
@@ -23,8 +75,11 @@ def main():
         answer(error=f"Python's jinja2 is missing ({error})", missing=True)
         return
 
+    class RejectedError(jinja2.exceptions.TemplateError):
+        """The template itself rejects the messages."""
+
     def raise_exception(message):
-        raise jinja2.exceptions.TemplateError(message)
+        raise RejectedError(message)
 
     def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
@@ -55,9 +110,12 @@ def main():
     answer(ready=True)
     for line in lines:
         try:
-            answer(text=template.render(**{**first["variables"], **json.loads(line)}))
+            answer(text=render(template, {**first["variables"], **json.loads(line)}))
+        except RejectedError as error:
+            answer(error=str(error))
         except Exception as error:  # a template may raise any exception
-            answer(error=str(error) or type(error).__name__)
+            reason = str(error) or type(error).__name__
+            answer(error=f"the template cannot render these messages: {location(error)}{reason}")
 
 
 main()

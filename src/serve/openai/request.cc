@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "serve/openai/unsupported_fields.h"
+
 namespace lazy::serve {
 using nlohmann::json;
 
@@ -97,10 +99,14 @@ void read_common(Fields& fields, GenerationFields& out) {
       throw ApiError(400, "stream_options: expected an object, found " + type_of(*options), "stream_options",
                      "invalid_type");
     }
-    out.include_usage = Fields(*options, "stream_options.").boolean("include_usage", false);
+    Fields stream_fields(*options, "stream_options.");
+    out.include_usage = stream_fields.boolean("include_usage", false);
+    if (stream_fields.boolean("continuous_usage_stats", false)) {
+      refuse_field("stream_options.continuous_usage_stats",
+                   "stream_options.continuous_usage_stats is not supported; use stream_options.include_usage");
+    }
   }
   out.return_token_ids = fields.boolean("return_token_ids", false);
-  fields.ignore({"user"});
 }
 
 Prompt read_ids(const json& array) {
@@ -198,6 +204,9 @@ nlohmann::ordered_json read_template_variables(Fields& fields) {
     }
     out["documents"] = *documents;
   }
+  if (const std::string effort = fields.string("reasoning_effort", ""); !effort.empty()) {
+    out["reasoning_effort"] = effort;
+  }
   out["add_generation_prompt"] = fields.boolean("add_generation_prompt", true);
   return out;
 }
@@ -230,6 +239,7 @@ std::vector<HeadChoice> read_rows(Fields& fields) {
 CompletionRequest parse_completion(const json& body, std::vector<std::string>& unknown) {
   Fields fields(body);
   CompletionRequest out;
+  refuse_unsupported_fields(fields, Endpoint::completions);
   read_common(fields, out);
   out.prompts = read_prompts(fields);
   if (static_cast<int64_t>(out.prompts.size()) * out.n > kMaxChoices) {
@@ -240,7 +250,6 @@ CompletionRequest parse_completion(const json& body, std::vector<std::string>& u
   out.logprobs = static_cast<int>(fields.integer("logprobs", -1, 0, kMaxLogprobs));
   out.echo = fields.boolean("echo", false);
   if (fields.find("add_special_tokens")) out.add_special_tokens = fields.boolean("add_special_tokens", true);
-  if (!fields.string("suffix", "").empty()) refuse_field("suffix", "suffix is not supported");
   unknown = fields.unknown();
   return out;
 }
@@ -248,6 +257,7 @@ CompletionRequest parse_completion(const json& body, std::vector<std::string>& u
 ChatRequest parse_chat(const json& body, const std::string& text, std::vector<std::string>& unknown) {
   Fields fields(body);
   ChatRequest out;
+  refuse_unsupported_fields(fields, Endpoint::chat);
   read_common(fields, out);
   const json* messages = fields.find("messages");
   if (!messages) throw ApiError(400, "messages is required", "messages", "missing_field");
@@ -265,14 +275,6 @@ ChatRequest parse_chat(const json& body, const std::string& text, std::vector<st
   if (top > 0 && !logprobs) refuse_field("top_logprobs", "top_logprobs requires logprobs: true");
   if (logprobs) out.logprobs = static_cast<int>(top);
   out.variables = read_template_variables(fields);
-  for (const char* name : {"tools", "functions"}) {
-    if (const json* value = fields.find(name); value && !value->empty())
-      refuse_field(name, std::string(name) + " is not supported");
-  }
-  if (const json* format = fields.find("response_format")) {
-    const bool text = format->is_object() && format->value("type", json()) == json("text");
-    if (!text) wrong_field("response_format", "only {\"type\": \"text\"} is supported");
-  }
   unknown = fields.unknown();
   return out;
 }
