@@ -1,5 +1,6 @@
 // `lazy chat`: a conversation with a model in the terminal. If standard input is not a terminal, each line is one
-// message.
+// message, also a line that would be a command on a terminal.
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "command.h"
 #include "common_options.h"
@@ -18,6 +21,7 @@
 #include "served_folder.h"
 
 #include "core/error.h"
+#include "core/known_names.h"
 #include "core/log.h"
 #include "core/stop.h"
 #include "core/terminal.h"
@@ -36,11 +40,11 @@ struct ChatArguments {
   cli::ServingOptions serving;
 };
 
-// SIGINT stops the current answer instead of the program, unlike in core/stop.h. SIGTERM and SIGUSR1 end the program.
+// On a terminal, SIGINT stops the current answer instead of the program, unlike in core/stop.h. SIGTERM and SIGUSR1 end
+// the program.
 std::atomic<bool> interrupted = false;
 
-void install_handlers() {
-  install_stop_handlers();
+void install_interrupt_handler() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = true; };
   action.sa_flags = SA_ONSTACK;  // see ops/signal_stack.h for the reason
@@ -85,8 +89,15 @@ class InputLines {
 class Conversation {
  public:
   Conversation(const serve::ServedModel& model, const ChatArguments& options)
-      : model_(model), sampling_(options.sampling), max_tokens_(options.max_tokens) {
-    if (!options.system.empty()) add(messages_, "system", options.system);
+      : model_(model), options_(options), max_tokens_(options.max_tokens) {
+    clear();
+  }
+
+  // Removes all messages except the system prompt. The next answer uses the first seed again.
+  void clear() {
+    messages_ = Json::array();
+    sampling_ = options_.sampling;
+    if (!options_.system.empty()) add(messages_, "system", options_.system);
     first_exchange_ = messages_.size();
   }
 
@@ -144,11 +155,50 @@ class Conversation {
   }
 
   const serve::ServedModel& model_;
+  const ChatArguments& options_;
   SamplingOptions sampling_;
   int64_t max_tokens_;
   Json messages_ = Json::array();
   size_t first_exchange_ = 0;  // index in messages_ of the first user message: 1 after a system prompt
 };
+
+// A command that is typed at the prompt. `run` returns false to end the chat.
+struct ChatCommand {
+  const char *name, *help;
+  bool (*run)(Conversation&);
+};
+
+bool print_commands(Conversation&);
+
+const std::vector<ChatCommand> kCommands{{"/help", "list the commands", print_commands},
+                                         {"/clear", "start a new conversation; the system prompt stays",
+                                          [](Conversation& conversation) {
+                                            conversation.clear();
+                                            log::info("the conversation is empty");
+                                            return true;
+                                          }},
+                                         {"/exit", "end the chat", [](Conversation&) { return false; }},
+                                         {"/quit", "end the chat", [](Conversation&) { return false; }}};
+
+bool print_commands(Conversation&) {
+  std::string text;
+  for (const ChatCommand& command : kCommands) text += fmt::format("  {:8}{}\n", command.name, command.help);
+  text +=
+      "  Ctrl-C  stop the answer\n  Ctrl-D  end the chat\nTo send a message that begins with /, type a space before "
+      "it.\n";
+  cli::print("chat", text);
+  return true;
+}
+
+// Runs the command `line`, which begins with '/'. Returns false if the chat ends.
+bool run_command(const std::string& line, Conversation& conversation) {
+  for (const ChatCommand& command : kCommands) {
+    if (line == command.name) return command.run(conversation);
+  }
+  const std::string similar = did_you_mean(line, names_of(kCommands));
+  log::warn("unknown command '{}'{}", line, similar.empty() ? "; /help lists the commands" : similar);
+  return true;
+}
 
 void converse(Conversation& conversation, bool terminal) {
   InputLines input;
@@ -163,9 +213,16 @@ void converse(Conversation& conversation, bool terminal) {
       if (++interrupts < 2) log::info("press Ctrl-C again, or Ctrl-D, to end the chat");
       continue;
     }
-    if (!line) break;
+    if (!line) {
+      if (terminal) cli::print("chat", "\n");
+      break;
+    }
     if (strip(*line).empty()) continue;
     interrupts = 0;
+    if (terminal && line->starts_with('/')) {
+      if (!run_command(std::string(strip(*line)), conversation)) break;
+      continue;
+    }
     try {
       conversation.answer(*line);
     } catch (const RunError&) {
@@ -180,8 +237,8 @@ void converse(Conversation& conversation, bool terminal) {
 }
 
 void run(const ChatArguments& options) {
-  options.sampling.validate();
-  install_handlers();
+  options.sampling.validate("chat");
+  install_stop_handlers();
   const std::string path = cli::resolve_model_folder("chat", options.model, options.download);
   if (serve::read_chat_template(path, "chat").empty()) {
     fail("chat",
@@ -191,9 +248,14 @@ void run(const ChatArguments& options) {
   }
   const cli::ServedFolder folder("chat", path, options.model, options.serving);
   if (!folder.model.chat) fail("chat", "{}: {}", path, folder.model.chat_problem);
-  if (must_stop()) return;
+  end_if_stopped("chat");
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
-  if (terminal) log::info("Ctrl-C stops an answer, Ctrl-D ends the chat");
+  if (terminal) {
+    install_interrupt_handler();
+    log::info(
+        "/help lists the commands, /clear starts a new conversation, /exit or Ctrl-D ends the chat, Ctrl-C stops "
+        "an answer");
+  }
   Conversation conversation(folder.model, options);
   converse(conversation, terminal);
 }

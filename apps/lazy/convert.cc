@@ -75,7 +75,7 @@ void ask_for_each_tensor(PythonService& python, const std::string& source, size_
                          const std::function<Json(size_t)>& question) {
   Progress progress("converting", tensors, "tensors");
   for (size_t n = 0; n < tensors; ++n) {
-    if (stop_requested()) fail_run("convert", "stopped; nothing was written");
+    end_if_stopped("convert", "nothing was written");
     ask(python, source, question(n));
     progress.update(n + 1);
   }

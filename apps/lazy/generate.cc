@@ -1,5 +1,6 @@
 // `lazy generate`: continues texts with a model and prints them while they are generated.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
@@ -17,6 +18,7 @@
 #include "core/stop.h"
 #include "generate/model_folder.h"
 #include "generate/output_text.h"
+#include "model/context_length.h"
 #include "model/device.h"
 #include "model/paging.h"
 #include "serve/engine.h"
@@ -25,14 +27,12 @@
 namespace lazy {
 namespace {
 
-// Limit of the cache in bytes; further texts wait until memory is free.
-constexpr int64_t kMaxCache = int64_t{8} << 30;
-
 struct GenerateArguments {
   std::string model, json, device = "auto", dtype = "auto";
   std::vector<std::string> prompts, prompt_files;
   SamplingOptions sampling = cli::kDefaultSampling;
   int64_t max_tokens = 128;
+  double cache_gib = 8;
   ModelOptions model_options;
   int64_t samples = 1;
   bool no_bos = false, special_tokens = false, ignore_eos = false, download = false;
@@ -45,11 +45,30 @@ struct Text {
   std::shared_ptr<TokenQueue> tokens;
 };
 
-// Sizes the cache so that all texts are generated at the same time, up to the limit above.
+// Returns the prompts of the command line, or standard input as the only prompt if the command line has none. As in
+// llama.cpp, one newline at the end of standard input is removed, because `echo` adds it.
+std::vector<std::string> read_prompts(const GenerateArguments& arguments) {
+  std::vector<std::string> prompts = arguments.prompts;
+  for (const std::string& file : arguments.prompt_files) prompts.push_back(read_file(file));
+  if (!prompts.empty()) return prompts;
+  std::string text = ::isatty(STDIN_FILENO) != 0 ? "" : read_file("/dev/stdin");
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.empty()) {
+    fail(
+        "generate",
+        "expected --prompt TEXT, --prompt-file FILE or a text on standard input, found none; `--prompt \"\"` generates "
+        "without a prompt");
+  }
+  return {std::move(text)};
+}
+
+// Sizes the cache so that all texts are generated at the same time, up to --cache-gib; further texts wait until memory
+// is free.
 EngineOptions engine_options(const LanguageModel& model, const GenerateArguments& arguments,
                              const std::vector<std::vector<int64_t>>& prompts) {
   constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-  EngineOptions options{.cache_bytes = kMaxCache, .max_waiting = kUnlimited};
+  const auto max_cache = static_cast<int64_t>(arguments.cache_gib * (1 << 30));
+  EngineOptions options{.cache_bytes = max_cache, .max_waiting = kUnlimited};
   options.streaming = arguments.model_options.streaming();
   const auto tokens_of = [&](const auto& prompt) { return static_cast<int64_t>(prompt.size()) + arguments.max_tokens; };
   for (const auto& prompt : prompts)  // a text may exceed the training length
@@ -61,7 +80,7 @@ EngineOptions engine_options(const LanguageModel& model, const GenerateArguments
       pages += arguments.samples * ((tokens + options.page_tokens - 1) / options.page_tokens);
     }
     const int64_t page = page_bytes(model.config(), options.page_tokens, model.compute_dtype());
-    options.cache_bytes = std::min(pages, std::max<int64_t>(kMaxCache / page, 1)) * page;
+    options.cache_bytes = std::min(pages, std::max<int64_t>(max_cache / page, 1)) * page;
   }
   return options;
 }
@@ -80,12 +99,11 @@ void add_times(nlohmann::ordered_json& result, const std::vector<double>& second
 }
 
 void run(GenerateArguments options) {
-  for (const std::string& file : options.prompt_files) options.prompts.push_back(read_file(file));
-  if (options.prompts.empty()) options.prompts.emplace_back();
-  options.sampling.validate();
+  options.sampling.validate("generate");
   const std::string device = resolve_device(options.device);
-  install_stop_handlers();
   options.model = cli::resolve_model_folder("generate", options.model, options.download);
+  options.prompts = read_prompts(options);
+  install_stop_handlers();  // after standard input was read, so that an interrupt ends the wait for it
   ModelFolder folder = load_model_folder(options.model, options.model_options);
   const ModelConfig& config = folder.model.config();
   cli::place_model(folder.model, device, resolve_dtype(options.dtype, device));
@@ -93,6 +111,7 @@ void run(GenerateArguments options) {
       options.ignore_eos ? std::vector<int64_t>() : end_tokens(options.model, config, *folder.tokenizer);
 
   std::vector<std::vector<int64_t>> prompts;
+  int64_t longest = 0;  // maximum number of tokens of a prompt with its text
   for (const std::string& prompt : options.prompts) {
     prompts.push_back(encode_prompt(*folder.tokenizer, prompt, !options.no_bos));
     if (prompts.back().empty() && !options.no_bos && folder.tokenizer->bos_id()) {
@@ -102,11 +121,9 @@ void run(GenerateArguments options) {
       fail("generate", "the prompt is empty and the tokenizer has no BOS token to begin with");
     const std::vector<int32_t> ids(prompts.back().begin(), prompts.back().end());
     check_embedding_rows(ids, config, *folder.tokenizer, "generate");
-    if (!options.model_options.streaming() &&
-        static_cast<int64_t>(prompts.back().size()) + options.max_tokens > config.max_length) {
-      log::debug("the text may exceed the model's training length of {} tokens", config.max_length);
-    }
+    longest = std::max(longest, static_cast<int64_t>(prompts.back().size()) + options.max_tokens);
   }
+  end_if_stopped("generate");
   Engine engine(folder.model, engine_options(folder.model, options, prompts));
   std::vector<Text> texts;
   for (size_t n = 0; n < prompts.size(); ++n) {
@@ -123,6 +140,10 @@ void run(GenerateArguments options) {
       texts.push_back(std::move(text));
     }
   }
+  if (const int64_t context = context_length(config); !options.model_options.streaming() && longest > context) {
+    log::warn("a text may reach {} tokens; the model's context length is {}, and longer texts are often incoherent",
+              longest, context);
+  }
 
   // Prints the texts in order: the first one while it is generated, then each further one as far as it has been
   // generated.
@@ -134,6 +155,7 @@ void run(GenerateArguments options) {
                       prompts[n / static_cast<size_t>(options.samples)]);
     const cli::PrintedText written = cli::print_text("generate", engine, text.id, *text.tokens, *folder.tokenizer,
                                                      std::move(output), stop_requested);
+    if (written.reason == FinishReason::cancelled) break;
     results.push_back({{"prompt", text.prompt},
                        {"prompt_tokens", prompts[n / static_cast<size_t>(options.samples)].size()},
                        {"text", written.text},
@@ -143,6 +165,11 @@ void run(GenerateArguments options) {
     if (texts.size() == 1) add_times(results.back(), written.seconds);
   }
   cli::print("generate", "\n");
+  if (results.size() < texts.size()) {
+    end_if_stopped("generate", options.json.empty()
+                                   ? "the text is incomplete"
+                                   : "the text is incomplete, and " + options.json + " was not written");
+  }
   if (!options.json.empty()) {
     write_file_atomic(options.json, results.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
@@ -154,12 +181,20 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   auto o = std::make_shared<GenerateArguments>();
   command.add_option("model", o->model, "Model folder, or run folder of `lazy train`").required();
   cli::add_download_option(command, o->download);
-  command.add_option("--prompt", o->prompts, "Text to continue; may be repeated (all texts are generated in one batch)")
+  command
+      .add_option("--prompt", o->prompts,
+                  "Text to continue; may be repeated (all texts are generated in one batch). Without --prompt and "
+                  "--prompt-file, standard input is the text")
       .repeatable();
   command.add_option("--prompt-file", o->prompt_files, "File with a text to continue; may be repeated").repeatable();
   command.add_option("--max-tokens", o->max_tokens, "Maximum number of new tokens per text")
       .show_default()
       .non_negative();
+  command
+      .add_option("--cache-gib", o->cache_gib,
+                  "Maximum GiB of memory for keys, values and states (KV cache); texts that do not fit wait")
+      .show_default()
+      .range(0.001, 1e6);
   cli::add_sampling_options(command, o->sampling, "sample n uses seed + n");
   command.add_option("--samples", o->samples, "Texts per prompt").show_default().positive();
   cli::add_placement_options(command, o->device, o->dtype);
@@ -177,6 +212,7 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
       "  lazy generate runs/lazy --prompt 'Once upon a time'\n"
       "  lazy generate runs/lazy --prompt 'The' --temperature 0 --max-tokens 40\n"
       "  lazy generate runs/lazy --prompt 'A' --prompt 'B' --samples 3 --json samples.json\n"
+      "  echo 'Once upon a time' | lazy generate runs/lazy\n"
       "  lazy generate runs/lazy --prompt 'Chapter 1' --max-tokens 20000 --cache streaming:4+508");
   command.callback([o] { run(*o); });
 });

@@ -156,7 +156,7 @@ Corpus prepare(const InitArguments& o) {
 
 double measure_speed(const InitArguments& o, const train::SizingRequest& request, const train::RunSize& size,
                      double guess, double seconds) {
-  if (stop_requested()) fail_run("init", "stopped; no configuration was written");
+  end_if_stopped("init", "no configuration was written");
   constexpr int64_t kUntimed = 3;  // warm-up steps before the timed steps
   benchmarks::TrainBenchmark b;
   b.model = train::model_of(size, request);

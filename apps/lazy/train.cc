@@ -1,12 +1,14 @@
 // `lazy train CONFIG.toml`: trains a model; see docs/configuration.md and docs/run-directory.md.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/stop.h"
 #include "model/device.h"
 #include "train/config.h"
@@ -34,7 +36,11 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
   if (arguments.mfu > 0) speed.mfu = arguments.mfu;
   std::string& gpu = arguments.plan.gpu;
   if (gpu.empty()) gpu = lazy::gpu_name(config.device);
-  if (gpu.empty()) gpu = kPlannedGpu;
+  if (gpu.empty()) {
+    gpu = kPlannedGpu;
+    lazy::log::info("training.device is {} here; the plan assumes an {} (--gpu selects another GPU)", config.device,
+                    gpu);
+  }
   if (speed.peak_tflops == 0) {
     speed.peak_tflops = config.peak_tflops > 0 ? config.peak_tflops : lazy::peak_bf16_tflops_of(gpu);
   }
@@ -77,7 +83,8 @@ void add_plan_options(lazy::cli::Command command, TrainArguments& arguments) {
 
 LAZY_COMMAND(train, "Train a model from a configuration", [](lazy::cli::Command command) {
   auto arguments = std::make_shared<TrainArguments>();
-  command.add_option("config", arguments->config, "Configuration (TOML)").required();
+  command.add_option("config", arguments->config, "Configuration (TOML), or the folder of a run, which contains it")
+      .required();
   command.add_option("--set", arguments->settings, "Override a key: section.key=value (may be repeated)").repeatable();
   command.add_option("--from", arguments->from,
                      "Model folder or run folder to start from instead of random weights (sets model.from)");
@@ -88,7 +95,7 @@ LAZY_COMMAND(train, "Train a model from a configuration", [](lazy::cli::Command 
 Examples:
   lazy train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb
   lazy train small.toml --set training.steps=200 --set optimizer.lr=3e-3 --set training.output=runs/try
-  lazy train runs/try/config.toml --resume
+  lazy train runs/try --resume
   lazy train finetune.toml --from smollm2-lazy
   torchrun --no-python --nproc-per-node 8 --max-restarts 3 lazy train big.toml --resume
   lazy train configs/lazy-340m-15b.toml --dry-run --gpus 64 --mfu 0.4
@@ -97,6 +104,9 @@ Writes training.output (default runs/NAME-OF-THE-CONFIGURATION): log.jsonl, tens
 end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + signal. Exit code 2: an error in the
 configuration or the data; 1: the loss is no longer finite, or the disk is full.)");
   command.callback([arguments] {
+    // A run folder contains the configuration of the run.
+    const std::filesystem::path run_config = std::filesystem::path(arguments->config) / "config.toml";
+    if (std::filesystem::is_regular_file(run_config)) arguments->config = run_config.string();
     if (!arguments->from.empty()) arguments->settings.push_back("model.from=" + nlohmann::json(arguments->from).dump());
     if (arguments->dry_run) {  // planning does not need the corpus
       auto config = lazy::Config::load(arguments->config, arguments->settings);

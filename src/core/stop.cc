@@ -37,9 +37,11 @@ const char* stop_signal_name(int signal) {
   return signal == SIGINT ? "SIGINT" : signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
 }
 
-void end_if_stopped(const char* operation) {
-  if (stop_requested())
-    throw Interrupted(fmt::format("{}: stopped by {}", operation, stop_signal_name(stop_signal())), stop_signal());
+void end_if_stopped(const char* operation, const std::string& result) {
+  if (!stop_requested()) return;
+  throw Interrupted(fmt::format("{}: stopped by {}{}{}", operation, stop_signal_name(stop_signal()),
+                                result.empty() ? "" : "; ", result),
+                    stop_signal());
 }
 
 }  // namespace lazy

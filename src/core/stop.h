@@ -1,5 +1,7 @@
 // Graceful stop: SIGINT, SIGTERM and SIGUSR1 (Slurm's `--signal=USR1@120`) set a flag that long-running work polls.
 #pragma once
+#include <string>
+
 #include "core/error.h"
 
 namespace lazy {
@@ -21,6 +23,7 @@ class Interrupted : public Error {
 };
 
 // Throws Interrupted with "OPERATION: stopped by SIGTERM" after a stop signal. For work that has no state to save.
-void end_if_stopped(const char* operation);
+// `result` says what the interrupted work leaves, for example "nothing was written".
+void end_if_stopped(const char* operation, const std::string& result = "");
 
 }  // namespace lazy

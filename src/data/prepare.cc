@@ -67,9 +67,7 @@ void spool_pipes(std::vector<Source>& sources, const fs::path& folder) {
 // Documents of at least kLongDocument bytes are encoded in parts of about kPiece bytes if the tokenizer can cut texts.
 constexpr size_t kLongDocument = 16 << 20, kPiece = 1 << 20;
 
-void stop_if_asked() {
-  if (stop_requested()) fail_run("data", "stopped; nothing was written");
-}
+void stop_if_asked() { end_if_stopped("data", "nothing was written"); }
 
 // A uniform sample of a corpus in bounded memory that is determined by the seed. Documents are cut into pieces of about
 // 64 KiB at line ends, every piece gets a random rank, and the pieces with the lowest ranks that fit are kept.

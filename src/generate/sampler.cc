@@ -8,29 +8,31 @@
 
 namespace lazy {
 
-void SamplingOptions::validate() const {
+void SamplingOptions::validate(const char* operation) const {
   if (!(temperature >= 0) || !std::isfinite(temperature)) {
-    fail("generate", "temperature: expected 0 (greedy) or more, found {}", temperature);
+    fail(operation, "temperature: expected 0 (greedy) or more, found {}", temperature);
   }
-  if (top_k < 0) fail("generate", "top-k: expected 0 (all tokens) or more, found {}", top_k);
-  if (!(top_p > 0 && top_p <= 1)) fail("generate", "top-p: expected more than 0 and at most 1, found {}", top_p);
+  if (top_k < 0) fail(operation, "top-k: expected 0 (all tokens) or more, found {}", top_k);
+  if (!(top_p > 0 && top_p <= 1)) fail(operation, "top-p: expected more than 0 and at most 1, found {}", top_p);
   if (!(repetition_penalty > 0) || !std::isfinite(repetition_penalty)) {
-    fail("generate", "repetition penalty: expected more than 0, found {}", repetition_penalty);
+    fail(operation, "repetition penalty: expected more than 0, found {}", repetition_penalty);
   }
-  if (!(min_p >= 0 && min_p <= 1)) fail("generate", "min-p: expected 0 to 1, found {}", min_p);
+  if (!(min_p >= 0 && min_p <= 1)) fail(operation, "min-p: expected 0 to 1, found {}", min_p);
   if (!std::isfinite(presence_penalty)) {
-    fail("generate", "presence penalty: expected a finite number, found {}", presence_penalty);
+    fail(operation, "presence penalty: expected a finite number, found {}", presence_penalty);
   }
   if (!std::isfinite(frequency_penalty)) {
-    fail("generate", "frequency penalty: expected a finite number, found {}", frequency_penalty);
+    fail(operation, "frequency penalty: expected a finite number, found {}", frequency_penalty);
   }
   for (const auto& [id, bias] : logit_bias) {
-    if (id < 0) fail("generate", "logit bias: expected token ids of 0 or more, found {}", id);
-    if (!std::isfinite(bias)) fail("generate", "logit bias: expected finite numbers, found {} for token {}", bias, id);
+    if (id < 0) fail(operation, "logit bias: expected token ids of 0 or more, found {}", id);
+    if (!std::isfinite(bias)) fail(operation, "logit bias: expected finite numbers, found {} for token {}", bias, id);
   }
 }
 
-Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) { options_.validate(); }
+Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {
+  options_.validate("generate");
+}
 
 void Sampler::adjust(const TokenCounts& counts) {
   for (const auto& [id, bias] : options_.logit_bias) {

@@ -21,7 +21,7 @@ struct SamplingOptions {
   double presence_penalty = 0;   // subtracted from the logits of tokens that occur in the text
   double frequency_penalty = 0;  // subtracted for each occurrence of a token in the text
   std::vector<std::pair<int64_t, float>> logit_bias = {};  // added to the logits of these tokens
-  void validate() const;                                   // throws Error that names the invalid option
+  void validate(const char* operation) const;  // throws Error "OPERATION: ..." that names the invalid option
 };
 
 // Number of occurrences of a token in the prompt and in the generated text.

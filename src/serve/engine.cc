@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "model/own_stream.h"
 #include "serve/engine_impl.h"
 
@@ -60,15 +61,20 @@ Engine::Submission Engine::Impl::submit(GenerationRequest request, std::shared_p
             fmt::format("prompt: token {} is outside the model's vocabulary of {}", id, model.config().vocab_size)};
   }
   try {
-    request.sampling.validate();
+    request.sampling.validate("generate");
   } catch (const Error& error) {
     return {0, Refusal::invalid, error.what()};
   }
   const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + std::max<int64_t>(request.max_tokens, 0);
   if (tokens > max_request_tokens()) {
+    const bool cache = store->max_tokens() < longest_request(model.config(), options);
     return {0, Refusal::too_long,
-            fmt::format("the request may reach {} tokens ({} prompt tokens, max_tokens {}); the limit is {}", tokens,
-                        request.prompt.size(), request.max_tokens, max_request_tokens())};
+            fmt::format("the request may reach {} tokens ({} prompt tokens, max_tokens {}); {} at most {}", tokens,
+                        request.prompt.size(), request.max_tokens,
+                        cache ? fmt::format("the KV cache of {} (--cache-gib) holds",
+                                            human_bytes(static_cast<double>(options.cache_bytes)))
+                              : "the context of the model allows",
+                        max_request_tokens())};
   }
   auto sequence = std::make_shared<Sequence>(request.sampling);
   sequence->receiver = std::move(receiver);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/config.h"
@@ -38,12 +39,11 @@ void read_model(Config& config, TrainConfig& c) {
 
 void read_data(Config& config, TrainConfig& c) {
   auto data = config.section("data");
-  if (!data.has("corpus")) fail("config", "{}: [data] needs 'corpus'", config.name());
   for (const std::string& corpus : data.strings("corpus", {})) {
     c.corpus.paths.push_back(data.resolved("corpus", corpus));
   }
   c.corpus.weights = data.numbers("weights", {});
-  if (c.corpus.paths.empty()) {
+  if (data.has("corpus") && c.corpus.paths.empty()) {
     fail("config", "{}: data.corpus: expected a corpus or a list of corpora", data.where("corpus"));
   }
   if (data.has("weights") && c.corpus.weights.size() != c.corpus.paths.size()) {
@@ -79,8 +79,7 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   const std::string output = training.string("output", "");
   c.output = output.empty() ? fs::absolute(fs::path("runs") / stem) : training.resolved("output", output);
   c.name = training.string("name", c.output.filename().string());
-  if (!training.has("steps")) fail("config", "{}: [training] needs 'steps'", config.name());
-  c.steps = training.integer("steps", 0, 1);
+  c.steps = training.integer("steps", std::numeric_limits<int32_t>::max(), 1);  // checked by require()
   c.minutes = training.number("minutes", 0, 0);
   if (c.from.empty()) {
     c.seq_len = training.integer("seq_len", c.model.max_length, 2);
@@ -152,6 +151,11 @@ void read_observation(Config& config, TrainConfig& c) {
   }
 }
 
+// Runs after check_all_used(), so that a misspelled section or key is reported by its name.
+void require(Config& config, const std::string& section, const std::string& key) {
+  if (!config.section(section).has(key)) fail("config", "{}: [{}] needs '{}'", config.name(), section, key);
+}
+
 }  // namespace
 
 TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::string>& overrides) {
@@ -166,6 +170,8 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   read_optimizer(config, c);
   read_observation(config, c);
   config.check_all_used();
+  require(config, "training", "steps");
+  require(config, "data", "corpus");
   ModelConfig trained = c.model;
   // A vocab_size of 0 is replaced by the vocabulary size of the corpus later.
   trained.vocab_size = std::max<int64_t>(trained.vocab_size, 1);

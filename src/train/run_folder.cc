@@ -22,6 +22,9 @@ namespace {
 void make_folder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
+  if (error == std::errc::not_a_directory || error == std::errc::file_exists) {
+    fail("train", "{}: expected a folder at training.output, found a file", path.string());
+  }
   if (error) fail_run("train", "{}: {}", path.string(), error.message());
 }
 

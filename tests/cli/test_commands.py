@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 
 import pytest
@@ -106,3 +107,15 @@ def test_sinks_logs_the_measurement_first(lazy_binary, model, tmp_path):
     first = done.stderr.splitlines()[0]
     for part in ("3 samples of 32 tokens", "2 attention layers of 2 heads"):
         assert part in first, first
+
+
+def test_interrupted_data_prepare_writes_nothing(lazy_binary, tmp_path):
+    out = tmp_path / "corpus"
+    command = [lazy_binary, "data", "prepare", "-", "--output", out, "--tokenizer", "bytes"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"some text\n" * 1000000)  # returns after the program has begun to read
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+        assert b"SIGINT" in process.stderr.read().splitlines()[-1]
+    assert not out.exists()

@@ -133,7 +133,8 @@ TEST(Sampler, InfiniteLogits_AreValid_NaNIsAnError) {
 }
 
 TEST(Sampler, InvalidOptions_AreNamedInTheError) {
-  const auto error = [](const SamplingOptions& options) { return error_of([&] { options.validate(); }); };
+  const auto error = [](const SamplingOptions& options) { return error_of([&] { options.validate("chat"); }); };
+  EXPECT_THAT(error({.temperature = -1}), ::testing::StartsWith("chat: "));
   EXPECT_THAT(error({.temperature = -1}), Names({"temperature", 0, -1}));
   EXPECT_THAT(error({.temperature = NAN}), Names({"temperature", "nan"}));
   EXPECT_THAT(error({.top_k = -1}), Names({"top-k", 0, -1}));

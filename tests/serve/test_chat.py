@@ -94,7 +94,7 @@ def test_user_errors_are_one_line(lazy_binary, folder, model_folder, tmp_path):
     for arguments, names in [
         ([model_folder], [model_folder, "chat template", "lazy generate"]),
         (["nothing"], ["nothing"]),
-        ([folder, "--temperature", "-1"], ["temperature"]),
+        ([folder, "--temperature", "-1"], ["chat: ", "temperature"]),
     ]:
         done = subprocess.run([lazy_binary, "chat", *arguments], input=b"hi\n", capture_output=True)
         assert done.returncode == 2 and done.stderr.count(b"\n") == 1, done.stderr
@@ -170,6 +170,54 @@ def test_keyboard_control_on_a_terminal(lazy_binary, folder):
         assert terminal.end() == 0
     finally:
         terminal.process.kill()
+
+
+def test_commands_on_a_terminal(lazy_binary, folder):
+    terminal = Terminal(lazy_binary, folder, "--temperature", "1", "--max-tokens", "12", "--system", "S")
+
+    def say(text, wanted, at):
+        terminal.write(text + "\n")
+        at = terminal.wait_for(text + "\r\n", at)
+        end = terminal.wait_for("\r\n> ", terminal.wait_for(wanted, at))
+        return terminal.output[at:end], end
+
+    try:
+        at = terminal.wait_for("/help")
+        at = terminal.wait_for("> ", at)
+        first, at = say("Hello", "", at)
+        second, at = say("Hello", "", at)
+        assert second != first
+        text, at = say("/help", "/quit", at)
+        assert all(name in text for name in ("/clear", "/exit", "Ctrl-C", "Ctrl-D"))
+        text, at = say("/claar", "/clear", at)
+        assert text.count("\n") == 1 and "/claar" in text
+        text, at = say("/etc/hosts", "/help", at)
+        assert text.count("\n") == 1
+        _, at = say("/clear", "empty", at)
+        again, at = say("Hello", "", at)
+        assert again == first
+        terminal.write("  \n")
+        at = terminal.wait_for("> ", at)
+        terminal.write("/exit\n")
+        assert terminal.end() == 0
+    finally:
+        terminal.process.kill()
+
+
+def test_commands_on_a_pipe_are_messages(lazy_binary, folder):
+    done = chat(lazy_binary, folder, "--max-tokens", "4", lines=["/exit", "/help"])
+    assert done.returncode == 0 and done.stdout.count(b"\n") >= 2
+
+
+def test_interrupt_on_a_pipe_ends_the_program(lazy_binary, folder):
+    command = [lazy_binary, "chat", folder, "--device", "cpu", "--max-model-len", "65536"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"Hello\nHello again\n")
+        process.stdin.flush()
+        assert process.stdout.read(20)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 128 + signal.SIGINT and b"SIGINT" in errors.splitlines()[-1]
 
 
 def test_two_interrupts_or_sigterm_end_the_chat(lazy_binary, folder):

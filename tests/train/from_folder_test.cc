@@ -130,6 +130,35 @@ TEST(FromFolder, KilledRun_ResumesWithinSchedule) {
                          {"model.safetensors", "optimizer.safetensors"}));
 }
 
+// Both ranks are killed in the middle of the schedule, between two checkpoints.
+TEST(FromFolder, KilledRanks_ResumeWithinSchedule) {
+  const auto arguments = [](const ScratchFolder& scratch) {
+    return std::vector<std::string>{config_in(scratch, folders().lazy, kShift, "data_parallel = \"zero2\"\n"),
+                                    "--threads",
+                                    "1",
+                                    "--set",
+                                    "training.gradient_accumulation_steps=1",
+                                    "--resume"};
+  };
+  const ScratchFolder whole, killed;
+  for (const Ended& ended : run_ranks(2, arguments(whole), whole.path())) ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  {
+    Ranks ranks(2, arguments(killed), killed.path());
+    ASSERT_TRUE(ranks[0].wait_for_step(killed / "run", 13));
+    while (!fs::exists(killed / "run/checkpoints/step-00000010"))  // the checkpoint may still be in progress
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (const int rank : {1, 0}) ranks[rank].send(SIGKILL);
+    for (const Ended& ended : ranks.wait()) EXPECT_EQ(ended.signal, SIGKILL) << ended.errors;
+  }
+  ASSERT_EQ(CheckpointStore(killed / "run/checkpoints", 0).steps(), std::vector<int64_t>{10});
+  for (const Ended& ended : run_ranks(2, arguments(killed), killed.path()))
+    ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_TRUE(same_files(killed / "run/model", whole / "run/model", kFiles));
+  EXPECT_TRUE(same_files(
+      killed / "run/checkpoints/step-00000040", whole / "run/checkpoints/step-00000040",
+      {"model.safetensors", "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"}));
+}
+
 TEST(FromFolder, EverySharding_TrainsTheSameModel) {
   const auto train = [](const ScratchFolder& scratch, const std::string& sharding) {
     const std::string lines = "data_parallel = \"" + sharding + "\"\ndtype = \"fp32\"\n";

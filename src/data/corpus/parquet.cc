@@ -83,9 +83,7 @@ class ParquetStream final : public ByteStream {
   uint64_t skipped() const override { return status(1); }
 
  private:
-  void stop_if_asked() const {
-    if (stop_requested()) fail_run("data", "stopped while reading {}", path_.string());
-  }
+  void stop_if_asked() const { end_if_stopped("data"); }
 
   void spawn(const std::string& column, int write_end) {
     posix_spawn_file_actions_t actions;

@@ -59,7 +59,7 @@ class PlainStream final : public ByteStream {
   void wait_for_input() {
     pollfd input{fd_, POLLIN, 0};
     while (::poll(&input, 1, 200) == 0) {
-      if (stop_requested()) fail_run("data", "stopped while waiting for standard input");
+      end_if_stopped("data", "nothing was written");
     }
   }
   std::string name_;

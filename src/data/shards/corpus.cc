@@ -124,7 +124,8 @@ CorpusInfo read_corpus_info(const fs::path& folder) {
 
 std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split, ShardCheck check) {
   std::vector<Shard> shards;
-  if (!fs::exists(corpus)) fail("corpus", "{}: expected a corpus folder or a shard, found nothing", corpus.string());
+  if (!fs::exists(corpus))
+    fail("corpus", "{}: expected a corpus folder or a shard of `lazy data prepare`, found nothing", corpus.string());
   if (!fs::is_directory(corpus)) {
     shards.emplace_back(corpus, check);
     return shards;

@@ -332,7 +332,7 @@ Api::Start Api::generate(const std::string& endpoint, Protocol protocol, Model m
   check_ids(fields.stop_token_ids, model->vocab_size, "stop_token_ids");
   for (const auto& [id, bias] : fields.sampling.logit_bias) check_ids({id}, model->vocab_size, "logit_bias");
   fields.sampling.seed = fields.seed.value_or(random_seed());
-  fields.sampling.validate();
+  fields.sampling.validate("serve");
   job.model = std::move(model);
   job.fields = std::move(fields);
   job.echo = echo;
