@@ -94,6 +94,19 @@ def test_tensors_and_statistics_match_transformers(make):
     close(only.places["layers.1.attention.input"].norm, found.places["layers.1.attention.input"].norm[:4])
 
 
+@pytest.mark.parametrize("tau", [0.0, -1.0])
+def test_weights_of_converted_models_follow_equation_5(tau):
+    """The bias is zero, so the scores of the first layer are those of the softmax model."""
+    hf = pytest.importorskip("lazy_attention.hf")
+    model = llama()
+    softmax = expected(model).attentions[0][0]
+    hf.make_lazy(model, distance_bias_window=8, tau=tau)
+    found = lazy_attention.probe(model, IDS, save=["layers.*.attention.weights"])
+    assert list(found.tensors) == ["layers.0.attention.weights", "layers.1.attention.weights"]
+    visible = torch.arange(1, len(IDS) + 1)[:, None]
+    close(found.tensors["layers.0.attention.weights"], torch.tril((softmax + tau / visible).relu()))
+
+
 def test_folders_texts_and_interventions(tmp_path):
     model = gpt2()
     tokenizers = pytest.importorskip("tokenizers")

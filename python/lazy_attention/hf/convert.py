@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from ..per_head import CHILD
 from .families import FAMILIES, LazyFamilyModel, attention_layers, lazy_config_class, lazy_model_class
-from .pretrained import LazyPreTrained
+from .pretrained import LazyPreTrained, expect_no_weights
 
 
 def make_lazy(
@@ -84,6 +84,7 @@ def make_lazy(
         raise ValueError(
             "make_lazy: expected a model without FSDP2 units: call make_lazy before shard_heads and fully_shard"
         )
+    expect_no_weights("make_lazy", model.config.output_attentions)
     old = model.config
     config = copy.deepcopy(old)  # other models may share the old one
     if not converted:

@@ -32,8 +32,8 @@ from transformers.models.auto.tokenization_auto import (
 )
 
 from ..per_head import read
-from .attention import LAZY_PARAMETERS
-from .pretrained import LazyPreTrained
+from .attention import LAZY_PARAMETERS, READ_WEIGHTS
+from .pretrained import LazyPreTrained, WithoutWeights
 
 # All of these families have softmax attention with rotary positions and without sinks. Their attention layers are named
 # self_attn and have an output projection o_proj.
@@ -69,7 +69,7 @@ def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
     """
 
     @strict
-    class Config(base):
+    class Config(WithoutWeights, base):
         model_type = f"lazy_{base.model_type}"
         # Tau and the distance bias have no sharding plan. LazyPreTrained raises an error for tensor parallelism.
         base_model_tp_plan = None
@@ -210,7 +210,7 @@ def _refuse_others(layer: nn.Module, _) -> None:
     if found != "lazy":
         raise ValueError(
             f'make_lazy: expected attn_implementation="lazy", which computes tau and the distance bias of this model, '
-            f'found "{found}"'
+            f'found "{found}"' + (f"; {READ_WEIGHTS}" if found == "eager" else "")
         )
 
 
