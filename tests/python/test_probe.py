@@ -96,7 +96,7 @@ def test_tensors_and_statistics_match_transformers(make):
 
 @pytest.mark.parametrize("tau", [0.0, -1.0])
 def test_weights_of_converted_models_follow_equation_5(tau):
-    """The bias is zero, so the scores of the first layer are those of the softmax model."""
+    """The bias is zero, so the first layer has the same scores as in the softmax model."""
     hf = pytest.importorskip("lazy_attention.hf")
     model = llama()
     softmax = expected(model).attentions[0][0]
