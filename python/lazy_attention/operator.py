@@ -198,8 +198,11 @@ def attention(
     Returns:
         out, (batch, length, heads, value dim), of q's type; or `AttentionOutput`.
 
-    Differentiable with respect to q, k, v, distance_bias, tau, sink and alibi_slopes. A second derivative raises
-    RuntimeError. A forward-mode derivative (``torch.func.jvp``, dual tensors) raises NotImplementedError.
+    Differentiable with respect to q, k, v, distance_bias, tau, sink and alibi_slopes. Second derivatives, forward-mode
+    derivatives (``torch.func.jvp``, dual tensors) and ``torch.func.grad`` raise NotImplementedError.
+
+    ``torch.autograd.gradcheck`` (in float64) reports a mismatch at tau = -1, where the weight max(1 + tau, 0) of the
+    first query, which only sees its own key, has a kink. Use another value, such as -0.9.
 
     Raises:
         TypeError: an argument of the wrong type, for example a number, list or array where a tensor is expected.
