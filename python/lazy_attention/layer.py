@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from .decoding import attention_or_decode
 from .fused import rope
 from .operator import AttentionOutput, Normalizer, Offset, attention
-from .per_head import gathered, read, warn_of_rounding
+from .per_head import gathered, read, warn_of_rounding, without_rounding
 
 
 class KVCache:
@@ -76,8 +76,8 @@ class LazyAttention(nn.Module):
         sink_trainable: False makes the sinks a buffer, fixed at their initial value (0: off-by-one softmax).
 
     The parameters have the same names as in the checkpoints of `lazy` (``attn.*`` in model.safetensors).
-    ``softmax_offset``, ``sinks`` and ``learnable_bias_diagonals`` are created in fp32 for every ``dtype``.
-    ``layer.bfloat16()`` and ``layer.to`` round them; the next forward pass then emits a warning.
+    ``softmax_offset``, ``sinks`` and ``learnable_bias_diagonals`` are created in fp32 for every ``dtype``, and stay in
+    fp32 under ``layer.bfloat16()``, ``layer.half()`` and ``layer.to``, because they decide which keys have weight.
 
     Raises ValueError if num_heads is not a multiple of num_kv_heads, and every error of `lazy_attention.attention`.
     """
@@ -178,6 +178,10 @@ class LazyAttention(nn.Module):
             name: None if value is None else value.to(dtype)
             for name, value in zip(("distance_bias", "tau", "sink"), values)
         }
+
+    def _apply(self, fn, recurse: bool = True):
+        """Converts the layer (``to``, ``bfloat16``, ``cuda``, ...). The per-head parameters are never cast to 16 bits."""
+        return super()._apply(without_rounding(fn, (getattr(self, name, None) for name in self.PER_HEAD)), recurse)
 
     def extra_repr(self) -> str:
         return (

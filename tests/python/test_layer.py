@@ -171,10 +171,45 @@ def test_bfloat16(autocast):
     pool.check()
 
 
+CONVERSIONS = {
+    "bfloat16": lambda module: module.bfloat16(),
+    "half": lambda module: module.half(),
+    "to": lambda module: module.to(torch.bfloat16),
+    "type": lambda module: module.type(torch.bfloat16),
+    "double, half": lambda module: module.double().half(),
+    "in a model": lambda module: torch.nn.Sequential(module).to("cpu", torch.bfloat16)[0],
+}
+
+
+@pytest.mark.parametrize("conversion", CONVERSIONS)
+@pytest.mark.parametrize("settings", [dict(tau=-0.99871), dict(tau_trainable=False), dict(normalizer="softmax_sink")])
+def test_conversions_do_not_round_the_per_head_parameters(conversion, settings):
+    layer = make(distance_bias_window=8, **settings)
+    layer(torch.randn(1, 5, 32)).sum().backward()
+    before = {name: getattr(layer, name) for name in layer.PER_HEAD if getattr(layer, name, None) is not None}
+    values = {name: (t.detach().clone(), t.grad) for name, t in before.items()}
+    assert len(values) == 2
+    converted = CONVERSIONS[conversion](layer)
+    assert converted is layer and layer.q_proj.weight.dtype in (torch.bfloat16, torch.float16)
+    for name, (value, gradient) in values.items():
+        now = getattr(layer, name)
+        assert now.dtype == torch.float32 and torch.equal(now, value), name
+        assert (now.grad is None) == (gradient is None)
+        assert gradient is None or torch.equal(now.grad, gradient.float())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(torch.randn(1, 5, 32, dtype=layer.q_proj.weight.dtype))
+    assert (
+        layer.double().per_head_arguments(torch.zeros((), dtype=torch.float64))["distance_bias"].dtype == torch.float64
+    )
+    assert layer.to("meta").learnable_bias_diagonals.is_meta
+
+
 @pytest.mark.filterwarnings("always")
 def test_rounding_of_tau_emits_a_warning():
     layer, x = make().bfloat16(), torch.randn(1, 5, 32).bfloat16()
-    with pytest.warns(UserWarning, match=naming("tau", "torch.bfloat16", "LazyAttention", "dtype")):
+    layer.softmax_offset.data = layer.softmax_offset.data.bfloat16()
+    with pytest.warns(UserWarning, match=naming("tau", "torch.bfloat16", "LazyAttention")):
         layer(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

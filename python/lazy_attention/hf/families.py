@@ -31,7 +31,7 @@ from transformers.models.auto.tokenization_auto import (
     TOKENIZER_MAPPING_NAMES,
 )
 
-from ..per_head import read
+from ..per_head import read, without_rounding
 from .attention import LAZY_PARAMETERS, READ_WEIGHTS
 from .pretrained import LazyPreTrained, WithoutWeights
 
@@ -171,6 +171,13 @@ class LazyFamilyModel(LazyPreTrained):
                 init.constant_(tau, self.config.offset_init)
             if bias is not None:
                 init.normal_(bias, 0.0, self.config.distance_bias_init_std)
+
+    def _apply(self, fn, recurse: bool = True):
+        """Converts the model (``to``, ``bfloat16``, ``cuda``, ...). Tau and the distance bias are never cast to 16
+        bits."""
+        layers = attention_layers(self)
+        tensors = [getattr(layer, name, None) for layer in layers for name in LAZY_PARAMETERS]
+        return super()._apply(without_rounding(fn, tensors), recurse)
 
     def initialize_weights(self):
         super().initialize_weights()
