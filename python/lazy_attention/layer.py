@@ -180,8 +180,10 @@ class LazyAttention(nn.Module):
         }
 
     def _apply(self, fn, recurse: bool = True):
-        """Converts the layer (``to``, ``bfloat16``, ``cuda``, ...). The per-head parameters are never cast to 16 bits."""
-        return super()._apply(without_rounding(fn, (getattr(self, name, None) for name in self.PER_HEAD)), recurse)
+        """Converts the layer (``to``, ``bfloat16``, ``cuda``, ...). The per-head parameters are never cast to 16
+        bits."""
+        tensors = [getattr(self, name, None) for name in self.PER_HEAD]
+        return super()._apply(without_rounding(fn, tensors), recurse)
 
     def extra_repr(self) -> str:
         return (

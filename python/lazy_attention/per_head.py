@@ -102,7 +102,7 @@ def warn_of_rounding(tau: Tensor | None) -> None:
         warnings.warn(
             f"Lazy Attention: tau is {tau.dtype} and has been rounded, probably together with the distance bias, "
             "although they decide which keys have weight. With FSDP2, call lazy_attention.hf.shard_heads before "
-            "fully_shard. Otherwise, convert the whole model or a LazyAttention layer by .to() or .bfloat16(), which leave "
-            "tau in fp32",
+            "fully_shard. Otherwise, convert the whole model or a LazyAttention layer by .to() or .bfloat16(), which "
+            "leave tau in fp32",
             stacklevel=2,
         )
