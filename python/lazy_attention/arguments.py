@@ -1,4 +1,4 @@
-"""Checks of the types of the arguments of the package's operators. The operators check shapes and values."""
+"""Checks of the types of arguments. The operators check shapes and values."""
 
 from __future__ import annotations
 
@@ -85,14 +85,29 @@ def check_types(operator: str, **arguments) -> None:
     for name, value in arguments.items():
         if name not in types:
             raise TypeError(f"lazy::{operator}: expected one of the arguments {', '.join(types)}, found {name}")
-        optional = types[name] in _OPTIONAL
+        kind = types[name]
+        optional = kind in _OPTIONAL
         if optional and value is None:
             continue
-        kind, usual, accepts = (_OPTIONAL if optional else _KINDS)[types[name]]
-        if type(value) is usual or accepts(value):
+        _, usual, accepts = (_OPTIONAL if optional else _KINDS)[kind]
+        if type(value) is not usual and not accepts(value):
+            raise _wrong_type(f"lazy::{operator}", name, kind, value, _SHAPES[operator].get(name))
+
+
+def expect_types(where: str, kinds: dict[str, str], arguments: dict) -> None:
+    """Raises TypeError, which begins with `where`, for an argument that does not have the type that `kinds` maps its
+    name to, in the notation of operator schemas: "int", "Optional[float]", ..."""
+    for name, kind in kinds.items():
+        value = arguments[name]
+        if value is None and kind in _OPTIONAL:
             continue
-        shape = f" of shape {_SHAPES[operator][name]}" if usual is Tensor else ""
-        raise TypeError(
-            f"lazy::{operator}: expected {name} to be {kind}{shape}{', or None' if optional else ''}, "
-            f"found {type(value).__name__} {reprlib.repr(value)}"
-        )
+        if not (_OPTIONAL.get(kind) or _KINDS[kind])[2](value):
+            raise _wrong_type(where, name, kind, value)
+
+
+def _wrong_type(where: str, name: str, kind: str, value, shape: str | None = None) -> TypeError:
+    text = (_OPTIONAL.get(kind) or _KINDS[kind])[0] + (f" of shape {shape}" if shape else "")
+    optional = ", or None" if kind in _OPTIONAL else ""
+    return TypeError(
+        f"{where}: expected {name} to be {text}{optional}, found {type(value).__name__} {reprlib.repr(value)}"
+    )

@@ -160,6 +160,10 @@ class LazyModel(LazyPreTrainedModel):
         past_key_values = past_key_values if cache is None else cache
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("LazyModel: expected either input_ids or inputs_embeds")
+        if input_ids is not None and input_ids.dim() != 2:
+            raise ValueError(
+                f"LazyModel: expected input_ids of shape (batch, length), received {tuple(input_ids.shape)}"
+            )
         x = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         use_cache = self.config.use_cache and not self.training if use_cache is None else use_cache
         if self.gradient_checkpointing and self.training:
