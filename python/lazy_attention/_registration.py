@@ -73,8 +73,8 @@ def register(library: ctypes.CDLL, without_cuda: str) -> None:
 
 
 class _ReverseModeLibrary(torch_library.Library):
-    """A library that adds a check to every Autograd kernel: forward-mode tangents raise an error. The check also
-    applies to kernels that are registered by PyTorch's helper functions."""
+    """A library that adds a check to every Autograd kernel: forward-mode tangents and the gradients of torch.func raise
+    an error. The check also applies to kernels that are registered by PyTorch's helper functions."""
 
     def impl(self, op_name, fn, dispatch_key="", **options):
         kernel = _reverse_mode_only(op_name, fn) if dispatch_key == "Autograd" else fn
@@ -82,27 +82,40 @@ class _ReverseModeLibrary(torch_library.Library):
 
 
 def _reverse_mode_only(name: str, kernel):
-    """Wraps the Autograd kernel `kernel` in a check that no input has a forward-mode tangent.
+    """Wraps the Autograd kernel `kernel` in checks that no input has a forward-mode tangent, and that no input requires
+    a gradient of torch.func.grad, vjp or jacrev.
 
-    Without the check, the kernels would drop tangents silently: PyTorch raises an error only in
+    Without the first check, the kernels would drop tangents silently: PyTorch raises an error only in
     torch.autograd.Function.apply, which is called only if an input requires a gradient. The inputs of torch.func.jvp
-    are dual tensors as well, so the check also detects them.
+    are dual tensors as well, so the check also detects them. Without the second check, Function.apply raises an error
+    that does not name the operator.
     """
 
     def checked(*arguments, **options):  # `arguments` includes the dispatch key set
         if forward_ad._current_level >= 0:  # skips the slow check (microseconds) outside of dual levels
-            _refuse_tangents(name, (*arguments, *options.values()))
+            has_tangent = lambda t: forward_ad.unpack_dual(t, level=0).tangent is not None
+            if any(map(has_tangent, _tensors(arguments, options))):
+                raise _not_implemented(name, "forward-mode derivatives are not implemented")
+        if torch._C._are_functorch_transforms_active() and _wants_gradient(*_tensors(arguments, options)):
+            raise _not_implemented(name, "torch.func.grad, vjp, jacrev and hessian are not implemented")
         return kernel(*arguments, **options)
 
     return checked
 
 
-def _refuse_tangents(name: str, arguments: tuple) -> None:
-    for argument in arguments:
+def _tensors(arguments: tuple, options: dict) -> list[Tensor]:
+    """Returns the tensors among the arguments of a call and in lists of tensors."""
+    found = []
+    for argument in (*arguments, *options.values()):
         for t in argument if isinstance(argument, (list, tuple)) else (argument,):
-            if isinstance(t, Tensor) and forward_ad.unpack_dual(t, level=0).tangent is not None:
-                instead = "" if name in NO_GRADIENT else "; use torch.autograd.grad or backward()"
-                raise NotImplementedError(f"lazy::{name}: forward-mode derivatives are not implemented{instead}")
+            if isinstance(t, Tensor):
+                found.append(t)
+    return found
+
+
+def _not_implemented(name: str, what: str) -> NotImplementedError:
+    instead = "" if name in NO_GRADIENT else "; use torch.autograd.grad or backward()"
+    return NotImplementedError(f"lazy::{name}: {what}{instead}")
 
 
 def _add_product(sum, a, b):
@@ -378,7 +391,7 @@ class _Decode(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *_):
-        raise RuntimeError("lazy::decode: the derivative is not implemented")
+        raise NotImplementedError("lazy::decode: the derivative is not implemented; use lazy_attention.attention")
 
 
 def _decode(keys, *tensors, **options):
@@ -389,7 +402,10 @@ def _decode(keys, *tensors, **options):
 
 def _no_second_derivative(name: str):
     def refuse(ctx, *_):
-        raise RuntimeError(f"lazy::{name}: the second derivative is not implemented")
+        raise NotImplementedError(
+            f"lazy::{name}: the second derivative is not implemented; compute the function by other PyTorch operations "
+            "if you need it"
+        )
 
     return refuse
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .operator import AttentionOutput, Normalizer, Offset, attention, check_layout, check_types
+from .arguments import check_types
+from .operator import AttentionOutput, Normalizer, Offset, attention, check_layout
 
 FEW_ROWS = 8  # maximum number of query rows for which decode is used; must equal the constant in src/ops/decode.h
 
@@ -56,11 +57,11 @@ def decode(
     Returns out (batch, rows, heads, value dim), or `lazy_attention.AttentionOutput`.
 
     Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for wrong shapes and types, for a length above
-    the capacity and for a page index out of range. Raises TypeError for a number, list or array in place of a tensor.
+    the capacity and for a page index out of range. Raises TypeError for an argument of the wrong type, for example a
+    number, list or array in place of a tensor.
     """
     check_types(
         "decode",
-        window,
         q=q,
         k_cache=k_cache,
         v_cache=v_cache,
@@ -71,6 +72,16 @@ def decode(
         block_table=block_table,
         visible_count=visible_count,
         alibi_slopes=alibi_slopes,
+        normalizer=normalizer,
+        offset=offset,
+        sigmoid_bias=sigmoid_bias,
+        scale=scale,
+        softcap=softcap,
+        causal=causal,
+        window=window,
+        return_lse=return_lse,
+        return_stats=return_stats,
+        return_score_stats=return_score_stats,
     )
     if block_table is None:
         check_layout("decode", q, k_cache, causal, (distance_bias, tau, sink, alibi_slopes))

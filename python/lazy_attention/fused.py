@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _library  # noqa: F401  registers torch.ops.lazy
+from .arguments import check_types
 
 
 def _served(*tensors: Tensor) -> bool:
@@ -21,12 +21,28 @@ def _served(*tensors: Tensor) -> bool:
     )
 
 
+def _expect(ok: bool, operator: str, expected: str, *received) -> None:
+    if not ok:
+        raise RuntimeError(f"lazy::{operator}: expected {expected}, received {' and '.join(map(str, received))}")
+
+
+def _expect_real(operator: str, name: str, t: Tensor) -> None:
+    _expect(t.is_floating_point(), operator, f"{name} of a floating-point type", t.dtype)
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """``x / sqrt(mean(x^2) + eps) * weight`` over the last dimension, sums in fp32.
 
     x: (..., dim); weight: (dim), in fp32 or in x's type. Returns a tensor of x's shape and type. Differentiable with
-    respect to x and weight.
+    respect to x and weight. Raises RuntimeError, ``lazy::rms_norm: expected ..., received ...``, for wrong shapes,
+    types and devices, and TypeError for arguments that are not tensors.
     """
+    check_types("rms_norm", x=x, weight=weight, eps=eps)
+    _expect(x.dim() > 0, "rms_norm", "x of shape (..., dim)", list(x.shape))
+    _expect(weight.shape == x.shape[-1:], "rms_norm", f"weight of shape ({x.shape[-1]})", list(weight.shape))
+    _expect(weight.device == x.device, "rms_norm", f"weight on {x.device} like x", weight.device)
+    _expect_real("rms_norm", "x", x)
+    _expect_real("rms_norm", "weight", weight)
     if _served(x) and weight.dtype in (torch.float32, x.dtype):
         return torch.ops.lazy.rms_norm(x, weight, eps)
     wide = x.to(weight.dtype) if weight.dtype == torch.float64 else x.float() if x.dtype != torch.float64 else x
@@ -34,7 +50,15 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """``silu(gate) * up``. Both tensors are (..., dim) and have the same type. Differentiable with respect to both."""
+    """``silu(gate) * up``. Both tensors have the same shape (..., dim) and the same type. Differentiable with respect
+    to both. Raises RuntimeError, ``lazy::swiglu: expected ..., received ...``, for wrong shapes, types and devices, and
+    TypeError for arguments that are not tensors.
+    """
+    check_types("swiglu", gate=gate, up=up)
+    _expect(up.shape == gate.shape, "swiglu", f"up of gate's shape {list(gate.shape)}", list(up.shape))
+    _expect(up.dtype == gate.dtype, "swiglu", f"up of gate's type {gate.dtype}", up.dtype)
+    _expect(up.device == gate.device, "swiglu", f"up on {gate.device} like gate", up.device)
+    _expect_real("swiglu", "gate", gate)
     return torch.ops.lazy.swiglu(gate, up) if _served(gate, up) else F.silu(gate) * up
 
 
@@ -72,7 +96,7 @@ def rope(
             the frequencies ("longrope").
 
     Returns a tensor of x's shape and type. Differentiable with respect to x. Raises RuntimeError, ``lazy::rope:
-    expected ..., received ...``, for invalid arguments.
+    expected ..., received ...``, for invalid arguments, and TypeError for wrong types and unknown arguments.
     """
     options = dict(
         positions=positions,
@@ -83,6 +107,9 @@ def rope(
         original_length=original_length,
         **scaling_details,
     )
+    check_types("rope", x=x, base=base, offset=offset, **options)
+    _expect_real("rope", "x", x)
+    _expect(rotary_dim >= -1, "rope", "rotary_dim of -1 (all dimensions) or at least 2", rotary_dim)
     if _served(x):
         return torch.ops.lazy.rope(x, base, offset, **options)
     if x.dtype != torch.float64:
@@ -103,10 +130,21 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, ignore_
     """Mean cross-entropy in nats of ``softmax(hidden @ weight.T)`` against labels; logits are computed in chunks.
 
     Args:
-        hidden: (tokens, dim), float32 or bfloat16.
+        hidden: (..., dim), for example (tokens, dim) or (batch, length, dim); float32 or bfloat16.
         weight: (vocabulary, dim), in hidden's type. Under autocast, hidden and weight are cast to the autocast type.
-        labels: (tokens), int64. Tokens whose label is ``ignore_index`` are excluded from the mean.
+        labels: (...), int64: hidden's shape without the last dimension. Position t has the label of hidden[..., t, :];
+            the function does not shift labels. Tokens whose label is ``ignore_index`` are excluded from the mean.
 
     Returns a float32 scalar, or NaN if all tokens are excluded. Differentiable with respect to hidden and weight.
+    Raises RuntimeError, ``lazy::linear_cross_entropy: expected ..., received ...``, for wrong shapes, types and labels,
+    and TypeError for arguments that are not tensors.
     """
+    name = "linear_cross_entropy"
+    check_types(name, hidden=hidden, weight=weight, labels=labels, ignore_index=ignore_index)
+    fits = hidden.dim() > 1 and weight.dim() == 2 and weight.shape[1] == hidden.shape[-1]
+    _expect(fits, name, "hidden (..., dim) and weight (vocabulary, dim)", list(hidden.shape), list(weight.shape))
+    tokens = hidden.shape[:-1]
+    _expect(labels.shape == tokens, name, f"labels of hidden's leading shape {list(tokens)}", list(labels.shape))
+    _expect(labels.dtype == torch.int64, name, "labels of type int64", labels.dtype)
+    hidden, labels = hidden.flatten(0, -2), labels.flatten()
     return torch.ops.lazy.linear_cross_entropy(hidden, weight, labels, ignore_index)[0]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from .arguments import expect_types
 from .decoding import attention_or_decode
 from .fused import rope
 from .operator import AttentionOutput, Normalizer, Offset, attention
-from .per_head import gathered, read, warn_of_rounding
+from .per_head import gathered, read, warn_of_rounding, without_rounding
+
+
+def _entries(t: Tensor) -> tuple:
+    """Batch size, heads, head_dim, type and device of the keys or values (batch, tokens, heads, head_dim)."""
+    return (t.shape[0], *t.shape[2:], t.dtype, t.device)
 
 
 class KVCache:
@@ -30,6 +37,17 @@ class KVCache:
         """Appends keys and values (batch, tokens, kv heads, head_dim). Returns views of all keys and values."""
         if torch.is_grad_enabled():
             raise RuntimeError("KVCache: expected torch.no_grad(), because the cache only supports inference")
+        if keys.dim() != 4 or values.shape[:3] != keys.shape[:3]:
+            raise ValueError(
+                "KVCache: expected keys and values of shape (batch, tokens, kv heads, head_dim), received "
+                f"{tuple(keys.shape)} and {tuple(values.shape)}"
+            )
+        for fresh, store in ((keys, self.keys), (values, self.values)):
+            if store is not None and _entries(fresh) != _entries(store):
+                raise ValueError(
+                    f"KVCache: expected keys and values like the {self.length} cached ones, {_entries(store)} (batch, kv "
+                    f"heads, head_dim, type, device), received {_entries(fresh)}: create one cache per layer and batch"
+                )
         end = self.length + keys.shape[1]
         self.keys = self._append(self.keys, keys, end)
         self.values = self._append(self.values, values, end)
@@ -76,8 +94,8 @@ class LazyAttention(nn.Module):
         sink_trainable: False makes the sinks a buffer, fixed at their initial value (0: off-by-one softmax).
 
     The parameters have the same names as in the checkpoints of `lazy` (``attn.*`` in model.safetensors).
-    ``softmax_offset``, ``sinks`` and ``learnable_bias_diagonals`` are created in fp32 for every ``dtype``.
-    ``layer.bfloat16()`` and ``layer.to`` round them; the next forward pass then emits a warning.
+    ``softmax_offset``, ``sinks`` and ``learnable_bias_diagonals`` are created in fp32 for every ``dtype``, and stay in
+    fp32 under ``layer.bfloat16()``, ``layer.half()`` and ``layer.to``, because they decide which keys have weight.
 
     Raises ValueError if num_heads is not a multiple of num_kv_heads, and every error of `lazy_attention.attention`.
     """
@@ -108,6 +126,16 @@ class LazyAttention(nn.Module):
         dtype=None,
     ) -> None:
         super().__init__()
+        expect_types("LazyAttention", self.KINDS, locals())
+        if not math.isfinite(tau) or not math.isfinite(sink) or not 0 <= distance_bias_std < math.inf:
+            raise ValueError(
+                "LazyAttention: expected finite numbers tau and sink, and distance_bias_std of at least 0, "
+                f"received {tau}, {sink} and {distance_bias_std}"
+            )
+        if hidden_size < 1 or (head_dim is not None and head_dim < 1):
+            raise ValueError(
+                f"LazyAttention: expected hidden_size and head_dim of at least 1, received {hidden_size} and {head_dim}"
+            )
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if num_heads < 1 or num_kv_heads < 1 or num_heads % num_kv_heads:
             raise ValueError(
@@ -131,6 +159,7 @@ class LazyAttention(nn.Module):
         self.normalizer, self.offset, self.window, self.causal = normalizer, offset, window, causal
         self.softcap = softcap
         self.rope_base, self.rope_options = rope_base, dict(rope_options or {})
+        self._check_settings()
         self.tau_init, self.distance_bias_std, self.sink_init = tau, distance_bias_std, sink
         where = {"device": device, "dtype": dtype}
         self.q_proj = nn.Linear(hidden_size, num_heads * head_dim, bias, **where)
@@ -157,6 +186,32 @@ class LazyAttention(nn.Module):
         self.reset_attention_parameters()
 
     PER_HEAD = ("learnable_bias_diagonals", "softmax_offset", "sinks")
+    KINDS = {  # types of the constructor's arguments that the operators do not check
+        **dict.fromkeys(("hidden_size", "num_heads", "distance_bias_window"), "int"),
+        **dict.fromkeys(("num_kv_heads", "head_dim"), "Optional[int]"),
+        **dict.fromkeys(("tau", "sink", "distance_bias_std"), "float"),
+        **dict.fromkeys(("tau_trainable", "sink_trainable", "bias"), "bool"),
+    }
+
+    @torch.no_grad()
+    def _check_settings(self) -> None:
+        """Calls the operators once with this layer's settings, so that their errors occur at construction."""
+        x = torch.zeros(1, 1, 1, self.head_dim, device="cpu").float()
+        number = torch.zeros(1, device="cpu").float()
+        if self.rope_base is not None:
+            rope(x, self.rope_base, **self.rope_options)
+        attention(
+            x,
+            x,
+            x,
+            tau=number if self.normalizer == "elastic" else None,
+            sink=number if self.normalizer == "softmax_sink" else None,
+            normalizer=self.normalizer,
+            offset=self.offset,
+            softcap=self.softcap,
+            causal=self.causal,
+            window=self.window,
+        )
 
     def reset_attention_parameters(self) -> None:
         """Initializes tau, the sinks and the distance bias. The projections keep the initial values of nn.Linear."""
@@ -178,6 +233,12 @@ class LazyAttention(nn.Module):
             name: None if value is None else value.to(dtype)
             for name, value in zip(("distance_bias", "tau", "sink"), values)
         }
+
+    def _apply(self, fn, recurse: bool = True):
+        """Converts the layer (``to``, ``bfloat16``, ``cuda``, ...). The per-head parameters are never cast to 16
+        bits."""
+        tensors = [getattr(self, name, None) for name in self.PER_HEAD]
+        return super()._apply(without_rounding(fn, tensors), recurse)
 
     def extra_repr(self) -> str:
         return (
@@ -251,9 +312,15 @@ class LazyAttention(nn.Module):
         Returns a tensor of the same shape as x.
         """
         packed = cu_seqlens is not None
-        if x.dim() != (2 if packed else 3):
+        hidden_size = self.q_proj.in_features
+        if not isinstance(x, Tensor) or x.dim() != (2 if packed else 3) or x.shape[-1] != hidden_size:
             shape = "(tokens, hidden_size)" if packed else "(batch, length, hidden_size)"
-            raise ValueError(f"LazyAttention: expected x of shape {shape}, received {tuple(x.shape)}")
+            found = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(
+                f"LazyAttention: expected x of shape {shape} with hidden_size {hidden_size}, received {found}"
+            )
+        if cache is not None and not isinstance(cache, KVCache):
+            raise TypeError(f"LazyAttention: expected cache to be a KVCache, or None, found {type(cache).__name__}")
         if packed and cache is not None:
             raise ValueError("LazyAttention: expected either a cache or packed documents, received both")
         q, k, v = self.project(x.unsqueeze(0) if packed else x)

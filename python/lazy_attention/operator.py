@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import reprlib
 import warnings
 from typing import Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
-from . import _library  # noqa: F401  registers torch.ops.lazy
+from .arguments import check_types
 
 Normalizer = Literal["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15", "softpick"]
 Offset = Literal["per_visible", "constant"]
@@ -30,43 +29,6 @@ class AttentionOutput(NamedTuple):
     the shape is (5, ...), and two statistics of the visible scores s_ij follow: their maximum, and the entropy in nats
     of their softmax without the sink. Both are independent of the normalizer. Empty if no statistics are requested. No
     gradient."""
-
-
-# Expected shapes, for error messages. Packed tensors have no batch axis.
-_SHAPES = {
-    **dict.fromkeys(("q", "k", "v", "k_cache", "v_cache"), "(batch, length, heads, head_dim)"),
-    **dict.fromkeys(("tau", "sink", "alibi_slopes"), "(heads)"),
-    "distance_bias": "(heads, W)",
-    **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), "(documents + 1) and type int32 or int64"),
-    **dict.fromkeys(("cache_lengths", "visible_count"), "(batch) and type int32 or int64"),
-    "block_table": "(batch, pages) and type int32 or int64",
-}
-_OPTIONAL = (
-    "distance_bias",
-    "tau",
-    "sink",
-    "alibi_slopes",
-    "cu_seqlens_q",
-    "cu_seqlens_k",
-    "block_table",
-    "visible_count",
-)
-
-
-def check_types(operator: str, window: int, **tensors: Tensor | None) -> None:
-    """Raises TypeError for numbers, lists and arrays where the operator takes tensors, and for a window that is not an
-    integer."""
-    for name, value in tensors.items():
-        if not isinstance(value, Tensor) and not (value is None and name in _OPTIONAL):
-            raise TypeError(
-                f"lazy::{operator}: expected {name} to be a tensor of shape {_SHAPES[name]}"
-                f"{', or None' if name in _OPTIONAL else ''}, found {type(value).__name__} {reprlib.repr(value)}"
-            )
-    if isinstance(window, bool) or not (isinstance(window, int) or hasattr(window, "__index__")):
-        raise TypeError(
-            f"lazy::{operator}: expected window to be an integer, -1 (none) or at least 1, "
-            f"found {type(window).__name__} {reprlib.repr(window)}"
-        )
 
 
 def check_layout(operator: str, q: Tensor, k: Tensor, causal: bool, per_head: tuple[Tensor | None, ...]) -> None:
@@ -236,18 +198,20 @@ def attention(
     Returns:
         out, (batch, length, heads, value dim), of q's type; or `AttentionOutput`.
 
-    Differentiable with respect to q, k, v, distance_bias, tau, sink and alibi_slopes. A second derivative raises
-    RuntimeError. A forward-mode derivative (``torch.func.jvp``, dual tensors) raises NotImplementedError.
+    Differentiable with respect to q, k, v, distance_bias, tau, sink and alibi_slopes. Second derivatives, forward-mode
+    derivatives (``torch.func.jvp``, dual tensors) and ``torch.func.grad`` raise NotImplementedError.
+
+    ``torch.autograd.gradcheck`` (in float64) reports a mismatch at tau = -1, where the weight max(1 + tau, 0) of the
+    first query, which only sees its own key, has a kink. Use another value, such as -0.9.
 
     Raises:
-        TypeError: a number, list or array where a tensor is expected, or a window that is not an integer.
+        TypeError: an argument of the wrong type, for example a number, list or array where a tensor is expected.
         RuntimeError: ``lazy::attention: expected ..., received ...``, before anything is computed, for invalid shapes,
             types or devices, a parameter that the normalizer does not use, decreasing cu_seqlens, or a problem that no
             fast kernel supports (the operator never falls back to a slow implementation).
     """
     check_types(
         "attention",
-        window,
         q=q,
         k=k,
         v=v,
@@ -255,8 +219,19 @@ def attention(
         tau=tau,
         sink=sink,
         alibi_slopes=alibi_slopes,
+        normalizer=normalizer,
+        offset=offset,
+        sigmoid_bias=sigmoid_bias,
+        scale=scale,
+        softcap=softcap,
+        causal=causal,
+        window=window,
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k,
+        return_lse=return_lse,
+        return_stats=return_stats,
+        return_score_stats=return_score_stats,
+        deterministic=deterministic,
     )
     check_layout("attention", q, k, causal, (distance_bias, tau, sink, alibi_slopes))
     out, lse, stats = torch.ops.lazy.attention(

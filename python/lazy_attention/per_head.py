@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +18,17 @@ from torch import Tensor, nn
 # optimizers, so that checkpoints of both have the names of the layer without the child module.
 CHILD = "_checkpoint_wrapped_module"
 
+SIXTEEN_BITS = (torch.bfloat16, torch.float16)
+
 
 class PerHead(nn.Module):
     """Parameters of one attention layer. The forward pass returns them by name, after FSDP2 has gathered them."""
 
     def forward(self) -> dict[str, Tensor]:
         return dict(self._parameters)
+
+    def _apply(self, fn, recurse: bool = True):
+        return super()._apply(without_rounding(fn, self._parameters.values()), recurse)
 
 
 def read(layer: nn.Module, name: str, default=None):
@@ -75,14 +80,29 @@ def _add_child_to_keys(layer: nn.Module, state_dict: dict, prefix: str, *_) -> N
         _rename(state_dict, prefix + name, f"{prefix}{CHILD}.{name}")
 
 
+def without_rounding(fn, tensors: Iterable[Tensor | None]):
+    """Returns the conversion `fn` of ``nn.Module._apply`` for a module with the per-head tensors `tensors`. Where `fn`
+    casts one of them or its gradient to 16 bits (``layer.bfloat16()``, ``model.to(torch.bfloat16)``), the returned
+    function casts it to fp32. Moves to other devices and casts to fp64 are unchanged."""
+    kept = {id(t): t for tensor in tensors if tensor is not None for t in (tensor, tensor.grad)}
+
+    def convert(t: Tensor) -> Tensor:
+        converted = fn(t)
+        if id(t) in kept and converted.dtype in SIXTEEN_BITS and t.dtype not in SIXTEEN_BITS:
+            return t.to(converted.device, torch.float32)
+        return converted
+
+    return convert
+
+
 def warn_of_rounding(tau: Tensor | None) -> None:
-    """Warns if tau has been cast to 16 bits, for example by FSDP2's mixed precision, ``model.to`` or
-    ``layer.bfloat16()``. Python shows the warning once per call site."""
-    if tau is not None and tau.dtype in (torch.bfloat16, torch.float16) and not torch.compiler.is_compiling():
+    """Warns if tau has been cast to 16 bits, for example by FSDP2's mixed precision. Python shows the warning once per
+    call site."""
+    if tau is not None and tau.dtype in SIXTEEN_BITS and not torch.compiler.is_compiling():
         warnings.warn(
             f"Lazy Attention: tau is {tau.dtype} and has been rounded, probably together with the distance bias, "
             "although they decide which keys have weight. With FSDP2, call lazy_attention.hf.shard_heads before "
-            "fully_shard. Otherwise, choose the type of the weights by from_pretrained(..., dtype=...) or "
-            "LazyAttention(..., dtype=...), not by .to() or .bfloat16()",
+            "fully_shard. Otherwise, convert the whole model or a LazyAttention layer by .to() or .bfloat16(), which "
+            "leave tau in fp32",
             stacklevel=2,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import shutil
 import subprocess
 import sys
@@ -19,8 +20,11 @@ import torch
 from torch import Tensor
 
 from ._library import LIBRARY
+from .arguments import expect_types
 
 CHANGES = ("set_zero", "replace", "add", "swap_positions")
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 
 @dataclass
@@ -77,21 +81,40 @@ def probe(
         bos: whether to insert a BOS token before a string.
         length: maximum number of tokens.
         device: "cpu", "cuda", or "auto" (a GPU if available).
-        dtype: "fp32" or "bf16", the type of the computation.
+        dtype: "fp32" or "bf16" (or the PyTorch type), the type of the computation.
+
+    Raises ValueError or TypeError for invalid arguments, and RuntimeError if the measurement fails.
     """
+    device, dtype = str(device), DTYPES.get(dtype, dtype)
+    if device not in DEVICES or dtype not in DTYPES.values():
+        raise ValueError(
+            f"probe: expected a device of {', '.join(DEVICES)} and a dtype of {', '.join(DTYPES.values())}, "
+            f"found {device} and {dtype}"
+        )
+    expect_types("probe", {"length": "Optional[int]", "bos": "bool"}, {"length": length, "bos": bos})
+    if length is not None and length < 1:
+        raise ValueError(f"probe: expected length of at least 1, found {length}")
+    read, save = _strings("read", read), _strings("save", save)
+    interventions = list(interventions)
+    for pair in interventions:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(t, str) for t in pair):
+            raise TypeError(
+                "probe: expected interventions to be a list of pairs (operation, argument) of strings, such as "
+                f'[("set_zero", "layers.0.mlp.output")], found {pair!r}'
+            )
+        if pair[0] not in CHANGES:
+            raise ValueError(f"probe: expected an intervention of {', '.join(CHANGES)}, found {pair[0]!r}")
     with tempfile.TemporaryDirectory(prefix="lazy-probe-") as temporary:
         work = Path(temporary)
         folder = _model_folder(model, work)
         command = [str(program()), "probe", str(folder), *_text_options(text, model, tokenizer, bos, work)]
         for option, places in (("--read", read), ("--save", save)):
-            for place in [places] if isinstance(places, str) else places:
+            for place in places:
                 command += [option, place]
         tensors = work / "tensors.safetensors"
         if save:
             command += ["--output", str(tensors)]
         for change, what in interventions:
-            if change not in CHANGES:
-                raise ValueError(f"probe: expected an intervention of {', '.join(CHANGES)}, found {change!r}")
             command += ["--" + change.replace("_", "-"), what]
         if length is not None:
             command += ["--length", str(length)]
@@ -128,6 +151,10 @@ def _model_folder(model, work: Path) -> Path:
         return Path(model)
     if not hasattr(model, "save_pretrained"):
         raise TypeError(f"probe: expected a model folder or a transformers model, found {type(model).__name__}")
+    if model.get_output_embeddings() is None:
+        raise TypeError(
+            f"probe: expected a causal language model, found {type(model).__name__}, which has no language-model head"
+        )
     model.save_pretrained(work / "model")
     return work / "model"
 
@@ -149,12 +176,25 @@ def _text_options(text, model, tokenizer, bos: bool, work: Path) -> list[str]:
     else:
         if bos:
             raise ValueError("probe: bos=True requires a string; token ids are used unchanged")
-        ids = torch.as_tensor(text)
+        try:
+            ids = torch.as_tensor(text)
+        except (TypeError, ValueError, RuntimeError):  # not a list of numbers
+            raise TypeError(f"probe: expected a string or token ids, found {reprlib.repr(text)}") from None
         if ids.dim() != 1:
             raise ValueError(f"probe: expected the ids of one text, found shape {tuple(ids.shape)}")
+        if len(ids) > 0 and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
+            raise TypeError(f"probe: expected integer token ids, found {ids.dtype}")
         ids = ids.tolist()
     (work / "ids.txt").write_text(" ".join(str(int(i)) for i in ids))
     return ["--ids", str(work / "ids.txt")]
+
+
+def _strings(name: str, places: str | Iterable[str]) -> list[str]:
+    """Returns the list of the names of places. A single string is one name."""
+    found = [places] if isinstance(places, str) else list(places) if isinstance(places, Iterable) else [places]
+    if not all(isinstance(place, str) for place in found):
+        raise TypeError(f"probe: expected {name} to be names of places, found {reprlib.repr(places)}")
+    return found
 
 
 def _statistics(values: dict) -> PlaceStatistics:

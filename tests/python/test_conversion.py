@@ -449,6 +449,52 @@ def test_error_for_unsupported_families_lists_supported_families():
         hf.make_lazy(nn.Linear(2, 2))
 
 
+def test_error_for_unsupported_families_gives_the_reason():
+    reasons = ["rotary" if "rotary" in reason else "" for reason in map(refusal, other_families())]
+    assert reasons == ["rotary", "", "", "rotary"]  # GPT-2 and BLOOM
+    config = transformers.GptOssConfig(**SHAPE, num_local_experts=2, num_experts_per_tok=1)
+    assert "sinks" in refusal(transformers.GptOssForCausalLM(config))
+
+
+def refusal(model):
+    with pytest.raises(ValueError, match=naming("make_lazy")) as error:
+        hf.make_lazy(model)
+    return str(error.value)
+
+
+def test_wrapped_models_are_not_reported_as_another_family():
+    wrapped = nn.DataParallel(llama())
+    wrapped.config = wrapped.module.config
+    with pytest.raises(ValueError, match=naming("make_lazy", "DataParallel", "llama", "wrapped")):
+        hf.make_lazy(wrapped)
+
+
+@pytest.mark.parametrize(
+    "error, changes",
+    [
+        (TypeError, dict(tau="-1")),
+        (TypeError, dict(tau=None)),
+        (TypeError, dict(tau=[-1.0] * 4)),
+        (TypeError, dict(tau=torch.full((4,), -1.0))),
+        (ValueError, dict(tau=float("nan"))),
+        (TypeError, dict(distance_bias_std="0.1")),
+        (ValueError, dict(distance_bias_std=-1.0)),
+        (ValueError, dict(distance_bias_window=2.0)),
+        (ValueError, dict(offset="per_key")),
+        (TypeError, dict(tau_trainable="no")),
+        (TypeError, dict(tau_trainable=None)),
+        (TypeError, dict(reset=None)),
+    ],
+)
+def test_wrong_arguments_leave_the_model_unchanged(error, changes):
+    (name,) = changes
+    in_configuration = {"tau": "offset_init", "distance_bias_std": "distance_bias_init_std"}
+    model = llama()
+    with pytest.raises(error, match=naming(name if error is TypeError else in_configuration.get(name, name))):
+        hf.make_lazy(model, **changes)
+    assert type(model) is LlamaForCausalLM and not any("lazy" in n for n, _ in model.named_parameters())
+
+
 def test_models_that_share_a_configuration_are_independent():
     config = LlamaConfig(**SHAPE)
     first, second = LlamaForCausalLM(config).eval(), LlamaForCausalLM(config).eval()

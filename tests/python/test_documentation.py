@@ -37,6 +37,41 @@ def test_tour_of_the_documentation_runs(tmp_path):
     run(["python_md.py"], tmp_path)
 
 
+def program(beginning):
+    """Returns the complete program on the page whose first lines contain `beginning`."""
+    blocks = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "python.md").read_text(), re.S | re.M)
+    (found,) = (block for block in blocks if beginning in block)
+    return found
+
+
+def test_program_for_a_pretrained_checkpoint_runs(tmp_path):
+    tokenizers, transformers = pytest.importorskip("tokenizers"), pytest.importorskip("transformers")
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({c: n for n, c in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / "model")
+    config = transformers.LlamaConfig(
+        vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    (tmp_path / "text.txt").write_text("The capital of France is Paris. " * 40)
+    source, count = re.subn(r'^FOLDER = ".*"$', 'FOLDER = "model"', program("FOLDER ="), flags=re.M)
+    assert count == 1
+    (tmp_path / "program.py").write_text(source)
+    assert "The capital of France is" in run(["program.py"], tmp_path)
+
+
+def test_program_for_fsdp_runs(tmp_path):
+    (tmp_path / "train_fsdp.py").write_text(program("train_fsdp.py"))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    losses = [float(x) for x in re.findall(r"loss ([0-9.]+)", run([*launcher, "train_fsdp.py"], tmp_path))]
+    assert len(losses) == 8 and losses[-1] < losses[0]
+    tensors = pytest.importorskip("safetensors.torch").load_file(tmp_path / "sharded" / "model.safetensors")
+    tau = tensors["model.layers.1.self_attn.lazy_tau"]
+    assert tau.shape == (4,) and not tau.equal(tau.bfloat16().float()), "tau is trained in fp32"
+
+
 def test_llama_in_five_lines_runs(tmp_path):
     out = run([ROOT / "examples" / "llama_in_five_lines.py"], tmp_path)
     losses = [float(x) for x in re.findall(r"loss ([0-9.]+)", out)]

@@ -260,14 +260,31 @@ def test_separate_does_not_change_results_in_one_process():
     assert torch.equal(other(x), expected)
     nested = nn.Sequential(other)
     nested.load_state_dict({f"0.{name}": value for name, value in before.items()})
+    nested.bfloat16()
+    assert other.q_proj.weight.dtype == torch.bfloat16
+    assert all(torch.equal(read(other, name), before[name]) for name in other.PER_HEAD if name in before)
     other.reset_attention_parameters()
     assert torch.equal(read(other, "softmax_offset"), torch.full((4,), -1.0))
 
 
-def test_shard_heads_errors_name_the_cause():
+def test_shard_heads_leaves_the_model_unchanged_without_a_process_group(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    model = lazy()
+    with pytest.raises(RuntimeError, match=naming("shard_heads", "torchrun", "init_process_group")):
+        hf.shard_heads(model)
+    assert not any(CHILD in module._modules for module in model.modules())
+    with pytest.raises(TypeError, match=naming("shard_heads", "torch.nn.Module", "NoneType")):
+        hf.shard_heads(None)
+
+
+def test_shard_heads_errors_name_the_cause(monkeypatch):
+    monkeypatch.setenv("RANK", "0")  # as under torchrun
     with pytest.raises(ValueError, match=naming("shard_heads", "per-head", "Linear")):
         hf.shard_heads(nn.Linear(2, 2))
     with pytest.raises(ValueError, match=naming("shard_heads", "mp_policy")):
         hf.shard_heads(lazy(), mp_policy=MixedPrecisionPolicy())
+    rounded = lazy().to(torch.bfloat16)
+    for parameter in rounded.parameters():  # .to() leaves some of them in fp32
+        parameter.data = parameter.data.bfloat16()
     with pytest.raises(ValueError, match=naming("shard_heads", "fp32", "torch.bfloat16", "dtype")):
-        hf.shard_heads(lazy().to(torch.bfloat16))
+        hf.shard_heads(rounded)

@@ -388,9 +388,44 @@ def test_constant_offset_is_read_from_the_configuration():
     assert torch.equal(by_config, by_parameter)
 
 
+def test_output_attentions_of_converted_models_names_probe(tmp_path):
+    names = naming("output_attentions=False", "lazy_attention.probe")
+    ids, plain = torch.randint(0, 61, (1, 12)), llama()
+    plain.set_attn_implementation("eager")
+    plain.config.output_attentions = True
+    with pytest.raises(ValueError, match=names):
+        hf.make_lazy(plain)
+    model = hf.make_lazy(llama(), distance_bias_window=8)
+    with pytest.raises(ValueError, match=names):
+        model(ids, output_attentions=True)
+    with pytest.raises(ValueError, match=names):
+        model.config.output_attentions = True
+    with pytest.raises(ValueError, match=naming("eager", "lazy_attention.probe")):
+        model.set_attn_implementation("eager")
+    model.save_pretrained(tmp_path)
+    with pytest.raises(Exception, match=names):
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_attentions=True)
+
+
+@pytest.mark.parametrize("tau_trainable", [True, False])
+@pytest.mark.parametrize("make", MODELS)
+def test_conversions_of_converted_models_do_not_round_tau(make, tau_trainable):
+    model = hf.make_lazy(make(), 8, tau=-0.99871, distance_bias_std=0.5, tau_trainable=tau_trainable)
+    before = {name: t.clone() for name, t in model.state_dict().items() if ".lazy_" in name}
+    for convert in (lambda: model.to(torch.bfloat16), model.half, lambda: torch.nn.Sequential(model).bfloat16()):
+        convert()
+        assert model.dtype in (torch.bfloat16, torch.float16)
+        state = model.state_dict()
+        assert all(state[name].dtype == torch.float32 and torch.equal(state[name], t) for name, t in before.items())
+        assert all(t.dtype == model.dtype for name, t in state.items() if name not in before)
+    assert torch.isfinite(model(torch.randint(0, 61, (1, 12))).logits).all()
+
+
 def test_converted_models_reject_other_attention_implementations():
     ids = torch.randint(0, 61, (1, 12))
     model = hf.make_lazy(llama(), distance_bias_window=8)
+    with pytest.raises(ValueError, match=naming("LazyLlamaForCausalLM", 'attn_implementation="lazy"')):
+        model.set_attn_implementation("flash_attention_2")
     for other in ("eager", "sdpa"):
         with pytest.raises(ValueError, match=naming("LazyLlamaForCausalLM", 'attn_implementation="lazy"', other)):
             model.set_attn_implementation(other)

@@ -133,6 +133,16 @@ def test_cache_grows_and_rejects_gradients():
             assert keys.shape[1] == values.shape[1] == cache.length == 100 * n
     assert torch.equal(keys, torch.cat([chunk + n for n in range(1, 8)], 1))
     assert torch.equal(values, torch.cat([chunk - n for n in range(1, 8)], 1))
+    for keys, other in (
+        (torch.randn(2, 1, 2, 4), "2, 2, 4"),
+        (torch.randn(1, 1, 3, 4), "1, 3, 4"),
+        (torch.randn(1, 1, 2, 4).double(), "torch.float64"),
+    ):
+        with torch.no_grad(), pytest.raises(ValueError, match=naming("KVCache", cache.length, "1, 2, 4", other)):
+            cache.extend(keys, keys)
+    with torch.no_grad(), pytest.raises(ValueError, match=naming("KVCache", "tokens", "(1, 2, 2, 4)", "(1, 3, 2, 4)")):
+        cache.extend(torch.zeros(1, 2, 2, 4), torch.zeros(1, 3, 2, 4))
+    assert cache.length == 700
     with pytest.raises(RuntimeError, match=naming("KVCache", "torch.no_grad()")):
         make()(torch.randn(1, 3, 32), cache=KVCache())
 
@@ -171,10 +181,45 @@ def test_bfloat16(autocast):
     pool.check()
 
 
+CONVERSIONS = {
+    "bfloat16": lambda module: module.bfloat16(),
+    "half": lambda module: module.half(),
+    "to": lambda module: module.to(torch.bfloat16),
+    "type": lambda module: module.type(torch.bfloat16),
+    "double, half": lambda module: module.double().half(),
+    "in a model": lambda module: torch.nn.Sequential(module).to("cpu", torch.bfloat16)[0],
+}
+
+
+@pytest.mark.parametrize("conversion", CONVERSIONS)
+@pytest.mark.parametrize("settings", [dict(tau=-0.99871), dict(tau_trainable=False), dict(normalizer="softmax_sink")])
+def test_conversions_do_not_round_the_per_head_parameters(conversion, settings):
+    layer = make(distance_bias_window=8, **settings)
+    layer(torch.randn(1, 5, 32)).sum().backward()
+    before = {name: getattr(layer, name) for name in layer.PER_HEAD if getattr(layer, name, None) is not None}
+    values = {name: (t.detach().clone(), t.grad) for name, t in before.items()}
+    assert len(values) == 2
+    converted = CONVERSIONS[conversion](layer)
+    assert converted is layer and layer.q_proj.weight.dtype in (torch.bfloat16, torch.float16)
+    for name, (value, gradient) in values.items():
+        now = getattr(layer, name)
+        assert now.dtype == torch.float32 and torch.equal(now, value), name
+        assert (now.grad is None) == (gradient is None)
+        assert gradient is None or torch.equal(now.grad, gradient.float())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(torch.randn(1, 5, 32, dtype=layer.q_proj.weight.dtype))
+    assert (
+        layer.double().per_head_arguments(torch.zeros((), dtype=torch.float64))["distance_bias"].dtype == torch.float64
+    )
+    assert layer.to("meta").learnable_bias_diagonals.is_meta
+
+
 @pytest.mark.filterwarnings("always")
 def test_rounding_of_tau_emits_a_warning():
     layer, x = make().bfloat16(), torch.randn(1, 5, 32).bfloat16()
-    with pytest.warns(UserWarning, match=naming("tau", "torch.bfloat16", "LazyAttention", "dtype")):
+    layer.softmax_offset.data = layer.softmax_offset.data.bfloat16()
+    with pytest.warns(UserWarning, match=naming("tau", "torch.bfloat16", "LazyAttention")):
         layer(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -216,6 +261,10 @@ def test_trains():
         (dict(num_heads=5, num_kv_heads=5), ("hidden_size", "num_heads", 32, 5)),
         (dict(num_heads=4, head_dim=7), ("head_dim", 7)),
         (dict(num_heads=4, distance_bias_window=-1), ("distance_bias_window", 0, -1)),
+        (dict(num_heads=4, head_dim=0), ("head_dim", 1, 0)),
+        (dict(num_heads=4, tau=float("nan")), ("tau", "nan")),
+        (dict(num_heads=4, sink=float("inf")), ("sink", "inf")),
+        (dict(num_heads=4, distance_bias_std=-1.0), ("distance_bias_std", -1.0)),
     ],
 )
 def test_invalid_constructor_arguments_raise_errors(arguments, names):
@@ -223,10 +272,61 @@ def test_invalid_constructor_arguments_raise_errors(arguments, names):
         LazyAttention(32, **arguments)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        dict(num_heads="4"),
+        dict(num_kv_heads=2.0),
+        dict(head_dim=8.0),
+        dict(tau=torch.zeros(4)),
+        dict(tau=[0.0] * 4),
+        dict(tau=None),
+        dict(tau_trainable="no"),
+        dict(sink="0"),
+        dict(sink_trainable=None),
+        dict(distance_bias_window=1.5),
+        dict(distance_bias_std=None),
+        dict(bias=None),
+    ],
+)
+def test_constructor_arguments_of_wrong_types_are_named(arguments):
+    ((name, value),) = arguments.items()
+    with pytest.raises(TypeError, match=naming("LazyAttention", name, type(value).__name__)):
+        LazyAttention(32, **dict(num_heads=4) | arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, names",
+    [
+        (dict(normalizer="Elastic"), ("attention", "normalizer", "elastic", "Elastic")),
+        (dict(offset="per_key"), ("attention", "offset", "per_visible", "per_key")),
+        (dict(window=0), ("attention", "window", 0)),
+        (dict(window=2.0), ("attention", "window", "integer", 2.0)),
+        (dict(causal=None), ("attention", "causal", "None")),
+        (dict(softcap=-1.0), ("attention", "softcap", -1)),
+        (dict(head_dim=300), ("attention", 256, 300)),
+        (dict(rope_base=1.0), ("rope", "base", 1)),
+        (dict(rope_options=dict(rotary_dim=3)), ("rope", "rotary_dim", 3)),
+        (dict(rope_options=dict(scaling="yarn")), ("rope", "original_length", "yarn")),
+        (dict(rope_options=dict(rope_type="yarn")), ("rope", "scaling", "rope_type")),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_settings_that_the_operators_refuse_are_refused_at_construction(arguments, names, device):
+    operator, *names = names
+    with pytest.raises((RuntimeError, TypeError), match=naming(f"lazy::{operator}", *names)):
+        LazyAttention(32, 4, device=device, **arguments)
+
+
 def test_invalid_calls_raise_errors():
     layer = make()
     with pytest.raises(ValueError, match=naming("LazyAttention", "x", "batch", "length", "hidden_size", "(3, 32)")):
         layer(torch.zeros(3, 32))
+    for x in (torch.zeros(1, 3, 16), [1.0]):
+        with pytest.raises(ValueError, match=naming("LazyAttention", "x", "hidden_size", 32)):
+            layer(x)
+    with pytest.raises(TypeError, match=naming("LazyAttention", "cache", "KVCache", "dict")):
+        layer(torch.zeros(1, 3, 32), cache={})
     with pytest.raises(ValueError, match=naming("LazyAttention", "cache", "packed")):
         layer(torch.zeros(3, 32), cache=KVCache(), cu_seqlens=torch.tensor([0, 3]))
     with pytest.raises(RuntimeError, match=naming("lazy::attention", 256, 300)):

@@ -221,12 +221,32 @@ def test_other_attention_implementations_are_rejected(folder, tmp_path):
         load(tmp_path, "lazy", attn_implementation="eager")
 
 
+def test_output_attentions_names_probe(folder):
+    names = naming("output_attentions=False", "lazy_attention.probe")
+    model, ids = small(), torch.randint(1, 61, (1, 9))
+    for module in (model, model.model):
+        with pytest.raises(ValueError, match=names):
+            module(ids, output_attentions=True)
+    with pytest.raises(ValueError, match=names):
+        model.generate(ids, max_new_tokens=2, output_attentions=True, return_dict_in_generate=True)
+    with pytest.raises(ValueError, match=names):
+        model.config.output_attentions = True
+    with pytest.raises(Exception, match=names):
+        load(folder, "lazy", output_attentions=True)
+    with pytest.raises(Exception, match=names):
+        small(output_attentions=True)
+    model.config.output_attentions = False
+    assert torch.isfinite(model(ids).logits).all()
+
+
 def test_other_attention_implementations_cannot_be_set_later():
     model, ids = small().eval(), torch.randint(1, 61, (1, 9))
     assert not model.is_backend_compatible()  # vLLM checks this before it replaces the attention
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=naming("LazyForCausalLM", 'attn_implementation="lazy"', "sdpa")) as error:
         model.set_attn_implementation("sdpa")
-    assert str(error.value) == 'LazyForCausalLM: expected attn_implementation="lazy" (or none), received "sdpa"'
+    assert "probe" not in str(error.value)
+    with pytest.raises(ValueError, match=naming("LazyForCausalLM", "eager", "lazy_attention.probe")):
+        model.set_attn_implementation("eager")
     before = model(ids).logits
     model.set_attn_implementation("lazy")
     assert torch.equal(model(ids).logits, before)

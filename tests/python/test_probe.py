@@ -94,6 +94,19 @@ def test_tensors_and_statistics_match_transformers(make):
     close(only.places["layers.1.attention.input"].norm, found.places["layers.1.attention.input"].norm[:4])
 
 
+@pytest.mark.parametrize("tau", [0.0, -1.0])
+def test_weights_of_converted_models_follow_equation_5(tau):
+    """The bias is zero, so the first layer has the same scores as in the softmax model."""
+    hf = pytest.importorskip("lazy_attention.hf")
+    model = llama()
+    softmax = expected(model).attentions[0][0]
+    hf.make_lazy(model, distance_bias_window=8, tau=tau)
+    found = lazy_attention.probe(model, IDS, save=["layers.*.attention.weights"])
+    assert list(found.tensors) == ["layers.0.attention.weights", "layers.1.attention.weights"]
+    visible = torch.arange(1, len(IDS) + 1)[:, None]
+    close(found.tensors["layers.0.attention.weights"], torch.tril((softmax + tau / visible).relu()))
+
+
 def test_folders_texts_and_interventions(tmp_path):
     model = gpt2()
     tokenizers = pytest.importorskip("tokenizers")
@@ -137,6 +150,47 @@ def test_invalid_call_gives_a_one_line_error(tmp_path):
         lazy_attention.probe(tmp_path, IDS, interventions=[("zero", "embedding")])
     with pytest.raises(TypeError, match=naming("probe", "int")):
         lazy_attention.probe(7, IDS)
+    with pytest.raises(TypeError, match=naming("probe", "GPT2Model", "language-model head")):
+        lazy_attention.probe(model.transformer, IDS)
+    for ids, found in (
+        ([1.5, 2.0], "torch.float32"),
+        (torch.tensor([True]), "torch.bool"),
+        (["3"], "3"),
+        (None, "None"),
+    ):
+        with pytest.raises(TypeError, match=naming("probe", "token ids", found)):
+            lazy_attention.probe(tmp_path, ids)
+
+
+@pytest.mark.parametrize(
+    "error, options, names",
+    [
+        (TypeError, dict(read=3), ("read", 3)),
+        (TypeError, dict(read=[3]), ("read", 3)),
+        (TypeError, dict(save=True), ("save", "True")),
+        (TypeError, dict(interventions=("set_zero", "layers.0.residual")), ("interventions", "pairs", "set_zero")),
+        (TypeError, dict(interventions=[("set_zero", "a", "b")]), ("interventions", "pairs")),
+        (TypeError, dict(length=2.5), ("length", "integer", 2.5)),
+        (ValueError, dict(length=0), ("length", 1, 0)),
+        (TypeError, dict(bos="yes"), ("bos", "True or False", "yes")),
+        (ValueError, dict(device="gpu"), ("device", "auto", "cpu", "cuda", "gpu")),
+        (ValueError, dict(dtype="fp16"), ("dtype", "fp32", "bf16", "fp16")),
+        (ValueError, dict(dtype=torch.float16), ("dtype", "fp32", "bf16", "torch.float16")),
+    ],
+)
+def test_options_are_checked_before_the_model_is_written(error, options, names):
+    with pytest.raises(error, match=naming("probe", *names)) as raised:
+        lazy_attention.probe(gpt2(), IDS, **options)
+    assert "\n" not in str(raised.value) and "--" not in str(raised.value)
+
+
+def test_types_and_devices_of_pytorch_are_accepted():
+    model = gpt2()
+    by_name, by_object = (
+        lazy_attention.probe(model, IDS, read="final.hidden", device=device, dtype=dtype)
+        for device, dtype in (("cpu", "bf16"), (torch.device("cpu"), torch.bfloat16))
+    )
+    assert torch.equal(by_name.places["final.hidden"].norm, by_object.places["final.hidden"].norm)
 
 
 def test_program_path_is_configured_or_found(monkeypatch, tmp_path):

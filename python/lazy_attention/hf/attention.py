@@ -11,6 +11,8 @@ from ..per_head import gathered, warn_of_rounding
 from .masks import is_documents
 
 LAZY_PARAMETERS = ("lazy_tau", "lazy_distance_bias")  # names of make_lazy's parameters in an attention layer
+# Tells users of output_attentions and of attn_implementation="eager" how to obtain the attention weights.
+READ_WEIGHTS = 'lazy_attention.probe(model, ids, save=["layers.*.attention.weights"]) returns the attention weights'
 
 
 def _expect(ok: bool, message: str) -> None:
@@ -81,9 +83,6 @@ def lazy_attention_forward(
     _expect(not dropout, f"attention dropout 0, received {dropout}")
     for name in ("position_bias", "cache", "head_mask"):
         _expect(kwargs.get(name) is None, f"no {name}, received one")
-    _expect(
-        not kwargs.get("output_attentions"), 'output_attentions=False: the weights are not stored; use "eager" for them'
-    )
     if s_aux is None:
         s_aux = getattr(module, "sinks", None)
     if is_causal is None:
@@ -97,6 +96,11 @@ def lazy_attention_forward(
 
     own_tau, distance_bias = gathered(module, LAZY_PARAMETERS)
     made_lazy = hasattr(getattr(module, "config", None), "distance_bias_window")
+    _expect(
+        not kwargs.get("output_attentions"),
+        "output_attentions=False: the kernel does not store the attention weights; "
+        + (READ_WEIGHTS if made_lazy else 'set_attn_implementation("eager") computes them'),
+    )
     _expect(
         not made_lazy or own_tau is not None,
         "layers with tau, as in the configuration, received a layer without tau: build the model by AutoModel's "

@@ -5,9 +5,11 @@ from __future__ import annotations
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
+from .pretrained import WithoutWeights
+
 
 @strict
-class LazyConfig(LlamaConfig):
+class LazyConfig(WithoutWeights, LlamaConfig):
     """A Llama-like decoder (pre-RMSNorm, rotary attention, SwiGLU, no biases) whose attention is
     `lazy_attention.LazyAttention`. It has all keys of LlamaConfig and the following ones:
 

@@ -7,9 +7,10 @@ import copy
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
+from ..arguments import expect_types
 from ..per_head import CHILD
 from .families import FAMILIES, LazyFamilyModel, attention_layers, lazy_config_class, lazy_model_class
-from .pretrained import LazyPreTrained
+from .pretrained import LazyPreTrained, expect_no_weights
 
 
 def make_lazy(
@@ -53,14 +54,21 @@ def make_lazy(
     family = getattr(getattr(model, "config", None), "model_type", None)
     if not converted and not (isinstance(model, PreTrainedModel) and family in FAMILIES):
         found = type(model).__name__ + (f' (model_type "{family}")' if family else "")
+        if family in FAMILIES:
+            raise ValueError(
+                f"make_lazy: expected a transformers model, received {found}: convert the model before it is wrapped "
+                "(by PEFT, torch.compile, DistributedDataParallel, ...)"
+            )
         raise ValueError(
             f"make_lazy: expected a transformers model of a family that can be converted ({', '.join(FAMILIES)}), "
-            f"received {found}"
+            f"received {found}{_reason(model)}"
         )
+    kinds = {"tau": "float", "distance_bias_std": "float", "tau_trainable": "bool", "reset": "bool"}
+    expect_types("make_lazy", kinds, locals())
     settings = dict(
         normalizer="elastic",
         offset=offset,
-        offset_trainable=tau_trainable,
+        offset_trainable=bool(tau_trainable),
         offset_init=float(tau),
         distance_bias_window=distance_bias_window,
         distance_bias_init_std=float(distance_bias_std),
@@ -84,6 +92,7 @@ def make_lazy(
         raise ValueError(
             "make_lazy: expected a model without FSDP2 units: call make_lazy before shard_heads and fully_shard"
         )
+    expect_no_weights("make_lazy", model.config.output_attentions)
     old = model.config
     config = copy.deepcopy(old)  # other models may share the old one
     if not converted:
@@ -101,3 +110,14 @@ def make_lazy(
         model.name_or_path = config.name_or_path = ""
     model.add_lazy_parameters()
     return model
+
+
+def _reason(model) -> str:
+    """Why the model's family cannot be converted, where the model shows it."""
+    if not isinstance(model, PreTrainedModel):
+        return ""
+    if any(hasattr(module, "sinks") for module in model.modules()):
+        return ", whose attention has sinks, which Elastic-Softmax replaces"
+    if getattr(model.config, "rope_parameters", None) is None:
+        return ", which has no rotary positions (RoPE), which Lazy Attention is defined with"
+    return ""

@@ -31,9 +31,9 @@ from transformers.models.auto.tokenization_auto import (
     TOKENIZER_MAPPING_NAMES,
 )
 
-from ..per_head import read
-from .attention import LAZY_PARAMETERS
-from .pretrained import LazyPreTrained
+from ..per_head import read, without_rounding
+from .attention import LAZY_PARAMETERS, READ_WEIGHTS
+from .pretrained import LazyPreTrained, WithoutWeights
 
 # All of these families have softmax attention with rotary positions and without sinks. Their attention layers are named
 # self_attn and have an output projection o_proj.
@@ -69,7 +69,7 @@ def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
     """
 
     @strict
-    class Config(base):
+    class Config(WithoutWeights, base):
         model_type = f"lazy_{base.model_type}"
         # Tau and the distance bias have no sharding plan. LazyPreTrained raises an error for tensor parallelism.
         base_model_tp_plan = None
@@ -172,6 +172,13 @@ class LazyFamilyModel(LazyPreTrained):
             if bias is not None:
                 init.normal_(bias, 0.0, self.config.distance_bias_init_std)
 
+    def _apply(self, fn, recurse: bool = True):
+        """Converts the model (``to``, ``bfloat16``, ``cuda``, ...). Tau and the distance bias are never cast to 16
+        bits."""
+        layers = attention_layers(self)
+        tensors = [getattr(layer, name, None) for layer in layers for name in LAZY_PARAMETERS]
+        return super()._apply(without_rounding(fn, tensors), recurse)
+
     def initialize_weights(self):
         super().initialize_weights()
         self.initialize_lazy_parameters()
@@ -210,7 +217,7 @@ def _refuse_others(layer: nn.Module, _) -> None:
     if found != "lazy":
         raise ValueError(
             f'make_lazy: expected attn_implementation="lazy", which computes tau and the distance bias of this model, '
-            f'found "{found}"'
+            f'found "{found}"' + (f"; {READ_WEIGHTS}" if found == "eager" else "")
         )
 
 

@@ -16,7 +16,7 @@ from ..layer import LazyAttention
 from ..per_head import read
 from .attention import attend
 from .configuration import LazyConfig
-from .pretrained import LazyPreTrained
+from .pretrained import LazyPreTrained, expect_no_weights
 
 # Name of the KV-cache argument and output in the installed transformers version: "cache" since 5.24, previously
 # "past_key_values".
@@ -151,13 +151,19 @@ class LazyModel(LazyPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
         cache: Cache | None = None,
         **_,
     ) -> BaseModelOutputWithPast:
         self.expect_lazy(self.config._attn_implementation)
+        expect_no_weights(type(self).__name__, output_attentions)
         past_key_values = past_key_values if cache is None else cache
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("LazyModel: expected either input_ids or inputs_embeds")
+        if input_ids is not None and input_ids.dim() != 2:
+            raise ValueError(
+                f"LazyModel: expected input_ids of shape (batch, length), received {tuple(input_ids.shape)}"
+            )
         x = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         use_cache = self.config.use_cache and not self.training if use_cache is None else use_cache
         if self.gradient_checkpointing and self.training:
@@ -231,8 +237,6 @@ class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
         (batch, length), int64. attention_mask: (batch, length), 0 at padding. labels: the same shape as input_ids, not
         shifted by the caller; the label -100 is excluded from the loss. The result has logits (batch, length or
         logits_to_keep, vocabulary) and the loss in nats per token."""
-        if output_attentions:
-            raise ValueError("LazyForCausalLM: expected output_attentions=False: the weights are not stored")
         result = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -241,6 +245,7 @@ class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
         )
         hidden = result.last_hidden_state
         if isinstance(logits_to_keep, Tensor):

@@ -1,5 +1,5 @@
-"""Base class of all Lazy Attention models of this package. It rejects unsupported options, keeps the per-head
-parameters in fp32, and saves models that are sharded by FSDP2."""
+"""Base classes of all Lazy Attention models and configurations of this package. They reject unsupported options, keep
+the per-head parameters in fp32, and save models that are sharded by FSDP2."""
 
 from __future__ import annotations
 
@@ -9,8 +9,35 @@ from pathlib import Path
 from torch.distributed.tensor import DTensor
 from transformers.distributed import DistributedConfig
 
-from .attention import LAZY_PARAMETERS
+from .attention import LAZY_PARAMETERS, READ_WEIGHTS
 from .sharding import full_state_dict
+
+
+def expect_no_weights(name: str, output_attentions: bool | None) -> None:
+    """Raises ValueError if output_attentions is true, because the kernels do not store the attention weights."""
+    if output_attentions:
+        raise ValueError(
+            f"{name}: expected output_attentions=False, received {output_attentions}: the kernel does not store the "
+            f"attention weights; {READ_WEIGHTS}"
+        )
+
+
+class WithoutWeights:
+    """Mixin that must precede the transformers configuration class in the list of base classes. It rejects
+    output_attentions=True. transformers would recommend or select attn_implementation="eager", which Lazy Attention
+    models do not support."""
+
+    @property
+    def output_attentions(self) -> bool | None:
+        return self._output_attentions
+
+    @output_attentions.setter
+    def output_attentions(self, value: bool | None) -> None:
+        expect_no_weights(type(self).__name__, value)
+        self._output_attentions = value
+
+    def validate_output_attentions(self) -> None:
+        expect_no_weights(type(self).__name__, self._output_attentions)
 
 
 class LazyPreTrained:
@@ -33,7 +60,9 @@ class LazyPreTrained:
         bias and the sinks."""
         if implementation != "lazy":
             raise ValueError(
-                f'{cls.__name__}: expected attn_implementation="lazy" (or none), received "{implementation}"'
+                f'{cls.__name__}: expected attn_implementation="lazy" (or none), which runs fused kernels and is the '
+                f'only implementation of tau, the distance bias and the sinks, received "{implementation}"'
+                + (f"; {READ_WEIGHTS}" if implementation == "eager" else "")
             )
 
     def set_attn_implementation(self, attn_implementation, *args, **kwargs) -> None:

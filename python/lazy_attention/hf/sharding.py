@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from torch import Tensor, distributed, float32, float64, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
@@ -28,6 +30,13 @@ def shard_heads(model: nn.Module, mesh=None, **options) -> nn.Module:
     Returns the model. Raises ValueError if the model has no such parameters, or if they are not fp32, or if they are
     sharded already.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"shard_heads: expected model to be a torch.nn.Module, found {type(model).__name__}")
+    if mesh is None and not distributed.is_initialized() and "RANK" not in os.environ:
+        raise RuntimeError(
+            "shard_heads: expected a process group: start the program by torchrun, or call "
+            "torch.distributed.init_process_group first"
+        )
     fixed = {"mp_policy", "reshard_after_forward"} & options.keys()
     if fixed:
         raise ValueError(f"shard_heads: expected no {' and no '.join(sorted(fixed))}: shard_heads sets the value")
