@@ -116,7 +116,7 @@ def test_single_text_file_works_and_rejected_tokens_can_be_lowered(root, lazy_bi
 
 def test_lazy_model_is_rejected_before_files_are_written(root, lazy_binary, tmp_path):
     model = root / "tests/compatibility/v0.1/lazy/model"
-    (tmp_path / "book.txt").write_text("A text.")
+    (tmp_path / "book.txt").write_text("A text. " * 10000)
     command = [lazy_binary, "uptrain", model, "--text", "book.txt", "--tokens", "200k", "--output", "out"]
     environment = os.environ | {"LAZY_PYTHON": sys.executable}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
