@@ -141,8 +141,7 @@ void evaluate(const EvalArguments& a, const std::string& model_path, const std::
   info.fewshot_seed = a.fewshot_seed;
   const bool rolling =
       std::ranges::any_of(tasks, [](const Task& t) { return t.output_type == OutputType::loglikelihood_rolling; });
-  if (a.model_options.positions.empty() && a.model_options.rope_base == 0 && !a.model_options.streaming())
-    warn_beyond_training("eval", model_path, model.config(), max_length);
+  if (machine.first && !score.cache) warn_beyond_training("eval", model_path, model.config(), max_length);
   if (!a.no_bos && !a.bos_every_window && ((heldout && !(a.bos && !a.corpus.empty())) || rolling))
     hint_at_bos(model.config(), model_path);
   try {

@@ -73,7 +73,9 @@ def test_finished_lengths_survive_an_interruption(command, tmp_path):
     finished = [row["length"] for row in results["results"]["heldout"]["models"][0]["lengths"]]
     assert finished in ([8], [8, 16]), finished
     (tmp_path / "short").write_text(TEXT[:200])
-    complete = subprocess.run(command("eval --lengths", tmp_path / "short", "--output", output), capture_output=True, text=True)
+    complete = subprocess.run(
+        command("eval --lengths", tmp_path / "short", "--output", output), capture_output=True, text=True
+    )
     assert complete.returncode == 0 and str(output) in complete.stderr, complete.stderr
     assert "unfinished" not in json.loads(output.read_text()) and not partial.exists()
 
