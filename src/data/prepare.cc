@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/output_folder.h"
@@ -153,7 +154,9 @@ class Preparation {
       if (count == 0) first = why;
       count += more;
     }
-    std::string note() const { return count == 0 ? "" : fmt::format("; {} lines were skipped: {}", count, first); }
+    std::string note() const {
+      return count == 0 ? "" : fmt::format("; {} skipped: {}", counted(count, "line"), first);
+    }
   };
 
   // Returns the names of the inputs for messages.
@@ -270,8 +273,8 @@ class Preparation {
     train.close();
     validation.close();
     if (document == 0) fail("data", "{}: contains no text{}", names(), left_out.note());
-    if (left_out.count > 0) log::warn("{} lines were skipped; the first one: {}", left_out.count, left_out.first);
-    if (skipped > 0) log::warn("{} rows without a text (null) were skipped", skipped);
+    if (left_out.count > 0) log::warn("{} skipped; the first one: {}", counted(left_out.count, "line"), left_out.first);
+    if (skipped > 0) log::warn("{} without a text (null) skipped", counted(static_cast<int64_t>(skipped), "row"));
     info.splits["train"] = train.summary();
     info.splits["validation"] = validation.summary();
     if (info.replaced_characters > 0) {
@@ -280,9 +283,9 @@ class Preparation {
     for (const auto& [name, split] : info.splits) {
       if (split.documents == 0 && (name == "train" || options_.validation > 0)) {
         log::warn(
-            "none of the {} documents is in the {} split; cut documents (--split-blank, --max-document) or change "
-            "--validation",
-            document, name);
+            "the {} split is empty, because the corpus has only {}; cut documents (--split-blank, --max-document) or "
+            "change --validation",
+            name, counted(static_cast<int64_t>(document), "document"));
       }
     }
   }

@@ -18,9 +18,7 @@ namespace lazy::train {
 
 namespace {
 
-constexpr int64_t kMinSequences = 8;                // minimum number of sequences in the validation split
 constexpr int64_t kShortest = 32, kLongest = 4096;  // limits of the sequence length in tokens
-constexpr int64_t kLongestFromPretrained = 2048;
 constexpr double kRateFromPretrained = 3e-4;
 // desired number of steps per run: with fewer, larger steps a model learns less from the same tokens
 constexpr int64_t kStepsWanted = 2000;
@@ -70,7 +68,7 @@ bool lay_out(RunSize& size, const SizingRequest& r, double tokens_per_second) {
   const double tokens = std::min(in_time, most_tokens(r));
   // Long contexts only help after a model has learned short ones, and the cost of attention grows quadratically.
   const int64_t longest = std::min(r.validation_tokens / kMinSequences, r.train_tokens / kMinSequences);
-  size.seq_len = r.model ? std::min(r.model->max_length, kLongestFromPretrained)
+  size.seq_len = r.model ? std::min(r.model->max_length, kMaxSequenceFromModel)
                          : std::clamp(power_of_two(2 * std::cbrt(tokens)), kShortest, kLongest);
   while (size.seq_len > kShortest && size.seq_len > longest) size.seq_len /= 2;
   const auto least = static_cast<double>(r.gpu ? kMinGpuStepTokens : kMinStepTokens);

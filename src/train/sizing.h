@@ -56,6 +56,8 @@ using MeasureSpeed = std::function<double(const RunSize& size, double guess, dou
 // is too small or if no shape fits in memory.
 RunSize choose_size(const SizingRequest& request, const MeasureSpeed& measure);
 
+inline constexpr int64_t kMaxSequenceFromModel = 2048;  // maximum sequence length of a run from an existing model
+inline constexpr int64_t kMinSequences = 8;             // minimum number of sequences in each split
 inline constexpr double kMaxPasses = 4;  // additional passes over a text help less and less (arXiv:2305.16264)
 // share of the time limit for training steps; the rest is startup, validation and checkpoints
 inline constexpr double kStepsShare = 0.9;

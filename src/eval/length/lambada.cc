@@ -150,7 +150,7 @@ void add_words(Json& row, const LambadaSums& sums, const Bootstrap& bootstrap) {
 }  // namespace
 
 Measurement measure_lambada(const LoadedModel& model, const std::vector<TextPair>& pairs,
-                            const LengthEvalOptions& options, const std::string& title) {
+                            const LengthEvalOptions& options, const std::string& title, const OnEntry& on_entry) {
   const std::vector<LambadaItem> items = tokenize_lambada(pairs, *model.tokenizer);
   const std::vector<int32_t> separator = model.tokenizer->encode(kSeparator);
   const std::optional<int32_t> bos = options.bos ? model.tokenizer->bos_id() : std::nullopt;
@@ -187,6 +187,7 @@ Measurement measure_lambada(const LoadedModel& model, const std::vector<TextPair
     measured.curve.lengths.push_back(length);
     measured.curve.loss.push_back(sums.loss);
     measured.curve.tokens = sums.tokens;
+    on_entry(measured.entry);
   }
   if (measured.curve.lengths.empty()) return measured;
   const LambadaSums standard =
