@@ -25,7 +25,7 @@ struct Quality {
 // The most comparable measure that every run has: bits a byte does not depend on the tokenizer.
 const Quality* shared_quality(const std::vector<RunData>& runs) {
   static const Quality kinds[] = {{"bits a byte", 3, &RunData::bits_per_byte},
-                                  {"nats a token", 3, &RunData::heldout_loss},
+                                  {"nats per token", 3, &RunData::heldout_loss},
                                   {"perplexity per word", 1, &RunData::word_perplexity}};
   for (const Quality& kind : kinds) {
     bool all = true;

@@ -82,7 +82,7 @@ struct RunData {
   std::string heldout_source, eval_command;  // where loss and bits per byte come from
   std::vector<Score> scores;                 // in eval.json's order
   std::optional<double> mean_score;          // of the accuracies that the paper averages
-  std::map<int64_t, double> loss_by_length;  // held-out text in pieces of so many tokens: nats a token
+  std::map<int64_t, double> loss_by_length;  // held-out text in pieces of so many tokens: nats per token
   std::optional<SinkReport> sinks;
   LearnedParameters learned;
   std::vector<Sample> samples;

@@ -238,7 +238,7 @@ std::string length_losses(const std::vector<RunData>& runs) {
     }
   }
   return figure(to_html(table),
-                "Nats a token of held-out text cut into pieces of so many tokens; lower is better. Made by " +
+                "Nats per token of held-out text cut into pieces of so many tokens; lower is better. Made by " +
                     code("lazy eval MODEL_DIR --lengths N,... --corpus DIR --output RUN/lengths.json") + ".");
 }
 

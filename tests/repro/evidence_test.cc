@@ -252,7 +252,7 @@ TEST_F(Evidence, ADamagedRecordIsNamed) {
   };
   EXPECT_THAT(
       error([](Json& r) { r["seed"] = 5; }),
-      IsMessage(fmt::format("repro: {}: seed: expected 1, found 5; remove the file to run it again", path.string())));
+      IsMessage(fmt::format("repro: {}: seed: expected 1, found 5; delete the file to repeat the run", path.string())));
   EXPECT_THAT(error([](Json& r) { r["protocol"]["version"] = 2; }), Names({"protocol.version", 3, 2}));
   EXPECT_THAT(error([](Json& r) { r["corpus"]["fingerprint"] = "0"; }), Names({"corpus.fingerprint", "0"}));
   EXPECT_THAT(error([](Json& r) { r["overrides"].push_back("a.b=1"); }), Names({"overrides"}));
@@ -269,9 +269,8 @@ TEST_F(Evidence, MissingInputsAreNamed) {
     change(options);
     return error_of([&] { run_evidence(protocol_, options); });
   };
-  EXPECT_THAT(
-      error([](EvidenceOptions& o) { o.corpus.clear(); }),
-      IsMessage("repro: evidence trains on a corpus of `lazy data prepare`: expected --corpus DIR, found none"));
+  EXPECT_THAT(error([](EvidenceOptions& o) { o.corpus.clear(); }),
+              IsMessage("repro: training needs a corpus from `lazy data prepare`: pass --corpus DIR"));
   EXPECT_THAT(error([](EvidenceOptions& o) { o.corpus = "nowhere"; }), Names({"--corpus", "nowhere"}));
   EXPECT_THAT(error([](EvidenceOptions& o) { o.data.clear(); }), Names({"--data", "DIR"}));
   EXPECT_THAT(error([&](EvidenceOptions& o) { o.data = files_.path / "corpus"; }), Names({"wikitext"}));

@@ -228,7 +228,7 @@ TEST(Report, SaysClaimValueIntervalScaleAndVerdict) {
   TestedClaim claim{{.claim = "A | B is below C",
                      .paper = "2.62 against 2.64",
                      .models = "a, b",
-                     .unit = "nats a token",
+                     .unit = "nats per token",
                      .over = "seeds"},
                     Rule{below(0)}};
   claim.finding.estimate = over_units({-0.25, -0.375, -0.125}, below(-10));
@@ -237,7 +237,7 @@ TEST(Report, SaysClaimValueIntervalScaleAndVerdict) {
   run.findings[0].verdict = Verdict::reproduced;
   const std::string markdown = to_markdown(run), html = to_html(run);
   EXPECT_THAT(markdown, HasSubstr(fmt::format("| A \\| B is below C | 2.62 against 2.64 | -0.25 [-0.5605, 0.06052] "
-                                              "nats a token | {} | 0.0742 | {} |",
+                                              "nats per token | {} | 0.0742 | {} |",
                                               over_text(run.findings[0]), verdict_text(run.findings[0], run))));
   EXPECT_THAT(over_text(run.findings[0]), Names({3, "seeds"}));
   EXPECT_THAT(verdict_text(run.findings[0], run), Names({"reproduced", "tiny", "a", "b"}));

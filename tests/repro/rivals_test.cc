@@ -162,7 +162,7 @@ TEST(RivalsPage, TheChoiceFollowsFromTheSeeds) {
   // Criterion, mean of the leader, the leader, those that are not told apart from it.
   const std::map<std::string, std::pair<double, double>> gate{
       {"softmax", {3.3, 0.06}}, {"lazy", {3.2, 0.01}}, {"gated", {3.1, 0.02}}};
-  EXPECT_THAT(chosen(gate, 3).table.rows, ElementsAre(ElementsAre("held-out loss", "3.1 nats a token", "gated", "–"),
+  EXPECT_THAT(chosen(gate, 3).table.rows, ElementsAre(ElementsAre("held-out loss", "3.1 nats per token", "gated", "–"),
                                                       ElementsAre("excess sink", "0.01 share of weight", "lazy", "–")));
   EXPECT_THAT(chosen(gate, 3).paragraphs,
               Contains(Names({"gated", "lazy", std::string("held-out loss"), std::string("excess sink")})));
@@ -171,10 +171,10 @@ TEST(RivalsPage, TheChoiceFollowsFromTheSeeds) {
   EXPECT_THAT(to_markdown(with_values(gate, 3)), HasSubstr("| softmax | 3.3 [3.293, 3.307] |"))
       << "intervals over seeds";
   EXPECT_THAT(chosen({{"softmax", {3.3, 0.06}}, {"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 3).table.rows,
-              ElementsAre(ElementsAre("held-out loss", "3.1 nats a token", "lazy", "–"),
+              ElementsAre(ElementsAre("held-out loss", "3.1 nats per token", "lazy", "–"),
                           ElementsAre("excess sink", "0.01 share of weight", "lazy", "–")));
   EXPECT_THAT(chosen({{"lazy", {3.1, 0.01}}, {"gated", {3.1, 0.01}}}, 3).table.rows,
-              ElementsAre(ElementsAre("held-out loss", "3.1 nats a token", "lazy", "gated"),
+              ElementsAre(ElementsAre("held-out loss", "3.1 nats per token", "lazy", "gated"),
                           ElementsAre("excess sink", "0.01 share of weight", "lazy", "gated")));
   EXPECT_THAT(chosen({{"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 1).table.rows, IsEmpty());
   EXPECT_THAT(chosen({}, 3).table.rows, IsEmpty());
