@@ -11,7 +11,7 @@ namespace lazy::repro {
 
 struct MeasureSpec;
 
-// One number per text, head or round. If there are no numbers, `missing` is the reason.
+// One number per text, head or round. If `items` is empty, `missing` is the reason.
 struct Numbers {
   std::vector<double> items;
   std::string note;  // appended to the reason of the verdict

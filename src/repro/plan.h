@@ -49,8 +49,8 @@ struct Step {
   std::string model;  // id of the measured training; empty for trainings and for steps without a model
   Json settings;      // all inputs except data and model; "given": a model folder that replaces training
   std::string needs;  // "", "data", "domain" or "model": without this input the step is skipped and reported
-  // Ids of further required steps. For a measurement: the other trainings that it measures, in the order of settings'
-  // "beside". For a training with "alternatives": the loss steps of its trials, in the same order.
+  // Ids of further required steps. For a measurement: the other trainings that it measures, in the order of the
+  // settings. For a training with "alternatives": the loss steps of its trials, in the same order.
   std::vector<std::string> beside = {};
   std::string part_of = {};  // the id that stores the values of a piece of a measurement; empty: its id
   int64_t seed = 1;          // seed of the training that the step runs or measures
@@ -95,7 +95,7 @@ class Plan {
   // not train, on every model trained so far, or on one named model.
   Plan& experiment(const std::string& experiment, const Json& settings);
   Plan& experiment_on_trained(const std::string& experiment, const Json& settings);
-  // `beside`: comparison models that are measured in the same step. The plan trains each of them with the seed of
+  // Comparison models may be measured in the same step. The plan trains each of them with the seed of
   // `model`.
   Plan& experiment_on(const std::string& model, const std::string& experiment, const Json& settings,
                       const std::vector<std::string>& beside = {});
@@ -114,7 +114,7 @@ class Plan {
   std::vector<Step> steps_;
 };
 
-// Ids of the steps that a step requires: the training of its model, then the ids in `beside`.
+// Ids of the steps that a step requires: the training of its model, then the further required steps.
 std::vector<std::string> needed_steps(const Step& step);
 // Ids of the trainings whose models a step measures.
 std::vector<std::string> measured_models(const Step& step);

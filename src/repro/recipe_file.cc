@@ -300,7 +300,7 @@ void append_new(Words& to, const Words& more) {
 }
 
 // Implements `with = ["fig2a"]`: appends the models, steps, measures, claims, tables, figures, criteria, pictures and
-// notes of another recipe to those of this recipe.
+// notes of another recipe to this recipe.
 void append(RecipeFile& data, const RecipeFile& other) {
   append_new(data.models, other.models);
   append_list(data.own_models, other.own_models);

@@ -163,7 +163,7 @@ BySeed seed_values(const MeasureSpec& measure, const std::string& model, const R
 std::vector<double> present(const BySeed& values);
 // Over the seeds that both have: the value of a minus the value of b.
 UnitEstimate paired_difference(const BySeed& a, const BySeed& b);
-// Whether the interval excludes zero; false if there is no interval.
+// Whether the interval excludes zero; false without an interval.
 bool differs_from_zero(const UnitEstimate& difference);
 
 }  // namespace lazy::repro

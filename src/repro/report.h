@@ -47,7 +47,7 @@ struct LastRun {
   int64_t missing = 0;  // steps that were not run
 };
 // The last run according to the records of `lazy repro evidence`. Counts the seeds for which every step is recorded,
-// except steps that need the benchmark files. If there is no such seed, the first seed counts if its trainings and at
+// except steps that need the benchmark files. Otherwise the first seed counts if its trainings and at
 // least one of their measurements are recorded.
 std::optional<LastRun> last_run(const Recipe& recipe, const Conditions& conditions, const RecordedRuns& records);
 std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem::path& output);

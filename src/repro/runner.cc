@@ -293,7 +293,7 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
   return train_step(s, options, corpus);
 }
 
-// The index of a step, or the number of steps if there is no such step.
+// The index of a step, or the number of steps if the step does not exist.
 size_t number_of(const RecipeRun& run, const std::string& id) {
   const auto found =
       std::find_if(run.steps.begin(), run.steps.end(), [&](const StepRun& s) { return s.step.id == id; });

@@ -15,7 +15,7 @@ namespace lazy::repro {
 struct EvidenceOutcome {
   int64_t ran = 0, recorded = 0, waiting = 0;  // finished in this call; with a record; waiting for a condition
   std::vector<std::string> too_long, failed;   // skipped because of the time limit; ended with an error
-  std::string stopped;                         // the run that the next call resumes; empty if there is no such run
+  std::string stopped;                         // the run that the next call resumes; empty if none
 };
 
 // Throws an Error if the corpus, the benchmark files or the records folder cannot be used. Throws Interrupted if a

@@ -16,8 +16,8 @@ struct RecordedStep {
   Json record;      // as record.json of a step
 };
 
-// The inputs that a step's record must match: the settings of its trainings (its own or those of its model, then those
-// of the models measured in the same step) and the fingerprint of the corpus.
+// The inputs that a step's record must match: the settings of its trainings (its own or the trainings of its model,
+// then the trainings of the models measured in the same step) and the fingerprint of the corpus.
 Json recorded_inputs(const Step& step, const std::vector<Step>& plan, const std::filesystem::path& corpus);
 
 // Recorded runs and steps with the configurations of their trainings.

@@ -20,8 +20,8 @@ struct LatencyVariant {
 };
 
 // Returns the three variants of the model in `folder`, which share all other weights, followed by the comparison models
-// `beside` (name -> folder). dtype: "fp32" or "bf16". Throws an Error if the model in `folder` has a normalizer other
-// than Elastic-Softmax, or if any model has a layer without attention.
+// (name -> folder). dtype: "fp32" or "bf16". Throws an Error if the model in `folder` has a normalizer other than
+// Elastic-Softmax, or if any model has a layer without attention.
 std::vector<LatencyVariant> latency_variants(const std::filesystem::path& folder,
                                              const std::map<std::string, std::filesystem::path>& beside,
                                              const std::string& device, const std::string& dtype);
