@@ -25,7 +25,7 @@ Table plain_table(const std::vector<std::string>& columns) {
   return table;
 }
 
-// One value with its interval; low and high are NaN if there is no interval.
+// One value with its interval; low and high are NaN without an interval.
 struct Point {
   double x = 0, value = 0, low = NAN, high = NAN;
 };

@@ -377,7 +377,7 @@ TEST(EvidenceReportOfTheProject, CommittedPage_MatchesCommittedRecords) {
         file.starts_with("head-start-"))
       committed.insert(file);
   }
-  EXPECT_EQ(committed, drawn) << "the folder contains a figure that is no longer drawn";
+  EXPECT_EQ(committed, drawn) << "the folder contains an outdated figure";
 }
 
 TEST_F(EvidenceReport, List_IsReplacedByItsMean) {

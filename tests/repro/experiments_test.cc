@@ -69,7 +69,7 @@ TEST_F(Studies, GammaRecipe_OnAnotherShapeIsOpen) {
   EXPECT_TRUE(has("<section id=\"gamma\">"));
   EXPECT_TRUE(has("22.226"));
   EXPECT_EQ(to_json(done).at("findings").at(0).at("scale"), "") << "nothing was trained";
-  EXPECT_FALSE(has("12.453")) << "the model has three layers, so there is no value for layer 7";
+  EXPECT_FALSE(has("12.453")) << "the model has three layers, so layer 7 is missing";
 }
 
 TEST_F(Studies, Pages_HaveTheirFigures) {

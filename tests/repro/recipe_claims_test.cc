@@ -52,10 +52,12 @@ TEST(Recipes, Table1_ComparesMixersByPublishedRows) {
        {std::pair{"lazy", 3.0}, {"retnet", 4.0}, {"mamba2", 2.0}, {"softmax", 3.5}, {"streaming", 3.6}})
     add(values, model, "heldout", "loss", loss);
   const auto findings = find_recipe("table1").judge(claims_at("small"), Results(4, values));
-  EXPECT_EQ(about(findings, "RetNet 760M's held-out loss is above that of Lazy Attention 760M").verdict,
+  EXPECT_EQ(about(findings, "RetNet 760M's held-out loss is above the held-out loss of Lazy Attention 760M").verdict,
             Verdict::reproduced);
-  EXPECT_EQ(about(findings, "Mamba2 760M's held-out loss is below that of Lazy").verdict, Verdict::reproduced);
-  const Finding& streaming = about(findings, "StreamingLLM 340M's held-out loss is above that of Transformer++ 340M");
+  EXPECT_EQ(about(findings, "Mamba2 760M's held-out loss is below the held-out loss of Lazy").verdict,
+            Verdict::reproduced);
+  const Finding& streaming =
+      about(findings, "StreamingLLM 340M's held-out loss is above the held-out loss of Transformer++ 340M");
   EXPECT_EQ(streaming.verdict, Verdict::reproduced);
   EXPECT_EQ(streaming.models, "streaming, softmax");
   EXPECT_EQ(about(findings, "DeltaNet 760M's held-out loss").verdict, Verdict::open);
@@ -134,7 +136,7 @@ TEST(Recipes, Table1_ComparesTasksSeedBySeed) {
     values[training_id("softmax", seed) + ".tasks"] = tasks(0.59 + shift - 1e-7 * seed);
   }
   const Finding f = about(find_recipe("table1").judge(claims_at("small"), Results(4, values)),
-                          "Transformer++ 340M's PIQA acc is below that of Lazy Attention 340M");
+                          "Transformer++ 340M's PIQA acc is below Lazy Attention 340M's PIQA acc");
   EXPECT_NEAR(f.estimate->value, -0.01, 1e-6);
   EXPECT_EQ(f.verdict, Verdict::reproduced) << "seeds differ by more than the effect, but paired differences do not";
 }
@@ -469,7 +471,7 @@ TEST(Recipes, Pairs_NeedTheSameTexts) {
   const auto nothing = find_recipe("parity").judge(claims_at("tiny"), Results(1, {}));
   EXPECT_NE(other.reason, about(nothing, "and RoPE base 1.5e5").reason)
       << "the two models were measured on different texts";
-  // A record contains only the mean, so there are no pairs of texts.
+  // A record contains only the mean, so texts cannot be compared in pairs.
   const Finding mean = about(findings, "softmax's at RoPE base 1e4");
   EXPECT_NEAR(mean.estimate->value, 0.5, 1e-12);
   EXPECT_THAT(mean.reason, testing::Not(HasSubstr("[")));
