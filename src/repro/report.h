@@ -40,7 +40,7 @@ std::string summary(const RecipeRun& run);  // "3 reproduced, 1 refuted, 2 open"
 std::string cautions(
     const RecipeRun& run);  // sentences on steps that were not run and on the limits of a small scale; may be empty
 
-// The date of the last run of a recipe below an output folder, taken from the records of the steps in its report.
+// The last run of a recipe.
 struct LastRun {
   std::string scale, date;
   int64_t seeds = 1;

@@ -41,7 +41,7 @@ struct RecipeRun {
   std::vector<StepRun> steps;
   std::vector<Finding> findings;  // run_recipe leaves this empty while steps are unfinished
   std::string command, date;
-  int64_t unfinished = 0;  // steps not selected by `only` and not finished yet
+  int64_t unfinished = 0;  // number of steps that are not finished
 };
 
 // The values of the recorded steps; the pieces of a measurement are merged.
