@@ -110,8 +110,8 @@ std::string machine(const Scale& scale) { return scale.name == "tiny" ? "one bus
 
 std::string basis(const Scale& scale) {
   return scale.name == "tiny"
-             ? "arithmetic over 0.025 TFLOP/s, measured with one thread on a busy machine"
-             : "arithmetic over the share of an H200's 989 TFLOP/s at which each mixer and normalizer was measured: "
+             ? "computed for 0.025 TFLOP/s, the speed measured with one thread on a busy machine"
+             : "computed from the measured fraction of an H200's 989 TFLOP/s for each mixer and normalizer: "
                "37 % for softmax and Elastic-Softmax, 5 to 38 % for the others (docs/training.md, docs/mixers.md)";
 }
 

@@ -48,8 +48,8 @@ const std::vector<Scale>& scales() {
   static const std::vector<Scale> all{
       {"tiny", "4 layers of 128, context 256, 0.5M tokens per model: minutes on two CPU cores", true, 192, 64, 32, 0},
       {"small", "55M parameters, context 512, 200M tokens per model: minutes on one GPU", true, 16384, 512, 256, 4096},
-      {"paper", "340M parameters (760M where the paper has them), 15B / 30B tokens, ablations 10B at context 512",
-       false, 2048, 256, 128, 0}};
+      {"paper", "340M parameters and 15B tokens (760M: 30B); ablations: 10B tokens at context 512", false, 2048, 256,
+       128, 0}};
   return all;
 }
 
