@@ -74,7 +74,7 @@ EngineOptions engine_options(const LanguageModel& model, const GenerateArguments
   const auto tokens_of = [&](const auto& prompt) { return static_cast<int64_t>(prompt.size()) + arguments.max_tokens; };
   for (const auto& prompt : prompts)  // a text may exceed the training length
     options.max_model_len = std::max(options.max_model_len, tokens_of(prompt));
-  if (!options.streaming && why_not_paged(model.config(), options.max_model_len).empty()) {
+  if (!options.streaming && paged_unsupported_reason(model.config(), options.max_model_len).empty()) {
     int64_t pages = 1;
     for (const auto& prompt : prompts) {
       const int64_t tokens = tokens_of(prompt);

@@ -97,21 +97,24 @@ class TextSample {
   }
   // Returns the kept pieces in corpus order.
   std::vector<std::string> take() {
-    std::sort(heap_.begin(), heap_.end(), [](const Piece& a, const Piece& b) { return a.number < b.number; });
+    std::sort(heap_.begin(), heap_.end(),
+              [](const DocumentPiece& a, const DocumentPiece& b) { return a.number < b.number; });
     std::vector<std::string> texts;
-    for (Piece& piece : heap_) texts.push_back(std::move(piece.text));
+    for (DocumentPiece& piece : heap_) texts.push_back(std::move(piece.text));
     heap_.clear();
     return texts;
   }
 
  private:
-  struct Piece {
+  struct DocumentPiece {
     uint64_t rank, number;
     std::string text;
-    bool operator<(const Piece& other) const { return rank != other.rank ? rank < other.rank : number < other.number; }
+    bool operator<(const DocumentPiece& other) const {
+      return rank != other.rank ? rank < other.rank : number < other.number;
+    }
   };
   uint64_t seed_, room_, bytes_ = 0, next_ = 0;
-  std::vector<Piece> heap_;  // max-heap by rank
+  std::vector<DocumentPiece> heap_;  // max-heap by rank
 };
 
 class Preparation {

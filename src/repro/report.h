@@ -47,8 +47,8 @@ struct LastRun {
   int64_t missing = 0;  // number of steps that were not run
 };
 // The last run according to the records of `lazy repro evidence`. Counts the seeds for which every step is recorded,
-// except steps that need the benchmark files. If there are none, the first seed counts if its trainings and at least one
-// of their measurements are recorded.
+// except steps that need the benchmark files. If there are none, the first seed counts if its trainings and at least
+// one of their measurements are recorded.
 std::optional<LastRun> last_run(const Recipe& recipe, const Conditions& conditions, const RecordedRuns& records);
 // The last run according to the reports and records below an output folder.
 std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem::path& output);

@@ -22,13 +22,13 @@ struct SizingRequest {
 };
 
 // A candidate model shape.
-struct Shape {
+struct CandidateShape {
   int64_t hidden_size = 0, layers = 0, heads = 0, intermediate_size = 0;
 };
-const std::vector<Shape>& shape_ladder();  // candidate shapes in ascending order of size
+const std::vector<CandidateShape>& shape_ladder();  // candidate shapes in ascending order of size
 
 struct RunSize {
-  Shape shape;  // empty for a pretrained model
+  CandidateShape shape;  // empty for a pretrained model
   bool tied = true;
   int64_t parameters = 0, layer_parameters = 0;  // number of all parameters; number of parameters of the layers
   int64_t seq_len = 0, batch_size = 0, accumulation = 1, steps = 0;
@@ -44,7 +44,7 @@ struct RunSize {
 };
 
 // Returns the [model] section for a shape as it is written to the configuration (without vocab_size).
-std::string model_section(const Shape& shape, const std::string& kind, bool tied, int64_t seq_len);
+std::string model_section(const CandidateShape& shape, const std::string& kind, bool tied, int64_t seq_len);
 ModelConfig model_of(const RunSize& size, const SizingRequest& request);
 
 // Measures the training speed in tokens per second for this model, batch size and sequence length. The measurement

@@ -165,7 +165,7 @@ TEST(Evaluate, Wikitext_WeightsDocumentsByWords) {
       " = One = \n \n a b @-@ c , d \n = Two = \n \n a much longer second page with ( brackets ) in it \n");
   const Task task = find_task("wikitext");
   double sum = 0, words = 0;
-  for (const Row& row : read_rows(task, folder)) {
+  for (const TaskDocument& row : read_rows(task, folder)) {
     const Question page = make_question(task, row, "");
     for (const Window& w : rolling_windows(tokenizer->encode(page.text),
                                            tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id(), 20)) {

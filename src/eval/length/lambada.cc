@@ -23,10 +23,10 @@ size_t stream_tokens(const LambadaItem& item, std::span<const int32_t> separator
 
 std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std::optional<double>& limit) {
   const Task task = find_task("lambada_openai");
-  std::vector<Row> rows = read_rows(task, data);
+  std::vector<TaskDocument> rows = read_rows(task, data);
   rows.resize(static_cast<size_t>(apply_limit(static_cast<int64_t>(rows.size()), limit)));
   std::vector<TextPair> pairs;
-  for (const Row& row : rows) {
+  for (const TaskDocument& row : rows) {
     pairs.push_back(make_question(task, row, "").pairs.at(0));
     if (pairs.back().context.empty())
       fail("eval", "{}: expected words before the last one, found '{}'", row.where, pairs.back().continuation);

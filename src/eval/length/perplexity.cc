@@ -23,9 +23,9 @@ namespace lazy::eval::length {
 TextSource wikitext_source(const std::filesystem::path& data, const std::optional<double>& limit) {
   TextSource source{.name = "wikitext", .path = data.string()};
   const Task task = find_task("wikitext");
-  std::vector<Row> rows = read_rows(task, data);
+  std::vector<TaskDocument> rows = read_rows(task, data);
   rows.resize(static_cast<size_t>(apply_limit(static_cast<int64_t>(rows.size()), limit)));
-  for (const Row& row : rows) {
+  for (const TaskDocument& row : rows) {
     Question page = make_question(task, row, "");
     source.texts.push_back(std::move(page.text));
     source.words.push_back(page.words);
