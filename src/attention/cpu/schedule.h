@@ -24,7 +24,7 @@ struct Schedule {
   int threads = 1;
 };
 
-// strips: number of strips of scores (rows x keys) that a row block needs at the same time.
+// strips: number of score strips (rows x keys) that a row block needs in memory at the same time.
 Schedule make_schedule(const Problem& p, int strips);
 
 // Ends of the groups of units: units [ends[n-1], ends[n]) are processed together. A unit needs floats(unit) of packed

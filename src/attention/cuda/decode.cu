@@ -21,8 +21,8 @@ constexpr int64_t kScans = 2048;                    // total number of warps for
 constexpr int kScanMost = 1024;                     // maximum keys per warp for V
 constexpr int64_t kRoundScores = int64_t{1} << 25;  // scores per round (128 MiB), unless one tile has more
 constexpr int kFewParts = 256;                      // maximum parts per row without the states kernel
-constexpr int kInvariantPart = 64;                  // value of `part` in invariant mode (see divide) and for by_tile
-constexpr int kInvariantScan = 128;                 // value of `scan` in these cases
+constexpr int kInvariantPart = 64;                  // keys per part in invariant mode (see divide) and with by_tile
+constexpr int kInvariantScan = 128;                 // keys per warp for V in these two cases
 constexpr int64_t kTiles = 256;                     // by_tile is used from this number of tiles on,
 constexpr int64_t kTileReach = 4096;                // and up to this number of keys
 

@@ -52,7 +52,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
                                                                    : p.normalizer;
   const int lane = threadIdx.x % 32, rows = t.rows, batch = t.batch;
   const float* const from = score_at(p, t, 0, begin);
-  constexpr bool kCopied = R <= Sums::kCopiedStates;  // more states would not fit in registers
+  constexpr bool kCopied = R <= Sums::kCopiedStates;  // with more rows, copies of the states would not fit in registers
   RowState copies[kCopied ? R : 1];
   const RowState* state = kCopied ? copies : states;
   float mass[R] = {};

@@ -91,9 +91,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   // prefetches the beginning of V for its first piece after its last part of K.
   const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
 
-  // Fill the table of unit offsets: first the units whose V the warp prefetches, then the units of its parts (every
-  // WARPS-th part). Another warp may write the same prefetched entries; the duplicate is needed because no barrier
-  // precedes their use.
+  // Fill the table of unit offsets. The first entries are the units whose V the warp prefetches; the units of the
+  // warp's parts (every WARPS-th part) follow. Another warp may write the same entries for the prefetch. This duplicate
+  // work is needed because no barrier precedes the use of the entries.
   bool bad = false;
   const int ahead = values_ahead ? STAGES : 0;
   const auto unit_of = [](int part, int n) { return (part + n / kUnits * WARPS) * kUnits + n % kUnits; };
@@ -159,8 +159,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
     }
   };
-  // The previous kernel may write the newest key. All units before the unit of this key are requested immediately, and
-  // this unit after wait_for_launcher(). Lengths and block table are inputs of the whole decode step and already valid.
+  // The previous kernel may write the newest key. Copies of all units before the unit with this key start immediately;
+  // the copy of this unit starts after wait_for_launcher(). Lengths and block table are inputs of the whole decode step
+  // and are already valid.
   int asked = 0;
 #pragma unroll 1
   for (; asked < STAGES && unit_of(warp, asked) < units - 1; ++asked) {
@@ -326,7 +327,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
       __syncwarp();
       int listed = 0;
-      bool asked_for = values_ahead && piece == warp;  // the prefetched units are the first units of the list
+      // whether the copies of the list's first units were started by the prefetch
+      bool asked_for = values_ahead && piece == warp;
       const uint32_t of_values = units_at + (piece * kPiece + lane) / kPad * 8 + 4;
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) {

@@ -133,7 +133,7 @@ struct BackwardRows : RowGroup {
     if (!plain) c = this->template finish<N>(s, origin + n * N);
 #pragma unroll
     for (int i = 0; i < A; ++i) s[i] = exp2_fast(fmaf(s[i], c, -lse2[i / 2 % 2]));
-    // With tau < 0, f = 0 already marks masked keys.
+    // With tau < 0, masked keys have f = 0 and therefore do not count as alive; g needs no mask.
     if (!plain && tau >= 0) this->template hide<N>(g, origin + n * N, 0);
     sums.add(s, g, dead);
   }

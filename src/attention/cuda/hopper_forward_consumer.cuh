@@ -246,8 +246,8 @@ struct WeightAccumulator {
     }
   }
 
-  // Stores the weight of the first key from the tile that begins with it. Adding 0 * inverse restores NaN, which the
-  // clamp replaced by zero.
+  // Stores the weight of the first key, from the tile that begins with this key. The clamp to [0, 1] replaces a NaN by
+  // zero; adding 0 * inverse restores the NaN.
   __device__ void take_first(const RowGroup& b, const float (&s)[N / 2], const float (&inverse)[2]) {
     if (!STATS || b.lane % 4 != 0) return;
     r.head[0] = fmaf(inverse[0], 0, s[0]);

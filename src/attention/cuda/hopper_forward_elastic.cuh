@@ -136,7 +136,8 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
     offset[h] = portable::elastic_offset(b.p, b.keys(h), tau);
   }
 
-  // Compute weights from the base and the sum. For large scores, lse is less precise.
+  // Computes the weights from the base and the sum. They are not computed from lse, which is less precise for large
+  // scores.
   WeightAccumulator<T, N, STATS> accumulator{r, tau};
   auto compute_weights = [&](float c, int tile) {
     accumulator.compute(s, inverse, offset, [&](float x, int h) { return exp2_fast(fmaf(x, c, -base[h])); });

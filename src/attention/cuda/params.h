@@ -121,7 +121,7 @@ inline bool writes_score_stats(const Params& p) {
 // keys.
 void score_statistics(const Params& p, cudaStream_t stream);
 
-// Whether rows see so few keys that the Hopper forward for elastic computes their scores once instead of twice.
+// Whether rows see so few keys that the Hopper forward for elastic can compute the scores once instead of twice.
 bool fits_single_pass(const Params& p);
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
 // Up to this many keys, centers (weights.cuh) are summed in fp32 over the keys and not computed from `out` and

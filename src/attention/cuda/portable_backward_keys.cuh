@@ -252,8 +252,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
         c = unit;
       }
       if (any_score_bias(p, t, first, M, key0, N)) {
-        // A single rounding, as in RowSweep::scores, so that the weights equal the weights from which the row's norm
-        // and center were computed.
+        // The scale and the bias are applied with a single rounding, as in RowSweep::scores. The weights then equal the
+        // weights from which the row's norm and center were computed.
         const float* table = add + stage * S::bias_entries + N - 1 - warp_key - lane / 4 + 2 * (lane % 4);
 #pragma unroll
         for (int m = 0; m < MI; ++m) {

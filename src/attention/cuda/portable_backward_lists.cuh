@@ -76,8 +76,9 @@ __device__ void finish_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows
         }
       }
       const float inverse = f_sum == 0 ? 0 : 1 / f_sum, center = fg_sum * inverse;
-      // If a row has only one key with nonzero weight, this weight is one for every score, so that ds is exactly 0.
-      // This must be enforced, because backward_keys computes g with a different order of additions.
+      // If only one key of a row has a nonzero weight, the weight is 1 whatever the score is, so ds must be exactly 0.
+      // row_norm returns a norm that forces this. Otherwise ds would be a rounding error, because backward_keys
+      // computes g with a different order of additions.
       const float norm = row_norm<family>(p, count == 1, true, inverse);
       if (there && column == 0) {
         const float anchor = row_anchor<family>(p, row_index(p, b.t, b.t.head, row));

@@ -88,7 +88,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
       for (int h = 0; h < 2; ++h) {
         merge_rows(largest[m][h], sum[m][h]);
         lse2[m][h] = largest[m][h] + log2f(sum[m][h]);
-        // Compute weights from the maximum and the sum. For large scores, lse is less precise.
+        // Computes the weights from the maximum and the sum. They are not computed from lse, which is less precise for
+        // large scores.
         sum[m][h] = 1 / sum[m][h];
         if (b.keys[m][h].begin >= b.keys[m][h].end) {
           lse2[m][h] = -INFINITY;

@@ -51,7 +51,8 @@ __device__ inline void add_terms(float z, bool squared, float& slope, float& sum
 __device__ inline bool step_up(float slope, float sum, bool squared, float& value, float& low) {
   const float falls = quad_sum(slope) * (squared ? 2 : 1), all = quad_sum(sum);
   if (falls == 0) return false;
-  // Compute the step and not the new threshold: the sum is near one, whatever the size of the scores.
+  // Compute the increase of the threshold, not the new threshold: the sum of weights is near one whatever the size of
+  // the scores, so the increase is precise.
   const float by = (all - 1) / falls, next = value + by;
   const bool rose = next > value;
   low = rose ? 0 : by;

@@ -9,9 +9,10 @@ using namespace spread;
 
 namespace {
 
-// Indices of the units of the fp16 operands (see Units in fast_weights_cluster.cuh). The gradients of the state are
-// consecutive, as their tiles are. Inputs at k that are computed again use the same unit as before. The forward pass
-// saved the units of the last entries: U contains the activated z, V contains x.
+// Indices of the units (scaling factors) of the fp16 operands; see Units in fast_weights_cluster.cuh. The units of the
+// gradients of the state have consecutive indices, and so have their tiles. The inputs at k are computed twice and use
+// the same unit both times. The entries from kKept on are units that the forward pass saved: kU is the unit of the
+// activated z, kV the unit of x.
 enum {
   kState,
   kFirstDW = kState,
@@ -26,7 +27,7 @@ enum {
   kT1,
   kFirstR,
   kZ,
-  kY,  // this entry and the following ones have no per-warp maxima
+  kY,  // the units from this entry on are not derived from maxima of the warps
   kKeep,
   kCarry,
   kKept,
@@ -82,8 +83,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   // The gradients with respect to the state in fp32, followed by their fp16 copies, which are operands of products.
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
-  // Partial sums that are added over the blocks: first the gradients of the last layer's inner gradient g and of the
-  // first layer's overlap, later the gradients of q and k.
+  // Partial sums that are added over the blocks of the cluster. They are first the gradients of the last layer's inner
+  // gradient g and of the first layer's overlap matrix, and later the gradients of q and k.
   float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
   float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
   float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
@@ -96,22 +97,24 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   const Units units(units_of_Y + kT);
   Half *const dw_first = reinterpret_cast<Half*>(units.all + kFactors + 2), *const ds_first = dw_first + kHalfTile;
   Half *const dw_last = ds_first + kHalfTile, *const ds_last = dw_last + kHalfTile;
-  // Eight tiles. Most of them are reused for several tensors, one after the other.
+  // Eight tiles. Most of them store several tensors, one after the other. The following comments list the contents of
+  // each tile in the order of time.
   Half *const D = ds_last + kHalfTile, *const B = D + kHalfTile, *const w_first = B + kHalfTile;
   Half *const w_last = w_first + kHalfTile, *const U = w_last + kHalfTile, *const V = U + kHalfTile,
               *const R = V + kHalfTile, *const Q = R + kHalfTile;
   Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
-  // D: d_out; the steps of the first layer; the gradient of its overlap * steps.
+  // Tile D: d_out, then the steps of the first layer, then the gradient of the first layer's product overlap * steps.
   Half *const P = D, *const R_first = D;
-  // B: inner gradient g of the last layer; its inputs at k for the second time. U: its inputs at k for the first time;
-  // k.
+  // Tile B: inner gradient g of the last layer, then the last layer's inputs at k (computed for the second time). Tile
+  // U: the last layer's inputs at k (computed for the first time), then k.
   Half *const inputs = B, *const K = U;
-  // Q: S of the last layer; q. The memory of the sums between the blocks is used for S of the first layer.
+  // Tile Q: S of the last layer, then q. S of the first layer uses the memory of the partial sums between the blocks.
   Half *const s_last = Q, *const s_first = reinterpret_cast<Half*>(sum_0);
-  // V: inputs of the last layer at q; inner gradient g of the first layer; gradient of t; gradient of the last output
-  // at k.
+  // Tile V: inputs of the last layer at q, then the inner gradient g of the first layer, then the gradient of t, then
+  // the gradient of the last layer's output at k.
   Half *const G = V, *const T = V, *const Y = V;
-  // R: gradient of the last layer's overlap; of the first layer's output at q; of the first layer's output at k.
+  // Tile R: gradient of the last layer's overlap matrix, then the gradient of the first layer's output at q, then the
+  // gradient of the first layer's output at k.
   Half *const X = R, *const Z = R;
 
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
@@ -135,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   fetch_end(dS_first, first.d_S_end, start.first(rank), kHidden);
   fetch_end(dW_last, last.d_W_end, start.last(rank), kDim);
   fetch_end(dS_last, last.d_S_end, start.last(rank), kDim);
-  // Prefetches the last layer of a chunk. The block waits for this copy only before the first chunk.
+  // Prefetches the last layer of a chunk. Only the copy for the first chunk makes the block wait.
   const auto fetch_last = [&](int64_t index) {
     const Half* const state = kept_of(p, index, rank).state;
     fetch_factors(w_last, state + 2 * kHalfTile), fetch_factors(s_last, state + 3 * kHalfTile);
@@ -289,8 +292,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       add_scaled(d_u, unit_of_R * units.of(kV), by_queries);
     }
     {
-      // Contribution of the outputs of the block's own tokens, for which the block has the overlaps. Each warp computes
-      // the unit of its part.
+      // Adds the contribution of the outputs of the block's own tokens, for which the block has the overlap matrix.
+      // Each warp computes the unit of its part.
       const int first_one = (rank * kOwned + lane() % 4 * 2) * kT + Tile::row() + lane() / 4;
       const float *const steps_at = read_steps + first_one, *const overlaps_at = overlaps + first_one;
       float2 x[4];

@@ -10,7 +10,8 @@ namespace {
 constexpr int kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kHidden = 256;
 
-// Row strides: a multiple of 32 plus 8 if pairs are read or the tile is a right operand.
+// Row strides of tiles. They are a multiple of 32 plus 8 for tiles that are read in pairs or used as right operands;
+// this avoids bank conflicts.
 constexpr int kWide = kHidden + 8, kLast = kDim + 8;
 constexpr int kWideTile = kT * kWide, kRows = kT * kRow;
 constexpr int kParts = 4;  // number of partial sums of the product of the gradients of the first layer's outputs
@@ -19,7 +20,7 @@ constexpr int kParts = 4;  // number of partial sums of the product of the gradi
 constexpr int kLine = 32, kHiddenLines = kT * kHidden / kLine, kRowLines = kT * kDim / kLine;
 static_assert(kDim * kHidden == kLine * kThreads && 3 * kHiddenLines + 2 * kRowLines + 4 * kT == kThreads);
 
-// Sizes in the order of the pointers in the kernel.
+// Shared memory in floats: the sizes in the order of the pointers in the kernel.
 constexpr int kFloats = kDim * kWide + kHidden * kLast + 4 * kWideTile + 2 * kRows + 2 * kTokens<kT> +
                         3 * kT * kSquare + kDim + Factors::kFloats + (kWarps + 1) * kT;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[block.n() * kDim + threadIdx.x];
   if (threadIdx.x < kT) factors.scale[threadIdx.x] = p.scale[threadIdx.x], d_scale[threadIdx.x] = 0;
   __syncthreads();
-  // Bias gradients of the first layer: the lane's rows of its columns.
+  // Bias gradients of the first layer. Each lane sums its rows of its columns.
   float d_b[Hidden::kTiles][2];
   const auto d_b_at = [&](int m) {
     return first.d_b + block.n() * kHidden + Hidden::group() * Hidden::kColumns + lane() % 4 * 2 + 8 * m;

@@ -8,7 +8,8 @@ using namespace spread;
 
 namespace {
 
-// Indices of the units of the fp16 operands. The four operands of the state are consecutive, as their tiles are.
+// Indices of the units (scaling factors) of the fp16 operands. The units of the four operands of the state have
+// consecutive indices, and so have their tiles.
 enum { kState, kFirstW = kState, kFirstS, kLastW, kLastS, kX, kReadSteps, kB, kSteps, kMomentumSteps, kFactors };
 
 constexpr int kBytes = (6 * kTile + 3 * kT + kOwned + Units::numbers(kFactors) + 3) * static_cast<int>(sizeof(float)) +
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   Half *const G = X + kHalfTile, *const B = G + kHalfTile;
   Half* const P = B + kHalfTile;  // steps of a layer
   Half *const steps = P + kHalfTile, *const momentum_steps = steps + kT;
-  // This tile is stored after the kOwned rows of P that the last layer uses, because slower warps may still read those
+  // own_outputs begins after the kOwned rows of P that the last layer uses, because slower warps may still read those
   // rows.
   float* const own_outputs = reinterpret_cast<float*>(P + kOwned * kHalfRow);
   static_assert(kOwned * kRow * sizeof(float) <= (kT - kOwned) * kHalfRow * sizeof(Half));
@@ -94,8 +95,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       });
     };
 
-    // Rounds a share to the precision in which it is saved for the backward pass, so that both passes use the same
-    // values.
+    // Rounds a share to the precision in which it is saved for the backward pass. Both passes then use the same values.
     const auto round_to_kept = [](Tile& share, float by, float unit) {
       const uint4 part = narrowed(share, by);
       widen(share, part, unit);

@@ -14,7 +14,7 @@ constexpr int kHidden = 256;
 constexpr int kFirst = kHidden + 8, kLast = kDim + 8, kInput = kHidden + 4, kGradient = kHidden + 8;
 constexpr int kParts = 4;  // number of partial sums of the last layer's overlap
 
-// Sizes in the order of the pointers in the kernel.
+// Shared memory in floats: the sizes in the order of the pointers in the kernel.
 constexpr int kFloats = kDim * kFirst + kHidden * kLast + 2 * kT * kInput + kT * kGradient + 5 * kTokens<kT> +
                         kT * kSquare + kParts * kT * kT + kHidden + kDim + Factors::kFloats;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));

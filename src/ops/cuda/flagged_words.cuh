@@ -25,8 +25,8 @@ static __device__ __noinline__ void give_up() {
   __trap();
 }
 
-// Polls N groups of SIZE (1 or 2) adjacent words until all have the flag `flag`. The loads of all groups are issued
-// together. The result for a null pointer is 0.
+// Polls N groups of SIZE (1 or 2) adjacent words until every word has the flag `flag`. The loads of all groups are
+// issued together. For a null pointer, the result is 0.
 template <int SIZE, int N>
 __device__ void wait_for_words(const Word* const (&from)[N], uint32_t flag, Word (&x)[N][SIZE]) {
   bool done[N];

@@ -30,7 +30,7 @@ __device__ Bits<T, N> fetch(const T* from) {
   return __ldcg(reinterpret_cast<const Bits<T, N>*>(from));
 }
 
-// HEADS: number of heads in a group. Their distance is the number of groups.
+// HEADS: number of heads in a group. Consecutive heads of a group are as far apart as there are groups.
 template <typename T, int N, bool INTERLEAVED, int HEADS>
 __global__ void __launch_bounds__(kMaxThreads) rotate_and_store(const __grid_constant__ KvCacheWriteWork work) {
   decoding::let_next_start();
@@ -127,7 +127,8 @@ void launch(const KvCacheWrite& p, cudaStream_t stream) {
         work, grid, static_cast<int>(work.width * work.tokens), 0, true, stream);
   };
   const auto of_heads = [&](auto interleaved) {
-    // With few tokens there are few threads, and with several heads per thread each thread would wait for more loads.
+    // From this number of tokens on, one thread processes several heads. With fewer tokens there are too few threads
+    // for that, and each thread would wait for more loads.
     constexpr int64_t kManyTokens = 1024;
     if constexpr (N > 1) {
       if (places >= kManyTokens) return run(interleaved, std::integral_constant<int, 4>{});

@@ -128,12 +128,13 @@ __device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Func
   }
 }
 
-// The part of the gates that the state kernels need.
+// The gates that the state kernels need.
 struct StateGates {
   float read[kChunk], write[kChunk];  // as in ChunkGates
 };
 
-// Starts the asynchronous copy of the gates of a chunk, or of the part that a kernel reads.
+// Starts the asynchronous copy of the gates of a chunk to shared memory. `Gates` may be a struct with only the gates
+// that the kernel reads.
 template <typename Gates>
 __device__ void load_gates(Gates* to, const ChunkGates& from) {
   const char* first = reinterpret_cast<const char*>(&from);

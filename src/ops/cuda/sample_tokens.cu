@@ -40,7 +40,7 @@ struct HistogramMemory {
   uint32_t warp_counts[kWarps];
   float scores[kWarps];
   int ids[kWarps];
-  Amount before;  // sum over the keys and tokens before the one that is searched
+  Amount before;  // sum of weights, or number of tokens, before the key or token that is searched
   uint32_t found;
   int id;
 };

@@ -119,7 +119,8 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   constexpr int AHEAD = N::AHEAD, GROUP = N::GROUP;
   // `chunks` is the number of chunks per part.
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows), chunks = in / (kParts * kChunk);
-  // Adjacent blocks have the same rows of W, so that the second block finds them in the L2 cache.
+  // Blocks with adjacent indices read the same rows of W, so that the second of two such blocks finds these rows in the
+  // L2 cache.
   const int first_row = blockIdx.x * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   const int stages = kParts * chunks / AHEAD;
   const auto w_row = [&](int row) {
@@ -134,7 +135,8 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   if (threadIdx.x >= N::kConsumers) {
     if constexpr (N::kGives) dealloc_registers<N::kLeft>();
     const int t = threadIdx.x - N::kConsumers;
-    // If not all blocks run at once, this prefetch would load more into the L2 cache than it can hold.
+    // If the blocks of the grid do not all run at the same time, this prefetch would load more than the L2 cache can
+    // hold.
     if (p.out * in <= kMaxPrefetched) {
       for (int row = t; row < N::kRowsW; row += 128) prefetch_bytes(w_row(row), 2 * in);
       prefetch_next(p, t);
@@ -329,8 +331,8 @@ void multiply_by_blocks(const SkinnyGemm& p, int multiprocessors, cudaStream_t s
       decoding::start<multiply_wide<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
       done = true;
     };
-    // Use the smallest blocks that occupy at most three quarters of the multiprocessors; with all of them, the requests
-    // would exceed the bandwidth of the L2 cache.
+    // Use the smallest tiles whose grid occupies at most three quarters of the multiprocessors. If all multiprocessors
+    // loaded data, the requests would exceed the bandwidth of the L2 cache.
     unless_done(Wide<1, 64, 8, GROUP>{}, false);
     unless_done(Wide<2, 64, 4, GROUP>{}, false);
     unless_done(Wide<2, 128, 4, GROUP>{}, true);

@@ -180,8 +180,8 @@ void launch_tiles(const SkinnyGemm& p, const dim3& grid, cudaStream_t stream) {
   decoding::start<multiply_tiles<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
 }
 
-// Larger tiles read less data, because each matrix is read once for every tile of the other matrix. A larger number of
-// blocks uses more of the GPU.
+// Choice of the tile size. Large tiles read less data, because each matrix is read once for every tile of the other
+// matrix. Small tiles give more blocks, which use more of the GPU.
 template <typename T, Mode MODE>
 void multiply_by_tiles(const SkinnyGemm& p, cudaStream_t stream) {
   bool done = false;

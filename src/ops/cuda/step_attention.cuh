@@ -1,7 +1,8 @@
-// Attention of the token of a decode step, as part of a worker warp of fused_decode_layers.cu, bitwise equal to the
-// decode kernels. The keys of a head are divided into pieces, which are distributed over the blocks. Each piece
-// consists of two parts; one warp computes the scores of a part. When all parts of a head are known, some warps sum the
-// values of the piece, for at least 16 dimensions each. Finally other warps add the sums of the pieces.
+// Attention of one token in a decode step. This code runs in the worker warps of fused_decode_layers.cu, and its
+// results are bitwise equal to the decode kernels. The keys of a head are divided into pieces of kPiece keys, which are
+// distributed over the blocks. Each piece consists of two parts of kPart keys; one warp computes the scores of a part.
+// When all parts of a head are complete, some warps compute the weighted value sums of a piece, each for at least 16
+// dimensions. Finally, other warps add the sums of all pieces.
 #pragma once
 #include "attention/cuda/decode_normalizers.cuh"
 #include "ops/cuda/step_worker.cuh"
@@ -61,8 +62,8 @@ struct Attention {
     for (int unit = 0; unit < kStages; ++unit) copy_keys(l, piece, n % 2, unit);
   }
 
-  // Computes the largest score and the sum of exponentials of the block's parts and sends them to all blocks. The
-  // scores are stored for the block's own values.
+  // Computes the largest score and the sum of exponentials of each of the block's parts and sends them to all blocks.
+  // The scores are stored in shared memory; sum_values uses them for the block's pieces.
   __device__ void score(const FusedDecodeLayer& l, uint32_t flag) const {
 #pragma unroll 1
     for (int n = w.warp; n < 2 * count; n += kWorkers) {
@@ -71,7 +72,8 @@ struct Attention {
     }
   }
 
-  // Computes the sums of the block's pieces and sends them to all blocks, with as many warps as available.
+  // Computes the weighted value sums of the block's pieces and sends them to all blocks. The work is divided among as
+  // many warps as possible.
   __device__ void sum_values(const FusedDecodeLayer& l, uint32_t flag) const {
     constexpr int kGroups = D / 16;  // groups of 16 dimensions; each warp has some groups of a piece
     if (count * kGroups / 4 > kWorkers / 2) return sum_pieces<4>(l, flag);
@@ -79,8 +81,8 @@ struct Attention {
     sum_pieces<1>(l, flag);
   }
 
-  // Computes the attention outputs of all heads from the sums of the pieces. A warp has four words of a head, and
-  // groups of its lanes have some spans of pieces each.
+  // Computes the attention outputs of all heads by adding the sums of the pieces. A warp processes four words (eight
+  // dimensions) of a head; each group of its lanes adds some of the pieces.
   __device__ void add_pieces(uint32_t flag) const {
     constexpr int kGroups = decoding::kSumThreads / D, kSpan = decoding::kWarps;
     const int spans = max((all_pieces + kSpan - 1) / kSpan, 1), pieces = sequence.end > sequence.first ? all_pieces : 0;

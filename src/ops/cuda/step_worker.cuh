@@ -9,7 +9,8 @@ __device__ inline void worker_barrier() { named_barrier<kWorkerThreads>(); }
 template <typename T, int D>
 struct Worker {
   using Scores = decoding::TensorCores<T, D>;
-  // Memory of a worker: a ring buffer of keys or values; the list of values and their weights; its part of x.
+  // Memory of a worker warp: a ring buffer for keys or values, the list of value rows with their weights, and the
+  // worker's part of x.
   static constexpr int kListed = kPiece + kUnitKeys, kListBytes = kListed * (8 + 4),
                        kXAt = Scores::kRingBytes + kListBytes;
 
@@ -37,7 +38,8 @@ struct Worker {
       const int units = min((m.units - first + blocks - 1) / blocks, kUnits);
       const int own_unit = threadIdx.x / kRows, r = threadIdx.x % kRows, unit = first + own_unit * blocks;
       const bool there = own_unit < units;
-      Word before[1] = {0};  // written by this thread or by others long ago: loaded without waiting
+      // A word of the stream that this thread or, long ago, another thread wrote. It can be loaded without waiting.
+      Word before[1] = {0};
       if (stream && there) get_words(stream + unit * 4 + r / 2, before);
       if (!taken) take<kNorm, KIND == MatrixKind::down ? 3 : 1>(m, norm_weight, x, flag);
       taken = true;
