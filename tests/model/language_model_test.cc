@@ -33,7 +33,7 @@ ModelConfig small(const char* kind) {
                 .max_length = 64,
                 .attention = {.num_heads = 4, .num_kv_heads = 4, .head_dim = 16},
                 .mlp = {.intermediate_size = 80}};
-  c.init_std = 0.15;  // large enough that attention and the cut by the offset affect the results
+  c.init_std = 0.15;  // large enough that attention and the offset's threshold affect the results
   if (std::string(kind) == "lazy") {
     c.attention.normalizer = Normalizer::elastic;
     c.attention.distance_bias_window = 12;
