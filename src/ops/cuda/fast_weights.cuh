@@ -4,10 +4,12 @@
 // dimension. Data that does not fit in shared memory is stored in global memory and usually read back from the L2
 // cache.
 //
-// Names: k and q are the keys and queries of a chunk. The model is updated with its values "at k" and read "at q". For
-// a layer, g is the inner gradient, the gradient of the inner loss with respect to its output at k, and the overlap is
-// the matrix of inner products of its inputs at q and at k. The product of overlap, steps and g is the effect of the
-// updates within the chunk on the outputs. ops/fast_weights_problem.h defines the shapes.
+// Names. k and q are the keys and queries of a chunk. The model is updated with its values "at k" (its input is k) and
+// read "at q" (its input is q). For a layer, g is the inner gradient: the gradient of the inner loss with respect to
+// the layer's output at k. The overlap of a layer is the matrix of inner products of its inputs at q and its inputs at
+// k. The elementwise product overlap * steps, multiplied by g, is the effect of the updates within the chunk on the
+// outputs of the layer. With two layers, z and x are the first layer's outputs at k and at q, u is the last layer's
+// input at k, and t is the gradient of the inner loss with respect to u. ops/fast_weights_problem.h defines the shapes.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "ops/cuda/fast_weights.h"

@@ -83,8 +83,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   // The gradients with respect to the state in fp32, followed by their fp16 copies, which are operands of products.
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
-  // Partial sums that are added over the blocks of the cluster. They are first the gradients of the last layer's inner
-  // gradient g and of the first layer's overlap matrix, and later the gradients of q and k.
+  // Partial sums that are added over the blocks of the cluster. First, sum_0 is the gradient of the last layer's inner
+  // gradient g, and sum_1 the gradient of the first layer's product overlap * steps. Later, they are the gradients of q
+  // and k.
   float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
   float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
   float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   Half *const w_last = w_first + kHalfTile, *const U = w_last + kHalfTile, *const V = U + kHalfTile,
               *const R = V + kHalfTile, *const Q = R + kHalfTile;
   Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
-  // Tile D: d_out, then the steps of the first layer, then the gradient of the first layer's product overlap * steps.
+  // Tile D: d_out, then the product overlap * steps of the first layer, then the gradient of the first layer's overlap.
   Half *const P = D, *const R_first = D;
   // Tile B: inner gradient g of the last layer, then the last layer's inputs at k (computed for the second time). Tile
   // U: the last layer's inputs at k (computed for the first time), then k.
@@ -113,8 +114,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   // Tile V: inputs of the last layer at q, then the inner gradient g of the first layer, then the gradient of t, then
   // the gradient of the last layer's output at k.
   Half *const G = V, *const T = V, *const Y = V;
-  // Tile R: gradient of the last layer's overlap matrix, then the gradient of the first layer's output at q, then the
-  // gradient of the first layer's output at k.
+  // Tile R: gradient of the last layer's overlap, then the gradient of the first layer's output at q, then the gradient
+  // of the first layer's output at k.
   Half *const X = R, *const Z = R;
 
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
@@ -122,8 +123,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   const int own = rank * kOwned + warp();  // the token whose sums over the cluster this warp computes
   const bool has_own = Tile::row() == rank * kOwned;
   const FastWeightsLayer &first = p.first, &last = p.last;
-  // Gradients of the weight and bias of the norm from the token of each warp. A thread's four values are stored in the
-  // padding at the end of a row of a gradient tile.
+  // Gradients of the norm's weight and bias, summed by each warp over its tokens. A thread's four values are stored in
+  // the padding at the end of a row of a gradient tile.
   const auto by_norm = [&]() -> float4& {
     const int row = thread() / 2;
     return four(dW_first + row / kDim * kTile + row % kDim * kRow + kDim + thread() % 2 * 4);
@@ -195,8 +196,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     __syncthreads();
     const float by_step = units.settle(kReadSteps);
 
-    // Adds the inner products of a tile with its products with W and S (or with the gradients of W and S). They are the
-    // gradients of the per-token factors.
+    // Adds to sums_W and sums_S, the gradients of the per-token factors: the inner products of the rows of a tile with
+    // the rows of by_W and by_S, the products of W and S (or of their gradients).
     const auto add_sums = [&](float* sums_W, Tile& by_W, float unit_W, float* sums_S, Tile& by_S, float unit_S,
                               const Half* tile) {
       const auto dot = [tile](int i, int j, float& x, float& y) {
@@ -206,8 +207,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       by_W.add_rows(sums_W, dot, unit_W);
       by_S.add_rows(sums_S, dot, unit_S);
     };
-    // Computes d_W and d_S before the update and the output of a layer from the gradients after them. a: inputs of the
-    // layer at q; d_y: gradient of its outputs.
+    // Backpropagates through the update of a layer's state and through the layer's outputs: computes d_W and d_S before
+    // the chunk from dW and dS after the chunk. a: inputs of the layer at q. d_y: gradient of the layer's outputs.
     const auto through_state = [&](const Half* a, const Half* d_y, float unit, float* dW, float* dS, int ds) {
       Tile by_W, by_S;
       multiply_scaled<2>(by_W, by_S, LeftAcross(a), Right(d_y), keep_factors, carry_factors);
@@ -237,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       return most;
     };
 
-    // Last layer: backpropagate through its output to its input at q and through its update to its input at k, and
+    // Last layer: backpropagate through its outputs to its input at q, and through its update to its input at k. Also
     // compute the gradient of its overlap.
     Tile d_a, d_u;
     {
@@ -269,7 +270,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       weighted(d_u, steps, by_W, units.of(kB, kLastDW), momentum_steps, by_S, units.of(kB, kLastDS));
     }
     __syncthreads();
-    // Backpropagate to the inner gradient g of the last layer.
+    // Backpropagate through the update and the outputs of the last layer to its inner gradient g.
     Tile d_g;
     {
       Tile by_W, by_S;
@@ -292,7 +293,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       add_scaled(d_u, unit_of_R * units.of(kV), by_queries);
     }
     {
-      // Adds the contribution of the outputs of the block's own tokens, for which the block has the overlap matrix.
+      // Add the contribution of the outputs. Each block does this for its own tokens, for which it has the overlap.
       // Each warp computes the unit of its part.
       const int first_one = (rank * kOwned + lane() % 4 * 2) * kT + Tile::row() + lane() / 4;
       const float *const steps_at = read_steps + first_one, *const overlaps_at = overlaps + first_one;
@@ -336,7 +337,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       Dots(w_first, s_first, dW_first, dS_first).write(dots + 3 * kWarps, units.of(kFirstW), units.of(kFirstS));
     }
 
-    // First layer: the same steps.
+    // First layer: the same computations as for the last layer.
     Tile d_q, d_first_g;
     {
       Tile overlap;
@@ -391,7 +392,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     through_state(Q, X, units.of(kX), dW_first, dS_first, kFirstDS);
     __syncthreads();
 
-    // Backpropagate through the inner backward pass from the last layer to the first layer.
+    // Backpropagate through the inner backward pass, from the last layer to the first layer.
     Tile u;
     widen(u, kept.z[thread()], units.of(kU));
     const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target)), own_g = pair(own_row(last.g));
@@ -405,7 +406,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     cluster_arrive();
     cluster_wait();
 
-    // Backpropagate through the inner loss and to the steps of the first layer, for the block's own tokens.
+    // For the block's own tokens, backpropagate through the inner loss, and compute the gradient of the first layer's
+    // overlap.
     float2 d_target;
     {
       float2 by_weight{}, by_bias{};
@@ -430,7 +432,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     }
     units.propose(kFirstR, largest(by_first_overlap));
     if (index >= p.N) {
-      // Prefetch the first inputs of the next chunk to the L2 cache. Each thread prefetches one cache line of Kept.
+      // Prefetch the inputs of the next chunk that are needed first to the L2 cache. Each thread prefetches one cache
+      // line of Kept.
       const int64_t next = at.index - p.N;
       static_assert(sizeof(Kept) <= 128 * kThreads);
       if (thread() < static_cast<int>(sizeof(Kept) / 128)) {
@@ -448,7 +451,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     if (has_own) write_halves(by_first_overlap, R_first, by_first_R);
     __syncthreads();
 
-    // Backpropagate through the layers at k.
+    // Backpropagate through the layers at k, from the last layer to the first.
     {
       Tile back;
       multiply<2>(back, Left(Y), RightAcross(w_last));
