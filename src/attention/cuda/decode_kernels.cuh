@@ -53,7 +53,7 @@ __device__ inline void find_states(const Params& p, const RowTile& t, int span, 
 template <typename Products>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  __shared__ RowTile t;  // in shared memory to save registers
+  __shared__ RowTile t;  // in shared memory, because registers are scarce
   __shared__ int span;
   __shared__ RowState states[kRows];
   __shared__ SpanStats stats[kWarps];
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const
   __syncthreads();
   find_states(p, t, 0, states);
   __syncthreads();
-  const auto sums_of = [&](int piece) {  // sums of one piece, shape (rows, value_dim)
+  const auto sums_of = [&](int piece) {  // address of the sums of one piece, shape (rows, value_dim)
     return p.sums + (t.row * kWarps * p.max_spans + piece * t.rows) * p.value_dim;
   };
   for (int n = threadIdx.x / 32;; n += kWarps) {  // recomputes the warp index to save registers

@@ -56,7 +56,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
   RowState copies[kCopied ? R : 1];
   const RowState* state = kCopied ? copies : states;
   float mass[R] = {};
-  int listed = 0, alive = 0;  // entries in the list; alive keys of row `lane`
+  int listed = 0, alive = 0;  // number of entries in the list; number of alive keys of row `lane`
 #pragma unroll
   for (int r = 0; r < (kCopied ? R : 0); ++r) {
     copies[r] = states[min(r, rows - 1)];
@@ -87,7 +87,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
         const int64_t at = p.block_table ? offset_on(pages[i], p, p.v, begin + n) : row;
         row += 32 * p.v.token;
         bool needed = false;
-        unsigned living = 0;  // bit r: the key is alive for row r
+        unsigned living = 0;  // bit r is set if the key is alive for row r
         float weight[R];
 #pragma unroll
         for (int r = 0; r < R; ++r) {

@@ -13,12 +13,13 @@ namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-constexpr int kPart = 64, kPiece = 128, kUnits = kPart / kPad;  // equal to the by_tile division in decode.cu
+// keys per part, keys per piece for V, units per part: the same division as by_tile in decode.cu
+constexpr int kPart = 64, kPiece = 128, kUnits = kPart / kPad;
 
 // Strides of pages and keys in units of 16 bytes, so that offsets fit in 32 bits.
 struct RowShape {
   uint32_t k_page, k_token, v_page, v_token;
-  int keys;  // capacity of the shared memory in keys, a multiple of kPiece
+  int keys;  // number of keys whose scores fit in the shared memory, a multiple of kPiece
 };
 struct RowArguments {
   Params p;

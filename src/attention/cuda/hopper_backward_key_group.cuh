@@ -103,7 +103,7 @@ struct KeyGroup {
   const Tile& t;
   BackwardKeysShared<S>& sm;
   const BackwardKeysMemory<S>& memory;
-  int group, thread;  // thread: index among the 256 consumer threads
+  int group, thread;  // group: index of the warpgroup; thread: index among the 256 consumer threads
   uint32_t k[keep_left ? D / 16 : 1][4], v[keep_left ? D / 16 : 1][4];
 
   __device__ int now() const {

@@ -135,13 +135,14 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
       if (anchor != -INFINITY) rows[h].floor = anchor;
     }
   }
-  bool overflowed = false;  // a list of the warp was too short
+  bool overflowed = false;  // whether a row of the warp has more keys with nonzero weight than its list can hold
   b.sweep(false, [&](int key, int stage) {
     if (overflowed || !__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
     float s[1][2 * NT][4];
     const float c = scores_of(b, q, s, key, stage);
-    auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };  // the same rounding as in backward_keys
-    bool any = false, spoilt = false;  // a NaN or an infinity: leave the row to backward_rows
+    // subtracts the floor with the same rounding as backward_keys
+    auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };
+    bool any = false, spoilt = false;  // spoilt: a score is NaN or +infinity, so backward_rows processes the row
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float most = -INFINITY;

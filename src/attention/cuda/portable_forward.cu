@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
 #pragma unroll
   for (int m = 0; m < MI; ++m) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {  // one of the four lanes of a row adds the sink's term
+    for (int h = 0; h < 2; ++h) {  // only one of the four lanes that share a row adds the sink's term
       largest[m][h] = lane % 4 == 0 ? sink : -INFINITY;
       sum[m][h] = has_sink && lane % 4 == 0 ? 1 : 0;
     }
@@ -139,7 +139,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           }
         }
       }
-      uint32_t left[2 * MI][NT][4];  // weights, then 1 for alive pairs and 0 for others
+      // left operands: first the weights, then (ALIVE) 1 for alive pairs and 0 for others
+      uint32_t left[2 * MI][NT][4];
       if constexpr (ALIVE) {
 #pragma unroll
         for (int m = 0; m < MI; ++m) {

@@ -22,7 +22,7 @@ struct RowSweep {
   static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
   static constexpr int bias_loads = (S::bias_entries + S::threads - 1) / S::threads;  // per thread
   const Params& p;
-  float unit;  // factor of the scores: score_unit() in portable_normalizers.cuh
+  float unit;  // factor by which scores are multiplied: score_unit() in portable_normalizers.cuh
   Tile t;
   const T *k, *v;
   uint32_t sq, sk, sv;

@@ -17,8 +17,8 @@ namespace spread {
 
 constexpr int kBlocks = 4, kHidden = kBlocks * kDim;
 constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
-constexpr int kOwned = kT / kBlocks;  // number of tokens whose sums over the blocks a block computes
-static_assert(kOwned == kWarps);      // each warp has one of these tokens
+constexpr int kOwned = kT / kBlocks;  // number of tokens for which a block adds the partial sums of all blocks
+static_assert(kOwned == kWarps);      // each warp computes the sums of one of these tokens
 
 constexpr int kRow = kDim + 8, kTile = kDim * kRow;  // a quarter-warp reads pairs of four rows from different banks
 constexpr int kMaxSharedBytes = 227 << 10;           // maximum shared memory of a kernel
@@ -32,7 +32,8 @@ using Tile = Share<kWarps, kT, kDim>;
 // absolute value (or a bound of it) becomes 2^14 to 2^15. Nothing overflows then, and the rounding error of small
 // values is less than 2^-39 of the largest value. Keys and queries have a length of at most 1 and need no unit.
 using Half = __half;
-constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;  // eight rows at one column are in different banks
+// row stride: the same column of eight rows is in eight different banks
+constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;
 
 // The inner product of a key or query with a vector of 64 elements is at most kLongest times the largest absolute
 // element of the vector.
@@ -50,7 +51,7 @@ __device__ inline float row_unit(float2 x) { return unit_of(warp_max(bits(fmaxf(
 // returns the unit. Only the first kPlaces operands have memory for the proposals of the warps.
 struct Units {
   static constexpr int kPlaces = 12;
-  float *most, *all;  // in shared memory: (kPlaces, kWarps), (operands)
+  float *most, *all;  // arrays in shared memory: `most` (kPlaces, kWarps), `all` (number of operands)
 
   __device__ explicit Units(float* at) : most(at), all(at + kPlaces * kWarps) {}
   static constexpr int numbers(int factors) { return kPlaces * kWarps + factors; }

@@ -14,7 +14,7 @@ namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWorkers = kParts, kWorkerThreads = 32 * kWorkers, kLayerThreads = kWorkerThreads + 32;
 constexpr int kMaxLayers = 30;  // per launch
-constexpr int kUnits = 3;       // units of a matrix that are multiplied at once
+constexpr int kUnits = 3;       // number of units of a matrix that a worker multiplies at once
 constexpr int kMaxSlots = 6;
 
 // The keys of a head are divided at three levels. A part (kPart keys) is the number of keys whose scores one warp
@@ -26,7 +26,7 @@ constexpr int kPieces = 64;    // maximum number of pieces of a block whose addr
 constexpr int kScores = 2048;  // maximum number of scores of a block that are stored in shared memory
 
 struct Layers {
-  decoding::Params attention;  // fields that differ between layers are set per layer
+  decoding::Params attention;  // parameters of attention; fields that differ between layers are set per layer
   PageTarget pages;            // positions, slots, table, interleaved, heads, kv_heads, dim
   int hidden, inner;
   float eps;
@@ -62,7 +62,7 @@ struct StepShared {
   ProductRoom rooms[2];  // used alternately, because some warps may still read the previous product
   float scores[kScores];
   float2 angles[D / 2];  // cosines and sines of the pairs of the token
-  int64_t slot, length;  // slot of the token, length of its sequence
+  int64_t slot, length;  // cache slot of the token; length of its sequence
   KeyPiece pieces[kPieces], other[kWorkers];
 };
 

@@ -19,9 +19,10 @@ constexpr unsigned kMaxThreads = 256;
 
 struct KvCacheWriteWork {
   KvCacheWrite p;
-  unsigned turned, items, of_value;  // items per head of q and k with pairs to rotate; all items; items per head of v
-  unsigned groups, kv_groups;        // groups of heads of q; of k and v
-  unsigned width, tokens;            // threads of a block per token (or row); tokens per block
+  // items per head of q and k that contain pairs to rotate; all items per head of q and k; items per head of v
+  unsigned turned, items, of_value;
+  unsigned groups, kv_groups;  // number of groups of heads of q, and of k and v
+  unsigned width, tokens;      // threads of a block per token (or gathered row); tokens per block
 };
 
 // Loads bypass the read-only cache, because the previous kernel may still write when this kernel starts.

@@ -17,7 +17,7 @@ using kernels::DType;
 struct RmsNorm {
   DType type, weight_type;         // weight_type: f32 or type
   const void *x, *weight;          // (rows, dim), (dim)
-  const void* residual = nullptr;  // like x; null: no residual, and `sum` is not written
+  const void* residual = nullptr;  // same layout as x; null: no residual, and `sum` is not written
   void *sum = nullptr, *y;
   float eps;
   int64_t rows, dim;

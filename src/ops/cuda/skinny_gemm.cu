@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
   float sum[TILES][4] = {}, square = 0;
   constexpr bool kOnceAtLeast = MODE == Mode::pages;  // the angles are loaded after the first elements of x
   for (int first = 0; first < own || (kOnceAtLeast && first == 0); first += STEPS) {
-    uint4 x[STEPS];  // all loads are issued before the first result is used
+    uint4 x[STEPS];  // all loads are issued before the first loaded value is used
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
       const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;

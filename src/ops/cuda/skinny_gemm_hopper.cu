@@ -33,7 +33,7 @@ constexpr int64_t kMaxPrefetched = 8 << 20;  // elements of W
 
 // The 16 bytes of W of each lane.
 struct Fragments {
-  uint4 low, high;  // rows lane / 4 and lane / 4 + 8 of the 16 rows of the warp
+  uint4 low, high;  // `low`: row lane / 4 of the warp's 16 rows; `high`: row lane / 4 + 8
 };
 // The fragments in the order of two wgmma operands. wgmma reads its registers asynchronously, which the compiler does
 // not know. hold() must be called after the wgmma has finished; it prevents the compiler from reusing the registers
@@ -244,12 +244,13 @@ __global__ void __launch_bounds__(ClusterParts::kThreads, ClusterParts::kBlocks)
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows);
   const int part = blockIdx.x, first_column = blockIdx.y * N::kRowsW, first_row = blockIdx.z * N::kRowsX;
   const int chunks = in / (kParts * kChunk);
-  constexpr int kSpan = kParts * kChunk;  // from a chunk of a part to the next chunk of this part
+  constexpr int kSpan = kParts * kChunk;  // distance in elements between consecutive chunks of a part
 
   const auto w_row = [&](int row) {
     return static_cast<const T*>(p.W) + static_cast<int64_t>(row_in_tile<Mode::plain>(p, first_column, row)) * in;
   };
-  constexpr int kPrefetched = N::kRowsW / kParts;  // rows that a block prefetches; the cluster prefetches all rows
+  // rows of W that a block prefetches; the blocks of the cluster prefetch all rows of the tile
+  constexpr int kPrefetched = N::kRowsW / kParts;
   if (threadIdx.x < kPrefetched) prefetch_bytes(w_row(part * kPrefetched + threadIdx.x), 2 * in);
   const T *const low = w_row(warp * 16 + g) + part * kChunk + 8 * c, *const high = w_row(warp * 16 + g + 8) +
                                                                                    part * kChunk + 8 * c;

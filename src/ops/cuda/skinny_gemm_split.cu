@@ -120,7 +120,7 @@ __device__ __forceinline__ void multiply_parts(const SkinnyGemm& p, int stages) 
   }
 
   static_assert(columns_of_tile(MODE, N::kRowsW) / 4 * N::kOwnX <= N::kThreads);
-  const auto own_quad = [&] {  // computed again at each use, like its place, to save registers
+  const auto own_quad = [&] {  // the quad and its address are recomputed at each use to save registers
     return quad_of<MODE, N::kRowsW, N::kOwnX>(p, thread(), first_row + rank * N::kOwnX, first_column);
   };
   Beside beside{};
@@ -140,7 +140,7 @@ __device__ __forceinline__ void multiply_parts(const SkinnyGemm& p, int stages) 
       step == 0 ? decoding::wait_for_copies<N::kFewStages - 1>() : decoding::wait_for_copies<N::kFewStages - 2>();
     }
     if constexpr (NORM) __syncwarp();  // the weights of the norm were copied by other lanes
-    if (step > 0) {                    // overwrite the stage of the previous step, which has been consumed
+    if (step > 0) {                    // copy the next step to the stage of the previous step, which has been consumed
       const int last = stage == 0 ? stages - 1 : stage - 1, next = step + stages - 1;
       if (next < steps) {
         copy_w(last, next);

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   for (int step = 0; step < steps; ++step) {
     step == 0 ? decoding::wait_for_copies<N::kStages - 1>() : decoding::wait_for_copies<N::kStages - 2>();
     __syncthreads();
-    if (step > 0) {  // overwrite the stage of the previous step, which has been consumed
+    if (step > 0) {  // copy the next step to the stage of the previous step, which has been consumed
       const int last = stage == 0 ? N::kStages - 1 : stage - 1;
       if (step + N::kStages - 1 < steps) {
         copy_w(last, ahead.chunk);

@@ -17,7 +17,8 @@ struct Attention {
   static constexpr int kStageBytes = kUnitKeys * D * 2, kStages = Scores::kRingBytes / kStageBytes;
   // Number of 16-byte pieces per row, and number of rows that a warp copies at once.
   static constexpr int kPiecesOfRow = D / 8, kRowsAtOnce = 32 / kPiecesOfRow;
-  static constexpr int kWords = D / 2, kOwnWords = kWords / 32;  // 32-bit words per head; per lane
+  // number of 32-bit words of a head, and of a head per lane
+  static constexpr int kWords = D / 2, kOwnWords = kWords / 32;
   static_assert(kStages <= kUnitsOfPart && kUnitsOfPart == 4 && Scores::kDepth >= 2 && Scores::kDepth <= 4);
 
   const Worker<T, D>& w;
@@ -25,7 +26,7 @@ struct Attention {
   decoding::Sequence sequence;
   kernels::cuda::Keys seen;   // keys that the token sees
   int all_pieces, all_parts;  // per head
-  int first, count;           // the block's pieces, counted over all heads
+  int first, count;           // the block processes the pieces [first, first + count), counted over all heads
   uint64_t policy = decoding::read_once_policy();
 
   __device__ Attention(const Worker<T, D>& worker) : w(worker), p(worker.s.attention) {
@@ -75,7 +76,7 @@ struct Attention {
   // Computes the weighted value sums of the block's pieces and sends them to all blocks. The work is divided among as
   // many warps as possible.
   __device__ void sum_values(const FusedDecodeLayer& l, uint32_t flag) const {
-    constexpr int kGroups = D / 16;  // groups of 16 dimensions; each warp has some groups of a piece
+    constexpr int kGroups = D / 16;  // number of groups of 16 dimensions; each warp sums some groups of a piece
     if (count * kGroups / 4 > kWorkers / 2) return sum_pieces<4>(l, flag);
     if (count * kGroups / 2 > kWorkers / 2) return sum_pieces<2>(l, flag);
     sum_pieces<1>(l, flag);
@@ -172,7 +173,8 @@ struct Attention {
     const int half = n % 2, head = piece.head, index = piece.number * 2 + half;
     const int begin = sequence.first + index * kPart, keys = min(sequence.end - begin, kPart);
     if (keys <= 0) return;
-    const int own_key = sequence.length - 1 - begin;  // index in the part, if the part contains it
+    // index of the new token's key in the part, if the part contains it
+    const int own_key = sequence.length - 1 - begin;
     const bool here = own_key >= 0 && own_key < keys;
     float bias[2];
 #pragma unroll
@@ -212,7 +214,8 @@ struct Attention {
       decoding::wait_for_copies<kStages - 1>();
       __syncwarp();
       char* const stage = w.own + unit % kStages * kStageBytes;
-      if (here && own_key / kUnitKeys == unit) {  // the write to its page may not be visible yet
+      // the new key is taken from the registers, because its write to the page may not be visible yet
+      if (here && own_key / kUnitKeys == unit) {
         const int row = own_key % kUnitKeys;
 #pragma unroll
         for (int i = 0; i < kOwnWords; ++i) {

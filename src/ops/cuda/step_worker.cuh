@@ -57,7 +57,7 @@ struct Worker {
       }
       ProductRoom& to = shared.rooms[room];
       room ^= 1;
-      if (c == 0) {  // all columns of the result are equal; these lanes have column 0
+      if (c == 0) {  // all columns of the result are equal; only the lanes with column 0 store it
 #pragma unroll
         for (int u = 0; u < kUnits; ++u) {
           to.products[warp][u * kRows + g] = sum[u][0];
@@ -121,7 +121,7 @@ struct Worker {
         auto* const to = reinterpret_cast<uint2*>(own + kXAt + 2 * (first + 128 * i));
         const uint2 v{data(got[i][0]), data(got[i][1])};
         if constexpr (NORM) {
-          float squares = 0;  // unused: the squares are added below, in the order of skinny_gemm.cu
+          float squares = 0;  // unused here: the squares are added below, in the same order as in skinny_gemm.cu
           *to = {apply_norm_weight_pair<T>(v.x, w[i].x, w[i].y, squares),
                  apply_norm_weight_pair<T>(v.y, w[i].z, w[i].w, squares)};
           to[numbers / 4] = v;
