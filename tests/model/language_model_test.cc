@@ -289,7 +289,7 @@ TEST(LanguageModel, StatisticsAndAttentionInputs_AreReportedPerLayer) {
   for (const at::Tensor& stats : result.stats) {
     EXPECT_EQ(stats.sizes(), (std::vector<int64_t>{3, 2, 4, 13}));
     EXPECT_TRUE(stats.select(0, 2).select(2, 0).eq(0).all().item<bool>())
-        << "at i = 1 and tau = -1 all weights are zero";
+        << "with one visible key (i = 1) and tau = -1, all weights are zero";
   }
 }
 
