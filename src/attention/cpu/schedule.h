@@ -31,7 +31,7 @@ Schedule make_schedule(const Problem& p, int strips);
 // memory.
 template <typename Floats>
 std::vector<size_t> group_ends(const Schedule& schedule, const Floats& floats) {
-  constexpr size_t kBudget = size_t{24} << 20;  // in floats (96 MiB)
+  constexpr size_t kBudget = size_t{24} << 20;  // memory for the packed keys of a group of units, in floats (96 MiB)
   std::vector<size_t> ends;
   size_t used = 0;
   for (size_t n = 0; n < schedule.units.size(); ++n) {

@@ -24,7 +24,7 @@ __device__ void load_scores(const Params& p, int rows, const float* from, float 
   if constexpr (F != NormalizerFamily::exponential || R == 1) {
 #pragma unroll
     for (int r = 0; r < R; ++r) to[r] = r < rows ? __ldcg(from + r * p.score_row) : 0;
-  } else if constexpr (R == 2) {  // in this case score_row is 1
+  } else if constexpr (R == 2) {  // with two rows, score_row is 1: the two scores of a key are adjacent
     const float2 x = __ldcg(reinterpret_cast<const float2*>(from));
     to[0] = x.x, to[1] = x.y;
   } else {
@@ -44,7 +44,8 @@ template <int R, NormalizerFamily F, typename Stats, typename Sums>
 __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
                           char* list_memory, Stats stats, Sums& sums) {
   constexpr bool kStats = std::is_same_v<Stats, SpanStats*>;  // otherwise `stats` is null
-  constexpr int kSteps = steps_at_once(R);                    // steps of 32 keys
+  // number of steps (32 keys each) that are processed at once
+  constexpr int kSteps = steps_at_once(R);
   static_assert(list_places(R) >= kPad * Sums::kStages + kPad - 1 + 32 * kSteps);
   const AliveList list = make_list(list_memory, R);
   const Normalizer normalizer = F == NormalizerFamily::exponential ? Normalizer::softmax

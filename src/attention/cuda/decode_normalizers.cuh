@@ -175,7 +175,7 @@ __device__ inline Above above(const float* s, int count, float largest, float un
     }
   }
   mine = {warp_sum(mine.count), warp_sum(mine.sum), warp_sum(mine.squares)};
-  __syncthreads();  // the results of the previous call have been read
+  __syncthreads();  // wait until all threads have read the results of the previous call
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
   __syncthreads();
   Above all{};

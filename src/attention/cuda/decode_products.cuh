@@ -65,7 +65,7 @@ struct TensorCores {
     const KeyMemory m(p, memory, kRingBytes);
     Keys simple = simple_keys(p, t);
     simple.end = min(simple.end, begin + count);
-    constexpr int kEach = PAGES == PageAlignment::units ? kPad : 1;  // keys per offset
+    constexpr int kEach = PAGES == PageAlignment::units ? kPad : 1;  // number of keys that share one offset
     if constexpr (PAGES != PageAlignment::none) {
       bool bad = false;
       for (int n = lane; n < kPad / kEach * units; n += 32) {

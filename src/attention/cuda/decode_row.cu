@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   char* const own = memory + warp * kRing;
   uint32_t* const list = reinterpret_cast<uint32_t*>(memory + WARPS * kRing) + warp * kPiece;
   float* const scores = reinterpret_cast<float*>(memory + WARPS * (kRing + kPiece * 4));
-  uint2* const table = reinterpret_cast<uint2*>(scores + shape.keys);  // per unit: offsets of K and V
+  // for each unit: the offset of its keys and of its values
+  uint2* const table = reinterpret_cast<uint2*>(scores + shape.keys);
   float2* const part_sums = reinterpret_cast<float2*>(table + shape.keys / kPad);
   const uint32_t ring = keep(shared_address(own)), units_at = keep(shared_address(table));
   const uint64_t policy = read_once_policy();

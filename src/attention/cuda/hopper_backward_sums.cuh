@@ -38,7 +38,7 @@ struct DistanceSums {
 // Sums the fp32 ds in registers along diagonals. Each warp sums the diagonals of its 16 keys x 64 rows in its own
 // scratch memory. The sums of the four warps of a warpgroup are added one step later, after a barrier that ds requires
 // in any case.
-constexpr int kDiagonals = 80;       // per warp; 79 are used, for row - key from -15 on
+constexpr int kDiagonals = 80;       // diagonals per warp; 79 of them are used: row - key from -15 to 63
 constexpr int kDiagonalStride = 88;  // stride between keys; 24 modulo 32, so that float2 accesses use all banks
 constexpr int kDiagonalScratch = 8 * kDiagonalStride + 8;
 // Memory: eight scratch areas (each has 72 numbers for each of eight keys, with zeros around them); the warps' sums of

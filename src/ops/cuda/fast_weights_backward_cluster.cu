@@ -168,14 +168,15 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     read_part(g, at.tokens(last.g));
     if (thread() < Kept::kUnits) units.all[kKept + thread()] = kept.units[thread()];
     const Slopes slopes_k = activate(z), slopes_q = activate(x);
-    __syncthreads();  // the cluster barrier already allows overwriting K; racecheck recognizes only this barrier
+    // only for racecheck, which does not recognize that the cluster barrier already allows overwriting K
+    __syncthreads();
     write_halves(z, U, inverse(unit_of_z)), write_halves(x, V, inverse(unit_of_x));
     units.propose(kD, largest(d)), units.propose(kB, largest(g));
     tensor_core::copies_wait<0>();
     __syncthreads();
     set_part(D, d, units.settle(kD)), set_part(B, g, units.settle(kB));
     const Dots of_last(w_last, s_last, dW_last, dS_last);
-    cluster_wait();  // all blocks have read the partial sums
+    cluster_wait();  // wait until all blocks have read the partial sums
     of_last.write(dots, units.of(kLastW), units.of(kLastS));
     fetch_factors(w_first, kept.state), fetch_factors(s_first, kept.state + kHalfTile);
     tensor_core::copies_commit();

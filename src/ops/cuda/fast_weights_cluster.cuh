@@ -379,7 +379,7 @@ struct Kept {
   uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's part of a share
   float units[kRoom];
 };
-static_assert(sizeof(Kept) % 128 == 0);  // lines of the L2 cache
+static_assert(sizeof(Kept) % 128 == 0);  // a whole number of L2 cache lines
 __device__ inline Kept& kept_of(const FastWeightsProblem& p, int64_t index, int rank) {
   return static_cast<Kept*>(p.kept)[index * kBlocks + rank];
 }

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       multiply<4>(y, Left(U), Right(w_last));
       const float unit = unit_of_U * units.of(kLastW);
       scale(y, unit);
-      if (chunk > 0) cluster_wait();  // the other blocks have read Z and O
+      if (chunk > 0) cluster_wait();  // wait until the other blocks have read Z and O
       write(y, Z, kRow);
     }
     cluster_arrive();

@@ -13,7 +13,7 @@ namespace lazy::ops::cuda::step {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWorkers = kParts, kWorkerThreads = 32 * kWorkers, kLayerThreads = kWorkerThreads + 32;
-constexpr int kMaxLayers = 30;  // per launch
+constexpr int kMaxLayers = 30;  // maximum number of layers per launch
 constexpr int kUnits = 3;       // number of units of a matrix that a worker multiplies at once
 constexpr int kMaxSlots = 6;
 

@@ -155,7 +155,7 @@ __device__ inline float reach(const ReadGates& g, int i, int j) {
 struct ChunkPlace {
   int64_t b, n, h, g;  // batch, chunk, head, group
   int64_t index;       // index of (b, n, h)
-  int64_t first;       // its first token
+  int64_t first;       // first token of the chunk
   int rows;            // number of tokens in the chunk
 
   __device__ ChunkPlace(const Recurrence& a, int64_t b, int64_t n, int64_t h)

@@ -64,7 +64,7 @@ struct Recurrence {
 
   __nv_bfloat16* out = nullptr;                  // (B, L, H, V)
   float* final_state = nullptr;                  // (B, H, K, V)
-  __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): (B, L, H, K): contribution of each head
+  __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): contribution of each head
   // (B, L, H, V), only with beta or skip; otherwise d_u is the gradient
   __nv_bfloat16* d_v = nullptr;
   float* d_skip = nullptr;                          // (B, L, H), partial sums

@@ -59,7 +59,7 @@ struct QuantizeFp8 {
   int64_t x_stride, dim, first;
   float largest, least_maximum;
   float* maximum;      // the largest absolute value; NaN is larger than infinity
-  float* scale;        // max(maximum, least_maximum) / largest, written by quantize_fp8
+  float* scale;        // max(maximum, least_maximum) / (largest number of the type), written by quantize_fp8
   void* q;             // (rows, width) or null
   void* q_transposed;  // (width, rows) or null
 };

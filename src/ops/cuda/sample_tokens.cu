@@ -115,7 +115,7 @@ __device__ inline Amount scan_warp(Amount x) {
 __device__ inline Amount scan(Amount x, HistogramMemory& m, Amount& all) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   x = scan_warp(x);
-  __syncthreads();  // the sums of the previous call have been read
+  __syncthreads();  // wait until all threads have read the sums of the previous call
   if (lane == 31) {
     m.warp_weights[warp] = x.weight;
     m.warp_counts[warp] = x.count;

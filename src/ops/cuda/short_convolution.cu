@@ -56,7 +56,7 @@ template <typename T, int N, int TAPS>
 struct Channels {
   const ShortConvolution& a;
   int64_t b, channel;
-  float weight[TAPS][N], bias[N], window[TAPS][N] = {};  // window: the the inputs that the taps read
+  float weight[TAPS][N], bias[N], window[TAPS][N] = {};  // window: the inputs that the taps read
 
   __device__ Channels(const ShortConvolution& a, int64_t b, int64_t channel, int64_t first, const Walk& walk)
       : a(a), b(b), channel(channel) {

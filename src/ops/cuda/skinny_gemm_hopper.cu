@@ -29,7 +29,7 @@ constexpr int kMinHopperRows = 65;
 constexpr int kRingBytes = 180 << 10;
 // Shared memory of a multiprocessor: all of it, the part for blocks by kSharedPercent, and the system's part per block.
 constexpr int kSharedOfAll = 228 << 10, kSharedOfBlocks = 196 << 10, kSharedOfSystem = 1 << 10;
-constexpr int64_t kMaxPrefetched = 8 << 20;  // elements of W
+constexpr int64_t kMaxPrefetched = 8 << 20;  // maximum number of elements of W that are prefetched
 
 // The 16 bytes of W of each lane.
 struct Fragments {
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
 // Constants of the clusters and their blocks.
 struct ClusterParts {
   static constexpr int kRowsW = 128, kRowsX = 64, kStride = kRowsW + 4, kThreads = 2 * kRowsW;
-  static constexpr int kBlocks = 3;  // per multiprocessor
+  static constexpr int kBlocks = 3;  // blocks per multiprocessor, for __launch_bounds__
   static constexpr int kOwnRows = kRowsX / kParts, kChunkX = kRowsX * kChunkBytes;
   static constexpr int kAhead = 4;   // chunks of W in flight to registers
   static constexpr int kAtOnce = 6;  // chunks of x that a lane loads before it stores the first one
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(ClusterParts::kThreads, ClusterParts::kBlocks)
       operands.hold();
     }
   }
-  __syncthreads();  // x has been consumed
+  __syncthreads();  // wait until x has been consumed
   auto* const products = reinterpret_cast<float*>(own);
   store_sums(sum, products, N::kStride);
   cluster_arrive();
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(ClusterParts::kThreads, ClusterParts::kBlocks)
   }
   cluster_arrive();
   if (quad.there) finish<T, Mode::plain>(p, quad, beside, [&](int) { return all; });
-  cluster_wait();  // other blocks read the products of this block
+  cluster_wait();  // wait until the other blocks have read the products of this block
 }
 
 template <typename T, Mode MODE>

@@ -25,7 +25,7 @@ struct Attention {
   decoding::Params p;
   decoding::Sequence sequence;
   kernels::cuda::Keys seen;   // keys that the token sees
-  int all_pieces, all_parts;  // per head
+  int all_pieces, all_parts;  // number of pieces and of parts per head
   int first, count;           // the block processes the pieces [first, first + count), counted over all heads
   uint64_t policy = decoding::read_once_policy();
 
@@ -305,7 +305,7 @@ struct Attention {
 
   template <int GROUPS>
   __device__ void sum_pieces(const FusedDecodeLayer& l, uint32_t flag) const {
-    constexpr int kWarps = D / 16 / GROUPS;  // warps per piece
+    constexpr int kWarps = D / 16 / GROUPS;  // number of warps that sum the values of a piece
     static_assert(kWarps <= kWorkers);
     const int group = w.warp % kWarps * GROUPS;
 #pragma unroll 1
