@@ -21,7 +21,7 @@ namespace lazy::benchmarks {
 namespace {
 
 struct Inputs {
-  at::Tensor q, k, v, d_out, bias, tau;  // q_BLHD
+  at::Tensor q, k, v, d_out, bias, tau;  // q, k, v and d_out are (batch, length, heads, dim)
 };
 
 struct Variant {
@@ -230,7 +230,8 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
           dtype, dim, 100 * alive.pairs, 100 * alive.tiles, memory, "", "forward", rate, ratios, "+backward", rate,
           ratios);
       std::vector<std::string> names;
-      std::vector<std::function<void()>> works;  // per implementation: forward; forward and backward
+      // Two functions per implementation: the forward pass; forward and backward pass.
+      std::vector<std::function<void()>> works;
       auto add = [&](const std::string& name, const std::function<at::Tensor()>& forward,
                      const std::vector<at::Tensor>& inputs) {
         names.push_back(name);

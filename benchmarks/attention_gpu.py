@@ -134,7 +134,7 @@ def main():
 
                     both()
                     works[name, "both"] = both
-            except Exception as exception:  # report peers that do not run here
+            except Exception as exception:  # if a peer does not run on this machine, print the reason
                 failed[name] = str(exception).split("\n")[0][:160]
                 works.pop((name, "forward"), None)
         times = medians(works, arguments.rounds)

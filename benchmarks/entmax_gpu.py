@@ -157,7 +157,7 @@ def main():
                         continue
                     both(run, (q, k, v), d_out)()
                     works[name, "forward"], works[name, "both"] = forward(run), both(run, (q, k, v), d_out)
-                except Exception as exception:  # report peers that do not run here
+                except Exception as exception:  # if a peer does not run on this machine, print the reason
                     failed[name] = str(exception).split("\n")[0][:160]
             times = medians(works, a.rounds)
             print(

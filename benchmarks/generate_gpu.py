@@ -134,7 +134,8 @@ def write_folders(a, scratch, length):
     lazy.update(distance_bias_window=512, head_dim=a.width // a.heads, torch_dtype="bfloat16")
     (folders["lazy"] / "config.json").write_text(json.dumps(lazy, indent=2))
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    words = letters + [f"Ġw{n}" for n in range(a.vocab - len(letters))]  # every token gives one event
+    # Every token of this vocabulary produces one event of the stream.
+    words = letters + [f"Ġw{n}" for n in range(a.vocab - len(letters))]
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({word: n for n, word in enumerate(words)}, []))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -235,7 +236,7 @@ def run_steps(a, folders, model, results):
                     flush=True,
                 )
     for count, length in () if a.ours_only else work:
-        their_times(a, model, count, length, a.tokens)  # compiles
+        their_times(a, model, count, length, a.tokens)  # not timed: compiles the model
         results[f"transformers {count} x {length}"] = their_times(a, model, count, length, a.tokens)[1]
         print(f"transformers {count} x {length}: {results[f'transformers {count} x {length}']:.3f} ms", flush=True)
 

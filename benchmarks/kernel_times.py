@@ -30,7 +30,7 @@ from typing import NamedTuple
 class Kernel(NamedTuple):
     start: int  # ns
     duration: int
-    name: str  # with the grid
+    name: str  # shortened kernel name and grid
 
 
 def short(name):

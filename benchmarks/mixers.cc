@@ -131,7 +131,7 @@ class MeasureInputs {
 
 nlohmann::json measure(MeasureInputs& subject, const std::string& name, const MixersBenchmark& o, int64_t length) {
   subject.take_length(length);
-  train::memory_use(subject.device());  // resets the peak
+  train::memory_use(subject.device());  // resets the peak memory
   const double step_ms = subject.median_ms(o.steps, [&] { subject.train(); });
   double memory_gib = 0;
   for (const auto& [key, value] : train::memory_use(subject.device())) {

@@ -45,7 +45,7 @@ template <int C>
 struct Shared {
   Pipeline<2> q;
   Pipeline<STAGES> kv;
-  uint64_t sums[2][2];  // warpgroup, parity of the item
+  uint64_t sums[2][2];  // indices: warpgroup, parity of the item
   uint64_t outs;
 };
 
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
   const int rank = C == 1 ? 0 : blockIdx.x % C, cluster = blockIdx.x / C, clusters = gridDim.x / C;
   const int blocks = a.length / M, all_heads = a.batch * a.heads;
   if (threadIdx.x == 0) {
-    sm.q.init(8);  // arrivals: warps
+    sm.q.init(8);  // one arrival per consumer warp
     sm.kv.init(8);
     for (int n = 0; n < 4; ++n) barrier_init(&sm.sums[n / 2][n % 2], 1);
     barrier_init(&sm.outs, 1);
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
           wgmma_wait<0>();
           fence_registers(s);
           if (lane == 0) barrier_arrive(&sm.kv.empty[(use + j) % STAGES]);
-          if (first + j * C == item.row) {  // the diagonal
+          if (first + j * C == item.row) {  // the tile on the diagonal needs a causal mask
             int at = own_row - lane % 4 * 2;
             asm volatile("" : "+r"(at));
 #pragma unroll

@@ -121,8 +121,8 @@ struct AttentionConfig {
   int64_t num_kv_heads = 16;
   int64_t head_dim = 64;
   Normalizer normalizer = Normalizer::softmax;
-  // offset that Elastic-Softmax adds to each probability: tau / (number of visible keys) for per_visible, tau for
-  // constant
+  // Offset that Elastic-Softmax adds to each probability: tau / (number of visible keys) for per_visible, tau for
+  // constant.
   OffsetKind offset = OffsetKind::per_visible;
   bool offset_trainable = true;
   double offset_init = -1;
@@ -145,8 +145,8 @@ struct AttentionConfig {
   bool output_bias = false;          // o_proj has a bias
   bool qk_norm = false;              // RMSNorm of every query and key head before RoPE
   bool qk_norm_joint = false;        // with qk_norm: one RMSNorm over all query heads and one over all key heads
-  bool scale_scores = true;          // queries x keys are scaled by head_dim^-0.5
-  bool scale_by_layer = false;       // and additionally by 1 / (layer + 1)
+  bool scale_scores = true;          // the products of queries and keys are scaled by head_dim^-0.5
+  bool scale_by_layer = false;       // these products are additionally scaled by 1 / (layer + 1)
   double multiplier = 0;             // scale of queries x keys instead of head_dim^-0.5; 0: not used
   double softcap = 0;                // scaled scores s become softcap tanh(s / softcap); 0: none
 };
@@ -176,7 +176,7 @@ struct MlpConfig {
   int64_t intermediate_size = 0;  // 0: ceil256(int(hidden_size * hidden_ratio * 2 / 3))
   double hidden_ratio = 4;
   bool bias = false;
-  int64_t experts = 0, experts_per_token = 0;  // mixture of experts
+  int64_t experts = 0, experts_per_token = 0;  // number of experts, and number of experts that process a token
   // Mixture of experts: an expert computes gate sigmoid(alpha gate) (up + 1), with gate and up clamped to the limit.
   double swiglu_limit = 7, swiglu_alpha = 1.702;
   bool gated() const { return kind == MlpKind::swiglu || kind == MlpKind::geglu_tanh; }
@@ -267,7 +267,7 @@ struct ModelConfig {
   bool rotates() const { return positions.kind == PositionKind::rope && positions.rope_base > 0; }
   bool has_plain_rope() const;              // RoPE as in Llama
   int64_t rotary_dim() const;               // dimensions of a head that RoPE rotates
-  double score_scale(int64_t layer) const;  // factor of the scores q k
+  double score_scale(int64_t layer) const;  // factor of the products of queries and keys
   double rope_base_of(int64_t layer) const;
   int64_t intermediate() const;  // mlp.intermediate_size, or the size inferred from hidden_ratio
   // Standard deviation of the initial values of the matrix with this name, which is relative to the layer.

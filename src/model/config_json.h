@@ -117,7 +117,7 @@ class Fields {
       wrong(name, fmt::format("{} (other values are not supported by this decoder)", only).c_str(), *value);
     }
   }
-  bool has(const char* name) const { return root_.contains(name); }  // true for null
+  bool has(const char* name) const { return root_.contains(name); }  // also true if the value is null
   const std::string& file() const { return file_; }
 
  private:

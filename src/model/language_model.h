@@ -42,7 +42,7 @@ inline constexpr auto kCheckpointings = enum_table<Checkpointing>({{Checkpointin
                                                                    {Checkpointing::mlp, "mlp"},
                                                                    {Checkpointing::attention, "attention"},
                                                                    {Checkpointing::full, "full"}});
-Checkpointing checkpointing_from(const std::string& name);  // Error for unknown names
+Checkpointing checkpointing_from(const std::string& name);  // throws an Error for an unknown name
 constexpr const char* name(Checkpointing value) { return kCheckpointings.name(value); }
 
 class LanguageModel {
@@ -67,8 +67,8 @@ class LanguageModel {
   const ModelConfig& config() const;
   // The parameters of a layer's attention other than queries, keys and values: normalizer, window, offset, biases of
   // scores.
-  ops::AttentionTerms attention_terms(int64_t layer) const;  // Error if the layer has no attention
-  AttentionProjections projections(int64_t layer) const;     // Error if the layer has no attention
+  ops::AttentionTerms attention_terms(int64_t layer) const;  // throws an Error if the layer has no attention
+  AttentionProjections projections(int64_t layer) const;     // throws an Error if the layer has no attention
   // Compute dtype of activations and matrix products (kFloat or kBFloat16); master weights stay fp32.
   void set_compute_dtype(at::ScalarType dtype);
   at::ScalarType compute_dtype() const;

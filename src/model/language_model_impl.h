@@ -37,7 +37,8 @@ struct LanguageModel::Impl {
   at::Tensor materialize(int64_t layer, const at::Tensor& weight) const;
 
   // Passes: language_model_pass.cc.
-  void check(const at::Tensor& ids, const ForwardOptions& options) const;  // Error if the pass is not supported
+  // throws an Error if the model does not support the pass
+  void check(const at::Tensor& ids, const ForwardOptions& options) const;
   // Returns the token embeddings plus absolute position embeddings, if any; `options` gives the token positions.
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const;
   // begin() returns the residual stream before the first layer, and final_hidden() the hidden states after the final

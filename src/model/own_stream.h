@@ -14,7 +14,7 @@ class OwnStream {
   explicit OwnStream(c10::Device device) {
     if (!device.is_cuda()) return;
     const c10::impl::VirtualGuardImpl gpu(device.type());
-    gpu.getDefaultStream(device).synchronize();  // the weights have been written
+    gpu.getDefaultStream(device).synchronize();  // wait until the weights have been written
     guard_.emplace(gpu.getStreamFromGlobalPool(device));
   }
   ~OwnStream() {

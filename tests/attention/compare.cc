@@ -21,7 +21,7 @@ Errors errors(const Values& reference, const Values& x) {
   for (size_t n = 0; n < x.size(); ++n) {
     if (reference[n] == x[n]) continue;  // skips exact results, including equal infinities
     const double d = std::abs(reference[n] - x[n]);
-    if (!(d <= difference)) difference = d;  // true for NaN
+    if (!(d <= difference)) difference = d;  // this condition is also true for NaN
     differences += d * d / static_cast<double>(x.size());
   }
   for (double r : reference) {

@@ -275,7 +275,7 @@ TEST(Decode, VisibleCounts_ReplaceTheNumberOfKeys) {
     EXPECT_NEAR(fast.stats[part + n], definition.stats[part + n], 40 * unit_roundoff(DType::f32));
     if (n < rows) {
       EXPECT_EQ(definition.stats[part + n], without.stats[part + n]);
-    }  // the cache's number of keys equals visible_counts
+    }  // same result, because visible_counts equals the number of keys in the cache
     if (n >= 2 * rows) {
       EXPECT_LT(definition.stats[part + n], without.stats[part + n]);
     }  // tau / 5000 is a smaller offset, so less mass is released

@@ -33,7 +33,7 @@ class LayersOfAStep {
   explicit LayersOfAStep(const LayersCase& of) : c_(of), pages_((c_.longest + kPage - 1) / kPage) {
     const auto numbers = at::TensorOptions().dtype(at::kLong).device(test_device());
     if (pages_ % 7 == 0) ++pages_;
-    // pages that follow each other in the table are not adjacent in memory
+    // Pages that follow each other in the table are not adjacent in memory.
     table_ = (at::arange(pages_, at::kLong) * 7 % pages_).unsqueeze(0);
     in_.x = layer_random({1, kHidden}, 1);
     in_.lengths = at::zeros({1}, numbers);

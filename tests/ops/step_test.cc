@@ -101,7 +101,7 @@ TEST_F(StepGpu, SplitProducts_MatchProductsOfEightRows) {
         const at::Tensor W = step_random({out, in}, 3, type, 0.05), add = step_random({64, out}, 4, type);
         for (const bool norm : {false, true}) {
           for (const bool swiglu : {false, true}) {
-            const bool wide = norm && !swiglu;  // otherwise with `add`
+            const bool wide = norm && !swiglu;  // without a norm and without swiglu, `add` is tested instead
             const auto product = [&](int64_t first, int64_t rows) {
               SkinnyGemmInput input{.x = x.narrow(0, first, rows), .eps = 1e-5};
               if (norm) input.norm_weight = weight;

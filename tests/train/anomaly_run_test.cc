@@ -260,7 +260,8 @@ TEST(Faults, Policies_StopAtTheirLimits) {
   EXPECT_EQ(backs.exit_code, 1);
   EXPECT_THAT(last_line(backs.errors), Names({11, 2, "training.max_roll_backs"}));
   EXPECT_EQ(state_at(place.run, 10).anomalies.rolled_back, 2);
-  EXPECT_THAT(last_line(place.train({}).errors), Names({"train", 11, 10}));  // default settings
+  // With the default settings, training stops too.
+  EXPECT_THAT(last_line(place.train({}).errors), Names({"train", 11, 10}));
 }
 
 TEST(Faults, Spike_IsSkippedOrRolledBack) {
@@ -296,7 +297,7 @@ TEST(Faults, Spike_IsSkippedOrRolledBack) {
   const auto after = losses(place.run);
   ASSERT_EQ(after.size(), 40u);
   EXPECT_LT(*std::max_element(after.begin() + 20, after.end()),
-            curve[static_cast<size_t>(worst) - 1]);  // the noise is skipped
+            curve[static_cast<size_t>(worst) - 1]);  // the document of noise is skipped
 }
 
 // The file system of the log is full: a tmpfs with a few free pages, which later has free space again.

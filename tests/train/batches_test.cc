@@ -34,7 +34,7 @@ TEST(Batches, PrefetchDepth_DoesNotChangeBatches) {
     EXPECT_TRUE(at::equal(near.next().ids, expected.ids)) << i;
     EXPECT_TRUE(at::equal(far.next().ids, expected.ids)) << i;
   }
-}  // both threads stop although batches remain
+}  // the destructor stops both threads although batches remain
 
 TEST(Batches, ReaderError_ReachesCaller) {
   const Sequences sequences = tiny_sequences();

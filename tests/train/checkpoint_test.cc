@@ -80,7 +80,7 @@ TEST(Checkpoint, DamagedCheckpoint_PreviousOneIsUsed) {
       EXPECT_THAT(told, Names({"damaged-step-00000020", file}));
       EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
       EXPECT_TRUE(fs::exists(scratch / "checkpoints/damaged-step-00000020"));
-      save(store, 20);  // the name is available again
+      save(store, 20);  // the damaged folder was renamed, so its name is available again
       EXPECT_EQ(store.newest_valid()->state.step, 20);
     }
   }

@@ -41,7 +41,7 @@ class CountingAllocator final : public c10::Allocator {
   static void release(void* begin) {
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(begin);
-    if (found == blocks_.end()) return;  // not counted
+    if (found == blocks_.end()) return;  // this block was not counted
     live -= found->second.bytes;
     blocks_.erase(found);
   }

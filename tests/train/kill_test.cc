@@ -66,7 +66,8 @@ TEST(Kill, RandomKills_ResumeToTheSameBytes) {
         ++killed;
         continue;
       }
-      ASSERT_EQ(end.exit_code, 0) << end.errors;  // the run was faster than the first one
+      // The run ended before it was killed, because it was faster than the first one.
+      ASSERT_EQ(end.exit_code, 0) << end.errors;
       ASSERT_LT(++late, rounds + 10) << "the runs end before they can be killed";
       duration *= 0.9;
     }

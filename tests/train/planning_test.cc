@@ -74,7 +74,7 @@ TEST(PlannedMemory, PlannedMemory_MatchesAllocations) {
       const auto state = state_parts(q);
       ASSERT_EQ(state[1].name, "gradients, fp32");
       const at::Tensor ids = at::randint(300, {q.batch_size, q.seq_len}, at::kLong);
-      {  // allocates tables that are created only once
+      {  // this first run allocates tables that are created only once
         LanguageModel model(q.model, 1);
         model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
         model.set_fp8(fp8);
@@ -154,7 +154,7 @@ TEST(PlannedMemory, PlannedMemoryOfMixers_MatchesAllocations) {
       if (hybrid) q.model.mixer.attention_layers = {1};
       const auto state = state_parts(q);
       const int64_t planned = sum(activation_parts(q), "tokens"),
-                    peak = peak_bytes(q);  // measures with a separate allocator
+                    peak = peak_bytes(q);  // peak_bytes measures with a separate allocator
       const at::Tensor ids = at::randint(50, {q.batch_size, q.seq_len}, at::kLong);
       CountingAllocator counter;
       const int64_t start = counter.live;

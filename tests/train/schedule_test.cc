@@ -27,7 +27,7 @@ TEST(Schedule, Cosine_MatchesFormula) {
     const double x = (t - 1024.0) / (20480.0 - 1024.0);
     EXPECT_DOUBLE_EQ(schedule.rate(t), 4e-4 * (0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * x)))) << t;
   }
-  EXPECT_DOUBLE_EQ(schedule.rate(10752), 4e-4 * 0.55);  // half way
+  EXPECT_DOUBLE_EQ(schedule.rate(10752), 4e-4 * 0.55);  // half of the cosine decay
   EXPECT_DOUBLE_EQ(schedule.rate(20480), 4e-5);
   EXPECT_DOUBLE_EQ(schedule.rate(30000), 4e-5);  // constant after the last step
 }

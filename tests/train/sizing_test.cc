@@ -93,7 +93,7 @@ TEST(Sizing, OnlyPromisingShapes_AreMeasured) {
 
 TEST(Sizing, LittleMemory_UsesSmallerMicroBatches) {
   SizingRequest r = request(6000, int64_t{1} << 40);
-  // the speed does not depend on the batch size, so the rest of the choice does not change
+  // The speed does not depend on the batch size, so the rest of the choice does not change.
   const RunSize before = Machine{.fixed = 0}.choose(r);
   r.memory = before.memory * 3 / 4;
   const RunSize tight = Machine{.fixed = 0}.choose(r);
@@ -138,7 +138,7 @@ TEST(Sizing, ImpossibleRequest_IsAnError) {
 }
 
 TEST(Sizing, VocabularyAndDocumentSize_FitTheText) {
-  EXPECT_EQ(tokenizer_pieces(100'000), 0);  // bytes
+  EXPECT_EQ(tokenizer_pieces(100'000), 0);  // too little text to train a tokenizer: 0 selects the `bytes` tokenizer
   EXPECT_EQ(tokenizer_pieces(1'100'000), 2048);
   EXPECT_EQ(tokenizer_pieces(2'000'000), 4096);
   EXPECT_EQ(tokenizer_pieces(int64_t{1} << 40), 32768);

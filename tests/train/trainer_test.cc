@@ -80,7 +80,7 @@ TEST(Trainer, Minutes_ShortenRunAndSchedule) {
   EXPECT_LT(log.back()["lr"].get<double>(), 3e-4);
   EXPECT_GE(log.back()["lr"].get<double>(), 1e-4);
   EXPECT_TRUE(fs::exists(scratch / "run/model/model.safetensors"));
-  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // the run is finished
+  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // the run is already finished
 }
 
 TEST(Trainer, SufficientMinutes_ChangeNothing) {

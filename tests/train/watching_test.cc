@@ -88,9 +88,9 @@ TEST(Watching, TraceSteps_WriteTraces) {
       backward += name.find("Backward") != std::string::npos;
       update += name == "aten::_fused_adamw_";
     }
-    EXPECT_EQ(forward, 2);  // one per micro-batch
+    EXPECT_EQ(forward, 2);  // one forward pass per micro-batch
     EXPECT_GT(backward, 10);
-    EXPECT_EQ(update, 2);  // one per parameter group
+    EXPECT_EQ(update, 2);  // one update per parameter group
   }
   const auto traced = losses(scratch / "run");
   fs::remove_all(scratch / "run");
@@ -125,7 +125,7 @@ TEST(Watching, Report_WorksDuringTraining) {
   EXPECT_THAT(read_file(page), running);
   for (const char* section : {"<section id=\"curves\">", "<section id=\"layers\">"})
     EXPECT_THAT(read_file(page), HasSubstr(section));
-  for (int i = 0; i < 5; ++i) report();  // while checkpoints are created and removed
+  for (int i = 0; i < 5; ++i) report();  // reports are written while checkpoints are created and removed
   child.send(SIGKILL);
   child.wait();
   std::FILE* log = std::fopen((run / "log.jsonl").c_str(), "a");

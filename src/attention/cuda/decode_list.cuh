@@ -44,7 +44,7 @@ template <int R, NormalizerFamily F, typename Stats, typename Sums>
 __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
                           char* list_memory, Stats stats, Sums& sums) {
   constexpr bool kStats = std::is_same_v<Stats, SpanStats*>;  // otherwise `stats` is null
-  // number of steps (32 keys each) that are processed at once
+  // Number of steps (32 keys each) that are processed at once.
   constexpr int kSteps = steps_at_once(R);
   static_assert(list_places(R) >= kPad * Sums::kStages + kPad - 1 + 32 * kSteps);
   const AliveList list = make_list(list_memory, R);

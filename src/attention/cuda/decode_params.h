@@ -128,7 +128,7 @@ void launch_sums(const Params& p, cudaStream_t stream);                         
 // Launches of kernels that begin with wait_for_launcher().
 
 constexpr int kSharedMost = 96 << 10;  // dynamic shared memory per block, available on every GPU from sm_80 on
-// percentage used as shared memory: 196 KiB on sm_90; the rest is L1 cache for loads in flight
+// Percentage used as shared memory: 196 KiB on sm_90; the rest is L1 cache for loads in flight.
 constexpr int kSharedPercent = 86;
 
 // Returns an attribute of the current GPU.

@@ -41,9 +41,9 @@ constexpr int key_bytes(int part, int rows, int offsets, bool dots, int ring) {
 // T: __nv_bfloat16 or __half. D: upper limit of the head size (64, 128 or 256); head sizes are multiples of 8.
 template <typename T, int D>
 struct TensorCores {
-  // minimum number of blocks per multiprocessor, for __launch_bounds__
+  // Minimum number of blocks per multiprocessor, for __launch_bounds__.
   static constexpr int kBlocks = D == 256 ? 3 : 4;
-  // number of units (16 keys each) whose scores one iteration computes
+  // Number of units (16 keys each) whose scores one iteration computes.
   static constexpr int kDepth = D == 256 ? 1 : 256 / D;
   static constexpr int kRingBytes = ring_bytes(D);
   static constexpr bool kWholeTiles = true;  // key_part can process several parts in one call
@@ -365,7 +365,7 @@ struct TensorCores {
         for (int e = 0; e < 4; ++e) {
           if (e % 2 && t.rows == 1) continue;
           const int d = 16 * n + g + e / 2 * 8, r = 2 * c + e % 2;
-          // if high and low parts are in one product: the sum of the low parts, from column r + 4
+          // If high and low parts are in one product: the sum of the low parts, from column r + 4.
           const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);
           if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = folded ? sum[n][e] + lower : sum[n][e];
         }

@@ -13,7 +13,7 @@ namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-// keys per part, keys per piece for V, units per part: the same division as by_tile in decode.cu
+// Keys per part, keys per piece for V, units per part: the same division as by_tile in decode.cu.
 constexpr int kPart = 64, kPiece = 128, kUnits = kPart / kPad;
 
 // Strides of pages and keys in units of 16 bytes, so that offsets fit in 32 bits.
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   char* const own = memory + warp * kRing;
   uint32_t* const list = reinterpret_cast<uint32_t*>(memory + WARPS * kRing) + warp * kPiece;
   float* const scores = reinterpret_cast<float*>(memory + WARPS * (kRing + kPiece * 4));
-  // for each unit: the offset of its keys and of its values
+  // For each unit: the offset of its keys and of its values.
   uint2* const table = reinterpret_cast<uint2*>(scores + shape.keys);
   float2* const part_sums = reinterpret_cast<float2*>(table + shape.keys / kPad);
   const uint32_t ring = keep(shared_address(own)), units_at = keep(shared_address(table));
@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
       __syncwarp();
       int listed = 0;
-      // whether the copies of the list's first units were started by the prefetch
+      // Whether the copies of the list's first units were started by the prefetch.
       bool asked_for = values_ahead && piece == warp;
       const uint32_t of_values = units_at + (piece * kPiece + lane) / kPad * 8 + 4;
 #pragma unroll

@@ -189,8 +189,8 @@ struct KeyGroup {
     return p.bias_window > 0 && first < p.bias_window + keys - 1 && first + M - 1 >= 0;
   }
   __device__ bool is_near(const SweepStep& step) const { return reaches(nearest(step) + 63, 64); }
-  // The same check for all keys of the block. block_distance: position of a step's first row minus the block's first
-  // key.
+  // Whether the rows of a step and the keys of the whole block contain a pair within the window of the distance bias.
+  // block_distance: position of the step's first row minus the block's first key.
   __device__ int block_distance(const SweepStep& step) const { return step.first + t.shift() - t.first; }
   __device__ bool is_near_block(const SweepStep& step) const { return reaches(block_distance(step), N); }
   // Whether every row of the step sees every key of the warpgroup, so that no mask is needed.

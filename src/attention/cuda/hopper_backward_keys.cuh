@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     for (int n = threadIdx.x; n < heads * p.bias_window; n += S::threads) slabs[n] = 0;
   }
   if (!exists) return;
-  // index of the document's first row tile
+  // Index of the document's first row tile.
   const int row_tile = p.cu_q ? uniform(tiles_before(p, found.document, M)) : 0;
   if (threadIdx.x == 0) {
     t = found;

@@ -15,7 +15,7 @@ template <int D>
 struct BackwardRowsShape {
   static constexpr int consumers = 2, M = 64 * consumers, N = 64, threads = 128 * (consumers + 1);
   static constexpr int columns = hopper_columns(D), halves = columns / 64;
-  // number of stages of the ring buffer; a stage has a tile of keys and a tile of values
+  // Number of stages of the ring buffer; a stage has a tile of keys and a tile of values.
   static constexpr int stages = halves == 1 ? 6 : 4;
   static constexpr int q_bytes = M * columns * 2, tile_bytes = N * columns * 2, pad = M + N;
   static constexpr int bytes = 2 * q_bytes + 2 * stages * tile_bytes + 1024;

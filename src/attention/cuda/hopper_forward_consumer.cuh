@@ -87,7 +87,7 @@ struct RowScores {
       if (b.lane % 4 != 0 || b.row(h) >= b.t.q_length) continue;
       const Keys keys = b.keys(h);
       ScoreStatistics found = scores.finish(keys.end - keys.begin);
-      // use the exact maximum, because the base is only close to it
+      // Use the exact maximum, because the base is only close to it.
       if (found.largest > -INFINITY) found.largest = most * kLn2;
       portable::put_score_statistics(b.p, b.t, b.row(h), found);
     }

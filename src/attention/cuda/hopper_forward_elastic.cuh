@@ -142,7 +142,7 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
   auto compute_weights = [&](float c, int tile) {
     accumulator.compute(s, inverse, offset, [&](float x, int h) { return exp2_fast(fmaf(x, c, -base[h])); });
     const bool edge = tile < b.bare.begin || tile >= b.bare.end;
-    // with tau >= 0, the weight of a masked key would be the offset instead of zero
+    // With tau >= 0, the weight of a masked key would be the offset instead of zero.
     if (tau >= 0 && edge) b.template hide<N>(s, b.origin + tile * N, 0);
   };
   uint32_t weights[N / 16][4], ones[ALIVE ? N / 16 : 1][4];

@@ -118,7 +118,7 @@ struct Rows : RowGroup {
   __device__ void issue_scores(float (&s)[A], int r) {
     const int at = use + own(r);
     sm.kv.wait_full(at);
-    // costs nothing; without this, the compiler would keep s in registers between row tiles
+    // Costs nothing; without this, the compiler would keep s in registers between row tiles.
 #pragma unroll
     for (int n = 0; n < A; ++n) s[n] = 0;
     issue_product<T, D, M, N>(s, sq, sk + stage(at) * descriptor_units(kTileBytes));

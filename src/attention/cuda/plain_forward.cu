@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
 
 // Number of key tiles in the score cache: all tiles of a sequence, limited by the shared memory of a block.
 inline int cached_tiles(const Params& p) {
-  constexpr int kMax = 8;  // 8 tiles: 512 keys, 128 KiB
+  constexpr int kMax = 8;  // maximum number of tiles in the cache: 512 keys, 128 KiB
   if (!has_threshold(p.normalizer)) return 0;
   int device = 0, most = 0;
   check(cudaGetDevice(&device), "plain forward");

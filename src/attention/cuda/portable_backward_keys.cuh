@@ -371,7 +371,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       __syncthreads();
       if (warp == 0) {
         float sum = 0;
-        // only warps 0 to 3 have to be added; warps 4 to 7 have the same sums
+        // Only warps 0 to 3 have to be added; warps 4 to 7 have the same sums.
         for (int n = 0; n < 4; ++n) sum += slope_sums[32 * n + lane];
         for (int d = 1; d < 32; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
         if (lane == 0) p.partial[(static_cast<int64_t>(2) * p.heads + head) * partial_step + blockIdx.x] = sum;

@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     rows[h].list = lists + (b.row(0, h) - b.t.first) * S::capacity;
-    rows[h].floor = INFINITY;  // for rows that do not exist or see no key
+    rows[h].floor = INFINITY;  // with this floor, rows that do not exist or see no key list no keys
     if (b.row(0, h) < b.t.q_length) {
       const float anchor = row_anchor<family>(p, row_index(p, b.t, b.t.head, b.row(0, h)));
       if (anchor != -INFINITY) rows[h].floor = anchor;
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
     if (overflowed || !__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
     float s[1][2 * NT][4];
     const float c = scores_of(b, q, s, key, stage);
-    // subtracts the floor with the same rounding as backward_keys
+    // Subtracts the floor with the same rounding as backward_keys.
     auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };
     bool any = false, spoilt = false;  // spoilt: a score is NaN or +infinity, so backward_rows processes the row
 #pragma unroll

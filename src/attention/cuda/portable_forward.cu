@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           }
         }
       }
-      // left operands: first the weights, then (ALIVE) 1 for alive pairs and 0 for others
+      // Left operands: first the weights, then (ALIVE) 1 for alive pairs and 0 for others.
       uint32_t left[2 * MI][NT][4];
       if constexpr (ALIVE) {
 #pragma unroll

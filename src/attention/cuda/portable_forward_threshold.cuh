@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     rows[h].list = lists + (b.row(0, h) - b.t.first) * S::capacity;
-    // rows that do not exist have no mask; with this floor, they list no keys
+    // Rows that do not exist have no mask; with this floor, they list no keys.
     if (b.row(0, h) >= b.t.q_length) rows[h].floor = INFINITY;
   }
   bool overflowed = false;  // whether a row of the warp has more candidates than its list can hold

@@ -12,7 +12,7 @@ namespace lazy {
 // Memory statistics of one device, in bytes.
 struct DeviceMemory {
   int64_t reserved = 0;  // reserved by PyTorch's allocator, including cached blocks
-  int64_t free = 0;      // what the allocator can still reserve
+  int64_t free = 0;      // bytes that the allocator can still reserve
   int64_t total = 0;
   int64_t retries = 0;  // number of times the allocator released its cached blocks because memory ran out
 };

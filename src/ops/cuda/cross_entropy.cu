@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const Cro
   for (int k = 0; k < kInRegisters; ++k) x[k] = exponentials(x[k]);
 #pragma unroll 2
   for (int k = 0; k < kInShared; ++k) shared[index(k) / 4] = exponentials(shared[index(k) / 4]);
-  // contains a barrier, so all threads have read the row before it is overwritten
+  // Contains a barrier, so all threads have read the row before it is overwritten.
   const Sum all = merged_by_block(mine);
   report(a, token, target, all);
   const float scale = valid ? a.gradient_scale / all.sum * expf(base - all.largest) : NAN;

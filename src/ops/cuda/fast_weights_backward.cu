@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
   float *const W = Y + kTokens<T>, *const V = W + kWeights;
   float *const steps = V + kWeights, *const momentum_steps = steps + T, *const read_keep = momentum_steps + T,
                *const read_carry = read_keep + T;
-  // gradients of the factors of each token, with one partial sum per group of columns
+  // Gradients of the factors of each token, with one partial sum per group of columns.
   float* const sums = read_carry + T;
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * T, *const sum_keep = sums + 2 * kGroups * T,
                *const sum_carry = sums + 3 * kGroups * T;

@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     read_part(g, at.tokens(last.g));
     if (thread() < Kept::kUnits) units.all[kKept + thread()] = kept.units[thread()];
     const Slopes slopes_k = activate(z), slopes_q = activate(x);
-    // only for racecheck, which does not recognize that the cluster barrier already allows overwriting K
+    // Only for racecheck, which does not recognize that the cluster barrier already allows overwriting K.
     __syncthreads();
     write_halves(z, U, inverse(unit_of_z)), write_halves(x, V, inverse(unit_of_x));
     units.propose(kD, largest(d)), units.propose(kB, largest(g));

@@ -14,7 +14,7 @@ constexpr int kHidden = 256;
 // this avoids bank conflicts.
 constexpr int kWide = kHidden + 8, kLast = kDim + 8;
 constexpr int kWideTile = kT * kWide, kRows = kT * kRow;
-// number of partial sums of d_steps, the product of the first layer's output gradients at q and inner gradients g
+// Number of partial sums of d_steps, the product of the first layer's output gradients at q and inner gradients g.
 constexpr int kParts = 4;
 
 // Size of a line of the L2 cache in fp32 numbers, and numbers of lines of the tensors of a chunk.
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
         d_steps.c[m][e] = d * a;
         d_read.c[m][e] = d * last_overlap.c[m][e];
       });
-      // temporary storage: this chunk does not need its overlaps any more
+      // Temporary storage: this chunk does not need its overlaps any more.
       write(d_read, p.overlap + at.index * kT * kT, kT);
       write(d_steps, R, kSquare);
       write(first_steps, P, kSquare);

@@ -32,7 +32,7 @@ using Tile = Share<kWarps, kT, kDim>;
 // absolute value (or a bound of it) becomes 2^14 to 2^15. Nothing overflows then, and the rounding error of small
 // values is less than 2^-39 of the largest value. Keys and queries have a length of at most 1 and need no unit.
 using Half = __half;
-// row stride: the same column of eight rows is in eight different banks
+// Row stride: the same column of eight rows is in eight different banks.
 constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;
 
 // The inner product of a key or query with a vector of 64 elements is at most kLongest times the largest absolute

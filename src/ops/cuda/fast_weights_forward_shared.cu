@@ -25,9 +25,9 @@ template <typename Token>
 __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const W_first = memory, *const W_last = W_first + kDim * kFirst;
-  // tiles of the last layer's inputs at k and at q
+  // Tiles of the last layer's inputs at k and at q.
   float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;
-  // tile of the inner gradients g of the first layer
+  // Tile of the inner gradients g of the first layer.
   float* const G = X + kT * kInput;
   // K: k, at the end the outputs before the norm
   float *const K = G + kT * kGradient, *const Q = K + kTokens<kT>;

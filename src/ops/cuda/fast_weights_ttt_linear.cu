@@ -81,7 +81,7 @@ constexpr bool kInRegisters<OverRows> = true;
 template <typename Token>
 __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
-  // tile Z: f(k), later f(q)
+  // Tile Z: f(k), later f(q).
   float *const K = memory, *const Q = K + kTile, *const Z = Q + kTile, *const G = Z + kTile;
   float *const P = G + kTile, *const bias = P + kT * kSquare;  // tile P: factors of the inner gradients in the outputs
   const Factors factors(bias + kDim);
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
   // Tile X: the gradient of the inner gradients, then the gradient of f(k).
   float *const Z = G + kTile, *const Y = Z + kTile, *const X = Y + kTile;
   float *const W_shared = X + kTile, *const D_shared = W_shared + kDim * kState;
-  // tile P: factors of the inner gradients in the outputs
+  // Tile P: factors of the inner gradients in the outputs.
   float* const P = D_shared + kDim * kState;
   float *const R = P + kT * kSquare, *const S = R + kT * kSquare;  // gradients of q k^T (R) and of the factors (S)
   float *const bias = S + kT * kSquare, *const d_bias = bias + kDim;

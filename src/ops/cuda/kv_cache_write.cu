@@ -19,7 +19,7 @@ constexpr unsigned kMaxThreads = 256;
 
 struct KvCacheWriteWork {
   KvCacheWrite p;
-  // items per head of q and k that contain pairs to rotate; all items per head of q and k; items per head of v
+  // Items per head of q and k that contain pairs to rotate; all items per head of q and k; items per head of v.
   unsigned turned, items, of_value;
   unsigned groups, kv_groups;  // number of groups of heads of q, and of k and v
   unsigned width, tokens;      // threads of a block per token (or gathered row); tokens per block

@@ -12,7 +12,7 @@ namespace {
 // the rows.
 template <int K, int COLUMNS, bool DELTA>
 struct StatesLayout {
-  // with K = 256 and two stages, only one block would fit on a multiprocessor
+  // With K = 256 and two stages, only one block would fit on a multiprocessor.
   static constexpr int kStages = K == 256 ? 1 : 2;
   static constexpr int kThreads = 128 * COLUMNS, kWidth = 32 * COLUMNS, kRows = K / 4;
   using Keys = SharedTile<kChunk, K>;

@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(ClusterParts::kThreads, ClusterParts::kBlocks)
   const auto w_row = [&](int row) {
     return static_cast<const T*>(p.W) + static_cast<int64_t>(row_in_tile<Mode::plain>(p, first_column, row)) * in;
   };
-  // rows of W that a block prefetches; the blocks of the cluster prefetch all rows of the tile
+  // Rows of W that a block prefetches; the blocks of the cluster prefetch all rows of the tile.
   constexpr int kPrefetched = N::kRowsW / kParts;
   if (threadIdx.x < kPrefetched) prefetch_bytes(w_row(part * kPrefetched + threadIdx.x), 2 * in);
   const T *const low = w_row(warp * 16 + g) + part * kChunk + 8 * c, *const high = w_row(warp * 16 + g + 8) +

@@ -29,7 +29,7 @@ struct Tiling {
   static constexpr int kStages = std::min(kRingBytes / kStageBytes, 6);
   static constexpr int kStride = kRowsW + 4;  // stride of a row of products, in floats
   static constexpr int kBytes = std::max(kStages * kStageBytes, kRowsX* kStride * 4);
-  // blocks per multiprocessor, for __launch_bounds__
+  // Blocks per multiprocessor, for __launch_bounds__.
   static constexpr int kBlocks = kThreads * TILES * GROUPS <= 2048 ? 512 / kThreads : 1;
   static_assert(kStages >= 3 && kBytes <= kRingBytes);
 };

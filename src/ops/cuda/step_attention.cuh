@@ -17,7 +17,7 @@ struct Attention {
   static constexpr int kStageBytes = kUnitKeys * D * 2, kStages = Scores::kRingBytes / kStageBytes;
   // Number of 16-byte pieces per row, and number of rows that a warp copies at once.
   static constexpr int kPiecesOfRow = D / 8, kRowsAtOnce = 32 / kPiecesOfRow;
-  // number of 32-bit words of a head, and of a head per lane
+  // Number of 32-bit words of a head, and of a head per lane.
   static constexpr int kWords = D / 2, kOwnWords = kWords / 32;
   static_assert(kStages <= kUnitsOfPart && kUnitsOfPart == 4 && Scores::kDepth >= 2 && Scores::kDepth <= 4);
 
@@ -173,7 +173,7 @@ struct Attention {
     const int half = n % 2, head = piece.head, index = piece.number * 2 + half;
     const int begin = sequence.first + index * kPart, keys = min(sequence.end - begin, kPart);
     if (keys <= 0) return;
-    // index of the new token's key in the part, if the part contains it
+    // Index of the new token's key in the part, if the part contains it.
     const int own_key = sequence.length - 1 - begin;
     const bool here = own_key >= 0 && own_key < keys;
     float bias[2];
@@ -214,7 +214,7 @@ struct Attention {
       decoding::wait_for_copies<kStages - 1>();
       __syncwarp();
       char* const stage = w.own + unit % kStages * kStageBytes;
-      // the new key is taken from the registers, because its write to the page may not be visible yet
+      // The new key is taken from the registers, because its write to the page may not be visible yet.
       if (here && own_key / kUnitKeys == unit) {
         const int row = own_key % kUnitKeys;
 #pragma unroll

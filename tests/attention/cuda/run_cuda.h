@@ -21,7 +21,7 @@ struct CudaRun {
 };
 
 bool has_gpu();
-std::string why_no_gpu();  // the reason, as a message
+std::string why_no_gpu();  // the reason, as a message, why the tests cannot run on a GPU; empty if they can
 // Options of run_cuda(shape, inputs).
 CudaRun& current_run();
 Results run_cuda(const Shape& shape, const Inputs& inputs);

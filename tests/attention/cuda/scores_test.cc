@@ -56,7 +56,7 @@ class CudaScores : public testing::TestWithParam<Parameter> {
 TEST_P(CudaScores, MaskedRows_MatchReference) {
   for (const Normalizer normalizer : kAllNormalizers) {
     Shape s = shape(normalizer);
-    s.heads = 4;  // two per kv head
+    s.heads = 4;  // two query heads per kv head
     s.window = 50;
     s.bias_window = 16;
     add(s);

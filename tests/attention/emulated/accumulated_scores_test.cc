@@ -42,7 +42,8 @@ std::vector<float> statistics(Params p, const std::vector<float>& scores) {
     b.start(0, nullptr);
     float base[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     RowScores rows;
-    for (int key = (p.k_length - 1) / kTile * kTile; key >= 0; key -= kTile) {  // from the diagonal backwards
+    // Tiles of keys from the last one (at the diagonal) to the first.
+    for (int key = (p.k_length - 1) / kTile * kTile; key >= 0; key -= kTile) {
       float s[kTile / 2];
       for (int n = 0; n < kTile / 2; ++n) {
         const int row = b.lane / 4 + n / 2 % 2 * 8, at = key + n / 4 * 8 + 2 * (b.lane % 4) + n % 2;

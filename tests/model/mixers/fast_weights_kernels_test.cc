@@ -569,7 +569,7 @@ TEST(MemoryTokens, RawTokens_MatchNormalizedTokens) {
         return Tensors{std::get<0>(memory_chunks(in, initial_memory_state({t[6]}, 1), 64, cu_seqlens))};
       };
     };
-    // not bitwise equal, because sums are computed in a different order
+    // Not bitwise equal, because sums are computed in a different order.
     EXPECT_FALSE(at::equal(form(true)(inputs)[0], form(false)(inputs)[0]));
     // With raw tokens the outputs are 16-bit too.
     const auto wide = [&](const at::Tensor& x) { return x.to(at::kFloat); };

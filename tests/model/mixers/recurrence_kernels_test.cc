@@ -208,7 +208,7 @@ TEST_F(RecurrenceKernels, LargeBatch_MatchesSeparateSequences) {
       };
       const std::vector<at::Tensor> whole = outputs(in), alone = outputs(last);
       for (size_t n = 0; n < whole.size(); ++n) {
-        if (whole[n].size(0) != batch) continue;  // a gradient of a parameter
+        if (whole[n].size(0) != batch) continue;  // skip the gradients of parameters, which have no batch dimension
         EXPECT_TRUE(whole[n].narrow(0, batch - few, few).equal(alone[n]))
             << c.name << ", length " << length << ": " << n;
       }
