@@ -36,10 +36,10 @@ decode-bf16 attention_tests All/DecodeProduct.*bfloat16_elastic
 decode-entmax attention_tests All/DecodeProduct.*float32_entmax15
 decode attention_tests Decode.VisibleCounts_ReplaceTheNumberOfKeys
 properties attention_tests Properties.NanKey_*:Properties.PackedDocuments*:Properties.RowsWithoutVisibleKeys*
-norms ops_tests *Fused.RmsNorm/*:*Fused.AddRmsNorm/*
-swiglu-rope ops_tests *Fused.Swiglu*:*Fused.Rope/*
-convolution ops_tests *Fused.ShortConvolution/*
-loss ops_tests FusedValues.LinearCrossEntropy_ReportsPerTokenResults:*Fused.LinearCrossEntropy/BFloat16
+norms ops_tests *Fused.RmsNorm_MatchesReference/*:*Fused.AddRmsNorm_MatchesReference/*
+swiglu-rope ops_tests *Fused.Swiglu*:*Fused.Rope_MatchesReference/*
+convolution ops_tests *Fused.ShortConvolution_MatchesReference/*
+loss ops_tests FusedValues.LinearCrossEntropy_ReportsPerTokenResults:*Fused.LinearCrossEntropy_MatchesReference/BFloat16
 hopper-rotated ops_tests AttentionOperator.RotatedAttention_MatchesSeparateRope
 steps ops_tests StepGpu.*:SampleTokens.*:PinnedCopy.*:KvCacheWrite.*
 fused-decode-layers ops_tests FusedDecodeLayersGpu.*'

@@ -36,8 +36,8 @@ struct LanguageModel::Impl {
   // Returns the weight of the layer, or a copy if the weights are sharded or offloaded.
   at::Tensor materialize(int64_t layer, const at::Tensor& weight) const;
 
-  // Passes: language_model_pass.cc.
-  // throws an Error if the model does not support the pass
+  // The forward pass, implemented in language_model_pass.cc. check() throws an Error if the model does not support the
+  // pass.
   void check(const at::Tensor& ids, const ForwardOptions& options) const;
   // Returns the token embeddings plus absolute position embeddings, if any; `options` gives the token positions.
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const;

@@ -225,7 +225,7 @@ Shape long_shape() {
   return s;
 }
 
-TEST(Decode, SameBitsForAnyNumberOfThreads) {
+TEST(Decode, Results_DoNotDependOnThreadCount) {
   const Shape s = long_shape();
   const Inputs in = make_inputs(s, 5);
   const Cache c = make_cache(s, in, {3000, 1234, 7}, false);

@@ -28,7 +28,7 @@ bool same(const std::vector<double>& x, const std::vector<double>& y) {
   return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
 }
 
-TEST(Properties, SameBitsForAnyNumberOfThreads) {
+TEST(Properties, Results_DoNotDependOnThreadCount) {
   for (DType type : {DType::f32, DType::bf16}) {
     Shape s = elastic_shape(2100, 2100);  // long enough that the backward uses several splits
     s.dtype = type;

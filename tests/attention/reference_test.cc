@@ -36,7 +36,7 @@ void expect_gradient(const char* what, const Shape& shape, std::vector<double>& 
 
 class Reference : public testing::TestWithParam<Normalizer> {};
 
-TEST_P(Reference, GradientsMatchFiniteDifferences) {
+TEST_P(Reference, Gradients_MatchFiniteDifferences) {
   std::vector<Shape> shapes;
   Shape s;
   s.dtype = DType::f64;

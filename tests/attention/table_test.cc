@@ -49,7 +49,7 @@ using Parameter = std::tuple<DType, Normalizer, Cell>;
 
 class Table : public testing::TestWithParam<Parameter> {};
 
-TEST_P(Table, ForwardAndEveryGradient) {
+TEST_P(Table, ForwardAndGradients_MatchReference) {
   const auto& [dtype, normalizer, layout] = GetParam();
   TwoReferences comparison;
   for (const uint64_t seed : {1, 2, 3}) {

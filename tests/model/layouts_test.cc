@@ -19,15 +19,15 @@ namespace {
 
 using testing::TemporaryFolder;
 
-TEST(LayoutsSlow, Gpt2) { testing::expect_folders(testing::kGpt2, 10); }
-TEST(LayoutsSlow, Bloom) { testing::expect_folders(testing::kBloom, 8); }
-TEST(LayoutsSlow, GraniteSwa) { testing::expect_folders(testing::kGraniteSwas, 6); }
-TEST(LayoutsSlow, SmolLm3) { testing::expect_folders(testing::kSmolLm3s, 6); }
-TEST(LayoutsSlow, Olmo2) { testing::expect_folders(testing::kOlmo2s, 4); }
-TEST(LayoutsSlow, Phi3) { testing::expect_folders(testing::kPhi3s, 14); }
-TEST(LayoutsSlow, Gemma2) { testing::expect_folders(testing::kGemma2s, 6); }
-TEST(LayoutsSlow, Gemma3) { testing::expect_folders(testing::kGemma3s, 6); }
-TEST(LayoutsSlow, GptOss) { testing::expect_folders(testing::kGptOss, 10); }
+TEST(LayoutsSlow, Gpt2Folders_MatchTransformers) { testing::expect_folders(testing::kGpt2, 10); }
+TEST(LayoutsSlow, BloomFolders_MatchTransformers) { testing::expect_folders(testing::kBloom, 8); }
+TEST(LayoutsSlow, GraniteSwaFolders_MatchTransformers) { testing::expect_folders(testing::kGraniteSwas, 6); }
+TEST(LayoutsSlow, SmolLm3Folders_MatchTransformers) { testing::expect_folders(testing::kSmolLm3s, 6); }
+TEST(LayoutsSlow, Olmo2Folders_MatchTransformers) { testing::expect_folders(testing::kOlmo2s, 4); }
+TEST(LayoutsSlow, Phi3Folders_MatchTransformers) { testing::expect_folders(testing::kPhi3s, 14); }
+TEST(LayoutsSlow, Gemma2Folders_MatchTransformers) { testing::expect_folders(testing::kGemma2s, 6); }
+TEST(LayoutsSlow, Gemma3Folders_MatchTransformers) { testing::expect_folders(testing::kGemma3s, 6); }
+TEST(LayoutsSlow, GptOssFolders_MatchTransformers) { testing::expect_folders(testing::kGptOss, 10); }
 
 ModelConfig gpt2(const std::string& more = "") {
   Config config = Config::parse(

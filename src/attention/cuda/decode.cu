@@ -63,8 +63,8 @@ void divide(Params& p, bool invariant) {
   while (!invariant && (spans() > 512 || (spans() > 1 && tiles * spans() > kItems))) p.scan *= 2;
   p.max_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));
   // A round consists of whole sequences if at least one fits, otherwise of some tiles of one sequence. All rounds have
-  // about the same size.
-  // for other families, a block reads the scores of one row at a time
+  // about the same size. The exponential family stores the scores of a key for all rows of a tile next to each other;
+  // for other families, a block reads the scores of one row at a time.
   const bool by_key = in_family<NormalizerFamily::exponential>(p.normalizer);
   p.score_rows = by_key ? power : rows;
   p.score_row = by_key ? 1 : p.columns;

@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(, FastWeightsKernels,
                          [](const auto& info) { return info.param.name; });
 
 // Whole chunks and an incomplete chunk, starting from a state that earlier tokens produced.
-TEST_P(FastWeightsKernels, MatchTheRecurrence) {
+TEST_P(FastWeightsKernels, Kernels_MatchRecurrence) {
   const int64_t chunk = GetParam().chunk();
   expect_precision(rule_of(GetParam(), 1, 3 * chunk + 5), chunk);
 }
@@ -338,7 +338,7 @@ INSTANTIATE_TEST_SUITE_P(
               {0, 1, 66, 130, 132, 332}}),
     [](const auto& info) { return info.param.name; });
 
-TEST_P(MemoryRanges, MatchTheRecurrence) {
+TEST_P(MemoryRanges, Kernels_MatchRecurrence) {
   const Range& range = GetParam();
   const Kind kind{"", 2, true, range.normalized, 4 * kDim};
   if (!ops::fast_weights_kernels(ops::test::test_device().type(), kind.chunk(), kind.hidden, kind.memory)) {
