@@ -330,7 +330,7 @@ __device__ float column_sum(const float* tile) {
 }
 
 struct Gelu {
-  static constexpr float kRoot = 0.7978845608028654f, kCube = 0.044715f;  // sqrt(2 / pi)
+  static constexpr float kRoot = 0.7978845608028654f, kCube = 0.044715f;  // kRoot is sqrt(2 / pi)
   bool tanh;
 
   __device__ float value(float z) const {

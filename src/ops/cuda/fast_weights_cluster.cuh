@@ -20,7 +20,8 @@ constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kOwned = kT / kBlocks;  // number of tokens for which a block adds the partial sums of all blocks
 static_assert(kOwned == kWarps);      // each warp computes the sums of one of these tokens
 
-constexpr int kRow = kDim + 8, kTile = kDim * kRow;  // a quarter-warp reads pairs of four rows from different banks
+// kRow: row stride with which a quarter-warp reads pairs of four rows from different banks
+constexpr int kRow = kDim + 8, kTile = kDim * kRow;
 constexpr int kMaxSharedBytes = 227 << 10;           // maximum shared memory of a kernel
 
 using Tile = Share<kWarps, kT, kDim>;

@@ -9,7 +9,8 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kThreads = 256, kAtOnce = 4;  // number of words that a thread loads before it stores the first one
+// kAtOnce: number of words that a thread loads before it stores the first one
+constexpr int kThreads = 256, kAtOnce = 4;
 
 __global__ void __launch_bounds__(kThreads) copy(const __grid_constant__ PinnedCopy p) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;

@@ -6,9 +6,9 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kThreads = 256, kWidth = 64;  // number of value columns per step
+constexpr int kThreads = 256, kWidth = 64;  // kWidth: number of value columns per step
 
-// Number of key columns per block.
+// Number of key columns that one block processes.
 template <int K>
 constexpr int kSlice = std::min(K, 128);
 
@@ -31,7 +31,8 @@ struct GradientsLayout {
   static_assert(3 * Square::kBytes <= kStage);
 };
 
-// sum += the inner products of a warp's rows with the rows of a tile, as partial sums of a lane for its two rows.
+// Adds the inner products of a warp's rows c with the rows of the tile x to sum. Each lane adds its part of the
+// products of two rows.
 template <int N2, int W>
 __device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], const SharedTile<kChunk, W>& x, int row,
                                  int column) {
@@ -50,7 +51,7 @@ __device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], co
 // the multiprocessor.
 __host__ __device__ int stages(const Recurrence& a) { return a.V > kWidth ? 2 : 1; }
 
-// Eight warps; each computes 16 tokens and half of the columns.
+// The block has eight warps. Each warp computes 16 tokens and half of the columns.
 template <int K, bool DELTA>
 __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recurrence a) {
   using L = GradientsLayout<K, DELTA>;

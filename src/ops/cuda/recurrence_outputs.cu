@@ -6,7 +6,7 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kThreads = 128, kWidth = 64;  // number of value columns per step
+constexpr int kThreads = 128, kWidth = 64;  // kWidth: number of value columns per step
 
 template <int K>
 struct OutputsLayout {

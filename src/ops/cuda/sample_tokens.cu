@@ -65,7 +65,7 @@ struct ScoreRow {
     const int32_t text = seen & (kInPrompt - 1);
     return text > 0 ? x - (presence + frequency * static_cast<float>(text)) : x;
   }
-  // Calls use(i, id, score) for COUNT tokens: i from 0, id = first, first + STEP, ..., as long as id < end.
+  // Calls use(i, id, score) for COUNT tokens with id = first + i * STEP, i = 0, 1, ..., as long as id < end.
   template <int STEP, int COUNT, typename Use>
   __device__ void scores(int first, int end, const Use& use) const {
     float x[COUNT];
@@ -133,9 +133,10 @@ __device__ inline Amount scan(Amount x, HistogramMemory& m, Amount& all) {
   return x;
 }
 
-// Returns the first id at which the sum of the tokens selected by in(id, d), added to `before`, exceeds the limit:
-// beyond_of(total)(sum) returns true. Such an id must exist. In a first pass, each warp has a range of ids, and its
-// lanes read adjacent ids. In a second pass, each thread has a part of the range that was found.
+// Sums the amounts of the tokens that in(id, d) selects, in the order of their ids and starting from `before`. Returns
+// the first id at which the sum exceeds the limit, that is, at which beyond_of(total)(sum) is true. Such an id must
+// exist. In the first pass, each warp sums a range of ids, and its lanes read adjacent ids. In the second pass, the
+// range that contains the result is divided among the threads.
 template <typename ScoreRow, typename In, typename BeyondOf>
 __device__ int find_in_order(const ScoreRow& row, HistogramMemory& m, const Amount& before, const In& in,
                              const BeyondOf& beyond_of) {

@@ -13,7 +13,7 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kAcross = 32, kRuns = 4;  // threads of a block: vectors of channels, runs of tokens
+constexpr int kAcross = 32, kRuns = 4;  // size of a block: kAcross vectors of channels times kRuns runs of tokens
 constexpr int kRun = 32;                // number of tokens per run
 
 __host__ __device__ constexpr int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }

@@ -25,20 +25,22 @@ namespace decoding = kernels::cuda::decoding;
 using kernels::cuda::wgmma_wait;
 
 constexpr int kMinHopperRows = 65;
-// With the other shared memory of a block, this is at most kSharedPercent of the shared memory of a multiprocessor.
+// Size of the ring buffer. Together with the other shared memory of a block, it is at most kSharedPercent of the shared
+// memory of a multiprocessor.
 constexpr int kRingBytes = 180 << 10;
-// Shared memory of a multiprocessor: all of it, the part for blocks by kSharedPercent, and the system's part per block.
+// Shared memory of a multiprocessor in bytes: the total, the part that kSharedPercent leaves for blocks, and the part
+// that the system reserves per block.
 constexpr int kSharedOfAll = 228 << 10, kSharedOfBlocks = 196 << 10, kSharedOfSystem = 1 << 10;
 constexpr int64_t kMaxPrefetched = 8 << 20;  // maximum number of elements of W that are prefetched
 
-// The 16 bytes of W of each lane.
+// The elements of W that a lane loads for one chunk: 16 bytes for each of two rows.
 struct Fragments {
   uint4 low, high;  // `low`: row lane / 4 of the warp's 16 rows; `high`: row lane / 4 + 8
 };
 // The fragments in the order of two wgmma operands. wgmma reads its registers asynchronously, which the compiler does
 // not know. hold() must be called after the wgmma has finished; it prevents the compiler from reusing the registers
-// before. `zero` is a value that the compiler cannot know either. Otherwise the compiler would copy the registers of an
-// operand, and nothing would protect the copies.
+// before that. `zero` is 0, but the compiler cannot know this. Otherwise the compiler would pass copies of the
+// registers to wgmma, and nothing would protect these copies.
 struct Operands {
   uint32_t a[2][4] = {};
   __device__ void set(const Fragments& w, uint32_t zero) {
@@ -103,7 +105,8 @@ struct Wide {
   static constexpr int kRowsW = 64 * WARPGROUPS, kRowsX = ROWS, kSums = ROWS / 2;
   static constexpr int kChunkX = kRowsX * kChunkBytes, kStage = AHEAD * kChunkX, kStages = kRingBytes / kStage;
   static constexpr int kStride = kRowsW + 4, kBytes = std::max(kStages * kStage, kRowsX*kStride * 4);
-  // Registers that the copying warpgroup releases to the other warpgroups.
+  // Whether the copying warpgroup releases registers to the other warpgroups, and the registers per thread that they
+  // then have.
   static constexpr bool kGives = WARPGROUPS > 1;
   static constexpr int kLeft = 40, kTaken = 232;
   static_assert(kParts % AHEAD == 0 && AHEAD % GROUP == 0 && WARPGROUPS <= 2);
