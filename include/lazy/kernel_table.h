@@ -127,8 +127,8 @@ struct CacheSize {
   int64_t pages = 0;  // paged caches: number of pages in k and in v
 };
 
-// The same check for decoding. `plain` forces fp32 arithmetic and `portable` forces the tensor cores; with `automatic`,
-// the choice depends on the strides and head sizes.
+// Like unmet_condition_cuda, but for decoding with a KV cache. `plain` forces fp32 arithmetic and `portable` forces the
+// tensor cores; with `automatic`, the choice depends on the strides and head sizes.
 std::string unmet_condition_decode_cuda(const Problem& problem, const CacheSize& cache, CudaKernel kernel);
 
 }  // namespace lazy::kernels

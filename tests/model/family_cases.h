@@ -145,7 +145,7 @@ for seed in (0, 1):
          "bfloat16", "60KB", seed=seed)
 )";
 
-// Layers without RoPE, selected by interval and by list, with and without a window.
+// Layers without RoPE, selected by an interval or by a list, in models with and without a window.
 inline constexpr char kSmolLm3s[] = R"(
 from transformers import SmolLM3Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=5, num_attention_heads=6, num_key_value_heads=2,
@@ -193,8 +193,8 @@ for seed in (0, 1):
          rope_scaling=dict(type="yarn", **factors)), "bfloat16", seed=seed)
 )";
 
-// Alternating windows by default and by list, with and without both caps. The caps are low enough to change the
-// results.
+// Windows in every second layer, by default and given as a list of layer types, with and without the caps of scores and
+// logits. The caps are low enough to change the results.
 inline constexpr char kGemma2s[] = R"(
 from transformers import Gemma2Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -209,8 +209,8 @@ for seed in (0, 1):
                                           tie_word_embeddings=False), "bfloat16", "60KB", seed=seed)
 )";
 
-// The default pattern with seven layers and a pattern by list, scaled RoPE in the layers without a window, and capped
-// logits.
+// Patterns of windows: the default pattern with seven layers, and a pattern given as a list of layer types. Also covers
+// scaled RoPE in the layers without a window, and capped logits.
 inline constexpr char kGemma3s[] = R"(
 from transformers import Gemma3TextConfig
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,

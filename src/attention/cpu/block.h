@@ -12,10 +12,11 @@ namespace lazy::kernels::cpu {
 constexpr size_t kKeyChunk = 64;  // a multiple of every instruction set's panel width
 inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-// fp32 copies of the keys and values of one kv head in one sequence, in the layouts that the products need. Panels
-// group P keys, the width of a register block, with the dimension first: (key / P, dim, key % P). Rows have the layout
-// (key, dim), with the dimensions rounded up to 16 and split into slices of 64; each slice stores all keys
-// consecutively. Consecutive keys are then contiguous in memory, which distributes them evenly over the sets of L1.
+// fp32 copies of the keys and values of one kv head in one sequence, in the layouts that the products need. Panels have
+// the layout (key / P, dim, key % P), where P is the number of columns of a register block. Rows have the layout (key,
+// dim). Their dimensions are rounded up to a multiple of 16 and split into slices of 64, and each slice stores all keys
+// one after the other. The keys of a slice are then contiguous in memory, which distributes them evenly over the sets
+// of the L1 cache.
 struct PackedKeys {
   float* k_panels = nullptr;
   float* v_panels = nullptr;          // backward only

@@ -90,10 +90,10 @@ struct Params {
   bool separate_states;              // whether the states kernel runs
   bool by_tile;                      // one kernel with one block per tile does all the work
   bool after_kernel;                 // the preceding launch in the stream is a kernel that allows an early start
-  int score_rows;                    // rows of scores per tile
+  int score_rows;                    // number of rows of scores that are stored per tile
   int score_row, score_key;          // strides of the scores in floats between rows and between keys
-  int key_bytes, value_bytes;        // shared memory per warp of the scores and values kernels
-  int tile_bytes;                    // shared memory per warp if by_tile
+  int key_bytes, value_bytes;        // bytes of shared memory per warp in the scores kernel and in the values kernel
+  int tile_bytes;                    // bytes of shared memory per warp if by_tile
   int round_sequences, round_tiles;  // per round: number of sequences, number of tiles of each sequence
   int round_batch, round_tile;       // first sequence and first tile of the round
 

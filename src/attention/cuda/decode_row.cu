@@ -121,8 +121,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   __syncwarp();
   bad = __any_sync(~0u, bad);
 
-  // `ask` starts the copy of a unit of K or V to a stage of the ring. Chunk number `chunk` (16 bytes) of row r is
-  // stored at chunk ^ r % 8.
+  // Copies of units. lanes_place returns the address of the lane's first 16 bytes in K or V. `ask` starts the copy of a
+  // unit of K or V to a stage of the ring buffer. Chunk number `chunk` (16 bytes) of row r is stored at chunk ^ r % 8.
   const auto lanes_place = [&](const Tensor& cache) {
     return static_cast<const char*>(cache.data) +
            (head * cache.head + lane / kChunks * cache.token + lane % kChunks * 8) * sizeof(T);

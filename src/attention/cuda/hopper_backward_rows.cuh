@@ -8,7 +8,7 @@
 namespace lazy::kernels::cuda::hopper {
 
 struct BackwardMaps {
-  CUtensorMap q, d_out, k, v;  // the boxes have 64 rows
+  CUtensorMap q, d_out, k, v;  // TMA tensor maps whose boxes have 64 rows
 };
 
 template <int D>

@@ -22,7 +22,7 @@ static_assert(kOwned == kWarps);      // each warp computes the sums of one of t
 
 // kRow: row stride with which a quarter-warp reads pairs of four rows from different banks
 constexpr int kRow = kDim + 8, kTile = kDim * kRow;
-constexpr int kMaxSharedBytes = 227 << 10;           // maximum shared memory of a kernel
+constexpr int kMaxSharedBytes = 227 << 10;  // maximum shared memory of a kernel
 
 using Tile = Share<kWarps, kT, kDim>;
 

@@ -18,7 +18,7 @@ namespace decoding = kernels::cuda::decoding;
 constexpr int kWarps = kParts, kThreads = 32 * kWarps;
 // Number of rows of W in a tile; number of rows of x.
 constexpr int kTile = 16, kRows = static_cast<int>(kMaxUngroupedRows);
-constexpr int kStride = kRows + 1;                                      // row stride of the products in shared memory
+constexpr int kStride = kRows + 1;  // row stride of the products in shared memory
 
 // Number of columns of y per block. With Mode::pages, both products of a RoPE pair are computed by the same lane of one
 // tile. With two tiles, the fragments of W would need too many registers.

@@ -13,7 +13,7 @@ template <typename T, int D>
 struct Attention {
   using Scores = decoding::TensorCores<T, D>;
   static constexpr int kUnitsOfPart = kPart / kUnitKeys;
-  // Size of the ring buffer of keys.
+  // Size in bytes of a stage of the ring buffer of keys, and number of stages.
   static constexpr int kStageBytes = kUnitKeys * D * 2, kStages = Scores::kRingBytes / kStageBytes;
   // Number of 16-byte pieces per row, and number of rows that a warp copies at once.
   static constexpr int kPiecesOfRow = D / 8, kRowsAtOnce = 32 / kPiecesOfRow;
