@@ -190,11 +190,11 @@ lazy data inspect corpus
 lazy train tiny.toml --dry-run
 lazy train tiny.toml
 torchrun --no-python --nproc-per-node 2 lazy train tiny.toml --set training.output=runs/two
-lazy tokenize --tokenizer runs/tiny/model --count {docs}/data.md
+lazy tokenize --tokenizer runs/tiny/model --count {docs}/guides/data.md
 lazy eval runs/tiny/model --tasks heldout --corpus corpus --output runs/tiny/eval.json
 lazy sinks runs/tiny/model --corpus corpus --json runs/tiny/sinks.json
 lazy generate runs/tiny/model --prompt The --max-tokens 8 --json runs/tiny/samples.json
-lazy probe runs/tiny/model --text {docs}/data.md --length 32
+lazy probe runs/tiny/model --text {docs}/guides/data.md --length 32
 lazy report runs/tiny --output report.html
 lazy export runs/tiny exported
 lazy bench attention --device cpu --length 128

@@ -1,4 +1,4 @@
-// `lazy train CONFIG.toml`: trains a model; see docs/configuration.md and docs/run-directory.md.
+// `lazy train CONFIG.toml`: trains a model; see docs/reference/configuration.md and docs/reference/run-directory.md.
 #include <fmt/format.h>
 
 #include <filesystem>

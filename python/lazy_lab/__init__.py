@@ -1,1 +1,1 @@
-"""Experiments that run the program `lazy`: resumable steps, statistics, figures and reports. See docs/uptraining.md."""
+"""Experiments that run the program `lazy`: resumable steps, statistics, figures and reports. See docs/guides/uptraining.md."""

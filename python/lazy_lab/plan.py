@@ -98,7 +98,7 @@ def without_training(options, gpu, bos, tokenizer):
 
 
 def shard_ids(corpus, split, count):
-    """Returns the first `count` token ids of a split. A shorter split is repeated. docs/data.md describes the file
+    """Returns the first `count` token ids of a split. A shorter split is repeated. docs/guides/data.md describes the file
     format."""
     ids = array.array("I")
     for name in read_object(corpus / "corpus.json", "splits")["splits"][split]["shards"]:
